@@ -1,12 +1,14 @@
-"""Speed and memory of the loader: opening and reading many rows, loading as a share of a training step, pictures per second against `datasets`.
+"""Speed and memory of the loader: opening and reading many rows, loading as a share of a training step,
+pictures per second against `datasets`.
 
     python scripts/bench_data.py [--rows 10000000] [--kind parquet ...] [--pictures 64] [--side 640] [--json]
 
-`rows` rows are written as JSON lines, as 100 parquet files and as tar files (one of rows / 10 records under ten names), opened twice and read in
-shuffled order, each in a process of its own. `share` trains a small Qwen2.5-VL on pictures of 1 megapixel, and on videos, and tells what loading
-takes of a step without sampling. The plain path is what a trainer does that repeats a prompt's row G times in its sampler (TRL 1.16: `RepeatSampler`,
-PIL columns, the image processor on every repeated row, for the rollouts and again for the training forward, re-reading the batch on each of A
-accumulation steps). Here a step needs each picture once.
+`rows` rows are written as JSON lines, as 100 parquet files and as tar files (one of rows / 10 records under
+ten names), opened twice and read in shuffled order, each in a process of its own. `share` trains a small
+Qwen2.5-VL on pictures of 1 megapixel, and on videos, and tells what loading takes of a step without sampling.
+The plain path is what a trainer does that repeats a prompt's row G times in its sampler (TRL 1.16:
+`RepeatSampler`, PIL columns, the image processor on every repeated row, for the rollouts and again for the
+training forward, re-reading the batch on each of A accumulation steps). Here a step needs each picture once.
 """
 
 from __future__ import annotations
@@ -54,7 +56,10 @@ def sampler_over(rows: Any, **options: Any) -> PromptSampler:
 
 def records(first: int, last: int) -> Iterator[dict[str, str]]:
     """Sums, as records."""
-    return ({"id": f"r{i}", "problem": f"What is {i} + {i % 97}?", "answer": str(i + i % 97)} for i in range(first, last))
+    return (
+        {"id": f"r{i}", "problem": f"What is {i} + {i % 97}?", "answer": str(i + i % 97)}
+        for i in range(first, last)
+    )
 
 
 def write_jsonl(folder: Path, count: int) -> None:
@@ -70,7 +75,9 @@ def write_parquet(folder: Path, count: int) -> None:
 
     for shard in range(SHARDS):
         rows = list(records(shard * count // SHARDS, (shard + 1) * count // SHARDS))
-        pq.write_table(pa.Table.from_pylist(rows), folder / f"part-{shard:03d}.parquet", row_group_size=25_000)
+        pq.write_table(
+            pa.Table.from_pylist(rows), folder / f"part-{shard:03d}.parquet", row_group_size=25_000
+        )
 
 
 def write_tars(folder: Path, count: int) -> None:
@@ -85,7 +92,11 @@ def write_tars(folder: Path, count: int) -> None:
         os.link(folder / "shard-0.tar", folder / f"shard-{name}.tar")
 
 
-WRITERS: dict[str, Callable[[Path, int], None]] = {"jsonl": write_jsonl, "parquet": write_parquet, "webdataset": write_tars}
+WRITERS: dict[str, Callable[[Path, int], None]] = {
+    "jsonl": write_jsonl,
+    "parquet": write_parquet,
+    "webdataset": write_tars,
+}
 
 
 def read_many(kind: str, folder: str, blocks: int) -> dict[str, float]:
@@ -94,7 +105,10 @@ def read_many(kind: str, folder: str, blocks: int) -> dict[str, float]:
     rows = build(Source, {"name": "webdataset" if kind == "webdataset" else "files", "path": folder})()
     sampler = sampler_over(rows, blocks=blocks)
     sampler(8)
-    told = {"wall s to the first batch": time.perf_counter() - clock, "CPU s to the first batch": time.process_time() - cpu}
+    told = {
+        "wall s to the first batch": time.perf_counter() - clock,
+        "CPU s to the first batch": time.process_time() - cpu,
+    }
     told["MB opened"] = megabytes() - before
     for name in ("first", "next"):
         cpu = time.process_time()
@@ -105,22 +119,30 @@ def read_many(kind: str, folder: str, blocks: int) -> dict[str, float]:
 
 
 def many_rows(kind: str, count: int) -> dict[str, dict[str, float]]:
-    """`read_many` for the first time, again, and (parquet) for the first time with blocks, each in a process of its own."""
+    """`read_many` for the first time, again, and (parquet) for the first time with blocks, each in a process
+    of its own."""
     told = {}
     with tempfile.TemporaryDirectory() as name:
         (data := Path(name) / "data").mkdir()
         WRITERS[kind](data, count)
-        for case, blocks in (("first", 0), ("again", 0), *([("first, blocks: 4", 4)] if kind == "parquet" else [])):
+        for case, blocks in (
+            ("first", 0),
+            ("again", 0),
+            *([("first, blocks: 4", 4)] if kind == "parquet" else []),
+        ):
             os.environ["VLRL_CACHE"] = f"{name}/cache{blocks}"
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
                 told[f"{kind}, {case}"] = pool.submit(read_many, kind, str(data), blocks).result()
-            cached = sum(file.stat().st_size for file in Path(os.environ["VLRL_CACHE"]).rglob("*") if file.is_file())
+            cached = sum(
+                file.stat().st_size for file in Path(os.environ["VLRL_CACHE"]).rglob("*") if file.is_file()
+            )
             told[f"{kind}, {case}"] |= {"MB of the cache": cached / 2**20}
     return told
 
 
 def write_megapixels(folder: Path, count: int, video: bool) -> None:
-    """A tar file of JPEGs of 1024 x 1024 pixels, or of mp4 files of 8 seconds, 24 frames per second and 640 x 368 pixels."""
+    """A tar file of JPEGs of 1024 x 1024 pixels, or of mp4 files of 8 seconds, 24 frames per second and 640 x
+    368 pixels."""
     rng = random.Random(0)
     with tarfile.open(folder / "shard.tar", "w") as tar:
         for number in range(count):
@@ -142,9 +164,9 @@ def write_megapixels(folder: Path, count: int, video: bool) -> None:
 
 
 def share_of_a_step(video: bool, workers: int, prompts: int, steps: int) -> dict[str, float]:
-    """What loading takes of a step: rows of a tar file, decoded in `workers` threads (0: when they are needed), and the training half of a step of
-    `prompts` x 8 completions on a picture of 1 megapixel. Seconds are of the main thread: its CPU, and its wall clock from asking for rows to holding
-    their pixels."""
+    """What loading takes of a step: rows of a tar file, decoded in `workers` threads (0: when they are
+    needed), and the training half of a step of `prompts` x 8 completions on a picture of 1 megapixel. Seconds
+    are of the main thread: its CPU, and its wall clock from asking for rows to holding their pixels."""
     import torch
 
     from vlrl.bench.cases import Case, make_groups
@@ -159,7 +181,9 @@ def share_of_a_step(video: bool, workers: int, prompts: int, steps: int) -> dict
     with tempfile.TemporaryDirectory() as folder:
         write_megapixels(Path(folder), prompts * (steps + 2), video)
         os.environ["VLRL_CACHE"] = f"{folder}/cache"
-        sampler = sampler_over(build(Source, {"name": "webdataset", "path": folder, "check_level": "rows"})(), workers=workers)
+        sampler = sampler_over(
+            build(Source, {"name": "webdataset", "path": folder, "check_level": "rows"})(), workers=workers
+        )
         for _ in range(steps + 1):
             cpu, clock = time.thread_time(), time.perf_counter()
             for row in sampler(prompts):
@@ -186,7 +210,12 @@ def write_pictures(folder: Path, count: int, side: int) -> Path:
         for i in range(count):
             name, box = shipped_images.random_crop(rng, "train", ())
             shipped_images.crop(name, box, side, side).save(folder / f"{i}.jpg", quality=90)
-            file.write(json.dumps({"problem": f"<image>What is number {i}?", "answer": str(i), "images": [f"{i}.jpg"]}) + "\n")
+            file.write(
+                json.dumps(
+                    {"problem": f"<image>What is number {i}?", "answer": str(i), "images": [f"{i}.jpg"]}
+                )
+                + "\n"
+            )
     return folder / "pictures.jsonl"
 
 
@@ -201,7 +230,10 @@ def ours(path: Path, processor: Any, prompts: int, workers: int, steps: int) -> 
             processor(images=row.images[0].load(), return_tensors="np")
     seconds = time.perf_counter() - clock
     decodes = DECODED["count"] - decoded
-    return {"pictures per second": steps * prompts / seconds, "decodes per picture and step": decodes / (steps * prompts)}
+    return {
+        "pictures per second": steps * prompts / seconds,
+        "decodes per picture and step": decodes / (steps * prompts),
+    }
 
 
 class Counted:
@@ -212,8 +244,13 @@ class Counted:
         from datasets import Image as Feature
 
         rows = [json.loads(line) for line in path.read_text().splitlines()]
-        columns = {"image": [str(path.parent / row["images"][0]) for row in rows], "problem": [row["problem"] for row in rows]}
-        self.dataset = Dataset.from_dict(columns, features=Features({"image": Feature(), "problem": Value("string")}))
+        columns = {
+            "image": [str(path.parent / row["images"][0]) for row in rows],
+            "problem": [row["problem"] for row in rows],
+        }
+        self.dataset = Dataset.from_dict(
+            columns, features=Features({"image": Feature(), "problem": Value("string")})
+        )
         self.decodes = 0
 
     def picture(self, index: int) -> Image.Image:
@@ -222,20 +259,32 @@ class Counted:
         return self.dataset[index]["image"].convert("RGB")
 
 
-def plain(path: Path, processor: Any, prompts: int, group: int, accumulation: int, steps: int) -> dict[str, float]:
-    """Rows repeated `group` times, read on every accumulation step, processed for the rollouts and for the training forward."""
+def plain(
+    path: Path, processor: Any, prompts: int, group: int, accumulation: int, steps: int
+) -> dict[str, float]:
+    """Rows repeated `group` times, read on every accumulation step, processed for the rollouts and for the
+    training forward."""
     store = Counted(path)
     clock = time.perf_counter()
     for step in range(steps):
         for part in range(accumulation):
-            batch = [store.picture((step * prompts + i) % len(store.dataset)) for i in range(prompts) for _ in range(group)]
+            batch = [
+                store.picture((step * prompts + i) % len(store.dataset))
+                for i in range(prompts)
+                for _ in range(group)
+            ]
             for _ in range(2 if part == 0 else 0):
                 processor(images=batch, return_tensors="np")
     seconds = time.perf_counter() - clock
-    return {"pictures per second": steps * prompts / seconds, "decodes per picture and step": store.decodes / (steps * prompts)}
+    return {
+        "pictures per second": steps * prompts / seconds,
+        "decodes per picture and step": store.decodes / (steps * prompts),
+    }
 
 
-def pictures_per_second(pictures: int, side: int, prompts: int, group: int, accumulation: int, workers: int) -> dict[str, dict[str, float]]:
+def pictures_per_second(
+    pictures: int, side: int, prompts: int, group: int, accumulation: int, workers: int
+) -> dict[str, dict[str, float]]:
     """Ours and the plain path on the same JPEG files."""
     from transformers import Qwen2VLImageProcessor
 
@@ -252,7 +301,10 @@ def pictures_per_second(pictures: int, side: int, prompts: int, group: int, accu
 
 def main(
     rows: int = 1_000_000,
-    kind: Annotated[list[str] | None, typer.Option(help="Of many rows: jsonl, parquet, webdataset; all of them unless named.")] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(help="Of many rows: jsonl, parquet, webdataset; all of them unless named."),
+    ] = None,
     share: Annotated[bool, typer.Option(help="Loading as a share of a step at 1 megapixel.")] = True,
     against: Annotated[bool, typer.Option(help="Pictures per second against `datasets`.")] = True,
     steps: Annotated[int, typer.Option(help="Counted steps of the share.")] = 3,
@@ -270,7 +322,9 @@ def main(
         told |= many_rows(one, rows)
     for threads in (0, 2) if share else ():
         for name in ("pictures", "videos"):
-            told[f"share of a step, {name}, workers: {threads}"] = share_of_a_step(name == "videos", threads, prompts, steps)
+            told[f"share of a step, {name}, workers: {threads}"] = share_of_a_step(
+                name == "videos", threads, prompts, steps
+            )
     told |= pictures_per_second(pictures, side, prompts, group, accumulation, workers) if against else {}
     if as_json:
         typer.echo(json.dumps(told))

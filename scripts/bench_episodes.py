@@ -1,15 +1,21 @@
-"""Many episodes at once among hanging and crashing tools: `python scripts/bench_episodes.py [--steps 20] [--kill-every 7] [--output DIR]`.
+"""Many episodes at once among hanging and crashing tools: `python scripts/bench_episodes.py [--steps 20]
+[--kill-every 7] [--output DIR]`.
 
-A run of `vlrl train` plays 512 episodes in each step (64 prompts, 8 conversations each), so that 20 steps are 10,240 episodes. Every episode has a
-process of its own (a shell), pipes to it and a temporary folder; 5 % of these tools hang in a call, with a child of theirs, until the deadline, and
-2 % are killed in one. The run is played twice: left alone, and killed (SIGKILL) at a random moment of every `kill-every` steps and resumed. Checked:
+A run of `vlrl train` plays 512 episodes in each step (64 prompts, 8 conversations each), so that 20 steps are
+10,240 episodes. Every episode has a process of its own (a shell), pipes to it and a temporary folder; 5 % of
+these tools hang in a call, with a child of theirs, until the deadline, and 2 % are killed in one. The run is
+played twice: left alone, and killed (SIGKILL) at a random moment of every `kill-every` steps and resumed.
+Checked:
 
 - every episode ends as `done` or as an environment error that is counted, 512 in each step;
 - after the run, and after every kill, no process of an episode is alive and no folder is left;
-- threads, open files and memory of the training process do not grow over the episodes (memory in use: without what the allocator keeps for later);
-- the run that was killed holds the same episodes, word by word, as the run that was left alone: none twice, none lost.
+- threads, open files and memory of the training process do not grow over the episodes (memory in use: without
+  what the allocator keeps for later);
+- the run that was killed holds the same episodes, word by word, as the run that was left alone: none twice,
+  none lost.
 
-Exit status 1 if one of them fails. `--steps 2 --prompts 8` is a short version. The file is also the plug-in file of its runs.
+Exit status 1 if one of them fails. `--steps 2 --prompts 8` is a short version. The file is also the plug-in
+file of its runs.
 """
 
 from __future__ import annotations
@@ -46,9 +52,14 @@ GROUP = 8
 HANGING, CRASHING = 5, 2  # of 100 episodes
 PROCESS = "process.jsonl"
 TOOL = "vlrl-bench-tool"  # the name of every tool's process
-MAX_GROWTH_MB = 32.0  # of the training process between the second and the last quarter of its steps: 3 KB per episode of 20 steps of 512
+# of the training process between the second and the last quarter of its steps: 3 KB per episode of 20 steps
+# of 512
+MAX_GROWTH_MB = 32.0
 # a tool: one line per call. "hang" waits for a child of its own, "die" kills itself in the middle of a call
-SHELL = 'while read -r word; do case $word in hang) sleep 100000;; die) kill -9 $$;; *) echo "$word" >> calls; echo "heard $word";; esac; done'
+SHELL = (
+    'while read -r word; do case $word in hang) sleep 100000;; die) kill -9 $$;; *) echo "$word" >> calls; '
+    'echo "heard $word";; esac; done'
+)
 
 
 @register("bench_rows")
@@ -68,7 +79,8 @@ class BenchRows(Source):
 @register("bench_shell")
 @dataclass(frozen=True, kw_only=True)
 class BenchShell(Environment):
-    """Three calls of a process of the episode's own, which hangs or dies in a share of the episodes. vlrl original (a measurement's own)."""
+    """Three calls of a process of the episode's own, which hangs or dies in a share of the episodes. vlrl
+    original (a measurement's own)."""
 
     stops: ClassVar[tuple[str, ...]] = tuple("aeiou 0123456789")
     turns: int = 3
@@ -78,7 +90,8 @@ class BenchShell(Environment):
 
 
 class ShellEpisode(Episode):
-    """A shell in a folder of its own. What happens in it is a function of the row and of the policy's first turn."""
+    """A shell in a folder of its own. What happens in it is a function of the row and of the policy's first
+    turn."""
 
     def __init__(self, turns: int) -> None:
         self.turns, self.fate, self.folder, self.process = turns, "", None, None
@@ -86,7 +99,9 @@ class ShellEpisode(Episode):
     def reset(self, row: Row, seed: int) -> Observation:
         self.row = row.id
         self.folder = REAPER.folder()
-        self.process = REAPER.spawn(["sh", "-c", SHELL, TOOL], cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = REAPER.spawn(
+            ["sh", "-c", SHELL, TOOL], cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         return Observation("Begin.")
 
     def step(self, action: Action) -> Observation:
@@ -111,7 +126,8 @@ class ShellEpisode(Episode):
 @register("bench_process")
 @dataclass(frozen=True, kw_only=True)
 class BenchProcess(Callback):
-    """Writes memory in use, open files, threads, folders and tools of the process after every step. vlrl original (a measurement's own)."""
+    """Writes memory in use, open files, threads, folders and tools of the process after every step. vlrl
+    original (a measurement's own)."""
 
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> Mapping[str, float]:
         waited = time.monotonic() + 10.0
@@ -119,11 +135,21 @@ class BenchProcess(Callback):
             time.sleep(0.02)  # threads that close what hung
         release_memory()
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        used = {"mb": pages * os.sysconf("SC_PAGE_SIZE") / 2**20, "files": len(os.listdir("/proc/self/fd")), "threads": threading.active_count()}
+        used = {
+            "mb": pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
+            "files": len(os.listdir("/proc/self/fd")),
+            "threads": threading.active_count(),
+        }
         cpu = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds = {"cpu": cpu[0].ru_utime + cpu[0].ru_stime, "children_cpu": cpu[1].ru_utime + cpu[1].ru_stime}
+        seconds = {
+            "cpu": cpu[0].ru_utime + cpu[0].ru_stime,
+            "children_cpu": cpu[1].ru_utime + cpu[1].ru_stime,
+        }
         left = {"folders": len(folders()), "tools": len(tools(os.getpid()))}
-        append_jsonl(run.output / PROCESS, {"pid": os.getpid(), "step": run.step, "time": time.time(), **used, **seconds, **left})
+        append_jsonl(
+            run.output / PROCESS,
+            {"pid": os.getpid(), "step": run.step, "time": time.time(), **used, **seconds, **left},
+        )
         return {}
 
 
@@ -133,7 +159,8 @@ def folders() -> list[Path]:
 
 
 def tools(parent: int = 0) -> list[int]:
-    """Processes in a session that a tool of this measurement leads: tools, and what they started. With `parent`, its children alone."""
+    """Processes in a session that a tool of this measurement leads: tools, and what they started. With
+    `parent`, its children alone."""
     found, marked = [], os.environ.get("BENCH_EPISODES", "").encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -144,7 +171,12 @@ def tools(parent: int = 0) -> list[int]:
         except OSError:  # gone
             continue
         is_tool = TOOL.encode() in words or words.startswith(b"sleep\x00100000")
-        if is_tool and b"BENCH_EPISODES=" + marked in own and state[0] != b"Z" and (not parent or int(state[1]) == parent):
+        if (
+            is_tool
+            and b"BENCH_EPISODES=" + marked in own
+            and state[0] != b"Z"
+            and (not parent or int(state[1]) == parent)
+        ):
             found.append(int(entry.name))
     return found
 
@@ -160,22 +192,30 @@ def left_over(seconds: float = 10.0) -> list[str]:
 def command(output: Path, options: argparse.Namespace) -> list[str]:
     """`vlrl train` of a run of the measurement."""
     words = [
-        "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}", f"plugins=[{Path(__file__).resolve()}]",
+        "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}",
+        f"plugins=[{Path(__file__).resolve()}]",
         "data.train.games={name: bench_rows}", "callbacks.process={name: bench_process}",
         f"rollout={{name: multi_turn, max_turns: 4, patience: {options.patience:g}}}",
-        f"environment={{name: bench_shell, concurrency: 64, turn_seconds: {options.turn_seconds:g}, retries: 0, record: 1000000}}",
-        "sampling={name: plain, max_tokens: 64}", f"prompts_per_step={options.prompts}", f"group_size={GROUP}", f"steps={options.steps}", "threads=1",
-        f"output={output}", "error_limit=0.2", "watch={checkpoint_every: 2, rollouts_every: 0, keep: 2, live: false, activity_steps: 0}",
+        (f"environment={{name: bench_shell, concurrency: 64, turn_seconds: {options.turn_seconds:g}, " f"retries: 0, record: 1000000}}"),
+        "sampling={name: plain, max_tokens: 64}", f"prompts_per_step={options.prompts}",
+        f"group_size={GROUP}", f"steps={options.steps}", "threads=1",
+        f"output={output}", "error_limit=0.2",
+        "watch={checkpoint_every: 2, rollouts_every: 0, keep: 2, live: false, activity_steps: 0}",
     ]  # fmt: skip
     return [sys.executable, "-m", "vlrl", "train", "base/rl", "methods/grpo", *words]
 
 
-def play(output: Path, options: argparse.Namespace, kill_every: int, pick: random.Random) -> tuple[int, list[str]]:
-    """A run to its end, killed and resumed on the way where `kill_every` is not 0. Returns (kills, what was left over). Raises RuntimeError."""
+def play(
+    output: Path, options: argparse.Namespace, kill_every: int, pick: random.Random
+) -> tuple[int, list[str]]:
+    """A run to its end, killed and resumed on the way where `kill_every` is not 0. Returns (kills, what was
+    left over). Raises RuntimeError."""
     kills, log, left = 0, output.with_suffix(".log"), []
     while True:
         with log.open("a", encoding="utf-8") as file:
-            process = subprocess.Popen([*command(output, options), *(["--resume"] if kills else [])], stdout=file, stderr=file)
+            process = subprocess.Popen(
+                [*command(output, options), *(["--resume"] if kills else [])], stdout=file, stderr=file
+            )
         at = (kills + 1) * kill_every - 1 if kill_every else options.steps
         while process.poll() is None:
             if at < options.steps and done_steps(output) >= at:
@@ -207,22 +247,34 @@ def check(output: Path, options: argparse.Namespace) -> tuple[dict[str, Any], li
     """(figures of a run, what is wrong with it)."""
     wrong: list[str] = []
     metrics, wanted = read_jsonl(output / "metrics.jsonl"), options.prompts * GROUP
-    totals = {name: sum(row.get(f"environment/{name}", 0.0) for row in metrics) for name in ("episodes", "end/done", "end/error")}
+    totals = {
+        name: sum(row.get(f"environment/{name}", 0.0) for row in metrics)
+        for name in ("episodes", "end/done", "end/error")
+    }
     if [row["step"] for row in metrics] != list(range(1, options.steps + 1)):
         wrong.append("steps are missing or repeated")
     for row in metrics:
         ended = row.get("environment/end/done", 0.0) + row.get("environment/end/error", 0.0)
         if not row["environment/episodes"] == ended == wanted:
-            wrong.append(f"step {row['step']}: {row['environment/episodes']:g} episodes, {ended:g} ended as done or error, {wanted} begun")
+            wrong.append(
+                f"step {row['step']}: {row['environment/episodes']:g} episodes, {ended:g} ended as done or "
+                f"error, {wanted} begun"
+            )
     if metrics[-1]["reward/errors"] != totals["end/error"]:
-        wrong.append(f"{metrics[-1]['reward/errors']:g} rollouts without a reward, {totals['end/error']:g} episodes with an error")
+        wrong.append(
+            f"{metrics[-1]['reward/errors']:g} rollouts without a reward, {totals['end/error']:g} episodes "
+            "with an error"
+        )
     recorded = Counter(json.loads(text)["step"] for text in episodes(output).elements())
     if recorded != Counter(dict.fromkeys(range(1, options.steps + 1), wanted)):
         wrong.append(f"recorded episodes per step: {dict(recorded)}, {wanted} wanted")
     lives: dict[int, list[dict[str, Any]]] = {}
     for row in read_jsonl(output / PROCESS):
         lives.setdefault(row["pid"], []).append(row)
-    growth = {name: max((change(rows, name) for rows in lives.values() if len(rows) >= 16), default=0.0) for name in ("mb", "files", "threads")}
+    growth = {
+        name: max((change(rows, name) for rows in lives.values() if len(rows) >= 16), default=0.0)
+        for name in ("mb", "files", "threads")
+    }
     if growth["mb"] > MAX_GROWTH_MB or growth["files"] > 0 or growth["threads"] > 0:
         wrong.append(f"the process grows: {growth}")
     if any(row["folders"] or row["tools"] for rows in lives.values() for row in rows):
@@ -232,20 +284,35 @@ def check(output: Path, options: argparse.Namespace) -> tuple[dict[str, Any], li
 
 
 def change(rows: Sequence[Mapping[str, float]], name: str) -> float:
-    """Growth of a figure of one process, from the second to the last quarter of its steps (of at least 16: caches fill at first)."""
+    """Growth of a figure of one process, from the second to the last quarter of its steps (of at least 16:
+    caches fill at first)."""
     quarter = len(rows) // 4
-    return statistics.median(row[name] for row in rows[-quarter:]) - statistics.median(row[name] for row in rows[quarter : 2 * quarter])
+    return statistics.median(row[name] for row in rows[-quarter:]) - statistics.median(
+        row[name] for row in rows[quarter : 2 * quarter]
+    )
 
 
 def main() -> int:
     """Play both runs, compare them, print the figures; the number of findings."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=20, help="steps of each run")
-    parser.add_argument("--prompts", type=int, default=64, help=f"prompts of a step; episodes are {GROUP} times as many")
-    parser.add_argument("--kill-every", type=int, default=7, help="steps between two kills")
-    parser.add_argument("--turn-seconds", type=float, default=10.0, help="deadline of a call, which a tool that hangs waits for")
     parser.add_argument(
-        "--patience", type=float, default=20.0, help="seconds that a round waits for its slowest tool; above the deadline, rounds are equal"
+        "--prompts", type=int, default=64, help=f"prompts of a step; episodes are {GROUP} times as many"
+    )
+    parser.add_argument("--kill-every", type=int, default=7, help="steps between two kills")
+    parser.add_argument(
+        "--turn-seconds",
+        type=float,
+        default=10.0,
+        help="deadline of a call, which a tool that hangs waits for",
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=20.0,
+        help="seconds that a round waits for its slowest tool; above the deadline, rounds are equal",
     )
     parser.add_argument("--seed", type=int, default=0, help="random seed of the kills")
     parser.add_argument("--output", type=Path, help="where the runs stay; by default nowhere")
@@ -255,7 +322,11 @@ def main() -> int:
         place.mkdir(parents=True, exist_ok=True)
         own = Path(scratch) / "tmp"  # temporary folder of the runs: all that is left in it is theirs
         own.mkdir()
-        os.environ |= {"TMPDIR": str(own), "BENCH_EPISODES": f"{os.getpid()}-{time.time_ns()}", "OMP_NUM_THREADS": "1"}
+        os.environ |= {
+            "TMPDIR": str(own),
+            "BENCH_EPISODES": f"{os.getpid()}-{time.time_ns()}",
+            "OMP_NUM_THREADS": "1",
+        }
         tempfile.tempdir = str(own)
         found: list[str] = []
         for name, every in (("alone", 0), ("killed", options.kill_every)):
@@ -265,17 +336,33 @@ def main() -> int:
             found += [f"{name}: {text}" for text in (*wrong, *left)]
             ends = f"{figures['end/done']:.0f} done, {figures['end/error']:.0f} environment errors"
             print(f"{name}: {kills} kills, {figures['episodes']:.0f} episodes: {ends};")
-            print(f"  growth of the process {figures['mb']:+.1f} MB (to {figures['mb_last']:.0f}), {figures['files']:+.0f} open files, ", end="")
             print(
-                f"{figures['threads']:+.0f} threads; left over: {len(left)}; {figures['cpu']:.0f} CPU-seconds, {time.time() - begun:.0f} s",
+                (
+                    f"  growth of the process {figures['mb']:+.1f} MB (to {figures['mb_last']:.0f}), "
+                    f"{figures['files']:+.0f} open files, "
+                ),
+                end="",
+            )
+            print(
+                (
+                    f"{figures['threads']:+.0f} threads; left over: {len(left)}; {figures['cpu']:.0f} "
+                    f"CPU-seconds, {time.time() - begun:.0f} s"
+                ),
                 flush=True,
             )
         one, other = episodes(place / "alone"), episodes(place / "killed")
         lost, more = one - other, other - one
-        print(f"episodes of the killed run: {other.total()}, {lost.total()} lost, {more.total()} that the other run has not")
-        same = (place / "alone" / "metrics.jsonl").read_bytes() == (place / "killed" / "metrics.jsonl").read_bytes()
+        print(
+            f"episodes of the killed run: {other.total()}, {lost.total()} lost, {more.total()} that the "
+            "other run has not"
+        )
+        same = (place / "alone" / "metrics.jsonl").read_bytes() == (
+            place / "killed" / "metrics.jsonl"
+        ).read_bytes()
         print(f"metrics of the two runs: {'equal' if same else 'different'}")
-        found += [f"{lost.total()} episodes lost"] * bool(lost) + [f"{more.total()} episodes repeated"] * bool(more)
+        found += [f"{lost.total()} episodes lost"] * bool(lost) + [
+            f"{more.total()} episodes repeated"
+        ] * bool(more)
         os.environ.pop("TMPDIR")
         tempfile.tempdir = None
     print("\n".join(found) if found else "nothing left over, nothing lost, nothing twice")

@@ -1,10 +1,12 @@
-"""How cost grows with group size, prompt, answer and picture size, ranks, rewards, dataset rows and run length: CPU seconds and fitted exponents.
+"""How cost grows with group size, prompt, answer and picture size, ranks, rewards, dataset rows and run
+length: CPU seconds and fitted exponents.
 
     python scripts/bench_growth.py                      # all curves, a Markdown table
     python scripts/bench_growth.py --plot growth.svg    # and a picture of them
     python scripts/bench_growth.py "recorded steps" --json
 
-One thread, a text model of width 64. Exponent 1 is linear; the last column is that of the two largest fitted sizes.
+One thread, a text model of width 64. Exponent 1 is linear; the last column is that of the two largest fitted
+sizes.
 """
 
 from __future__ import annotations
@@ -21,9 +23,13 @@ from vlrl.bench.growth_plot import plot
 
 
 def main(
-    curves: Annotated[list[str] | None, typer.Argument(help=f"Any of {', '.join(CURVES)}; all by default.")] = None,
+    curves: Annotated[
+        list[str] | None, typer.Argument(help=f"Any of {', '.join(CURVES)}; all by default.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    picture: Annotated[Path | None, typer.Option("--plot", help="Write the curves as an SVG picture.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--plot", help="Write the curves as an SVG picture.")
+    ] = None,
 ) -> None:
     """Measure, print and draw."""
     torch.set_num_threads(1)
@@ -37,7 +43,9 @@ def main(
         if not as_json:
             seconds = ", ".join(f"{value:.3g}" for value in found["seconds"].values())
             sizes = ", ".join(f"{size:,}" for size in found["seconds"])
-            typer.echo(f"| {name} | {sizes} | {seconds} | {found['exponent']:.2f} | {found['exponent_at_end']:.2f} |")
+            typer.echo(
+                f"| {name} | {sizes} | {seconds} | {found['exponent']:.2f} | {found['exponent_at_end']:.2f} |"
+            )
     if as_json:
         typer.echo(json.dumps(result))
     if picture:

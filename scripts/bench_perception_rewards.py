@@ -1,4 +1,5 @@
-"""Answers a minute (of processor time, one core) for each kind of perception answer: `python scripts/bench_perception_rewards.py [seconds]`."""
+"""Answers a minute (of processor time, one core) for each kind of perception answer: `python
+scripts/bench_perception_rewards.py [seconds]`."""
 
 from __future__ import annotations
 

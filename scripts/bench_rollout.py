@@ -1,9 +1,11 @@
-"""Rollouts of a GRPO step: engine `hf` against TRL 1.16.0's and transformers' own generation, or engine `vllm` against vLLM driven bare.
+"""Rollouts of a GRPO step: engine `hf` against TRL 1.16.0's and transformers' own generation, or engine
+`vllm` against vLLM driven bare.
 
-    python scripts/bench_rollout.py                                     # 8 prompts x 8 completions, one 336-pixel picture each
-    python scripts/bench_rollout.py --side vllm --side vllm_bare --json
+    python scripts/bench_rollout.py                                     # 8 prompts x 8 completions, one
+    336-pixel picture each python scripts/bench_rollout.py --side vllm --side vllm_bare --json
 
-{side: {"cpu_seconds" (or "gpu_seconds"), "peak_extra_mb", "tokens", "ms_per_token"}, "ratio": {side: seconds of the first side over this one's}}.
+{side: {"cpu_seconds" (or "gpu_seconds"), "peak_extra_mb", "tokens", "ms_per_token"}, "ratio": {side: seconds
+of the first side over this one's}}.
 """
 
 from __future__ import annotations
@@ -23,8 +25,13 @@ def main(
     case: Annotated[str, typer.Option(help=f"One of {', '.join(CASES)}.")] = "image_336",
     prompts: Annotated[int, typer.Option(help="Prompts of a step.")] = 8,
     group: Annotated[int, typer.Option(help="Completions per prompt.")] = 8,
-    repeats: Annotated[int, typer.Option(help="Runs of each side that are counted, after one that is not.")] = 3,
-    side: Annotated[list[str] | None, typer.Option(help="vlrl, transformers, trl, vllm, vllm_bare; the first three by default.")] = None,
+    repeats: Annotated[
+        int, typer.Option(help="Runs of each side that are counted, after one that is not.")
+    ] = 3,
+    side: Annotated[
+        list[str] | None,
+        typer.Option(help="vlrl, transformers, trl, vllm, vllm_bare; the first three by default."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure and print."""

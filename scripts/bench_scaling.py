@@ -1,15 +1,19 @@
-"""How parts of a step scale alone, on one machine: weights to an engine by size, the verifier by processes, requests by engines.
+"""How parts of a step scale alone, on one machine: weights to an engine by size, the verifier by processes,
+requests by engines.
 
-    python scripts/bench_scaling.py                          # the three tables of docs/scaling.md, about two CPU-minutes
-    python scripts/bench_scaling.py transfer verify requests --json
+    python scripts/bench_scaling.py                          # the three tables of docs/scaling.md, about two
+    CPU-minutes python scripts/bench_scaling.py transfer verify requests --json
 
-    transfer    `policy.save` to a folder, and safetensors' reading of it: what engine `vllm_server` does with `transfer: folder`, once per step
+    transfer    `policy.save` to a folder, and safetensors' reading of it: what engine `vllm_server` does with
+    `transfer: folder`, once per step
                 and once per step and replica
     verify      `vlrl_rewards.verify` on long mathematical answers in 1, 2 and 4 processes
-    requests    engine `vllm_server` with 1 to 4 replicas that only wait: what this side of the wire costs per request, and the share of the
+    requests    engine `vllm_server` with 1 to 4 replicas that only wait: what this side of the wire costs per
+    request, and the share of the
                 replicas' capacity that it keeps busy
 
-CPU seconds are those of the processes that do the work, so other load does not show in them; wall seconds are told beside them and do.
+CPU seconds are those of the processes that do the work, so other load does not show in them; wall seconds are
+told beside them and do.
 """
 
 from __future__ import annotations
@@ -64,7 +68,15 @@ def transfer() -> Table:
     """Saving and reading by the size of the model, least CPU seconds of three."""
     rows = []
     for width in WIDTHS:
-        policy = text_policy({"hidden": width, "layers": 8, "heads": width // 64, "kv_heads": width // 128, "intermediate": 4 * width})
+        policy = text_policy(
+            {
+                "hidden": width,
+                "layers": 8,
+                "heads": width // 64,
+                "kv_heads": width // 128,
+                "intermediate": 4 * width,
+            }
+        )
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             saving = min(timed(policy.save, folder) for _ in range(3))
@@ -73,7 +85,8 @@ def transfer() -> Table:
             reading = min(timed(read, files) for _ in range(3))
         weights = sum(p.numel() for p in policy.model.parameters()) / 1e6
         rows.append({
-            "weights, M": weights, "MB": size, "saving, CPU s": saving[0], "saving, MB per CPU s": size / saving[0],
+            "weights, M": weights, "MB": size, "saving, CPU s": saving[0],
+            "saving, MB per CPU s": size / saving[0],
             "reading, CPU s": reading[0], "reading, MB per CPU s": size / reading[0],
         })  # fmt: skip
     return rows
@@ -88,7 +101,9 @@ def verifying(counts: tuple[int, ...] = (1, 2, 4), answers: int = 4000) -> Table
             began, share = time.perf_counter(), answers // count
             used = sum(pool.map(ours_math, [10**6 + i * share for i in range(count)], [share] * count))
             wall = time.perf_counter() - began
-        rows.append({"processes": count, "answers per CPU s": answers / used, "answers per s, wall": answers / wall})
+        rows.append(
+            {"processes": count, "answers per CPU s": answers / used, "answers per s, wall": answers / wall}
+        )
     return rows
 
 
@@ -106,7 +121,10 @@ def requests() -> Table:
         with tempfile.TemporaryDirectory() as folder:
             engine = Waiting(replicas=replicas, parallel=2 * SLOTS, folder=folder).attach(policy)
             try:
-                prompts = [Prompt(Row(str(i), "q"), ({"role": "user", "content": f"Question {i}"},)) for i in range(replicas * REQUESTS)]
+                prompts = [
+                    Prompt(Row(str(i), "q"), ({"role": "user", "content": f"Question {i}"},))
+                    for i in range(replicas * REQUESTS)
+                ]
                 asked = [Request(prompt, Sampling(max_tokens=64), n=8) for prompt in prompts]
                 list(engine.generate(asked[: 2 * SLOTS * replicas]))  # connections
                 cpu, wall = timed(list, engine.generate(asked))
@@ -114,7 +132,8 @@ def requests() -> Table:
                 engine.close()
         ideal = REQUESTS / SLOTS * SECONDS
         rows.append({
-            "engines": replicas, "requests": len(asked), "CPU ms per request": 1000 * cpu / len(asked), "requests per s": len(asked) / wall,
+            "engines": replicas, "requests": len(asked), "CPU ms per request": 1000 * cpu / len(asked),
+            "requests per s": len(asked) / wall,
             "share of the engines' capacity": ideal / wall,
         })  # fmt: skip
     return rows
@@ -138,7 +157,11 @@ def main(
             continue
         typer.echo(f"\n| {' | '.join(rows[0])} |\n|{'---|' * len(rows[0])}")
         for row in rows:
-            typer.echo(f"| {' | '.join(f'{v:,.3g}' if isinstance(v, float) and v < 1000 else f'{v:,.0f}' for v in row.values())} |")
+            typer.echo(
+                "| "
+                f"{' | '.join(f'{v:,.3g}' if isinstance(v, float) and v < 1000 else f'{v:,.0f}' for v in row.values())} "
+                "|"
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Memory of the trainer's process with vLLM in it, with `engine.share_weights` and without: resident MB before vLLM starts, after, and at a sync.
+"""Memory of the trainer's process with vLLM in it, with `engine.share_weights` and without: resident MB
+before vLLM starts, after, and at a sync.
 
 python scripts/bench_shared_weights.py         # needs vLLM; CPU, one thread
 """
@@ -22,9 +23,15 @@ COLUMNS = {
 def main() -> None:
     """Measure and print MB."""
     found = measure()
-    typer.echo(f"| share_weights | {' | '.join(COLUMNS.values())} | CPU s of 512 tokens |\n|{'---|' * (len(COLUMNS) + 2)}")
+    typer.echo(
+        f"| share_weights | {' | '.join(COLUMNS.values())} | CPU s of 512 tokens "
+        f"|\n|{'---|' * (len(COLUMNS) + 2)}"
+    )
     for share, result in found.items():
-        typer.echo(f"| {str(share).lower()} | {' | '.join(f'{result[name]:.0f}' for name in COLUMNS)} | {result['seconds']:.2f} |")
+        typer.echo(
+            f"| {str(share).lower()} | {' | '.join(f'{result[name]:.0f}' for name in COLUMNS)} | "
+            f"{result['seconds']:.2f} |"
+        )
     typer.echo(f"\nsamples equal: {found[True]['samples'] == found[False]['samples']}")
 
 

@@ -1,7 +1,9 @@
-"""The training half of a GRPO step: vlrl against TRL 1.16.0 on the same weights, prompts, pictures and completions.
+"""The training half of a GRPO step: vlrl against TRL 1.16.0 on the same weights, prompts, pictures and
+completions.
 
     python scripts/bench_step.py                        # all cases, a table
-    python scripts/bench_step.py image_336 --json       # {case: {"vlrl": ..., "trl": ..., "ratio": ..., "loss_diff", "grad_rel_diff"}}
+    python scripts/bench_step.py image_336 --json       # {case: {"vlrl": ..., "trl": ..., "ratio": ...,
+    "loss_diff", "grad_rel_diff"}}
 
 Needs `pip install trl==1.16.0`. With a GPU, times are CUDA-event times and memory is the GPU's.
 """
@@ -20,7 +22,9 @@ from vlrl.bench.step import compare
 
 
 def main(
-    cases: Annotated[list[str] | None, typer.Argument(help=f"Any of {', '.join(CASES)}; all by default.")] = None,
+    cases: Annotated[
+        list[str] | None, typer.Argument(help=f"Any of {', '.join(CASES)}; all by default.")
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Steps of each side that are counted.")] = 1,
     checkpointing: Annotated[bool, typer.Option(help="Recompute activations, on both sides.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -32,14 +36,19 @@ def main(
             result = compare(chosen, repeats, checkpointing)
         typer.echo(json.dumps(result))
         return
-    typer.echo("case               | seconds: vlrl, trl, ratio | peak MB: vlrl, trl | loss diff, gradient diff | decoded | head rows")
+    typer.echo(
+        "case               | seconds: vlrl, trl, ratio | peak MB: vlrl, trl | loss diff, gradient diff | "
+        "decoded | head rows"
+    )
     for name in chosen:
         r = compare([name], repeats, checkpointing)[name]
         ours, theirs = r["vlrl"], r["trl"]
         clock = next(key for key in ours if key.endswith("seconds"))
         typer.echo(
-            f"{name:18} | {ours[clock]:.2f}, {theirs[clock]:.2f}, {r['ratio'][clock]:.2f} | {ours['peak_extra_mb']:.0f}, "
-            f"{theirs['peak_extra_mb']:.0f} | {r['loss_diff']:.1e}, {r['grad_rel_diff']:.1e} | {ours['decoded']}, {theirs['decoded']} | "
+            f"{name:18} | {ours[clock]:.2f}, {theirs[clock]:.2f}, {r['ratio'][clock]:.2f} | "
+            f"{ours['peak_extra_mb']:.0f}, "
+            f"{theirs['peak_extra_mb']:.0f} | {r['loss_diff']:.1e}, {r['grad_rel_diff']:.1e} | "
+            f"{ours['decoded']}, {theirs['decoded']} | "
             f"{ours['head_rows']}, {theirs['head_rows']}"
         )
 

@@ -1,4 +1,5 @@
-"""Answers a minute of `verify` on two cores, against math-verify called bare, and what a run of bombs does to it.
+"""Answers a minute of `verify` on two cores, against math-verify called bare, and what a run of bombs does to
+it.
 
 python scripts/bench_verify.py [--rounds 5] [--answers 2000] [--bombs 1000] [--json]
 """
@@ -21,7 +22,10 @@ from vlrl_rewards.math import pool as math_pool
 
 CORES = 2
 Work = Callable[[int, int], float]
-_WORK = "Let me think. We have 3 boxes with 4 pens each, so there are $3 \\times 4 = 12$ pens; some are lent. " * 5
+_WORK = (
+    "Let me think. We have 3 boxes with 4 pens each, so there are $3 \\times 4 = 12$ pens; some are lent. "
+    * 5
+)
 _MATH = [
     ("12", "12"),
     ("\\frac{1}{2}", "0.5"),
@@ -47,7 +51,8 @@ _REST = [
 
 
 def ours_math(start: int, count: int) -> float:
-    """Judge `count` long answers, none twice the same; processor seconds (of this process: these questions need no other)."""
+    """Judge `count` long answers, none twice the same; processor seconds (of this process: these questions
+    need no other)."""
     began = time.process_time()
     for i in range(start, start + count):
         gold, said = _MATH[i % len(_MATH)]
@@ -72,12 +77,18 @@ def ours_rest(start: int, count: int) -> float:
     began = time.process_time()
     for i in range(start, start + count):
         kind, gold, said = _REST[i % len(_REST)]
-        verify(gold, f"<think>{_WORK}</think>{said}", kind, ("London", "Paris", "Rome") if kind == "mcq" else None)
+        verify(
+            gold,
+            f"<think>{_WORK}</think>{said}",
+            kind,
+            ("London", "Paris", "Rome") if kind == "mcq" else None,
+        )
     return time.process_time() - began
 
 
 def rate(pool: ProcessPoolExecutor, work: Work, count: int, start: int) -> tuple[float, float]:
-    """Answers a minute with every core at work: by the wall clock, and by processor time (what free cores would give)."""
+    """Answers a minute with every core at work: by the wall clock, and by processor time (what free cores
+    would give)."""
     began = time.perf_counter()
     used = sum(pool.map(work, [start + i * count for i in range(CORES)], [count] * CORES))
     return 60 * CORES * count / (time.perf_counter() - began), 60 * CORES * CORES * count / used
@@ -85,7 +96,11 @@ def rate(pool: ProcessPoolExecutor, work: Work, count: int, start: int) -> tuple
 
 def speed(rounds: int, answers: int) -> dict[str, float]:
     """Medians over rounds in which the three take turns."""
-    works = {"math": (ours_math, answers), "math-verify": (bare_math, max(50, answers // 10)), "rest": (ours_rest, 5 * answers)}
+    works = {
+        "math": (ours_math, answers),
+        "math-verify": (bare_math, max(50, answers // 10)),
+        "rest": (ours_rest, 5 * answers),
+    }
     wall: dict[str, list[float]] = {name: [] for name in works}
     free: dict[str, list[float]] = {name: [] for name in works}
     with ProcessPoolExecutor(CORES) as pool:
@@ -127,14 +142,24 @@ def under_bombs(count: int) -> dict[str, object]:
         passed += verify(bomb.gold, bomb.response, bomb.kind, bomb.choices).correct
         times.append(time.perf_counter() - began)
     after = _memory()
-    healthy = verify("\\frac{1}{2}", "\\boxed{0.5}", "math").correct and bool(math_pool.compare("x^2", "x \\cdot x")[0])
+    healthy = verify("\\frac{1}{2}", "\\boxed{0.5}", "math").correct and bool(
+        math_pool.compare("x^2", "x \\cdot x")[0]
+    )
     grown = {f"{name} before, after": [round(before[name]), round(after[name])] for name in before}
-    return {"bombs": count, "passed": passed, "slowest s": max(times), "median s": statistics.median(times), "healthy": healthy} | grown
+    return {
+        "bombs": count,
+        "passed": passed,
+        "slowest s": max(times),
+        "median s": statistics.median(times),
+        "healthy": healthy,
+    } | grown
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--answers", type=int, default=2000)
     parser.add_argument("--bombs", type=int, default=0)

@@ -1,15 +1,20 @@
-"""Are tokens and log-probs of multi-turn episodes those of the training forward? `python scripts/check_tokens.py [--engine vllm] [--pictures]`.
+"""Are tokens and log-probs of multi-turn episodes those of the training forward? `python
+scripts/check_tokens.py [--engine vllm] [--pictures]`.
 
-Plays `--episodes` episodes of up to `--turns` turns with a tiny random model and the shipped tools: the calculator, and with `--pictures` the zoom
-tool, which answers with pictures in mid-conversation. A random model writes no calls, so that in half of the turns the environment is handed a call
-in place of what it wrote; the conversation keeps the model's own tokens. Checked, for every rollout of every episode:
+Plays `--episodes` episodes of up to `--turns` turns with a tiny random model and the shipped tools: the
+calculator, and with `--pictures` the zoom tool, which answers with pictures in mid-conversation. A random
+model writes no calls, so that in half of the turns the environment is handed a call in place of what it
+wrote; the conversation keeps the model's own tokens. Checked, for every rollout of every episode:
 
-- the ids of a later part of the conversation begin with all ids of the earlier one: nothing is tokenised again;
+- the ids of a later part of the conversation begin with all ids of the earlier one: nothing is tokenised
+  again;
 - the tokens that carry loss are those that were sampled;
-- log-probs of the sampled tokens, as the engine gave them, against the training forward's (packed trees, and the padded layout): at most 1e-4 apart.
+- log-probs of the sampled tokens, as the engine gave them, against the training forward's (packed trees, and
+  the padded layout): at most 1e-4 apart.
 
-Printed too: the CPU-seconds of the rollouts, and with engines `hf` and `vllm` the share of prompt tokens that came from the cache of earlier turns
-(`--no-cache` switches that of `hf` off). Exit status 1 if a check fails. It is its own plug-in file.
+Printed too: the CPU-seconds of the rollouts, and with engines `hf` and `vllm` the share of prompt tokens that
+came from the cache of earlier turns (`--no-cache` switches that of `hf` off). Exit status 1 if a check fails.
+It is its own plug-in file.
 """
 
 from __future__ import annotations
@@ -48,13 +53,17 @@ GROUP = 4
 @register("check_rows")
 @dataclass(frozen=True, kw_only=True)
 class CheckRows(Source):
-    """Questions of several lengths, with a picture of noise each if `pictures`. vlrl original (a measurement's own)."""
+    """Questions of several lengths, with a picture of noise each if `pictures`. vlrl original (a
+    measurement's own)."""
 
     count: int = 64
     pictures: bool = False
 
     def __call__(self) -> Sequence[Row]:
-        return [Row(f"r{i}", "Look closely. " * (1 + i % 7) + f"What is {i}?", str(i), images=self.shown(i)) for i in range(self.count)]
+        return [
+            Row(f"r{i}", "Look closely. " * (1 + i % 7) + f"What is {i}?", str(i), images=self.shown(i))
+            for i in range(self.count)
+        ]
 
     def shown(self, number: int) -> tuple[Media, ...]:
         """The row's pictures."""
@@ -66,7 +75,8 @@ class CheckRows(Source):
 @register("check_tools")
 @dataclass(frozen=True, kw_only=True)
 class CheckTools(Environment):
-    """The calculator or the zoom tool, which are handed a call in half of the turns. vlrl original (a measurement's own)."""
+    """The calculator or the zoom tool, which are handed a call in half of the turns. vlrl original (a
+    measurement's own)."""
 
     stops: ClassVar[tuple[str, ...]] = tuple("aeiou 0123456789")
     pictures: bool = False
@@ -103,7 +113,10 @@ class CheckEpisode(Episode):
         arguments: dict[str, Any] = {"expression": f"{value % 97} * {value % 89}"}
         name = "calculator"
         if self.settings.pictures:
-            name, arguments = "zoom", {"box": [2, 2, 30 + value % 20, 34], "image": value % len(action.images)}
+            name, arguments = (
+                "zoom",
+                {"box": [2, 2, 30 + value % 20, 34], "image": value % len(action.images)},
+            )
         call = json.dumps({"name": name, "arguments": arguments})
         return self.inner.step(replace(action, text=f"<tool_call>{call}</tool_call>"))
 
@@ -139,7 +152,9 @@ def check_ids(policy: Any, group: Group, found: Found) -> None:
             before = now
             spans = [t for _, start, end in rollout.info["turn_spans"] for t in range(start, end)]
             if [t for t, trained in enumerate(rollout.trained_mask) if trained] != spans:
-                found.wrong.append(f"row {rollout.row.id}: the tokens that carry loss are not those that were sampled")
+                found.wrong.append(
+                    f"row {rollout.row.id}: the tokens that carry loss are not those that were sampled"
+                )
     found.episodes += len(parts)
     found.rollouts += len(group)
 
@@ -166,7 +181,11 @@ def measure(run: Run, episodes: int) -> Found:
         run.step += 1
         some = [rows[(found.episodes // GROUP + i) % len(rows)] for i in range(16)]
         begun = time.process_time()
-        groups = [group for group in run.rollout([run.prompt_template(row) for row in some], [GROUP] * len(some), run) if len(group)]
+        groups = [
+            group
+            for group in run.rollout([run.prompt_template(row) for row in some], [GROUP] * len(some), run)
+            if len(group)
+        ]
         found.seconds += time.process_time() - begun
         for group in groups:
             check_ids(run.policy, group, found)
@@ -188,25 +207,37 @@ def settings(options: argparse.Namespace, output: str) -> list[str]:
     pictures = str(options.pictures).lower()
     sizes = f"{{hidden: {options.hidden}, layers: {options.layers}, std: 0.2, seed: 3}}"
     words = [
-        f"policy={{name: {'qwen2_5_vl' if options.pictures else 'text'}, tiny: {sizes}}}", f"plugins=[{Path(__file__).resolve()}]",
-        f"data.train.rows={{name: check_rows, pictures: {pictures}}}", f"environment={{name: check_tools, pictures: {pictures}}}",
-        f"rollout={{name: multi_turn, max_turns: {options.turns}, patience: 30}}", f"sampling={{name: plain, max_tokens: {options.tokens}}}",
-        f"engine={engine[options.engine]}", "rewards.answer={name: numeric, weight: 1.0}", f"output={output}", f"seed={options.seed}",
+        f"policy={{name: {'qwen2_5_vl' if options.pictures else 'text'}, tiny: {sizes}}}",
+        f"plugins=[{Path(__file__).resolve()}]",
+        f"data.train.rows={{name: check_rows, pictures: {pictures}}}",
+        f"environment={{name: check_tools, pictures: {pictures}}}",
+        f"rollout={{name: multi_turn, max_turns: {options.turns}, patience: 30}}",
+        f"sampling={{name: plain, max_tokens: {options.tokens}}}",
+        f"engine={engine[options.engine]}", "rewards.answer={name: numeric, weight: 1.0}", f"output={output}",
+        f"seed={options.seed}",
     ]  # fmt: skip
     return [*words, "reward_shaping.turns={name: last_turn_reward}"] if options.pictures else words
 
 
 def main() -> int:
     """Measure and print; the number of findings."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--episodes", type=int, default=1000, help="episodes to play, at least")
     parser.add_argument("--engine", choices=["hf", "vllm", "vllm_server"], default="hf", help="what samples")
-    parser.add_argument("--pictures", action="store_true", help="a vision-language model with the zoom tool, in place of text with the calculator")
+    parser.add_argument(
+        "--pictures",
+        action="store_true",
+        help="a vision-language model with the zoom tool, in place of text with the calculator",
+    )
     parser.add_argument("--turns", type=int, default=5, help="turns of an episode, at most")
     parser.add_argument("--tokens", type=int, default=12, help="tokens of a turn, at most")
     parser.add_argument("--hidden", type=int, default=128, help="hidden size of the model")
     parser.add_argument("--layers", type=int, default=2, help="layers of the model")
-    parser.add_argument("--no-cache", action="store_true", help="engine hf: prefill the whole conversation in every turn")
+    parser.add_argument(
+        "--no-cache", action="store_true", help="engine hf: prefill the whole conversation in every turn"
+    )
     parser.add_argument("--seed", type=int, default=0, help="random seed")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -221,15 +252,26 @@ def main() -> int:
         finally:
             run.close()
         counters = run.engine.counters
-    played = f"{found.episodes} episodes of {found.turns / found.episodes:.1f} turns, {found.rollouts} rollouts"
+    played = (
+        f"{found.episodes} episodes of {found.turns / found.episodes:.1f} turns, {found.rollouts} rollouts"
+    )
     seconds = time.process_time() - begun
-    print(f"{options.engine}: {played}, {found.pictures} pictures in mid-conversation, {len(found.packed)} sampled tokens, {seconds:.0f} CPU-seconds")
+    print(
+        f"{options.engine}: {played}, {found.pictures} pictures in mid-conversation, {len(found.packed)} "
+        f"sampled tokens, {seconds:.0f} CPU-seconds"
+    )
     for name, values in (("packed", found.packed), ("padded", found.padded)):
-        print(f"  against the training forward, {name}: largest difference {max(values):.1e}, mean {sum(values) / len(values):.1e} nats")
+        print(
+            f"  against the training forward, {name}: largest difference {max(values):.1e}, mean "
+            f"{sum(values) / len(values):.1e} nats"
+        )
     print(f"  rollouts: {found.seconds:.1f} CPU-seconds, {counters['prefill_tokens']} tokens prefilled")
     if counters["prompt_tokens"]:
         share = counters["cached_tokens"] / counters["prompt_tokens"]
-        print(f"  prompt tokens: {counters['prompt_tokens']}, of which from the prefix cache: {counters['cached_tokens']} ({share:.0%})")
+        print(
+            f"  prompt tokens: {counters['prompt_tokens']}, of which from the prefix cache: "
+            f"{counters['cached_tokens']} ({share:.0%})"
+        )
     print("\n".join(found.wrong) if found.wrong else "ids and log-probs agree")
     return len(found.wrong)
 

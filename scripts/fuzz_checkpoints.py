@@ -1,8 +1,10 @@
-"""Damages the files of a finished run at random and resumes it: `python scripts/fuzz_checkpoints.py --seconds 300 [--seed 0]`.
+"""Damages the files of a finished run at random and resumes it: `python scripts/fuzz_checkpoints.py --seconds
+300 [--seed 0]`.
 
-Every round flips a bit of, truncates, deletes or zeroes one to three files: of checkpoints, logs, summaries, the config. The resumed run must end
-with the weights of the undisturbed one, name every checkpoint that it left out, and log no step twice; where no checkpoint is intact it must refuse
-in one line. Prints each fault; exit status 1 if there is one.
+Every round flips a bit of, truncates, deletes or zeroes one to three files: of checkpoints, logs, summaries,
+the config. The resumed run must end with the weights of the undisturbed one, name every checkpoint that it
+left out, and log no step twice; where no checkpoint is intact it must refuse in one line. Prints each fault;
+exit status 1 if there is one.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ WORDS = [
 @register("fuzz_checksum")
 @dataclass(frozen=True, kw_only=True)
 class FuzzChecksum(Reward):
-    """A checksum of the tokens: it differs within a group, so that every step changes the weights. vlrl original (a test's own)."""
+    """A checksum of the tokens: it differs within a group, so that every step changes the weights. vlrl
+    original (a test's own)."""
 
     def __call__(self, rollout: Rollout) -> float:
         return zlib.crc32(repr(rollout.ids).encode()) % 7 / 6
@@ -76,11 +79,19 @@ def weights(run: Path) -> bytes:
 def fault_of(run: Path, whole: Path, hit: dict[str, str]) -> str:
     """Resume a damaged run; what is wrong with the outcome, or ""."""
     damaged = {Path(name).parts[1] for name in hit if name.startswith("checkpoints")}
-    intact = [path.name for path in checkpoint.folders(run) if path.name not in damaged or not checkpoint.faults(path)]
+    intact = [
+        path.name
+        for path in checkpoint.folders(run)
+        if path.name not in damaged or not checkpoint.faults(path)
+    ]
     try:
         train(load(["base/rl", "methods/grpo"], [*WORDS, f"output={run}"]), resume=True, live=False)
     except ConfigError as error:
-        return "" if not intact and "no checkpoint is left" in str(error) and "\n" not in str(error) else f"refused: {error}"
+        return (
+            ""
+            if not intact and "no checkpoint is left" in str(error) and "\n" not in str(error)
+            else f"refused: {error}"
+        )
     except Exception as error:  # any other exception is a finding
         return f"{type(error).__name__}: {error}"
     if not intact:
@@ -88,7 +99,9 @@ def fault_of(run: Path, whole: Path, hit: dict[str, str]) -> str:
     said = " ".join(row.get("message", "") for row in read_jsonl(run / "events.jsonl"))
     missed = [name for name in damaged if name > intact[-1] and name not in said]
     steps = [row["step"] for row in read_jsonl(run / "metrics.jsonl", {"step": int})]
-    lost = "metrics.jsonl" not in hit and steps != [row["step"] for row in read_jsonl(whole / "metrics.jsonl")]
+    lost = "metrics.jsonl" not in hit and steps != [
+        row["step"] for row in read_jsonl(whole / "metrics.jsonl")
+    ]
     findings = {
         f"not named: {missed}": missed,
         f"steps twice or out of order: {steps}": steps != sorted(set(steps)),
@@ -100,7 +113,9 @@ def fault_of(run: Path, whole: Path, hit: dict[str, str]) -> str:
 
 def main() -> int:
     """Fuzz for the given time; print the faults and return their number."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=300.0, help="how long")
     parser.add_argument("--seed", type=int, default=0, help="random seed")
     options = parser.parse_args()
@@ -115,7 +130,10 @@ def main() -> int:
             rounds += 1
             run = Path(place) / "run"
             shutil.copytree(whole, run)
-            hit = {str(name): pick.choice(("flip", "truncate", "delete", "zero")) for name in pick.sample(files, pick.randint(1, 3))}
+            hit = {
+                str(name): pick.choice(("flip", "truncate", "delete", "zero"))
+                for name in pick.sample(files, pick.randint(1, 3))
+            }
             for name, kind in hit.items():
                 damage(run / name, kind, pick)
             kinds.update(hit.values())
@@ -123,7 +141,10 @@ def main() -> int:
                 found += 1
                 print(f"round {rounds}, {hit}: {fault}", flush=True)
             shutil.rmtree(run)
-    print(f"{rounds} rounds, {sum(kinds.values())} damaged files ({', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}), {found} faults")
+    print(
+        f"{rounds} rounds, {sum(kinds.values())} damaged files "
+        f"({', '.join(f'{n} {kind}' for kind, n in sorted(kinds.items()))}), {found} faults"
+    )
     return found
 
 

@@ -1,7 +1,9 @@
-"""Fuzz configs: mutated shipped configs and command lines, and files from a grammar. Each ends as a resolved config or as a ConfigError.
+"""Fuzz configs: mutated shipped configs and command lines, and files from a grammar. Each ends as a resolved
+config or as a ConfigError.
 
-A ConfigError has at most three lines and 600 characters. Everything else is a finding: another exception, a longer message, a config that takes more
-than `--slow` CPU-seconds. Nothing is trained, loaded or imported beyond what `vlrl train` checks before it imports torch.
+A ConfigError has at most three lines and 600 characters. Everything else is a finding: another exception, a
+longer message, a config that takes more than `--slow` CPU-seconds. Nothing is trained, loaded or imported
+beyond what `vlrl train` checks before it imports torch.
 
     python scripts/fuzz_configs.py --seconds 600 --seed 1
 """
@@ -33,16 +35,24 @@ from vlrl.settings import Settings, nested_fields
 from vlrl.trainer.preflight import Preflight
 
 VALUES: list[Any] = [
-    None, True, False, 0, 1, -1, 2, 7, 10**9, -(10**9), 2**31, 2**63, -(2**63), 10**30, 0.5, -0.5, 1e-300, 1e300, float("nan"), float("inf"),
-    -float("inf"), "", " ", "x", "name", "none", "null", "~", "..", "/", "/nope/x", "a/b", "1e5", "5 5", "\u202e", "\ud7ff", "\x7f", "${HOME}",
-    "${NOPE_NOPE}", "{", "}", "[", "x" * 3000, [], {}, [[]], [1], ["x"], [None], {"": 1}, {"name": ""}, {"name": None}, {"name": 5}, {"name": []},
-    {"name": "x"}, {"*": None}, {"*": 1}, {"a": {"b": {"c": {"d": 1}}}}, {"name": "none", "x": 1}, {"weight": "heavy"}, [{"name": "x"}],
+    None, True, False, 0, 1, -1, 2, 7, 10**9, -(10**9), 2**31, 2**63, -(2**63), 10**30, 0.5, -0.5, 1e-300,
+    1e300, float("nan"), float("inf"),
+    -float("inf"), "", " ", "x", "name", "none", "null", "~", "..", "/", "/nope/x", "a/b", "1e5", "5 5",
+    "\u202e", "\ud7ff", "\x7f", "${HOME}",
+    "${NOPE_NOPE}", "{", "}", "[", "x" * 3000, [], {}, [[]], [1], ["x"], [None], {"": 1}, {"name": ""},
+    {"name": None}, {"name": 5}, {"name": []},
+    {"name": "x"}, {"*": None}, {"*": 1}, {"a": {"b": {"c": {"d": 1}}}}, {"name": "none", "x": 1},
+    {"weight": "heavy"}, [{"name": "x"}],
 ]  # fmt: skip
 TEXTS = [
-    "!foo 3", "!!python/object/apply:os.system ['true']", "!!python/name:os.system", "!!binary aGk=", "!!set {a, b}", "!!timestamp 2001-01-01",
-    "!!int x", "!!float y", "!!bool 5", "&a [*a]", "*nope", "{<<: {lr: 1}}", "? [a]\n: 1", "2001-01-01", "12:30:45", ".nan", ".inf", "-.inf", "0x1F",
-    "0o17", "1_000", "yes", "|\n  text", ">\n  text", "'", '"', "\t- x", "@x", "`x`", "%x", "[1, 2", "{a: 1", "{a: 1, a: 2}", "- - - - x", "#", "---",
-    "...", "--- 1\n--- 2", "\x00", "9" * 5000, "[" * 500, "{a: " * 200, "é", "\ufeffx", "!!str", "!<tag:x,2000:y> z",
+    "!foo 3", "!!python/object/apply:os.system ['true']", "!!python/name:os.system", "!!binary aGk=",
+    "!!set {a, b}", "!!timestamp 2001-01-01",
+    "!!int x", "!!float y", "!!bool 5", "&a [*a]", "*nope", "{<<: {lr: 1}}", "? [a]\n: 1", "2001-01-01",
+    "12:30:45", ".nan", ".inf", "-.inf", "0x1F",
+    "0o17", "1_000", "yes", "|\n  text", ">\n  text", "'", '"', "\t- x", "@x", "`x`", "%x", "[1, 2", "{a: 1",
+    "{a: 1, a: 2}", "- - - - x", "#", "---",
+    "...", "--- 1\n--- 2", "\x00", "9" * 5000, "[" * 500, "{a: " * 200, "é", "\ufeffx", "!!str",
+    "!<tag:x,2000:y> z",
 ]  # fmt: skip
 WORDS = [
     "steps",
@@ -77,7 +87,14 @@ def paths_of(tree: Any, where: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 def names() -> list[str]:
     """Names of shipped plug-ins, keys of configs and their fields."""
-    homes = ("vlrl.methods", "vlrl.engine", "vlrl.environments", "vlrl.policy.families", "vlrl_rewards", "vlrl_data")
+    homes = (
+        "vlrl.methods",
+        "vlrl.engine",
+        "vlrl.environments",
+        "vlrl.policy.families",
+        "vlrl_rewards",
+        "vlrl_data",
+    )
     found = [entry.name for home in homes for entry in entries(home).values()]
     fields = [item.name for home in homes for entry in entries(home).values() for item in entry.fields]
     return sorted({*found, *fields, *SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__, *nested_fields()})
@@ -100,7 +117,8 @@ class Fuzzer:
         self.shipped = list(self.trees)
         self.names = names()
         self.kinds: dict[str, Callable[[], list[str]]] = {
-            "mutated tree": self.mutated_tree, "mutated text": self.mutated_text, "spliced text": self.spliced_text, "grammar": self.grammar,
+            "mutated tree": self.mutated_tree, "mutated text": self.mutated_text,
+            "spliced text": self.spliced_text, "grammar": self.grammar,
             "words": self.words, "overrides": self.overrides, "combined": self.combined,
         }  # fmt: skip
 
@@ -113,7 +131,9 @@ class Fuzzer:
             return self.rng.choice(self.names)
         tree: Any = self.trees[self.rng.choice(self.shipped)]
         for _ in range(self.rng.randrange(4)):
-            inner = list(tree.values()) if isinstance(tree, Mapping) else tree if isinstance(tree, list) else []
+            inner = (
+                list(tree.values()) if isinstance(tree, Mapping) else tree if isinstance(tree, list) else []
+            )
             tree = self.rng.choice(inner) if inner else tree
         return tree
 
@@ -136,7 +156,8 @@ class Fuzzer:
             return self.write(json.dumps(tree))
 
     def mutated_tree(self) -> list[str]:
-        """A shipped config with one to three values replaced, removed, wrapped or renamed, after the shipped one."""
+        """A shipped config with one to three values replaced, removed, wrapped or renamed, after the shipped
+        one."""
         path = self.rng.choice(self.shipped)
         tree = json.loads(json.dumps(self.trees[path]))
         for _ in range(self.rng.randint(1, 3)):
@@ -185,14 +206,22 @@ class Fuzzer:
 
     def grammar(self) -> list[str]:
         """A file from scratch: known keys with values of any form, over base/rl or alone."""
-        tree: dict[Any, Any] = {"extends": self.rng.choice([["base/rl", "models/tiny_text"], ["experiments/lab_counting"], "base/rl", self.value()])}
+        tree: dict[Any, Any] = {
+            "extends": self.rng.choice(
+                [["base/rl", "models/tiny_text"], ["experiments/lab_counting"], "base/rl", self.value()]
+            )
+        }
         for _ in range(self.rng.randint(1, 5)):
             key = self.rng.choice([*SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__])
             value = self.value()
             if key in MAP_SLOTS and self.rng.random() < 0.7:
                 value = {self.rng.choice(["a", "", "x.y", "*"]): self.value()}
             if key == "phases" and self.rng.random() < 0.8:
-                value = {self.rng.choice(["rl", "", "a.b"]): {self.rng.choice([*SLOTS, *Settings.__dataclass_fields__, "keeps"]): self.value()}}
+                value = {
+                    self.rng.choice(["rl", "", "a.b"]): {
+                        self.rng.choice([*SLOTS, *Settings.__dataclass_fields__, "keeps"]): self.value()
+                    }
+                }
             tree[key] = value
         return [self.dumped(tree)]
 
@@ -210,7 +239,11 @@ class Fuzzer:
         for _ in range(self.rng.randint(1, 3)):
             found = [".".join(map(str, where)) for where in paths_of(self.trees[path])] or ["steps"]
             dotted = self.rng.choice(
-                [self.rng.choice(found), self.rng.choice(self.names), f"{self.rng.choice(list(SLOTS))}.{self.rng.choice(self.names)}"]
+                [
+                    self.rng.choice(found),
+                    self.rng.choice(self.names),
+                    f"{self.rng.choice(list(SLOTS))}.{self.rng.choice(self.names)}",
+                ]
             )
             text = self.rng.choice(TEXTS) if self.rng.random() < 0.4 else json.dumps(self.value())
             out.append(f"{self.rng.choice(['', '', 'phases.rl.'])}{dotted}={text}")
@@ -230,17 +263,26 @@ def outcome(words: list[str], slow: float) -> tuple[str, str]:
     except ConfigError as error:
         text = " ".join(str(error).split())
         too_long = len(text) > 600 or not text
-        kind, detail = ("finding", f"a message of {len(text)} characters: {text[:300]}") if too_long else ("refused", text)
+        kind, detail = (
+            ("finding", f"a message of {len(text)} characters: {text[:300]}")
+            if too_long
+            else ("refused", text)
+        )
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        kind, detail = "finding", f"{type(error).__name__}: {str(error)[:200]} at {Path(last.filename).name}:{last.lineno}"
+        kind, detail = (
+            "finding",
+            f"{type(error).__name__}: {str(error)[:200]} at {Path(last.filename).name}:{last.lineno}",
+        )
     spent = time.process_time() - begun
     return ("finding", f"{spent:.1f} CPU-seconds, {kind}: {detail[:100]}") if spent > slow else (kind, detail)
 
 
 def main() -> int:
     """Run for `--seconds`; exit code 1 if anything was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--cases", type=int, default=10**9)
     parser.add_argument("--seed", type=int, default=0)
@@ -262,10 +304,24 @@ def main() -> int:
             case += 1
             place = detail.rpartition(" at ")[2] if " at " in detail else detail[:60]
             if result == "finding" and place not in found:
-                text = (Path(name) / "case.yaml").read_text(errors="replace")[:1500] if any(name in word for word in words) else ""
+                text = (
+                    (Path(name) / "case.yaml").read_text(errors="replace")[:1500]
+                    if any(name in word for word in words)
+                    else ""
+                )
                 found[place] = [kind, detail, *words, text]
-                print(f"FOUND ({kind}, case {case}): {detail}\n  {' '.join(words)[:500]}\n{text if len(text) < 400 else ''}", flush=True)
-        print(f"{case} cases, seed {options.seed}: " + ", ".join(f"{n} {what}" for what, n in sorted(counts.items())) + f"; {len(found)} places")
+                print(
+                    (
+                        f"FOUND ({kind}, case {case}): {detail}\n  "
+                        f"{' '.join(words)[:500]}\n{text if len(text) < 400 else ''}"
+                    ),
+                    flush=True,
+                )
+        print(
+            f"{case} cases, seed {options.seed}: "
+            + ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))
+            + f"; {len(found)} places"
+        )
         return int(bool(found))
 
 

@@ -1,9 +1,11 @@
-"""Random records through `data check`, `data preview` and training: `python scripts/fuzz_rows.py --seconds 300 [--seed 0] [--policy text]`.
+"""Random records through `data check`, `data preview` and training: `python scripts/fuzz_rows.py --seconds
+300 [--seed 0] [--policy text]`.
 
-Records come from a small grammar of good ones and from mutations of them (wrong types, missing fields, lone surrogates, special tokens, deep nesting,
-huge numbers and texts, broken pictures, torn lines). All three must give every record the same verdict and none may raise. Training means: the row is
-built, rendered, tokenised and its pictures are decoded; no special token beyond those of the chat template may come out of it.
-Prints each fault once; exit status 1 if there is one.
+Records come from a small grammar of good ones and from mutations of them (wrong types, missing fields, lone
+surrogates, special tokens, deep nesting, huge numbers and texts, broken pictures, torn lines). All three must
+give every record the same verdict and none may raise. Training means: the row is built, rendered, tokenised
+and its pictures are decoded; no special token beyond those of the chat template may come out of it. Prints
+each fault once; exit status 1 if there is one.
 """
 
 from __future__ import annotations
@@ -83,9 +85,9 @@ ODD: list[Any] = [
 def picture(pick: random.Random) -> str:
     """A picture as a data URI: whole, cut, of another kind, or too small."""
     buffer = io.BytesIO()
-    Image.new("RGB", (pick.choice((1, 3, 28, 60)), pick.choice((2, 28, 56))), (pick.randrange(256), 40, 90)).save(
-        buffer, pick.choice(("PNG", "JPEG"))
-    )
+    Image.new(
+        "RGB", (pick.choice((1, 3, 28, 60)), pick.choice((2, 28, 56))), (pick.randrange(256), 40, 90)
+    ).save(buffer, pick.choice(("PNG", "JPEG")))
     data = buffer.getvalue()
     data = pick.choice((data, data, data, data[: len(data) // 2], b"GIF89a", b""))
     return "data:image/png;base64," + base64.b64encode(data).decode()
@@ -96,9 +98,11 @@ def good(pick: random.Random, number: int) -> dict[str, Any]:
     a, b = pick.randrange(100), pick.randrange(100)
     record: dict[str, Any] = {"id": f"g{number}", "question": f"What is {a} + {b}?", "answer": str(a + b)}
     extra: list[dict[str, Any]] = [
-        {}, {"choices": ["7", str(a + b)]}, {"system": "Be brief."}, {"target": f"<answer>{a + b}</answer>"}, {"task": "counting"},
+        {}, {"choices": ["7", str(a + b)]}, {"system": "Be brief."}, {"target": f"<answer>{a + b}</answer>"},
+        {"task": "counting"},
         {"images": [picture(pick)]}, {"question": f"<image> What is {a} + {b}?", "images": [picture(pick)]},
-        {"question": "", "messages": [{"role": "user", "content": f"What is {a} + {b}?"}]}, {"meta": {"level": pick.randrange(5)}},
+        {"question": "", "messages": [{"role": "user", "content": f"What is {a} + {b}?"}]},
+        {"meta": {"level": pick.randrange(5)}},
     ]  # fmt: skip
     return record | pick.choice(extra)
 
@@ -106,7 +110,21 @@ def good(pick: random.Random, number: int) -> dict[str, Any]:
 def mutated(record: dict[str, Any], pick: random.Random) -> dict[str, Any]:
     """The record with one to three changes."""
     record = dict(record)
-    fields = ["id", "question", "answer", "choices", "system", "target", "task", "images", "videos", "messages", "rewards", "meta", "odd"]
+    fields = [
+        "id",
+        "question",
+        "answer",
+        "choices",
+        "system",
+        "target",
+        "task",
+        "images",
+        "videos",
+        "messages",
+        "rewards",
+        "meta",
+        "odd",
+    ]
     for _ in range(pick.randint(1, 3)):
         name = pick.choice(fields)
         how = pick.randrange(5)
@@ -118,7 +136,10 @@ def mutated(record: dict[str, Any], pick: random.Random) -> dict[str, Any]:
         elif how == 2:
             record[name] = [pick.choice(ODD) for _ in range(pick.randrange(4))]
         elif how == 3:
-            record[name] = [{"role": pick.choice(("user", "tool", 5)), "content": pick.choice(ODD)} for _ in range(pick.randint(1, 3))]
+            record[name] = [
+                {"role": pick.choice(("user", "tool", 5)), "content": pick.choice(ODD)}
+                for _ in range(pick.randint(1, 3))
+            ]
         else:
             record[name] = pick.choice(ODD)
     return record
@@ -130,7 +151,14 @@ def line_of(pick: random.Random, number: int) -> bytes:
     if pick.random() < 0.7:
         record = mutated(record, pick)
     line = json.dumps(record, ensure_ascii=pick.random() < 0.5).encode("utf-8", "surrogatepass")
-    torn = [line[: len(line) // 2], line.replace(b'"', b"\xff", 1), b"[" * 5000, b"\0" * 30, b'{"question": ' + b"9" * 6000 + b"}", line + line]
+    torn = [
+        line[: len(line) // 2],
+        line.replace(b'"', b"\xff", 1),
+        b"[" * 5000,
+        b"\0" * 30,
+        b'{"question": ' + b"9" * 6000 + b"}",
+        line + line,
+    ]
     return pick.choice(torn) if pick.random() < 0.05 else line
 
 
@@ -156,11 +184,16 @@ class Trainer:
         return row_fault(self.run, row)
 
     def leak(self, row: Row) -> str:
-        """A control token that comes out of a row's text, or "": the template opens a turn per message and the answer's, and nothing else."""
+        """A control token that comes out of a row's text, or "": the template opens a turn per message and
+        the answer's, and nothing else."""
         prompt = self.run.prompt_template(row)
         ids = [i for i in self.run.policy.encode(prompt).ids if i in self.special]
         turns = ids.count(self.role)
-        return "" if turns == len(prompt.messages) + 1 else f"{turns} turns are opened for {len(prompt.messages)} messages"
+        return (
+            ""
+            if turns == len(prompt.messages) + 1
+            else f"{turns} turns are opened for {len(prompt.messages)} messages"
+        )
 
 
 def check(path: Path, quarantine: Path) -> dict[str, str]:
@@ -195,7 +228,19 @@ def findings(path: Path, trainer: Trainer) -> tuple[list[str], Counter[str]]:
     out += [f"{location}: preview shows it, check does not know it" for location in unlike]
     for row in shown:
         template(row)
-    done = CliRunner().invoke(app, ["preview", str(path), "--limit", "0", "--prompt-template", "chat", "--out", str(path.with_suffix(".html"))])
+    done = CliRunner().invoke(
+        app,
+        [
+            "preview",
+            str(path),
+            "--limit",
+            "0",
+            "--prompt-template",
+            "chat",
+            "--out",
+            str(path.with_suffix(".html")),
+        ],
+    )
     if done.exit_code:
         out.append(f"data preview: {done.exception!r}")
     return out, Counter({"usable": len(used), "quarantined": len(bad)})
@@ -203,10 +248,14 @@ def findings(path: Path, trainer: Trainer) -> tuple[list[str], Counter[str]]:
 
 def main() -> int:
     """Fuzz for the given time; print the faults and return their number."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=300.0, help="how long")
     parser.add_argument("--seed", type=int, default=0, help="random seed")
-    parser.add_argument("--policy", choices=("qwen2_5_vl", "text"), default="qwen2_5_vl", help="the tiny model")
+    parser.add_argument(
+        "--policy", choices=("qwen2_5_vl", "text"), default="qwen2_5_vl", help="the tiny model"
+    )
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
@@ -218,7 +267,10 @@ def main() -> int:
             files += 1
             pick = random.Random(f"{options.seed}/{files}")
             path = Path(place) / f"rows-{files}.jsonl"
-            head = [json.dumps({"id": f"h{i}", "question": f"What is {i}?", "answer": str(i)}).encode() for i in range(3)]
+            head = [
+                json.dumps({"id": f"h{i}", "question": f"What is {i}?", "answer": str(i)}).encode()
+                for i in range(3)
+            ]
             path.write_bytes(b"\n".join([*head, *(line_of(pick, i) for i in range(BATCH))]) + b"\n")
             try:
                 faults, found = findings(path, trainer)
@@ -232,7 +284,10 @@ def main() -> int:
                     print(f"seed {options.seed}, file {files}: {fault[:400]}", flush=True)
             for made in path.parent.glob(f"rows-{files}.*"):
                 made.unlink()
-    print(f"{files} files of {BATCH + 3} records: {counts['usable']} usable, {counts['quarantined']} quarantined; {len(seen)} kinds of faults")
+    print(
+        f"{files} files of {BATCH + 3} records: {counts['usable']} usable, {counts['quarantined']} "
+        f"quarantined; {len(seen)} kinds of faults"
+    )
     return len(seen)
 
 

@@ -1,8 +1,10 @@
-"""Fuzzes every verifier and reward with random responses: `python scripts/fuzz_verifiers.py [200] --seconds 300 [--seed 0] [--only "kind math"]`.
+"""Fuzzes every verifier and reward with random responses: `python scripts/fuzz_verifiers.py [200] --seconds
+300 [--seed 0] [--only "kind math"]`.
 
-Rounds of so many responses to each until the time is up; without `--seconds` one round. Kind `code` gets one in 100, because each starts processes in
-the sandbox. Prints each fault once, with a short response that shows it. Exit status 1 if there is a fault. Without `--library` math-verify is not
-asked, which is about ten times as fast.
+Rounds of so many responses to each until the time is up; without `--seconds` one round. Kind `code` gets one
+in 100, because each starts processes in the sandbox. Prints each fault once, with a short response that shows
+it. Exit status 1 if there is a fault. Without `--library` math-verify is not asked, which is about ten times
+as fast.
 """
 
 from __future__ import annotations
@@ -20,11 +22,17 @@ from vlrl_rewards.math import judge
 
 def main() -> int:
     """Fuzz, print the faults, and return their number."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("count", type=int, nargs="?", default=200, help="responses for each verifier and reward in a round")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "count", type=int, nargs="?", default=200, help="responses for each verifier and reward in a round"
+    )
     parser.add_argument("--seconds", type=float, default=0.0, help="how long; 0: one round")
     parser.add_argument("--seed", type=int, default=0, help="random seed")
-    parser.add_argument("--only", action="append", help='a subject such as "kind math" or "reward gated"; repeatable')
+    parser.add_argument(
+        "--only", action="append", help='a subject such as "kind math" or "reward gated"; repeatable'
+    )
     parser.add_argument("--library", action="store_true", help="ask math-verify too")
     options = parser.parse_args()
     if not options.library:
@@ -36,7 +44,9 @@ def main() -> int:
     for turn in count():
         for name, subject in subjects.items():
             wanted = max(1, options.count // 100) if subject.fenced else options.count
-            for number, response in fuzz.responses(subject, random.Random(f"{name} {options.seed} {turn}"), wanted):
+            for number, response in fuzz.responses(
+                subject, random.Random(f"{name} {options.seed} {turn}"), wanted
+            ):
                 asked[name] += 1
                 fault = fuzz.fault(subject, number, response)
                 if fault and fault not in found:
@@ -44,7 +54,10 @@ def main() -> int:
                     print(f"{fault}\n    {name}, case {number}: {found[fault][1]!r}", flush=True)
         if time.time() >= end:
             break
-    print(f"{asked.total()} responses to {len(asked)} verifiers and rewards ({asked['kind code']} programs in the sandbox): {len(found)} faults")
+    print(
+        f"{asked.total()} responses to {len(asked)} verifiers and rewards ({asked['kind code']} programs "
+        f"in the sandbox): {len(found)} faults"
+    )
     return len(found)
 
 

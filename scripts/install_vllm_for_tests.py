@@ -1,4 +1,5 @@
-"""Install vLLM next to the torch that is already there: `install_vllm_for_tests.py UV CONSTRAINTS`. Its CPU build, where there is no NVIDIA GPU.
+"""Install vLLM next to the torch that is already there: `install_vllm_for_tests.py UV CONSTRAINTS`. Its CPU
+build, where there is no NVIDIA GPU.
 
 A vLLM that is installed is kept.
 """
@@ -30,7 +31,19 @@ def main() -> int:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as overrides:
         overrides.write("\n".join(pins))
         overrides.flush()
-        command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--constraints", constraints, "--override", overrides.name, package]
+        command = [
+            uv,
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            sys.executable,
+            "--constraints",
+            constraints,
+            "--override",
+            overrides.name,
+            package,
+        ]
         return subprocess.call(command)
 
 

@@ -1,4 +1,5 @@
-"""Writes docs/methods.md from the catalogue of papers, the presets and the registry: `python scripts/make_methods_doc.py [--check]`."""
+"""Writes docs/methods.md from the catalogue of papers, the presets and the registry: `python
+scripts/make_methods_doc.py [--check]`."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 def presets() -> dict[str, dict]:
     """`about` of every preset, by id."""
-    trees = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) or {} for path in sorted((ROOT / "configs" / "methods").glob("*.yaml"))}
+    trees = {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        for path in sorted((ROOT / "configs" / "methods").glob("*.yaml"))
+    }
     return {name: tree.get("about") or {} for name, tree in trees.items()}
 
 
@@ -37,17 +41,43 @@ def papers(known: dict[str, dict]) -> list[str]:
     with (ROOT / "docs" / "catalogue.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     kinds = Counter(str(known[row["id"]].get("kind", "?")) for row in rows if row["id"] in known)
-    working, outside = sum(status(row, known).startswith("works") for row in rows), sum(bool(row["reason"]) for row in rows)
+    working, outside = (
+        sum(status(row, known).startswith("works") for row in rows),
+        sum(bool(row["reason"]) for row in rows),
+    )
     rest = len(rows) - working - outside
-    lines = ["## Papers", "", f"{len(rows)} papers: {working} work, {outside} are outside what the package can host, {rest} are not yet built.", ""]
+    lines = [
+        "## Papers",
+        "",
+        (
+            f"{len(rows)} papers: {working} work, {outside} are outside what the package can host, {rest} "
+            "are "
+            "not yet built."
+        ),
+        "",
+    ]
     told = ", ".join(f"{kinds[kind]} {kind}s" for kind in ("method", "recipe", "probe"))
-    lines += [f"Of the presets among them, {told}: a recipe has values and data only, a probe measures only.", ""]
+    lines += [
+        f"Of the presets among them, {told}: a recipe has values and data only, a probe measures only.",
+        "",
+    ]
     for family in dict.fromkeys(row["family"] for row in rows):
         members = [row for row in rows if row["family"] == family]
-        lines += [f"### {family} ({sum(status(row, known).startswith('works') for row in members)} of {len(members)})", ""]
-        lines += table(["id", "method", "paper", "status"], [[row["id"], row["name"], row["title"], status(row, known)] for row in members])
+        lines += [
+            (
+                f"### {family} ({sum(status(row, known).startswith('works') for row in members)} of "
+                f"{len(members)})"
+            ),
+            "",
+        ]
+        lines += table(
+            ["id", "method", "paper", "status"],
+            [[row["id"], row["name"], row["title"], status(row, known)] for row in members],
+        )
     others = [name for name in known if name not in {row["id"] for row in rows}]
-    about = [[name, str(known[name].get("paper", "")), str(known[name].get("fidelity", ""))] for name in others]
+    about = [
+        [name, str(known[name].get("paper", "")), str(known[name].get("fidelity", ""))] for name in others
+    ]
     return [*lines, "### Classics and variants", "", *table(["preset", "source", "fidelity"], about)]
 
 
@@ -78,5 +108,9 @@ def render() -> str:
 if __name__ == "__main__":
     target = ROOT / "docs" / "methods.md"
     if "--check" in sys.argv:
-        sys.exit(0 if target.read_text(encoding="utf-8") == render() else "docs/methods.md is stale: run python scripts/make_methods_doc.py")
+        sys.exit(
+            0
+            if target.read_text(encoding="utf-8") == render()
+            else "docs/methods.md is stale: run python scripts/make_methods_doc.py"
+        )
     target.write_text(render(), encoding="utf-8")

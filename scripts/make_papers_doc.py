@@ -1,4 +1,5 @@
-"""Writes docs/papers.md from the presets, whose comments source each value, and docs/lab.csv: `python scripts/make_papers_doc.py [--check]`."""
+"""Writes docs/papers.md from the presets, whose comments source each value, and docs/lab.csv: `python
+scripts/make_papers_doc.py [--check]`."""
 
 from __future__ import annotations
 
@@ -47,9 +48,15 @@ def proven() -> dict[str, dict[str, str]]:
 def counts(abouts: list[dict]) -> str:
     """How many presets there are of each kind and fidelity, as a table."""
     kinds = Counter(str(about.get("kind", "?")) for about in abouts)
-    fidelities = {kind: Counter(str(about.get("fidelity", "?")) for about in abouts if about.get("kind", "?") == kind) for kind in kinds}
+    fidelities = {
+        kind: Counter(str(about.get("fidelity", "?")) for about in abouts if about.get("kind", "?") == kind)
+        for kind in kinds
+    }
     levels = ("code", "paper", "approximate")
-    rows = [f"| {kind} | {kinds[kind]} | {' | '.join(str(fidelities[kind][level]) for level in levels)} |" for kind in sorted(kinds)]
+    rows = [
+        f"| {kind} | {kinds[kind]} | {' | '.join(str(fidelities[kind][level]) for level in levels)} |"
+        for kind in sorted(kinds)
+    ]
     return "\n".join(["| kind | presets | code | paper | approximate |", "|---|---|---|---|---|", *rows])
 
 
@@ -70,11 +77,15 @@ def values(text: str) -> list[tuple[str, str]]:
             slot = ""
         setting, mark, source = line.partition(" # ")
         if mark and setting.strip():
-            found.append((f"{slot} {setting.strip()}" if line.startswith(" ") else setting.strip(), source.strip()))
+            found.append(
+                (f"{slot} {setting.strip()}" if line.startswith(" ") else setting.strip(), source.strip())
+            )
     return found
 
 
-def entry(path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str], proofs: dict[str, dict[str, str]]) -> list[str]:
+def entry(
+    path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str], proofs: dict[str, dict[str, str]]
+) -> list[str]:
     """One preset's section."""
     text = path.read_text(encoding="utf-8")
     tree = yaml.safe_load(text) or {}
@@ -83,7 +94,10 @@ def entry(path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str], pr
     lines = [
         f"## {name}: `{path.stem}`",
         "",
-        f"{title}. {about.get('paper', '')}; {about.get('kind', '?')}, fidelity: {about.get('fidelity', '?')}. {about.get('notes', '')}".strip(),
+        (
+            f"{title}. {about.get('paper', '')}; {about.get('kind', '?')}, fidelity: "
+            f"{about.get('fidelity', '?')}. {about.get('notes', '')}"
+        ).strip(),
         "",
     ]
     if path.stem in proofs:
@@ -92,7 +106,12 @@ def entry(path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str], pr
         lines += [f"Extends {', '.join(f'`{base}`' for base in tree['extends'])}.", ""]
     rows = values(text)
     if rows:
-        lines += ["| setting | source |", "|---|---|", *(f"| `{setting}` | {source} |".replace("\\", "\\\\") for setting, source in rows), ""]
+        lines += [
+            "| setting | source |",
+            "|---|---|",
+            *(f"| `{setting}` | {source} |".replace("\\", "\\\\") for setting, source in rows),
+            "",
+        ]
     if path.stem in lab:
         lines += [f"Lab: {lab[path.stem]}", ""]
     return lines
@@ -104,11 +123,20 @@ def render() -> str:
     paths = sorted((ROOT / "configs" / "methods").glob("*.yaml"))
     sections = [entry(path, known, lab, proofs) for path in paths]
     abouts = [(yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("about") or {} for path in paths]
-    return "\n".join([HEAD.format(counts=counts(abouts)), *(line for section in sections for line in section)]).rstrip() + "\n"
+    return (
+        "\n".join(
+            [HEAD.format(counts=counts(abouts)), *(line for section in sections for line in section)]
+        ).rstrip()
+        + "\n"
+    )
 
 
 if __name__ == "__main__":
     target = ROOT / "docs" / "papers.md"
     if "--check" in sys.argv:
-        sys.exit(0 if target.read_text(encoding="utf-8") == render() else "docs/papers.md is stale: run python scripts/make_papers_doc.py")
+        sys.exit(
+            0
+            if target.read_text(encoding="utf-8") == render()
+            else "docs/papers.md is stale: run python scripts/make_papers_doc.py"
+        )
     target.write_text(render(), encoding="utf-8")

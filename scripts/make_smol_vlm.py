@@ -1,22 +1,27 @@
-"""A vision-language model with a pretrained mind: a small random tower before a language model, aligned on drawn scenes, then trained by RL.
+"""A vision-language model with a pretrained mind: a small random tower before a language model, aligned on
+drawn scenes, then trained by RL.
 
     vlrl fetch smollm2
-    python scripts/make_smol_vlm.py runs/smol_vlm                  # assemble, teach the tower, align, train: about half an hour of one CPU core
-    python scripts/make_smol_vlm.py runs/smol_vlm --assemble       # all but the last two: the model's folder and the config of the run
-    vlrl train runs/smol_vlm/smol_vlm.yaml                         # the rest of the first line
+    python scripts/make_smol_vlm.py runs/smol_vlm                  # assemble, teach the tower, align, train:
+    about half an hour of one CPU core python scripts/make_smol_vlm.py runs/smol_vlm --assemble       # all
+    but the last two: the model's folder and the config of the run vlrl train runs/smol_vlm/smol_vlm.yaml
+    # the rest of the first line
 
-The shape is SmolVLM's (arXiv:2504.05299; Idefics3, arXiv:2408.12637, sec. 3): a SigLIP-like tower, pixel shuffle, one linear connector, and the
-language model with its own tokenizer and weights; with SmolLM2-135M it is SmolVLM-256M's, with a tower of 2 million weights in place of 93. A picture
-is one square of 96 pixels, 144 patches, 16 tokens. Released models take a tower that was trained before; here `smol_vlm_tower.py` trains it, without
-the language model's layers, to give the word embeddings of what each sixteenth of a picture shows (`--tower-steps`). Three phases follow, on drawn
-scenes (vlrl_data's generators, which need no download) and the handwritten digits of scikit-learn:
+The shape is SmolVLM's (arXiv:2504.05299; Idefics3, arXiv:2408.12637, sec. 3): a SigLIP-like tower, pixel
+shuffle, one linear connector, and the language model with its own tokenizer and weights; with SmolLM2-135M it
+is SmolVLM-256M's, with a tower of 2 million weights in place of 93. A picture is one square of 96 pixels, 144
+patches, 16 tokens. Released models take a tower that was trained before; here `smol_vlm_tower.py` trains it,
+without the language model's layers, to give the word embeddings of what each sixteenth of a picture shows
+(`--tower-steps`). Three phases follow, on drawn scenes (vlrl_data's generators, which need no download) and
+the handwritten digits of scikit-learn:
 
     connect    the tower and the connector learn to answer; the language model is frozen
     instruct   everything learns to answer, at a small rate
     rl         GRPO on the same questions
 
-Held out are counting, reading a digit, the object nearest to an edge, and the box of an object. It sees drawn shapes of a few colours and single
-digits, at the size it was aligned on, and nothing else: no picture of the world is in its training.
+Held out are counting, reading a digit, the object nearest to an edge, and the box of an object. It sees drawn
+shapes of a few colours and single digits, at the size it was aligned on, and nothing else: no picture of the
+world is in its training.
 """
 
 from __future__ import annotations
@@ -38,7 +43,8 @@ SCENES = {"size": SIDE, "least": 18, "most": 28}  # pixels of the picture and of
 
 
 def processor_of(tokenizer: Any) -> Any:
-    """SmolVLM's processor over a language model's tokenizer, which gains the tokens that stand for pictures."""
+    """SmolVLM's processor over a language model's tokenizer, which gains the tokens that stand for
+    pictures."""
     from transformers import SmolVLMImageProcessor, SmolVLMProcessor, SmolVLMVideoProcessor
 
     from vlrl.policy.families.smolvlm import CHAT_TEMPLATE, SPECIAL_TOKENS, TILES
@@ -46,7 +52,9 @@ def processor_of(tokenizer: Any) -> Any:
     tokenizer = copy.deepcopy(tokenizer)
     ending = tokenizer.convert_tokens_to_ids("<|im_end|>")
     if ending is None or ending == tokenizer.unk_token_id:
-        raise typer.BadParameter("the language model's tokenizer has no <|im_end|>; take a model whose chat template is ChatML")
+        raise typer.BadParameter(
+            "the language model's tokenizer has no <|im_end|>; take a model whose chat template is ChatML"
+        )
     tokenizer.add_special_tokens({"extra_special_tokens": [*SPECIAL_TOKENS.values(), *TILES]})
     for name, token in SPECIAL_TOKENS.items():
         setattr(tokenizer, name, token)
@@ -54,15 +62,22 @@ def processor_of(tokenizer: Any) -> Any:
     tokenizer.chat_template = CHAT_TEMPLATE
     side = {"longest_edge": SIDE}
     image = SmolVLMImageProcessor(size=side, max_image_size=side)
-    video = SmolVLMVideoProcessor(size=side, max_image_size=side, video_sampling={"video_size": side, "max_frames": 8, "fps": 1})
+    video = SmolVLMVideoProcessor(
+        size=side, max_image_size=side, video_sampling={"video_size": side, "max_frames": 8, "fps": 1}
+    )
     return SmolVLMProcessor(image, tokenizer, video, image_seq_len=TOKENS, chat_template=CHAT_TEMPLATE)
 
 
 def assemble(text_folder: str, folder: Path, tower: Mapping[str, int] | None = None, seed: int = 0) -> None:
-    """Write a SmolVLM whose language model is that of `text_folder`, weight for weight. Rows of new tokens are the mean of the others; tower and
-    connector are random."""
+    """Write a SmolVLM whose language model is that of `text_folder`, weight for weight. Rows of new tokens
+    are the mean of the others; tower and connector are random."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, SmolVLMConfig, SmolVLMForConditionalGeneration
+    from transformers import (
+        AutoModelForCausalLM,
+        AutoTokenizer,
+        SmolVLMConfig,
+        SmolVLMForConditionalGeneration,
+    )
 
     text = AutoModelForCausalLM.from_pretrained(text_folder, dtype=torch.float32)
     processor = processor_of(AutoTokenizer.from_pretrained(text_folder))
@@ -105,8 +120,10 @@ def config_of(folder: Path) -> dict[str, Any]:
         "grounding": {"name": "gen_boxes", **SCENES, "ask": ["grounding"], "others": 1, "units": "unit"},
     }
     supervised = {
-        "keeps": "all", "rollout": {"name": "expert"}, "policy_loss": {"name": "zero_loss"}, "advantage": {"name": "grpo"},
-        "loss_terms": {"*": None, "nll": {"name": "nll", "coef": 1.0}}, "group_size": 1, "prompts_per_step": 32,
+        "keeps": "all", "rollout": {"name": "expert"}, "policy_loss": {"name": "zero_loss"},
+        "advantage": {"name": "grpo"},
+        "loss_terms": {"*": None, "nll": {"name": "nll", "coef": 1.0}}, "group_size": 1,
+        "prompts_per_step": 32,
     }  # fmt: skip
     return {
         "extends": ["base/rl", "methods/grpo"],
@@ -128,10 +145,13 @@ def config_of(folder: Path) -> dict[str, Any]:
         "max_prompt_tokens": 512,
         "watch": {"checkpoint_every": 0, "heldout_every": 20, "heldout_answers": 8},
         "phases": {
-            "connect": supervised | {"steps": 20, "trainable": {"name": "parts", "freeze": ["language"]}, "optimizer": {"lr": 5e-4, "warmup": 5}},
-            "instruct": supervised | {"steps": 80, "optimizer": {"lr": 2e-4, "warmup": 10, "schedule": "cosine"}},
+            "connect": supervised | {"steps": 20, "trainable": {"name": "parts", "freeze": ["language"]},
+                "optimizer": {"lr": 5e-4, "warmup": 5}},
+            "instruct": supervised | {"steps": 80,
+                "optimizer": {"lr": 2e-4, "warmup": 10, "schedule": "cosine"}},
             "rl": {
-                "steps": 20, "prompts_per_step": 16, "group_size": 8, "optimizer": {"lr": 1e-5, "warmup": 2, "schedule": "cosine"},
+                "steps": 20, "prompts_per_step": 16, "group_size": 8, "optimizer": {"lr": 1e-5, "warmup": 2,
+                    "schedule": "cosine"},
             },
         },
     }  # fmt: skip
@@ -139,17 +159,29 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 def main(
     folder: Annotated[Path, typer.Argument(help="Where model, config and run go.")],
-    text: Annotated[str, typer.Option(help="The language model: a folder, or fetched:smollm2.")] = "fetched:smollm2",
+    text: Annotated[
+        str, typer.Option(help="The language model: a folder, or fetched:smollm2.")
+    ] = "fetched:smollm2",
     only_assemble: Annotated[bool, typer.Option("--assemble", help="Do not train.")] = False,
-    tower_steps: Annotated[int, typer.Option(help="Steps of 32 pictures that train the tower beforehand; 0 leaves it random.")] = 300,
-    words: Annotated[list[str] | None, typer.Option("--set", help="Overrides of the run, such as phases.connect.steps=20.")] = None,
+    tower_steps: Annotated[
+        int, typer.Option(help="Steps of 32 pictures that train the tower beforehand; 0 leaves it random.")
+    ] = 300,
+    words: Annotated[
+        list[str] | None, typer.Option("--set", help="Overrides of the run, such as phases.connect.steps=20.")
+    ] = None,
 ) -> None:
     """Assemble, align, train."""
     from vlrl.model_folder import fetched_folder
 
     source = str(fetched_folder("smollm2", "float32")) if text == "fetched:smollm2" else text
     if not (Path(source) / "config.json").is_file():
-        typer.echo(f"make_smol_vlm: no language model in {source}; run `vlrl fetch smollm2`, or give a folder with --text", err=True)
+        typer.echo(
+            (
+                f"make_smol_vlm: no language model in {source}; run `vlrl fetch smollm2`, or give a folder "
+                "with --text"
+            ),
+            err=True,
+        )
         raise typer.Exit(2)
     if not (folder / "assembled" / "config.json").is_file():
         assemble(source, folder / "assembled")
@@ -161,7 +193,9 @@ def main(
     config.write_text(yaml.safe_dump(config_of(folder), sort_keys=False), encoding="utf-8")
     typer.echo(f"{folder / 'assembled'}: assembled; {config}: the run", err=True)
     if not only_assemble:
-        raise typer.Exit(subprocess.call([sys.executable, "-m", "vlrl", "train", str(config), *(words or [])]))
+        raise typer.Exit(
+            subprocess.call([sys.executable, "-m", "vlrl", "train", str(config), *(words or [])])
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Shows what a preset changes: `python scripts/proof.py methods/dapo` runs its stated proof, or, with `--off KEY=VALUE ...`, lists what differs.
+"""Shows what a preset changes: `python scripts/proof.py methods/dapo` runs its stated proof, or, with `--off
+KEY=VALUE ...`, lists what differs.
 
-With `--off` (and `--with`, `--task`, `--against`, `--steps`) every figure of the activity report, every observable and every metric is printed that
-differs between on and off, largest relative change first, then the findings of the activity report.
+With `--off` (and `--with`, `--task`, `--against`, `--steps`) every figure of the activity report, every
+observable and every metric is printed that differs between on and off, largest relative change first, then
+the findings of the activity report.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ from vlrl.activity.proof import Observed, Proof, about_of, base_of, observe, pro
 def numbers(observed: Observed, phase: str) -> dict[str, float]:
     """All that a proof can observe."""
     result = next((r for r in observed.checks if r.phase == phase), observed.checks[-1])
-    names = [*OBSERVABLES, *result.figures.numbers(), *(f"log/{key}" for key in sorted({key for step in result.log for key in step}))]
+    names = [
+        *OBSERVABLES,
+        *result.figures.numbers(),
+        *(f"log/{key}" for key in sorted({key for step in result.log for key in step})),
+    ]
     values = {name: observed.number(name, result.phase) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -27,14 +33,21 @@ def compare(preset: str, proof: Proof, task: str) -> None:
     off = observe(proof_config(preset, task, proof, proof.off), proof.steps)
     base = observe(proof_config(base_of(preset, proof), task, proof, proof.base), proof.steps)
     a, b = numbers(on, proof.phase), numbers(off, proof.phase)
-    rows = [(name, b.get(name), a.get(name)) for name in {**a, **b} if a.get(name) != b.get(name) and "seconds" not in name]
+    rows = [
+        (name, b.get(name), a.get(name))
+        for name in {**a, **b}
+        if a.get(name) != b.get(name) and "seconds" not in name
+    ]
 
     def size(row: tuple[str, float | None, float | None]) -> float:
         _, old, new = row
         return math.inf if old is None or new is None else -abs(new - old) / max(abs(new), abs(old), 1e-12)
 
     for name, old, new in sorted(rows, key=size):
-        print(f"{name:<60} off {'absent' if old is None else f'{old:.5g}':>12} on {'absent' if new is None else f'{new:.5g}':>12}")
+        print(
+            f"{name:<60} off {'absent' if old is None else f'{old:.5g}':>12} on "
+            f"{'absent' if new is None else f'{new:.5g}':>12}"
+        )
     if not rows:
         print("nothing differs")
     print(f"off equals {base_of(preset, proof)}: {off.log == base.log}")

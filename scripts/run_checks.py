@@ -1,8 +1,10 @@
-"""Checks presets on their own tasks with the scripted policy: `python scripts/run_checks.py [PRESET ...]`; all presets without a name.
+"""Checks presets on their own tasks with the scripted policy: `python scripts/run_checks.py [PRESET ...]`;
+all presets without a name.
 
-Prints a table: kind, task, and what `vlrl check --scripted` finds dead or contradictory in the preset as shipped. Where it finds something, or where
-the preset needs a value from its user, the check is repeated with the values of its proof, which are made for few steps; a finding that stays
-is counted, and the exit code tells. One process, so that imports are shared: about 330 CPU seconds for all.
+Prints a table: kind, task, and what `vlrl check --scripted` finds dead or contradictory in the preset as
+shipped. Where it finds something, or where the preset needs a value from its user, the check is repeated with
+the values of its proof, which are made for few steps; a finding that stays is counted, and the exit code
+tells. One process, so that imports are shared: about 330 CPU seconds for all.
 """
 
 from __future__ import annotations
@@ -34,14 +36,22 @@ def found(preset: str, all_values: bool, steps: int) -> list[str]:
 def table(names: Sequence[str], steps: int) -> int:
     """Print the table; returns how many presets have findings with the values of their proofs too."""
     failed = 0
-    print("| preset | kind | task | as shipped | with the values of its proof |\n|---|---|---|---|---|", flush=True)
+    print(
+        "| preset | kind | task | as shipped | with the values of its proof |\n|---|---|---|---|---|",
+        flush=True,
+    )
     for preset in names:
         about = about_of(preset)
         shipped = found(preset, False, steps)
         stated = bool(about.get("proof"))
         left = found(preset, True, steps) if shipped and stated else shipped
         failed += bool(left)
-        cells = [preset.removeprefix("methods/"), about.get("kind", ""), about.get("task", ""), "; ".join(shipped) or "-"]
+        cells = [
+            preset.removeprefix("methods/"),
+            about.get("kind", ""),
+            about.get("task", ""),
+            "; ".join(shipped) or "-",
+        ]
         print(f"| {' | '.join(map(str, cells))} | {'; '.join(left) or '-'} |", flush=True)
     return failed
 

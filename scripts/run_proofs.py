@@ -1,7 +1,9 @@
-"""Runs the stated proofs and writes docs/proofs.csv, which docs/papers.md shows: `python scripts/run_proofs.py [PRESET ...] [--switched-off]`.
+"""Runs the stated proofs and writes docs/proofs.csv, which docs/papers.md shows: `python
+scripts/run_proofs.py [PRESET ...] [--switched-off]`.
 
-With `--switched-off` each preset's plug-ins are made neutral in the code, one after the other (a shaping that changes nothing, a weight of 1, GRPO's
-advantages ...), and the proof must fail for at least one of them: a proof that passes all the same does not depend on the mechanism.
+With `--switched-off` each preset's plug-ins are made neutral in the code, one after the other (a shaping that
+changes nothing, a weight of 1, GRPO's advantages ...), and the proof must fail for at least one of them: a
+proof that passes all the same does not depend on the mechanism.
 """
 
 from __future__ import annotations
@@ -38,13 +40,21 @@ def presets() -> list[str]:
 def record(verdicts: Sequence[Verdict]) -> None:
     """Write the figures of the given proofs into docs/proofs.csv; those of other presets stay."""
     path = ROOT / "docs" / "proofs.csv"
-    rows = {row["preset"]: row for row in csv.DictReader(path.open(encoding="utf-8"))} if path.is_file() else {}
+    rows = (
+        {row["preset"]: row for row in csv.DictReader(path.open(encoding="utf-8"))} if path.is_file() else {}
+    )
     for verdict in verdicts:
         about = about_of(verdict.preset)
         stated = proof_of(about, verdict.preset)
         assert stated is not None
         proven = verdict.holds and verdict.off_is_base and not verdict.bad
-        values = [verdict.preset.removeprefix("methods/"), about["kind"], about["task"], stated.observe, stated.direction]
+        values = [
+            verdict.preset.removeprefix("methods/"),
+            about["kind"],
+            about["task"],
+            stated.observe,
+            stated.direction,
+        ]
         numbers = ["" if value is None else f"{value:.4g}" for value in (verdict.off, verdict.on)]
         rows[values[0]] = dict(zip(FIELDS, [*values, *numbers, "yes" if proven else "no"], strict=True))
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -53,13 +63,16 @@ def record(verdicts: Sequence[Verdict]) -> None:
         writer.writerows(row for _, row in sorted(rows.items()))
 
 
-# --- switched off in the code -------------------------------------------------------------------------------------------------------------
+# --- switched off in the code -------------------------------------------------------------------------------
 
 
 def _default(stage: type[S.Stage], name: str, method: str = "__call__") -> Callable[..., Any]:
-    """A method that does what the default plug-in of a stage does, whatever the plug-in that it is called on; also where that is the same class."""
+    """A method that does what the default plug-in of a stage does, whatever the plug-in that it is called on;
+    also where that is the same class."""
     original = getattr(type(build(stage, {"name": name}, name)), method)
-    made: dict[int, tuple[Any, Any]] = {}  # id of a plug-in -> (the plug-in, the default one in its place, with a state of its own)
+    made: dict[
+        int, tuple[Any, Any]
+    ] = {}  # id of a plug-in -> (the plug-in, the default one in its place, with a state of its own)
 
     def call(self: Any, *arguments: Any) -> Any:
         _, plugin = made.setdefault(id(self), (self, build(stage, {"name": name}, name)))
@@ -75,8 +88,13 @@ NEUTRAL: dict[type[S.Stage], dict[str, Callable[..., Any]]] = {  # stage -> meth
     S.RewardShaping: {"__call__": lambda self, group: group.rewards},
     S.GroupFilter: {"__call__": lambda self, group: FilterDecision(True)},
     S.ReplayBuffer: {"__call__": lambda self, groups: list(groups)},
-    S.AdvantageEstimator: {"__call__": _default(S.AdvantageEstimator, "grpo"), "prepare": lambda self, groups: None},
-    S.TokenCredit: {"__call__": lambda self, group, advantages: [[a] * len(r) for r, a in zip(group, advantages)]},
+    S.AdvantageEstimator: {
+        "__call__": _default(S.AdvantageEstimator, "grpo"),
+        "prepare": lambda self, groups: None,
+    },
+    S.TokenCredit: {
+        "__call__": lambda self, group, advantages: [[a] * len(r) for r, a in zip(group, advantages)]
+    },
     S.PolicyLoss: {"__call__": _default(S.PolicyLoss, "ppo_clip")},
     S.TokenWeight: {"__call__": lambda self, x: torch.ones_like(x.mask_BT)},
     S.LossTerm: {"__call__": lambda self, x: PerToken(x.logp_BT * 0.0, {})},
@@ -84,7 +102,9 @@ NEUTRAL: dict[type[S.Stage], dict[str, Callable[..., Any]]] = {  # stage -> meth
     S.RolloutStrategy: {"__call__": _default(S.RolloutStrategy, "independent")},
     S.RolloutBudget: {"__call__": _default(S.RolloutBudget, "equal")},
     S.PromptSampler: {"__call__": _default(S.PromptSampler, "shuffle")},
-    S.SamplingPolicy: {"__call__": lambda self, prompt, attempt: SAMPLE(Plain(max_tokens=self.max_tokens), prompt, attempt)},
+    S.SamplingPolicy: {
+        "__call__": lambda self, prompt, attempt: SAMPLE(Plain(max_tokens=self.max_tokens), prompt, attempt)
+    },
     S.PromptTemplate: {"__call__": _default(S.PromptTemplate, "chat")},
     S.Trainable: {"__call__": _default(S.Trainable, "full")},
     S.Select: {"__call__": lambda self, rows: rows},
@@ -98,22 +118,44 @@ NEUTRAL: dict[type[S.Stage], dict[str, Callable[..., Any]]] = {  # stage -> meth
 
 
 def mechanisms(preset: str) -> list[type[S.Stage]]:
-    """The classes of the plug-ins that a proof's `off` removes or replaces, those named after the preset first."""
+    """The classes of the plug-ins that a proof's `off` removes or replaces, those named after the preset
+    first."""
     about = about_of(preset)
     stated = proof_of(about, preset)
     assert stated is not None
     on = proof_config(preset, about["task"], stated, stated.on)
     base = proof_config(base_of(preset, stated), about["task"], stated, stated.base)
-    kinds = {"advantage": S.AdvantageEstimator, "token_credit": S.TokenCredit, "policy_loss": S.PolicyLoss, "loss_aggregation": S.LossAggregation}
-    kinds |= {"trainable": S.Trainable, "rollout": S.RolloutStrategy, "rollout_budget": S.RolloutBudget, "replay": S.ReplayBuffer}
-    kinds |= {"sampling": S.SamplingPolicy, "prompt_sampler": S.PromptSampler, "prompt_template": S.PromptTemplate}
-    maps = {"reward_shaping": S.RewardShaping, "group_filters": S.GroupFilter, "token_weights": S.TokenWeight, "loss_terms": S.LossTerm}
+    kinds = {
+        "advantage": S.AdvantageEstimator,
+        "token_credit": S.TokenCredit,
+        "policy_loss": S.PolicyLoss,
+        "loss_aggregation": S.LossAggregation,
+    }
+    kinds |= {
+        "trainable": S.Trainable,
+        "rollout": S.RolloutStrategy,
+        "rollout_budget": S.RolloutBudget,
+        "replay": S.ReplayBuffer,
+    }
+    kinds |= {
+        "sampling": S.SamplingPolicy,
+        "prompt_sampler": S.PromptSampler,
+        "prompt_template": S.PromptTemplate,
+    }
+    maps = {
+        "reward_shaping": S.RewardShaping,
+        "group_filters": S.GroupFilter,
+        "token_weights": S.TokenWeight,
+        "loss_terms": S.LossTerm,
+    }
     maps |= {"select": S.Select, "rewards": S.Reward, "callbacks": S.Callback}
     found = []
     for phase in on.phases:
         tree, other = on.phase(phase), base.phase(phase if phase in base.phases else base.phases[-1])
         paths = [(slot, stage) for slot, stage in kinds.items()]
-        paths += [(f"{group}.{name}", stage) for group, stage in maps.items() for name in (tree.get(group) or {})]
+        paths += [
+            (f"{group}.{name}", stage) for group, stage in maps.items() for name in (tree.get(group) or {})
+        ]
         for path, stage in paths:
             spec = at(tree, path)
             if spec and spec != at(other, path):

@@ -1,17 +1,19 @@
-"""Trains the tower and connector of a SmolVLM to give word embeddings: each picture token the words of what is there.
+"""Trains the tower and connector of a SmolVLM to give word embeddings: each picture token the words of what
+is there.
 
-Supervised embedding alignment, for a model assembled by `make_smol_vlm.py`. With x_k the connector's output for cell k of a picture (16 of them), E_c
-the mean of the language model's embeddings of the words of class c ("red circle", "7", "nothing"), and c_k the class of the object whose centre is in
-cell k:
+Supervised embedding alignment, for a model assembled by `make_smol_vlm.py`. With x_k the connector's output
+for cell k of a picture (16 of them), E_c the mean of the language model's embeddings of the words of class c
+("red circle", "7", "nothing"), and c_k the class of the object whose centre is in cell k:
 
     loss = CE(softmax_c(-a |x_k - E_c|^2), c_k) + |x_k - E_(c_k)|^2 / var(E) + |W f_k - box_k|^2
 
-a is 6 over the least squared distance of two classes. The last term, over cells with an object, has the connector's input f_k tell the object's place
-in its cell and its side, in cells (W is thrown away). Empty cells weigh a quarter. The language model's layers are not run, so a step costs a few
-percent of one of training.
+a is 6 over the least squared distance of two classes. The last term, over cells with an object, has the
+connector's input f_k tell the object's place in its cell and its side, in cells (W is thrown away). Empty
+cells weigh a quarter. The language model's layers are not run, so a step costs a few percent of one of
+training.
 
-Source: the idea of aligning visual tokens with word embeddings, SEA (arXiv:2408.11813), whose labels come from CLIP; here the drawing knows them.
-Ours: the losses, the classes.
+Source: the idea of aligning visual tokens with word embeddings, SEA (arXiv:2408.11813), whose labels come
+from CLIP; here the drawing knows them. Ours: the losses, the classes.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ BATCH, MOST, EMPTY = 32, 4, 0.25  # pictures a step, objects in a scene, weight 
 
 
 class Seen(NamedTuple):
-    """Pictures, the class of each cell, [pictures, cells], and (x, y, side) of the object there in cells, [pictures, cells, 3]."""
+    """Pictures, the class of each cell, [pictures, cells], and (x, y, side) of the object there in cells,
+    [pictures, cells, 3]."""
 
     pictures: list[Any]
     classes_PC: Tensor
@@ -44,9 +47,13 @@ class Seen(NamedTuple):
 
 
 def draw(rng: random.Random, scenes: Mapping[str, int], cells: int, split: str, count: int = BATCH) -> Seen:
-    """Three scenes of one to `MOST` objects for every single digit, which fills the picture: its class is that of the four middle cells."""
+    """Three scenes of one to `MOST` objects for every single digit, which fills the picture: its class is
+    that of the four middle cells."""
     source = GenCounting(**scenes)
-    classes_PC, boxes_PC3 = torch.zeros(count, cells * cells, dtype=torch.long), torch.zeros(count, cells * cells, 3)
+    classes_PC, boxes_PC3 = (
+        torch.zeros(count, cells * cells, dtype=torch.long),
+        torch.zeros(count, cells * cells, 3),
+    )
     cell, pictures, middle = source.size / cells, [], cells // 2
     for k in range(count):
         if k % 4 == 3:
@@ -69,7 +76,9 @@ def draw(rng: random.Random, scenes: Mapping[str, int], cells: int, split: str, 
 def word_embeddings(model: Any, tokenizer: Any) -> Tensor:
     """[classes, hidden]: the mean embedding of each class's words."""
     table_VH = model.get_input_embeddings().weight.detach()
-    return torch.stack([table_VH[tokenizer(word, add_special_tokens=False).input_ids].mean(0) for word in WORDS])
+    return torch.stack(
+        [table_VH[tokenizer(word, add_special_tokens=False).input_ids].mean(0) for word in WORDS]
+    )
 
 
 class Taught:
@@ -89,7 +98,9 @@ class Taught:
     def features(self, pictures: list[Any]) -> Tensor:
         """The connector's input, [pictures, cells, features]."""
         core = self.model.model
-        pixels = self.processor.image_processor([[picture] for picture in pictures], return_tensors="pt")["pixel_values"].flatten(0, 1)
+        pixels = self.processor.image_processor([[picture] for picture in pictures], return_tensors="pt")[
+            "pixel_values"
+        ].flatten(0, 1)
         side = pixels.shape[-1] // core.config.vision_config.patch_size
         mask = torch.ones(len(pixels), side, side, dtype=torch.bool)
         hidden = core.vision_model(pixel_values=pixels, patch_attention_mask=mask).last_hidden_state
@@ -115,7 +126,10 @@ class Taught:
     def accuracy(self, seen: Seen) -> dict[str, float]:
         """Shares of cells named right: empty ones, those with an object, those of digits."""
         tokens_PCH = self.model.model.connector.modality_projection(self.features(seen.pictures))
-        right, wanted = self.logits(tokens_PCH).argmax(-1) == seen.classes_PC.flatten(), seen.classes_PC.flatten()
+        right, wanted = (
+            self.logits(tokens_PCH).argmax(-1) == seen.classes_PC.flatten(),
+            seen.classes_PC.flatten(),
+        )
         kinds = {"empty": wanted == 0, "objects": (wanted > 0) & (wanted < DIGIT), "digits": wanted >= DIGIT}
         return {name: round(right[mask].float().mean().item(), 3) for name, mask in kinds.items()}
 
@@ -127,14 +141,24 @@ def tell(step: int, loss: float) -> None:
 
 
 def teach(
-    folder: Path, steps: int, scenes: Mapping[str, int], lr: float = 1e-3, seed: int = 0, told: Callable[[int, float], None] = tell
+    folder: Path,
+    steps: int,
+    scenes: Mapping[str, int],
+    lr: float = 1e-3,
+    seed: int = 0,
+    told: Callable[[int, float], None] = tell,
 ) -> dict[str, float]:
-    """Train tower and connector of the model in `folder`, which is written anew. Returns the held-out accuracy of cells."""
+    """Train tower and connector of the model in `folder`, which is written anew. Returns the held-out
+    accuracy of cells."""
     from transformers import AutoProcessor, SmolVLMForConditionalGeneration
 
     model = SmolVLMForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
     processor = AutoProcessor.from_pretrained(folder)
-    cells = model.config.vision_config.image_size // model.config.vision_config.patch_size // model.config.scale_factor
+    cells = (
+        model.config.vision_config.image_size
+        // model.config.vision_config.patch_size
+        // model.config.scale_factor
+    )
     torch.manual_seed(seed)
     taught, rng = Taught(model, processor), random.Random(seed)
     optimizer = torch.optim.AdamW(taught.parameters(), lr=lr, weight_decay=0.01, fused=True)

@@ -1,9 +1,12 @@
-"""A long run among faults, killed again and again, against one that is left alone: `python scripts/soak.py 2000 [--kill-every 200] [--output DIR]`.
+"""A long run among faults, killed again and again, against one that is left alone: `python scripts/soak.py
+2000 [--kill-every 200] [--output DIR]`.
 
-1 row in 100 cannot be used; 1 verdict, 1 call of the tool and 1 call of the judge in 100 raise. The process, with its engine, is killed (SIGKILL) at
-a random moment of every `kill-every` steps and resumed. Checked: every step is logged once; metrics, weights, counters, events, the judge's replies
-and the quarantine equal those of the run that was left alone (so nothing is lost and nothing counted twice); memory and open files of every process
-are level. Exit status 1 if not. Both runs go on side by side. The file is also the plug-in file of its runs.
+1 row in 100 cannot be used; 1 verdict, 1 call of the tool and 1 call of the judge in 100 raise. The process,
+with its engine, is killed (SIGKILL) at a random moment of every `kill-every` steps and resumed. Checked:
+every step is logged once; metrics, weights, counters, events, the judge's replies and the quarantine equal
+those of the run that was left alone (so nothing is lost and nothing counted twice); memory and open files of
+every process are level. Exit status 1 if not. Both runs go on side by side. The file is also the plug-in file
+of its runs.
 """
 
 from __future__ import annotations
@@ -65,7 +68,17 @@ class SoakRows(Source):
     def __call__(self) -> Sequence[Row]:
         broken, meta = (NoPicture(),), {"constraints": ["It is short."]}
         rows = range(1000)
-        return [Row(f"r{i}", f"{i} + 1?", str(i + 1), images=broken if i % 100 == 7 else (), origin=f"rows:{i}", meta=meta) for i in rows]
+        return [
+            Row(
+                f"r{i}",
+                f"{i} + 1?",
+                str(i + 1),
+                images=broken if i % 100 == 7 else (),
+                origin=f"rows:{i}",
+                meta=meta,
+            )
+            for i in rows
+        ]
 
 
 @register("soak_verdict")
@@ -83,7 +96,8 @@ class SoakVerdict(Reward):
 @register("soak_tool")
 @dataclass(frozen=True, kw_only=True)
 class SoakTool(Environment):
-    """Answers the first turn of half of the conversations; 1 call in 100 raises. vlrl original (a test's own)."""
+    """Answers the first turn of half of the conversations; 1 call in 100 raises. vlrl original (a test's
+    own)."""
 
     stops: ClassVar[tuple[str, ...]] = tuple("aeiou 0123456789")
 
@@ -108,7 +122,8 @@ class SoakEpisode(Episode):
 @register("soak_judge")
 @dataclass(frozen=True)
 class SoakJudge(Fake):
-    """A judge that says yes to half of its questions. 1 question in 400 cannot be asked: with four to a call, 1 call in 100. vlrl original."""
+    """A judge that says yes to half of its questions. 1 question in 400 cannot be asked: with four to a call,
+    1 call in 100. vlrl original."""
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         values = [zlib.crc32(request.prompt.text.encode()) for request in requests]
@@ -121,14 +136,21 @@ class SoakJudge(Fake):
 @register("soak_process")
 @dataclass(frozen=True, kw_only=True)
 class SoakProcess(Callback):
-    """Writes the memory and the open files of the process beside the run's log, every 10 steps. vlrl original (a test's own)."""
+    """Writes the memory and the open files of the process beside the run's log, every 10 steps. vlrl original
+    (a test's own)."""
 
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> Mapping[str, float]:
         if run.step % 10 == 0:
             pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
             files = len(os.listdir("/proc/self/fd"))
             append_jsonl(
-                run.output / PROCESS, {"pid": os.getpid(), "step": run.step, "mb": pages * os.sysconf("SC_PAGE_SIZE") / 2**20, "files": files}
+                run.output / PROCESS,
+                {
+                    "pid": os.getpid(),
+                    "step": run.step,
+                    "mb": pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
+                    "files": files,
+                },
             )
         return {}
 
@@ -136,10 +158,13 @@ class SoakProcess(Callback):
 def command(output: Path, steps: int) -> list[str]:
     """`vlrl train` of a run of the soak."""
     words = [
-        "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}", f"plugins=[{Path(__file__).resolve()}]",
-        "data.train.sums={name: soak_rows}", "rewards.verdict={name: soak_verdict}", "callbacks.process={name: soak_process}",
+        "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}",
+        f"plugins=[{Path(__file__).resolve()}]",
+        "data.train.sums={name: soak_rows}", "rewards.verdict={name: soak_verdict}",
+        "callbacks.process={name: soak_process}",
         "rewards.judge={name: judged, weight: 0.5, judge: {model: soak@1, engine: {name: soak_judge}}}",
-        "rollout={name: multi_turn, max_turns: 2}", "environment={name: soak_tool}", "sampling={name: plain, max_tokens: 4}",
+        "rollout={name: multi_turn, max_turns: 2}", "environment={name: soak_tool}",
+        "sampling={name: plain, max_tokens: 4}",
         "prompts_per_step=2", "group_size=4", f"steps={steps}", "threads=1", f"output={output}",
         "watch={checkpoint_every: 25, rollouts_every: 50, keep: 2, live: false, activity_steps: 0}",
     ]  # fmt: skip
@@ -152,14 +177,21 @@ def left_alone(output: Path, steps: int) -> None:
 
 
 def killed(output: Path, steps: int, every: int, pick: random.Random) -> int:
-    """The same run, killed at a random moment of every `every` steps and resumed; returns the number of kills. Raises RuntimeError."""
+    """The same run, killed at a random moment of every `every` steps and resumed; returns the number of
+    kills. Raises RuntimeError."""
     kills, log = 0, output.with_name("killed.log")
     while True:
         with log.open("a", encoding="utf-8") as file:
-            process = subprocess.Popen([*command(output, steps), *(["--resume"] if kills else [])], stdout=file, stderr=file)
+            process = subprocess.Popen(
+                [*command(output, steps), *(["--resume"] if kills else [])], stdout=file, stderr=file
+            )
         at = (kills + 1) * every - pick.randrange(every // 2)
         while process.poll() is None:
-            done = (output / "metrics.jsonl").read_bytes().count(b"\n") if (output / "metrics.jsonl").is_file() else 0
+            done = (
+                (output / "metrics.jsonl").read_bytes().count(b"\n")
+                if (output / "metrics.jsonl").is_file()
+                else 0
+            )
             if at <= done and at < steps:
                 time.sleep(pick.random() * 0.2)
                 process.send_signal(signal.SIGKILL)
@@ -192,7 +224,8 @@ def figures(output: Path) -> dict[str, Any]:
 
 
 def growth(output: Path) -> tuple[float, int, int]:
-    """(largest growth of memory in MB, largest growth of open files, number of processes with enough samples), second to last quarter of each."""
+    """(largest growth of memory in MB, largest growth of open files, number of processes with enough
+    samples), second to last quarter of each."""
     lives: dict[int, list[dict[str, Any]]] = {}
     for row in read_jsonl(output / PROCESS):
         lives.setdefault(row["pid"], []).append(row)
@@ -203,12 +236,18 @@ def growth(output: Path) -> tuple[float, int, int]:
         early, late = rows[quarter : 2 * quarter], rows[-quarter:]
         return statistics.median(row[name] for row in late) - statistics.median(row[name] for row in early)
 
-    return max((change(rows, "mb") for rows in long), default=0.0), int(max((change(rows, "files") for rows in long), default=0)), len(long)
+    return (
+        max((change(rows, "mb") for rows in long), default=0.0),
+        int(max((change(rows, "files") for rows in long), default=0)),
+        len(long),
+    )
 
 
 def main() -> int:
     """Run both, compare, print the figures; the number of findings."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("steps", type=int, help="steps of each run")
     parser.add_argument("--kill-every", type=int, default=200, help="steps between two kills")
     parser.add_argument("--output", type=Path, help="where the runs stay; by default nowhere")
@@ -226,19 +265,50 @@ def main() -> int:
         found = [f"{name} differ" for name in one if one[name] != other[name]]
         if one["steps"] != list(range(1, options.steps + 1)):
             found.append("steps are missing or repeated")
-        faults = Counter(name for _, said in one["events"] for name in ("verdict", "soak_tool", "judge") if f"{name!r} raised" in said)
-        missing, twice = Counter(one["events"]) - Counter(other["events"]), Counter(other["events"]) - Counter(one["events"])
+        faults = Counter(
+            name
+            for _, said in one["events"]
+            for name in ("verdict", "soak_tool", "judge")
+            if f"{name!r} raised" in said
+        )
+        missing, twice = (
+            Counter(one["events"]) - Counter(other["events"]),
+            Counter(other["events"]) - Counter(one["events"]),
+        )
         memory, files, lives = growth(place / "alone")
         killed_memory, killed_files, killed_lives = growth(place / "killed")
         if max(memory, killed_memory) > MAX_GROWTH_MB or max(files, killed_files) > 2:
             found.append("memory or open files grow")
     rows, verdicts = one["rows"], one["verdicts"]
-    print(f"{options.steps} steps twice in {time.time() - begun:.0f} s, {kills} kills; rows: {rows['bad']} of {rows['drawn']} could not be used")
-    print(f"rollouts: {verdicts['score_errors']} of {verdicts['scored']} got no score; rows in quarantine: {len(one['quarantine'])}")
-    print(f"warnings by what raised: {dict(faults)}; events: {len(one['events'])}, {missing.total()} lost, {twice.total()} there twice; ", end="")
-    print(f"replies of the judge: {len(one['replies'])}, {len(other['replies']) - len(set(other['replies']))} there twice")
-    print(f"growth: {memory:.1f} MB, {files} files in the whole run; at most {killed_memory:.1f} MB, {killed_files} files in {killed_lives} lives")
-    print("; ".join(found) if found else f"nothing lost, nothing counted twice ({lives + killed_lives} processes measured)")
+    print(
+        f"{options.steps} steps twice in {time.time() - begun:.0f} s, {kills} kills; rows: {rows['bad']} "
+        f"of {rows['drawn']} could not be used"
+    )
+    print(
+        f"rollouts: {verdicts['score_errors']} of {verdicts['scored']} got no score; rows in quarantine: "
+        f"{len(one['quarantine'])}"
+    )
+    print(
+        (
+            f"warnings by what raised: {dict(faults)}; events: {len(one['events'])}, {missing.total()} "
+            "lost, "
+            f"{twice.total()} there twice; "
+        ),
+        end="",
+    )
+    print(
+        f"replies of the judge: {len(one['replies'])}, "
+        f"{len(other['replies']) - len(set(other['replies']))} there twice"
+    )
+    print(
+        f"growth: {memory:.1f} MB, {files} files in the whole run; at most {killed_memory:.1f} MB, "
+        f"{killed_files} files in {killed_lives} lives"
+    )
+    print(
+        "; ".join(found)
+        if found
+        else f"nothing lost, nothing counted twice ({lives + killed_lives} processes measured)"
+    )
     return len(found)
 
 

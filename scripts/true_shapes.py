@@ -1,8 +1,10 @@
-"""Every model of configs/models at the true shape of its release with few layers: packed log-probs against plain ones, gradients, LoRA targets.
+"""Every model of configs/models at the true shape of its release with few layers: packed log-probs against
+plain ones, gradients, LoRA targets.
 
 python scripts/true_shapes.py                        # all, one process each; a 7B needs 10 GB
 python scripts/true_shapes.py qwen3_vl_4b --layers 1
-python scripts/true_shapes.py --vllm smollm2_135m    # vLLM loads it, and new weights of the policy reach all of its tensors
+python scripts/true_shapes.py --vllm smollm2_135m    # vLLM loads it, and new weights of the policy reach all
+of its tensors
 """
 
 from __future__ import annotations
@@ -19,26 +21,49 @@ from vlrl.bench.true_shapes import MODELS, check
 from vlrl.bench.vllm_shapes import check_vllm
 
 DIFFERENCE = "largest difference of a log-prob"
-HEAD = f"| model | parameters, few layers | prompt tokens | {DIFFERENCE} | gradient norm | LoRA layers, whole model |"
-VLLM_HEAD = f"| model | parameters, few layers | {DIFFERENCE}, loaded | after an update | vLLM's tensors | of them not updated | CPU-seconds |"
+HEAD = (
+    f"| model | parameters, few layers | prompt tokens | {DIFFERENCE} | gradient norm | LoRA layers, whole "
+    "model |"
+)
+VLLM_HEAD = (
+    f"| model | parameters, few layers | {DIFFERENCE}, loaded | after an update | vLLM's tensors | of them "
+    "not updated | CPU-seconds |"
+)
 
 
 def main(
-    models: Annotated[list[str] | None, typer.Argument(help=f"Any of {', '.join(MODELS)}; all by default.")] = None,
+    models: Annotated[
+        list[str] | None, typer.Argument(help=f"Any of {', '.join(MODELS)}; all by default.")
+    ] = None,
     layers: Annotated[int, typer.Option(help="Layers of the language model and of the tower.")] = 2,
-    vllm: Annotated[bool, typer.Option("--vllm", help="Check vLLM's loading and weight updates instead; a second copy of the weights.")] = False,
+    vllm: Annotated[
+        bool,
+        typer.Option(
+            "--vllm", help="Check vLLM's loading and weight updates instead; a second copy of the weights."
+        ),
+    ] = False,
     worker: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Check and print a table."""
     if worker:
         for model in models or MODELS:
-            typer.echo(json.dumps(asdict(check_vllm(model, layers=layers) if vllm else check(model, layers=layers))))
+            typer.echo(
+                json.dumps(asdict(check_vllm(model, layers=layers) if vllm else check(model, layers=layers)))
+            )
         return
     head, row = (VLLM_HEAD, vllm_row) if vllm else (HEAD, plain_row)
     typer.echo(f"{head}\n{'|---' * head.count(' | ')}|---|")
     failed = False
     for model in models or MODELS:
-        command = [sys.executable, __file__, model, "--worker", "--layers", str(layers), *(["--vllm"] if vllm else [])]
+        command = [
+            sys.executable,
+            __file__,
+            model,
+            "--worker",
+            "--layers",
+            str(layers),
+            *(["--vllm"] if vllm else []),
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             failed = True
@@ -51,7 +76,8 @@ def main(
 
 
 def fault(done: subprocess.CompletedProcess[str]) -> str:
-    """Why a process failed: the signal that ended it (9: out of memory), or its last line that names an error."""
+    """Why a process failed: the signal that ended it (9: out of memory), or its last line that names an
+    error."""
     if done.returncode < 0:
         return f"ended by signal {-done.returncode}"
     lines = done.stderr.strip().splitlines() or ["(no output)"]
@@ -61,7 +87,10 @@ def fault(done: subprocess.CompletedProcess[str]) -> str:
 def plain_row(r: dict[str, Any]) -> tuple[str, bool]:
     """(cells of a `Checked`, whether it failed)."""
     wrong = r["difference"] > 1e-4 or not 0 < r["gradient"] < float("inf")
-    figures = f"{r['parameters'] / 1e6:.0f}M | {r['tokens']} | {r['difference']:.1e}{' (too large)' if wrong else ''} | {r['gradient']:.3g}"
+    figures = (
+        f"{r['parameters'] / 1e6:.0f}M | {r['tokens']} | "
+        f"{r['difference']:.1e}{' (too large)' if wrong else ''} | {r['gradient']:.3g}"
+    )
     return f"{figures} | {r['lora_layers']}", wrong
 
 
@@ -73,7 +102,13 @@ def vllm_row(r: dict[str, Any]) -> tuple[str, bool]:
         cells.append(f"{worst:.1e}" + (f" (too large: prompt with {prompt})" if worst > 1e-4 else ""))
         wrong |= worst > 1e-4
     unmoved = ", ".join(f"{name} ({share:.1%} of its rows)" for name, share in r["unmoved"].items()) or "none"
-    return f"{r['parameters'] / 1e6:.0f}M | {cells[0]} | {cells[1]} | {r['tensors']} | {unmoved} | {r['seconds']:.0f}", wrong
+    return (
+        (
+            f"{r['parameters'] / 1e6:.0f}M | {cells[0]} | {cells[1]} | {r['tensors']} | {unmoved} | "
+            f"{r['seconds']:.0f}"
+        ),
+        wrong,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The paths of `vllm serve` without a model: a request takes `SECONDS`, `SLOTS` of them at a time. For bench_scaling.py."""
+"""The paths of `vllm serve` without a model: a request takes `SECONDS`, `SLOTS` of them at a time. For
+bench_scaling.py."""
 
 from __future__ import annotations
 
@@ -44,7 +45,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         with FREE:
             time.sleep(SECONDS)
-        content = {"token_ids": [5] * TOKENS, "finish_reason": "length", "logprobs": {"content": [ENTRY] * TOKENS}}
+        content = {
+            "token_ids": [5] * TOKENS,
+            "finish_reason": "length",
+            "logprobs": {"content": [ENTRY] * TOKENS},
+        }
         self.answer({"choices": [{"index": i, **content} for i in range(body["sampling_params"]["n"])]})
 
 

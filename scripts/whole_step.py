@@ -1,11 +1,13 @@
-"""One GRPO step of a released model's whole shape, random weights, on a CPU: peak memory against what `vlrl plan` predicts, and CPU seconds by part.
+"""One GRPO step of a released model's whole shape, random weights, on a CPU: peak memory against what `vlrl
+plan` predicts, and CPU seconds by part.
 
-    python scripts/whole_step.py /tmp/3b                       # Qwen2.5-VL-3B, bfloat16, LoRA r 16: 8 GB of disk, 12 GB of memory
-    python scripts/whole_step.py /tmp/3b trainable=null steps=2 --model qwen2_vl_2b
+    python scripts/whole_step.py /tmp/3b                       # Qwen2.5-VL-3B, bfloat16, LoRA r 16: 8 GB of
+    disk, 12 GB of memory python scripts/whole_step.py /tmp/3b trainable=null steps=2 --model qwen2_vl_2b
 
-The model is written to the folder once and loaded from there, as a release would be. A step is: 2 prompts with a picture of 84 pixels, 2 rollouts
-of 8 tokens each, sampled by engine `hf`; a reward; forward and backward; AdamW. Random weights answer no question, so the reward is the share of
-letters in the text. The tokenizer is that of tiny models; embeddings and output layer have all rows of the release.
+The model is written to the folder once and loaded from there, as a release would be. A step is: 2 prompts
+with a picture of 84 pixels, 2 rollouts of 8 tokens each, sampled by engine `hf`; a reward; forward and
+backward; AdamW. Random weights answer no question, so the reward is the share of letters in the text. The
+tokenizer is that of tiny models; embeddings and output layer have all rows of the release.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ from vlrl.stages import Reward
 from vlrl.types import Rollout
 
 STEP = [
-    "group_size=2", "prompts_per_step=2", "sampling.max_tokens=8", "micro_batch_tokens=32", "max_prompt_tokens=256", "threads=1",
-    "watch.activity_steps=0", "rewards={letters: {name: letters, weight: 1.0}}", "outcome=letters", "data.train.counting.count=8",
+    "group_size=2", "prompts_per_step=2", "sampling.max_tokens=8", "micro_batch_tokens=32",
+    "max_prompt_tokens=256", "threads=1",
+    "watch.activity_steps=0", "rewards={letters: {name: letters, weight: 1.0}}", "outcome=letters",
+    "data.train.counting.count=8",
 ]  # fmt: skip
 SHOWN = ("reward/total", "length/mean", "loss", "grad_norm", "engine/logp_diff")
 
@@ -36,7 +40,8 @@ SHOWN = ("reward/total", "length/mean", "loss", "grad_norm", "engine/logp_diff")
 @register("letters")
 @dataclass(frozen=True, kw_only=True)
 class Letters(Reward):
-    """Share of letters in the response, from 0 to 1 (0 for an empty one): a number that differs between random texts."""
+    """Share of letters in the response, from 0 to 1 (0 for an empty one): a number that differs between
+    random texts."""
 
     def __call__(self, rollout: Rollout) -> float:
         return sum(c.isalpha() for c in rollout.text) / max(1, len(rollout.text))
@@ -91,7 +96,9 @@ def make_steps(run: Any, clock: Clock, steps: int) -> None:
 
 def weight_bytes(run: Any) -> int:
     """Bytes of all weights and buffers."""
-    return sum(t.numel() * t.element_size() for t in (*run.policy.model.parameters(), *run.policy.model.buffers()))
+    return sum(
+        t.numel() * t.element_size() for t in (*run.policy.model.parameters(), *run.policy.model.buffers())
+    )
 
 
 def predicted(run: Any, words: list[str]) -> Any:
@@ -106,7 +113,8 @@ def predicted(run: Any, words: list[str]) -> Any:
     shape = shape_of(family, trainable)
     tokens = sum(len(run.policy.encode(group.prompt)) + sum(map(len, group)) for group in run.groups)
     return rank_memory(
-        shape, MicroBatch(**longest_group(run, run.groups)), LAYOUTS["single"], 1, family.checkpointing, family.chunk, optimizer="adamw",
+        shape, MicroBatch(**longest_group(run, run.groups)), LAYOUTS["single"], 1, family.checkpointing,
+        family.chunk, optimizer="adamw",
         micro_batches=len(run.groups), kv_cache=shape.kv_per_token * tokens, on_gpu=False,
     )  # fmt: skip
 
@@ -117,17 +125,35 @@ def main(
     model: Annotated[str, typer.Option(help="A config of configs/models.")] = "qwen2_5_vl_3b",
     layers: Annotated[int, typer.Option(help="Layers of the language model and of the tower; 0: all.")] = 0,
     steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 1,
-    profile: Annotated[bool, typer.Option(help="Count the bytes of tensors; without it, CPU seconds are free of the profiler's.")] = True,
+    profile: Annotated[
+        bool,
+        typer.Option(help="Count the bytes of tensors; without it, CPU seconds are free of the profiler's."),
+    ] = True,
 ) -> None:
     """Make the step and print what it took."""
     from vlrl.bench.true_shapes import save_release
 
     save_release(model, folder, layers, layers)
-    base = ["base/rl", "tasks/lab_counting", "methods/grpo", f"models/{model}", "tune/lora", f"policy.model={folder}", f"output={folder / 'run'}"]
+    base = [
+        "base/rl",
+        "tasks/lab_counting",
+        "methods/grpo",
+        f"models/{model}",
+        "tune/lora",
+        f"policy.model={folder}",
+        f"output={folder / 'run'}",
+    ]
     clock, config = Clock(), [*base, *STEP, *(words or [])]
     run = opened(config, clock)
-    loaded, held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, weight_bytes(run)  # loading is not profiled: it frees in threads
-    grown = peak_bytes(lambda: make_steps(run, clock, steps))[1] if profile else make_steps(run, clock, steps) or 0
+    loaded, held = (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+        weight_bytes(run),
+    )  # loading is not profiled: it frees in threads
+    grown = (
+        peak_bytes(lambda: make_steps(run, clock, steps))[1]
+        if profile
+        else make_steps(run, clock, steps) or 0
+    )
     plan, micro, spent = predicted(run, config), longest_group(run, run.groups), clock.seconds
     weights = list(run.policy.model.parameters())
     trained = sum(p.numel() for p in weights if p.requires_grad)
@@ -135,8 +161,14 @@ def main(
     spent["forward"] = spent["learn"] - spent["backward"] - spent["optimizer_step"]
     parts = ("load", "sample", "score", "forward", "backward", "optimizer_step", "step")
     typer.echo("CPU seconds: " + ", ".join(f"{name} {spent[name]:.1f}" for name in parts))
-    typer.echo(f"weights {held / 1e9:.2f} GB, tensors at their highest {(held + grown) / 1e9:.2f} GB; `vlrl plan` {plan.peak / 1e9:.2f} GB, {plan}")
-    typer.echo(f"highest resident memory {loaded:.2f} GB after loading, {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB in all")
+    typer.echo(
+        f"weights {held / 1e9:.2f} GB, tensors at their highest {(held + grown) / 1e9:.2f} GB; `vlrl plan` "
+        f"{plan.peak / 1e9:.2f} GB, {plan}"
+    )
+    typer.echo(
+        f"highest resident memory {loaded:.2f} GB after loading, "
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB in all"
+    )
 
 
 if __name__ == "__main__":

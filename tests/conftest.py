@@ -12,7 +12,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
-os.environ.setdefault("TORCH_EXTENSIONS_DIR", os.path.join(tempfile.gettempdir(), f"vlrl-test-extensions-{os.getuid()}"))
+os.environ.setdefault(
+    "TORCH_EXTENSIONS_DIR", os.path.join(tempfile.gettempdir(), f"vlrl-test-extensions-{os.getuid()}")
+)
 
 import pytest
 from hypothesis import settings
@@ -38,7 +40,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _same_numbers_in_every_run() -> None:
-    """What a test draws from a global generator is the same in every run and in any order; VLRL_TEST_SEED asks for other numbers."""
+    """What a test draws from a global generator is the same in every run and in any order; VLRL_TEST_SEED
+    asks for other numbers."""
     seed = int(os.environ.get("VLRL_TEST_SEED", "0"))
     random.seed(seed)
     for name, reseed in (("numpy", lambda m: m.random.seed(seed)), ("torch", lambda m: m.manual_seed(seed))):

@@ -1,4 +1,5 @@
-"""What the tests of task configs share: the ranges of rewards, what makes the rows of a reward, and judges outside a run."""
+"""What the tests of task configs share: the ranges of rewards, what makes the rows of a reward, and judges
+outside a run."""
 
 import tempfile
 from pathlib import Path
@@ -6,7 +7,8 @@ from types import SimpleNamespace
 
 from vlrl_rewards.combine.judged import AsksJudge
 
-# Reward: (score of a correct answer, score of an empty response), where they are not (1, 0). Ranges of the rewards' docstrings.
+# Reward: (score of a correct answer, score of an empty response), where they are not (1, 0). Ranges of the
+# rewards' docstrings.
 RANGES = {
     "rerank": (1 + 0.2 + 0.1, -1.0),
     "interleaved": (1 + 2.0, -1.0),
@@ -15,9 +17,14 @@ RANGES = {
     "patch_similarity": (1.0, -1.0),
     "kernel_config": (1.0, -1.0),
 }
-SELECTS = {"gen_pairs": {"name": "vmr"}}  # tasks whose rows are for a selection, which makes the rows of the reward
+SELECTS = {
+    "gen_pairs": {"name": "vmr"}
+}  # tasks whose rows are for a selection, which makes the rows of the reward
 
-WITH_TOOLS = ["environment={name: calculator}", "rollout={name: multi_turn}"]  # what tasks with tools bring, for tasks without
+WITH_TOOLS = [
+    "environment={name: calculator}",
+    "rollout={name: multi_turn}",
+]  # what tasks with tools bring, for tasks without
 
 # presets that leave a model, or an environment, to their user: the overrides that name one
 MODELS = {
@@ -28,7 +35,9 @@ MODELS = {
     "g_ra": [*WITH_TOOLS, "reward_shaping.gate.levels=[[format, 1.0], [calls, 0.0]]"],
     "asearcher": ["environment={name: search}"],
     "ikea": ["environment={name: search}"],
-    "router_r1": ["environment={name: router, models: {small: {price: 1, engine: {name: scripted, scored: false}}}}"],
+    "router_r1": [
+        "environment={name: router, models: {small: {price: 1, engine: {name: scripted, scored: false}}}}"
+    ],
     "mctr": WITH_TOOLS[:1],
     "llm_i": WITH_TOOLS,
     "zerosearch": ["environment.simulator={model: scripted@1, engine: {name: scripted, scored: false}}"],
@@ -39,12 +48,18 @@ MODELS = {
     "tool_use_via_automated_build_environments": [*WITH_TOOLS, "outcome=null", "rewards.lookup=null"],
     "pure": ["reward_shaping.process.model=tiny"],
     "rlot": ["rollout.prm=tiny"],
-    "verif": ["rewards.rules.judge={model: says-yes@1, engine: {name: scripted, scored: false, lines: {'': ['yes']}}}"],
+    "verif": [
+        (
+            "rewards.rules.judge={model: says-yes@1, engine: {name: scripted, scored: false, lines: {'': "
+            "['yes']}}}"
+        )
+    ],
 }
 
 
 def full_and_silent(reward, row):
-    """(score of the row's demonstration, of silence): a forecast of the true rate p earns -(p - y)^2 for the outcome y, no forecast -1."""
+    """(score of the row's demonstration, of silence): a forecast of the true rate p earns -(p - y)^2 for the
+    outcome y, no forecast -1."""
     if reward.name == "brier":
         return -((row.meta["rate"] - row.answer) ** 2), -1.0
     return RANGES.get(reward.name, (1.0, 0.0))

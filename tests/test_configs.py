@@ -47,5 +47,9 @@ def test_method_presets_say_where_they_come_from(name):
     about = load([name]).tree.get("about", {})
     assert about.get("fidelity") in ("code", "paper", "approximate"), f"{name}: about.fidelity"
     text = str(about.get("paper", ""))
-    assert "arXiv:" in text or "http" in text or "doi:" in text or "vlrl original" in text, f"{name}: about.paper"
-    assert Path(ROOT / f"{name}.yaml").read_text().count("#") >= 1, f"{name}: quote where the numbers come from"
+    assert "arXiv:" in text or "http" in text or "doi:" in text or "vlrl original" in text, (
+        f"{name}: about.paper"
+    )
+    assert Path(ROOT / f"{name}.yaml").read_text().count("#") >= 1, (
+        f"{name}: quote where the numbers come from"
+    )

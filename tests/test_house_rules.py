@@ -14,9 +14,20 @@ from pathlib import Path
 from vlrl.plugin_index import entries
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {"vlrl": ROOT / "vlrl", "vlrl_rewards": ROOT / "rewards" / "vlrl_rewards", "vlrl_data": ROOT / "data" / "vlrl_data"}
-SUBPROCESS = ("runner.py",)  # runs a model's code in the sandbox, outside the package: it catches and prints whatever that code does
-FILES = sorted(p for folder in (*PACKAGES.values(), ROOT / "scripts") for p in folder.rglob("*.py") if p.name not in SUBPROCESS)
+PACKAGES = {
+    "vlrl": ROOT / "vlrl",
+    "vlrl_rewards": ROOT / "rewards" / "vlrl_rewards",
+    "vlrl_data": ROOT / "data" / "vlrl_data",
+}
+SUBPROCESS = (
+    "runner.py",
+)  # runs a model's code in the sandbox, outside the package: it catches and prints whatever that code does
+FILES = sorted(
+    p
+    for folder in (*PACKAGES.values(), ROOT / "scripts")
+    for p in folder.rglob("*.py")
+    if p.name not in SUBPROCESS
+)
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 METHODS = [path for path in FILES if path.is_relative_to(ROOT / "vlrl" / "methods")]
 PLUGINS = [*METHODS, *(path for path in FILES if path.is_relative_to(PACKAGES["vlrl_rewards"]))]
@@ -47,7 +58,7 @@ def length(node: ast.AST) -> int:
     return node.end_lineno - node.lineno + 1
 
 
-# --- sizes ------------------------------------------------------------------------------------------------------------------------------------
+# --- sizes --------------------------------------------------------------------------------------------------
 
 
 def test_files_functions_and_classes_are_short():
@@ -62,11 +73,15 @@ def test_files_functions_and_classes_are_short():
 
 def test_files_are_not_crumbs():
     """The median file of vlrl/ has 80 to 250 lines: no file is split only to satisfy a number."""
-    sizes = [n for path in FILES if path.is_relative_to(ROOT / "vlrl") and (n := len(text_of(path).splitlines())) > 5]
+    sizes = [
+        n
+        for path in FILES
+        if path.is_relative_to(ROOT / "vlrl") and (n := len(text_of(path).splitlines())) > 5
+    ]
     assert 80 <= statistics.median(sizes) <= 250, statistics.median(sizes)
 
 
-# --- imports ----------------------------------------------------------------------------------------------------------------------------------
+# --- imports ------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -119,9 +134,25 @@ def test_there_is_no_circle_of_imports():
 
 ROOMS = {  # room -> what it may import of the project, besides itself and modules of its own room
     "vlrl.functional": ("vlrl.types",),
-    "vlrl.judges": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.files", "vlrl.model_folder"),
+    "vlrl.judges": (
+        "vlrl.types",
+        "vlrl.stages",
+        "vlrl.registry",
+        "vlrl.capabilities",
+        "vlrl.context",
+        "vlrl.files",
+        "vlrl.model_folder",
+    ),
     "vlrl_rewards": (
-        *("vlrl.types", "vlrl.episodes", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.judges"),
+        *(
+            "vlrl.types",
+            "vlrl.episodes",
+            "vlrl.stages",
+            "vlrl.registry",
+            "vlrl.capabilities",
+            "vlrl.context",
+            "vlrl.judges",
+        ),
         "vlrl.environments.tool_calls",  # reads texts, and imports nothing
     ),
     "vlrl_data": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
@@ -131,48 +162,85 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
     ),
     "vlrl.environments": (
         *("vlrl.types", "vlrl.episodes", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
-        *("vlrl.files", "vlrl.model_folder", "vlrl.services", "vlrl.judges", "vlrl.methods.common.conversation"),
+        *(
+            "vlrl.files",
+            "vlrl.model_folder",
+            "vlrl.services",
+            "vlrl.judges",
+            "vlrl.methods.common.conversation",
+        ),
     ),
     "vlrl.policy": (
-        *("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional", "vlrl.model_folder"),
+        *(
+            "vlrl.types",
+            "vlrl.stages",
+            "vlrl.registry",
+            "vlrl.capabilities",
+            "vlrl.context",
+            "vlrl.functional",
+            "vlrl.model_folder",
+        ),
         "vlrl.libraries",  # imports nothing
     ),
     "vlrl.engine": (
-        *("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context", "vlrl.functional"),
+        *(
+            "vlrl.types",
+            "vlrl.stages",
+            "vlrl.registry",
+            "vlrl.capabilities",
+            "vlrl.context",
+            "vlrl.functional",
+        ),
         *("vlrl.policy", "vlrl.services"),
     ),
 }
 
 
 def test_imports_go_one_way():
-    """types, stages, registry < functional < rewards, data, methods < policy, engine < trainer < logging, eval, compare, cli."""
+    """types, stages, registry < functional < rewards, data, methods < policy, engine < trainer < logging,
+    eval, compare, cli."""
     broken = []
     for name, path in modules().items():
         room = next((room for room in ROOMS if name == room or name.startswith(room + ".")), None)
-        found = [(f"{module}.{item}" if module == "vlrl" else module, line) for module, items, line in imports_of(path) for item in items or ("",)]
+        found = [
+            (f"{module}.{item}" if module == "vlrl" else module, line)
+            for module, items, line in imports_of(path)
+            for item in items or ("",)
+        ]
         for module, line in found:
             project = module.partition(".")[0] in PACKAGES
-            if project and room and not any(module == ok or module.startswith(ok + ".") for ok in (room, *ROOMS[room])):
+            if (
+                project
+                and room
+                and not any(module == ok or module.startswith(ok + ".") for ok in (room, *ROOMS[room]))
+            ):
                 broken.append(f"{place(path, line)}: {room} imports {module}")
             if name.partition(".")[0] == "vlrl" and module.partition(".")[0] in ("vlrl_rewards", "vlrl_data"):
-                broken.append(f"{place(path, line)}: vlrl imports {module}; plug-ins are found through the registry")
+                broken.append(
+                    f"{place(path, line)}: vlrl imports {module}; plug-ins are found through the registry"
+                )
             if name.startswith("vlrl_rewards") and module.partition(".")[0] == "torch":
                 broken.append(f"{place(path, line)}: rewards work without torch")
     assert not broken, broken
 
 
-# --- plug-ins ---------------------------------------------------------------------------------------------------------------------------------
+# --- plug-ins -----------------------------------------------------------------------------------------------
 
 
 def test_plugins_are_named_like_their_papers():
-    """A plug-in of a paper is called like its file, or FILE.piece; every plug-in's class is its name in CamelCase; names of methods are unique."""
+    """A plug-in of a paper is called like its file, or FILE.piece; every plug-in's class is its name in
+    CamelCase; names of methods are unique."""
     broken, seen = [], {}
     for entry in entries("vlrl.methods").values():
         stem = entry.path.stem
         if "papers" in entry.path.parts and entry.name != stem and not entry.name.startswith(f"{stem}."):
-            broken.append(f"{place(entry.path, entry.line)}: {entry.name!r} is neither {stem!r} nor {stem}.something")
+            broken.append(
+                f"{place(entry.path, entry.line)}: {entry.name!r} is neither {stem!r} nor {stem}.something"
+            )
         if entry.cls.lower() != re.sub(r"[._]", "", entry.name):
-            broken.append(f"{place(entry.path, entry.line)}: class {entry.cls} is registered as {entry.name!r}")
+            broken.append(
+                f"{place(entry.path, entry.line)}: class {entry.cls} is registered as {entry.name!r}"
+            )
         if entry.name in seen:
             broken.append(f"{place(entry.path, entry.line)}: {entry.name!r} is also a {seen[entry.name]}")
         seen[entry.name] = entry.kind
@@ -181,15 +249,24 @@ def test_plugins_are_named_like_their_papers():
 
 def test_plugins_keep_their_state_in_a_state_object():
     """No plug-in writes to its frozen config; what it learns is in the State that `init_state` makes."""
-    broken = [f"{place(path)}: object.__setattr__" for path in FILES if "object.__set" + "attr__" in text_of(path)]
+    broken = [
+        f"{place(path)}: object.__setattr__" for path in FILES if "object.__set" + "attr__" in text_of(path)
+    ]
     for path, node in nodes(METHODS, ast.FunctionDef):
-        parents = {id(child): cls for cls in ast.walk(tree_of(path)) if isinstance(cls, ast.ClassDef) for child in cls.body}
+        parents = {
+            id(child): cls
+            for cls in ast.walk(tree_of(path))
+            if isinstance(cls, ast.ClassDef)
+            for child in cls.body
+        }
         owner = parents.get(id(node))
         bases = [ast.unparse(base) for base in owner.bases] if owner else []
         if node.name in ("state_dict", "load_state_dict") and not any("State" in base for base in bases):
             broken.append(f"{place(path, node)}: {node.name} belongs to the State")
     broken += [
-        f"{place(path)}: a mutable field with init=False" for path in METHODS if re.search(r"field\(init=False, default_factory", text_of(path))
+        f"{place(path)}: a mutable field with init=False"
+        for path in METHODS
+        if re.search(r"field\(init=False, default_factory", text_of(path))
     ]
     assert not broken, broken
 
@@ -199,7 +276,11 @@ def test_plugins_do_not_compare_names():
     by_name = re.compile(r"\.name\s*(==|!=|in|not in)\s*[(\[\"']|getattr\(\w+, \"name\"")
     free_key = re.compile(r"\.info(\[|\.get\(|\.setdefault\(|\.pop\(|\.update\()")
     broken = []
-    for path in [*METHODS, *(p for p in FILES if "environments" in p.parts), *(p for p in FILES if p.is_relative_to(PACKAGES["vlrl_rewards"]))]:
+    for path in [
+        *METHODS,
+        *(p for p in FILES if "environments" in p.parts),
+        *(p for p in FILES if p.is_relative_to(PACKAGES["vlrl_rewards"])),
+    ]:
         for number, line in enumerate(text_of(path).splitlines(), 1):
             if (path in METHODS and by_name.search(line)) or free_key.search(line):
                 broken.append(f"{place(path, number)}: {line.strip()}")
@@ -207,19 +288,28 @@ def test_plugins_do_not_compare_names():
 
 
 def test_plugins_have_no_side_effects():
-    """Rewards and methods do not print, open files, evaluate text or read the environment; worker processes and command lines do."""
+    """Rewards and methods do not print, open files, evaluate text or read the environment; worker processes
+    and command lines do."""
     broken = []
     for path, node in nodes(PLUGINS, ast.Call, ast.Attribute):
         if path.stem in ("cli", "__main__", "worker", "pool", "sandbox", "prefetch"):
             continue
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("print", "open", "eval", "exec"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("print", "open", "eval", "exec")
+        ):
             broken.append(f"{place(path, node)}: {node.func.id}()")
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "os" and node.attr in ("environ", "getenv"):
+        if (
+            isinstance(node, ast.Attribute)
+            and ast.unparse(node.value) == "os"
+            and node.attr in ("environ", "getenv")
+        ):
             broken.append(f"{place(path, node)}: reads the environment")
     assert not broken, broken
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------------------
 
 
 def test_errors_are_not_swallowed():
@@ -245,7 +335,7 @@ def test_no_ladders_over_names():
     assert not broken, broken
 
 
-# --- words ------------------------------------------------------------------------------------------------------------------------------------
+# --- words --------------------------------------------------------------------------------------------------
 
 
 def test_public_things_are_documented():
@@ -253,15 +343,24 @@ def test_public_things_are_documented():
     broken = [place(path) for path in FILES if tree_of(path).body and not ast.get_docstring(tree_of(path))]
     for path in FILES:
         for node in tree_of(path).body:
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_") and not ast.get_docstring(node):
+            if (
+                isinstance(node, (ast.FunctionDef, ast.ClassDef))
+                and not node.name.startswith("_")
+                and not ast.get_docstring(node)
+            ):
                 broken.append(f"{place(path, node)}: {node.name}")
     assert not broken, broken
 
 
 def test_retired_words_stay_away():
     """Words of an earlier dialect are not used: the field's words are in docs/architecture.md."""
-    old = re.compile(r"\b(minds_company|run\.(sampler|scaffold|decode|strategy|env|shape|gate|credit|surrogate|reduce|tune|probes|tally|fields))\b")
-    riddles = re.compile(r"\b(whence|weighs nothing|weigh nothing|be moved by|in a few numbers|stood still)\b", re.IGNORECASE)
+    old = re.compile(
+        r"\b(minds_company|run\.(sampler|scaffold|decode|strategy|env|shape|gate|credit|surrogate|reduce|"
+        r"tune|probes|tally|fields))\b"
+    )
+    riddles = re.compile(
+        r"\b(whence|weighs nothing|weigh nothing|be moved by|in a few numbers|stood still)\b", re.IGNORECASE
+    )
     broken = []
     for path in FILES:
         for number, line in enumerate(text_of(path).splitlines(), 1):
@@ -297,14 +396,18 @@ def test_type_ignores_are_few_and_have_reasons():
     assert not [where for where, reasoned in marks if not reasoned]
 
 
-# --- tests ------------------------------------------------------------------------------------------------------------------------------------
+# --- tests --------------------------------------------------------------------------------------------------
 
 
 def test_tolerances_are_tight():
     """No tolerance above 1e-2."""
     broken = []
     for path, node in nodes(TESTS, ast.keyword):
-        if node.arg in ("atol", "rtol", "abs", "rel") and isinstance(node.value, ast.Constant) and (node.value.value or 0) > 1e-2:
+        if (
+            node.arg in ("atol", "rtol", "abs", "rel")
+            and isinstance(node.value, ast.Constant)
+            and (node.value.value or 0) > 1e-2
+        ):
             broken.append(f"{place(path, node.value)}: {node.arg}={node.value.value}")
     assert not broken, broken
 

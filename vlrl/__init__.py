@@ -11,7 +11,8 @@ and the same by configs:
 
     summary = vlrl.train(vlrl.Config.load(["quickstart"], ["steps=50"]))
 
-Names are imported on first use, so `import vlrl` loads no torch. `vlrl.functional` has the losses and advantages as pure functions on tensors.
+Names are imported on first use, so `import vlrl` loads no torch. `vlrl.functional` has the losses and
+advantages as pure functions on tensors.
 """
 
 from __future__ import annotations
@@ -32,7 +33,19 @@ if TYPE_CHECKING:
     from vlrl.trainer.start import train
     from vlrl.types import Group, Rollout, Row
 
-__all__ = ["Config", "GRPOTrainer", "Group", "Policy", "Rollout", "Row", "Run", "evaluate", "functional", "register", "train"]
+__all__ = [
+    "Config",
+    "GRPOTrainer",
+    "Group",
+    "Policy",
+    "Rollout",
+    "Row",
+    "Run",
+    "evaluate",
+    "functional",
+    "register",
+    "train",
+]
 
 _PLACES = {
     "Config": "vlrl.config",

@@ -1,4 +1,5 @@
-"""GRPO in plain Python: `GRPOTrainer` takes rows, functions and the name of a model, and trains the same `Run` as `vlrl train`.
+"""GRPO in plain Python: `GRPOTrainer` takes rows, functions and the name of a model, and trains the same
+`Run` as `vlrl train`.
 
     from vlrl import GRPOTrainer
 
@@ -10,8 +11,9 @@
     trainer.evaluate(heldout)
     trainer.save("out")
 
-What a call names becomes a config (`trainer.config`); objects (functions, sources, rewards, families, engines) stand in it as they are. A config that
-holds objects is written to `config.yaml` with their names and plain fields, and runs again through Python only.
+What a call names becomes a config (`trainer.config`); objects (functions, sources, rewards, families,
+engines) stand in it as they are. A config that holds objects is written to `config.yaml` with their names and
+plain fields, and runs again through Python only.
 """
 
 from __future__ import annotations
@@ -39,18 +41,23 @@ class GRPOTrainer:
     """Trains a model on rows with rewards, by GRPO or another preset.
 
     Args:
-        model: A config of configs/models ("tiny_qwen2_5_vl", "qwen2_5_vl_3b"), a model's or a run's folder, a hub id, or a `Family`.
-        reward_funcs: One reward or several. Each is a function (`FunctionReward`), the name of a shipped reward ("iou"), a mapping with its name and
-            fields ({"name": "iou", "binary": True}), or a `Reward`. A mapping of slot names to these names the slots. None: those that the
-            sources bring along (`Source.own_rewards`; the source `reasoning_gym` has one).
-        train_dataset: Rows: a list of dicts or of `Row`, a `datasets.Dataset`, a file or folder, a hub id, or a `Source`.
-        args: Settings: nested or dotted keys ({"steps": 50, "optimizer.lr": 1e-5}), words of the command line (["steps=50"]), or a whole `Config`,
-            which then replaces the base and the method. Values hold in every phase, as on the command line.
+        model: A config of configs/models ("tiny_qwen2_5_vl", "qwen2_5_vl_3b"), a model's or a run's folder, a
+            hub id, or a `Family`.
+        reward_funcs: One reward or several. Each is a function (`FunctionReward`), the name of a shipped
+            reward ("iou"), a mapping with its name and fields ({"name": "iou", "binary": True}), or a
+            `Reward`. A mapping of slot names to these names the slots. None: those that the sources bring
+            along (`Source.own_rewards`; the source `reasoning_gym` has one).
+        train_dataset: Rows: a list of dicts or of `Row`, a `datasets.Dataset`, a file or folder, a hub id, or
+            a `Source`.
+        args: Settings: nested or dotted keys ({"steps": 50, "optimizer.lr": 1e-5}), words of the command line
+            (["steps=50"]), or a whole `Config`, which then replaces the base and the method. Values hold in
+            every phase, as on the command line.
         eval_dataset: Held-out rows, like `train_dataset`; or a mapping of names to these.
         reward_weights: One factor per reward; None: that of each.
         method: One preset of configs/methods or several.
 
-    Settings, rewards and rows are checked at once, without importing torch; combinations of plug-ins when `train` begins, before the model is loaded.
+    Settings, rewards and rows are checked at once, without importing torch; combinations of plug-ins when
+    `train` begins, before the model is loaded.
 
     Raises:
         ConfigError: For an argument that cannot be used, with its value, what is allowed and the fix.
@@ -73,7 +80,9 @@ class GRPOTrainer:
         data = {"train": {"train": source_of(train_dataset, "train_dataset")}}
         if eval_dataset is not None:
             several = eval_dataset if isinstance(eval_dataset, Mapping) else {"heldout": eval_dataset}
-            data["heldout"] = {name: source_of(rows, f"eval_dataset.{name}") for name, rows in several.items()}
+            data["heldout"] = {
+                name: source_of(rows, f"eval_dataset.{name}") for name, rows in several.items()
+            }
         config.tree["data"] = data
         brought = reward_funcs is None and any(_brings_rewards(source) for source in data["train"].values())
         config.tree["rewards"] = {} if brought else _rewards(reward_funcs, reward_weights)
@@ -93,7 +102,9 @@ class GRPOTrainer:
 
         return prepare(self.config, self._checked)
 
-    def train(self, resume: bool = False, overwrite: bool = False, live: bool | None = None) -> dict[str, Any]:
+    def train(
+        self, resume: bool = False, overwrite: bool = False, live: bool | None = None
+    ) -> dict[str, Any]:
         """Train; returns the summary: held-out scores, seconds, paths of checkpoint, metrics and report.
 
         Args:
@@ -107,9 +118,11 @@ class GRPOTrainer:
         return self.summary
 
     def evaluate(self, rows: Any = None) -> dict[str, float]:
-        """Greedy accuracy by task on `rows` (as `train_dataset`), or on `eval_dataset`; before training, of the model as it is.
+        """Greedy accuracy by task on `rows` (as `train_dataset`), or on `eval_dataset`; before training, of
+        the model as it is.
 
-        An answer is correct where the outcome reward reaches its `correct_at`. Raises ConfigError without rows.
+        An answer is correct where the outcome reward reaches its `correct_at`. Raises ConfigError without
+        rows.
         """
         from vlrl.eval.heldout import evaluate
         from vlrl.trainer.data import heldout_by_task
@@ -129,7 +142,8 @@ class GRPOTrainer:
         return dict(result.accuracy)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the model as a transformers folder (an adapter merged, and kept beside it); returns the folder."""
+        """Write the model as a transformers folder (an adapter merged, and kept beside it); returns the
+        folder."""
         path = Path(folder)
         run = self._opened()
         if run.rank == 0:
@@ -139,13 +153,20 @@ class GRPOTrainer:
         return path
 
     def _repr_html_(self) -> str:
-        """What a notebook shows for the trainer: the report of its run, whole and self-contained in a frame; its folder before there is one."""
+        """What a notebook shows for the trainer: the report of its run, whole and self-contained in a frame;
+        its folder before there is one."""
         folder = Path(str(self.config.tree["output"]))
         report = Path(str(self.summary.get("report") or folder / "report.html"))
         if not report.is_file():
-            return f"<p>GRPOTrainer, not trained yet; its run goes to <code>{html.escape(str(folder))}</code></p>"
+            return (
+                "<p>GRPOTrainer, not trained yet; its run goes to "
+                f"<code>{html.escape(str(folder))}</code></p>"
+            )
         page = html.escape(report.read_text(encoding="utf-8"), quote=True)
-        return f'<iframe srcdoc="{page}" style="width: 100%; height: 720px; border: 0" sandbox="allow-scripts"></iframe>'
+        return (
+            f'<iframe srcdoc="{page}" style="width: 100%; height: 720px; border: 0" '
+            'sandbox="allow-scripts"></iframe>'
+        )
 
     def _opened(self) -> Any:
         if self.run.policy is None:
@@ -154,15 +175,16 @@ class GRPOTrainer:
         return self.run
 
 
-# --- rewards --------------------------------------------------------------------------------------------------------------------------------
+# --- rewards ------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FunctionReward(Reward):
     """A Python function as a reward: `function(text, answer, **row) -> float`, plain or async.
 
-    `text` is the completion, `answer` the gold answer; further arguments are filled by name: `prompt`, `question`, `id`, `task`, `choices`, `target`,
-    `images`, `rollout`, and every other column of the row. An argument named `answer` makes rows without one an error.
+    `text` is the completion, `answer` the gold answer; further arguments are filled by name: `prompt`,
+    `question`, `id`, `task`, `choices`, `target`, `images`, `rollout`, and every other column of the row. An
+    argument named `answer` makes rows without one an error.
     """
 
     name: ClassVar[str] = "function"
@@ -173,15 +195,18 @@ class FunctionReward(Reward):
         return "answer" in inspect.signature(self.function).parameters
 
     def __call__(self, rollout: Rollout) -> Any:
-        return self.function(**_accepted(self.function, {**columns_of(rollout.row), "text": rollout.text, "rollout": rollout}))
+        return self.function(
+            **_accepted(self.function, {**columns_of(rollout.row), "text": rollout.text, "rollout": rollout})
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchFunctionReward(FunctionReward):
-    """A function with TRL's signature as a reward: `function(completions, **columns) -> list[float]`, over the rollouts of a group.
+    """A function with TRL's signature as a reward: `function(completions, **columns) -> list[float]`, over
+    the rollouts of a group.
 
-    `prompts`, `completions` and every column of the rows are lists of one entry per rollout; completions of rows with a conversation as prompt
-    are lists of one assistant message. `completion_ids` has the token ids.
+    `prompts`, `completions` and every column of the rows are lists of one entry per rollout; completions of
+    rows with a conversation as prompt are lists of one assistant message. `completion_ids` has the token ids.
     """
 
     def __call__(self, rollout: Rollout) -> Any:
@@ -192,7 +217,9 @@ class BatchFunctionReward(FunctionReward):
         chat = isinstance(columns.get("prompt"), list)
         texts = [rollout.text for rollout in group]
         values = {name: [value] * len(texts) for name, value in columns.items()}
-        values["completions"] = [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
+        values["completions"] = (
+            [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
+        )
         values["prompts"] = [columns["prompt"]] * len(texts)
         values["completion_ids"] = [list(rollout.ids) for rollout in group]
         return self.function(**_accepted(self.function, values))
@@ -200,9 +227,22 @@ class BatchFunctionReward(FunctionReward):
 
 def columns_of(row: Row) -> dict[str, Any]:
     """What a reward function can ask of a row, by name; the row's own further columns among them."""
-    known = {"id": row.id, "task": row.task, "question": row.question, "answer": row.answer, "target": row.target, "choices": row.choices}
+    known = {
+        "id": row.id,
+        "task": row.task,
+        "question": row.question,
+        "answer": row.answer,
+        "target": row.target,
+        "choices": row.choices,
+    }
     prompt = list(row.messages) or row.question
-    return {"prompt": prompt, **known, "images": row.images, "videos": row.videos, **{str(key): value for key, value in row.meta.items()}}
+    return {
+        "prompt": prompt,
+        **known,
+        "images": row.images,
+        "videos": row.videos,
+        **{str(key): value for key, value in row.meta.items()},
+    }
 
 
 def _accepted(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,18 +258,28 @@ def _reward(item: Any, where: str) -> Any:
     if isinstance(item, str):
         known = names(Reward)
         if item not in known:
-            raise ConfigError(f"{where}: no reward named {item!r}.{suggest(item, known)} See `vlrl list reward`, or pass a function.")
+            raise ConfigError(
+                f"{where}: no reward named {item!r}.{suggest(item, known)} See `vlrl list reward`, or pass "
+                "a function."
+            )
         return {"name": item}
     if not callable(item):
-        raise ConfigError(f"{where}: {item!r} is no reward; pass a function (text, answer, **row) -> float, a reward's name, or a Reward")
+        raise ConfigError(
+            f"{where}: {item!r} is no reward; pass a function (text, answer, **row) -> float, a reward's "
+            "name, or a Reward"
+        )
     parameters = inspect.signature(item).parameters
     if any(parameter.kind is parameter.POSITIONAL_ONLY for parameter in parameters.values()):
-        raise ConfigError(f"{where}: {_name(item)!r} takes arguments by position only; name them, like (text, answer, **row)")
+        raise ConfigError(
+            f"{where}: {_name(item)!r} takes arguments by position only; name them, like (text, answer, "
+            "**row)"
+        )
     if "completions" in parameters:
         return BatchFunctionReward(function=item)
     if "text" not in parameters and "rollout" not in parameters:
         raise ConfigError(
-            f"{where}: {_name(item)!r} takes ({', '.join(parameters)}); it needs `text` (one completion) or `completions` (TRL's lists)"
+            f"{where}: {_name(item)!r} takes ({', '.join(parameters)}); it needs `text` (one completion) "
+            "or `completions` (TRL's lists)"
         )
     return FunctionReward(function=item)
 
@@ -240,21 +290,41 @@ def _brings_rewards(source: Any) -> bool:
 
 def _rewards(items: Any, weights: Sequence[float] | None) -> dict[str, Any]:
     """Slot -> reward."""
-    single = callable(items) or isinstance(items, (str, Reward)) or (isinstance(items, Mapping) and "name" in items)
-    listed = list(items.items()) if isinstance(items, Mapping) and not single else [("", item) for item in ([items] if single else items or ())]
+    single = (
+        callable(items)
+        or isinstance(items, (str, Reward))
+        or (isinstance(items, Mapping) and "name" in items)
+    )
+    listed = (
+        list(items.items())
+        if isinstance(items, Mapping) and not single
+        else [("", item) for item in ([items] if single else items or ())]
+    )
     if not listed:
-        raise ConfigError("reward_funcs: none is given; pass a function (text, answer, **row) -> float, or a reward's name such as 'iou'")
+        raise ConfigError(
+            "reward_funcs: none is given; pass a function (text, answer, **row) -> float, or a reward's "
+            "name such as 'iou'"
+        )
     if weights is not None and len(weights) != len(listed):
-        raise ConfigError(f"reward_weights: {len(weights)} weights for {len(listed)} rewards; give one for each")
+        raise ConfigError(
+            f"reward_weights: {len(weights)} weights for {len(listed)} rewards; give one for each"
+        )
     slots: dict[str, Any] = {}
     for place, (slot, item) in enumerate(listed):
         reward = _reward(item, f"reward_funcs[{place}]")
         slot = slot or _name(item)
         if slot in slots:
-            raise ConfigError(f"reward_funcs: two rewards are called {slot!r}; pass a mapping that names them, like {{'first': ..., 'second': ...}}")
+            raise ConfigError(
+                f"reward_funcs: two rewards are called {slot!r}; pass a mapping that names them, like "
+                f"{{'first': ..., 'second': ...}}"
+            )
         if weights is not None:
             weight = float(weights[place])
-            reward = dataclasses.replace(reward, weight=weight) if isinstance(reward, Reward) else {**reward, "weight": weight}
+            reward = (
+                dataclasses.replace(reward, weight=weight)
+                if isinstance(reward, Reward)
+                else {**reward, "weight": weight}
+            )
         slots[slot] = reward
     return slots
 
@@ -270,29 +340,42 @@ def _name(item: Any) -> str:
 
 
 def _check_columns(run: Any) -> None:
-    """Every argument without a default of a reward function is a column of the first row. Raises ConfigError."""
+    """Every argument without a default of a reward function is a column of the first row. Raises
+    ConfigError."""
     from vlrl.trainer.data import read_rows
 
     for split in ("train", "heldout"):
         for slot, rows in read_rows(run, split).items():
             known = {*columns_of(rows[0]), "text", "rollout", "completions", "prompts", "completion_ids"}
             for name, reward in run.rewards.items():
-                parameters = inspect.signature(reward.function).parameters if isinstance(reward, FunctionReward) else {}
+                parameters = (
+                    inspect.signature(reward.function).parameters
+                    if isinstance(reward, FunctionReward)
+                    else {}
+                )
                 for parameter in parameters.values():
-                    optional = parameter.default is not parameter.empty or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+                    optional = parameter.default is not parameter.empty or parameter.kind in (
+                        parameter.VAR_KEYWORD,
+                        parameter.VAR_POSITIONAL,
+                    )
                     if parameter.name not in known and not optional:
                         near = suggest(parameter.name, known)
-                        raise ConfigError(f"reward_funcs: {name!r} takes {parameter.name!r}, which rows of data.{split}.{slot} do not have.{near}")
+                        raise ConfigError(
+                            f"reward_funcs: {name!r} takes {parameter.name!r}, which rows of "
+                            f"data.{split}.{slot} do not have.{near}"
+                        )
 
 
-# --- rows -----------------------------------------------------------------------------------------------------------------------------------
+# --- rows ---------------------------------------------------------------------------------------------------
 
 
 def source_of(data: Any, where: str) -> Any:
-    """A dataset as a `Source`, or as the mapping that a config has for one. Raises ConfigError for what is neither.
+    """A dataset as a `Source`, or as the mapping that a config has for one. Raises ConfigError for what is
+    neither.
 
     Args:
-        data: A list of dicts or of `Row`, a `datasets.Dataset`, a path, a hub id, a `Source`, or a mapping with a source's name.
+        data: A list of dicts or of `Row`, a `datasets.Dataset`, a path, a hub id, a `Source`, or a mapping
+            with a source's name.
         where: The argument, for messages.
     """
     if isinstance(data, Source) or (isinstance(data, Mapping) and "name" in data):
@@ -300,17 +383,24 @@ def source_of(data: Any, where: str) -> Any:
     if isinstance(data, (str, Path)):
         return _built(_stored(data, where), where)
     if isinstance(data, Mapping) and hasattr(data, "keys"):
-        raise ConfigError(f"{where}: a mapping of {', '.join(map(str, data))}; pass one split, for instance {where}=dataset['train']")
+        raise ConfigError(
+            f"{where}: a mapping of {', '.join(map(str, data))}; pass one split, for instance "
+            f"{where}=dataset['train']"
+        )
     if not hasattr(data, "__getitem__") and hasattr(data, "__iter__"):
         data = list(data)
     if not hasattr(data, "__len__") or not len(data):
-        raise ConfigError(f"{where}: {type(data).__name__} without rows; pass a list of dicts, a datasets.Dataset, a path, a hub id or a Source")
+        raise ConfigError(
+            f"{where}: {type(data).__name__} without rows; pass a list of dicts, a datasets.Dataset, a "
+            "path, a hub id or a Source"
+        )
     first = data[0]
     if isinstance(first, Row):
         return _built({"name": "rows_in_memory", "rows": data}, where)
     if not isinstance(first, Mapping):
         raise ConfigError(
-            f"{where}: a row is {type(first).__name__}, expected a dict such as {{'question': ..., 'answer': ..., 'image': ...}} or a Row"
+            f"{where}: a row is {type(first).__name__}, expected a dict such as {{'question': ..., "
+            f"'answer': ..., 'image': ...}} or a Row"
         )
     return _built({"name": "records_in_memory", "records": data, "answers": "optional"}, where)
 
@@ -328,7 +418,9 @@ def _stored(data: str | Path, where: str) -> dict[str, Any]:
         return {"name": "hub" if saved else "folder", "path": str(path), "answers": "optional"}
     if isinstance(data, str) and data.count("/") == 1 and not path.suffix and not data.startswith((".", "/")):
         return {"name": "hub", "path": data, "answers": "optional"}
-    raise ConfigError(f"{where}: no file or folder {str(data)!r}, and no hub id, which looks like 'owner/name'")
+    raise ConfigError(
+        f"{where}: no file or folder {str(data)!r}, and no hub id, which looks like 'owner/name'"
+    )
 
 
 def _plain(value: Any) -> bool:
@@ -339,7 +431,7 @@ def _plain(value: Any) -> bool:
     return value is None or isinstance(value, (str, int, float, bool))
 
 
-# --- the config -----------------------------------------------------------------------------------------------------------------------------
+# --- the config ---------------------------------------------------------------------------------------------
 
 
 def _base_config(args: Any, method: str | Sequence[str]) -> tuple[Config, dict[str, Any]]:
@@ -347,14 +439,24 @@ def _base_config(args: Any, method: str | Sequence[str]) -> tuple[Config, dict[s
     if isinstance(args, Config):
         return Config({**args.tree}, {**args.origins}), {}
     presets = [method] if isinstance(method, str) else list(method)
-    files = ["base/rl", *(preset if "/" in preset or preset.endswith(".yaml") else f"methods/{preset}" for preset in presets)]
-    if args is None or (isinstance(args, Sequence) and not isinstance(args, str) and all(isinstance(word, str) for word in args)):
+    files = [
+        "base/rl",
+        *(preset if "/" in preset or preset.endswith(".yaml") else f"methods/{preset}" for preset in presets),
+    ]
+    if args is None or (
+        isinstance(args, Sequence)
+        and not isinstance(args, str)
+        and all(isinstance(word, str) for word in args)
+    ):
         words: list[str] = list(args or ())
         objects: dict[str, Any] = {}
     elif isinstance(args, Mapping):
         words, objects = _words(args)
     else:
-        raise ConfigError(f"args: {args!r} are no settings; pass a dict such as dict(steps=50), a list of words such as ['steps=50'], or a Config")
+        raise ConfigError(
+            f"args: {args!r} are no settings; pass a dict such as dict(steps=50), a list of words such as "
+            "['steps=50'], or a Config"
+        )
     config = load(files, words)
     if config.origins.get("output") != "command line":
         config.tree.pop("output", None)
@@ -369,12 +471,18 @@ def _words(args: Mapping[str, Any], where: str = "") -> tuple[list[str], dict[st
         if path in TRL:
             raise ConfigError(f"args.{path}: TRL's {path!r} is {TRL[path]!r} here")
         if key in ("policy", "rewards", "data") and not where:
-            argument = {"policy": "model", "rewards": "reward_funcs", "data": "train_dataset and eval_dataset"}[key]
+            argument = {
+                "policy": "model",
+                "rewards": "reward_funcs",
+                "data": "train_dataset and eval_dataset",
+            }[key]
             raise ConfigError(f"args.{key}: is given by {argument}")
         if isinstance(value, Stage):
             objects[path] = value
         elif isinstance(value, Mapping) and value:
-            inner_words, inner_objects = _words(value, f"{path}.") if not _plain(value) else ([f"{path}={json.dumps(value)}"], {})
+            inner_words, inner_objects = (
+                _words(value, f"{path}.") if not _plain(value) else ([f"{path}={json.dumps(value)}"], {})
+            )
             words += inner_words
             objects |= inner_objects
         elif _plain(value):
@@ -391,8 +499,12 @@ def _policy(model: Any) -> Any:
     if getattr(model, "kind", "") == "family" or (isinstance(model, Mapping) and "name" in model):
         return model
     if not isinstance(model, (str, Path)):
-        raise ConfigError(f"model: {model!r} is no model; pass a config of configs/models, a folder, a hub id or a Family")
-    presets = {path.stem: path for folder in reversed(folders()) for path in (folder / "models").glob("*.yaml")}
+        raise ConfigError(
+            f"model: {model!r} is no model; pass a config of configs/models, a folder, a hub id or a Family"
+        )
+    presets = {
+        path.stem: path for folder in reversed(folders()) for path in (folder / "models").glob("*.yaml")
+    }
     name = str(model).removeprefix("models/")
     if name in presets:
         return load([presets[name]]).tree["policy"]

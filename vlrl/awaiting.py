@@ -11,7 +11,8 @@ T = TypeVar("T")
 
 
 def finish(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine. Where a loop runs in this thread already, as in a notebook, it runs in a thread of its own."""
+    """The result of a coroutine. Where a loop runs in this thread already, as in a notebook, it runs in a
+    thread of its own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,7 +1,9 @@
-"""How plug-ins find each other: declared capabilities, and typed annotations on rollouts and groups. No torch is imported here.
+"""How plug-ins find each other: declared capabilities, and typed annotations on rollouts and groups. No torch
+is imported here.
 
-A plug-in names what it `provides` and what it `requires`; the run refuses a config in which a required capability has no provider. An annotation is
-a capability that carries a value: the provider writes it on rollouts or groups, those who require it read it.
+A plug-in names what it `provides` and what it `requires`; the run refuses a config in which a required
+capability has no provider. An annotation is a capability that carries a value: the provider writes it on
+rollouts or groups, those who require it read it.
 
     STEP_SCORES = Annotation("process.step_scores", list, hint="rewards: {steps: {name: stated_steps}}")
 
@@ -22,7 +24,9 @@ from dataclasses import dataclass, field
 from typing import Annotated as Noted
 from typing import Any, Generic, Protocol, TypeVar
 
-RewardSlot = Noted[str, "reward slot"]  # a field of this type, or a tuple of it, names slots under `rewards`; checked before a run
+RewardSlot = Noted[
+    str, "reward slot"
+]  # a field of this type, or a tuple of it, names slots under `rewards`; checked before a run
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -36,7 +40,8 @@ class Annotated(Protocol):
 
 @dataclass(frozen=True)
 class Capability:
-    """Something that one plug-in does and another relies on. `hint` is the config text that provides it, for error messages."""
+    """Something that one plug-in does and another relies on. `hint` is the config text that provides it, for
+    error messages."""
 
     name: str
     hint: str = field(default="", kw_only=True)
@@ -46,8 +51,9 @@ class Capability:
 class Annotation(Capability, Generic[T]):
     """A typed value that one plug-in writes on rollouts or groups and others read.
 
-    Values are plain (numbers, text, lists, dicts), because rollouts are sent to other ranks and written to checkpoints. `kind` is the type of the
-    value; `set` raises TypeError for another one. Equality and hashing are by `name` and `hint`.
+    Values are plain (numbers, text, lists, dicts), because rollouts are sent to other ranks and written to
+    checkpoints. `kind` is the type of the value; `set` raises TypeError for another one. Equality and hashing
+    are by `name` and `hint`.
     """
 
     kind: type | tuple[type, ...] = field(default=object, compare=False)
@@ -58,7 +64,10 @@ class Annotation(Capability, Generic[T]):
         try:
             return item.info[self.name]
         except KeyError:
-            raise KeyError(f"no plug-in has written the annotation {self.name!r}; it comes from {self.hint or 'its provider'}") from None
+            raise KeyError(
+                f"no plug-in has written the annotation {self.name!r}; it comes from "
+                f"{self.hint or 'its provider'}"
+            ) from None
 
     def get(self, item: Annotated, default: D = None) -> T | D:  # type: ignore[assignment]  # None is the usual default
         """The value, or `default` where nothing was written."""
@@ -67,7 +76,9 @@ class Annotation(Capability, Generic[T]):
     def set(self, item: Annotated, value: T) -> None:
         """Write the value. Raises TypeError if it is not of the declared type."""
         if not isinstance(value, self.kind):
-            raise TypeError(f"annotation {self.name!r} holds {self.kind}, got {type(value).__name__}: {value!r:.80}")
+            raise TypeError(
+                f"annotation {self.name!r} holds {self.kind}, got {type(value).__name__}: {value!r:.80}"
+            )
         item.info[self.name] = value
 
     def discard(self, item: Annotated) -> None:
@@ -79,4 +90,6 @@ class Annotation(Capability, Generic[T]):
         return self.name in item.info
 
 
-NO_POLICY_GRADIENT = Capability("no_policy_gradient", hint="policy_loss: {name: zero_loss}")  # the policy loss is 0, whatever the advantages
+NO_POLICY_GRADIENT = Capability(
+    "no_policy_gradient", hint="policy_loss: {name: zero_loss}"
+)  # the policy loss is 0, whatever the advantages

@@ -1,18 +1,22 @@
 """YAML configs: `extends`, merging, removal by null, strict names, and where every value came from.
 
-Maps merge, scalars and lists replace, null removes a key, and a mapping whose `name` changes replaces the old one whole (the fields of one
-plug-in mean nothing to another). A null inside a phase is kept: it removes the key for that phase; `"*": null` in a map removes all that it
-inherits. Several files and `a.b=c` overrides are merged left to right. `plugins` of several files are appended, each path relative to its file.
+Maps merge, scalars and lists replace, null removes a key, and a mapping whose `name` changes replaces the old
+one whole (the fields of one plug-in mean nothing to another). A null inside a phase is kept: it removes the
+key for that phase; `"*": null` in a map removes all that it inherits. Several files and `a.b=c` overrides are
+merged left to right. `plugins` of several files are appended, each path relative to its file.
 
-**Which value holds in a phase.** Among shipped configs, a value inside a phase wins over the value at the top. What a user states wins over both:
+**Which value holds in a phase.** Among shipped configs, a value inside a phase wins over the value at the
+top. What a user states wins over both:
 
-- `steps=50` on the command line, and `steps: 50` at the top of a file that is not shipped with vlrl, hold in every phase that came before.
-- `phases.rl.steps=50` (or `phases: {rl: {steps: 50}}` in the file) holds in that phase alone, and wins over `steps=50` in any order.
-- A phase with `keeps: [steps, optimizer]` keeps the values of these keys that it sets itself, one with `keeps: all` everything that it sets itself
-  (a cold start, a phase that only measures). Only naming the phase changes them. `Config.kept` lists what was kept; `vlrl show` and `vlrl train`
-  print it.
-- A value that cannot hold is refused: a wrong type, an unknown key, a field that the plug-in of a phase does not have, a value that every phase
-  keeps.
+- `steps=50` on the command line, and `steps: 50` at the top of a file that is not shipped with vlrl, hold in
+  every phase that came before.
+- `phases.rl.steps=50` (or `phases: {rl: {steps: 50}}` in the file) holds in that phase alone, and wins over
+  `steps=50` in any order.
+- A phase with `keeps: [steps, optimizer]` keeps the values of these keys that it sets itself, one with
+  `keeps: all` everything that it sets itself (a cold start, a phase that only measures). Only naming the
+  phase changes them. `Config.kept` lists what was kept; `vlrl show` and `vlrl train` print it.
+- A value that cannot hold is refused: a wrong type, an unknown key, a field that the plug-in of a phase does
+  not have, a value that every phase keeps.
 """
 
 from __future__ import annotations
@@ -64,7 +68,17 @@ SLOTS = {  # config slot -> kind of its plug-ins
     "callbacks": "callback",
     "metrics": "metric",
 }
-MAP_SLOTS = ("select", "rewards", "reward_shaping", "group_filters", "aux_tensors", "token_weights", "loss_terms", "callbacks", "metrics")
+MAP_SLOTS = (
+    "select",
+    "rewards",
+    "reward_shaping",
+    "group_filters",
+    "aux_tensors",
+    "token_weights",
+    "loss_terms",
+    "callbacks",
+    "metrics",
+)
 OTHER_KEYS = ("about", "outcome", "seed", "threads", "output", "plugins", "data", "eval", "phases")
 
 
@@ -78,13 +92,19 @@ class Kept:
     origin: str
 
     def __str__(self) -> str:
-        value = yaml.safe_dump(self.value, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()
-        return f"phase {self.phase} keeps its own {self.path} ({value}): {self.origin}; phases.{self.phase}.{self.path}=... changes it"
+        value = (
+            yaml.safe_dump(self.value, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()
+        )
+        return (
+            f"phase {self.phase} keeps its own {self.path} ({value}): {self.origin}; "
+            f"phases.{self.phase}.{self.path}=... changes it"
+        )
 
 
 @dataclass
 class Config:
-    """A resolved config. `origins` maps dotted paths to "file:line" (or "command line"); `kept` is what phases kept against the user's values."""
+    """A resolved config. `origins` maps dotted paths to "file:line" (or "command line"); `kept` is what
+    phases kept against the user's values."""
 
     tree: Tree
     origins: Origins = field(default_factory=dict)
@@ -92,13 +112,18 @@ class Config:
 
     @classmethod
     def load(cls, names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
-        """`load`: read configs by path or name, merged left to right, then overrides like "steps=20". Raises ConfigError."""
+        """`load`: read configs by path or name, merged left to right, then overrides like "steps=20". Raises
+        ConfigError."""
         return load(names, overrides)
 
     def phase(self, name: str) -> Tree:
         """The tree that holds during one phase."""
         base = {key: value for key, value in self.tree.items() if key != "phases"}
-        own = {key: value for key, value in ((self.tree.get("phases") or {}).get(name) or {}).items() if key != "keeps"}
+        own = {
+            key: value
+            for key, value in ((self.tree.get("phases") or {}).get(name) or {}).items()
+            if key != "keeps"
+        }
         return _merge(base, own, "", {}, {})
 
     @property
@@ -107,13 +132,18 @@ class Config:
         return list(self.tree.get("phases") or {}) or ["main"]
 
     def dump(self) -> str:
-        """YAML that loads to the same tree, with references to environment variables in place of secrets (`vlrl.redact`).
+        """YAML that loads to the same tree, with references to environment variables in place of secrets
+        (`vlrl.redact`).
 
         A plug-in that was built in Python stands in it with its name and its plain fields.
         """
         tree, references = without_secrets(_without_objects(self.tree), MAP_SLOTS)
         notes = [
-            f"# {path}: a secret that is not stored; set the environment variable {name} before this file is used\n"
+            (
+                f"# {path}: a secret that is not stored; set the environment variable {name} before this "
+                "file "
+                "is used\n"
+            )
             for name, path in references.items()
         ]
         return "".join(notes) + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
@@ -121,7 +151,8 @@ class Config:
 
 @dataclass
 class _Layer:
-    """What one file (with what it extends) or one override adds. `stated` is the part that a user states for all phases."""
+    """What one file (with what it extends) or one override adds. `stated` is the part that a user states for
+    all phases."""
 
     tree: Tree
     origins: Origins
@@ -153,16 +184,30 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
     if len(str(name)) > 4000 or len(Path(name).name) > 255 or not str(name).isprintable():
         raise ConfigError(f"no config {str(name)[:80]!r}...: this is no name of a file")
     if Path(name).suffix in _DATA:
-        raise ConfigError(f"{str(name)!r} holds data and is no config; name it as a source: data.train.mine='{{name: files, path: {name}}}'")
+        raise ConfigError(
+            f"{str(name)!r} holds data and is no config; name it as a source: data.train.mine='{{name: "
+            f"files, path: {name}}}'"
+        )
     if Path(name).is_dir() and not any((folder / name).is_dir() for folder in folders()):
         inner = "/config.yaml" if (Path(name) / "config.yaml").is_file() else ""
-        raise ConfigError(f"no config {str(name)!r}: this is a folder; give {f'{name}{inner}' if inner else 'a config file'}")
+        raise ConfigError(
+            f"no config {str(name)!r}: this is a folder; give "
+            f"{f'{name}{inner}' if inner else 'a config file'}"
+        )
     if known_key(str(name)):
         raise ConfigError(f"no config {str(name)!r}; a setting is written with its value: {name}=...")
     near = [path for root in dict.fromkeys(roots) if (path := root / Path(name).parent).is_dir()]
     siblings = {str(Path(name).parent / path.name) for folder in near for path in folder.glob("*.yaml")}
-    close = difflib.get_close_matches(str(name), sorted(siblings), n=1, cutoff=0.7) if str(name).endswith(".yaml") else []
-    known = {path.relative_to(folder).with_suffix("").as_posix() for folder in folders() for path in folder.rglob("*.yaml")}
+    close = (
+        difflib.get_close_matches(str(name), sorted(siblings), n=1, cutoff=0.7)
+        if str(name).endswith(".yaml")
+        else []
+    )
+    known = {
+        path.relative_to(folder).with_suffix("").as_posix()
+        for folder in folders()
+        for path in folder.rglob("*.yaml")
+    }
     raise ConfigError(f"no config {str(name)!r}.{suggest(str(name), close or known)}")
 
 
@@ -170,16 +215,25 @@ def known_key(name: str) -> bool:
     """Whether a name is a key of a config, or a field of the nested settings like optimizer.lr."""
     from vlrl.settings import Settings, nested_fields
 
-    return name.partition(".")[0] in {*SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__} and ("." not in name or name in nested_fields())
+    return name.partition(".")[0] in {*SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__} and (
+        "." not in name or name in nested_fields()
+    )
 
 
 def _refuse_other_files(path: Path, own: Tree) -> None:
-    """Files of `configs` that are no config of a run: evaluation suites and launch files. Raises ConfigError."""
+    """Files of `configs` that are no config of a run: evaluation suites and launch files. Raises
+    ConfigError."""
     kind = path.parent.name if is_shipped(path) else ""
     if kind == "eval":
-        raise ConfigError(f"{path.stem!r} is an evaluation suite, not a run; use vlrl eval --suite {path.stem}, or eval.suites=[{path.stem}]")
+        raise ConfigError(
+            f"{path.stem!r} is an evaluation suite, not a run; use vlrl eval --suite {path.stem}, or "
+            f"eval.suites=[{path.stem}]"
+        )
     if kind in ("accelerate", "deepspeed") or "compute_environment" in own:
-        raise ConfigError(f"{path.stem!r} is a launch file of accelerate, not a run; give the run's config and --processes N --sharding {path.stem}")
+        raise ConfigError(
+            f"{path.stem!r} is a launch file of accelerate, not a run; give the run's config and "
+            f"--processes N --sharding {path.stem}"
+        )
 
 
 def load(names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
@@ -190,7 +244,9 @@ def load(names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
         total = _add(total, _read(find(name), ()), kept)
     for text in sorted(overrides, key=_turn):
         total = _add(total, _override(text, total.tree), kept)
-    config = Config(total.tree, {path: origin for path, origin in total.origins.items() if _has(total.tree, path)})
+    config = Config(
+        total.tree, {path: origin for path, origin in total.origins.items() if _has(total.tree, path)}
+    )
     _check_keys(config)
     _list_kept(config, kept)
     from vlrl.config_check import check_stated, check_tree
@@ -201,12 +257,14 @@ def load(names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
 
 
 def own_tree(name: str | Path) -> Tree:
-    """What a config file says itself, without what it extends (`extends` stands in it). Raises ConfigError."""
+    """What a config file says itself, without what it extends (`extends` stands in it). Raises
+    ConfigError."""
     return read_file(find(name))[0] or {}
 
 
 def _list_kept(config: Config, kept: Iterable[tuple[str, str]]) -> None:
-    """Fill `config.kept`. Raises ConfigError for a value that holds nowhere, because every phase keeps its own."""
+    """Fill `config.kept`. Raises ConfigError for a value that holds nowhere, because every phase keeps its
+    own."""
     by_path: dict[str, list[Kept]] = {}
     for phase, path in kept:
         if found := _kept(config, phase, path):
@@ -215,7 +273,10 @@ def _list_kept(config: Config, kept: Iterable[tuple[str, str]]) -> None:
     for path, keeping in by_path.items():
         if len(keeping) == len(config.phases):
             fix = " or ".join(f"phases.{one.phase}.{path}=..." for one in keeping)
-            raise ConfigError(f"{path}: every phase keeps its own ({', '.join(one.origin for one in keeping)}); name the phase: {fix}")
+            raise ConfigError(
+                f"{path}: every phase keeps its own ({', '.join(one.origin for one in keeping)}); name the "
+                f"phase: {fix}"
+            )
 
 
 def _turn(text: str) -> int:
@@ -225,19 +286,22 @@ def _turn(text: str) -> int:
 
 
 def _check_phases(layer: _Layer) -> None:
-    """Raise ConfigError where `phases`, or one of them, is no map: before it is merged, since merging looks into it."""
+    """Raise ConfigError where `phases`, or one of them, is no map: before it is merged, since merging looks
+    into it."""
     phases = layer.tree.get("phases")
     named = phases.items() if isinstance(phases, Mapping) else ()
     for path, value in (("phases", phases), *((f"phases.{name}", own) for name, own in named)):
         if not isinstance(value, (Mapping, type(None))):
             origin = first_origin(path, layer.origins)
             raise ConfigError(
-                f"{path}: expected a map from names to settings, like `phases: {{rl: {{steps: 50}}}}`, got {str(value)[:60]!r} ({origin})"
+                f"{path}: expected a map from names to settings, like `phases: {{rl: {{steps: 50}}}}`, got "
+                f"{str(value)[:60]!r} ({origin})"
             )
 
 
 def _add(base: _Layer, over: _Layer, kept: dict[tuple[str, str], None], keep: bool = False) -> _Layer:
-    """Merge `over` into `base`, and make what it states hold in the phases of `base`. Changes the origins of `base`."""
+    """Merge `over` into `base`, and make what it states hold in the phases of `base`. Changes the origins of
+    `base`."""
     _check_phases(over)
     origins = base.origins
     phases = base.tree.get("phases")
@@ -248,26 +312,39 @@ def _add(base: _Layer, over: _Layer, kept: dict[tuple[str, str], None], keep: bo
             if phase not in tree["phases"] or not isinstance(own, Mapping):
                 continue
             keeps = (tree["phases"][phase] or {}).get("keeps") or []
-            stated = {key: value for key, value in over.stated.items() if not (keeps == "all" or (isinstance(keeps, list) and key in keeps))}
-            for path in leaves({key: value for key, value in over.stated.items() if key in own and key not in stated}):
+            stated = {
+                key: value
+                for key, value in over.stated.items()
+                if not (keeps == "all" or (isinstance(keeps, list) and key in keeps))
+            }
+            for path in leaves(
+                {key: value for key, value in over.stated.items() if key in own and key not in stated}
+            ):
                 if not _has(named.get(phase) or {}, path):
                     kept[phase, path] = None
             values = _without(own, stated, base.tree)
             for path in leaves(stated):
                 if _has(values, path) and path in over.origins:
                     origins[f"phases.{phase}.{path}"] = over.origins[path]
-            tree["phases"][phase] = _merge(values, named.get(phase) or {}, f"phases.{phase}", origins, over.origins, keep)
+            tree["phases"][phase] = _merge(
+                values, named.get(phase) or {}, f"phases.{phase}", origins, over.origins, keep
+            )
     return _Layer(tree, origins, _merge(base.stated, over.stated, "", {}, {}, keep=True))
 
 
 def _kept(config: Config, phase: str, path: str) -> Kept | None:
-    """What a phase has instead of the value that the user stated for all phases; None where it has that value, or where the command line names it."""
-    if at(config.phase(phase), path) in (_ABSENT, at(config.tree, path)) and not _replaced(config, phase, path):
+    """What a phase has instead of the value that the user stated for all phases; None where it has that
+    value, or where the command line names it."""
+    if at(config.phase(phase), path) in (_ABSENT, at(config.tree, path)) and not _replaced(
+        config, phase, path
+    ):
         return None
     own = f"phases.{phase}.{path}"
     while not _has(config.tree, own):
         own = own.rpartition(".")[0]
-    origin = config.origins.get(own) or next((config.origins[leaf] for leaf in leaves({own: at(config.tree, own)}) if leaf in config.origins), "")
+    origin = config.origins.get(own) or next(
+        (config.origins[leaf] for leaf in leaves({own: at(config.tree, own)}) if leaf in config.origins), ""
+    )
     return None if origin == COMMAND_LINE else Kept(phase, own.split(".", 2)[2], at(config.tree, own), origin)
 
 
@@ -277,9 +354,11 @@ def _replaced(config: Config, phase: str, path: str) -> bool:
 
 
 def _without(own: Mapping[str, Any], stated: Mapping[str, Any], below: Mapping[str, Any]) -> Tree:
-    """A phase's own values without those that `stated` sets, so that the value at the top holds. `below` is what the phase's values are merged into.
+    """A phase's own values without those that `stated` sets, so that the value at the top holds. `below` is
+    what the phase's values are merged into.
 
-    Where the phase removes what `stated` adds to, or has another plug-in there, the stated values are put among the phase's own.
+    Where the phase removes what `stated` adds to, or has another plug-in there, the stated values are put
+    among the phase's own.
     """
     if "*" in stated:
         own = {}
@@ -321,7 +400,16 @@ def _check_keys(config: Config) -> None:
         for key in override or {}:
             if key == "keeps":
                 _check_keeps(name, override[key], known)
-            elif key not in known - {"phases", "seed", "threads", "output", "plugins", "policy", "engine", "about"}:
+            elif key not in known - {
+                "phases",
+                "seed",
+                "threads",
+                "output",
+                "plugins",
+                "policy",
+                "engine",
+                "about",
+            }:
                 if key in known:
                     reason = "this key is the same in all phases; set it at the top of the config"
                 else:
@@ -333,7 +421,9 @@ def _check_keeps(phase: str, keeps: Any, known: Iterable[str]) -> None:
     if keeps == "all":
         return
     if not isinstance(keeps, list):
-        raise ConfigError(f"phases.{phase}.keeps: expected a list of keys, like [steps, optimizer], or all, got {keeps!r}")
+        raise ConfigError(
+            f"phases.{phase}.keeps: expected a list of keys, like [steps, optimizer], or all, got {keeps!r}"
+        )
     for key in keeps:
         if not isinstance(key, str) or key not in known:
             raise ConfigError(f"phases.{phase}.keeps: unknown key {key!r}.{suggest(str(key), known)}")
@@ -347,27 +437,41 @@ def _unknown(key: str, known: Iterable[str], config: Config, where: str = "") ->
         return f"this key is now called {renamed.KEYS[key]!r} ({origin})"
     if not where and key in renamed.TRL:
         return f"unknown key ({origin}); TRL's {key!r} is {renamed.TRL[key]!r} here"
-    top = {name: value for name, value in config.tree.items() if name not in ("phases", "data", "rewards", "about")}
+    top = {
+        name: value
+        for name, value in config.tree.items()
+        if name not in ("phases", "data", "rewards", "about")
+    }
     deeper = [*nested_fields(), *(path for path in leaves(top) if "." in path)]
     by_name = {path.rpartition(".")[2]: path for path in reversed(deeper)}
     if found := by_name.get(key):
         return f"unknown key ({origin}). Did you mean {where + found!r}?"
-    if not difflib.get_close_matches(key, known, n=1, cutoff=0.6) and (near := difflib.get_close_matches(key, by_name, n=1, cutoff=0.75)):
+    if not difflib.get_close_matches(key, known, n=1, cutoff=0.6) and (
+        near := difflib.get_close_matches(key, by_name, n=1, cutoff=0.75)
+    ):
         return f"unknown key ({origin}). Did you mean {where + by_name[near[0]]!r}?"
     return f"unknown key ({origin}).{suggest(key, known)}"
 
 
 def _read(path: Path, stack: tuple[Path, ...]) -> _Layer:
     if path.resolve() in stack:
-        raise ConfigError(f"{path}: `extends` goes in a circle: {' -> '.join(p.name for p in (*stack, path))}")
+        raise ConfigError(
+            f"{path}: `extends` goes in a circle: {' -> '.join(p.name for p in (*stack, path))}"
+        )
     own, origins = read_file(path)
     own = {} if own is None else own
     if not isinstance(own, dict):
-        raise ConfigError(f"{path}: expected a mapping at the top, like `steps: 50`, got {type(own).__name__}")
+        raise ConfigError(
+            f"{path}: expected a mapping at the top, like `steps: 50`, got {type(own).__name__}"
+        )
     _refuse_other_files(path, own)
     parents = own.pop("extends", None) or []
-    if not isinstance(parents, (str, list)) or not all(isinstance(parent, str) and parent for parent in parents):
-        raise ConfigError(f"{origins['extends']}: extends: expected a list of configs, like [base/rl], got {parents!r}")
+    if not isinstance(parents, (str, list)) or not all(
+        isinstance(parent, str) and parent for parent in parents
+    ):
+        raise ConfigError(
+            f"{origins['extends']}: extends: expected a list of configs, like [base/rl], got {parents!r}"
+        )
     if own.get("plugins") is not None:
         own["plugins"] = _plugin_paths(own["plugins"], path.parent, origins["plugins"])
     layer = _Layer({}, {})
@@ -392,17 +496,25 @@ def _plugin_paths(value: Any, folder: Path, origin: str) -> list[str]:
     """Paths of plug-in files as absolute paths. Raises ConfigError for what is no path, or no file."""
     paths = [value] if isinstance(value, str) else value
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
-        raise ConfigError(f"plugins: expected a list of Python files, like [my_reward.py], got {value!r} ({origin})")
+        raise ConfigError(
+            f"plugins: expected a list of Python files, like [my_reward.py], got {value!r} ({origin})"
+        )
     out = []
     for path in paths:
         try:
             file = (folder / Path(path).expanduser()).resolve()
         except (OSError, ValueError, RuntimeError):
-            raise ConfigError(f"plugins: {path[:80]!r} is no name of a file ({origin}); give a list of Python files, like [my_reward.py]") from None
+            raise ConfigError(
+                f"plugins: {path[:80]!r} is no name of a file ({origin}); give a list of Python files, "
+                "like [my_reward.py]"
+            ) from None
         if not _is_file(file):
             known = {str(other.relative_to(folder)) for other in folder.glob("*.py")}
             near = suggest(path, known) if known else ""
-            raise ConfigError(f"plugins: no file {str(file)!r} ({origin}); give a path relative to {str(folder)!r}, or an absolute one.{near}")
+            raise ConfigError(
+                f"plugins: no file {str(file)!r} ({origin}); give a path relative to {str(folder)!r}, or "
+                f"an absolute one.{near}"
+            )
         out.append(str(file))
     return out
 
@@ -417,15 +529,28 @@ def _override(text: str, tree: Tree) -> _Layer:
         parsed = _plugin_paths(parsed, Path(), COMMAND_LINE)
     keys = path.split(".")
     if keys[0] == "phases" and len(keys) > 2 and keys[1] not in (tree.get("phases") or {}):
-        near = suggest(keys[1], tree["phases"]) if tree.get("phases") else f" This config has no phases; write {'.'.join(keys[2:])}={value}"
+        near = (
+            suggest(keys[1], tree["phases"])
+            if tree.get("phases")
+            else f" This config has no phases; write {'.'.join(keys[2:])}={value}"
+        )
         raise ConfigError(f"{path}: no phase named {keys[1]!r}.{near}")
     layer: Any = parsed
     for key in reversed(keys):
         layer = {key: layer}
-    return _Layer(layer, {path: COMMAND_LINE, **{leaf: COMMAND_LINE for leaf in leaves(layer)}}, _stated(layer))
+    return _Layer(
+        layer, {path: COMMAND_LINE, **{leaf: COMMAND_LINE for leaf in leaves(layer)}}, _stated(layer)
+    )
 
 
-def _merge(base: Tree, over: Mapping[str, Any], where: str, origins: Origins, over_origins: Origins, keep: bool = False) -> Tree:
+def _merge(
+    base: Tree,
+    over: Mapping[str, Any],
+    where: str,
+    origins: Origins,
+    over_origins: Origins,
+    keep: bool = False,
+) -> Tree:
     """`keep` leaves nulls in place: a file's removals must still act on what it is merged into later."""
     if "name" in over and base.get("name", over["name"]) != over["name"]:
         base = {}
@@ -443,7 +568,9 @@ def _merge(base: Tree, over: Mapping[str, Any], where: str, origins: Origins, ov
             if isinstance(below, str) and "name" not in value:
                 below = {"name": below}  # the short form of a plug-in
             if not isinstance(below, dict):
-                below = {"*": None} if keep and key in result else {}  # removed before, so nothing of what is below comes back
+                below = (
+                    {"*": None} if keep and key in result else {}
+                )  # removed before, so nothing of what is below comes back
             result[key] = _merge(below, value, path, origins, over_origins, keep)
         elif path == "plugins":
             result[key] = list(dict.fromkeys([*(result.get(key) or []), *value]))
@@ -455,8 +582,11 @@ def _merge(base: Tree, over: Mapping[str, Any], where: str, origins: Origins, ov
 
 
 def first_origin(path: str, origins: Mapping[str, str]) -> str:
-    """Where the value at a path came from, or the first value below it, or the nearest around it; "config" if that is not known."""
-    if found := origins.get(path) or next((origin for leaf, origin in origins.items() if leaf.startswith(f"{path}.")), ""):
+    """Where the value at a path came from, or the first value below it, or the nearest around it; "config" if
+    that is not known."""
+    if found := origins.get(path) or next(
+        (origin for leaf, origin in origins.items() if leaf.startswith(f"{path}.")), ""
+    ):
         return found
     return first_origin(path.rpartition(".")[0], origins) if "." in path else "config"
 
@@ -485,7 +615,11 @@ def _without_objects(value: Any) -> Any:
     if not dataclasses.is_dataclass(value):
         return value
     fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
-    plain = {name: inner for name, inner in fields.items() if inner is None or isinstance(inner, (str, int, float, bool))}
+    plain = {
+        name: inner
+        for name, inner in fields.items()
+        if inner is None or isinstance(inner, (str, int, float, bool))
+    }
     return {"name": getattr(value, "name", type(value).__name__), **plain}
 
 

@@ -1,8 +1,9 @@
 """YAML of configs, read strictly: plain maps, lists and scalars, with the line of every value.
 
-Refused with file, line and the fix: tags (`!foo`, `!!python/...`: nothing in a config is executed), merge keys (`<<`), keys that are given twice or
-are no scalars, aliases inside their own anchor, NaN, integers beyond 64 bits, nesting beyond `MAX_DEPTH`, files beyond `MAX_VALUES` values (aliases
-expanded) or `MAX_SIZE` characters. `1e-3` is a number; a date is text.
+Refused with file, line and the fix: tags (`!foo`, `!!python/...`: nothing in a config is executed), merge
+keys (`<<`), keys that are given twice or are no scalars, aliases inside their own anchor, NaN, integers
+beyond 64 bits, nesting beyond `MAX_DEPTH`, files beyond `MAX_VALUES` values (aliases expanded) or `MAX_SIZE`
+characters. `1e-3` is a number; a date is text.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ class Loader(yaml.SafeLoader):
 
 
 Loader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in pairs if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")]
+    first: [
+        (tag, form)
+        for tag, form in pairs
+        if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
+    ]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 Loader.add_implicit_resolver(
@@ -39,7 +44,8 @@ Loader.add_implicit_resolver(
 
 
 class _Reader:
-    """Turns the nodes of one file, or of one value of the command line, into plain values. `origins`: dotted path -> place."""
+    """Turns the nodes of one file, or of one value of the command line, into plain values. `origins`: dotted
+    path -> place."""
 
     def __init__(self, place: str, lines: bool) -> None:
         self.place, self.lines = place, lines
@@ -56,14 +62,20 @@ class _Reader:
         """The plain value of a node. Raises ConfigError."""
         self.count += 1
         if self.count > MAX_VALUES:
-            raise ConfigError(f"{self.place}: more than {MAX_VALUES} values, aliases expanded; split the file, or write fewer aliases")
+            raise ConfigError(
+                f"{self.place}: more than {MAX_VALUES} values, aliases expanded; split the file, or write "
+                "fewer aliases"
+            )
         if depth > MAX_DEPTH:
             raise ConfigError(f"{self.at(node)}: nested deeper than {MAX_DEPTH} levels; no setting is")
         if id(node) in self.open:
             raise ConfigError(f"{self.at(node)}: an alias inside its own anchor; write the value out")
         if node.tag not in _PLAIN:
             tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-            raise ConfigError(f"{self.at(node, where)}: tag {tag} is not read; write a plain value (a config executes nothing)")
+            raise ConfigError(
+                f"{self.at(node, where)}: tag {tag} is not read; write a plain value (a config executes "
+                "nothing)"
+            )
         self.origins[where] = self.at(node)
         self.open.add(id(node))
         try:
@@ -82,7 +94,10 @@ class _Reader:
                 raise ConfigError(f"{self.at(key_node)}: a key that is a list or a map; keys are names")
             key = str(key_node.value)
             if key == "<<":
-                raise ConfigError(f"{self.at(key_node)}: merge keys (<<) are not read; use `extends: [other_file]`, or write the values out")
+                raise ConfigError(
+                    f"{self.at(key_node)}: merge keys (<<) are not read; use `extends: [other_file]`, or "
+                    "write the values out"
+                )
             if key in result:
                 raise ConfigError(f"{self.at(key_node)}: key {key!r} is given twice")
             result[key] = self.value(value_node, f"{where}.{key}".lstrip("."), depth + 1)
@@ -91,12 +106,22 @@ class _Reader:
     def _scalar(self, node: yaml.Node, where: str) -> Any:
         try:
             value = Loader("").construct_object(node, deep=True)
-        except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:  # integers of thousands of digits; scalars unlike their tag
-            raise ConfigError(f"{self.at(node, where)}: {str(node.value)[:40]!r} is not valid: {' '.join(str(error).split())[:120]}") from None
+        except (
+            yaml.YAMLError,
+            ValueError,
+            KeyError,
+            TypeError,
+        ) as error:  # integers of thousands of digits; scalars unlike their tag
+            raise ConfigError(
+                f"{self.at(node, where)}: {str(node.value)[:40]!r} is not valid: "
+                f"{' '.join(str(error).split())[:120]}"
+            ) from None
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(f"{self.at(node, where)}: NaN is no setting; give a number")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise ConfigError(f"{self.at(node, where)}: {str(node.value)[:30]} does not fit 64 bits; give a smaller number")
+            raise ConfigError(
+                f"{self.at(node, where)}: {str(node.value)[:30]} does not fit 64 bits; give a smaller number"
+            )
         return value
 
 
@@ -110,7 +135,8 @@ def _brackets(text: str) -> int:
 
 
 def read(text: str, place: str, lines: bool = True) -> tuple[Any, dict[str, str]]:
-    """(the value of a YAML text, {dotted path: place}). `place` names the text in messages; `lines`: with its line numbers. Raises ConfigError."""
+    """(the value of a YAML text, {dotted path: place}). `place` names the text in messages; `lines`: with its
+    line numbers. Raises ConfigError."""
     if len(text) > MAX_SIZE:
         raise ConfigError(f"{place}: {len(text)} characters; a config has at most {MAX_SIZE}")
     if _brackets(text) > 4 * MAX_DEPTH:
@@ -130,10 +156,14 @@ def read_file(path: Path) -> tuple[Any, dict[str, str]]:
     """`read` of a file. Raises ConfigError."""
     try:
         if path.stat().st_size > 4 * MAX_SIZE:
-            raise ConfigError(f"{path}: {path.stat().st_size} bytes; a config has at most {MAX_SIZE} characters")
+            raise ConfigError(
+                f"{path}: {path.stat().st_size} bytes; a config has at most {MAX_SIZE} characters"
+            )
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not valid YAML: not UTF-8 (byte {error.start}); save it as UTF-8") from None
+        raise ConfigError(
+            f"{path}: not valid YAML: not UTF-8 (byte {error.start}); save it as UTF-8"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
     return read(text, str(path))

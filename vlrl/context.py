@@ -1,6 +1,8 @@
-"""What plug-ins see of the run and of the policy: protocols that `vlrl.trainer.run.Run` and `vlrl.policy.Policy` implement.
+"""What plug-ins see of the run and of the policy: protocols that `vlrl.trainer.run.Run` and
+`vlrl.policy.Policy` implement.
 
-The attributes named like config slots hold the current phase's plug-ins of these slots (`vlrl/stages.py`). No torch is imported here.
+The attributes named like config slots hold the current phase's plug-ins of these slots (`vlrl/stages.py`). No
+torch is imported here.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class PolicyModel(Protocol):
 
     @property
     def forbidden_ids(self) -> Sequence[int]:
-        """Ids with probability 0: placeholders of media, and rows of the output layer beyond the tokenizer."""
+        """Ids with probability 0: placeholders of media, and rows of the output layer beyond the
+        tokenizer."""
 
     @property
     def has_dropout(self) -> bool:
@@ -54,7 +57,8 @@ class PolicyModel(Protocol):
         """Text of completion tokens, special tokens left out."""
 
     def encode_text(self, text: str) -> list[int]:
-        """Token ids of a text that is no prompt; special tokens in it become ordinary tokens of their characters."""
+        """Token ids of a text that is no prompt; special tokens in it become ordinary tokens of their
+        characters."""
 
     def render(self, prompt: Prompt) -> str:
         """The prompt as text, media as placeholders."""
@@ -63,16 +67,19 @@ class PolicyModel(Protocol):
         """The CoordinateSpace of each image, then of each video."""
 
     def forward(self, batch: TokenBatch, aux_tensors: Sequence[Any] = ()) -> dict[str, Tensor]:
-        """{"logp": (B, T), aux tensor: (B, T) or (B, T, K)}, temperature-scaled. Honours the autograd mode."""
+        """{"logp": (B, T), aux tensor: (B, T) or (B, T, K)}, temperature-scaled. Honours the autograd
+        mode."""
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Around forwards of `family.hidden` and `family.logits`: matrix products in the policy's own type."""
+        """Around forwards of `family.hidden` and `family.logits`: matrix products in the policy's own
+        type."""
 
     def with_model(self, model: Any) -> PolicyModel:
         """A view that runs another model of the same architecture."""
 
     def add_adapter(self, options: Mapping[str, Any], parts: tuple[str, ...], targets: str) -> None:
-        """Put a LoRA adapter on the linear layers of `parts` whose names match `targets`, and freeze everything else."""
+        """Put a LoRA adapter on the linear layers of `parts` whose names match `targets`, and freeze
+        everything else."""
 
     @staticmethod
     def part_of(name: str) -> str:
@@ -92,9 +99,11 @@ class PolicyModel(Protocol):
 
 
 class RunContext(Protocol):
-    """A run as plug-ins see it (`vlrl.trainer.run.Run`): the current phase's slots, the policy, and what the trainer does for its plug-ins.
+    """A run as plug-ins see it (`vlrl.trainer.run.Run`): the current phase's slots, the policy, and what the
+    trainer does for its plug-ins.
 
-    `gather`, `gather_and_clear`, `sum_tensor`, `mean` and `accuracy` are collectives: every rank calls them, or none does.
+    `gather`, `gather_and_clear`, `sum_tensor`, `mean` and `accuracy` are collectives: every rank calls them,
+    or none does.
     """
 
     config: Any
@@ -182,7 +191,8 @@ class RunContext(Protocol):
         """Whether a plug-in of the current phase provides a capability."""
 
     def outcome_slot(self, row: Row) -> str:
-        """The reward slot that decides whether an answer to `row` is correct. Raises ConfigError where no reward can."""
+        """The reward slot that decides whether an answer to `row` is correct. Raises ConfigError where no
+        reward can."""
 
     def make_rollout(self, completion: Completion) -> Rollout:
         """A finished completion as a rollout of its prompt."""
@@ -197,10 +207,12 @@ class RunContext(Protocol):
         """The groups in pieces of `micro_batch_tokens`, one `batch` each."""
 
     def score(self, groups: Sequence[Group]) -> None:
-        """Rewards before the rollout strategy is done: fills `rewards`, `reward` and `outcome`; drops rollouts on which a reward raised."""
+        """Rewards before the rollout strategy is done: fills `rewards`, `reward` and `outcome`; drops
+        rollouts on which a reward raised."""
 
     def episodes(self, counted: bool = True) -> Any:
-        """A pool of episodes of the run's environment (`vlrl.trainer.episode_pool.RunEpisodes`). Leaving it closes them all.
+        """A pool of episodes of the run's environment (`vlrl.trainer.episode_pool.RunEpisodes`). Leaving it
+        closes them all.
 
         Without `counted` the run's statistics are left alone.
         """

@@ -27,18 +27,22 @@ class Exported:
     is_adapter: bool
 
 
-def export(run: str | Path, to: str | Path, checkpoint: int | None = None, merge_lora: bool = False) -> Exported:
+def export(
+    run: str | Path, to: str | Path, checkpoint: int | None = None, merge_lora: bool = False
+) -> Exported:
     """Write the model of a run's checkpoint as a transformers folder.
 
     Args:
         run: The folder of a run, or of one checkpoint.
         to: The folder to write; it must be empty or missing.
         checkpoint: The step of the checkpoint; None: the newest intact one.
-        merge_lora: Write the merged weights of a run with adapters (float32). Without it, the folder holds the adapter, which names its base model
-            (`AutoModel...from_pretrained` and PEFT load both), and the processor. Runs without adapters are always whole models.
+        merge_lora: Write the merged weights of a run with adapters (float32). Without it, the folder holds
+            the adapter, which names its base model (`AutoModel...from_pretrained` and PEFT load both), and
+            the processor. Runs without adapters are always whole models.
 
     Raises:
-        ConfigError: Where there is no such checkpoint, it is damaged, the target holds files, or an adapter has a base that nothing can load.
+        ConfigError: Where there is no such checkpoint, it is damaged, the target holds files, or an adapter
+            has a base that nothing can load.
     """
     source = checkpoint_folder(Path(run), checkpoint)
     target = Path(to)
@@ -50,7 +54,9 @@ def export(run: str | Path, to: str | Path, checkpoint: int | None = None, merge
     try:
         _copy_adapter(source, scratch, target) if is_adapter else _copy_model(source, scratch)
         step = _step_of(source)
-        (scratch / _NOTE).write_text(json.dumps({"run": str(run), "step": step, "adapter": is_adapter}) + "\n", encoding="utf-8")
+        (scratch / _NOTE).write_text(
+            json.dumps({"run": str(run), "step": step, "adapter": is_adapter}) + "\n", encoding="utf-8"
+        )
         if target.exists():
             target.rmdir()
         os.replace(scratch, target)
@@ -60,39 +66,62 @@ def export(run: str | Path, to: str | Path, checkpoint: int | None = None, merge
 
 
 def checkpoint_folder(run: Path, step: int | None = None) -> Path:
-    """The folder of an intact checkpoint: that of `step`, or the newest one; `run` may be a checkpoint itself. Raises ConfigError."""
+    """The folder of an intact checkpoint: that of `step`, or the newest one; `run` may be a checkpoint
+    itself. Raises ConfigError."""
     if not run.is_dir():
-        raise ConfigError(f"{str(run)!r} is no folder; give the folder of a run that has trained, for instance runs/quickstart")
+        raise ConfigError(
+            f"{str(run)!r} is no folder; give the folder of a run that has trained, for instance "
+            "runs/quickstart"
+        )
     if (run / "config.json").is_file():
         chosen = run
     else:
         known = {int(folder.name[5:]): folder for folder in folders(run)}
         if not known:
-            raise ConfigError(f"{str(run)!r} holds no checkpoint; give the folder of a run that has trained, for instance runs/quickstart")
+            raise ConfigError(
+                f"{str(run)!r} holds no checkpoint; give the folder of a run that has trained, for "
+                "instance runs/quickstart"
+            )
         if step is not None and step not in known:
-            raise ConfigError(f"--checkpoint: {str(run)!r} has none of step {step}; it has {', '.join(map(str, sorted(known)))}")
+            raise ConfigError(
+                f"--checkpoint: {str(run)!r} has none of step {step}; it has "
+                f"{', '.join(map(str, sorted(known)))}"
+            )
         newest = newest_intact(run)[0] if step is None else known[step]
         assert newest is not None
         chosen = newest
     wrong = faults(chosen) if (chosen / _TRAINER).is_dir() else []
     if wrong:
-        raise ConfigError(f"checkpoint {str(chosen)!r} is damaged: {'; '.join(wrong[:3])}; export another one with --checkpoint N")
+        raise ConfigError(
+            f"checkpoint {str(chosen)!r} is damaged: {'; '.join(wrong[:3])}; export another one with "
+            "--checkpoint N"
+        )
     return chosen
 
 
 def _copy_model(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, ignore=lambda folder, names: [_TRAINER, ADAPTER, "base"] if Path(folder) == source else [])
+    shutil.copytree(
+        source,
+        target,
+        ignore=lambda folder, names: [_TRAINER, ADAPTER, "base"] if Path(folder) == source else [],
+    )
 
 
 def _copy_adapter(source: Path, scratch: Path, target: Path) -> None:
-    """The adapter, the processor, and the base where it is on no hub. The base's place is written into adapter_config.json."""
+    """The adapter, the processor, and the base where it is on no hub. The base's place is written into
+    adapter_config.json."""
     origin = json.loads((source / ADAPTER / "base.json").read_text(encoding="utf-8"))
     model = located(origin["family"]["model"], "the adapter's base") if origin is not None else ""
     if origin is not None and not model:
-        raise ConfigError(f"{str(source)!r}: the base of this adapter was built at random, so no file holds it; export with --merge-lora")
+        raise ConfigError(
+            f"{str(source)!r}: the base of this adapter was built at random, so no file holds it; export "
+            "with --merge-lora"
+        )
     shutil.copytree(source / ADAPTER, scratch, ignore=shutil.ignore_patterns("base.json", "README.md"))
     for file in source.iterdir():
-        if file.is_file() and not re.match(r"config\.json|generation_config\.json|model|.*\.safetensors|.*\.index\.json", file.name):
+        if file.is_file() and not re.match(
+            r"config\.json|generation_config\.json|model|.*\.safetensors|.*\.index\.json", file.name
+        ):
             shutil.copy2(file, scratch / file.name)
     if origin is None:
         shutil.copytree(source / "base", scratch / "base")

@@ -1,7 +1,8 @@
 """Locks of torch's extension cache, in which DeepSpeed compiles its optimizers.
 
-torch creates the file `<cache>/<extension>/lock` while it compiles, keeps it open, and removes it at the end; other processes wait, silently and
-without limit, until it is gone. A build that was killed leaves the file behind. Here such a file is found, named and removed.
+torch creates the file `<cache>/<extension>/lock` while it compiles, keeps it open, and removes it at the end;
+other processes wait, silently and without limit, until it is gone. A build that was killed leaves the file
+behind. Here such a file is found, named and removed.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from pathlib import Path
 
 log = logging.getLogger("vlrl")
 
-QUIET_SECONDS = 60.0  # a lock that no process of this machine holds is stale once nothing in its folder has changed for so long
+# a lock that no process of this machine holds is stale once nothing in its folder has changed for so long
+QUIET_SECONDS = 60.0
 LOOK_EVERY = 5.0
 WATCHED_SECONDS = 900.0  # extensions are compiled when the optimizer is made; nothing waits for them later
 
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock file: the extension, the processes of this machine that hold it open, and the seconds since its folder has changed."""
+    """A lock file: the extension, the processes of this machine that hold it open, and the seconds since its
+    folder has changed."""
 
     path: Path
     holders: tuple[int, ...]
@@ -37,14 +40,19 @@ class Lock:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the build that made it has ended: no process holds it, and nothing has changed for a minute (it may be another machine's)."""
+        """Whether the build that made it has ended: no process holds it, and nothing has changed for a minute
+        (it may be another machine's)."""
         return not self.holders and self.idle >= QUIET_SECONDS
 
 
 def cache_folder() -> Path:
     """torch's cache of compiled extensions."""
     named = os.environ.get("TORCH_EXTENSIONS_DIR")
-    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch_extensions"
+    return (
+        Path(named)
+        if named
+        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "torch_extensions"
+    )
 
 
 def locks(cache: Path | None = None) -> list[Lock]:
@@ -61,14 +69,22 @@ def remove_stale(cache: Path | None = None) -> list[Lock]:
     for lock in locks(cache):
         if lock.is_stale:
             lock.path.unlink(missing_ok=True)
-            log.warning("removed %s: a build of the extension %r was killed %.0f s ago and left it behind", lock.path, lock.extension, lock.idle)
+            log.warning(
+                "removed %s: a build of the extension %r was killed %.0f s ago and left it behind",
+                lock.path,
+                lock.extension,
+                lock.idle,
+            )
         else:
             left.append(lock)
     return left
 
 
-def watch(cache: Path | None = None, seconds: float = WATCHED_SECONDS, look_every: float = LOOK_EVERY) -> threading.Thread:
-    """Remove stale locks now, and go on looking in a thread for `seconds`; a lock of a build that goes on is named once."""
+def watch(
+    cache: Path | None = None, seconds: float = WATCHED_SECONDS, look_every: float = LOOK_EVERY
+) -> threading.Thread:
+    """Remove stale locks now, and go on looking in a thread for `seconds`; a lock of a build that goes on is
+    named once."""
     folder = cache_folder() if cache is None else cache
     told: set[Path] = set()
 
@@ -76,8 +92,14 @@ def watch(cache: Path | None = None, seconds: float = WATCHED_SECONDS, look_ever
         for lock in remove_stale(folder):
             if lock.path not in told:
                 told.add(lock.path)
-                who = f"process {lock.holders[0]}" if lock.holders else "no process of this machine; it counts as stale after a minute"
-                log.warning("the extension %r is being compiled: %s is held by %s", lock.extension, lock.path, who)
+                who = (
+                    f"process {lock.holders[0]}"
+                    if lock.holders
+                    else "no process of this machine; it counts as stale after a minute"
+                )
+                log.warning(
+                    "the extension %r is being compiled: %s is held by %s", lock.extension, lock.path, who
+                )
 
     def go_on() -> None:
         end = time.monotonic() + seconds
@@ -117,6 +139,8 @@ def _opened(process: Path) -> set[str]:
     opened = set()
     with contextlib.suppress(OSError):
         for entry in (process / "fd").iterdir():
-            with contextlib.suppress(OSError):  # this one was closed meanwhile; a busy process always closes some
+            with contextlib.suppress(
+                OSError
+            ):  # this one was closed meanwhile; a busy process always closes some
                 opened.add(os.readlink(entry))
     return opened

@@ -1,8 +1,9 @@
 """Failures that end a run in one line: what happened, where, what to do, each with an exit code of its own.
 
-Exit codes of `vlrl train`: 0 finished, 1 an unexpected error (with its traceback), 2 a mistake in the config or the command, 65 too many bad
-rows, 69 another rank is lost, 71 out of memory, 73 the run's folder is locked by another process, 74 a file could not be written, 75 stopped by
-a signal after a checkpoint was written (start again with --resume), 128 + n ended at once by signal n. Those from 64 to 78 are of BSD's sysexits.h.
+Exit codes of `vlrl train`: 0 finished, 1 an unexpected error (with its traceback), 2 a mistake in the config
+or the command, 65 too many bad rows, 69 another rank is lost, 71 out of memory, 73 the run's folder is locked
+by another process, 74 a file could not be written, 75 stopped by a signal after a checkpoint was written
+(start again with --resume), 128 + n ended at once by signal n. Those from 64 to 78 are of BSD's sysexits.h.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ ADVICE = {  # errno -> (what it is, what to do)
     errno.ENOSPC: ("the disk is full", "free some space, lower watch.keep or raise watch.rollouts_every"),
     errno.EDQUOT: ("the disk quota is used up", "free some space or ask for a larger quota"),
     errno.EFBIG: ("the file-size limit is reached", "raise it (`ulimit -f unlimited`)"),
-    errno.EROFS: ("the file system is read-only", "mount it writable, or copy the run's folder elsewhere and set output= to the copy"),
+    errno.EROFS: (
+        "the file system is read-only",
+        "mount it writable, or copy the run's folder elsewhere and set output= to the copy",
+    ),
     errno.EACCES: ("permission was refused", "give this user the right to write there"),
     errno.EPERM: ("permission was refused", "give this user the right to write there"),
     errno.EIO: ("the device reports an input/output error", "check the disk or the mount"),
@@ -74,7 +78,8 @@ ADVICE = {  # errno -> (what it is, what to do)
 def storage_error(error: BaseException, output: Path) -> StorageError | None:
     """The failure that says what is wrong with the storage and what to do; None for an error of another kind.
 
-    Libraries that write files outside Python (safetensors, tokenizers, pyarrow) put the number into their message: "(os error 28)", "[errno 28]".
+    Libraries that write files outside Python (safetensors, tokenizers, pyarrow) put the number into their
+    message: "(os error 28)", "[errno 28]".
     """
     seen: BaseException | None = error
     while seen is not None:
@@ -82,7 +87,10 @@ def storage_error(error: BaseException, output: Path) -> StorageError | None:
         if number in ADVICE:
             what, advice = ADVICE[number]
             place = getattr(seen, "filename", None) or str(output)
-            return StorageError(f"cannot write {str(place)!r}: {what}; {advice}, then go on with --resume (checkpoints already written are intact)")
+            return StorageError(
+                f"cannot write {str(place)!r}: {what}; {advice}, then go on with --resume (checkpoints "
+                "already written are intact)"
+            )
         seen = seen.__cause__ or seen.__context__
     return None
 
@@ -90,16 +98,21 @@ def storage_error(error: BaseException, output: Path) -> StorageError | None:
 def _errno_of(error: BaseException) -> int:
     if isinstance(error, OSError) and error.errno:
         return error.errno
-    found = re.search(r"\(os error (\d+)\)$|\[errno (\d+)\]", str(error).strip(), re.IGNORECASE)  # of Rust's libraries, of pyarrow
+    found = re.search(
+        r"\(os error (\d+)\)$|\[errno (\d+)\]", str(error).strip(), re.IGNORECASE
+    )  # of Rust's libraries, of pyarrow
     return int(found[1] or found[2]) if found else 0
 
 
 _EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
-_NO_MEMORY = re.compile(r"DefaultCPUAllocator: (can't allocate|not enough) memory|CUDA error: out of memory")  # no words that a text may hold
+_NO_MEMORY = re.compile(
+    r"DefaultCPUAllocator: (can't allocate|not enough) memory|CUDA error: out of memory"
+)  # no words that a text may hold
 
 
 def out_of_memory(error: BaseException, where: str) -> OutOfMemoryError | None:
-    """The failure for memory that could not be allocated, on the device or the host; None for an error of another kind."""
+    """The failure for memory that could not be allocated, on the device or the host; None for an error of
+    another kind."""
     text = str(error)
     on_device = type(error).__name__ == "OutOfMemoryError" and not isinstance(error, RunFailure)
     on_host = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
@@ -107,7 +120,8 @@ def out_of_memory(error: BaseException, where: str) -> OutOfMemoryError | None:
         return None
     said = " ".join(text.split())[:200] or "MemoryError"
     return OutOfMemoryError(
-        f"{where}: out of memory ({said}); lower micro_batch_tokens, the engine's share of memory, group_size or max_tokens, then go on with --resume"
+        f"{where}: out of memory ({said}); lower micro_batch_tokens, the engine's share of memory, "
+        "group_size or max_tokens, then go on with --resume"
     )
 
 
@@ -117,10 +131,14 @@ def of_the_machine(error: BaseException) -> bool:
 
 
 def exited(error: SystemExit, where: str) -> RunFailure:
-    """The failure for code in a run that calls exit(): it would end the run without a word, and with exit code 0 as a finished one."""
+    """The failure for code in a run that calls exit(): it would end the run without a word, and with exit
+    code 0 as a finished one."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "code in the run"
-    return RunFailure(f"{where}: {place} called exit({error.code!r}), which would end the run unseen; raise an error there instead")
+    return RunFailure(
+        f"{where}: {place} called exit({error.code!r}), which would end the run unseen; raise an error "
+        "there instead"
+    )
 
 
 def place_of(error: BaseException) -> str:

@@ -1,4 +1,5 @@
-"""What other libraries print and import: their chatter is silenced, and packages that a run does not use are not imported.
+"""What other libraries print and import: their chatter is silenced, and packages that a run does not use are
+not imported.
 
 Functions here import nothing heavy themselves.
 """
@@ -16,9 +17,20 @@ from typing import Any
 
 VERBOSE = "VLRL_VERBOSE"  # in the environment: libraries print what they like
 
-# transformers imports these where they are installed, for assisted generation, audio and the losses of object detection; no policy here uses them
-_UNUSED = ("is_sklearn_available", "is_librosa_available", "is_soundfile_available", "is_torchaudio_available", "is_scipy_available")
-_MODEL_CODE = ("transformers.generation.utils", "transformers.modeling_utils", "transformers.audio_utils")  # what every model class imports
+# transformers imports these where they are installed, for assisted generation, audio and the losses of object
+# detection; no policy here uses them
+_UNUSED = (
+    "is_sklearn_available",
+    "is_librosa_available",
+    "is_soundfile_available",
+    "is_torchaudio_available",
+    "is_scipy_available",
+)
+_MODEL_CODE = (
+    "transformers.generation.utils",
+    "transformers.modeling_utils",
+    "transformers.audio_utils",
+)  # what every model class imports
 _QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
@@ -33,17 +45,31 @@ _QUIET = {
     "GLOO_LOG_LEVEL": "ERROR",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
-# oneDNN keeps code for the last 1,024 sizes of matrices, 0.4 MB each, in two caches; a run has new lengths of sequences in every step
+# oneDNN keeps code for the last 1,024 sizes of matrices, 0.4 MB each, in two caches; a run has new lengths of
+# sequences in every step
 _CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
-_NOISY = ("transformers", "accelerate", "deepspeed", "DeepSpeed", "vllm", "datasets", "huggingface_hub", "httpx", "torch.distributed", "peft")
+_NOISY = (
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "DeepSpeed",
+    "vllm",
+    "datasets",
+    "huggingface_hub",
+    "httpx",
+    "torch.distributed",
+    "peft",
+)
 
 
 def quiet(verbose: bool = False) -> None:
-    """Silence the warnings and progress bars of libraries, here and in child processes, unless `verbose` or VLRL_VERBOSE=1 asks for them.
+    """Silence the warnings and progress bars of libraries, here and in child processes, unless `verbose` or
+    VLRL_VERBOSE=1 asks for them.
 
     Bounds the memory of their caches, too.
 
-    Variables that the environment sets already are left as they are. Call it before the libraries are imported.
+    Variables that the environment sets already are left as they are. Call it before the libraries are
+    imported.
     """
     for name, value in {"TOKENIZERS_PARALLELISM": "false", **_CACHES}.items():
         os.environ.setdefault(name, value)
@@ -56,7 +82,11 @@ def quiet(verbose: bool = False) -> None:
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
     for category in (FutureWarning, DeprecationWarning, UserWarning):
-        warnings.filterwarnings("ignore", category=category, module=rf"({'|'.join(_NOISY)}|torch|torchvision|PIL|multiprocessing)(\.|$)")
+        warnings.filterwarnings(
+            "ignore",
+            category=category,
+            module=rf"({'|'.join(_NOISY)}|torch|torchvision|PIL|multiprocessing)(\.|$)",
+        )
     warnings.filterwarnings("ignore", message=".*pin_memory.*")
 
 
@@ -66,19 +96,26 @@ def wants_chatter() -> bool:
 
 
 def skip_unused() -> None:
-    """Import transformers' model code without packages that are installed but not used: sklearn, pandas, scipy, audio, deepspeed.
+    """Import transformers' model code without packages that are installed but not used: sklearn, pandas,
+    scipy, audio, deepspeed.
 
-    transformers asks `is_NAME_available()` when a module is imported. These say no while the code that all models share is imported, and the truth
-    again afterwards: what a plug-in imports of transformers later is not changed. The losses of object detection, which that code imports, load
-    scipy when they first need it.
+    transformers asks `is_NAME_available()` when a module is imported. These say no while the code that all
+    models share is imported, and the truth again afterwards: what a plug-in imports of transformers later is
+    not changed. The losses of object detection, which that code imports, load scipy when they first need it.
 
-    Call it before the first model class is imported; what is imported already stays. DeepSpeed is left alone where the run was launched with it.
+    Call it before the first model class is imported; what is imported already stays. DeepSpeed is left alone
+    where the run was launched with it.
     """
     import accelerate.utils.other as accelerate_other
     import transformers.utils as names
     from transformers.utils import import_utils
 
-    probes = [(module, name, getattr(module, name)) for module in (names, import_utils) for name in _UNUSED if hasattr(module, name)]
+    probes = [
+        (module, name, getattr(module, name))
+        for module in (names, import_utils)
+        for name in _UNUSED
+        if hasattr(module, name)
+    ]
     try:
         for module, name, _ in probes:
             setattr(module, name, _absent)
@@ -90,16 +127,21 @@ def skip_unused() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("transformers.loss.") and vars(module).get("is_scipy_available") is _absent:
             vars(module)["linear_sum_assignment"] = _linear_sum_assignment
-    if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() != "true" and "deepspeed" not in sys.modules:
+    if (
+        os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() != "true"
+        and "deepspeed" not in sys.modules
+    ):
         setattr(accelerate_other, "is_deepspeed_available", _absent)  # noqa: B010
 
 
 @contextmanager
 def without_mistral() -> Iterator[None]:
-    """Inside, processors are built without importing mistral_common, which takes half a second and which vLLM installs.
+    """Inside, processors are built without importing mistral_common, which takes half a second and which vLLM
+    installs.
 
-    A processor asks whether its tokenizer is a `transformers.MistralCommonBackend`. Here a stand-in answers: no tokenizer is one as long as the
-    module of that class is not imported; then the class itself decides. Afterwards the name means the class again.
+    A processor asks whether its tokenizer is a `transformers.MistralCommonBackend`. Here a stand-in answers:
+    no tokenizer is one as long as the module of that class is not imported; then the class itself decides.
+    Afterwards the name means the class again.
     """
     from transformers import processing_utils
 
@@ -133,7 +175,8 @@ def _absent(*_: Any, **__: Any) -> bool:
 
 
 def log_to_stderr(level: int) -> None:
-    """Print the project's messages from `level` on, and other libraries' from WARNING on, to standard error; INFO as the bare sentence."""
+    """Print the project's messages from `level` on, and other libraries' from WARNING on, to standard error;
+    INFO as the bare sentence."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_Plain("%(levelname)s %(name)s: %(message)s"))

@@ -19,15 +19,18 @@ class ScoresTexts:
     @overload
     def score(self, text: Sequence[str], gold: Any = None, **columns: Any) -> list[float]: ...
     def score(self, text: str | Sequence[str], gold: Any = None, **columns: Any) -> float | list[float]:
-        """The score of a response, as the reward gives it in a run: `build(Reward, "iou").score("<answer>[0, 0, 9, 9]</answer>", [0, 0, 9, 9])`.
+        """The score of a response, as the reward gives it in a run: `build(Reward, "iou").score("<answer>[0,
+        0, 9, 9]</answer>", [0, 0, 9, 9])`.
 
         Args:
             text: A response, or the responses of a group, for a reward that compares siblings.
             gold: The gold answer, in the form that the reward reads.
-            columns: The row's other fields (`question`, `choices`, `images`, `task`, `target`); what is no field of a row goes into `Row.meta`.
+            columns: The row's other fields (`question`, `choices`, `images`, `task`, `target`); what is no
+                field of a row goes into `Row.meta`.
 
-        Coordinates in `text` are pixels of the original image. Token ids are made up: one per word. Raises what the reward raises, ValueError for a
-        broken gold answer, RuntimeError for a reward that needs a run (`setup`).
+        Coordinates in `text` are pixels of the original image. Token ids are made up: one per word. Raises
+        what the reward raises, ValueError for a broken gold answer, RuntimeError for a reward that needs a
+        run (`setup`).
         """
         texts = [text] if isinstance(text, str) else list(text)
         values: Any = self.score_group(group_of(texts, gold, columns))  # type: ignore[attr-defined]  # a mixin of Reward
@@ -37,12 +40,23 @@ class ScoresTexts:
 
 def group_of(texts: Sequence[str], gold: Any, columns: dict[str, Any]) -> Group:
     """A group of one rollout per text."""
-    known = {name: columns[name] for name in ("choices", "images", "videos", "task", "target", "system", "messages") if name in columns}
+    known = {
+        name: columns[name]
+        for name in ("choices", "images", "videos", "task", "target", "system", "messages")
+        if name in columns
+    }
     known = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
     meta = {name: value for name, value in columns.items() if name not in (*known, "id", "question", "meta")}
-    row = Row(str(columns.get("id", "text")), str(columns.get("question", "")), answer=gold, meta={**columns.get("meta", {}), **meta}, **known)
+    row = Row(
+        str(columns.get("id", "text")),
+        str(columns.get("question", "")),
+        answer=gold,
+        meta={**columns.get("meta", {}), **meta},
+        **known,
+    )
     prompt = Prompt(row, (), images=row.images, videos=row.videos)
-    spaces = tuple(CoordinateSpace(size, size, "original") for size in (picture.load().size for picture in row.images))  # type: ignore[union-attr]  # images, not clips
+    sizes: Any = [picture.load().size for picture in row.images]  # type: ignore[union-attr]  # no clips
+    spaces = tuple(CoordinateSpace(size, size, "original") for size in sizes)
     rollouts = []
     for text in texts:
         ids = list(range(max(len(text.split()), 1)))

@@ -1,8 +1,10 @@
-"""Index of the shipped plug-ins, read from the source files: names, kinds and descriptions without importing a plug-in (or torch).
+"""Index of the shipped plug-ins, read from the source files: names, kinds and descriptions without importing
+a plug-in (or torch).
 
-A plug-in is a top-level class with the decorator `@register("name")` that derives, directly or through other classes, from a stage: a class with a
-constant `kind`. Class headers and imports are found by regular expressions, because parsing every file takes most of a second; a file is parsed when
-the description or the fields of its plug-ins are read.
+A plug-in is a top-level class with the decorator `@register("name")` that derives, directly or through other
+classes, from a stage: a class with a constant `kind`. Class headers and imports are found by regular
+expressions, because parsing every file takes most of a second; a file is parsed when the description or the
+fields of its plug-ins are read.
 """
 
 from __future__ import annotations
@@ -15,8 +17,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-_CLASS = re.compile(r'^(?:@register\("(?P<name>[^"]+)"\)\n(?:@[^\n]*\n)*)?class (?P<cls>\w+)(?:\((?P<bases>[^)]*)\))?:', re.MULTILINE)
-_IMPORT = re.compile(r"^from (?P<module>vlrl[\w.]*) import (?:\((?P<many>[^)]*)\)|(?P<one>[^\n]*))", re.MULTILINE)
+_CLASS = re.compile(
+    r'^(?:@register\("(?P<name>[^"]+)"\)\n(?:@[^\n]*\n)*)?class (?P<cls>\w+)(?:\((?P<bases>[^)]*)\))?:',
+    re.MULTILINE,
+)
+_IMPORT = re.compile(
+    r"^from (?P<module>vlrl[\w.]*) import (?:\((?P<many>[^)]*)\)|(?P<one>[^\n]*))", re.MULTILINE
+)
 _KIND = re.compile(r'^    kind: ClassVar\[str\] = "(\w+)"', re.MULTILINE)
 
 
@@ -67,29 +74,42 @@ class PluginEntry:
 
 @cache
 def entries(package: str) -> dict[tuple[str, str], PluginEntry]:
-    """(kind, name) -> entry, for every plug-in of a package. Raises ValueError where two classes of one kind have the same name."""
+    """(kind, name) -> entry, for every plug-in of a package. Raises ValueError where two classes of one kind
+    have the same name."""
     found: dict[tuple[str, str], PluginEntry] = {}
     for module in modules_of(package):
         source = _source(module)
         for header in source.classes.values() if source is not None else ():
-            kind = next((base.kind for _, base in _lineage(module, header.cls) if base.kind), "") if header.name else ""
+            kind = (
+                next((base.kind for _, base in _lineage(module, header.cls) if base.kind), "")
+                if header.name
+                else ""
+            )
             if not kind or source is None:
                 continue
             entry = PluginEntry(header.name, kind, module, header.cls, source.path, header.line)
             if (kind, header.name) in found:
-                raise ValueError(f"{kind} {header.name!r} is registered twice: by {found[kind, header.name].origin} and by {entry.origin}")
+                raise ValueError(
+                    f"{kind} {header.name!r} is registered twice: by {found[kind, header.name].origin} and "
+                    f"by {entry.origin}"
+                )
             found[kind, header.name] = entry
     return found
 
 
-_TOP_IMPORT = re.compile(r"^(?:from (?P<base>[\w.]+) import (?:\((?P<many>[^)]*)\)|(?P<one>[^\n]*))|import (?P<plain>[^\n]*))", re.MULTILINE)
+_TOP_IMPORT = re.compile(
+    r"^(?:from (?P<base>[\w.]+) import (?:\((?P<many>[^)]*)\)|(?P<one>[^\n]*))|import (?P<plain>[^\n]*))",
+    re.MULTILINE,
+)
 
 
 @cache
 def imported_packages(module: str) -> frozenset[str]:
-    """Top-level packages outside the project that importing a module of the project imports, found in the source files.
+    """Top-level packages outside the project that importing a module of the project imports, found in the
+    source files.
 
-    Follows the project's own imports at the top of a file; those inside functions and under conditions do not count.
+    Follows the project's own imports at the top of a file; those inside functions and under conditions do not
+    count.
     """
     found: set[str] = set()
     todo, seen = [module], set()
@@ -110,7 +130,8 @@ def imported_packages(module: str) -> frozenset[str]:
 
 
 def _targets(text: str) -> Iterator[str]:
-    """The modules that the import statements in the first column name; of `from package import name` also `package.name`."""
+    """The modules that the import statements in the first column name; of `from package import name` also
+    `package.name`."""
     for match in _TOP_IMPORT.finditer(text):
         listed = re.sub(r"#[^\n]*", "", match["many"] or match["one"] or match["plain"]).split(",")
         names = [part.strip().partition(" as ")[0] for part in listed if part.strip()]
@@ -121,24 +142,34 @@ def _targets(text: str) -> Iterator[str]:
 
 
 def class_constant(entry: PluginEntry, name: str, default: object) -> object:
-    """The constant that the class of an entry, or the nearest of its bases, assigns to `name`; `default` where none does."""
+    """The constant that the class of an entry, or the nearest of its bases, assigns to `name`; `default`
+    where none does."""
     for module, header in _lineage(entry.module, entry.cls):
         source = _source(module)
         assert source is not None
         for statement in source.nodes[header.cls].body:
-            targets = [statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets if isinstance(statement, ast.Assign) else []
+            targets = (
+                [statement.target]
+                if isinstance(statement, ast.AnnAssign)
+                else statement.targets
+                if isinstance(statement, ast.Assign)
+                else []
+            )
             value = statement.value if isinstance(statement, (ast.AnnAssign, ast.Assign)) else None
-            if isinstance(value, ast.Constant) and any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            if isinstance(value, ast.Constant) and any(
+                isinstance(target, ast.Name) and target.id == name for target in targets
+            ):
                 return value.value
     return default
 
 
-# --- source files ---------------------------------------------------------------------------------------------------------------------------
+# --- source files -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Header:
-    """A class statement: registered name ("" for none), class name, names of the bases, `kind` of a stage ("" for others), line."""
+    """A class statement: registered name ("" for none), class name, names of the bases, `kind` of a stage (""
+    for others), line."""
 
     name: str
     cls: str
@@ -158,10 +189,16 @@ class _Source:
         ends = [*(match.start() for match in found[1:]), len(self.text)][: len(found)]
         out = {}
         for match, end in zip(found, ends, strict=True):
-            bases = tuple(re.sub(r"\[.*", "", part).strip() for part in (match["bases"] or "").split(",") if "=" not in part)
+            bases = tuple(
+                re.sub(r"\[.*", "", part).strip()
+                for part in (match["bases"] or "").split(",")
+                if "=" not in part
+            )
             kind = _KIND.search(self.text, match.end(), end)
             line = self.text.count("\n", 0, match.start()) + 1
-            out[match["cls"]] = _Header(match["name"] or "", match["cls"], tuple(filter(None, bases)), kind[1] if kind else "", line)
+            out[match["cls"]] = _Header(
+                match["name"] or "", match["cls"], tuple(filter(None, bases)), kind[1] if kind else "", line
+            )
         return out
 
     @cached_property
@@ -184,7 +221,8 @@ class _Source:
 
 
 def _folder(package: str) -> Path:
-    """The folder of a package, found without importing it: the import system knows where top-level packages are."""
+    """The folder of a package, found without importing it: the import system knows where top-level packages
+    are."""
     top, _, rest = package.partition(".")
     spec = importlib.util.find_spec(top)
     assert spec and spec.submodule_search_locations, package
@@ -209,11 +247,14 @@ def _source(module: str) -> _Source | None:
     return None
 
 
-# --- classes --------------------------------------------------------------------------------------------------------------------------------
+# --- classes ------------------------------------------------------------------------------------------------
 
 
-def _lineage(module: str, cls: str, seen: frozenset[tuple[str, str]] = frozenset()) -> Iterator[tuple[str, _Header]]:
-    """(module, header) of a class and of its bases, depth first, as far as they are classes of this project."""
+def _lineage(
+    module: str, cls: str, seen: frozenset[tuple[str, str]] = frozenset()
+) -> Iterator[tuple[str, _Header]]:
+    """(module, header) of a class and of its bases, depth first, as far as they are classes of this
+    project."""
     source = _source(module) if module.split(".")[0].startswith("vlrl") else None
     if source is None or (module, cls) in seen:
         return
@@ -232,7 +273,8 @@ def _lineage(module: str, cls: str, seen: frozenset[tuple[str, str]] = frozenset
 
 
 def _fields(module: str, cls: str) -> Iterator[Field]:
-    """The dataclass fields of a class and its bases that a config can set; a field of a subclass replaces that of its base."""
+    """The dataclass fields of a class and its bases that a config can set; a field of a subclass replaces
+    that of its base."""
     found: dict[str, Field] = {}
     for parent, header in reversed(list(_lineage(module, cls))):
         source = _source(parent)
@@ -255,7 +297,11 @@ def _is_dataclass(node: ast.ClassDef) -> bool:
 
 def _keywords(default: ast.expr | None) -> dict[str, ast.expr]:
     is_field = isinstance(default, ast.Call) and ast.unparse(default.func) in ("field", "dataclasses.field")
-    return {keyword.arg: keyword.value for keyword in default.keywords if keyword.arg} if is_field and isinstance(default, ast.Call) else {}
+    return (
+        {keyword.arg: keyword.value for keyword in default.keywords if keyword.arg}
+        if is_field and isinstance(default, ast.Call)
+        else {}
+    )
 
 
 def _not_in_init(default: ast.expr | None) -> bool:

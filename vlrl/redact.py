@@ -1,14 +1,19 @@
-"""Secrets stay out of what a run writes: references to environment variables in configs, and blanks in everything else.
+"""Secrets stay out of what a run writes: references to environment variables in configs, and blanks in
+everything else.
 
-**In configs.** A value may be, or hold, `${NAME}`: it stands for the environment variable NAME and is looked up when the plug-in is built: the
-resolved config, config.yaml and the report only ever hold the reference. A secret that is written out is replaced by a reference where a config is
-written (`without_secrets`): by the variable of the environment that has this value, else by its own key if that is the name of a variable
-(`engine.env.HF_TOKEN`), else by VLRL_ and its place (`VLRL_ENGINE_URL`). The written file runs again once that variable is set.
+**In configs.** A value may be, or hold, `${NAME}`: it stands for the environment variable NAME and is looked
+up when the plug-in is built: the resolved config, config.yaml and the report only ever hold the reference. A
+secret that is written out is replaced by a reference where a config is written (`without_secrets`): by the
+variable of the environment that has this value, else by its own key if that is the name of a variable
+(`engine.env.HF_TOKEN`), else by VLRL_ and its place (`VLRL_ENGINE_URL`). The written file runs again once
+that variable is set.
 
-**In text.** `blank` puts *** for secrets in events, errors, logs and command lines: values that were seen in a config or in an environment variable
-with a secret's name, values behind such a name, credentials in URLs and headers, and values in the form of known tokens.
+**In text.** `blank` puts *** for secrets in events, errors, logs and command lines: values that were seen in
+a config or in an environment variable with a secret's name, values behind such a name, credentials in URLs
+and headers, and values in the form of known tokens.
 
-A name is a secret's by its last words (`is_secret`): token, password, api_key ...; names of tokens of a model (`eos_token`) are not.
+A name is a secret's by its last words (`is_secret`): token, password, api_key ...; names of tokens of a model
+(`eos_token`) are not.
 """
 
 from __future__ import annotations
@@ -22,30 +27,43 @@ from typing import Any
 BLANK = "***"
 _REFERENCE = re.compile(r"\$\{([A-Z_][A-Z0-9_]+)\}")
 _ALONE = {
-    "password", "passwd", "passphrase", "pwd", "secret", "secrets", "credential", "credentials", "apikey", "authorization", "cookie", "bearer",
+    "password", "passwd", "passphrase", "pwd", "secret", "secrets", "credential", "credentials", "apikey",
+    "authorization", "cookie", "bearer",
     "dsn", "jwt", "auth", "sas",
 }  # fmt: skip
 _BEFORE_KEY = {
-    "api", "access", "secret", "private", "account", "encryption", "license", "signing", "master", "service", "auth", "ssh", "storage", "shared",
+    "api", "access", "secret", "private", "account", "encryption", "license", "signing", "master", "service",
+    "auth", "ssh", "storage", "shared",
     "openai", "anthropic", "wandb", "azure", "subscription", "client",
 }  # fmt: skip
 _OF_A_MODEL = {
-    "stop", "eos", "bos", "pad", "image", "video", "audio", "mask", "unk", "special", "start", "end", "think", "sep", "cls", "vision", "box",
+    "stop", "eos", "bos", "pad", "image", "video", "audio", "mask", "unk", "special", "start", "end", "think",
+    "sep", "cls", "vision", "box",
     "answer", "per", "last", "first", "every", "each", "next", "new", "by",
 }  # fmt: skip
 _FORMS = [  # group "secret" is what is blanked
     re.compile(form, re.DOTALL)
     for form in (
         r"(?P<secret>-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
-        r"(?P<secret>\b(?:sk-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}))",
-        r"(?P<secret>\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|npm_[A-Za-z0-9]{30,}|r8_[A-Za-z0-9]{20,}))",
+        (
+            r"(?P<secret>\b(?:sk-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|"
+            r"github_pat_\w{20,}|"
+            r"glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}))"
+        ),
+        (
+            r"(?P<secret>\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{30,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*|"
+            r"npm_[A-Za-z0-9]{30,}|r8_[A-Za-z0-9]{20,}))"
+        ),
         r"://[^/@\s:]*:(?P<secret>[^/@\s]+)@",
         r"://(?P<secret>[^/@\s:]{16,})@",
         r"(?i)[?&](?:[\w-]*(?:token|sig|signature|key|password|secret|credential))=(?P<secret>[^&\s\"']+)",
         r"(?i)\b(?:Bearer|Basic)\s+(?P<secret>[^\s\"',;]{6,})",
     )
 ]
-_NAMED = re.compile(r"(?P<key>[A-Za-z_][\w.-]*)[\"']?\s*[=:]\s*[\"']?(?:(?:Bearer|Basic|Token)\s+)?(?P<secret>[^\s\"'&,;})\]]+)")
+_NAMED = re.compile(
+    r"(?P<key>[A-Za-z_][\w.-]*)[\"']?\s*[=:]\s*[\"']?(?:(?:Bearer|Basic|Token)\s+)?(?P<secret>[^\s\"'&,;"
+    r"})\]]+)"
+)
 _FLAG = re.compile(r"(?P<key>--[A-Za-z][\w-]*)\s+(?P<secret>[^\s-]\S*)")
 _HARMLESS = re.compile(r"\*\*\*.*|\$\{.*|[-+\d.eE]{1,7}|(?i:true|false|null|none|bearer|basic)")
 _NO_SECRET = re.compile(r"|\*\*\*|(?i:true|false|null|none)")
@@ -64,11 +82,14 @@ def is_secret(name: str) -> bool:
         return True
     if last == "key":
         return before in _BEFORE_KEY
-    return last in _ALONE or (last == "token" and before not in _OF_A_MODEL) or (last == "pass" and bool(before))
+    return (
+        last in _ALONE or (last == "token" and before not in _OF_A_MODEL) or (last == "pass" and bool(before))
+    )
 
 
 def expand(value: Any) -> Any:
-    """The value with `${NAME}` replaced from the environment, in strings, maps and lists. Raises LookupError(NAME) for a variable that is not set."""
+    """The value with `${NAME}` replaced from the environment, in strings, maps and lists. Raises
+    LookupError(NAME) for a variable that is not set."""
     if isinstance(value, str):
         return _REFERENCE.sub(_look_up, value)
     if isinstance(value, Mapping):
@@ -81,7 +102,9 @@ def expand(value: Any) -> Any:
 def _refers(value: Any) -> bool:
     if isinstance(value, str):
         return _REFERENCE.search(value) is not None
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    inner = (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    )
     return any(map(_refers, inner))
 
 
@@ -101,15 +124,23 @@ def _remember(value: str, variable: str = "") -> None:
 
 def _known() -> dict[str, str]:
     for name, value in os.environ.items():
-        if is_secret(name) and name not in ("PWD", "OLDPWD") and value not in _seen and not _HARMLESS.fullmatch(value) and not os.path.exists(value):
+        if (
+            is_secret(name)
+            and name not in ("PWD", "OLDPWD")
+            and value not in _seen
+            and not _HARMLESS.fullmatch(value)
+            and not os.path.exists(value)
+        ):
             _remember(value, name)
     return _seen
 
 
 def without_secrets(tree: Any, named: Collection[str] = ()) -> tuple[Any, dict[str, str]]:
-    """A copy of a config tree with references in place of secrets, and {environment variable: dotted path} of these references.
+    """A copy of a config tree with references in place of secrets, and {environment variable: dotted path} of
+    these references.
 
-    `named`: top-level maps whose keys are names of entries and no fields (`loss_terms: {token: ...}`): such a key makes no secret.
+    `named`: top-level maps whose keys are names of entries and no fields (`loss_terms: {token: ...}`): such a
+    key makes no secret.
     """
     cleaner = _Cleaner(frozenset(named))
     cleaned = cleaner.clean(tree, "", "")
@@ -126,14 +157,28 @@ class _Cleaner:
     def clean(self, value: Any, path: str, key: str) -> Any:
         """The value at `path`, whose name is `key`, without secrets."""
         if isinstance(value, Mapping):
-            return {name: self.clean(inner, f"{path}.{name}".lstrip("."), str(name)) for name, inner in value.items()}
+            return {
+                name: self.clean(inner, f"{path}.{name}".lstrip("."), str(name))
+                for name, inner in value.items()
+            }
         if isinstance(value, (list, tuple)):
-            flags = ["", *(item if isinstance(item, str) and item.startswith("-") and "=" not in item else "" for item in value)]
+            flags = [
+                "",
+                *(
+                    item if isinstance(item, str) and item.startswith("-") and "=" not in item else ""
+                    for item in value
+                ),
+            ]
             return [self.clean(item, path, flag or key) for flag, item in zip(flags, value, strict=False)]
         if isinstance(value, (bool, type(None))) or not isinstance(value, (str, int, float)):
             return value
         text = str(value)
-        if is_secret(key) and not self._is_entry(path) and not _REFERENCE.search(text) and not _NO_SECRET.fullmatch(text):
+        if (
+            is_secret(key)
+            and not self._is_entry(path)
+            and not _REFERENCE.search(text)
+            and not _NO_SECRET.fullmatch(text)
+        ):
             is_count = not isinstance(value, str) and key.lower().endswith("token")
             return value if is_count else self._reference(text, path, key)
         if isinstance(value, str):
@@ -149,7 +194,11 @@ class _Cleaner:
         return len(parts) == 2 and parts[0] in self.named
 
     def _reference(self, secret: str, path: str, key: str) -> str:
-        name = _known().get(secret) or (key if re.fullmatch(r"[A-Z_][A-Z0-9_]+", key) else "VLRL_" + re.sub(r"[^A-Z0-9]+", "_", path.upper()))
+        name = _known().get(secret) or (
+            key
+            if re.fullmatch(r"[A-Z_][A-Z0-9_]+", key)
+            else "VLRL_" + re.sub(r"[^A-Z0-9]+", "_", path.upper())
+        )
         while self.references.get(name, (secret, ""))[0] != secret:
             name += "_2"
         self.references.setdefault(name, (secret, path))
@@ -185,7 +234,10 @@ def blank_words(words: Sequence[str]) -> list[str]:
     """The words of a command line with *** in place of secrets, also of those that follow a flag."""
     flags = ["", *words]
     secret = [flag.startswith("-") and "=" not in flag and is_secret(flag) for flag in flags]
-    return [BLANK if after and not word.startswith("-") else blank(word) for after, word in zip(secret, words, strict=False)]
+    return [
+        BLANK if after and not word.startswith("-") else blank(word)
+        for after, word in zip(secret, words, strict=False)
+    ]
 
 
 def blank_all(value: Any, key: str = "") -> Any:

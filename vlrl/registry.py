@@ -1,4 +1,5 @@
-"""Registry of plug-ins. `register` gives a class its name; `build` constructs a plug-in from a config mapping, strictly.
+"""Registry of plug-ins. `register` gives a class its name; `build` constructs a plug-in from a config
+mapping, strictly.
 
 Shipped plug-ins are found in their source files (`vlrl/plugin_index.py`) and imported when they are built.
 """
@@ -30,7 +31,8 @@ NEAREST = 5  # names that an error message lists
 
 
 class ConfigError(ValueError):
-    """A mistake in a config, in one line: field, value, alternatives, fix. A text beyond 600 characters loses its middle, which quotes a value."""
+    """A mistake in a config, in one line: field, value, alternatives, fix. A text beyond 600 characters loses
+    its middle, which quotes a value."""
 
     def __init__(self, text: object = "") -> None:
         said = str(text)
@@ -51,7 +53,10 @@ def register(name: str) -> Callable[[type[T]], type[T]]:
     def add(cls: type[T]) -> type[T]:
         table = _TABLE.setdefault(stage_of(cls), {})
         if name in table and not _same_class(table[name], cls):
-            raise ValueError(f"{stage_of(cls).kind} {name!r} is registered twice: by {origin(table[name])} and by {origin(cls)}")
+            raise ValueError(
+                f"{stage_of(cls).kind} {name!r} is registered twice: by {origin(table[name])} and by "
+                f"{origin(cls)}"
+            )
         table[name] = cls
         cls.name = name  # type: ignore[attr-defined]  # `stage_of` has made sure that it is a Stage
         return cls
@@ -64,7 +69,9 @@ def _same_class(a: type, b: type) -> bool:
     if a.__qualname__ != b.__qualname__:
         return False
     files = [getattr(sys.modules.get(cls.__module__), "__file__", None) for cls in (a, b)]
-    return a.__module__ == b.__module__ or (None not in files and Path(str(files[0])).resolve() == Path(str(files[1])).resolve())
+    return a.__module__ == b.__module__ or (
+        None not in files and Path(str(files[0])).resolve() == Path(str(files[1])).resolve()
+    )
 
 
 def home_of(stage: Any, module: str = "") -> types.ModuleType:
@@ -79,20 +86,24 @@ def shipped(stage: Any) -> dict[str, PluginEntry]:
 
 
 def discover(stage: Any) -> None:
-    """Import every module of the package that holds a stage's plug-ins: for tables that modules fill besides the registry."""
+    """Import every module of the package that holds a stage's plug-ins: for tables that modules fill besides
+    the registry."""
     for module in modules_of(stage.home):
         if not module.endswith("__main__"):
             importlib.import_module(module)
 
 
 def load_plugin_file(path: str | Path) -> None:
-    """Import a user's file, so that what it registers can be named. A file that is already imported, also as a module, is not imported again.
+    """Import a user's file, so that what it registers can be named. A file that is already imported, also as
+    a module, is not imported again.
 
     Raises ConfigError if there is no such file, or if it raises an exception, with its line.
     """
     file = Path(path).expanduser().resolve()
     if not file.is_file():
-        raise ConfigError(f"plugins: no file {str(path)!r}; give the path of a Python file that registers plug-ins")
+        raise ConfigError(
+            f"plugins: no file {str(path)!r}; give the path of a Python file that registers plug-ins"
+        )
     module_name = f"vlrl_plugin_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     if module_name in sys.modules or any(_is_from(module, file) for module in list(sys.modules.values())):
         return
@@ -114,7 +125,9 @@ def _line_of(error: BaseException, file: Path) -> str:
     """file:line where a user's file raised an exception."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
     return f"{file}:{lines[-1]}" if lines else str(file)
 
 
@@ -157,13 +170,18 @@ def suggest(name: str, known: Iterable[str]) -> str:
         return f" Did you mean {close[0]!r}?"
     if not known:
         return " None is registered."
-    nearest = known if len(known) <= NEAREST else sorted(difflib.get_close_matches(str(name), known, n=NEAREST, cutoff=0.0))
+    nearest = (
+        known
+        if len(known) <= NEAREST
+        else sorted(difflib.get_close_matches(str(name), known, n=NEAREST, cutoff=0.0))
+    )
     more = f" and {len(known) - NEAREST} more" if len(known) > NEAREST else ""
     return f" Known: {', '.join(nearest)}{more}."
 
 
 def origin(cls: type) -> str:
-    """`file:line` of a plug-in; its module's name where the source cannot be found (an interactive session, a replaced module)."""
+    """`file:line` of a plug-in; its module's name where the source cannot be found (an interactive session, a
+    replaced module)."""
     try:
         return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
     except (OSError, TypeError):
@@ -178,20 +196,25 @@ def build(stage: Any, spec: Any, where: str = "") -> Any:
     if isinstance(spec, str):
         spec = {"name": spec}
     if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
-        raise ConfigError(f"{where}: expected a mapping with a `name`, got {str(spec)[:80]!r}. See `vlrl list {stage.kind}`.")
+        raise ConfigError(
+            f"{where}: expected a mapping with a `name`, got {str(spec)[:80]!r}. See `vlrl list "
+            f"{stage.kind}`."
+        )
     spec = expanded(spec, where)
     cls = get(stage, spec["name"], where)
     return make(cls, {key: value for key, value in spec.items() if key != "name"}, where)
 
 
 def expanded(values: Any, where: str) -> Any:
-    """`values` with `${NAME}` replaced from the environment. Raises ConfigError that names a variable that is not set."""
+    """`values` with `${NAME}` replaced from the environment. Raises ConfigError that names a variable that is
+    not set."""
     try:
         return expand(values)
     except LookupError as error:
         name = error.args[0]
         raise ConfigError(
-            f"{where}: the environment variable {name} is not set, but the config refers to it as ${{{name}}}; "
+            f"{where}: the environment variable {name} is not set, but the config refers to it as "
+            f"${{{name}}}; "
             f"set it (export {name}=...), or write the value in the config or on the command line"
         ) from None
 
@@ -203,14 +226,19 @@ def _field_hint(cls: Any, key: str, known: Iterable[str]) -> str:
 
 
 def _invalid(value: Any, hint: Any, error: Exception) -> str:
-    """Why a value is refused, in one line: the value, what is allowed, and for a word where a list belongs the list."""
+    """Why a value is refused, in one line: the value, what is allowed, and for a word where a list belongs
+    the list."""
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:80] + "..."
     said = error.errors()[0]["msg"] if hasattr(error, "errors") else "nested too deeply"
     text = f"{shown} is not valid: {said}"
     if get_origin(hint) is not Literal:
         text += f" (type {hint.__name__ if type(hint) is type else hint})"
-    return f"{text}; write a list: [{value}]" if isinstance(value, str) and value and get_origin(hint) in (tuple, list) else text
+    return (
+        f"{text}; write a list: [{value}]"
+        if isinstance(value, str) and value and get_origin(hint) in (tuple, list)
+        else text
+    )
 
 
 def _is_finite(value: Any) -> bool:
@@ -220,40 +248,61 @@ def _is_finite(value: Any) -> bool:
 
 
 def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Construct a dataclass from plain values: unknown or missing keys and wrong types are ConfigErrors; numbers are coerced.
+    """Construct a dataclass from plain values: unknown or missing keys and wrong types are ConfigErrors;
+    numbers are coerced.
 
-    Numbers are finite, except in the fields that the class names in `unbounded` (words of one text), where infinity means that there is no bound.
+    Numbers are finite, except in the fields that the class names in `unbounded` (words of one text), where
+    infinity means that there is no bound.
     """
     from pydantic import ConfigDict, TypeAdapter, ValidationError
 
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]  # T is a dataclass, which no annotation can say
     for key in values:
         if key not in fields:
-            raise ConfigError(f"{where}.{key}: unknown field of {getattr(cls, 'name', cls.__name__)!r}.{_field_hint(cls, key, fields)}")
+            raise ConfigError(
+                f"{where}.{key}: unknown field of "
+                f"{getattr(cls, 'name', cls.__name__)!r}.{_field_hint(cls, key, fields)}"
+            )
     hints = get_type_hints(cls)
     settings = ConfigDict(arbitrary_types_allowed=True)
     kwargs: dict[str, Any] = {}
     for key, value in values.items():
         hint = hints[key]
         try:
-            parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)  # X, or X | None
+            parts = (
+                get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+            )  # X, or X | None
             nested: Any = next((part for part in parts if dataclasses.is_dataclass(part)), None)
             if nested and isinstance(value, Mapping):
                 kwargs[key] = make(nested, value, f"{where}.{key}")
             elif nested and isinstance(value, (str, int, float, list)):
                 expected = ", ".join(f.name for f in dataclasses.fields(nested)[:3])
-                raise ConfigError(f"{where}.{key}: expected a mapping of fields ({expected}, ...), got {str(value)[:80]!r}")
+                raise ConfigError(
+                    f"{where}.{key}: expected a mapping of fields ({expected}, ...), got {str(value)[:80]!r}"
+                )
             else:
-                kwargs[key] = value if nested and value is not None else TypeAdapter(hint, config=settings).validate_python(value)
+                kwargs[key] = (
+                    value
+                    if nested and value is not None
+                    else TypeAdapter(hint, config=settings).validate_python(value)
+                )
         except (ValidationError, RecursionError) as error:
             raise ConfigError(f"{where}.{key}: {_invalid(value, hint, error)}") from None
         if isinstance(value, bool) and hint in (int, float):
-            raise ConfigError(f"{where}.{key}: {str(value).lower()} is not valid: expected a number (type {hint.__name__})")
+            raise ConfigError(
+                f"{where}.{key}: {str(value).lower()} is not valid: expected a number (type {hint.__name__})"
+            )
         if not _is_finite(kwargs[key]) and key not in getattr(cls, "unbounded", "").split():
             raise ConfigError(f"{where}.{key}: {str(value)[:80]} is not valid: expected a finite number")
-    missing = [k for k, f in fields.items() if k not in kwargs and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING]
+    missing = [
+        k
+        for k, f in fields.items()
+        if k not in kwargs and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
     if missing:
-        raise ConfigError(f"{where}: {getattr(cls, 'name', cls.__name__)!r} needs a value for {', '.join(missing)}")
+        raise ConfigError(
+            f"{where}: {getattr(cls, 'name', cls.__name__)!r} needs a value for {', '.join(missing)}"
+        )
     try:
         return cls(**kwargs)
     except ConfigError:

@@ -1,4 +1,5 @@
-"""Names of version 0.1, and of TRL, with the names here: a config with such a name is refused in one line that gives the new one."""
+"""Names of version 0.1, and of TRL, with the names here: a config with such a name is refused in one line
+that gives the new one."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """A small server with OpenAI's chat completions over a model of this project, on the engine `hf`.
 
-    POST /v1/chat/completions   messages with text and pictures (data URIs); `stream` sends the whole text as one chunk
-    GET  /v1/models, /health
+    POST /v1/chat/completions   messages with text and pictures (data URIs); `stream` sends the whole text as
+    one chunk GET  /v1/models, /health
 
-It listens on the loopback interface alone, and every request but /health needs the bearer token. Pictures are read from data URIs only: the server
-opens no URL and no file that a request names. Requests that wait are sampled as one batch.
+It listens on the loopback interface alone, and every request but /health needs the bearer token. Pictures are
+read from data URIs only: the server opens no URL and no file that a request names. Requests that wait are
+sampled as one batch.
 """
 
 from __future__ import annotations
@@ -64,11 +65,12 @@ class SentPicture(Media):
             raise MediaError(f"image_url: no readable picture ({error})") from None
 
 
-# --- a request ------------------------------------------------------------------------------------------------------------------------------
+# --- a request ----------------------------------------------------------------------------------------------
 
 
 def parse_request(body: Any, limit: int) -> tuple[Prompt, Sampling, int, int | None]:
-    """(prompt, sampling, n, seed) of a chat-completions body; `limit` is the default and the largest number of new tokens. Raises BadRequest."""
+    """(prompt, sampling, n, seed) of a chat-completions body; `limit` is the default and the largest number
+    of new tokens. Raises BadRequest."""
     if not isinstance(body, Mapping):
         raise BadRequest("the body must be a JSON object")
     messages, pictures = parse_messages(body.get("messages"))
@@ -110,7 +112,12 @@ def parse_messages(messages: Any) -> tuple[list[Message], list[SentPicture]]:
     pictures: list[SentPicture] = []
     for place, message in enumerate(messages):
         where = f"messages[{place}]"
-        if not isinstance(message, Mapping) or message.get("role") not in ("system", "developer", "user", "assistant"):
+        if not isinstance(message, Mapping) or message.get("role") not in (
+            "system",
+            "developer",
+            "user",
+            "assistant",
+        ):
             raise BadRequest(f"{where}: needs a role (system, user, assistant) and a content")
         role = "system" if message["role"] == "developer" else message["role"]
         content = message.get("content")
@@ -136,7 +143,9 @@ def _part(part: Any, where: str, pictures: list[SentPicture]) -> dict[str, str]:
 def _picture(url: Any, where: str) -> SentPicture:
     head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
     if not head.startswith("data:image/") or not head.endswith(";base64"):
-        raise BadRequest(f"{where}: pictures are sent as data URIs (data:image/png;base64,...); this server opens no links")
+        raise BadRequest(
+            f"{where}: pictures are sent as data URIs (data:image/png;base64,...); this server opens no links"
+        )
     try:
         picture = SentPicture(base64.b64decode(data, validate=True))
         picture.load()
@@ -146,7 +155,8 @@ def _picture(url: Any, where: str) -> SentPicture:
 
 
 def open_engine(run: Path, folder: Path) -> ServedModel:
-    """The engine `hf` over a checkpoint, with the policy's settings (pixels, chat template) of its run. Raises ConfigError."""
+    """The engine `hf` over a checkpoint, with the policy's settings (pixels, chat template) of its run.
+    Raises ConfigError."""
     import torch
 
     from vlrl.policy import Family, Policy
@@ -159,7 +169,7 @@ def open_engine(run: Path, folder: Path) -> ServedModel:
     return served
 
 
-# --- sampling -------------------------------------------------------------------------------------------------------------------------------
+# --- sampling -----------------------------------------------------------------------------------------------
 
 
 class Worker:
@@ -171,7 +181,9 @@ class Worker:
         self._count = 0
         threading.Thread(target=self._work, daemon=True, name="sampling").start()
 
-    def submit(self, prompt: Prompt, sampling: Sampling, n: int, seed: int | None) -> Future[list[Completion]]:
+    def submit(
+        self, prompt: Prompt, sampling: Sampling, n: int, seed: int | None
+    ) -> Future[list[Completion]]:
         """The completions of a prompt, when they are done."""
         answer: Future[list[Completion]] = Future()
         self._waiting.put((prompt, sampling, n, seed, answer))
@@ -188,7 +200,11 @@ class Worker:
         requests = []
         for place, (prompt, sampling, n, seed, _) in enumerate(batch):
             self._count += 1
-            requests.append(Request(prompt, sampling, n=n, seed=self.seed + self._count if seed is None else seed, tag=place))
+            requests.append(
+                Request(
+                    prompt, sampling, n=n, seed=self.seed + self._count if seed is None else seed, tag=place
+                )
+            )
         done: list[list[Completion]] = [[] for _ in batch]
         try:
             for completion in self.engine.generate(requests):
@@ -196,17 +212,20 @@ class Worker:
                 done[place].append(completion)
                 if len(done[place]) == batch[place][2]:
                     batch[place][4].set_result(sorted(done[place], key=lambda one: one.index))
-        except Exception as error:  # whatever the model raises is the answer to these requests; the server goes on
+        except (
+            Exception
+        ) as error:  # whatever the model raises is the answer to these requests; the server goes on
             for *_, answer in batch:
                 if not answer.done():
                     answer.set_exception(error)
 
 
-# --- HTTP -----------------------------------------------------------------------------------------------------------------------------------
+# --- HTTP ---------------------------------------------------------------------------------------------------
 
 
 class ChatServer(ThreadingHTTPServer):
-    """The server; `serve_forever` runs it. `port` 0 takes a free one. `limit`: the largest number of new tokens of a completion."""
+    """The server; `serve_forever` runs it. `port` 0 takes a free one. `limit`: the largest number of new
+    tokens of a completion."""
 
     daemon_threads = True
 
@@ -232,8 +251,13 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             self._send(200, {"status": "ok"})
         elif self._allowed():
-            models = {"object": "list", "data": [{"id": self.server.model, "object": "model", "owned_by": "vlrl"}]}
-            self._send(200, models) if self.path == "/v1/models" else self._fail(404, f"no such path: {self.path}")
+            models = {
+                "object": "list",
+                "data": [{"id": self.server.model, "object": "model", "owned_by": "vlrl"}],
+            }
+            self._send(200, models) if self.path == "/v1/models" else self._fail(
+                404, f"no such path: {self.path}"
+            )
 
     def do_POST(self) -> None:
         """/v1/chat/completions."""
@@ -272,7 +296,10 @@ class Handler(BaseHTTPRequestHandler):
             raise BadRequest("the body is not JSON") from None
 
     def _answer(self, prompt: Prompt, completions: Sequence[Completion]) -> dict[str, Any]:
-        asked, written = len(self.server.worker.policy.encode(prompt)), sum(len(one.ids) for one in completions)
+        asked, written = (
+            len(self.server.worker.policy.encode(prompt)),
+            sum(len(one.ids) for one in completions),
+        )
         choices = [
             {
                 "index": place,
@@ -283,17 +310,33 @@ class Handler(BaseHTTPRequestHandler):
             for place, one in enumerate(completions)
         ]
         usage = {"prompt_tokens": asked, "completion_tokens": written, "total_tokens": asked + written}
-        head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": "chat.completion", "created": int(time.time()), "model": self.server.model}
+        head = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": self.server.model,
+        }
         return {**head, "choices": choices, "usage": usage}
 
     def _stream(self, answer: dict[str, Any]) -> None:
-        choices = [{"index": one["index"], "delta": one["message"], "finish_reason": one["finish_reason"]} for one in answer["choices"]]
+        choices = [
+            {"index": one["index"], "delta": one["message"], "finish_reason": one["finish_reason"]}
+            for one in answer["choices"]
+        ]
         chunk = {**answer, "object": "chat.completion.chunk", "choices": choices}
         self._write(200, f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode(), "text/event-stream")
 
     def _fail(self, status: int, message: str) -> None:
         self.close_connection = True  # the rest of a refused body is not read
-        self._send(status, {"error": {"message": message, "type": "invalid_request_error" if status < 500 else "server_error"}})
+        self._send(
+            status,
+            {
+                "error": {
+                    "message": message,
+                    "type": "invalid_request_error" if status < 500 else "server_error",
+                }
+            },
+        )
 
     def _send(self, status: int, value: Any) -> None:
         self._write(status, json.dumps(value).encode(), "application/json")

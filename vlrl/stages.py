@@ -1,7 +1,8 @@
-"""The stages of a training step: one abstract class per stage. A plug-in is a frozen dataclass derived from one of them.
+"""The stages of a training step: one abstract class per stage. A plug-in is a frozen dataclass derived from
+one of them.
 
-A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, made by `init_state`, which the run saves and restores.
-It acts at declared moments only:
+A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, made by
+`init_state`, which the run saves and restores. It acts at declared moments only:
 
     check(run)      before anything slow is loaded: refuse impossible combinations
     setup(run)      once per phase, when the policy is loaded
@@ -9,8 +10,9 @@ It acts at declared moments only:
     end_step(run)   after each step, on all ranks
     metrics()       numbers for the log; pure
 
-`needs` names the extra tensors a plug-in reads. `provides` and `requires` name capabilities and annotations (`vlrl/capabilities.py`). A plug-in
-imports no part of the trainer: what it needs of the run is in `RunContext` (`vlrl/context.py`).
+`needs` names the extra tensors a plug-in reads. `provides` and `requires` name capabilities and annotations
+(`vlrl/capabilities.py`). A plug-in imports no part of the trainer: what it needs of the run is in
+`RunContext` (`vlrl/context.py`).
 
 Shapes: B rollouts, T completion tokens, N scored tokens, V vocabulary, K numbers per token, H hidden size.
 """
@@ -47,17 +49,26 @@ from vlrl.types import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-TOKEN_ADVANTAGES: Annotation[list] = Annotation("token_advantages", list, hint="advantage: {name: gae}", doc="one advantage per token")
+TOKEN_ADVANTAGES: Annotation[list] = Annotation(
+    "token_advantages", list, hint="advantage: {name: gae}", doc="one advantage per token"
+)
 
 
 class Stage(ABC):  # noqa: B024
-    """What every plug-in has. A class overrides `needs`, `provides`, `requires` by an attribute, or by a property where they depend on the config."""
+    """What every plug-in has. A class overrides `needs`, `provides`, `requires` by an attribute, or by a
+    property where they depend on the config."""
 
     name: ClassVar[str] = ""
     kind: ClassVar[str] = ""
     home: ClassVar[str] = ""
-    waits_for: ClassVar[str] = ""  # what has to happen before it acts, where a few steps may not show it: "answers near the length limit"
-    visits: ClassVar[int] = 1  # the visit of a row from which on it acts: 2 for what reads the scores of earlier visits
+    waits_for: ClassVar[str] = (
+        # what has to happen before it acts, where a few steps may not show it: "answers near the length
+        # limit"
+        ""
+    )
+    visits: ClassVar[int] = (
+        1  # the visit of a row from which on it acts: 2 for what reads the scores of earlier visits
+    )
 
     @property
     def needs(self) -> Sequence[str]:
@@ -100,23 +111,27 @@ class Stage(ABC):  # noqa: B024
         return bool(self._attached)
 
     def check(self, run: RunContext) -> None:
-        """Raise ConfigError, with the reason and what to use instead, if this plug-in cannot work in `run`."""
+        """Raise ConfigError, with the reason and what to use instead, if this plug-in cannot work in
+        `run`."""
 
     def setup(self, run: RunContext) -> None:
-        """Called when the phase begins and everything is built. A plug-in that overrides it calls `super().setup(run)`."""
+        """Called when the phase begins and everything is built. A plug-in that overrides it calls
+        `super().setup(run)`."""
         self._attached[:] = [run]
 
     def end_step(self, run: RunContext) -> None:
         """Called after each step on all ranks, in the order of the slots; collectives are allowed.
 
-        `run.sampled_groups` are the groups of all ranks that the step sampled, `run.answered_groups` those with the policy's own rollouts alone,
-        `run.trained_groups` those it trained on (groups of other ranks come without media).
+        `run.sampled_groups` are the groups of all ranks that the step sampled, `run.answered_groups` those
+        with the policy's own rollouts alone, `run.trained_groups` those it trained on (groups of other ranks
+        come without media).
         """
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
         """Numbers for the log, read once per step after `end_step`; changes nothing.
 
-        The log has the mean over ranks of a number; of a (sum, count) all sums over all counts. A count of 0 marks what adds up.
+        The log has the mean over ranks of a number; of a (sum, count) all sums over all counts. A count of 0
+        marks what adds up.
         """
         return {}
 
@@ -130,12 +145,13 @@ class Stage(ABC):  # noqa: B024
             self.state.load_state_dict(values)
 
 
-# --- data ---------------------------------------------------------------------------------------------------------------------------------
+# --- data ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Stage):
-    """Where rows come from. `weight` is its share when several sources are mixed (0: as many rows as it has)."""
+    """Where rows come from. `weight` is its share when several sources are mixed (0: as many rows as it
+    has)."""
 
     kind: ClassVar[str] = "source"
     home: ClassVar[str] = "vlrl_data"
@@ -143,7 +159,8 @@ class Source(Stage):
 
     @property
     def own_rewards(self) -> Mapping[str, Mapping[str, Any]]:
-        """Reward slots that score this source's rows, as under `rewards`. The config gains them; its own entry may change fields."""
+        """Reward slots that score this source's rows, as under `rewards`. The config gains them; its own
+        entry may change fields."""
         return {}
 
     @abstractmethod
@@ -161,7 +178,8 @@ class Select(Stage):
 
 
 class PromptSampler(Stage):
-    """Draws the next rows. The draw is a function of the state alone: a restart continues with the same rows."""
+    """Draws the next rows. The draw is a function of the state alone: a restart continues with the same
+    rows."""
 
     kind: ClassVar[str] = "prompt_sampler"
     home: ClassVar[str] = "vlrl.methods"
@@ -180,7 +198,7 @@ class PromptTemplate(Stage):
     def __call__(self, row: Row) -> Prompt: ...
 
 
-# --- rollouts -----------------------------------------------------------------------------------------------------------------------------
+# --- rollouts -----------------------------------------------------------------------------------------------
 
 
 class SamplingPolicy(Stage):
@@ -238,23 +256,31 @@ class RolloutStrategy(Stage):
     kind: ClassVar[str] = "rollout_strategy"
     home: ClassVar[str] = "vlrl.methods"
     samples: ClassVar[bool] = True  # False: makes its rollouts without an engine
-    needs_target: ClassVar[bool] = True  # of one that does not sample: False where its demonstrations are not the rows' `target`
+    needs_target: ClassVar[bool] = (
+        True  # of one that does not sample: False where its demonstrations are not the rows' `target`
+    )
 
     @abstractmethod
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]: ...
 
-    def play(self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext) -> list[list[Rollout] | str] | None:
-        """One attempt per prompt for held-out evaluation: its rollouts in order, or why it failed. None where an attempt is a single completion."""
+    def play(
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+    ) -> list[list[Rollout] | str] | None:
+        """One attempt per prompt for held-out evaluation: its rollouts in order, or why it failed. None where
+        an attempt is a single completion."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment(Stage):
-    """What the policy acts on over several turns: tools, a game, a simulated user. One `Episode` per rollout (protocol: `vlrl/episodes.py`).
+    """What the policy acts on over several turns: tools, a game, a simulated user. One `Episode` per rollout
+    (protocol: `vlrl/episodes.py`).
 
-    `concurrency` is the number of resets and steps that run at once. Deadlines in seconds: `call_seconds` of one tool call, `turn_seconds` of a
-    reset or a step, `episode_seconds` of all of them together; past the last two an episode ends as an error. `retries` is how often a failed reset
-    (on a new episode) and a call that raised `TryAgain` are repeated. `record` episodes of each sampling are written to `trajectories.jsonl`.
+    `concurrency` is the number of resets and steps that run at once. Deadlines in seconds: `call_seconds` of
+    one tool call, `turn_seconds` of a reset or a step, `episode_seconds` of all of them together; past the
+    last two an episode ends as an error. `retries` is how often a failed reset (on a new episode) and a call
+    that raised `TryAgain` are repeated. `record` episodes of each sampling are written to
+    `trajectories.jsonl`.
     """
 
     kind: ClassVar[str] = "environment"
@@ -273,27 +299,32 @@ class Environment(Stage):
         """A new episode, not yet reset; cheap, and raises nothing."""
 
     def tools(self) -> Sequence[Mapping[str, Any]]:
-        """Schemas of its tools, {"type": "function", "function": {"name", "description", "parameters"}}, for the chat template."""
+        """Schemas of its tools, {"type": "function", "function": {"name", "description", "parameters"}}, for
+        the chat template."""
         return ()
 
     def close(self) -> None:
         """Free what its episodes share, at the end of the run."""
 
 
-# --- rewards and advantages -----------------------------------------------------------------------------------------------------------------
+# --- rewards and advantages ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reward(ScoresTexts, Stage):
-    """Scores a rollout. Raises for a broken gold answer or verifier, never for a bad response: that gets a score. `score(text, gold)` needs no run.
+    """Scores a rollout. Raises for a broken gold answer or verifier, never for a bad response: that gets a
+    score. `score(text, gold)` needs no run.
 
-    `weight` is its factor in the total (0: only logged). `tasks` limits it to rows of these tasks; empty means all. `correct_at` is the score from
-    which on an answer is correct (`correct`), where this reward is the outcome of a row (`Rollout.correct`).
+    `weight` is its factor in the total (0: only logged). `tasks` limits it to rows of these tasks; empty
+    means all. `correct_at` is the score from which on an answer is correct (`correct`), where this reward is
+    the outcome of a row (`Rollout.correct`).
     """
 
     kind: ClassVar[str] = "reward"
     home: ClassVar[str] = "vlrl_rewards"
-    reads_answer: ClassVar[bool] = True  # False: scores form or length only; such a reward needs no gold answer and is never the outcome
+    reads_answer: ClassVar[bool] = (
+        True  # False: scores form or length only; such a reward needs no gold answer and is never the outcome
+    )
     needs_gold: ClassVar[bool] = True  # False: judges without the row's answer, as an environment does
     weight: float = 1.0
     tasks: tuple[str, ...] = ()
@@ -306,7 +337,8 @@ class Reward(ScoresTexts, Stage):
 
     @property
     def form_marks(self) -> tuple[str, ...]:
-        """Strings that a response must write to be paid for its form, so that the prompt must ask for them: ("<answer>",)."""
+        """Strings that a response must write to be paid for its form, so that the prompt must ask for them:
+        ("<answer>",)."""
         return ()
 
     @abstractmethod
@@ -317,12 +349,14 @@ class Reward(ScoresTexts, Stage):
         return [self(rollout) for rollout in group]
 
     def correct(self, rollout: Rollout, score: float) -> bool:
-        """Whether a rollout with this score is correct: it reaches `correct_at`. A reward whose score does not tell (a rank) overrides it."""
+        """Whether a rollout with this score is correct: it reaches `correct_at`. A reward whose score does
+        not tell (a rank) overrides it."""
         return score >= self.correct_at - 1e-9
 
 
 class RewardShaping(Stage):
-    """New total rewards of a group. Shapings form a chain: each reads the `rollout.reward` that the one before it wrote."""
+    """New total rewards of a group. Shapings form a chain: each reads the `rollout.reward` that the one
+    before it wrote."""
 
     kind: ClassVar[str] = "reward_shaping"
     home: ClassVar[str] = "vlrl.methods"
@@ -353,9 +387,11 @@ class ReplayBuffer(Stage):
 
 
 class AdvantageEstimator(Stage):
-    """One advantage per rollout; an estimator that has one per token also writes, and provides, TOKEN_ADVANTAGES.
+    """One advantage per rollout; an estimator that has one per token also writes, and provides,
+    TOKEN_ADVANTAGES.
 
-    Sees the groups of all ranks; those of other ranks come without media and without signals of many numbers per token.
+    Sees the groups of all ranks; those of other ranks come without media and without signals of many numbers
+    per token.
     """
 
     kind: ClassVar[str] = "advantage_estimator"
@@ -363,7 +399,8 @@ class AdvantageEstimator(Stage):
     trains: ClassVar[bool] = True  # False: advantage 0 on purpose, so that the model stays as it is
 
     def prepare(self, groups: Sequence[Group]) -> None:
-        """Called with this rank's own groups before they are sent to the other ranks: write what does not travel into annotations."""
+        """Called with this rank's own groups before they are sent to the other ranks: write what does not
+        travel into annotations."""
 
     @abstractmethod
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]: ...
@@ -379,14 +416,15 @@ class TokenCredit(Stage):
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]: ...
 
 
-# --- loss ---------------------------------------------------------------------------------------------------------------------------------
+# --- loss ---------------------------------------------------------------------------------------------------
 
 
 class AuxTensor(Stage):
     """An extra tensor, computed only if some plug-in `needs` its name.
 
-    A tensor that is a function of the policy's own logits sets `in_forward` and overrides `from_logits`: it is evaluated chunk by chunk inside the
-    training forward. Any other one overrides `__call__`, which runs without gradient before it.
+    A tensor that is a function of the policy's own logits sets `in_forward` and overrides `from_logits`: it
+    is evaluated chunk by chunk inside the training forward. Any other one overrides `__call__`, which runs
+    without gradient before it.
     """
 
     kind: ClassVar[str] = "aux_tensor"
@@ -394,7 +432,9 @@ class AuxTensor(Stage):
     in_forward: ClassVar[bool] = False
     reads_hidden: ClassVar[bool] = False  # with in_forward: overrides `from_hidden` instead of `from_logits`
     no_grad: ClassVar[bool] = False  # with in_forward: True if the values carry no gradient
-    at_start: ClassVar[bool] = False  # True: computed with the weights that the step starts from, before its first update
+    at_start: ClassVar[bool] = (
+        False  # True: computed with the weights that the step starts from, before its first update
+    )
 
     def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
         """(B, T), or (B, T, K)."""
@@ -405,7 +445,8 @@ class AuxTensor(Stage):
         raise NotImplementedError(f"aux tensor {self.name!r} is computed in a pass of its own")
 
     def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
-        """`from_logits` for a tensor that sets `reads_hidden`: from the last hidden states that predict the N tokens."""
+        """`from_logits` for a tensor that sets `reads_hidden`: from the last hidden states that predict the N
+        tokens."""
         raise NotImplementedError(f"aux tensor {self.name!r} reads no hidden states")
 
 
@@ -414,8 +455,12 @@ class PolicyLoss(Stage):
 
     kind: ClassVar[str] = "policy_loss"
     home: ClassVar[str] = "vlrl.methods"
-    zero_without_advantage: ClassVar[bool] = True  # False: has a gradient even where every advantage of a group is 0
-    is_plain: ClassVar[bool] = False  # True: meant to have the gradient of the plain policy gradient, -A d log pi, also off-policy
+    zero_without_advantage: ClassVar[bool] = (
+        True  # False: has a gradient even where every advantage of a group is 0
+    )
+    is_plain: ClassVar[bool] = (
+        False  # True: meant to have the gradient of the plain policy gradient, -A d log pi, also off-policy
+    )
 
     @abstractmethod
     def __call__(self, x: LossInputs) -> PerToken: ...
@@ -428,7 +473,8 @@ class TokenWeight(Stage):
     home: ClassVar[str] = "vlrl.methods"
 
     def prepare(self, groups: Sequence[Group]) -> None:
-        """Called on all ranks with this rank's groups before the first update of a step; with `needs` "old_logp" they have that signal."""
+        """Called on all ranks with this rank's groups before the first update of a step; with `needs`
+        "old_logp" they have that signal."""
 
     @abstractmethod
     def __call__(self, x: LossInputs) -> Tensor: ...
@@ -447,7 +493,8 @@ class LossTerm(Stage):
 
 
 class LossAggregation(Stage):
-    """Tokens to a scalar: sum(weights * loss). The weights depend on lengths and on the counts of the whole step, never on the micro-batch."""
+    """Tokens to a scalar: sum(weights * loss). The weights depend on lengths and on the counts of the whole
+    step, never on the micro-batch."""
 
     kind: ClassVar[str] = "loss_aggregation"
     home: ClassVar[str] = "vlrl.methods"
@@ -457,11 +504,12 @@ class LossAggregation(Stage):
         """(B, T), or (B, 1)."""
 
 
-# --- run ----------------------------------------------------------------------------------------------------------------------------------
+# --- run ----------------------------------------------------------------------------------------------------
 
 
 class Trainable(Stage):
-    """What is trained: called with the policy before the optimizer is made; freezes, wraps, returns parameter groups."""
+    """What is trained: called with the policy before the optimizer is made; freezes, wraps, returns parameter
+    groups."""
 
     kind: ClassVar[str] = "trainable"
     home: ClassVar[str] = "vlrl.methods"
@@ -471,13 +519,16 @@ class Trainable(Stage):
 
 
 class Callback(Stage):
-    """Acts after a step on the groups of all ranks: reference resets, averages, evaluation, critics. Returns numbers as `metrics` does."""
+    """Acts after a step on the groups of all ranks: reference resets, averages, evaluation, critics. Returns
+    numbers as `metrics` does."""
 
     kind: ClassVar[str] = "callback"
     home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> Mapping[str, float | tuple[float, float]]: ...
+    def __call__(
+        self, run: RunContext, groups: Sequence[Group]
+    ) -> Mapping[str, float | tuple[float, float]]: ...
 
 
 class Metric(Stage):
@@ -493,7 +544,17 @@ class Metric(Stage):
 STAGES: dict[str, type[Stage]] = {
     stage.kind: stage
     for stage in (
-        *(Source, Select, PromptSampler, PromptTemplate, SamplingPolicy, RolloutBudget, Engine, RolloutStrategy, Environment),
+        *(
+            Source,
+            Select,
+            PromptSampler,
+            PromptTemplate,
+            SamplingPolicy,
+            RolloutBudget,
+            Engine,
+            RolloutStrategy,
+            Environment,
+        ),
         *(Reward, RewardShaping, GroupFilter, ReplayBuffer, AdvantageEstimator, TokenCredit),
         *(AuxTensor, PolicyLoss, TokenWeight, LossTerm, LossAggregation, Trainable, Callback, Metric),
     )

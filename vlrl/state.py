@@ -12,13 +12,17 @@ from typing import Any
 class State:
     """What a plug-in learns, or holds while it runs: a mutable dataclass, made by `Stage.init_state`.
 
-    Every field is saved in checkpoints (plain values or tensors) except those declared with `transient()`. A field that is not plain is converted in
-    `state_dict` and `load_state_dict`.
+    Every field is saved in checkpoints (plain values or tensors) except those declared with `transient()`. A
+    field that is not plain is converted in `state_dict` and `load_state_dict`.
     """
 
     def state_dict(self) -> dict[str, Any]:
         """The saved fields by name; dicts and lists are copied one level deep."""
-        return {f.name: _copied(getattr(self, f.name)) for f in dataclasses.fields(self) if not f.metadata.get("transient")}
+        return {
+            f.name: _copied(getattr(self, f.name))
+            for f in dataclasses.fields(self)
+            if not f.metadata.get("transient")
+        }
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         """Undo `state_dict`. Raises KeyError for a name that is no field."""

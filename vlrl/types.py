@@ -2,7 +2,8 @@
 
     Row -> Prompt -> Rollout (in a Group) -> TokenBatch -> LossInputs -> PerToken
 
-Shape legend: B rollouts of a micro-batch (whole groups, in order), T the longest completion of the micro-batch, V the vocabulary.
+Shape legend: B rollouts of a micro-batch (whole groups, in order), T the longest completion of the
+micro-batch, V the vocabulary.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one completion is drawn. `temperature` may be a tuple of (from_position, value) steps. 0 means greedy.
+    """How one completion is drawn. `temperature` may be a tuple of (from_position, value) steps. 0 means
+    greedy.
 
-    `top_k` 0, `top_p` 1 and `min_p` 0 switch the filter off. `stop` strings end a completion (and stay in its text).
+    `top_k` 0, `top_p` 1 and `min_p` 0 switch the filter off. `stop` strings end a completion (and stay in its
+    text).
     """
 
     temperature: float | tuple[tuple[int, float], ...] = 1.0
@@ -52,7 +55,8 @@ class Sampling:
 
 
 class Media(ABC):
-    """A picture or a video that is decoded when it is first needed. Two media with equal keys show the same pixels."""
+    """A picture or a video that is decoded when it is first needed. Two media with equal keys show the same
+    pixels."""
 
     kind: Literal["image", "video"]
 
@@ -86,7 +90,8 @@ class MediaError(ValueError):
 
 @dataclass(frozen=True)
 class Clip:
-    """A decoded video. `frames_THWC` is uint8 RGB; `fps` is frames per second *of these frames* (after any subsampling)."""
+    """A decoded video. `frames_THWC` is uint8 RGB; `fps` is frames per second *of these frames* (after any
+    subsampling)."""
 
     frames_THWC: np.ndarray
     fps: float
@@ -99,8 +104,8 @@ class Clip:
 class CoordinateSpace:
     """What one picture's coordinates mean to the policy, and how to get back to original pixels.
 
-    `original` and `seen` are (width, height) before and after the processor's resize. `units`: "seen" (pixels after resizing),
-    "original" (pixels before), "unit" (0-1) or "per_mille" (0-1000).
+    `original` and `seen` are (width, height) before and after the processor's resize. `units`: "seen" (pixels
+    after resizing), "original" (pixels before), "unit" (0-1) or "per_mille" (0-1000).
     """
 
     original: tuple[int, int]
@@ -112,7 +117,12 @@ class CoordinateSpace:
         """Multiply the policy's (x, y) by this to get original pixels."""
         (width, height), (seen_w, seen_h) = self.original, self.seen
         unit = (float(width), float(height))
-        table = {"seen": (width / seen_w, height / seen_h), "original": (1.0, 1.0), "unit": unit, "per_mille": (width / 1000, height / 1000)}
+        table = {
+            "seen": (width / seen_w, height / seen_h),
+            "original": (1.0, 1.0),
+            "unit": unit,
+            "per_mille": (width / 1000, height / 1000),
+        }
         return table[self.units]
 
     def to_original(self, xy: Sequence[float]) -> tuple[float, ...]:
@@ -124,11 +134,36 @@ class CoordinateSpace:
         return tuple(value / self.scale[i % 2] for i, value in enumerate(xy))
 
 
-TARGET_UNITS = "target_units"  # key of a row's meta: "original" where its demonstrations hold coordinates in pixels of the original picture
-__all__ = ["TARGET_UNITS", "Clip", "Completion", "CoordinateSpace", "Edited", "FilterDecision", "Group", "LossInputs", "Media", "MediaError"]
-__all__ += ["Message", "PerToken", "Prompt", "Request", "Rollout", "Row", "RowError", "RowView", "Sampling", "TokenBatch"]
+# key of a row's meta: "original" where its demonstrations hold coordinates in pixels of the original picture
+TARGET_UNITS = "target_units"
+__all__ = [
+    "TARGET_UNITS",
+    "Clip",
+    "Completion",
+    "CoordinateSpace",
+    "Edited",
+    "FilterDecision",
+    "Group",
+    "LossInputs",
+    "Media",
+    "MediaError",
+]
+__all__ += [
+    "Message",
+    "PerToken",
+    "Prompt",
+    "Request",
+    "Rollout",
+    "Row",
+    "RowError",
+    "RowView",
+    "Sampling",
+    "TokenBatch",
+]
 
-Message = Mapping[str, Any]  # {"role": "user", "content": [{"type": "text", "text": ...} | {"type": "image"} | {"type": "video"}]}
+Message = Mapping[
+    str, Any
+]  # {"role": "user", "content": [{"type": "text", "text": ...} | {"type": "image"} | {"type": "video"}]}
 
 
 class RowError(ValueError):
@@ -139,9 +174,10 @@ class RowError(ValueError):
 class Row:
     """One training or evaluation example.
 
-    `question` may hold `<image>` / `<video>` markers, in the order of `images` / `videos`; without markers the media come first.
-    `answer` is the gold answer in the form its reward reads (boxes are [x1, y1, x2, y2] in ORIGINAL pixels of the picture).
-    `target` is a full demonstration (what an expert would write), for cold starts and replay; it may be empty.
+    `question` may hold `<image>` / `<video>` markers, in the order of `images` / `videos`; without markers
+    the media come first. `answer` is the gold answer in the form its reward reads (boxes are [x1, y1, x2, y2]
+    in ORIGINAL pixels of the picture). `target` is a full demonstration (what an expert would write), for
+    cold starts and replay; it may be empty.
     `rewards` names the reward slots that score this row; empty means: all that apply to its `task`.
     """
 
@@ -165,7 +201,8 @@ class Row:
 
 
 class RowView(Sequence[Row]):
-    """Rows that are made when they are asked for: a subclass says how many (`__len__`) and which (`at`, from 0)."""
+    """Rows that are made when they are asked for: a subclass says how many (`__len__`) and which (`at`, from
+    0)."""
 
     @abstractmethod
     def at(self, index: int) -> Row: ...
@@ -186,9 +223,10 @@ class RowView(Sequence[Row]):
 class Prompt:
     """What the policy is asked: chat messages whose media items refer, in order, to `images` and `videos`.
 
-    `prefix` opens the assistant turn (for instance "<think>\\n"): it is prompt, not completion, yet it is part of `Rollout.text`.
-    `train` is the prompt that the rollout is trained on where it differs from the one it was sampled with (hints, other pictures).
-    `continues` keeps a conversation's token ids as they are: (the prompt it began with, the ids since, the template's text after them).
+    `prefix` opens the assistant turn (for instance "<think>\\n"): it is prompt, not completion, yet it is
+    part of `Rollout.text`. `train` is the prompt that the rollout is trained on where it differs from the one
+    it was sampled with (hints, other pictures). `continues` keeps a conversation's token ids as they are:
+    (the prompt it began with, the ids since, the template's text after them).
     """
 
     row: Row
@@ -208,19 +246,30 @@ class Prompt:
     def text(self) -> str:
         """The text of all messages without media, a line break between parts."""
         contents = [message["content"] for message in self.messages]
-        return "\n".join(text for c in contents for text in ([c] if isinstance(c, str) else [item.get("text", "") for item in c]))
+        return "\n".join(
+            text
+            for c in contents
+            for text in ([c] if isinstance(c, str) else [item.get("text", "") for item in c])
+        )
 
     @cached_property
     def key(self) -> str:
         """Equal prompts (text, media, prefix) have equal keys."""
-        parts = [repr(self.messages), self.prefix, repr(sorted(self.options.items()))] + [m.key for m in self.images + self.videos]
-        parts += [self.continues[0].key, repr(self.continues[1]), self.continues[2]] if self.continues is not None else []
+        parts = [repr(self.messages), self.prefix, repr(sorted(self.options.items()))] + [
+            m.key for m in self.images + self.videos
+        ]
+        parts += (
+            [self.continues[0].key, repr(self.continues[1]), self.continues[2]]
+            if self.continues is not None
+            else []
+        )
         return hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True)
 class Request:
-    """`n` completions of one prompt. Sample i draws from the random stream (seed, i): independent of batching and order."""
+    """`n` completions of one prompt. Sample i draws from the random stream (seed, i): independent of batching
+    and order."""
 
     prompt: Prompt
     sampling: Sampling
@@ -228,12 +277,15 @@ class Request:
     seed: int = 0
     prefix_ids: tuple[int, ...] = ()  # completion tokens to continue from
     tag: Any = None  # returned untouched
-    score_prefix: bool = True  # whether log-probs of `prefix_ids` are read; without, they are 0, and an engine may take the prefix from its cache
+    # whether log-probs of `prefix_ids` are read; without, they are 0, and an engine may take the prefix from
+    # its cache
+    score_prefix: bool = True
 
 
 @dataclass
 class Completion:
-    """One finished sample of a request. `logp` are log-probs under the distribution sampled from (after temperature and filters)."""
+    """One finished sample of a request. `logp` are log-probs under the distribution sampled from (after
+    temperature and filters)."""
 
     request: Request
     index: int
@@ -250,11 +302,13 @@ class Completion:
 class Rollout:
     """One completion and everything learned about it.
 
-    `text` is the prompt's prefix plus the decoded completion, special tokens left out.  `logp` are the sampler's log-probs (nats).
-    `loss_mask` is False on tokens that are not trained on: those that the policy did not sample (a tool, the environment, a hint or the template
-    wrote them), and those that a method leaves out. Where it leaves out sampled tokens, `sampled_mask` says which tokens were sampled. `rewards`
-    holds every raw score by slot name; `reward` the combined (then shaped) one. `advantages` are per token, set by `assign`. `signals` are per-token
-    lists of fields that were needed before the advantages. `spaces` converts coordinates, one per picture.
+    `text` is the prompt's prefix plus the decoded completion, special tokens left out.  `logp` are the
+    sampler's log-probs (nats). `loss_mask` is False on tokens that are not trained on: those that the policy
+    did not sample (a tool, the environment, a hint or the template wrote them), and those that a method
+    leaves out. Where it leaves out sampled tokens, `sampled_mask` says which tokens were sampled. `rewards`
+    holds every raw score by slot name; `reward` the combined (then shaped) one. `advantages` are per token,
+    set by `assign`. `signals` are per-token lists of fields that were needed before the advantages. `spaces`
+    converts coordinates, one per picture.
     """
 
     prompt: Prompt
@@ -266,7 +320,8 @@ class Rollout:
     sampled_mask: list[bool] | None = None  # None: loss_mask
     version: int | list[int] = 0
     source: str = "policy"
-    trained: bool = True  # False: scored and seen by shapes, then set aside in `Group.untrained` (greedy baselines, contrast views)
+    # False: scored and seen by shapes, then set aside in `Group.untrained` (greedy baselines, contrast views)
+    trained: bool = True
     spaces: tuple[CoordinateSpace, ...] = ()
     temperature: float | list[float] = 1.0
     rewards: dict[str, float] = field(default_factory=dict)
@@ -298,7 +353,8 @@ class Rollout:
 
     @property
     def sampled(self) -> list[bool]:
-        """One bool per token: whether the policy sampled it. Tokens of tools, environments, hints and templates are no part of a rollout's length."""
+        """One bool per token: whether the policy sampled it. Tokens of tools, environments, hints and
+        templates are no part of a rollout's length."""
         return self.trained_mask if self.sampled_mask is None else self.sampled_mask
 
     @property
@@ -312,8 +368,12 @@ class Rollout:
         return sum(self.sampled)
 
     def leave_out(self, keep: Sequence[bool]) -> None:
-        """Train only on the tokens of `keep` (of those that are trained on now); what was sampled still counts as the rollout's length."""
-        self.sampled_mask, self.loss_mask = self.sampled, [old and new for old, new in zip(self.trained_mask, keep, strict=True)]
+        """Train only on the tokens of `keep` (of those that are trained on now); what was sampled still
+        counts as the rollout's length."""
+        self.sampled_mask, self.loss_mask = (
+            self.sampled,
+            [old and new for old, new in zip(self.trained_mask, keep, strict=True)],
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -330,7 +390,8 @@ class Group:
     untrained: list[Rollout] = field(default_factory=list)
 
     def set_untrained_aside(self) -> None:
-        """Move rollouts that are not trained on out of the group: gates, advantages and the loss do not see them."""
+        """Move rollouts that are not trained on out of the group: gates, advantages and the loss do not see
+        them."""
         self.untrained += [rollout for rollout in self.rollouts if not rollout.trained]
         self.rollouts = [rollout for rollout in self.rollouts if rollout.trained]
 
@@ -382,7 +443,8 @@ class TokenBatch:
 
 @dataclass(frozen=True)
 class Denominators:
-    """Counts over one optimizer step, all its micro-batches and all ranks: tokens that carry loss; sequences and groups with at least one of them."""
+    """Counts over one optimizer step, all its micro-batches and all ranks: tokens that carry loss; sequences
+    and groups with at least one of them."""
 
     tokens: float
     sequences: float
@@ -391,7 +453,8 @@ class Denominators:
 
 @dataclass
 class LossInputs:
-    """What a loss stage may read. Auxiliary tensors are read as `x["ref_logp"]`, and only if declared in `needs`."""
+    """What a loss stage may read. Auxiliary tensors are read as `x["ref_logp"]`, and only if declared in
+    `needs`."""
 
     batch: TokenBatch
     logp_BT: Tensor  # with gradient
@@ -428,7 +491,8 @@ class LossInputs:
             reward_B: (B,) rewards; None for zeros.
             group_B: (B,) group numbers, rising from 0 without gaps; None is one group.
             aux_tensors: tensors that the loss reads by name, for instance {"ref_logp": ref_logp_BT}.
-            groups: the groups themselves, for a loss that reads rollouts; None makes placeholders with token ids of 0.
+            groups: the groups themselves, for a loss that reads rollouts; None makes placeholders with token
+                ids of 0.
 
         Raises:
             ValueError: for shapes that differ, or group numbers that do not rise from 0 without gaps.
@@ -444,23 +508,58 @@ class LossInputs:
         sampled_logp_BT = old_logp_BT if sampled_logp_BT is None else sampled_logp_BT.detach()
         reward_B = logp_BT.new_zeros(rows) if reward_B is None else reward_B
         group_B = torch.zeros(rows, dtype=torch.long, device=logp_BT.device) if group_B is None else group_B
-        per_token = {"mask_BT": mask_BT, "advantages": advantage_BT, "old_logp_BT": old_logp_BT, "sampled_logp_BT": sampled_logp_BT}
+        per_token = {
+            "mask_BT": mask_BT,
+            "advantages": advantage_BT,
+            "old_logp_BT": old_logp_BT,
+            "sampled_logp_BT": sampled_logp_BT,
+        }
         _check_shapes(per_token, (rows, length), "(B, T)")
         _check_shapes({"reward_B": reward_B, "group_B": group_B}, (rows,), "(B,)")
         numbers = group_B.tolist()
         if any(after - before not in (0, 1) for before, after in zip([0, *numbers], numbers)):
-            raise ValueError(f"group_B={numbers} must rise from 0 without gaps: the rows of a group stand together")
-        made = list(groups) if groups is not None else _placeholder_groups(mask_BT.tolist(), reward_B.tolist(), numbers)
+            raise ValueError(
+                f"group_B={numbers} must rise from 0 without gaps: the rows of a group stand together"
+            )
+        made = (
+            list(groups)
+            if groups is not None
+            else _placeholder_groups(mask_BT.tolist(), reward_B.tolist(), numbers)
+        )
         if [number for number, group in enumerate(made) for _ in group] != numbers:
-            raise ValueError(f"groups has {[len(group) for group in made]} rollouts per group, which group_B={numbers} does not say")
+            raise ValueError(
+                f"groups has {[len(group) for group in made]} rollouts per group, which group_B={numbers} "
+                "does not say"
+            )
         ids_BT = torch.zeros(rows, length, dtype=torch.long, device=logp_BT.device)
-        batch = TokenBatch(made, [group.prompt for group in made], group_B, ids_BT, mask_BT > 0, mask_BT > 0, torch.ones_like(mask_BT))
+        batch = TokenBatch(
+            made,
+            [group.prompt for group in made],
+            group_B,
+            ids_BT,
+            mask_BT > 0,
+            mask_BT > 0,
+            torch.ones_like(mask_BT),
+        )
         advantage_BT = torch.where(mask_BT > 0, advantage_BT.detach(), 0.0)
-        return cls(batch, logp_BT, old_logp_BT, sampled_logp_BT, advantage_BT, reward_B, mask_BT, group_B, dict(aux_tensors or {}))
+        return cls(
+            batch,
+            logp_BT,
+            old_logp_BT,
+            sampled_logp_BT,
+            advantage_BT,
+            reward_B,
+            mask_BT,
+            group_B,
+            dict(aux_tensors or {}),
+        )
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.aux_tensors:
-            raise KeyError(f"tensor {name!r} was not computed: declare it in `needs` (here: {sorted(self.aux_tensors) or 'none'})")
+            raise KeyError(
+                f"tensor {name!r} was not computed: declare it in `needs` (here: "
+                f"{sorted(self.aux_tensors) or 'none'})"
+            )
         return self.aux_tensors[name]
 
     @property
@@ -477,24 +576,36 @@ class LossInputs:
 def _check_shapes(tensors: Mapping[str, Tensor], shape: tuple[int, ...], legend: str) -> None:
     for name, tensor in tensors.items():
         if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; it must be {legend} = {shape}, as logp_BT is (B, T)")
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}; it must be {legend} = {shape}, as logp_BT is (B, T)"
+            )
 
 
-def _placeholder_groups(mask: Sequence[Sequence[float]], rewards: Sequence[float], numbers: Sequence[int]) -> list[Group]:
-    """Groups of rollouts with token ids and log-probs of 0, as long as the last trained token says, for `LossInputs.from_tensors`."""
+def _placeholder_groups(
+    mask: Sequence[Sequence[float]], rewards: Sequence[float], numbers: Sequence[int]
+) -> list[Group]:
+    """Groups of rollouts with token ids and log-probs of 0, as long as the last trained token says, for
+    `LossInputs.from_tensors`."""
     groups: list[Group] = []
     for kept, reward, number in zip(mask, rewards, numbers, strict=True):
         if number == len(groups):
             prompt = Prompt(Row(id=f"row{number}", question=""), messages=())
             groups.append(Group(prompt, [], id=f"row{number}"))
         length = max((place + 1 for place, value in enumerate(kept) if value), default=0)
-        rollout = Rollout(groups[-1].prompt, ids=[0] * length, logp=[0.0] * length, loss_mask=[value > 0 for value in kept[:length]], reward=reward)
+        rollout = Rollout(
+            groups[-1].prompt,
+            ids=[0] * length,
+            logp=[0.0] * length,
+            loss_mask=[value > 0 for value in kept[:length]],
+            reward=reward,
+        )
         groups[-1].rollouts.append(rollout)
     return groups
 
 
 class PerToken(NamedTuple):
-    """An unreduced loss, `(B, T)`, or `(B,)` for a loss per sequence, and numbers for the log (`(B, T)` tensors or scalars)."""
+    """An unreduced loss, `(B, T)`, or `(B,)` for a loss per sequence, and numbers for the log (`(B, T)`
+    tensors or scalars)."""
 
     loss: Tensor
     metrics: dict[str, Tensor]

@@ -1,4 +1,5 @@
-"""Writes a task (rows, environment, rewards of a config) as a package that verifiers loads, by its 0.1 and its 0.4 interface."""
+"""Writes a task (rows, environment, rewards of a config) as a package that verifiers loads, by its 0.1 and
+its 0.4 interface."""
 
 from __future__ import annotations
 
@@ -78,13 +79,15 @@ def export_task(config: Config, to: str | Path, name: str = "", count: int = 100
         count: The most rows of each split.
 
     Raises:
-        ConfigError: For a folder that holds files, a name that is no module's, rows that JSON cannot hold (videos), and rewards that compare siblings
-            or need a run.
+        ConfigError: For a folder that holds files, a name that is no module's, rows that JSON cannot hold
+            (videos), and rewards that compare siblings or need a run.
     """
     target = Path(to)
     module = re.sub(r"[-. ]", "_", name or target.name)
     if not module.isidentifier() or module != module.lower():
-        raise ConfigError(f"--name: {module!r} is no name of a module; use small letters, digits and underscores")
+        raise ConfigError(
+            f"--name: {module!r} is no name of a module; use small letters, digits and underscores"
+        )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"--to: {str(target)!r} exists and is not empty; give another folder")
     phase = build_parts(config, config.phases[-1])
@@ -94,11 +97,20 @@ def export_task(config: Config, to: str | Path, name: str = "", count: int = 100
     try:
         environment = phase.tree.get("environment") if phase.slots.get("environment") is not None else None
         turns = int(getattr(phase.slots["rollout"], "max_turns", 1)) if environment else 1
-        settings = {"name": module, "vlrl": __version__, "rewards": specs, "environment": environment, "max_turns": turns}
+        settings = {
+            "name": module,
+            "vlrl": __version__,
+            "rewards": specs,
+            "environment": environment,
+            "max_turns": turns,
+        }
         (package / FILE).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
-        (package / "__init__.py").write_text(MODULE.format(name=module, version=__version__), encoding="utf-8")
+        (package / "__init__.py").write_text(
+            MODULE.format(name=module, version=__version__), encoding="utf-8"
+        )
         (target / "pyproject.toml").write_text(
-            PROJECT.format(project=module.replace("_", "-"), name=module, version=__version__, module=module), encoding="utf-8"
+            PROJECT.format(project=module.replace("_", "-"), name=module, version=__version__, module=module),
+            encoding="utf-8",
         )
         written = {}
         for split in ("train", "heldout"):
@@ -114,14 +126,22 @@ def export_task(config: Config, to: str | Path, name: str = "", count: int = 100
 
 
 def _rewards(phase: Phase) -> dict[str, Any]:
-    """The reward slots of a phase as they can be built again. Raises ConfigError for rewards that a single text cannot be scored by."""
+    """The reward slots of a phase as they can be built again. Raises ConfigError for rewards that a single
+    text cannot be scored by."""
     from vlrl.trainer.phase import with_own_rewards
 
-    sources = {f"data.{split}.{slot}": source for split in ("train", "heldout") for slot, source in getattr(phase, split).items()}
+    sources = {
+        f"data.{split}.{slot}": source
+        for split in ("train", "heldout")
+        for slot, source in getattr(phase, split).items()
+    }
     specs = with_own_rewards(phase.tree.get("rewards"), sources)
     for slot, reward in phase.maps["rewards"].items():
         if type(reward).score_group is not Reward.score_group:
-            raise ConfigError(f"rewards.{slot}: {reward.name!r} compares the rollouts of a group; verifiers scores each by itself. Drop it")
+            raise ConfigError(
+                f"rewards.{slot}: {reward.name!r} compares the rollouts of a group; verifiers scores each "
+                "by itself. Drop it"
+            )
     return {slot: dict(spec) if isinstance(spec, Mapping) else {"name": spec} for slot, spec in specs.items()}
 
 
@@ -134,14 +154,18 @@ def _lines(phase: Phase, split: str) -> Iterator[str]:
 
 
 def _kept(phase: Phase, row: Row, where: str) -> dict[str, Any]:
-    """One row: its opening messages in OpenAI's form, and its fields. Raises ConfigError where JSON cannot hold them."""
+    """One row: its opening messages in OpenAI's form, and its fields. Raises ConfigError where JSON cannot
+    hold them."""
     from vlrl.methods.common.conversation import with_opening
     from vlrl.policy.tool_template import tools_as_text
 
     prompt: Prompt = phase.slots["prompt_template"](row)
     environment = phase.slots.get("environment")
     if prompt.prefix:
-        raise ConfigError(f"prompt_template: a prompt that opens the answer ({prompt.prefix!r}) cannot be sent as a chat; choose another style")
+        raise ConfigError(
+            f"prompt_template: a prompt that opens the answer ({prompt.prefix!r}) cannot be sent as a "
+            "chat; choose another style"
+        )
     if environment is not None:
         episode = environment.episode()
         try:
@@ -152,12 +176,18 @@ def _kept(phase: Phase, row: Row, where: str) -> dict[str, Any]:
     if prompt.videos:
         raise ConfigError(f"{where}: row {row.id!r} has a video, which cannot be sent as a chat message")
     images = iter(prompt.images)
-    messages: list[Any] = [{"role": message["role"], "content": _content(message["content"], images)} for message in prompt.messages]
+    messages: list[Any] = [
+        {"role": message["role"], "content": _content(message["content"], images)}
+        for message in prompt.messages
+    ]
     tools = list(environment.tools()) if environment is not None else []
     fields = {**{name: getattr(row, name) for name in KEPT}, "meta": dict(row.meta)}
     pixels: list[Any] = [image.load() for image in row.images]
     kept = [base64.b64encode(Picture.of(image).data).decode() for image in pixels]
-    made = {"messages": tools_as_text(messages, tools) if tools else messages, "row": {**fields, "images": kept}}
+    made = {
+        "messages": tools_as_text(messages, tools) if tools else messages,
+        "row": {**fields, "images": kept},
+    }
     try:
         json.dumps(made, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -172,7 +202,11 @@ def _content(content: Any, images: Iterator[Any]) -> Any:
     parts: list[Any] = []
     for part in content:
         text = part["type"] == "text"
-        parts.append({"type": "text", "text": part["text"]} if text else {"type": "image_url", "image_url": {"url": data_url(next(images))}})
+        parts.append(
+            {"type": "text", "text": part["text"]}
+            if text
+            else {"type": "image_url", "image_url": {"url": data_url(next(images))}}
+        )
     return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
 
 

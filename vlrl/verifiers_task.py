@@ -1,7 +1,9 @@
-"""An exported task as an environment of the package verifiers, in its 0.1 and its 0.4 interface. `vlrl.verifiers_export` writes such tasks.
+"""An exported task as an environment of the package verifiers, in its 0.1 and its 0.4 interface.
+`vlrl.verifiers_export` writes such tasks.
 
-A task is a folder with `task.json` (rewards, environment, turns) and rows as JSON lines. Here they are played: the conversation goes to the task's
-`Environment`, if it has one, and its rewards score the whole. No torch is imported.
+A task is a folder with `task.json` (rewards, environment, turns) and rows as JSON lines. Here they are
+played: the conversation goes to the task's `Environment`, if it has one, and its rewards score the whole. No
+torch is imported.
 """
 
 from __future__ import annotations
@@ -17,14 +19,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vlrl.episodes import EPISODE_END, EPISODE_RETURN, TURN_PARTS, Action, Episode, Observation, Picture, stated_return
+from vlrl.episodes import (
+    EPISODE_END,
+    EPISODE_RETURN,
+    TURN_PARTS,
+    Action,
+    Episode,
+    Observation,
+    Picture,
+    stated_return,
+)
 from vlrl.one_text import group_of
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Environment, Reward
 from vlrl.types import CoordinateSpace, Media, Row
 
 FILE = "task.json"
-KEPT = ("id", "question", "answer", "choices", "task", "target", "system", "rewards", "meta")  # fields of a row that are written
+KEPT = (
+    "id",
+    "question",
+    "answer",
+    "choices",
+    "task",
+    "target",
+    "system",
+    "rewards",
+    "meta",
+)  # fields of a row that are written
 
 
 def data_url(medium: Media) -> str:
@@ -61,7 +82,9 @@ class ExportedTask:
     @cached_property
     def rewards(self) -> dict[str, Reward]:
         """The reward slots."""
-        return {slot: build(Reward, spec, f"rewards.{slot}") for slot, spec in self.settings["rewards"].items()}
+        return {
+            slot: build(Reward, spec, f"rewards.{slot}") for slot, spec in self.settings["rewards"].items()
+        }
 
     @cached_property
     def environment(self) -> Environment | None:
@@ -78,12 +101,16 @@ class ExportedTask:
 
 
 class Play:
-    """One episode of an exported task: `begin`, `step` for each turn, `scores` at its end, `close`. Its calls block."""
+    """One episode of an exported task: `begin`, `step` for each turn, `scores` at its end, `close`. Its calls
+    block."""
 
     def __init__(self, task: ExportedTask, kept: Mapping[str, Any]) -> None:
         fields = dict(kept["row"])
         images = tuple(Picture.from_bytes(base64.b64decode(data)) for data in fields.pop("images", ()))
-        self.row = Row(**{**fields, "choices": tuple(fields["choices"]), "rewards": tuple(fields["rewards"])}, images=images)
+        self.row = Row(
+            **{**fields, "choices": tuple(fields["choices"]), "rewards": tuple(fields["rewards"])},
+            images=images,
+        )
         self.task = task
         self.images: list[Media] = list(images)
         self.turns: list[str] = []
@@ -111,7 +138,13 @@ class Play:
         self.paid.append(observation.reward)
         for name, value in observation.parts.items():
             self.parts[name] = self.parts.get(name, 0.0) + value
-        self.end = "done" if observation.done else "max_turns" if len(self.turns) >= self.task.settings["max_turns"] else ""
+        self.end = (
+            "done"
+            if observation.done
+            else "max_turns"
+            if len(self.turns) >= self.task.settings["max_turns"]
+            else ""
+        )
         if self.end:
             return None
         self.images += [medium for medium in observation.media if medium.kind == "image"]
@@ -125,8 +158,18 @@ class Play:
 
     async def scores(self) -> dict[str, tuple[float, float]]:
         """(score, weight) of each reward slot that scores this row."""
-        columns = {"question": self.row.question, "choices": self.row.choices, "images": self.row.images, "task": self.row.task}
-        rest = {"target": self.row.target, "system": self.row.system, "id": self.row.id, "meta": dict(self.row.meta)}
+        columns = {
+            "question": self.row.question,
+            "choices": self.row.choices,
+            "images": self.row.images,
+            "task": self.row.task,
+        }
+        rest = {
+            "target": self.row.target,
+            "system": self.row.system,
+            "id": self.row.id,
+            "meta": dict(self.row.meta),
+        }
         (rollout,) = group_of(["\n".join(self.turns)], self.row.answer, {**columns, **rest})
         EPISODE_END.set(rollout, self.end or "length")
         TURN_PARTS.set(rollout, self.parts)
@@ -135,14 +178,19 @@ class Play:
             EPISODE_RETURN.set(rollout, total)
         found = {}
         for slot, reward in self.task.rewards.items():
-            if slot in self.row.rewards if self.row.rewards else not reward.tasks or self.row.task in reward.tasks:
+            if (
+                slot in self.row.rewards
+                if self.row.rewards
+                else not reward.tasks or self.row.task in reward.tasks
+            ):
                 value: Any = reward(rollout)
                 found[slot] = (float(await value if inspect.isawaitable(value) else value), reward.weight)
         return found
 
 
 def environment_01(folder: str | Path, split: str = "train", **options: Any) -> Any:
-    """The task for verifiers 0.1: a `MultiTurnEnv` whose rubric has the task's rewards. What `load_environment` of an exported package returns."""
+    """The task for verifiers 0.1: a `MultiTurnEnv` whose rubric has the task's rewards. What
+    `load_environment` of an exported package returns."""
     import verifiers
     from datasets import Dataset
     from verifiers.utils.message_utils import normalize_messages
@@ -154,7 +202,9 @@ def environment_01(folder: str | Path, split: str = "train", **options: Any) -> 
 
         async def setup_state(self, state: Any) -> None:
             kept = state["info"]
-            state["prompt"] = normalize_messages(kept["messages"], field_name="prompt")  # a table would mix up parts of texts and of pictures
+            state["prompt"] = normalize_messages(
+                kept["messages"], field_name="prompt"
+            )  # a table would mix up parts of texts and of pictures
             state["play"] = Play(task, kept)
             await asyncio.to_thread(state["play"].begin)
 
@@ -181,13 +231,17 @@ def environment_01(folder: str | Path, split: str = "train", **options: Any) -> 
         plain = [{"role": "user", "content": "-"}]
         return Dataset.from_list([{"prompt": plain, "answer": "", "info": json.dumps(kept)} for kept in rows])
 
-    rubric = verifiers.Rubric(funcs=[slot_reward(slot) for slot in task.rewards], weights=[reward.weight for reward in task.rewards.values()])
+    rubric = verifiers.Rubric(
+        funcs=[slot_reward(slot) for slot in task.rewards],
+        weights=[reward.weight for reward in task.rewards.values()],
+    )
     heldout = table(task.rows("heldout")) if (task.folder / "heldout.jsonl").is_file() else None
     return VlrlEnvironment(dataset=table(task.rows(split)), eval_dataset=heldout, rubric=rubric, **options)
 
 
 def taskset_04(folder: str | Path) -> tuple[type, type]:
-    """The task for verifiers 0.4: (its `Taskset`, its `Env`). What an exported package exports by `__all__`."""
+    """The task for verifiers 0.4: (its `Taskset`, its `Env`). What an exported package exports by
+    `__all__`."""
     import verifiers.v1 as vf
 
     task = ExportedTask(Path(folder))
@@ -210,7 +264,9 @@ def taskset_04(folder: str | Path) -> tuple[type, type]:
 
         def load(self) -> Any:
             for kept in task.rows(self.config.split):
-                yield VlrlTask(VlrlData(prompt=kept["messages"], name=kept["row"]["id"], kept=kept), self.config.task)
+                yield VlrlTask(
+                    VlrlData(prompt=kept["messages"], name=kept["row"]["id"], kept=kept), self.config.task
+                )
 
     class VlrlEnvConfig(vf.EnvConfig):
         """One agent, which only chats."""
@@ -242,5 +298,7 @@ def taskset_04(folder: str | Path) -> tuple[type, type]:
 def text_of(content: Any) -> str:
     """The text of a message's content."""
     if isinstance(content, list):
-        return "".join(part["text"] if isinstance(part, Mapping) else getattr(part, "text", "") for part in content)
+        return "".join(
+            part["text"] if isinstance(part, Mapping) else getattr(part, "text", "") for part in content
+        )
     return str(content or "")

@@ -1,4 +1,5 @@
-"""The usable rows of a dataset, by number: records are checked before training, and the others are quarantined with a reason."""
+"""The usable rows of a dataset, by number: records are checked before training, and the others are
+quarantined with a reason."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def resolve_check_level(check: str, count: int) -> str:
 
 @dataclass(frozen=True)
 class DatasetPart:
-    """Records with the builder of their rows. `dropped` counts columns that checked records have and rows do not carry."""
+    """Records with the builder of their rows. `dropped` counts columns that checked records have and rows do
+    not carry."""
 
     records: Records
     builder: RowBuilder
@@ -48,13 +50,28 @@ class DatasetPart:
 
 
 class Dataset(RowView):
-    """The usable rows of some parts, in order. A row is built when it is asked for; only rows that were not checked raise RowError.
+    """The usable rows of some parts, in order. A row is built when it is asked for; only rows that were not
+    checked raise RowError.
 
-    `usable` are the numbers of the usable records among the first `checked`; all records from `checked` up to `total` follow.
+    `usable` are the numbers of the usable records among the first `checked`; all records from `checked` up to
+    `total` follow.
     """
 
-    def __init__(self, parts: Sequence[DatasetPart], usable: np.ndarray, checked: int, total: int, quarantine: Quarantine) -> None:
-        self.parts, self.usable, self.checked, self.total, self.quarantine = parts, usable, checked, total, quarantine
+    def __init__(
+        self,
+        parts: Sequence[DatasetPart],
+        usable: np.ndarray,
+        checked: int,
+        total: int,
+        quarantine: Quarantine,
+    ) -> None:
+        self.parts, self.usable, self.checked, self.total, self.quarantine = (
+            parts,
+            usable,
+            checked,
+            total,
+            quarantine,
+        )
         self.ends = np.cumsum([len(part.records) for part in parts])
         self._refused: set[int] = set()  # numbers of records that were not checked and could not be used
 
@@ -63,7 +80,9 @@ class Dataset(RowView):
 
     def number(self, index: int) -> int:
         """The number of a row's record."""
-        return int(self.usable[index]) if index < len(self.usable) else self.checked + index - len(self.usable)
+        return (
+            int(self.usable[index]) if index < len(self.usable) else self.checked + index - len(self.usable)
+        )
 
     def at(self, index: int) -> Row:
         number = self.number(index)
@@ -80,9 +99,11 @@ class Dataset(RowView):
 
     @property
     def block_ends(self) -> np.ndarray:
-        """Row numbers where blocks end: rows of one block (row groups, a tar file) are cheap to read together. Without blocks: one per part."""
+        """Row numbers where blocks end: rows of one block (row groups, a tar file) are cheap to read
+        together. Without blocks: one per part."""
         ends = [
-            np.asarray(getattr(part.records, "block_ends", [len(part.records)])) + end - len(part.records) for part, end in zip(self.parts, self.ends)
+            np.asarray(getattr(part.records, "block_ends", [len(part.records)])) + end - len(part.records)
+            for part, end in zip(self.parts, self.ends)
         ]
         numbers = np.minimum(np.concatenate(ends), self.total)
         before = np.searchsorted(self.usable, numbers) + np.maximum(numbers - self.checked, 0)
@@ -101,8 +122,11 @@ def find_part(parts: Sequence[DatasetPart], ends: np.ndarray, number: int) -> tu
     return parts[which], number - int(ends[which]) + len(parts[which].records)
 
 
-def check_records(parts: Sequence[DatasetPart], check: str, quarantine: Quarantine, limit: int = 0, workers: int = 0) -> Dataset:
-    """Check all records at level `check`, and quarantine broken records and media, rows that fail validation, and repeated ids."""
+def check_records(
+    parts: Sequence[DatasetPart], check: str, quarantine: Quarantine, limit: int = 0, workers: int = 0
+) -> Dataset:
+    """Check all records at level `check`, and quarantine broken records and media, rows that fail validation,
+    and repeated ids."""
     total = sum(len(part.records) for part in parts)
     total = min(total, limit) if limit else total
     level = resolve_check_level(check, total)
@@ -135,7 +159,8 @@ def check_records(parts: Sequence[DatasetPart], check: str, quarantine: Quaranti
 
 
 def check_media(media: Sequence[tuple[int, Media]], decode: bool, workers: int) -> dict[int, str]:
-    """Row number -> fault of the first of its media that cannot be used. Each distinct file is checked once."""
+    """Row number -> fault of the first of its media that cannot be used. Each distinct file is checked
+    once."""
     numbers: dict[tuple[type, object], list[int]] = {}
     unique: dict[tuple[type, object], Media] = {}
     for number, medium in media:
@@ -150,7 +175,8 @@ def check_media(media: Sequence[tuple[int, Media]], decode: bool, workers: int) 
 
 
 def media_faults(media: Sequence[Media], decode: bool, workers: int) -> Iterable[str]:
-    """For each medium, in order, why it cannot be used, or "". Many media that are to be decoded are checked in worker processes."""
+    """For each medium, in order, why it cannot be used, or "". Many media that are to be decoded are checked
+    in worker processes."""
     if not decode or len(media) < PARALLEL_MEDIA or workers == 1:
         return (media_fault((medium, decode)) for medium in media)
     return _in_processes(media, workers)

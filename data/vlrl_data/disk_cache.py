@@ -1,4 +1,5 @@
-"""A bounded folder of files named by a digest of their content's origin: downloads, converted tables, indexes of archives."""
+"""A bounded folder of files named by a digest of their content's origin: downloads, converted tables, indexes
+of archives."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS)  # faults of the machine, of no row
+EXHAUSTED = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+    errno.EROFS,
+)  # faults of the machine, of no row
 TRIM_SHARE = 32  # the folder is looked through once 1/32 of the bound was written
 _WRITTEN: dict[Path, int] = {}  # folder -> bytes that this process wrote since it last looked through it
 
@@ -23,9 +31,11 @@ def default_folder() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """A lock among the processes and threads of a machine, through a file that is gone afterwards. Nothing is locked where there is no `fcntl`.
+    """A lock among the processes and threads of a machine, through a file that is gone afterwards. Nothing is
+    locked where there is no `fcntl`.
 
-    A waiter may get the lock of a file that the holder has just removed while another process makes a new one: work is then done twice, never wrong.
+    A waiter may get the lock of a file that the holder has just removed while another process makes a new
+    one: work is then done twice, never wrong.
     """
     try:
         import fcntl
@@ -42,7 +52,8 @@ def locked(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class DiskCache:
-    """Files under `folder`; above `max_bytes` the least recently used are deleted. Safe between processes: a file appears whole or not at all.
+    """Files under `folder`; above `max_bytes` the least recently used are deleted. Safe between processes: a
+    file appears whole or not at all.
 
     Of processes that ask for the same file at once, one makes it and the others wait.
     """
@@ -55,7 +66,8 @@ class DiskCache:
         return self.folder / key[:2] / f"{key}{suffix}"
 
     def get(self, key: str, write: Callable[[Path], None], suffix: str = "") -> Path:
-        """The file of `key`; if it does not exist, `write(path)` makes it. An error of `write` leaves no file."""
+        """The file of `key`; if it does not exist, `write(path)` makes it. An error of `write` leaves no
+        file."""
         target = self.path(key, suffix)
         try:
             os.utime(target)
@@ -82,7 +94,8 @@ class DiskCache:
         return target
 
     def trim(self, keep: Path | None = None) -> int:
-        """Delete the least recently used files until the others fit, except `keep`; returns how many were deleted."""
+        """Delete the least recently used files until the others fit, except `keep`; returns how many were
+        deleted."""
         files = []
         for file in self.folder.glob("??/*"):
             try:

@@ -1,4 +1,5 @@
-"""Parquet files by record number, at any size: opened by their footer, converted block by block into the disk cache when they are read."""
+"""Parquet files by record number, at any size: opened by their footer, converted block by block into the disk
+cache when they are read."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ import numpy as np
 from vlrl_data.disk_cache import EXHAUSTED, DiskCache
 from vlrl_data.media.images import digest
 
-BLOCK_BYTES = 1 << 25  # small row groups are joined to blocks of at most this size (uncompressed, as the footer says)
+BLOCK_BYTES = (
+    1 << 25
+)  # small row groups are joined to blocks of at most this size (uncompressed, as the footer says)
 BATCH_BYTES = 1 << 16  # of one read from a converted block
 BATCH_ROWS = 4096  # at most, of one read
 OPEN_BLOCKS = 256  # converted blocks that are open at a time: each is a file handle
@@ -26,10 +29,11 @@ class BlockError(ValueError):
 class ParquetFile:
     """Rows of a parquet file by number.
 
-    Opening it reads the footer alone: memory is a few numbers per row group. Row groups are joined to blocks of up to `BLOCK_BYTES`; when a row of a
-    block is read for the first time, the block is converted, in a stream, to an arrow file in the cache. Rows are then read from it in batches of
-    about `BATCH_BYTES`, so that nothing is mapped or held. The cache is bounded: `prompt_sampler.blocks` reads block after block where a dataset is
-    larger. Raises pyarrow's errors and OSError where the footer cannot be read.
+    Opening it reads the footer alone: memory is a few numbers per row group. Row groups are joined to blocks
+    of up to `BLOCK_BYTES`; when a row of a block is read for the first time, the block is converted, in a
+    stream, to an arrow file in the cache. Rows are then read from it in batches of about `BATCH_BYTES`, so
+    that nothing is mapped or held. The cache is bounded: `prompt_sampler.blocks` reads block after block
+    where a dataset is larger. Raises pyarrow's errors and OSError where the footer cannot be read.
     """
 
     def __init__(self, path: Path, cache: DiskCache) -> None:
@@ -59,7 +63,8 @@ class ParquetFile:
         return int(self.ends[-1])
 
     def row(self, index: int) -> dict[str, Any]:
-        """The row as plain Python values. Raises BlockError, and what pyarrow raises for values that Python cannot hold."""
+        """The row as plain Python values. Raises BlockError, and what pyarrow raises for values that Python
+        cannot hold."""
         block = int(np.searchsorted(self.ends, index, side="right")) - 1
         if block in self._broken:
             raise BlockError(self._broken[block])
@@ -69,7 +74,9 @@ class ParquetFile:
             if isinstance(error, OSError) and error.errno in EXHAUSTED:
                 raise
             groups = self.blocks[block]
-            which = f"row group {groups[0]}" if len(groups) == 1 else f"row groups {groups[0]} to {groups[-1]}"
+            which = (
+                f"row group {groups[0]}" if len(groups) == 1 else f"row groups {groups[0]} to {groups[-1]}"
+            )
             self._broken[block] = f"{which} cannot be read: {error}"
             raise BlockError(self._broken[block]) from None
         return batch.slice(offset, 1).to_pylist()[0]
@@ -77,10 +84,16 @@ class ParquetFile:
     def _batch_with(self, block: int, place: int) -> tuple[Any, int]:
         """The record batch that holds a row of a block, and the row's place in it."""
         key = digest("block", *self._key, str(block))
-        if place == 0 and not self.cache.path(key, ".arrow").exists():  # the first record tells the record family: not worth a conversion
-            return next(self._stream(block, 1)[1]), 0  # StopIteration: the footer tells of rows that are not there
+        if (
+            place == 0 and not self.cache.path(key, ".arrow").exists()
+        ):  # the first record tells the record family: not worth a conversion
+            return next(
+                self._stream(block, 1)[1]
+            ), 0  # StopIteration: the footer tells of rows that are not there
         number, offset = divmod(place, self.batch_rows)
-        reader, lock = open_arrow(str(self.cache.get(key, lambda target: self._convert(block, target), ".arrow")))
+        reader, lock = open_arrow(
+            str(self.cache.get(key, lambda target: self._convert(block, target), ".arrow"))
+        )
         with lock:
             return reader.get_batch(number), offset
 
@@ -89,13 +102,21 @@ class ParquetFile:
         write_arrow(target, batches, schema)
 
     def _stream(self, block: int, rows: int) -> tuple[Any, Iterator[Any]]:
-        """The schema of a block, and its rows in batches of exactly `rows` (the last has the rest). Dictionary columns become plain ones."""
+        """The schema of a block, and its rows in batches of exactly `rows` (the last has the rest).
+        Dictionary columns become plain ones."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         file = pq.ParquetFile(self.path, buffer_size=1 << 20)
-        schema = pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in file.schema_arrow])
-        batches = (batch.cast(schema) for batch in file.iter_batches(rows, row_groups=list(self.blocks[block])))
+        schema = pa.schema(
+            [
+                f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f
+                for f in file.schema_arrow
+            ]
+        )
+        batches = (
+            batch.cast(schema) for batch in file.iter_batches(rows, row_groups=list(self.blocks[block]))
+        )
         return schema, even_batches(batches, rows, int(self.ends[block + 1] - self.ends[block]))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -111,7 +132,8 @@ def open_arrow(path: str) -> tuple[Any, threading.Lock]:
 
 
 def even_batches(batches: Iterable[Any], rows: int, total: int) -> Iterator[Any]:
-    """The batches cut and joined so that each but the last has `rows` rows. Raises ValueError if they have not `total` rows together."""
+    """The batches cut and joined so that each but the last has `rows` rows. Raises ValueError if they have
+    not `total` rows together."""
     import pyarrow as pa
 
     waiting: list[Any] = []
@@ -120,7 +142,11 @@ def even_batches(batches: Iterable[Any], rows: int, total: int) -> Iterator[Any]
         waiting.append(batch)
         held, seen = held + batch.num_rows, seen + batch.num_rows
         while held >= rows:
-            joined = waiting[0] if len(waiting) == 1 else pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
+            joined = (
+                waiting[0]
+                if len(waiting) == 1
+                else pa.Table.from_batches(waiting).combine_chunks().to_batches()[0]
+            )
             yield joined.slice(0, rows)
             held -= rows
             waiting = [joined.slice(rows)] if held else []

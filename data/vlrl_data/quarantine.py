@@ -42,7 +42,8 @@ def reason_kind(reason: str) -> str:
 
 @dataclass
 class Quarantine:
-    """The unusable rows of one source. Saved to `path` beside those of other sources; what this source had there is replaced."""
+    """The unusable rows of one source. Saved to `path` beside those of other sources; what this source had
+    there is replaced."""
 
     source: str
     path: Path | None = None
@@ -53,7 +54,8 @@ class Quarantine:
         self.rows.append(QuarantinedRow(self.source, index, *map(_printable, (location, reason, id))))
 
     def append(self, index: int, location: str, reason: str) -> None:
-        """Add a row, and write its line behind those in the file. All ranks draw the same rows, so only the first one (`$RANK`) writes."""
+        """Add a row, and write its line behind those in the file. All ranks draw the same rows, so only the
+        first one (`$RANK`) writes."""
         self.add(index, location, reason)
         if self.path is not None and not int(os.environ.get("RANK") or 0):
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +82,8 @@ class Quarantine:
             Path(name).unlink(missing_ok=True)
 
     def examples(self, whole: int = 3, most: int = 20) -> dict[str, str]:
-        """Location -> reason of up to `most` rows. A kind of reason with more than `whole` rows has one entry, with their number and the fix."""
+        """Location -> reason of up to `most` rows. A kind of reason with more than `whole` rows has one
+        entry, with their number and the fix."""
         counts = self.counts()
         shown: dict[str, str] = {}
         for row in self.rows:
@@ -96,10 +99,18 @@ class Quarantine:
 
     def _advice(self) -> str:
         """The setting that mends the fault of most rows, if there is one."""
-        return next((f"; {fix}" for fault, fix in ADVICE.items() if 2 * sum(fault in row.reason for row in self.rows) > len(self.rows)), "")
+        return next(
+            (
+                f"; {fix}"
+                for fault, fix in ADVICE.items()
+                if 2 * sum(fault in row.reason for row in self.rows) > len(self.rows)
+            ),
+            "",
+        )
 
     def raise_if_above(self, max_bad: float, total: int) -> None:
-        """Log how many rows are unusable and why. Raises ConfigError if their share of `total` is above `max_bad`."""
+        """Log how many rows are unusable and why. Raises ConfigError if their share of `total` is above
+        `max_bad`."""
         if not self.rows:
             return
         share = len(self.rows) / max(1, total)
@@ -111,7 +122,15 @@ class Quarantine:
                 f"{self.source}: {len(self.rows)} of {total} rows cannot be used{limit}: {reasons}{where}. "
                 f"First: {self.rows[0].location}: {self.rows[0].reason}{self._advice()}"
             )
-        LOG.warning("%s: %d of %d rows are quarantined: %s%s%s", self.source, len(self.rows), total, reasons, where, self._advice())
+        LOG.warning(
+            "%s: %d of %d rows are quarantined: %s%s%s",
+            self.source,
+            len(self.rows),
+            total,
+            reasons,
+            where,
+            self._advice(),
+        )
 
 
 def read_lines(path: Path) -> Iterable[str]:
@@ -128,6 +147,7 @@ def _source_of(line: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """The text with lone surrogates written as \\udXXX, so that any file can hold it, and cut after `MAX_SHOWN` characters."""
+    """The text with lone surrogates written as \\udXXX, so that any file can hold it, and cut after
+    `MAX_SHOWN` characters."""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text)} characters)"

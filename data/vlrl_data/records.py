@@ -1,11 +1,12 @@
 """Records (plain mappings) of dataset files by number, without reading the files into memory.
 
-JSON lines are found through an index of line starts. A parquet file is opened by its footer and read by blocks (`parquet.py`). Arrow files are
-memory-mapped tables, and so are CSV files, converted once into the disk cache. Ten million records open in seconds; a record takes memory only while
-it is read.
+JSON lines are found through an index of line starts. A parquet file is opened by its footer and read by
+blocks (`parquet.py`). Arrow files are memory-mapped tables, and so are CSV files, converted once into the
+disk cache. Ten million records open in seconds; a record takes memory only while it is read.
 
-A fault of one record (broken JSON, a byte that is not UTF-8, nesting or integers beyond what Python parses) is a `BadRecord`; a fault of a whole
-file (an unknown suffix, UTF-16, a container that is cut short) is a `ConfigError`.
+A fault of one record (broken JSON, a byte that is not UTF-8, nesting or integers beyond what Python parses)
+is a `BadRecord`; a fault of a whole file (an unknown suffix, UTF-16, a container that is cut short) is a
+`ConfigError`.
 """
 
 from __future__ import annotations
@@ -47,13 +48,19 @@ def json_fault(error: Exception, data: bytes) -> str:
     if isinstance(error, UnicodeDecodeError):
         byte = data[error.start]
         latin = bytes([byte]).decode("latin-1")
-        return f"not UTF-8: byte 0x{byte:02X} at byte {error.start + 1} (Latin-1 reads it as {latin!r}); convert the file to UTF-8"
+        return (
+            f"not UTF-8: byte 0x{byte:02X} at byte {error.start + 1} (Latin-1 reads it as {latin!r}); "
+            "convert the file to UTF-8"
+        )
     if isinstance(error, RecursionError):
         return "JSON that is nested too deeply to be read"
     if isinstance(error, json.JSONDecodeError):
         ends = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
         cut = ", where it ends: it is cut short" if ends else ""
-        return f"broken JSON: {error.msg}, {f'line {error.lineno}, ' if error.lineno > 1 else ''}column {error.colno}{cut}"
+        return (
+            f"broken JSON: {error.msg}, {f'line {error.lineno}, ' if error.lineno > 1 else ''}column "
+            f"{error.colno}{cut}"
+        )
     if "integer string conversion" in str(error):
         return "an integer of more digits than Python parses (4,300); write it as text"
     return f"broken JSON: {error}"
@@ -83,7 +90,8 @@ class JsonLines:
 
 
 def read_at(path: Path, start: int, size: int) -> bytes:
-    """Up to `size` bytes of a file. Nothing stays open or mapped: a dataset may have more files than a process may open."""
+    """Up to `size` bytes of a file. Nothing stays open or mapped: a dataset may have more files than a
+    process may open."""
     handle = os.open(path, os.O_RDONLY)
     try:
         return os.pread(handle, size, start)
@@ -92,7 +100,8 @@ def read_at(path: Path, start: int, size: int) -> bytes:
 
 
 def _line_starts(path: Path) -> tuple[np.ndarray, np.ndarray | None, int]:
-    """Byte offsets and 1-based numbers (None: all lines) of the lines that are not blank, and the file's size."""
+    """Byte offsets and 1-based numbers (None: all lines) of the lines that are not blank, and the file's
+    size."""
     breaks, at = [np.array([-1])], 0
     with path.open("rb") as file:
         while block := file.read(BLOCK_BYTES):
@@ -134,7 +143,8 @@ class RecordList:
 
 
 def open_json(path: Path) -> Records:
-    """A .json file: a list, or JSON lines under the wrong suffix. Raises ConfigError with line and column where it is broken."""
+    """A .json file: a list, or JSON lines under the wrong suffix. Raises ConfigError with line and column
+    where it is broken."""
     data = path.read_bytes()
     try:
         content = json.loads(data)
@@ -231,13 +241,20 @@ def _csv_to_arrow(path: Path, target: Path) -> None:
     import pyarrow.csv as pc
 
     delimiter = "\t" if path.suffix == ".tsv" else ","
-    convert = pc.ConvertOptions(check_utf8=False)  # one field that is not UTF-8 is a fault of its record, not of the file
-    reader = pc.open_csv(path, parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=True), convert_options=convert)
+    convert = pc.ConvertOptions(
+        check_utf8=False
+    )  # one field that is not UTF-8 is a fault of its record, not of the file
+    reader = pc.open_csv(
+        path,
+        parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=convert,
+    )
     write_arrow(target, reader, reader.schema)
 
 
 def open_table(path: Path, convert: Callable[[Path, Path], None] | None = None) -> Records:
-    """An arrow or parquet file, or one that `convert` makes an arrow file of. Raises ConfigError for a file that cannot be read as a whole."""
+    """An arrow or parquet file, or one that `convert` makes an arrow file of. Raises ConfigError for a file
+    that cannot be read as a whole."""
     import pyarrow as pa
 
     stat = path.stat()
@@ -245,9 +262,14 @@ def open_table(path: Path, convert: Callable[[Path, Path], None] | None = None) 
     try:
         if path.suffix.lower() == ".parquet":
             return ParquetRecords(path, default_cache())
-        return ArrowTable(default_cache().get(key, lambda target: convert(path, target), ".arrow") if convert else path, path)
+        return ArrowTable(
+            default_cache().get(key, lambda target: convert(path, target), ".arrow") if convert else path,
+            path,
+        )
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read as {path.suffix}: {error} (is the file cut short, or of another type?)") from None
+        raise ConfigError(
+            f"{path}: cannot be read as {path.suffix}: {error} (is the file cut short, or of another type?)"
+        ) from None
 
 
 OPENERS: dict[str, Callable[[Path], Records]] = {
@@ -266,19 +288,25 @@ def open_records(path: Path) -> Records:
     """A file of records, read by its suffix. Raises ConfigError for a file that cannot be read as a whole."""
     opener = OPENERS.get(path.suffix.lower())
     if opener is None:
-        raise ConfigError(f"path: {path} has an unknown suffix. Known: {', '.join(OPENERS)} (folders: source `folder`; tar: `webdataset`).")
+        raise ConfigError(
+            f"path: {path} has an unknown suffix. Known: {', '.join(OPENERS)} (folders: source `folder`; "
+            "tar: `webdataset`)."
+        )
     try:
         if not path.stat().st_size:
             raise ConfigError(f"path: {path} is empty")
         if path.suffix.lower() in TEXT_SUFFIXES and (encoding := _wide_encoding(path)):
-            raise ConfigError(f"path: {path} is {encoding} text; convert it to UTF-8 (iconv -f {encoding} -t UTF-8)")
+            raise ConfigError(
+                f"path: {path} is {encoding} text; convert it to UTF-8 (iconv -f {encoding} -t UTF-8)"
+            )
         return opener(path)
     except OSError as error:
         raise ConfigError(f"path: {path} cannot be read: {error.strerror or error}") from None
 
 
 def _wide_encoding(path: Path) -> str:
-    """UTF-16 or UTF-32, by the byte order mark or the zero bytes of the first 4,096 bytes; "" for other files."""
+    """UTF-16 or UTF-32, by the byte order mark or the zero bytes of the first 4,096 bytes; "" for other
+    files."""
     with path.open("rb") as file:
         head = file.read(4096)
     if head.startswith((b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")):

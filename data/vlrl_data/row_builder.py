@@ -28,7 +28,8 @@ MAX_META_CHARACTERS = 100_000  # of one column, as JSON
 
 @dataclass(frozen=True)
 class RowOptions:
-    """What a source sets for all its rows. `fields` renames columns; `task`, `rewards` and `system` replace what the record holds.
+    """What a source sets for all its rows. `fields` renames columns; `task`, `rewards` and `system` replace
+    what the record holds.
 
     `target` is the demonstration of rows that have none: a text with {answer} in it.
     """
@@ -48,7 +49,8 @@ class RowOptions:
 
 @dataclass(frozen=True, eq=False)
 class ResizedImage(EqualByKey, Media):
-    """An image resized to at most `pixels` pixels. Its coordinates differ from the original's: never used for a row whose answer is in pixels."""
+    """An image resized to at most `pixels` pixels. Its coordinates differ from the original's: never used for
+    a row whose answer is in pixels."""
 
     medium: Media
     pixels: int
@@ -64,7 +66,9 @@ class ResizedImage(EqualByKey, Media):
         scale = math.sqrt(self.pixels / (image.width * image.height))
         if scale >= 1:
             return image
-        return image.resize((max(1, int(image.width * scale)), max(1, int(image.height * scale))), Image.Resampling.BICUBIC)
+        return image.resize(
+            (max(1, int(image.width * scale)), max(1, int(image.height * scale))), Image.Resampling.BICUBIC
+        )
 
     def check(self) -> None:
         self.medium.check()
@@ -80,7 +84,8 @@ def size_of(medium: Media) -> tuple[int, int]:
 
 
 class BuiltRow(NamedTuple):
-    """A row, and the columns of its record that it does not carry: known to the family but unused, or no plain values for `meta`."""
+    """A row, and the columns of its record that it does not carry: known to the family but unused, or no
+    plain values for `meta`."""
 
     row: Row
     dropped: tuple[str, ...]
@@ -100,7 +105,8 @@ class RowBuilder:
         return self.build(record, index).row
 
     def build(self, record: Any, index: int) -> BuiltRow:
-        """The row of a record, and what it does not carry. Raises RowError, also for media that are wrong without being opened."""
+        """The row of a record, and what it does not carry. Raises RowError, also for media that are wrong
+        without being opened."""
         record = {"": record} if isinstance(record, str) else record
         if not isinstance(record, Mapping):
             raise RowError(f"a record must be a mapping of fields, got {type(record).__name__}")
@@ -110,7 +116,9 @@ class RowBuilder:
             return self._build(dict(self.family.draft(read)), read, index)
         except KeyError as error:
             close = suggest(str(error.args[0]), map(str, record))
-            raise RowError(f"the field {error} is missing (as {self.family.name} records have).{close}") from None
+            raise RowError(
+                f"the field {error} is missing (as {self.family.name} records have).{close}"
+            ) from None
         except RecursionError:
             raise RowError("it is nested too deeply") from None
         except (MediaError, BadRecord) as error:
@@ -140,7 +148,11 @@ class RowBuilder:
             rewards=options.rewards or tuple(as_list(draft.pop("rewards", ()))),
             system=draft.pop("system", "") or options.system,
             meta=_mapping(draft.pop("meta", {})) | plain,
-            **{name: value for name, value in draft.items() if name in ("answer", "target", "choices", "messages")},
+            **{
+                name: value
+                for name, value in draft.items()
+                if name in ("answer", "target", "choices", "messages")
+            },
         )
         if options.target and not row.target and row.answer is not None:
             row = replace(row, target=demonstration(options.target, row.answer))
@@ -148,13 +160,23 @@ class RowBuilder:
         if row.id in options.pass_rates:
             row = replace(row, meta={**row.meta, "pass_rate": options.pass_rates[row.id]["pass_rate"]})
         known, read = self.family.known, record.read
-        unread = [name for name, value in record.record.items() if name in known and name not in read and value not in (None, "", [], {})]
-        return BuiltRow(self._within_budget(self._in_pixels(row, units)), (*unread, *sorted(map(str, set(extra) - set(plain)))))
+        unread = [
+            name
+            for name, value in record.record.items()
+            if name in known and name not in read and value not in (None, "", [], {})
+        ]
+        return BuiltRow(
+            self._within_budget(self._in_pixels(row, units)),
+            (*unread, *sorted(map(str, set(extra) - set(plain)))),
+        )
 
     def _refuse_unknown(self, extra: Mapping[str, Any]) -> None:
         if extra and self.family.name == "vlrl":
             name = next(iter(extra))
-            raise RowError(f"unknown column {name!r}.{suggest(str(name), self.family.known)} Put columns of your own into `meta`.")
+            raise RowError(
+                f"unknown column {name!r}.{suggest(str(name), self.family.known)} Put columns of your own "
+                "into `meta`."
+            )
 
     @staticmethod
     def _take_explicit(draft: Draft, extra: dict[str, Any]) -> None:
@@ -174,7 +196,12 @@ class RowBuilder:
         if units == "original" or not row.images:
             return row
         size = size_of(row.images[0])
-        return replace(row, answer=to_pixels(row.answer, CoordinateSpace(size, size, "unit" if units == "unit" else "per_mille")))
+        return replace(
+            row,
+            answer=to_pixels(
+                row.answer, CoordinateSpace(size, size, "unit" if units == "unit" else "per_mille")
+            ),
+        )
 
     def _within_budget(self, row: Row) -> Row:
         budget = self.options.row_pixels
@@ -189,18 +216,28 @@ class RowBuilder:
         if is_box(row.answer) or is_labelled_boxes(row.answer):
             raise RowError(f"{reason}, and cannot be resized because its answer is in pixels")
         shares = [budget * count // sum(pixels) for count in pixels]
-        return replace(row, images=tuple(ResizedImage(medium, share) for medium, share in zip(row.images, shares)))
+        return replace(
+            row, images=tuple(ResizedImage(medium, share) for medium, share in zip(row.images, shares))
+        )
 
 
 def demonstration(text: str, answer: Any) -> str:
-    """`text` with the gold answer for {answer}: a text or number as it is, lists as JSON. RowError for boxes: their units differ by policy."""
+    """`text` with the gold answer for {answer}: a text or number as it is, lists as JSON. RowError for boxes:
+    their units differ by policy."""
     if is_box(answer) or is_labelled_boxes(answer):
-        raise RowError("target: a demonstration of boxes depends on the policy's coordinates; write it into the column `target`")
-    return text.replace("{answer}", str(answer) if isinstance(answer, (str, int, float)) else json.dumps(answer, ensure_ascii=False))
+        raise RowError(
+            "target: a demonstration of boxes depends on the policy's coordinates; write it into the "
+            "column `target`"
+        )
+    return text.replace(
+        "{answer}",
+        str(answer) if isinstance(answer, (str, int, float)) else json.dumps(answer, ensure_ascii=False),
+    )
 
 
 def puzzle_over(medium: Media, name: str) -> dict[str, Any]:
-    """Jigsaw-R1's records are bare images: the 2 x 1 `full` puzzle over one, its order a function of the image's name."""
+    """Jigsaw-R1's records are bare images: the 2 x 1 `full` puzzle over one, its order a function of the
+    image's name."""
     rng = random.Random(f"jigsaw {name}")
     puzzle = jigsaw.Puzzle(2, 1, jigsaw.random_order(rng, 2))
     image = GeneratedImage(jigsaw.draw_medium, (medium, 2, 1, puzzle.order))

@@ -1,4 +1,5 @@
-"""The members of an uncompressed tar file by record: found in one pass over the headers, kept in the disk cache, read by offset."""
+"""The members of an uncompressed tar file by record: found in one pass over the headers, kept in the disk
+cache, read by offset."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Member(NamedTuple):
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """(key of the record, suffix of the member) of a member's name: "a/b.seg.png" is ("a/b", "seg.png"). Names without a dot have the suffix ""."""
+    """(key of the record, suffix of the member) of a member's name: "a/b.seg.png" is ("a/b", "seg.png").
+    Names without a dot have the suffix ""."""
     folder, _, last = name.rpartition("/")
     stem, _, suffix = last.partition(".")
     return f"{folder}/{stem}" if folder else stem, suffix.lower()
@@ -40,7 +42,11 @@ def split_name(name: str) -> tuple[str, str]:
 
 def _number(field: bytes) -> int:
     """A number of a header: octal digits, or base 256 where the first bit is set (GNU, above 8 GiB)."""
-    return int.from_bytes(field[1:], "big") if field[0] & 128 else int(field.split(b"\0", 1)[0].strip() or b"0", 8)
+    return (
+        int.from_bytes(field[1:], "big")
+        if field[0] & 128
+        else int(field.split(b"\0", 1)[0].strip() or b"0", 8)
+    )
 
 
 def _text(field: bytes) -> str:
@@ -48,7 +54,8 @@ def _text(field: bytes) -> str:
 
 
 def _check_header(header: bytes, at: int) -> None:
-    """Raises TarFault for a block that is no header: by its magic, else (tars before 1988) by its checksum."""
+    """Raises TarFault for a block that is no header: by its magic, else (tars before 1988) by its
+    checksum."""
     if len(header) < BLOCK:
         raise TarFault(f"it is cut short in the header at byte {at}")
     if header[257:262] != b"ustar":
@@ -57,7 +64,11 @@ def _check_header(header: bytes, at: int) -> None:
         except ValueError:
             fits = False
         if not fits:
-            raise TarFault(f"no header at byte {at}; compressed tars must be unpacked first" if not at else f"no header at byte {at}")
+            raise TarFault(
+                f"no header at byte {at}; compressed tars must be unpacked first"
+                if not at
+                else f"no header at byte {at}"
+            )
 
 
 def _pax(data: bytes) -> dict[bytes, bytes]:
@@ -74,9 +85,11 @@ def _pax(data: bytes) -> dict[bytes, bytes]:
 
 
 def read_member(read: Callable[[int, int], bytes], at: int) -> tuple[Member | None, int]:
-    """The member whose first header is at byte `at` (None: no regular file), and where the next one begins; -1 at the end of the archive.
+    """The member whose first header is at byte `at` (None: no regular file), and where the next one begins;
+    -1 at the end of the archive.
 
-    `read(at, n)` gives up to n bytes. Knows ustar, GNU (long names, sizes above 8 GiB) and pax headers. Raises TarFault.
+    `read(at, n)` gives up to n bytes. Knows ustar, GNU (long names, sizes above 8 GiB) and pax headers.
+    Raises TarFault.
     """
     name, size, first = "", -1, at
     while True:
@@ -97,7 +110,10 @@ def read_member(read: Callable[[int, int], bytes], at: int) -> tuple[Member | No
         except ValueError:
             raise TarFault(f"broken header at byte {first}") from None
         if kind == b"S" or kind == b"x":
-            raise TarFault(f"the member at byte {first} is {'sparse' if kind == b'S' else 'behind a header of unusual size'}; pack it plainly")
+            raise TarFault(
+                f"the member at byte {first} is "
+                f"{'sparse' if kind == b'S' else 'behind a header of unusual size'}; pack it plainly"
+            )
         if kind in (b"g", b"K", b"N"):  # global fields, and names of link targets
             at = after
             continue
@@ -131,14 +147,18 @@ def members_of(path: Path) -> Iterator[tuple[int, Member]]:
             member, at = read_member(read, begin)
             if member is not None:
                 if member.start + member.size > total:
-                    raise TarFault(f"it is cut short: member {member.name!r} has {total - member.start} of {member.size} bytes")
+                    raise TarFault(
+                        f"it is cut short: member {member.name!r} has {total - member.start} of "
+                        f"{member.size} bytes"
+                    )
                 yield begin, member
         if at > total:
             raise TarFault(f"it is cut short behind byte {begin}")
 
 
 def scan(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """(offsets of member headers ordered by record, number of the first member of each record and of all at the end). Raises TarFault, OSError."""
+    """(offsets of member headers ordered by record, number of the first member of each record and of all at
+    the end). Raises TarFault, OSError."""
     offsets, keys = array("q"), array("q")
     for at, member in members_of(path):
         offsets.append(at)
@@ -146,7 +166,9 @@ def scan(path: Path) -> tuple[np.ndarray, np.ndarray]:
     at_M, key_M = np.array(offsets, np.int64), np.array(keys, np.int64)
     starts = np.flatnonzero(np.diff(key_M, prepend=~key_M[:1])) if len(key_M) else np.zeros(0, np.int64)
     _, first, record_M = np.unique(key_M, return_index=True, return_inverse=True)
-    if len(first) < len(starts):  # the members of some record are not in a row: records by first appearance, members in their order
+    if len(first) < len(
+        starts
+    ):  # the members of some record are not in a row: records by first appearance, members in their order
         order = np.argsort(first[record_M], kind="stable")
         at_M, key_M = at_M[order], key_M[order]
         starts = np.flatnonzero(np.diff(key_M, prepend=~key_M[:1]))
@@ -154,7 +176,8 @@ def scan(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 class TarIndex:
-    """The records of a tar file by number: members whose names agree up to the first dot. Memory-mapped from the cache, 16 to 24 bytes a record.
+    """The records of a tar file by number: members whose names agree up to the first dot. Memory-mapped from
+    the cache, 16 to 24 bytes a record.
 
     Raises TarFault or OSError for a file that cannot be read as a whole.
     """
@@ -168,7 +191,9 @@ class TarIndex:
             with target.open("wb") as file:
                 np.save(file, np.concatenate([[len(offsets)], offsets, firsts]).astype(np.int64))
 
-        index = cache.get(digest("tar", str(path.resolve()), repr((stat.st_size, stat.st_mtime_ns))), write, ".npy")
+        index = cache.get(
+            digest("tar", str(path.resolve()), repr((stat.st_size, stat.st_mtime_ns))), write, ".npy"
+        )
         self._index: Any = np.load(index, mmap_mode="r", allow_pickle=False)
         self._count = int(self._index[0])
 
@@ -176,7 +201,8 @@ class TarIndex:
         return len(self._index) - self._count - 2
 
     def members(self, index: int) -> list[tuple[Member, bytes]]:
-        """The members of a record with their bytes (fewer than `size` where the file was cut meanwhile). Raises TarFault, OSError."""
+        """The members of a record with their bytes (fewer than `size` where the file was cut meanwhile).
+        Raises TarFault, OSError."""
         first, last = (int(place) for place in self._index[1 + self._count + index : 3 + self._count + index])
         found = []
         handle = os.open(self.path, os.O_RDONLY)
@@ -193,5 +219,7 @@ class TarIndex:
     def key(self, index: int) -> str:
         """The key of a record: the common part of its members' names."""
         with self.path.open("rb", buffering=READ_BYTES) as file:
-            member, _ = read_member(reader_of(file), int(self._index[1 + int(self._index[1 + self._count + index])]))
+            member, _ = read_member(
+                reader_of(file), int(self._index[1 + int(self._index[1 + self._count + index])])
+            )
         return split_name(member.name)[0] if member else ""

@@ -1,9 +1,11 @@
 """Validation of rows: the one check that `vlrl data check`, `vlrl data preview` and training share.
 
-    validate_row(row)      # None, or RowError with a reason that names the field, what is wrong with it and what is allowed
+    validate_row(row)      # None, or RowError with a reason that names the field, what is wrong with it and
+    what is allowed
 
-A `Row` is a plain dataclass, so a source can put anything into its fields. What passes here can be rendered as a prompt, encoded as UTF-8, scored
-and logged. Media are not opened; `Media.check` and `Media.load` do that.
+A `Row` is a plain dataclass, so a source can put anything into its fields. What passes here can be rendered
+as a prompt, encoded as UTF-8, scored and logged. Media are not opened; `Media.check` and `Media.load` do
+that.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ INVISIBLE = str.maketrans("", "", "\u200b\u200c\u200d\u2060\ufeff\u00ad")
 Path = tuple[str | int, ...]  # field, then keys and indices, of a value inside a row
 
 
-def validate_row(row: Row, answers: Literal["required", "optional"] = "required", max_characters: int = MAX_CHARACTERS) -> None:
+def validate_row(
+    row: Row, answers: Literal["required", "optional"] = "required", max_characters: int = MAX_CHARACTERS
+) -> None:
     """Check every field of a row.
 
     Args:
@@ -48,7 +52,11 @@ def is_box(value: Any) -> bool:
 def is_labelled_boxes(value: Any) -> bool:
     """A list of {"bbox_2d": ...}, {"bbox": ...} or {"Position": ...}."""
     keys = {"bbox_2d", "Position", "bbox"}
-    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, Mapping) and keys & set(item) for item in value)
+    return (
+        isinstance(value, (list, tuple))
+        and bool(value)
+        and all(isinstance(item, Mapping) and keys & set(item) for item in value)
+    )
 
 
 def is_number(value: Any) -> bool:
@@ -72,7 +80,9 @@ def _check_types(row: Row) -> None:
         _check_list(name, getattr(row, name), Media, "media")
         for place, medium in enumerate(getattr(row, name)):
             if medium.kind != kind:
-                raise RowError(f"its {name}[{place}] is a {medium.kind}, not {'an' if kind == 'image' else 'a'} {kind}")
+                raise RowError(
+                    f"its {name}[{place}] is a {medium.kind}, not {'an' if kind == 'image' else 'a'} {kind}"
+                )
     if not isinstance(row.meta, Mapping):
         raise RowError(f"its meta is {_type(row.meta)}, not a mapping")
     _check_list("messages", row.messages, Mapping, "mappings of role and content")
@@ -92,7 +102,10 @@ def _check_message(message: Mapping[str, Any], where: str) -> None:
     if missing := [key for key in ("role", "content") if key not in message]:
         raise RowError(f"its {where} has no {missing[0]}")
     if not isinstance(message["role"], str) or not message["role"]:
-        raise RowError(f"its {where}.role is {_type(message['role'])} {str(message['role'])[:40]!r}; give system, user, assistant or tool")
+        raise RowError(
+            f"its {where}.role is {_type(message['role'])} {str(message['role'])[:40]!r}; give system, "
+            "user, assistant or tool"
+        )
     content = message["content"]
     if isinstance(content, str):
         return
@@ -102,7 +115,10 @@ def _check_message(message: Mapping[str, Any], where: str) -> None:
         if not isinstance(part, Mapping):
             raise RowError(f"its {where}.content[{place}] is {_type(part)}, not a mapping of type and text")
         if part.get("type") not in ("text", "image", "video"):
-            raise RowError(f"its {where}.content[{place}].type is {str(part.get('type'))[:40]!r}. Known: text, image, video.")
+            raise RowError(
+                f"its {where}.content[{place}].type is {str(part.get('type'))[:40]!r}. Known: text, image, "
+                "video."
+            )
         if part["type"] == "text" and not isinstance(part.get("text"), str):
             raise RowError(f"its {where}.content[{place}].text is {_type(part.get('text'))}, not text")
 
@@ -115,7 +131,18 @@ def _type(value: Any) -> str:
 
 
 def _check_values(row: Row, max_characters: int) -> None:
-    for name in ("id", "question", "answer", "choices", "task", "target", "system", "messages", "rewards", "meta"):
+    for name in (
+        "id",
+        "question",
+        "answer",
+        "choices",
+        "task",
+        "target",
+        "system",
+        "messages",
+        "rewards",
+        "meta",
+    ):
         whole = getattr(row, name)
         if type(whole) is str:  # nearly always: a million rows are read one by one
             _check_text(whole, (name,), max_characters)
@@ -126,11 +153,15 @@ def _check_values(row: Row, max_characters: int) -> None:
             elif isinstance(value, (bytes, bytearray)) and name != "meta":
                 raise RowError(f"its {_dotted(path)} is {len(value)} bytes, not text")
             elif isinstance(value, int) and abs(value) >= 1 << 1023:
-                raise RowError(f"its {_dotted(path)} is an integer of {value.bit_length()} bits, beyond the range of floating-point numbers")
+                raise RowError(
+                    f"its {_dotted(path)} is an integer of {value.bit_length()} bits, beyond the range of "
+                    "floating-point numbers"
+                )
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Every value inside nested lists and mappings (their keys too), with its path. Raises RowError beyond `MAX_DEPTH`."""
+    """Every value inside nested lists and mappings (their keys too), with its path. Raises RowError beyond
+    `MAX_DEPTH`."""
     pending = [(path, value)]
     while pending:
         path, value = pending.pop()
@@ -147,7 +178,10 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 def _check_text(text: str, path: Path, max_characters: int) -> None:
     if len(text) > max_characters:
-        raise RowError(f"its {_dotted(path)} has {len(text)} characters, over the limit of {max_characters} (max_characters)")
+        raise RowError(
+            f"its {_dotted(path)} has {len(text)} characters, over the limit of {max_characters} "
+            "(max_characters)"
+        )
     if text.isascii():
         return
     try:
@@ -155,18 +189,27 @@ def _check_text(text: str, path: Path, max_characters: int) -> None:
     except UnicodeEncodeError as error:
         code = ord(text[error.start])
         cause = "a byte that is not UTF-8" if 0xDC80 <= code <= 0xDCFF else "a lone surrogate"
-        raise RowError(f"its {_dotted(path)} has {cause} (U+{code:04X} at character {error.start + 1}), which no UTF-8 text can hold") from None
+        raise RowError(
+            f"its {_dotted(path)} has {cause} (U+{code:04X} at character {error.start + 1}), which no "
+            "UTF-8 text can hold"
+        ) from None
 
 
 def _dotted(path: Path) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part) for place, part in enumerate(path))
+    return "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" if place else str(part)
+        for place, part in enumerate(path)
+    )
 
 
 # ---- question and markers
 
 
 def _check_question(row: Row) -> None:
-    texts = [row.question, *(_text_of(message["content"]) for message in row.messages if message["role"] != "assistant")]
+    texts = [
+        row.question,
+        *(_text_of(message["content"]) for message in row.messages if message["role"] != "assistant"),
+    ]
     visible = "".join(texts).translate(INVISIBLE)
     if not visible.strip() or (not row.media and not _without_markers(visible).strip()):
         raise RowError("it has no question")
@@ -176,18 +219,31 @@ def _check_question(row: Row) -> None:
     counts = {marker: sum(_count(content, marker) for content in shown) for marker in MARKERS}
     for marker, name in MARKERS.items():
         count, media = counts[marker], getattr(row, name)
-        left_out = not any(counts.values()) if row.messages else not count  # a conversation has markers for all of its media, or for none
+        left_out = (
+            not any(counts.values()) if row.messages else not count
+        )  # a conversation has markers for all of its media, or for none
         if not left_out and count != len(media):
-            raise RowError(f"it has {count} {marker} markers for {len(media)} {name if media else 'such media'}; give one per marker, or no marker")
+            raise RowError(
+                f"it has {count} {marker} markers for {len(media)} {name if media else 'such media'}; give "
+                "one per marker, or no marker"
+            )
 
 
 def _count(content: Any, marker: str) -> int:
     """Markers in a text, or parts of that kind in a list of parts."""
-    return content.count(marker) if isinstance(content, str) else sum(f"<{part['type']}>" == marker for part in content)
+    return (
+        content.count(marker)
+        if isinstance(content, str)
+        else sum(f"<{part['type']}>" == marker for part in content)
+    )
 
 
 def _text_of(content: Any) -> str:
-    return content if isinstance(content, str) else "".join(part["text"] if part["type"] == "text" else f"<{part['type']}>" for part in content)
+    return (
+        content
+        if isinstance(content, str)
+        else "".join(part["text"] if part["type"] == "text" else f"<{part['type']}>" for part in content)
+    )
 
 
 def _without_markers(text: str) -> str:
@@ -201,7 +257,11 @@ def _without_markers(text: str) -> str:
 
 def _check_answer(row: Row, answers: str) -> None:
     answer = row.answer
-    if answer is None or (isinstance(answer, str) and not answer.translate(INVISIBLE).strip()) or (isinstance(answer, Mapping) and not answer):
+    if (
+        answer is None
+        or (isinstance(answer, str) and not answer.translate(INVISIBLE).strip())
+        or (isinstance(answer, Mapping) and not answer)
+    ):
         if answers == "required":
             raise RowError("it has no answer (set `answers: optional` if none is meant)")
         return
@@ -210,11 +270,17 @@ def _check_answer(row: Row, answers: str) -> None:
             raise RowError(f"its {_dotted(path)} is {value}")
     expected = ANSWER_FORMS.get(row.task)
     if expected and not expected[1](answer):
-        raise RowError(f"its answer is {_type(answer)} {str(answer)[:40]!r}; task {row.task!r} needs {expected[0]}")
+        raise RowError(
+            f"its answer is {_type(answer)} {str(answer)[:40]!r}; task {row.task!r} needs {expected[0]}"
+        )
 
 
 NUMBER_WORDS = re.compile(
-    r"\d|\b(no|none|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty|hundred|a|an)\b", re.IGNORECASE
+    (
+        r"\d|\b(no|none|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty|"
+        r"hundred|a|an)\b"
+    ),
+    re.IGNORECASE,
 )
 
 
@@ -233,40 +299,70 @@ def _is_boxes(value: Any) -> bool:
 
 
 def _is_detection(value: Any) -> bool:
-    return _is_boxes(value) or (isinstance(value, (list, tuple)) and not value) or (isinstance(value, str) and value.strip().lower() == "none")
+    return (
+        _is_boxes(value)
+        or (isinstance(value, (list, tuple)) and not value)
+        or (isinstance(value, str) and value.strip().lower() == "none")
+    )
 
 
 def _is_order(value: Any) -> bool:
-    listed = isinstance(value, (list, tuple)) and all(isinstance(item, int) for item in value) and sorted(value) == list(range(1, len(value) + 1))
+    listed = (
+        isinstance(value, (list, tuple))
+        and all(isinstance(item, int) for item in value)
+        and sorted(value) == list(range(1, len(value) + 1))
+    )
     return listed or _has_numbers(value, 2)
 
 
 def _is_numbers(value: Any) -> bool:
-    return (isinstance(value, (list, tuple)) and bool(value) and all(is_number(item) for item in value)) or _has_numbers(value)
+    return (
+        isinstance(value, (list, tuple)) and bool(value) and all(is_number(item) for item in value)
+    ) or _has_numbers(value)
 
 
 def _is_spans(value: Any) -> bool:
     pairs = [value] if isinstance(value, (list, tuple)) and value and is_number(value[0]) else value
-    listed = isinstance(pairs, (list, tuple)) and bool(pairs) and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs)
+    listed = (
+        isinstance(pairs, (list, tuple))
+        and bool(pairs)
+        and all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs)
+    )
     return (listed and all(is_number(time) for pair in pairs for time in pair)) or _has_numbers(value, 2)
 
 
 def _is_label(value: Any) -> bool:
     one = isinstance(value, (str, int)) and not isinstance(value, bool)
-    return one or (isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, str) for item in value))
+    return one or (
+        isinstance(value, (list, tuple)) and bool(value) and all(isinstance(item, str) for item in value)
+    )
 
 
 def _is_yes_no(value: Any) -> bool:
-    return isinstance(value, bool) or (isinstance(value, str) and value.strip().casefold() in ("yes", "no", "true", "false"))
+    return isinstance(value, bool) or (
+        isinstance(value, str) and value.strip().casefold() in ("yes", "no", "true", "false")
+    )
 
 
-_LABELLED = ("choice", "classification", "digits", "emotion", "multiple_choice", "odd_one_out", "verdict", "video_states")
-# The form of the gold answer of tasks that this package defines or that a record family sets; other tasks hold whatever their rewards read.
+_LABELLED = (
+    "choice",
+    "classification",
+    "digits",
+    "emotion",
+    "multiple_choice",
+    "odd_one_out",
+    "verdict",
+    "video_states",
+)
+# The form of the gold answer of tasks that this package defines or that a record family sets; other tasks
+# hold whatever their rewards read.
 ANSWER_FORMS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "grounding": ("a box [x1, y1, x2, y2]", _is_boxes),
     "detection": ('a list of boxes, or "None"', _is_detection),
     "od_ap": ('a list of boxes, or "None"', _is_detection),
-    **dict.fromkeys(("counting", "arithmetic", "chains", "rotation", "causal", "numerical"), ("one number", _is_count)),
+    **dict.fromkeys(
+        ("counting", "arithmetic", "chains", "rotation", "causal", "numerical"), ("one number", _is_count)
+    ),
     **dict.fromkeys(("jigsaw", "video_jigsaw"), ("the numbers 1 to n in some order", _is_order)),
     **dict.fromkeys(("chain", "video_counting"), ("a list of numbers", _is_numbers)),
     "anomaly": ("a list of [start, end] in seconds", _is_spans),

@@ -1,4 +1,5 @@
-"""Rewards and verifiers for reinforcement learning with verifiable rewards. Works without torch, and without the trainer.
+"""Rewards and verifiers for reinforcement learning with verifiable rewards. Works without torch, and without
+the trainer.
 
 from vlrl_rewards import verify
 verify("7", "<think>3 + 4</think><answer>7</answer>", kind="math").correct
@@ -15,8 +16,11 @@ from vlrl_rewards.verdict import GoldError, Verdict
 __all__ = ["Case", "GoldError", "Verdict", "verifier", "verify"]
 
 
-def verify(gold: Any, response: str, kind: str = "auto", choices: Sequence[str] | None = None, **options: Any) -> Verdict:
-    """Judge `response` against `gold`: `vlrl_rewards.verification.verify`, which this imports on the first call."""
+def verify(
+    gold: Any, response: str, kind: str = "auto", choices: Sequence[str] | None = None, **options: Any
+) -> Verdict:
+    """Judge `response` against `gold`: `vlrl_rewards.verification.verify`, which this imports on the first
+    call."""
     from vlrl_rewards.verification import verify as judge
 
     return judge(gold, response, kind, choices, **options)

@@ -15,7 +15,9 @@ from vlrl_rewards.verdict import GoldError, Verdict
 
 _LETTER = re.compile(r"\(?([A-J])\)?\.?")
 _MATH = re.compile(r"\\[a-zA-Z]+|[\^_=<>≤≥±√π∞]|\d\s*[+*/]\s*\d|^[\[({].*[\])}]$")
-_CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?(?:\s?[aApP]\.?[mM]\.?)?|\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}/\d{1,2}/\d{2,4}")
+_CLOCK = re.compile(
+    r"\d{1,2}:\d{2}(?::\d{2})?(?:\s?[aApP]\.?[mM]\.?)?|\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}/\d{1,2}/\d{2,4}"
+)
 
 
 def _numbers(value: Any) -> bool:
@@ -39,7 +41,11 @@ def _of_text(gold: str) -> str:
 
 def _is_number(gold: str) -> bool:
     reading = read(gold) if any(char.isdigit() for char in gold) and len(gold) < 300 else None
-    if reading is None or (reading.unit is not None and reading.unit.noun and (len(gold.split()) > 3 or re.search(r"\s[A-Z]", gold))):
+    if reading is None or (
+        reading.unit is not None
+        and reading.unit.noun
+        and (len(gold.split()) > 3 or re.search(r"\s[A-Z]", gold))
+    ):
         return False
     return reading.node[0] in ("num", "neg", "div", "mul", "add", "pct", "deg", "seq", "rel", "pow")
 
@@ -47,7 +53,9 @@ def _is_number(gold: str) -> bool:
 def infer(gold: Any, choices: tuple[str, ...] = ()) -> str:
     """The kind that fits a gold answer. Raises GoldError if none does."""
     if choices:
-        if {clean(choice).casefold() for choice in choices} in ({"yes", "no"}, {"true", "false"}) and str(gold).casefold() in (
+        if {clean(choice).casefold() for choice in choices} in ({"yes", "no"}, {"true", "false"}) and str(
+            gold
+        ).casefold() in (
             "yes",
             "no",
             "true",
@@ -65,7 +73,13 @@ def infer(gold: Any, choices: tuple[str, ...] = ()) -> str:
     if isinstance(gold, Mapping):
         return "json"
     if isinstance(gold, (list, tuple)) and gold:
-        if len(gold) == 4 and _numbers(gold) and "boxes" in VERIFIERS and gold[0] < gold[2] and gold[1] < gold[3]:
+        if (
+            len(gold) == 4
+            and _numbers(gold)
+            and "boxes" in VERIFIERS
+            and gold[0] < gold[2]
+            and gold[1] < gold[3]
+        ):
             return "boxes"
         if all(isinstance(item, (list, tuple)) for item in gold):
             return "boxes" if all(len(item) == 4 and _numbers(item) for item in gold) else "table"

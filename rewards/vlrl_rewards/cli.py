@@ -1,4 +1,5 @@
-"""`vlrl verify`: judge rows of answers, find golds that no answer matches, attack a reward. Also a program: `python -m vlrl_rewards.cli`."""
+"""`vlrl verify`: judge rows of answers, find golds that no answer matches, attack a reward. Also a program:
+`python -m vlrl_rewards.cli`."""
 
 from __future__ import annotations
 
@@ -17,19 +18,40 @@ from vlrl_rewards.verdict import Verdict
 app = typer.Typer(help="Judge answers, test golds, attack rewards.", add_completion=False)
 
 Rows = Annotated[
-    Path | None, typer.Argument(help='JSON lines {"gold", "pred", "kind"?, "choices"?, "options"?, "correct"?}; "-" reads standard input.')
+    Path | None,
+    typer.Argument(
+        help=(
+            'JSON lines {"gold", "pred", "kind"?, "choices"?, "options"?, "correct"?}; "-" reads standard '
+            "input."
+        )
+    ),
 ]
-SelfTest = Annotated[Path | None, typer.Option("--self-test", help="JSON lines of golds: print those that no answer matches.")]
-Attack = Annotated[str, typer.Option("--attack", help="A kind or reward: run every known hack against it and print those that pass.")]
+SelfTest = Annotated[
+    Path | None, typer.Option("--self-test", help="JSON lines of golds: print those that no answer matches.")
+]
+Attack = Annotated[
+    str,
+    typer.Option(
+        "--attack", help="A kind or reward: run every known hack against it and print those that pass."
+    ),
+]
 Example = Annotated[
-    Path | None, typer.Option("--example", help='For --attack: a JSON file {"gold", "right", "wrong": [...], "choices"?, "meta"?, "options"?}.')
+    Path | None,
+    typer.Option(
+        "--example",
+        help='For --attack: a JSON file {"gold", "right", "wrong": [...], "choices"?, "meta"?, "options"?}.',
+    ),
 ]
-Plugins = Annotated[list[Path] | None, typer.Option("--plugin", "--plugins", help="A Python file that registers rewards or kinds; repeatable.")]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", "--plugins", help="A Python file that registers rewards or kinds; repeatable."),
+]
 Kind = Annotated[str, typer.Option("--kind", help="The kind of rows without a kind.")]
 
 
 def rows_in(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, row) of a JSON lines file, or of standard input for "-". Raises ValueError naming the line."""
+    """(line number, row) of a JSON lines file, or of standard input for "-". Raises ValueError naming the
+    line."""
     lines = sys.stdin if str(path) == "-" else path.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -39,7 +61,10 @@ def rows_in(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: not JSON ({error})") from None
         if not isinstance(row, dict) or "gold" not in row:
-            raise ValueError(f"{path}, line {number}: a row needs 'gold', got {sorted(row) if isinstance(row, dict) else type(row).__name__}")
+            raise ValueError(
+                f"{path}, line {number}: a row needs 'gold', got "
+                f"{sorted(row) if isinstance(row, dict) else type(row).__name__}"
+            )
         yield number, row
 
 
@@ -49,7 +74,13 @@ def judge_row(row: dict[str, Any], kind: str) -> Verdict:
 
     pred = row.get("pred", row.get("response"))
     try:
-        return verify(row["gold"], "" if pred is None else str(pred), row.get("kind") or kind, row.get("choices"), **row.get("options") or {})
+        return verify(
+            row["gold"],
+            "" if pred is None else str(pred),
+            row.get("kind") or kind,
+            row.get("choices"),
+            **row.get("options") or {},
+        )
     except ValueError as error:
         return Verdict(False, 0.0, str(error), route="error")
 
@@ -64,17 +95,39 @@ def judge_all(path: Path, kind: str) -> int:
         verdict = judge_row(row, kind)
         counts["broken gold" if verdict.route == "error" else "right" if verdict.correct else "wrong"] += 1
         if isinstance(marked := row.get("correct"), bool):
-            counts["as marked" if verdict.correct is marked else "wrongly right" if verdict.correct else "wrongly wrong"] += 1
-        typer.echo(json.dumps({**({"id": row["id"]} if "id" in row else {}), **verdict.to_dict()}, ensure_ascii=False))
-    typer.echo(", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "no rows", err=True)
+            counts[
+                "as marked"
+                if verdict.correct is marked
+                else "wrongly right"
+                if verdict.correct
+                else "wrongly wrong"
+            ] += 1
+        typer.echo(
+            json.dumps(
+                {**({"id": row["id"]} if "id" in row else {}), **verdict.to_dict()}, ensure_ascii=False
+            )
+        )
+    typer.echo(
+        ", ".join(f"{number} {name}" for name, number in sorted(counts.items())) or "no rows", err=True
+    )
     return counts["broken gold"]
 
 
 def demonstrations(gold: Any) -> list[str]:
     """Responses that state the gold answer itself, in several forms."""
-    golds = gold if isinstance(gold, (list, tuple)) and gold and all(isinstance(item, str) for item in gold) else [gold]
-    written = [item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in [gold, *golds]]
-    return [form.format(text) for text in dict.fromkeys(written) for form in ("<answer>{}</answer>", "\\boxed{{{}}}", "The answer is {}", "{}")]
+    golds = (
+        gold
+        if isinstance(gold, (list, tuple)) and gold and all(isinstance(item, str) for item in gold)
+        else [gold]
+    )
+    written = [
+        item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in [gold, *golds]
+    ]
+    return [
+        form.format(text)
+        for text in dict.fromkeys(written)
+        for form in ("<answer>{}</answer>", "\\boxed{{{}}}", "The answer is {}", "{}")
+    ]
 
 
 def self_test(path: Path, kind: str) -> int:
@@ -87,7 +140,15 @@ def self_test(path: Path, kind: str) -> int:
         if not any(verdict.correct for verdict in verdicts):
             unreachable += 1
             typer.echo(
-                json.dumps({"line": number, "gold": row["gold"], "kind": row.get("kind") or kind, "reason": verdicts[0].reason}, ensure_ascii=False)
+                json.dumps(
+                    {
+                        "line": number,
+                        "gold": row["gold"],
+                        "kind": row.get("kind") or kind,
+                        "reason": verdicts[0].reason,
+                    },
+                    ensure_ascii=False,
+                )
             )
     typer.echo(f"{unreachable} of {total} golds match no answer", err=True)
     return unreachable
@@ -113,9 +174,15 @@ def show_attack(name: str, example: Path | None) -> int:
 
 @app.command("verify")
 def verify(
-    rows: Rows = None, self_test_rows: SelfTest = None, attack: Attack = "", example: Example = None, plugins: Plugins = None, kind: Kind = "auto"
+    rows: Rows = None,
+    self_test_rows: SelfTest = None,
+    attack: Attack = "",
+    example: Example = None,
+    plugins: Plugins = None,
+    kind: Kind = "auto",
 ) -> None:
-    """Judge answers: one verdict per row, as JSON lines on standard output. Exit status 1: broken golds, unmatched golds, or attacks that pass."""
+    """Judge answers: one verdict per row, as JSON lines on standard output. Exit status 1: broken golds,
+    unmatched golds, or attacks that pass."""
     try:
         for file in plugins or ():
             load_plugin_file(file)
@@ -129,7 +196,12 @@ def verify(
             raise ValueError("nothing to do: give a file of rows, --self-test FILE or --attack KIND")
     except OSError as error:
         typer.echo(
-            f"vlrl: verify: cannot read {str(error.filename)!r} ({error.strerror}); give a file of JSON lines, for --example a JSON file", err=True
+            (
+                f"vlrl: verify: cannot read {str(error.filename)!r} ({error.strerror}); give a file of "
+                "JSON "
+                "lines, for --example a JSON file"
+            ),
+            err=True,
         )
         raise typer.Exit(2) from None
     except ValueError as error:

@@ -16,9 +16,10 @@ from vlrl.types import Rollout
 class EnvironmentReturn(Reward):
     """The return of an episode: r = sum over turns of the environment's reward, or of its named part `part`.
 
-    vlrl original. Reads EPISODE_RETURN and TURN_PARTS, which rollout strategy `multi_turn` writes. Edge: an episode that the policy lost before the
-    environment stated a reward (a turn that was cut, no room, too many invalid actions) scores 0. One that ended by itself without a reward, or
-    without this part, raises KeyError: the rollout is dropped and counted; `missing` is its score in place of that.
+    vlrl original. Reads EPISODE_RETURN and TURN_PARTS, which rollout strategy `multi_turn` writes. Edge: an
+    episode that the policy lost before the environment stated a reward (a turn that was cut, no room, too
+    many invalid actions) scores 0. One that ended by itself without a reward, or without this part, raises
+    KeyError: the rollout is dropped and counted; `missing` is its score in place of that.
     """
 
     needs_gold: ClassVar[bool] = False
@@ -30,9 +31,16 @@ class EnvironmentReturn(Reward):
         found = TURN_PARTS[rollout].get(self.part) if self.part else EPISODE_RETURN.get(rollout)
         if found is not None:
             return float(found)
-        if self.missing is None and EPISODE_END.get(rollout, "done") in ("length", "context", "invalid_action"):
+        if self.missing is None and EPISODE_END.get(rollout, "done") in (
+            "length",
+            "context",
+            "invalid_action",
+        ):
             return 0.0
         if self.missing is None:
             what = f"no reward part {self.part!r}" if self.part else "no reward"
-            raise KeyError(f"the environment stated {what} for this episode; set `missing`, or use a reward that reads the answer")
+            raise KeyError(
+                f"the environment stated {what} for this episode; set `missing`, or use a reward that "
+                "reads the answer"
+            )
         return self.missing

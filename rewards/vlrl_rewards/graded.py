@@ -1,4 +1,5 @@
-"""Base class of the rewards that grade the committed answer of a response, and `@judged`, which makes such a reward a kind of `verify`."""
+"""Base class of the rewards that grade the committed answer of a response, and `@judged`, which makes such a
+reward a kind of `verify`."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 
 class Grade(NamedTuple):
-    """The result of grading an answer: score, whether it counts as correct, the reason, and the answer as it was read."""
+    """The result of grading an answer: score, whether it counts as correct, the reason, and the answer as it
+    was read."""
 
     score: float
     correct: bool
@@ -34,8 +36,9 @@ class Grade(NamedTuple):
 class Answer(NamedTuple):
     """The text that a response commits to.
 
-    tagged: the text stood in answer tags or a LaTeX box, so it contains only the answer. problem: why it cannot be graded ("": it can).
-    route: how the answer was found. span: its [start, end) character offsets in the response.
+    tagged: the text stood in answer tags or a LaTeX box, so it contains only the answer. problem: why it
+    cannot be graded ("": it can). route: how the answer was found. span: its [start, end) character offsets
+    in the response.
     """
 
     text: str
@@ -47,7 +50,8 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """Context of an answer: coordinate spaces of the images, choices, the row's `meta`, and the whole response including its thinking."""
+    """Context of an answer: coordinate spaces of the images, choices, the row's `meta`, and the whole
+    response including its thinking."""
 
     spaces: Sequence[CoordinateSpace] = ()
     choices: Sequence[str] = ()
@@ -56,7 +60,8 @@ class Scene:
 
 
 def members(gold: Any, field_name: str = "answer") -> list[Any]:
-    """The items of a gold list; a text is split at commas. Raises ValueError if `gold` is neither a list nor a text."""
+    """The items of a gold list; a text is split at commas. Raises ValueError if `gold` is neither a list nor
+    a text."""
     if isinstance(gold, str):
         return [part for part in gold.split(",") if part.strip()]
     if not isinstance(gold, (list, tuple, set, frozenset)):
@@ -67,8 +72,8 @@ def members(gold: Any, field_name: str = "answer") -> list[Any]:
 def final_answer(response: str, phrases: bool = False) -> Answer:
     """The answer a response commits to, folded by `fold`.
 
-    In this order: the last answer in tags or a box outside the thinking, or a phrase behind it ("Final answer: ..."), which replaces it; with
-    `phrases`, the text after "the answer is"; the whole visible text.
+    In this order: the last answer in tags or a box outside the thinking, or a phrase behind it ("Final
+    answer: ..."), which replaces it; with `phrases`, the text after "the answer is"; the whole visible text.
     """
     found = committed(response, None if phrases else _no_phrase)
     if found is not None and not phrases:
@@ -82,7 +87,8 @@ def final_answer(response: str, phrases: bool = False) -> Answer:
 
 
 def _alike(answer: str, said: str) -> bool:
-    """Whether a phrase behind an answer may be another answer, and not a remark: with digits where the answer has some, else about as short."""
+    """Whether a phrase behind an answer may be another answer, and not a remark: with digits where the answer
+    has some, else about as short."""
     if any(char.isdigit() for char in answer):
         return any(char.isdigit() for char in said)
     return len(said.split()) <= len(answer.split()) + 2
@@ -96,17 +102,20 @@ def _no_phrase(_text: str) -> bool:
 class Graded(Reward):
     """Base class of a reward that grades the committed answer of a response against the gold answer.
 
-    A subclass defines `target` (reads and checks the gold answer) and `grade` (grades a non-empty answer). An empty answer, a denied one or a
-    refusal scores `lowest()`.
+    A subclass defines `target` (reads and checks the gold answer) and `grade` (grades a non-empty answer). An
+    empty answer, a denied one or a refusal scores `lowest()`.
     """
 
     phrases: ClassVar[bool] = False  # whether "the answer is ..." marks an answer
-    refusals: ClassVar[bool] = True  # whether "I cannot answer" counts as no answer (False where the answer is prose or a document)
+    refusals: ClassVar[bool] = (
+        True  # whether "I cannot answer" counts as no answer (False where the answer is prose or a document)
+    )
     joinable: ClassVar[bool] = True  # whether several LaTeX boxes side by side form one answer
 
     @abstractmethod
     def target(self, gold: Any, scene: Scene) -> Any:
-        """Read and check the gold answer, also when the answer is empty. Raises ValueError if the gold answer is broken."""
+        """Read and check the gold answer, also when the answer is empty. Raises ValueError if the gold answer
+        is broken."""
 
     @abstractmethod
     def grade(self, target: Any, answer: Answer, scene: Scene) -> Grade:
@@ -116,7 +125,9 @@ class Graded(Reward):
         """The lowest score of the reward; an empty or unreadable answer gets it."""
         return 0.0
 
-    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
+    def judge(
+        self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None
+    ) -> Grade:
         """Grade a whole response without a rollout.
 
         Args:
@@ -142,8 +153,13 @@ class Graded(Reward):
         return self.grade(target, answer, scene)
 
     def unreadable(self, answer: Answer, what: str, limit: str = "") -> Grade:
-        """The lowest grade of an answer in which `what` was not found; `limit` says which limit of the reader the answer exceeds, if it does."""
-        limit = limit or (f"the answer has more than {MAX_CHARS:,} characters and is not read" if len(answer.text) > MAX_CHARS else "")
+        """The lowest grade of an answer in which `what` was not found; `limit` says which limit of the reader
+        the answer exceeds, if it does."""
+        limit = limit or (
+            f"the answer has more than {MAX_CHARS:,} characters and is not read"
+            if len(answer.text) > MAX_CHARS
+            else ""
+        )
         return self.refuse(f"no {what} in the answer" + (f"; {limit}" if limit else ""))
 
     def refuse(self, reason: str, extracted: str = "") -> Grade:
@@ -164,8 +180,8 @@ G = TypeVar("G", bound=type[Graded])
 def judged(*kinds: str) -> Callable[[G], G]:
     """Class decorator: `verify(..., kind=...)` grades by this reward, under each of the given kinds.
 
-    The options of the kind are the reward's own fields, `correct_at`, `spaces` and `meta`. Where `correct_at` is given, the verdict is correct from
-    that score on; otherwise the reward's `grade` decides.
+    The options of the kind are the reward's own fields, `correct_at`, `spaces` and `meta`. Where `correct_at`
+    is given, the verdict is correct from that score on; otherwise the reward's `grade` decides.
     """
 
     def add(cls: G) -> G:
@@ -173,11 +189,17 @@ def judged(*kinds: str) -> Callable[[G], G]:
             spaces, meta = options.pop("spaces", ()), options.pop("meta", {})
             reward: Any = make(cls, options, cls.name) if options else cls()
             answer = final_answer(item.response, reward.phrases)
-            grade = reward.judge(item.gold, item.response, Scene(spaces, item.choices, meta, item.response), answer)
+            grade = reward.judge(
+                item.gold, item.response, Scene(spaces, item.choices, meta, item.response), answer
+            )
             score = min(1.0, max(0.0, float(grade.score)))
-            correct = grade.correct if "correct_at" not in options else grade.score >= options["correct_at"] - 1e-9
+            correct = (
+                grade.correct if "correct_at" not in options else grade.score >= options["correct_at"] - 1e-9
+            )
             route = f"{answer.route}>{cls.name}"
-            extracted = grade.extracted.encode("utf-8", "replace").decode()  # a lone surrogate (from "\\ud800") cannot be written to a file
+            extracted = grade.extracted.encode(
+                "utf-8", "replace"
+            ).decode()  # a lone surrogate (from "\\ud800") cannot be written to a file
             return Verdict(bool(correct), score, grade.reason, extracted or None, answer.span, route)
 
         parameter = inspect.Parameter

@@ -1,4 +1,5 @@
-"""The registry of answer kinds: `@verifier("count")` on a function `(case, **options) -> Verdict` defines `verify(..., kind="count")`."""
+"""The registry of answer kinds: `@verifier("count")` on a function `(case, **options) -> Verdict` defines
+`verify(..., kind="count")`."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Case:
 
     @property
     def answer_or_text(self) -> str:
-        """The committed answer, else the whole visible response, trimmed; "" if there are several answers (`parsing.answer_or_text`)."""
+        """The committed answer, else the whole visible response, trimmed; "" if there are several answers
+        (`parsing.answer_or_text`)."""
         if self.answer is None:
             return uncommitted(self.visible)
         return "" if self.answer.problem else self.answer.text.strip()
@@ -46,15 +48,20 @@ class Case:
 def verifier(*kinds: str) -> Callable[[F], F]:
     """Register a function `(case: Case, *, option=default, ...) -> Verdict` under one or more kinds.
 
-    Its keyword-only parameters are the options of the kind. It raises ValueError on a broken gold answer; it never raises because of the response,
-    which gets a wrong verdict.
+    Its keyword-only parameters are the options of the kind. It raises ValueError on a broken gold answer; it
+    never raises because of the response, which gets a wrong verdict.
     """
 
     def add(function: F) -> F:
         for kind in kinds:
             known = VERIFIERS.get(kind)
-            if known is not None and (known.__module__, known.__qualname__) != (function.__module__, function.__qualname__):
-                raise ValueError(f"kind {kind!r} is registered twice: by {known.__module__} and by {function.__module__}")
+            if known is not None and (known.__module__, known.__qualname__) != (
+                function.__module__,
+                function.__qualname__,
+            ):
+                raise ValueError(
+                    f"kind {kind!r} is registered twice: by {known.__module__} and by {function.__module__}"
+                )
             VERIFIERS[kind] = function
         return function
 

@@ -1,4 +1,5 @@
-"""A tolerant reader of JSON-like values in a text: JSON, Python literals and truncated lists. Evaluates nothing; linear in the length of the text."""
+"""A tolerant reader of JSON-like values in a text: JSON, Python literals and truncated lists. Evaluates
+nothing; linear in the length of the text."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ _TOKEN = re.compile(
 _FENCED = re.compile(r"\s*(?:```(?:json)?\s*)?([\[{].*[\]}])\s*(?:```)?\s*", re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
 _FRACTION = re.compile(r"[.eE]")
-_ESCAPE = re.compile(r"\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
+)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 
@@ -36,7 +39,8 @@ class Found(NamedTuple):
 
 
 class Members(dict[str, Any]):
-    """An object of a text. `repeated`: (key, value) of the values that a later, different value of the same key replaced."""
+    """An object of a text. `repeated`: (key, value) of the values that a later, different value of the same
+    key replaced."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,13 +65,15 @@ class _Unfinished(NamedTuple):
 
 
 def find_values(text: str) -> list[Found]:
-    """The bracketed values of a text, in order: lists and tuples as lists, objects as dicts. Values that the text denies are left out.
+    """The bracketed values of a text, in order: lists and tuples as lists, objects as dicts. Values that the
+    text denies are left out.
 
-    Commas and closing brackets may be missing. A value that the end of the text cuts off keeps its complete members. A stray character inside a
-    bracket is a member of its own, so `[1, 2%]` is not a list of numbers. An object in which a key is repeated keeps
+    Commas and closing brackets may be missing. A value that the end of the text cuts off keeps its complete
+    members. A stray character inside a bracket is a member of its own, so `[1, 2%]` is not a list of numbers.
+    An object in which a key is repeated keeps
     the last value (see `Members`).
-    Limits: the result is empty for a text of more than 20,000 characters, for nesting deeper than 24, and for a closing bracket after numbers
-    outside brackets (`[1, 2], 3]`).
+    Limits: the result is empty for a text of more than 20,000 characters, for nesting deeper than 24, and for
+    a closing bracket after numbers outside brackets (`[1, 2], 3]`).
     """
     if len(text) > MAX_CHARS:
         return []
@@ -82,24 +88,29 @@ def find_values(text: str) -> list[Found]:
 
 
 def fold(text: str) -> str:
-    """The text in the form a human sees: NFKC (full-width digits and brackets become plain), the minus sign as "-", invisible characters removed.
+    """The text in the form a human sees: NFKC (full-width digits and brackets become plain), the minus sign
+    as "-", invisible characters removed.
 
-    Superscripts, circled digits and other numeric characters that are not decimal digits are unchanged. A text of more than 60,000 characters is
-    returned unchanged; it is beyond what any reader here parses.
+    Superscripts, circled digits and other numeric characters that are not decimal digits are unchanged. A
+    text of more than 60,000 characters is returned unchanged; it is beyond what any reader here parses.
     """
     if text.isascii() or len(text) > 3 * MAX_CHARS:
         return text
     seen = [c for c in text if unicodedata.category(c) != "Cf"]
-    return "".join(c if c.isnumeric() and not c.isdecimal() else unicodedata.normalize("NFKC", c) for c in seen).replace("\u2212", "-")
+    return "".join(
+        c if c.isnumeric() and not c.isdecimal() else unicodedata.normalize("NFKC", c) for c in seen
+    ).replace("\u2212", "-")
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a finite int or float (not a bool) with |value| < 1e9, so that products of four such values are finite."""
+    """Whether `value` is a finite int or float (not a bool) with |value| < 1e9, so that products of four such
+    values are finite."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9
 
 
 def _strict(text: str) -> Found | None:
-    """The value of a text that is exactly one JSON value, fenced or not; None for any other text. Fast path of `find_values`."""
+    """The value of a text that is exactly one JSON value, fenced or not; None for any other text. Fast path
+    of `find_values`."""
     match = _FENCED.fullmatch(text)
     if match is None:
         return None
@@ -110,7 +121,11 @@ def _strict(text: str) -> Found | None:
     if most > MAX_DEPTH:
         return None
     try:
-        return Found(json.loads(match[1], parse_constant=_no_constant, object_pairs_hook=_members), match.start(1), match.end(1))
+        return Found(
+            json.loads(match[1], parse_constant=_no_constant, object_pairs_hook=_members),
+            match.start(1),
+            match.end(1),
+        )
     except ValueError:
         return None
 
@@ -209,14 +224,21 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _finished(value: Any, top: bool = True) -> Any:
-    """A cut-off value reduced to its complete members: a cut-off list of numbers is dropped, a cut-off list of boxes keeps the complete boxes."""
+    """A cut-off value reduced to its complete members: a cut-off list of numbers is dropped, a cut-off list
+    of boxes keeps the complete boxes."""
     if not isinstance(value, _Unfinished):
         return value
     inner = value.value
     if isinstance(inner, Members):
         complete = Members()
         complete.repeated = inner.repeated
-        complete.update({k: _finished(v, False) for k, v in inner.items() if not isinstance(v, _Unfinished) or _finished(v, False)})
+        complete.update(
+            {
+                k: _finished(v, False)
+                for k, v in inner.items()
+                if not isinstance(v, _Unfinished) or _finished(v, False)
+            }
+        )
         return complete
     whole = [member for member in inner if not isinstance(member, _Unfinished)]
     last = [_finished(inner[-1], False)] if inner and isinstance(inner[-1], _Unfinished) else []

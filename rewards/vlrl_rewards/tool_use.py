@@ -1,4 +1,5 @@
-"""Rewards for how tools were used: the form of a conversation with tools, successful calls, and calls that a solution needs."""
+"""Rewards for how tools were used: the form of a conversation with tools, successful calls, and calls that a
+solution needs."""
 
 from __future__ import annotations
 
@@ -29,14 +30,17 @@ def calls_in(rollout: Rollout) -> int:
 @register("tool_format")
 @dataclass(frozen=True, kw_only=True)
 class ToolFormat(Reward):
-    """Format of a conversation with tools: thoughts are closed, calls can be parsed, one answer block ends it.
+    """Format of a conversation with tools: thoughts are closed, calls can be parsed, one answer block ends
+    it.
 
-        r = 1[as many <think> as </think>, and at least `thoughts` of them; one <answer>...</answer>, in the last turn; every call is valid JSON]
+        r = 1[as many <think> as </think>, and at least `thoughts` of them; one <answer>...</answer>, in the
+        last turn; every call is valid JSON]
 
-    With `boxed` the answer block holds \\boxed{...}. Paper: Dong et al. 2025 (Tool-Star), arXiv:2505.16410; released code: dongguanting/Tool-Star at
-    d12222c7, re_search.py, validate_format (there calls are <search> and <python> blocks, whose order with their results is checked; here results are
-    no part of the policy's text). Edge: an answer block that is opened in an earlier turn, a second one, an empty one
-    (with `boxed`: no box with content), or one before a call: 0.
+    With `boxed` the answer block holds \\boxed{...}. Paper: Dong et al. 2025 (Tool-Star), arXiv:2505.16410;
+    released code: dongguanting/Tool-Star at d12222c7, re_search.py, validate_format (there calls are <search>
+    and <python> blocks, whose order with their results is checked; here results are no part of the policy's
+    text). Edge: an answer block that is opened in an earlier turn, a second one, an empty one (with `boxed`:
+    no box with content), or one before a call: 0.
     """
 
     reads_answer = False
@@ -52,13 +56,22 @@ class ToolFormat(Reward):
         turns = turns_of(rollout)
         text, last = "".join(turns), turns[-1] if turns else ""
         answer = (last_tagged(last, "answer") or "").strip()
-        if not answer or "<tool_call>" in last.rpartition("</answer>")[2] or text.count("<answer>") != 1 or text.count("</answer>") != 1:
+        if (
+            not answer
+            or "<tool_call>" in last.rpartition("</answer>")[2]
+            or text.count("<answer>") != 1
+            or text.count("</answer>") != 1
+        ):
             return 0.0
         if text.count("<think>") != text.count("</think>") or text.count("<think>") < self.thoughts:
             return 0.0
-        if any(isinstance(last_call(turn), str) for turn in turns) or text.count("<tool_call>") != text.count("</tool_call>"):
+        if any(isinstance(last_call(turn), str) for turn in turns) or text.count("<tool_call>") != text.count(
+            "</tool_call>"
+        ):
             return 0.0
-        return float(not self.boxed or any(answer[start:end].strip() for _, _, start, end in boxes_in(answer)))
+        return float(
+            not self.boxed or any(answer[start:end].strip() for _, _, start, end in boxes_in(answer))
+        )
 
 
 @register("tool_success")
@@ -66,9 +79,10 @@ class ToolFormat(Reward):
 class ToolSuccess(Reward):
     """ARTIST's tool execution reward: r = successful calls / calls.
 
-    A call is unsuccessful where it cannot be parsed, names no tool, has wrong arguments, or the tool told the policy of an error. `mode` "count" is
-    the number of successful calls, at most `limit`, in place of the share. Paper: Singh et al. 2025 (ARTIST), arXiv:2505.01441, sec. 3.3. Edge: no
-    call gives 0; in a text that was no episode, only calls that cannot be parsed are known to be unsuccessful. Units: calls.
+    A call is unsuccessful where it cannot be parsed, names no tool, has wrong arguments, or the tool told the
+    policy of an error. `mode` "count" is the number of successful calls, at most `limit`, in place of the
+    share. Paper: Singh et al. 2025 (ARTIST), arXiv:2505.01441, sec. 3.3. Edge: no call gives 0; in a text
+    that was no episode, only calls that cannot be parsed are known to be unsuccessful. Units: calls.
     """
 
     reads_answer = False
@@ -91,18 +105,22 @@ class ToolSuccess(Reward):
 @register("tool_f1")
 @dataclass(frozen=True, kw_only=True)
 class ToolF1(Reward):
-    """Feedback-driven reward of tool use: F1 of the calls made and the sub-questions solved, then the final answer.
+    """Feedback-driven reward of tool use: F1 of the calls made and the sub-questions solved, then the final
+    answer.
 
-        r = 2 q / (p + n)                  p calls, of which q solved a sub-question for the first time; n sub-questions
+        r = 2 q / (p + n)                  p calls, of which q solved a sub-question for the first time; n
+        sub-questions
             + 1 / (1 + n - q)              if the last turn has no call and gives the gold answer
             + -0.5 or -0.3                 if it is empty, or holds a tag of a broken call
 
-    Reads the parts "solved" of the environment (`tables`) and `row.meta["goals"]`. Paper: Ye et al. 2025, arXiv:2508.08791, sec. 4; released code:
-    bytedance/FTRL at 3ea979b4, Code/verl/utils/reward_score/tool.py, compute_solve_f1 and the values 0.5, 0.3 and 1 / (1 + unsolved). Deviates: the
-    release trains single turns, each of which is paid 2 q / (p + 1) for its own calls; here a conversation is paid once for all of them. Its 0.5 for
-    a last turn without the answer after all sub-questions are solved is left out: a wrong answer would be paid. Its search for the gold answer
-    anywhere in the last turn is replaced by `verify`, as a list of candidates would be paid. Edge: a row without goals has n = 0. Raises GoldError
-    for a broken gold answer.
+    Reads the parts "solved" of the environment (`tables`) and `row.meta["goals"]`. Paper: Ye et al. 2025,
+    arXiv:2508.08791, sec. 4; released code: bytedance/FTRL at 3ea979b4, Code/verl/utils/reward_score/tool.py,
+    compute_solve_f1 and the values 0.5, 0.3 and 1 / (1 + unsolved). Deviates: the release trains single
+    turns, each of which is paid 2 q / (p + 1) for its own calls; here a conversation is paid once for all of
+    them. Its 0.5 for a last turn without the answer after all sub-questions are solved is left out: a wrong
+    answer would be paid. Its search for the gold answer anywhere in the last turn is replaced by `verify`, as
+    a list of candidates would be paid. Edge: a row without goals has n = 0. Raises GoldError for a broken
+    gold answer.
     """
 
     requires = (ACTIONS, TURN_PARTS)

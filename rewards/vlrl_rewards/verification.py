@@ -13,14 +13,20 @@ from vlrl_rewards.kinds import VERIFIERS, as_case, check_options
 from vlrl_rewards.math.pool import waited, warm
 from vlrl_rewards.verdict import Verdict
 
-_MATHEMATICAL = ("math", "numeric", "auto")  # kinds that may use math-verify: its worker process starts with the first of them
+_MATHEMATICAL = (
+    "math",
+    "numeric",
+    "auto",
+)  # kinds that may use math-verify: its worker process starts with the first of them
 _TEXT_KINDS = (
-    "math.verifier", "text.choice", "text.yes_no", "text.verifier", "format.structure", "format.instructions", "auto", "code.verifier",
+    "math.verifier", "text.choice", "text.yes_no", "text.verifier", "format.structure", "format.instructions",
+    "auto", "code.verifier",
 )  # fmt: skip
 
 
 def load(kind: str) -> None:
-    """Import the module that registers `kind`: the text kinds first, then (slower) the whole package. Raises ValueError on an unknown kind."""
+    """Import the module that registers `kind`: the text kinds first, then (slower) the whole package. Raises
+    ValueError on an unknown kind."""
     for module in _TEXT_KINDS:
         if kind in VERIFIERS:
             return
@@ -35,17 +41,21 @@ def kinds() -> list[str]:
     return sorted(VERIFIERS)
 
 
-def verify(gold: Any, response: str, kind: str = "auto", choices: Sequence[str] | None = None, **options: Any) -> Verdict:
+def verify(
+    gold: Any, response: str, kind: str = "auto", choices: Sequence[str] | None = None, **options: Any
+) -> Verdict:
     """Judge a response.
 
     Args:
-        gold: the gold answer in the form that the kind reads (text, number, list, box in original pixels ...).
+        gold: the gold answer in the form that the kind reads (text, number, list, box in original pixels
+            ...).
         response: the model's text, thinking included.
         kind: one of `kinds()`; "auto" infers it from `gold` and `choices`.
         choices: the options of a multiple-choice question.
         options: the keyword options of the kind (tolerances, units ...).
 
-    Raises ValueError on an unknown kind or option and on a broken gold answer. A bad response is a wrong verdict, never an error.
+    Raises ValueError on an unknown kind or option and on a broken gold answer. A bad response is a wrong
+    verdict, never an error.
     """
     load(kind)
     if kind in _MATHEMATICAL:

@@ -13,13 +13,18 @@ from vlrl.types import Rollout
 from vlrl_rewards.verdict import Verdict
 from vlrl_rewards.verification import load, verify
 
-VERDICT: Annotation[dict[str, Any]] = Annotation("verdict", dict, doc="kind, reason, extracted answer and route of the verdict on a rollout")
+VERDICT: Annotation[dict[str, Any]] = Annotation(
+    "verdict", dict, doc="kind, reason, extracted answer and route of the verdict on a rollout"
+)
 
 
 def judged(rollout: Rollout, kind: str, options: Mapping[str, Any], binary: bool) -> float:
     """The score of a verdict (1 or 0 if `binary`). The verdict is recorded in the annotation VERDICT."""
     verdict: Verdict = verify(rollout.answer, rollout.text, kind, rollout.row.choices, **options)
-    VERDICT.set(rollout, {"kind": kind, "reason": verdict.reason, "extracted": verdict.extracted, "route": verdict.route})
+    VERDICT.set(
+        rollout,
+        {"kind": kind, "reason": verdict.reason, "extracted": verdict.extracted, "route": verdict.route},
+    )
     return float(verdict.correct) if binary else verdict.score
 
 
@@ -31,8 +36,9 @@ class Verified(Reward):
         r = verify(gold, response, verifier).score, in [0, 1]
         r = 1[verdict correct]   (with `binary`)
 
-    Paper: vlrl original (one verifier for training and evaluation). verifier "auto": the row's `meta["kind"]` with `meta["options"]`, else
-    inferred from its answer and choices. Edge: a broken gold answer raises ValueError.
+    Paper: vlrl original (one verifier for training and evaluation). verifier "auto": the row's `meta["kind"]`
+    with `meta["options"]`, else inferred from its answer and choices. Edge: a broken gold answer raises
+    ValueError.
     """
 
     verifier: str = "auto"
@@ -57,8 +63,9 @@ class Math(Reward):
 
         r = 1[answer = gold]
 
-    Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: exact arithmetic first, then math-verify in worker processes.
-    Edge: thinking is never read; several answers, a refusal, a hedge: 0. An empty gold answer raises ValueError.
+    Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: exact arithmetic first,
+    then math-verify in worker processes. Edge: thinking is never read; several answers, a refusal, a hedge:
+    0. An empty gold answer raises ValueError.
     """
 
     def __call__(self, rollout: Rollout) -> float:
@@ -73,7 +80,8 @@ class Numeric(Reward):
         r = 1[|answer - gold| <= max(abs_tol, rel_tol |gold|)]
 
     Units are converted; "12%" is 0.12.
-    Paper: vlrl original. Defaults are exact. Edge: no number, several answers, conflicting units: 0. A gold that is no number raises ValueError.
+    Paper: vlrl original. Defaults are exact. Edge: no number, several answers, conflicting units: 0. A gold
+    that is no number raises ValueError.
     """
 
     rel_tol: float = 0.0
@@ -82,8 +90,13 @@ class Numeric(Reward):
 
     def __call__(self, rollout: Rollout) -> float:
         if not any(char.isdigit() for char in str(rollout.answer)):
-            raise ValueError(f"row {rollout.row.id!r}: the gold answer {rollout.answer!r} is not a number; use the reward 'math' or 'exact'")
-        return judged(rollout, "numeric", {"rel_tol": self.rel_tol, "abs_tol": self.abs_tol, "unit": self.unit}, True)
+            raise ValueError(
+                f"row {rollout.row.id!r}: the gold answer {rollout.answer!r} is not a number; use the "
+                "reward 'math' or 'exact'"
+            )
+        return judged(
+            rollout, "numeric", {"rel_tol": self.rel_tol, "abs_tol": self.abs_tol, "unit": self.unit}, True
+        )
 
 
 @register("mcq")
@@ -93,8 +106,8 @@ class Mcq(Reward):
 
         r = 1[the answer names exactly the gold option of `row.choices`, by letter or words]
 
-    Paper: Med-RLVR, arXiv:2502.19655 (option match). Deviations: every written form is read; several options score 0.
-    Edge: a gold answer that is none of the choices raises ValueError.
+    Paper: Med-RLVR, arXiv:2502.19655 (option match). Deviations: every written form is read; several options
+    score 0. Edge: a gold answer that is none of the choices raises ValueError.
     """
 
     def __call__(self, rollout: Rollout) -> float:
@@ -124,7 +137,8 @@ class Text(Reward):
         r = 1[words(answer) = words(gold)]
 
     The gold may be a list of accepted texts. Case, punctuation and articles are ignored.
-    Paper: SQuAD exact match, arXiv:1606.05250, sec. 6.1. Edge: empty, several answers, refusals: 0. An empty gold raises ValueError.
+    Paper: SQuAD exact match, arXiv:1606.05250, sec. 6.1. Edge: empty, several answers, refusals: 0. An empty
+    gold raises ValueError.
     """
 
     case_sensitive: bool = False
@@ -140,8 +154,9 @@ class TextMetric(Reward):
 
         r = max over golds of metric(answer, gold), in [0, 1]
 
-    Paper: MT-R1-Zero (BLEU as reward), arXiv:2504.10160; Video-R1 (ROUGE, WER), arXiv:2503.21776. Deviations: metrics as published, unscaled.
-    Edge: empty answer, several answer blocks, refusals: 0. An empty gold raises ValueError.
+    Paper: MT-R1-Zero (BLEU as reward), arXiv:2504.10160; Video-R1 (ROUGE, WER), arXiv:2503.21776. Deviations:
+    metrics as published, unscaled. Edge: empty answer, several answer blocks, refusals: 0. An empty gold
+    raises ValueError.
     """
 
     metric: Literal["f1", "rouge1", "rouge2", "rougeL", "bleu", "chrf", "anls", "wer", "cer"] = "f1"
@@ -161,7 +176,8 @@ class Items(Reward):
         table:    F1 of cells
         ranking:  nDCG
 
-    Paper: Reasoning-Table, arXiv:2506.01710 (order-free lists); nDCG: Burges et al. 2005. Edge: repeated items lower precision; no structure: 0.
+    Paper: Reasoning-Table, arXiv:2506.01710 (order-free lists); nDCG: Burges et al. 2005. Edge: repeated
+    items lower precision; no structure: 0.
     """
 
     form: Literal["list", "json", "table", "ranking"] = "list"
@@ -178,7 +194,8 @@ class Instructions(Reward):
         r = followed / instructions
         r = 1[all followed]   (with `all_or_nothing`)
 
-    Paper: IFEval, arXiv:2311.07911; as a reward: VerIF, arXiv:2506.09942 (its rule part). Edge: an empty response follows none.
+    Paper: IFEval, arXiv:2311.07911; as a reward: VerIF, arXiv:2506.09942 (its rule part). Edge: an empty
+    response follows none.
     """
 
     all_or_nothing: bool = False
@@ -195,8 +212,8 @@ class Brier(Reward):
         r = -(p - y)^2
 
     p: the stated probability of the outcome y in {0, 1}; r = -1 without a probability.
-    Paper: Outcome-based RL to predict the future, arXiv:2505.17989 (Brier reward). Edge: "70%" is 0.7; a number outside [0, 1] is no probability.
-    `correct_at`: above -1/4, p is on the correct side of one half.
+    Paper: Outcome-based RL to predict the future, arXiv:2505.17989 (Brier reward). Edge: "70%" is 0.7; a
+    number outside [0, 1] is no probability. `correct_at`: above -1/4, p is on the correct side of one half.
     """
 
     correct_at: float = -0.2499

@@ -1,4 +1,5 @@
-"""The activity report finds what does nothing: each case is a config with one dead or contradictory part, next to the same config mended."""
+"""The activity report finds what does nothing: each case is a config with one dead or contradictory part,
+next to the same config mended."""
 
 import pytest
 
@@ -14,22 +15,38 @@ def findings(*overrides, configs=(), steps=2):
     return {finding.slot: finding for finding in result.bad}, result
 
 
-CASES = {  # name: (slot, overrides that are dead or contradictory, part of the message, overrides that mend it)
+# name: (slot, overrides that are dead or contradictory, part of the message, overrides that mend it)
+CASES = {
     "reward of no row": (
         "rewards.other",
         ["rewards.other={name: numeric, tasks: [counting]}"],
         "scored no rollout",
         ["rewards.other.tasks=[]", "rewards.other.weight=0"],
     ),
-    "constant reward": ("rewards.format", ["engine.form=1", "engine.long=0"], "always 1", ["engine.form=0.5"]),
+    "constant reward": (
+        "rewards.format",
+        ["engine.form=1", "engine.long=0"],
+        "always 1",
+        ["engine.form=0.5"],
+    ),
     "form not asked for": (
         "rewards.format",
         ["rewards.format={name: tag_count, tags: [why, answer], tasks: [arithmetic]}"],
         "<why>",
         ["rewards.format={name: tag_count, tags: [answer], tasks: [arithmetic]}"],
     ),
-    "same reward twice": ("rewards.again", ["rewards.again={name: numeric, tasks: [arithmetic]}"], "the same", ["rewards.again.weight=0"]),
-    "clip on-policy": ("policy_loss", ["policy_loss={name: ppo_clip, high: 0.28}"], "plain policy gradient", ["num_minibatches=2", "group_size=6"]),
+    "same reward twice": (
+        "rewards.again",
+        ["rewards.again={name: numeric, tasks: [arithmetic]}"],
+        "the same",
+        ["rewards.again.weight=0"],
+    ),
+    "clip on-policy": (
+        "policy_loss",
+        ["policy_loss={name: ppo_clip, high: 0.28}"],
+        "plain policy gradient",
+        ["num_minibatches=2", "group_size=6"],
+    ),
     "shaping removed": (
         "reward_shaping.scale",
         ["reward_shaping.scale={name: test_activity_plus}"],
@@ -49,7 +66,12 @@ CASES = {  # name: (slot, overrides that are dead or contradictory, part of the 
         ["group_filters.none.low=0"],
     ),
     "warm-up": ("optimizer", ["optimizer.warmup=200"], "outlast", ["optimizer.warmup=5"]),
-    "token weight of 1": ("token_weights.one", ["token_weights.one={name: test_activity_one}"], "1 on every token", ["token_weights.one.value=0.5"]),
+    "token weight of 1": (
+        "token_weights.one",
+        ["token_weights.one={name: test_activity_one}"],
+        "1 on every token",
+        ["token_weights.one.value=0.5"],
+    ),
 }
 
 
@@ -58,7 +80,10 @@ def test_dead_and_contradictory_parts_are_found(case):
     slot, overrides, message, mended = CASES[case]
     bad, _ = findings(*overrides)
     assert message in bad[slot].message and bad[slot].level in ("dead", "contradictory")
-    bad, _ = findings(*[o for o in overrides if not any(o.partition("=")[0] == m.partition("=")[0] for m in mended)], *mended)
+    bad, _ = findings(
+        *[o for o in overrides if not any(o.partition("=")[0] == m.partition("=")[0] for m in mended)],
+        *mended,
+    )
     assert slot not in bad
 
 
@@ -104,7 +129,8 @@ def test_observing_changes_no_number():
 
 
 def test_gradients_of_tokens_are_those_of_the_loss():
-    """Two rollouts with advantages 1 and -1 and token_mean over 5 tokens: d loss / d logp = -A / 5 on-policy."""
+    """Two rollouts with advantages 1 and -1 and token_mean over 5 tokens: d loss / d logp = -A / 5
+    on-policy."""
     import torch
 
     from vlrl.activity.observer import Activity, gradient
@@ -126,31 +152,51 @@ def test_gradients_of_tokens_are_those_of_the_loss():
 
 
 def test_directions():
-    assert holds(2.0, 1.0, "up") and not holds(1.0, 1.0, "up") and holds(0.5, None, "up") and not holds(None, 1.0, "down")
+    assert (
+        holds(2.0, 1.0, "up")
+        and not holds(1.0, 1.0, "up")
+        and holds(0.5, None, "up")
+        and not holds(None, 1.0, "down")
+    )
     assert holds(1.0, 2.0, "down") and holds(1.0, 2.0, "changes") and not holds(1.0, 1.0, "changes")
 
 
 def test_proofs_are_checked():
     assert proof_of({}, "methods/x") is None
-    assert proof_of({"proof": {"observe": "mixed_groups", "off": "a=1", "with": ["b=2"]}}, "methods/x") == Proof(
-        "mixed_groups", ("a=1",), with_=("b=2",)
-    )
+    assert proof_of(
+        {"proof": {"observe": "mixed_groups", "off": "a=1", "with": ["b=2"]}}, "methods/x"
+    ) == Proof("mixed_groups", ("a=1",), with_=("b=2",))
     with pytest.raises(ConfigError, match="mixed_groups"):
         proof_of({"proof": {"observe": "mixed_group"}}, "methods/x")
     with pytest.raises(ConfigError, match="direction"):
         proof_of({"proof": {"observe": "mixed_groups", "direction": "sideways"}}, "methods/x")
     config = proof_config("methods/dapo", "lab_arithmetic", Proof("mixed_groups", with_=("group_size=2",)))
-    assert config.tree["engine"]["name"] == "scripted" and config.tree["group_size"] == 2 and config.tree["policy"]["name"] == "text"
+    assert (
+        config.tree["engine"]["name"] == "scripted"
+        and config.tree["group_size"] == 2
+        and config.tree["policy"]["name"] == "text"
+    )
 
 
 @pytest.mark.parametrize(
     ("slot", "overrides", "message"),
     [
-        ("reward_shaping.overlong", ["reward_shaping.overlong={name: soft_overlong, limit: 4000}"], "it waits for answers near the length limit"),
-        ("loss_terms.entropy", ["loss_terms.entropy={name: adaptive_entropy, target: 0.01}"], "it waits for an entropy below its target"),
+        (
+            "reward_shaping.overlong",
+            ["reward_shaping.overlong={name: soft_overlong, limit: 4000}"],
+            "it waits for answers near the length limit",
+        ),
+        (
+            "loss_terms.entropy",
+            ["loss_terms.entropy={name: adaptive_entropy, target: 0.01}"],
+            "it waits for an entropy below its target",
+        ),
         (
             "loss_terms.kl",
-            ["loss_terms.kl={name: kl, coef: 0.1}", "token_weights.one={name: test_activity_one, value: 0.0}"],
+            [
+                "loss_terms.kl={name: kl, coef: 0.1}",
+                "token_weights.one={name: test_activity_one, value: 0.0}",
+            ],
             "in which token_weights.one was 0",
         ),
     ],
@@ -163,14 +209,23 @@ def test_what_waits_for_something_is_a_note(slot, overrides, message):
 
 def test_a_proof_may_have_further_observables():
     stated = {"observe": "trained_tokens", "direction": "up", "off": []}
-    proof = proof_of({"proof": {**stated, "also": {"log/anchor/distance": "up", "mixed_groups": "down"}}}, "p")
-    assert proof.observables() == {"trained_tokens": "up", "log/anchor/distance": "up", "mixed_groups": "down"}
+    proof = proof_of(
+        {"proof": {**stated, "also": {"log/anchor/distance": "up", "mixed_groups": "down"}}}, "p"
+    )
+    assert proof.observables() == {
+        "trained_tokens": "up",
+        "log/anchor/distance": "up",
+        "mixed_groups": "down",
+    }
     with pytest.raises(ConfigError, match="no observable 'mixed_group'"):
         proof_of({"proof": {**stated, "also": {"mixed_group": "up"}}}, "p")
     with pytest.raises(ConfigError, match="direction 'more' of 'mixed_groups'"):
         proof_of({"proof": {**stated, "also": {"mixed_groups": "more"}}}, "p")
 
 
-@pytest.mark.parametrize(("prompts", "parts", "expected"), [(4, 2, []), (4, 8, ["prompts_per_step=8"]), (4, 3, ["prompts_per_step=3"]), (4, 1, [])])
+@pytest.mark.parametrize(
+    ("prompts", "parts", "expected"),
+    [(4, 2, []), (4, 8, ["prompts_per_step=8"]), (4, 3, ["prompts_per_step=3"]), (4, 1, [])],
+)
 def test_small_batches_are_as_many_prompts_as_mini_batches(prompts, parts, expected):
     assert whole_batches(Config({"prompts_per_step": prompts, "num_minibatches": parts})) == expected

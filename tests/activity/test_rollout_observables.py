@@ -29,11 +29,15 @@ def test_more_rollouts_for_hard_prompts():
 def test_tokens_in_common():
     seen = record([rollout([1, 2, 3]), rollout([1, 2, 9]), rollout([7]), rollout([1, 2, 9, 9])])
     assert OBSERVABLES["shared_tokens"](seen) == pytest.approx((2 + 0 + 3) / 3)
-    assert OBSERVABLES["overlap_of_halves"](record([rollout([1, 2]), rollout([3]), rollout([1, 9]), rollout([3])])) == pytest.approx((1 / 2 + 1) / 2)
+    assert OBSERVABLES["overlap_of_halves"](
+        record([rollout([1, 2]), rollout([3]), rollout([1, 9]), rollout([3])])
+    ) == pytest.approx((1 / 2 + 1) / 2)
 
 
 def test_likelihood_of_the_second_half():
-    assert OBSERVABLES["late_likelihood"](record([rollout([1, 2, 3, 4], logp=[-2, -4, -1, -2]), rollout([1], logp=[-9])])) == pytest.approx(1.5)
+    assert OBSERVABLES["late_likelihood"](
+        record([rollout([1, 2, 3, 4], logp=[-2, -4, -1, -2]), rollout([1], logp=[-9])])
+    ) == pytest.approx(1.5)
 
 
 def test_advantages_within_groups():

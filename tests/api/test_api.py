@@ -1,4 +1,5 @@
-"""GRPOTrainer: rows, rewards, models and settings in all their forms; trained, evaluated and saved with a tiny model."""
+"""GRPOTrainer: rows, rewards, models and settings in all their forms; trained, evaluated and saved with a
+tiny model."""
 
 import html
 import json
@@ -18,10 +19,25 @@ from vlrl.types import Row
 TEXT = {"name": "text", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate": 32}}
 PICTURES = {
     "name": "qwen2_5_vl",
-    "tiny": {"hidden": 32, "layers": 2, "heads": 2, "kv_heads": 1, "intermediate": 64, "vision_hidden": 32, "vision_layers": 1},
+    "tiny": {
+        "hidden": 32,
+        "layers": 2,
+        "heads": 2,
+        "kv_heads": 1,
+        "intermediate": 64,
+        "vision_hidden": 32,
+        "vision_layers": 1,
+    },
 }
 ROWS = [{"question": f"What is {i} + 1?", "answer": str(i + 1), "level": i} for i in range(6)]
-FEW = {"steps": 2, "group_size": 2, "prompts_per_step": 2, "sampling.max_tokens": 4, "optimizer": {"lr": 1e-3}, "watch.live": False}
+FEW = {
+    "steps": 2,
+    "group_size": 2,
+    "prompts_per_step": 2,
+    "sampling.max_tokens": 4,
+    "optimizer": {"lr": 1e-3},
+    "watch.live": False,
+}
 
 
 def digits(text, answer, **row):
@@ -33,7 +49,12 @@ def length(completions, level, **columns):
 
 
 def trainer(tmp_path, **changes):
-    given = {"model": TEXT, "reward_funcs": [digits], "train_dataset": ROWS, "args": {**FEW, "output": str(tmp_path / "run")}}
+    given = {
+        "model": TEXT,
+        "reward_funcs": [digits],
+        "train_dataset": ROWS,
+        "args": {**FEW, "output": str(tmp_path / "run")},
+    }
     return GRPOTrainer(**{**given, **changes})
 
 
@@ -41,7 +62,9 @@ def test_train_evaluate_save(tmp_path):
     made = trainer(tmp_path, reward_funcs=[digits, length], reward_weights=[1.0, 0.1], eval_dataset=ROWS[:2])
     before = made.evaluate()
     summary = made.train()
-    assert set(before) == {"default"} and summary["steps"] == 2 and set(summary["heldout"]) == {"start", "final"}
+    assert (
+        set(before) == {"default"} and summary["steps"] == 2 and set(summary["heldout"]) == {"start", "final"}
+    )
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 2 and all("reward/digits" in line and "reward/length" in line for line in lines)
     assert made.evaluate(ROWS) == {"default": pytest.approx(made.evaluate(ROWS)["default"])}
@@ -51,7 +74,9 @@ def test_train_evaluate_save(tmp_path):
     assert written["rewards"]["digits"]["name"] == "function" and written["steps"] == 2
     with pytest.raises(ConfigError, match="already holds a run"):
         trainer(tmp_path).train()
-    assert trainer(tmp_path, model=str(folder)).train(overwrite=True)["steps"] == 2, "what was saved is a model"
+    assert trainer(tmp_path, model=str(folder)).train(overwrite=True)["steps"] == 2, (
+        "what was saved is a model"
+    )
 
 
 def test_a_source_brings_its_reward(tmp_path):
@@ -83,8 +108,13 @@ def test_a_notebook_shows_the_report(tmp_path):
 
 
 def test_pictures_with_a_shipped_reward(tmp_path):
-    rows = [{"question": "Which colour?", "answer": "red", "image": Image.new("RGB", (28, 28), "red")} for _ in range(3)]
-    made = trainer(tmp_path, model=PICTURES, train_dataset=rows, reward_funcs={"right": "exact", "digits": digits})
+    rows = [
+        {"question": "Which colour?", "answer": "red", "image": Image.new("RGB", (28, 28), "red")}
+        for _ in range(3)
+    ]
+    made = trainer(
+        tmp_path, model=PICTURES, train_dataset=rows, reward_funcs={"right": "exact", "digits": digits}
+    )
     assert made.train()["steps"] == 2 and list(made.run.rewards) == ["right", "digits"]
 
 
@@ -94,7 +124,14 @@ def test_a_datasets_dataset_a_file_a_source_and_rows(tmp_path):
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in ROWS))
     dataset = datasets.Dataset.from_list(ROWS)
     dataset.save_to_disk(str(tmp_path / "saved"))
-    for data in (ROWS, dataset, str(tmp_path / "rows.jsonl"), tmp_path / "rows.jsonl", tmp_path / "saved", iter(ROWS)):
+    for data in (
+        ROWS,
+        dataset,
+        str(tmp_path / "rows.jsonl"),
+        tmp_path / "rows.jsonl",
+        tmp_path / "saved",
+        iter(ROWS),
+    ):
         rows = list(source_of(data, "train_dataset")())
         assert [row.answer for row in rows] == [row["answer"] for row in ROWS] and rows[3].meta["level"] == 3
     rows = [Row("a", "Pick", answer="1")]
@@ -111,23 +148,38 @@ def test_functions_read_columns_by_name():
     reward = FunctionReward(function=lambda text, answer, level: float(text == answer) + level)
     assert reward(rollouts[0]) == 3.0 and reward(rollouts[1]) == 2.0 and reward.reads_answer
     seen = {}
-    batch = BatchFunctionReward(function=lambda completions, **columns: seen.update(columns) or [len(text) for text in completions])
+    batch = BatchFunctionReward(
+        function=lambda completions, **columns: seen.update(columns) or [len(text) for text in completions]
+    )
     assert batch.score_group(Group(prompt, rollouts)) == [1, 2] and not batch.reads_answer
-    assert seen["level"] == [2, 2] and seen["prompts"] == ["Q", "Q"] and seen["completion_ids"] == [[1], [1, 1]] and seen["answer"] == ["7", "7"]
+    assert (
+        seen["level"] == [2, 2]
+        and seen["prompts"] == ["Q", "Q"]
+        and seen["completion_ids"] == [[1], [1, 1]]
+        and seen["answer"] == ["7", "7"]
+    )
     assert columns_of(row)["task"] == "t"
 
 
 def test_settings_in_all_forms(tmp_path):
     a = trainer(tmp_path, args={**FEW, "output": str(tmp_path / "a"), "seed": 3}).config.tree
-    b = trainer(tmp_path, args=[f"output={tmp_path / 'b'}", "seed=3", "optimizer.lr=1e-3", "steps=2"], method=["dapo"]).config.tree
-    assert a["optimizer"]["lr"] == b["optimizer"]["lr"] == 1e-3 and a["steps"] == b["steps"] == 2 and a["seed"] == b["seed"] == 3
+    b = trainer(
+        tmp_path, args=[f"output={tmp_path / 'b'}", "seed=3", "optimizer.lr=1e-3", "steps=2"], method=["dapo"]
+    ).config.tree
+    assert (
+        a["optimizer"]["lr"] == b["optimizer"]["lr"] == 1e-3
+        and a["steps"] == b["steps"] == 2
+        and a["seed"] == b["seed"] == 3
+    )
     assert a["sampling"]["max_tokens"] == 4 and b["policy_loss"]["high"] == 0.28
     whole = load(["base/rl", "methods/rloo"], ["steps=2", f"output={tmp_path / 'c'}"])
     made = trainer(tmp_path, args=whole)
     assert made.config.tree["advantage"]["name"] == "rloo" and "rewards" not in whole.tree
     assert trainer(tmp_path, model="tiny_text").run.family.name == "text"
     engine = build(Engine, "hf")
-    assert trainer(tmp_path, args={**FEW, "output": str(tmp_path / "d"), "engine": engine}).run.engine is engine
+    assert (
+        trainer(tmp_path, args={**FEW, "output": str(tmp_path / "d"), "engine": engine}).run.engine is engine
+    )
     family = trainer(tmp_path).run.family
     assert trainer(tmp_path, model=family).run.family is family
 
@@ -141,7 +193,10 @@ def test_settings_in_all_forms(tmp_path):
         ({"reward_funcs": ["iuo"]}, r"reward_funcs\[0\]: no reward named 'iuo'. Did you mean 'iou'"),
         ({"reward_funcs": [3]}, r"reward_funcs\[0\]: 3 is no reward"),
         ({"reward_funcs": [lambda completion: 1.0]}, r"takes \(completion\); it needs `text`"),
-        ({"reward_funcs": [lambda text, levl: 1.0]}, "takes 'levl', which rows of data.train.train do not have. Did you mean 'level'"),
+        (
+            {"reward_funcs": [lambda text, levl: 1.0]},
+            "takes 'levl', which rows of data.train.train do not have. Did you mean 'level'",
+        ),
         ({"reward_funcs": [digits, digits]}, "two rewards are called 'digits'"),
         ({"reward_weights": [1.0, 2.0]}, "2 weights for 1 rewards"),
         ({"train_dataset": []}, "train_dataset: list without rows"),
@@ -167,4 +222,7 @@ def test_plugins_that_exist_are_taken_as_they_are():
     reward = FunctionReward(function=digits)
     assert build(Reward, reward) is reward and isinstance(build(Source, RowsInMemory(rows=[])), Source)
     dumped = yaml.safe_load(Config({"rewards": {"x": reward}, "trackers": ("a",)}).dump())
-    assert dumped == {"rewards": {"x": {"name": "function", "weight": 1.0, "correct_at": 1.0}}, "trackers": ["a"]}
+    assert dumped == {
+        "rewards": {"x": {"name": "function", "weight": 1.0, "correct_at": 1.0}},
+        "trackers": ["a"],
+    }

@@ -10,13 +10,21 @@ from vlrl.cli.show import show
 from vlrl.cli.train import train
 
 APP = typer.Typer()
-for name, command in {"list": list_plugins, "show": show, "new": new, "doctor": doctor, "train": train, "fetch": fetch}.items():
+for name, command in {
+    "list": list_plugins,
+    "show": show,
+    "new": new,
+    "doctor": doctor,
+    "train": train,
+    "fetch": fetch,
+}.items():
     APP.command(name, context_settings={"ignore_unknown_options": name in ("train", "show")})(command)
 
 
 @pytest.fixture
 def vlrl():
-    """Runs a command in this process: (exit code, what it printed). ConfigErrors come through, as they do to `vlrl.cli.main`."""
+    """Runs a command in this process: (exit code, what it printed). ConfigErrors come through, as they do to
+    `vlrl.cli.main`."""
 
     def call(*words):
         result = CliRunner().invoke(APP, [str(word) for word in words])

@@ -5,7 +5,18 @@ import os
 import subprocess
 import sys
 
-HEAVY = {"torch", "transformers", "accelerate", "sklearn", "pandas", "deepspeed", "torchaudio", "vllm", "datasets", "peft"}
+HEAVY = {
+    "torch",
+    "transformers",
+    "accelerate",
+    "sklearn",
+    "pandas",
+    "deepspeed",
+    "torchaudio",
+    "vllm",
+    "datasets",
+    "peft",
+}
 CODE = """
 import atexit, json, sys
 told = sys.argv[1]
@@ -20,7 +31,15 @@ main()
 
 
 def run(folder, told, *words):
-    """(the finished process, its imported top-level modules) of `vlrl WORDS` in `folder`; `told` is a file for the list of modules."""
+    """(the finished process, its imported top-level modules) of `vlrl WORDS` in `folder`; `told` is a file
+    for the list of modules."""
     command = [sys.executable, "-c", CODE, str(told), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
     return done, set(json.loads(told.read_text()))

@@ -29,7 +29,9 @@ CASES = [
 @pytest.fixture(scope="module")
 def script():
     def of(shell):
-        return subprocess.run([sys.executable, "-m", "vlrl", "completion", shell], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            [sys.executable, "-m", "vlrl", "completion", shell], capture_output=True, text=True, check=True
+        ).stdout
 
     return of
 
@@ -42,7 +44,10 @@ def bash_script(script):
 @pytest.mark.parametrize(("typed", "offered"), CASES)
 def test_bash(bash_script, typed, offered):
     words = " ".join(f"'{word}'" for word in typed.split())
-    code = f"{bash_script}\nCOMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _vlrl; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    code = (
+        f"{bash_script}\nCOMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _vlrl; printf "
+        f"'%s\\n' \"${{COMPREPLY[@]}}\""
+    )
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == offered
 
@@ -58,7 +63,12 @@ def fish_file(script, tmp_path_factory):
 
 @pytest.mark.parametrize(("typed", "offered"), CASES)
 def test_fish(fish_file, typed, offered):
-    done = subprocess.run(["fish", "--no-config", "-c", f"source {fish_file}; complete -C '{typed}'"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", f"source {fish_file}; complete -C '{typed}'"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == offered and not done.stderr
 
 
@@ -71,7 +81,15 @@ def zsh(script, tmp_path_factory):
     (folder / "vlrl.zsh").write_text(script("zsh"))
     ours, its = pty.openpty()
     environment = {**os.environ, "TERM": "dumb", "HOME": str(folder), "ZDOTDIR": str(folder)}
-    shell = subprocess.Popen(["zsh", "-f", "-i"], stdin=its, stdout=its, stderr=its, cwd=folder, env=environment, start_new_session=True)
+    shell = subprocess.Popen(
+        ["zsh", "-f", "-i"],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        cwd=folder,
+        env=environment,
+        start_new_session=True,
+    )
     os.write(ours, b"unsetopt beep; source ./vlrl.zsh; echo rea''dy\n")
     read_until(ours, b"ready")
     count = 0
@@ -80,7 +98,9 @@ def zsh(script, tmp_path_factory):
         nonlocal count
         count += 1
         file = folder / f"line-{count}"
-        os.write(ours, f"{typed}\t\x01print -r -- \x05 > {file}; echo do''ne{count}\n".encode())  # Tab, to the start of the line, to its end
+        os.write(
+            ours, f"{typed}\t\x01print -r -- \x05 > {file}; echo do''ne{count}\n".encode()
+        )  # Tab, to the start of the line, to its end
         read_until(ours, f"done{count}".encode())
         return file.read_text().strip()
 

@@ -30,8 +30,13 @@ def test_versions_against_the_matrix(found, optional, status):
 
 def test_the_matrix_and_the_package_agree():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    declared = project["dependencies"] + [line for lines in project["optional-dependencies"].values() for line in lines]
-    lows = {line.partition(">=")[0].partition("[")[0]: line.partition(">=")[2].partition(",")[0] for line in declared}
+    declared = project["dependencies"] + [
+        line for lines in project["optional-dependencies"].values() for line in lines
+    ]
+    lows = {
+        line.partition(">=")[0].partition("[")[0]: line.partition(">=")[2].partition(",")[0]
+        for line in declared
+    }
     for name, needs in MATRIX.items():
         assert name == "python" or lows[name] == needs.low, name
     assert project["requires-python"] == f">={MATRIX['python'].low}"
@@ -40,8 +45,12 @@ def test_the_matrix_and_the_package_agree():
 def test_the_command_prints_lines_and_json(vlrl, tmp_path):
     code, text = vlrl("doctor", "--json", "--output", tmp_path / "new" / "runs")
     rows = {row["name"]: row for row in json.loads(text)}
-    assert {"python", "torch", "transformers", "accelerate", "device", "memory", "disk", "output"} <= set(rows) and "hub" not in rows
-    assert rows["output"]["status"] == "ok" and code == int(any(row["status"] == "fail" for row in rows.values()))
+    assert {"python", "torch", "transformers", "accelerate", "device", "memory", "disk", "output"} <= set(
+        rows
+    ) and "hub" not in rows
+    assert rows["output"]["status"] == "ok" and code == int(
+        any(row["status"] == "fail" for row in rows.values())
+    )
     assert not (tmp_path / "new").exists()
 
 
@@ -72,5 +81,9 @@ def test_the_sandbox_says_what_it_lacks(monkeypatch):
 
     monkeypatch.setattr(isolation, "missing", lambda: [])
     assert [(item.status, item.fix) for item in sandbox()] == [("ok", "")]
-    monkeypatch.setattr(isolation, "missing", lambda: ["no isolation: bwrap is not installed; install bubblewrap"])
-    assert [(item.status, item.found, item.fix) for item in sandbox()] == [("warn", "no isolation: bwrap is not installed", "install bubblewrap")]
+    monkeypatch.setattr(
+        isolation, "missing", lambda: ["no isolation: bwrap is not installed; install bubblewrap"]
+    )
+    assert [(item.status, item.found, item.fix) for item in sandbox()] == [
+        ("warn", "no isolation: bwrap is not installed", "install bubblewrap")
+    ]

@@ -1,4 +1,5 @@
-"""Every `vlrl train`, `show` and `compare` line of README and docs resolves, and its values hold where the text says."""
+"""Every `vlrl train`, `show` and `compare` line of README and docs resolves, and its values hold where the
+text says."""
 
 import re
 import shlex
@@ -27,15 +28,27 @@ LINE = re.compile(r"vlrl (?:train|show|compare) [^`\n]*")
 PLACEHOLDER = re.compile(r"(?<![\w/])(CONFIG|ID|NAME|RUN)(?![\w/])|\.\.\.|<")
 # what the text around a command says: the value of a phase
 SAID = {
-    "tasks/lab_counting methods/dapo steps=50": {"rl": {"steps": 50, "group_size": 16, "policy_loss.high": 0.28}, "cold_start": {"steps": 25}},
-    "vlrl train configs/quickstart.yaml": {"rl": {"group_size": 16, "optimizer.lr": 5e-4}, "cold_start": {"rollout.name": "expert"}},
+    "tasks/lab_counting methods/dapo steps=50": {
+        "rl": {"steps": 50, "group_size": 16, "policy_loss.high": 0.28},
+        "cold_start": {"steps": 25},
+    },
+    "vlrl train configs/quickstart.yaml": {
+        "rl": {"group_size": 16, "optimizer.lr": 5e-4},
+        "cold_start": {"rollout.name": "expert"},
+    },
     "methods/dapo steps=20 sampling.temperature=0.9": {"rl": {"steps": 20, "sampling.temperature": 0.9}},
     "experiments/text_math_1_5b": {"main": {"policy_loss.high": 0.28}},
     "grounding.yaml engine.name=vllm": {"main": {"engine.name": "vllm", "rewards.iou.weight": 1.0}},
-    "data.train.refcoco.media_root=coco": {"main": {"data.train.refcoco.media_root": "coco", "policy.name": "qwen2_5_vl"}},
+    "data.train.refcoco.media_root=coco": {
+        "main": {"data.train.refcoco.media_root": "coco", "policy.name": "qwen2_5_vl"}
+    },
     "vlrl train grounding.yaml methods/limit_of_rlvr": {"main": {"group_size": 8, "steps": 500}},
-    "data.train.mine={name: files": {"main": {"data.train.mine": {"name": "files", "path": "train.jsonl"}, "rewards.iou.name": "iou"}},
-    "methods/dr_grpo policy_loss.high=0.28": {"rl": {"policy_loss.high": 0.28, "loss_aggregation.name": "constant", "advantage.scale": "none"}},
+    "data.train.mine={name: files": {
+        "main": {"data.train.mine": {"name": "files", "path": "train.jsonl"}, "rewards.iou.name": "iou"}
+    },
+    "methods/dr_grpo policy_loss.high=0.28": {
+        "rl": {"policy_loss.high": 0.28, "loss_aggregation.name": "constant", "advantage.scale": "none"}
+    },
 }
 
 
@@ -45,7 +58,12 @@ def commands():
         text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ")
         for line in LINE.findall(text):
             line = re.split(r"\s{2,}#|\s#\s", line)[0].strip()
-            line = line.removesuffix("; done").replace("$RANK", "1").replace("$HEAD", "10.0.0.1").replace("$s", "1")
+            line = (
+                line.removesuffix("; done")
+                .replace("$RANK", "1")
+                .replace("$HEAD", "10.0.0.1")
+                .replace("$s", "1")
+            )
             if not PLACEHOLDER.search(line):
                 found[line] = page
     return sorted(found)
@@ -55,10 +73,16 @@ def commands():
 def workplace(tmp_path, monkeypatch):
     """A folder with the repository's configs, and the files that the guide writes."""
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    for block in re.findall(r"^ *```yaml\n(.*?)^ *```", (ROOT / "docs" / "guide.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+    for block in re.findall(
+        r"^ *```yaml\n(.*?)^ *```",
+        (ROOT / "docs" / "guide.md").read_text(encoding="utf-8"),
+        re.DOTALL | re.MULTILINE,
+    ):
         if named := re.match(r" *# (\w+\.yaml)\n", block):
             indent = len(block) - len(block.lstrip(" "))
-            (tmp_path / named[1]).write_text("\n".join(line[indent:] for line in block.splitlines()), encoding="utf-8")
+            (tmp_path / named[1]).write_text(
+                "\n".join(line[indent:] for line in block.splitlines()), encoding="utf-8"
+            )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -76,16 +100,27 @@ def test_there_are_commands_and_every_saying_is_of_one():
         assert any(fragment in command for command in commands()), fragment
 
 
-@pytest.mark.parametrize("command", [command for command in commands() if not command.startswith("vlrl compare")])
+@pytest.mark.parametrize(
+    "command", [command for command in commands() if not command.startswith("vlrl compare")]
+)
 def test_a_documented_run_resolves_to_what_the_text_says(command, workplace):
-    words = parsed(train, shlex.split(command)[2:])["configs"] if command.startswith("vlrl train") else _positional(command)
+    words = (
+        parsed(train, shlex.split(command)[2:])["configs"]
+        if command.startswith("vlrl train")
+        else _positional(command)
+    )
     config = load([word for word in words if "=" not in word], [word for word in words if "=" in word])
     for word in words:
         path, equals, _ = word.partition("=")
         if equals and not path.startswith("phases"):
-            keeping = {kept.phase for kept in config.kept if path.startswith(kept.path) or kept.path.startswith(path)}
+            keeping = {
+                kept.phase for kept in config.kept if path.startswith(kept.path) or kept.path.startswith(path)
+            }
             for phase in config.phases:
-                assert phase in keeping or at(config.phase(phase), path) == at(config.tree, path), (word, phase)
+                assert phase in keeping or at(config.phase(phase), path) == at(config.tree, path), (
+                    word,
+                    phase,
+                )
             assert len(keeping) < len(config.phases)
     for fragment, phases in SAID.items():
         for phase, values in phases.items() if fragment in command else ():
@@ -96,7 +131,9 @@ def test_a_documented_run_resolves_to_what_the_text_says(command, workplace):
 def _positional(command):
     """The words of `vlrl show` without its options."""
     words = shlex.split(command)[2:]
-    return [word for place, word in enumerate(words) if not word.startswith("-") and words[place - 1] != "--phase"]
+    return [
+        word for place, word in enumerate(words) if not word.startswith("-") and words[place - 1] != "--phase"
+    ]
 
 
 @pytest.mark.parametrize("command", [command for command in commands() if command.startswith("vlrl compare")])
@@ -104,14 +141,25 @@ def test_a_documented_comparison_resolves(command, workplace):
     given = parsed(compare, shlex.split(command)[2:])
     sets = tuple(given["sets"] or ())
     lengths = (given["steps"], given["cold_start"], given["samples"])
-    plan = Plan(tuple(given["presets"]), given["task"], given["seeds"], workplace / "out", *lengths, given["model"], sets)
+    plan = Plan(
+        tuple(given["presets"]),
+        given["task"],
+        given["seeds"],
+        workplace / "out",
+        *lengths,
+        given["model"],
+        sets,
+    )
     if given["cold_start"]:
         assert plan.cold_config(0).tree["steps"] == given["cold_start"]
     else:
         assert plan.pretrained
     for preset in plan.presets:
         config = plan.config(preset, 1, "weights")
-        assert all(config.phase(phase)["steps"] == given["steps"] for phase in config.phases) and config.tree["seed"] == 1
+        assert (
+            all(config.phase(phase)["steps"] == given["steps"] for phase in config.phases)
+            and config.tree["seed"] == 1
+        )
 
 
 def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
@@ -121,4 +169,7 @@ def test_the_python_of_the_readme_runs(tmp_path, monkeypatch):
     namespace: dict = {}
     exec(compile(code[1], "README", "exec"), namespace)
     assert code.start() < (ROOT / "README.md").read_text(encoding="utf-8").index("## Training")
-    assert namespace["trainer"].summary["steps"] == 3 and (tmp_path / "runs" / "plain_python_model" / "config.json").is_file()
+    assert (
+        namespace["trainer"].summary["steps"] == 3
+        and (tmp_path / "runs" / "plain_python_model" / "config.json").is_file()
+    )

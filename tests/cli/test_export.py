@@ -15,8 +15,19 @@ from vlrl.trainer.run import Run
 from vlrl.trainer.train import train
 
 WORDS = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/grpo"]
-SMALL = ["steps=2", "group_size=1", "prompts_per_step=2", "watch.checkpoint_every=1", "optimizer.lr=1e-2", "sampling.max_tokens=4"]
-SMALL += ["rollout={name: expert}", "policy_loss={name: zero_loss}", "loss_terms={nll: {name: nll}}"]  # demonstrations: it learns at once
+SMALL = [
+    "steps=2",
+    "group_size=1",
+    "prompts_per_step=2",
+    "watch.checkpoint_every=1",
+    "optimizer.lr=1e-2",
+    "sampling.max_tokens=4",
+]
+SMALL += [
+    "rollout={name: expert}",
+    "policy_loss={name: zero_loss}",
+    "loss_terms={nll: {name: nll}}",
+]  # demonstrations: it learns at once
 LORA = "trainable={name: lora, r: 2}"
 
 
@@ -42,7 +53,8 @@ def base(tmp_path_factory, full):
 def lora(tmp_path_factory, base):
     """A run with adapters on a base that is a folder."""
     folder = tmp_path_factory.mktemp("lora") / "run"
-    # an lr of 0.1 makes adapters larger than their base, whose logits rounding alone moves by 5e-5 (against float64); with 0.01 it is 1e-6
+    # an lr of 0.1 makes adapters larger than their base, whose logits rounding alone moves by 5e-5 (against
+    # float64); with 0.01 it is 1e-6
     return folder, trained(folder, LORA, f"policy.model={base}", "policy.tiny=null", "optimizer.lr=0.01")
 
 
@@ -81,7 +93,10 @@ def test_the_newest_checkpoint_is_the_default(full, tmp_path):
 
 def test_an_adapter_and_the_merged_model_have_the_policys_logits(lora, base, tmp_path):
     folder, config = lora
-    adapter, merged = export(folder, tmp_path / "adapter"), export(folder, tmp_path / "merged", merge_lora=True)
+    adapter, merged = (
+        export(folder, tmp_path / "adapter"),
+        export(folder, tmp_path / "merged", merge_lora=True),
+    )
     expected = own_logits(config, folder / "checkpoints" / "step-000002", IDS)
     assert adapter.is_adapter and not merged.is_adapter
     assert not list(adapter.folder.glob("model*.safetensors")) and not (merged.folder / "adapter").exists()

@@ -40,13 +40,23 @@ def test_the_lock_of_a_killed_build_is_removed_and_named(cache, caplog):
 def test_a_lock_that_a_process_holds_is_kept_however_old(cache):
     folder = cache / "cpu_adam"
     folder.mkdir()
-    code = "import os, sys, time; os.open(sys.argv[1], os.O_CREAT | os.O_EXCL); print('held', flush=True); time.sleep(60)"
-    builder = subprocess.Popen([sys.executable, "-c", code, str(folder / "lock")], stdout=subprocess.PIPE, text=True)
+    code = (
+        "import os, sys, time; os.open(sys.argv[1], os.O_CREAT | os.O_EXCL); print('held', flush=True); "
+        "time.sleep(60)"
+    )
+    builder = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder / "lock")], stdout=subprocess.PIPE, text=True
+    )
     try:
         assert builder.stdout.readline() == "held\n"
         os.utime(folder, (1, 1)), os.utime(folder / "lock", (1, 1))
         (left,) = extension_locks.remove_stale()
-        assert left.holders == (builder.pid,) and not left.is_stale and left.idle > OLD and (folder / "lock").exists()
+        assert (
+            left.holders == (builder.pid,)
+            and not left.is_stale
+            and left.idle > OLD
+            and (folder / "lock").exists()
+        )
     finally:
         builder.kill()
         builder.wait()

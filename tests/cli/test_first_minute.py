@@ -8,7 +8,14 @@ import sys
 import pytest
 from imports_kit import HEAVY, run
 
-SMALL = ["quickstart", "phases.cold_start.steps=1", "steps=1", "group_size=2", "prompts_per_step=2", "watch.activity_steps=0"]
+SMALL = [
+    "quickstart",
+    "phases.cold_start.steps=1",
+    "steps=1",
+    "group_size=2",
+    "prompts_per_step=2",
+    "watch.activity_steps=0",
+]
 
 
 def rows_file(tmp_path, rows):
@@ -19,7 +26,14 @@ def rows_file(tmp_path, rows):
 
 def own_rows(tmp_path, rows, reward="{name: math}"):
     spec = f"{{name: files, path: {rows_file(tmp_path, rows)}, max_bad: 0.0}}"
-    return ["base/rl", "models/tiny_text", "methods/grpo", f"data.train.mine={spec}", f"rewards.mine={reward}", f"output={tmp_path / 'run'}"]
+    return [
+        "base/rl",
+        "models/tiny_text",
+        "methods/grpo",
+        f"data.train.mine={spec}",
+        f"rewards.mine={reward}",
+        f"output={tmp_path / 'run'}",
+    ]
 
 
 GOOD = [{"id": f"r{n}", "question": f"{n} + 1?", "answer": str(n + 1)} for n in range(20)]
@@ -41,15 +55,18 @@ CASES = {  # name: (words, exit code, what standard error says)
     "misspelt key": (lambda _: ["train", "quickstart", "step=3"], 2, "steps"),
     "misspelt loss": (lambda _: ["train", "quickstart", "policy_loss.name=ppo_clop"], 2, "ppo_clip"),
     "misspelt field of a loss": (lambda _: ["train", "quickstart", "policy_loss.hgh=0.3"], 2, "high"),
-    "wrong type of a field": (lambda _: ["train", "quickstart", "advantage={name: grpo, scale: {a: 1}}"], 2, "advantage.scale"),
+    "wrong type of a field": (lambda _: ["train", "quickstart", "advantage={name: grpo, scale: {a: 1}}"], 2,
+        "advantage.scale"),
     "misspelt model family": (lambda _: ["train", "quickstart", "policy.name=qwen2_5_v"], 2, "qwen2_5_vl"),
     "missing file": (lambda _: ["train", "quickstart", "data.train.digits={name: files, path: nowhere.jsonl}"], 2, "nowhere.jsonl"),
     "missing media": (
         lambda tmp: ["train", *own_rows(tmp, [{**row, "image": "no.png"} for row in GOOD])], 2, "no.png"
     ),
-    "missing answer": (lambda tmp: ["train", *own_rows(tmp, [{"question": "1 + 1?", "target": "2"}])], 2, "answer"),
+    "missing answer": (lambda tmp: ["train", *own_rows(tmp, [{"question": "1 + 1?", "target": "2"}])], 2,
+        "answer"),
     "unreadable gold": (
-        lambda tmp: ["train", *own_rows(tmp, [{**row, "answer": "a cat"} for row in GOOD], "{name: iou}")], 2, "cannot read the answer"
+        lambda tmp: ["train", *own_rows(tmp, [{**row, "answer": "a cat"} for row in GOOD], "{name: iou}")], 2,
+        "cannot read the answer"
     ),
 }  # fmt: skip
 
@@ -83,7 +100,9 @@ trainer = GRPOTrainer("tiny_text", [right, "math"], rows, args=dict(steps=3, out
 assert trainer.config.tree["steps"] == 3
 print(sorted({name.partition(".")[0] for name in sys.modules}))
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True, check=True
+    )
     assert not set(json.loads(done.stdout.replace("'", '"'))) & HEAVY
 
 
@@ -91,6 +110,8 @@ print(sorted({name.partition(".")[0] for name in sys.modules}))
 def test_a_reader_that_closes_the_pipe_ends_a_command_quietly(words):
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run([sys.executable, "-m", "vlrl", *words], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-m", "vlrl", *words], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120
+    )
     os.close(writing)
     assert done.stderr == "" and done.returncode == 1

@@ -1,4 +1,5 @@
-"""The launch files of configs/launch: each is run with stand-ins for `vlrl` and Slurm's commands; what `vlrl` is called with is compared."""
+"""The launch files of configs/launch: each is run with stand-ins for `vlrl` and Slurm's commands; what `vlrl`
+is called with is compared."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ SBATCH, KUBERNETES, SKYPILOT = (FOLDER / name for name in ("slurm.sbatch", "kube
 STAND_INS = {
     "vlrl": f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n",
     "scontrol": "#!/bin/bash\nprintf 'first\\nsecond\\n'\n",
-    "srun": '#!/bin/bash\nshift\nfor node in 0 1; do SLURM_NODEID=$node "$@"; done\n',  # its option, then the command, once a machine
+    # its option, then the command, once a machine
+    "srun": '#!/bin/bash\nshift\nfor node in 0 1; do SLURM_NODEID=$node "$@"; done\n',
 }
 
 
@@ -59,9 +61,16 @@ def launch_of(words: list[str]) -> tuple[list[str], Launch]:
 
 
 def test_slurm_starts_one_launcher_per_machine(called) -> None:
-    environment = {"SLURM_JOB_NODELIST": "x", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "4", "SHARDING": "zero3"}
+    environment = {
+        "SLURM_JOB_NODELIST": "x",
+        "SLURM_NNODES": "2",
+        "SLURM_GPUS_ON_NODE": "4",
+        "SHARDING": "zero3",
+    }
     calls = called(["bash", str(SBATCH), "a config", "steps=2"], **environment)
-    assert [launch_of(words) for words in calls] == [(["a config", "steps=2"], Launch(8, "zero3", 2, rank, "first")) for rank in (0, 1)]
+    assert [launch_of(words) for words in calls] == [
+        (["a config", "steps=2"], Launch(8, "zero3", 2, rank, "first")) for rank in (0, 1)
+    ]
     again = called(["bash", str(SBATCH), "c"], **environment, SLURM_RESTART_COUNT="1")
     assert [launch_of(words)[0] for words in again] == [["c", "--resume"]] * 2
 
@@ -91,9 +100,17 @@ def test_kubernetes_job_and_service_belong_together(called) -> None:
 def test_skypilot_task_continues_a_run(called, tmp_path: Path) -> None:
     task = yaml.safe_load(SKYPILOT.read_text())
     given = {**task["envs"], "OUTPUT": str(tmp_path / "run"), "CONFIG": "base/rl steps=2"}
-    machine = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NUM_GPUS_PER_NODE": "8", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": "1"}
+    machine = {
+        "SKYPILOT_NUM_NODES": "2",
+        "SKYPILOT_NUM_GPUS_PER_NODE": "8",
+        "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2",
+        "SKYPILOT_NODE_RANK": "1",
+    }
     ((words),) = called(["bash", "-c", task["run"]], **given, **machine)
-    assert launch_of(words) == (["base/rl", "steps=2", f"output={tmp_path / 'run'}"], Launch(16, "ddp", 2, 1, "10.0.0.1"))
+    assert launch_of(words) == (
+        ["base/rl", "steps=2", f"output={tmp_path / 'run'}"],
+        Launch(16, "ddp", 2, 1, "10.0.0.1"),
+    )
     (tmp_path / "run" / "checkpoints" / "step-000001").mkdir(parents=True)
     ((words),) = called(["bash", "-c", task["run"]], **given, **machine)
     assert launch_of(words)[0][-1] == "--resume"
@@ -107,7 +124,9 @@ def test_shellcheck_has_no_finding() -> None:
 
 @pytest.mark.skipif(shutil.which("kubernetes-validate") is None, reason="needs kubernetes-validate")
 def test_kubernetes_schema() -> None:
-    done = subprocess.run(["kubernetes-validate", "--strict", str(KUBERNETES)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["kubernetes-validate", "--strict", str(KUBERNETES)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

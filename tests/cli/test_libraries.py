@@ -1,4 +1,5 @@
-"""Packages that a run does not use are not imported, and everything that transformers offers still works afterwards."""
+"""Packages that a run does not use are not imported, and everything that transformers offers still works
+afterwards."""
 
 from __future__ import annotations
 
@@ -30,7 +31,13 @@ print(json.dumps(told))
 
 
 def told(*words):
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", CODE, *words], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CODE, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -38,5 +45,11 @@ def test_unused_packages_are_not_imported_and_are_there_when_needed():
     lean, full = told(), told("--all")
     assert not {"scipy", "sklearn", "pandas", "mistral_common", "cv2", "librosa"} & set(lean.pop("modules"))
     assert "scipy" in full.pop("modules"), "transformers imports it by itself"
-    # costs: class of target 0 is that of query 1 and the other way round, boxes are those of the same place; equal costs keep the order
-    assert lean == full and lean["scipy"] == [True, True] and lean["mistral"][1] is False and sorted(lean["matched"][0]) == [0, 1]
+    # costs: class of target 0 is that of query 1 and the other way round, boxes are those of the same place;
+    # equal costs keep the order
+    assert (
+        lean == full
+        and lean["scipy"] == [True, True]
+        and lean["mistral"][1] is False
+        and sorted(lean["matched"][0]) == [0, 1]
+    )

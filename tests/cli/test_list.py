@@ -43,18 +43,34 @@ def test_a_users_plugin_is_listed_with_its_paper_and_fields(vlrl, plugin):
     rows = {row["name"]: row for row in json.loads(vlrl("list", "reward", "--plugin", plugin, "--json")[1])}
     mine = rows["listed_in_a_test"]
     assert (mine["summary"], mine["paper"]) == ("Pays [bold]always[/bold].", "arXiv:1234.56789")
-    assert mine["fields"]["amount"] == {"type": "float", "default": "0.5"} and mine["fields"]["weight"]["default"] == "1.0"
+    assert (
+        mine["fields"]["amount"] == {"type": "float", "default": "0.5"}
+        and mine["fields"]["weight"]["default"] == "1.0"
+    )
     assert mine["origin"].endswith("mine.py:6")
-    line = next(line for line in vlrl("list", "reward", "--plugin", plugin)[1].splitlines() if "listed_in_a_test" in line)
+    line = next(
+        line
+        for line in vlrl("list", "reward", "--plugin", plugin)[1].splitlines()
+        if "listed_in_a_test" in line
+    )
     assert "Pays [bold]always[/bold]." in line and "arXiv:1234.56789" in line
 
 
-@pytest.mark.parametrize("kind", ["advantage_estimator", "token_credit", "policy_loss", "loss_term", "loss_aggregation", "token_weight"])
+@pytest.mark.parametrize(
+    "kind",
+    ["advantage_estimator", "token_credit", "policy_loss", "loss_term", "loss_aggregation", "token_weight"],
+)
 def test_methods_are_listed_with_a_paper_and_a_whole_line(vlrl, kind):
     ours = shipped(STAGES[kind])  # other tests register plug-ins of their own in the same process
     rows = {row["name"]: row for row in json.loads(vlrl("list", kind, "--json")[1]) if row["name"] in ours}
-    assert not [name for name, row in rows.items() if not row["paper"] or len(row["summary"]) < 5 or row["summary"].endswith((":", ","))]
-    assert rows.get("grpo", {"paper": "arXiv:2402.03300"})["paper"] == "arXiv:2402.03300"  # not the one that it mentions first
+    assert not [
+        name
+        for name, row in rows.items()
+        if not row["paper"] or len(row["summary"]) < 5 or row["summary"].endswith((":", ","))
+    ]
+    assert (
+        rows.get("grpo", {"paper": "arXiv:2402.03300"})["paper"] == "arXiv:2402.03300"
+    )  # not the one that it mentions first
 
 
 def test_one_plugin_in_full(vlrl, plugin):

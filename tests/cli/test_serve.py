@@ -1,4 +1,5 @@
-"""`vlrl serve`: OpenAI's chat completions with pictures, on the loopback interface, behind a token; the built-in server, and vLLM's."""
+"""`vlrl serve`: OpenAI's chat completions with pictures, on the loopback interface, behind a token; the
+built-in server, and vLLM's."""
 
 import base64
 import io
@@ -28,7 +29,10 @@ TOKEN = "a-token"
 def picture(color):
     buffer = io.BytesIO()
     Image.new("RGB", (56, 56), color).save(buffer, "PNG")
-    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()}}
+    return {
+        "type": "image_url",
+        "image_url": {"url": "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()},
+    }
 
 
 def asked(*parts):
@@ -56,23 +60,31 @@ def call(server, path, body=None, token=TOKEN, raw=None):
     """(status, body) of a request."""
     data = raw if raw is not None else None if body is None else json.dumps(body).encode()
     url = server if isinstance(server, str) else server.url.removesuffix("/v1")
-    request = urllib.request.Request(url + path, data, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"})
+    request = urllib.request.Request(
+        url + path, data, {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    )
     try:
         with urllib.request.urlopen(request, timeout=120) as answer:
             content = answer.read().decode()
-            return answer.status, json.loads(content) if path != "/stream" and content.startswith("{") else content
+            return answer.status, json.loads(content) if path != "/stream" and content.startswith(
+                "{"
+            ) else content
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
 
 
 def test_an_answer_is_that_of_the_engine(server):
     status, answer = call(
-        server, "/v1/chat/completions", {"messages": asked(text("Which color?"), picture("red")), "temperature": 0, "max_tokens": 6}
+        server,
+        "/v1/chat/completions",
+        {"messages": asked(text("Which color?"), picture("red")), "temperature": 0, "max_tokens": 6},
     )
     assert status == 200
     messages, pictures = parse_messages(asked(text("Which color?"), picture("red")))
     prompt = Prompt(Row("a", "", images=tuple(pictures)), tuple(messages), images=tuple(pictures))
-    expected = next(iter(server.worker.engine.generate([Request(prompt, Sampling(temperature=0.0, max_tokens=6))])))
+    expected = next(
+        iter(server.worker.engine.generate([Request(prompt, Sampling(temperature=0.0, max_tokens=6))]))
+    )
     choice = answer["choices"][0]
     assert choice["message"] == {"role": "assistant", "content": expected.text}
     assert choice["finish_reason"] == expected.finish and answer["model"] == "tiny"
@@ -93,21 +105,30 @@ def test_the_picture_is_seen(server):
 
 
 def test_n_and_stream(server):
-    body = {"messages": [{"role": "system", "content": "Be short."}, *asked(text("Hello"))], "n": 3, "max_completion_tokens": 4, "seed": 1}
+    body = {
+        "messages": [{"role": "system", "content": "Be short."}, *asked(text("Hello"))],
+        "n": 3,
+        "max_completion_tokens": 4,
+        "seed": 1,
+    }
     status, answer = call(server, "/v1/chat/completions", body)
     assert status == 200 and [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
     status, streamed = call(server, "/v1/chat/completions", body | {"stream": True})
     first, last = streamed.strip().split("\n\n")
     chunk = json.loads(first.removeprefix("data: "))
     assert last == "data: [DONE]" and chunk["object"] == "chat.completion.chunk"
-    assert [one["delta"]["content"] for one in chunk["choices"]] == [one["message"]["content"] for one in answer["choices"]]
+    assert [one["delta"]["content"] for one in chunk["choices"]] == [
+        one["message"]["content"] for one in answer["choices"]
+    ]
 
 
 def test_requests_at_once_are_answered_each_by_its_own(server):
     answers = {}
 
     def ask(n):
-        answers[n] = call(server, "/v1/chat/completions", {"messages": asked(text("Hi")), "n": n, "max_tokens": 2})[1]["choices"]
+        answers[n] = call(
+            server, "/v1/chat/completions", {"messages": asked(text("Hi")), "n": n, "max_tokens": 2}
+        )[1]["choices"]
 
     threads = [threading.Thread(target=ask, args=(n,)) for n in range(1, 6)]
     [thread.start() for thread in threads], [thread.join() for thread in threads]
@@ -131,10 +152,19 @@ def test_only_who_has_the_token_is_answered_and_only_from_this_machine(server):
         ({"messages": "hello"}, "messages"),
         ({"messages": [{"role": "root", "content": "x"}]}, "role"),
         ({"messages": asked({"type": "input_audio"})}, "part"),
-        ({"messages": asked({"type": "image_url", "image_url": {"url": "http://127.0.0.1/secret.png"}})}, "data URI"),
+        (
+            {"messages": asked({"type": "image_url", "image_url": {"url": "http://127.0.0.1/secret.png"}})},
+            "data URI",
+        ),
         ({"messages": asked({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}})}, "data URI"),
-        ({"messages": asked({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}})}, "no readable picture"),
-        ({"messages": asked({"type": "image_url", "image_url": {"url": "data:image/png;base64,***"}})}, "messages[0].content[0]"),
+        (
+            {"messages": asked({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}})},
+            "no readable picture",
+        ),
+        (
+            {"messages": asked({"type": "image_url", "image_url": {"url": "data:image/png;base64,***"}})},
+            "messages[0].content[0]",
+        ),
         ({"messages": asked(text("x")), "temperature": "hot"}, "temperature"),
         ({"messages": asked(text("x")), "n": 10**9}, "n:"),
         ({"messages": asked(text("x")), "stop": [1]}, "stop"),
@@ -155,18 +185,22 @@ def test_what_is_no_json_is_refused_and_the_server_goes_on(server):
 
 
 def test_tokens_are_bounded_by_the_server():
-    prompt, sampling, n, seed = parse_request({"messages": asked(text("x")), "max_tokens": 10**6, "stop": "END"}, 16)
+    prompt, sampling, n, seed = parse_request(
+        {"messages": asked(text("x")), "max_tokens": 10**6, "stop": "END"}, 16
+    )
     assert (sampling.max_tokens, sampling.stop, n, seed) == (16, ("END",), 1, None)
     assert prompt.messages == ({"role": "user", "content": [{"type": "text", "text": "x"}]},)
 
 
-# --- the command, and vLLM's server --------------------------------------------------------------------------------------------------------
+# --- the command, and vLLM's server -------------------------------------------------------------------------
 
 
 def tiny(folder, hidden):
     """The policy of a tiny model, saved as a folder. It has 4 heads of hidden / 4."""
     spec = load(["models/tiny_qwen2_5_vl"]).tree["policy"]
-    policy = Policy(build(Family, spec | {"tiny": spec["tiny"] | {"hidden": hidden, "layers": 2, "std": 0.2}}, "policy"))
+    policy = Policy(
+        build(Family, spec | {"tiny": spec["tiny"] | {"hidden": hidden, "layers": 2, "std": 0.2}}, "policy")
+    )
     policy.save(folder)
     return policy
 
@@ -200,13 +234,17 @@ def test_the_command_of_vllm_s_server_opens_no_links_and_holds_no_token(tmp_path
 
     words = line(tmp_path, "mine", 8000, ["--tensor-parallel-size", "2"])
     assert words[-2:] == ["--tensor-parallel-size", "2"] and words[words.index("--host") + 1] == "127.0.0.1"
-    assert words[words.index("--middleware") + 1].endswith("TokenGuard") and words[words.index("--allowed-media-domains") + 1].endswith(".invalid")
+    assert words[words.index("--middleware") + 1].endswith("TokenGuard") and words[
+        words.index("--allowed-media-domains") + 1
+    ].endswith(".invalid")
 
 
 def test_the_first_error_of_a_log_is_named(tmp_path):
     from vlrl.engine.vllm.chat_server import fault
 
-    (tmp_path / "log").write_text("(Worker) ERROR ValueError: too little memory\nRuntimeError: Engine core initialization failed\n")
+    (tmp_path / "log").write_text(
+        "(Worker) ERROR ValueError: too little memory\nRuntimeError: Engine core initialization failed\n"
+    )
     assert fault(tmp_path / "log") == "ValueError: too little memory"
     (tmp_path / "log").write_text("")
     assert fault(tmp_path / "log") == "(empty)"
@@ -232,7 +270,9 @@ def test_vllm_answers_a_question_about_a_picture_as_our_engine_does(tmp_path):
         "4",
     ]
     environment = {**os.environ, "VLRL_SERVE_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, "-m", "vlrl", *words], stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vlrl", *words], stderr=subprocess.PIPE, text=True, env=environment
+    )
     try:
         assert "loading mine into vLLM" in process.stderr.readline()
         assert process.stderr.readline() == f"serving mine at http://127.0.0.1:{port}/v1\n"
@@ -240,14 +280,22 @@ def test_vllm_answers_a_question_about_a_picture_as_our_engine_does(tmp_path):
         engine = build(Engine, {"name": "hf"}, "engine").attach(policy)
         for color in ("red", "blue"):
             messages = asked(text("Which color?"), picture(color))
-            status, answer = call(url, "/v1/chat/completions", {"model": "mine", "messages": messages, "temperature": 0, "max_tokens": 6})
+            status, answer = call(
+                url,
+                "/v1/chat/completions",
+                {"model": "mine", "messages": messages, "temperature": 0, "max_tokens": 6},
+            )
             parsed, pictures = parse_messages(messages)
             prompt = Prompt(Row("a", "", images=tuple(pictures)), tuple(parsed), images=tuple(pictures))
             (expected,) = engine.generate([Request(prompt, Sampling(temperature=0.0, max_tokens=6))])
             assert status == 200 and answer["choices"][0]["message"]["content"] == expected.text
             assert answer["usage"]["prompt_tokens"] == len(policy.encode(prompt))
         assert call(url, "/v1/models")[1]["data"][0]["id"] == "mine"
-        assert [call_status(url, path) for path in ("/health", "/v1/models", "/collective_rpc")] == [200, 401, 401]
+        assert [call_status(url, path) for path in ("/health", "/v1/models", "/collective_rpc")] == [
+            200,
+            401,
+            401,
+        ]
         link = {"type": "image_url", "image_url": {"url": f"{url}/health"}}
         assert call(url, "/v1/chat/completions", {"messages": asked(link), "max_tokens": 1})[0] == 400
     finally:

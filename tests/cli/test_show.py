@@ -26,7 +26,8 @@ def test_every_value_names_its_place(vlrl, config):
     code, text = vlrl("show", config, "advantage.eps=1e-2", "loss_aggregation={name: token_mean}")
     assert code == 0
     assert comments(text) == {
-        "seed": "child.yaml:2", "lr": "child.yaml:4", "betas": "parent.yaml:4", "eps": "command line", "steps": "child.yaml:7",
+        "seed": "child.yaml:2", "lr": "child.yaml:4", "betas": "parent.yaml:4", "eps": "command line",
+        "steps": "child.yaml:7",
         "name": "command line", "rl": "child.yaml:8",
     }  # fmt: skip
     assert text.splitlines()[0].startswith("steps: 10") and "parent.yaml:1" in text.splitlines()[0]
@@ -43,12 +44,21 @@ def test_a_value_says_in_which_phases_it_does_not_hold(vlrl, config):
     assert said["steps"].startswith("lab.yaml:")  # the last line is the cold start's own
     lines = vlrl("show", "quickstart", "steps=5")[1].splitlines()
     top = {line.partition(":")[0]: line.partition("  # ")[2] for line in lines if not line.startswith(" ")}
-    assert top["steps"] == "command line; not in cold_start" and top["prompts_per_step"].endswith("rl.yaml:6; not in any phase")
+    assert top["steps"] == "command line; not in cold_start" and top["prompts_per_step"].endswith(
+        "rl.yaml:6; not in any phase"
+    )
     assert top["seed"].endswith("quickstart.yaml:4")
-    assert lines[-1].startswith("# phase cold_start keeps its own steps (25): ") and "phases.cold_start.steps=... changes it" in lines[-1]
+    assert (
+        lines[-1].startswith("# phase cold_start keeps its own steps (25): ")
+        and "phases.cold_start.steps=... changes it" in lines[-1]
+    )
     assert comments(vlrl("show", "quickstart", "steps=5", "--phase", "rl")[1])["steps"] == "command line"
-    assert comments(vlrl("show", "quickstart", "steps=5", "--phase", "cold_start")[1])["steps"].startswith("lab.yaml:")
-    assert json.loads(vlrl("show", "quickstart", "steps=5", "--json")[1])["kept"] == [lines[-1].removeprefix("# ")]
+    assert comments(vlrl("show", "quickstart", "steps=5", "--phase", "cold_start")[1])["steps"].startswith(
+        "lab.yaml:"
+    )
+    assert json.loads(vlrl("show", "quickstart", "steps=5", "--json")[1])["kept"] == [
+        lines[-1].removeprefix("# ")
+    ]
 
 
 def test_one_phase(vlrl, config):

@@ -14,7 +14,16 @@ from vlrl.trainer import overwrite
 
 ROOT = Path(__file__).parents[2]
 TINY = [
-    *("base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/grpo", "steps=1", "prompts_per_step=1", "group_size=2", "--quiet"),
+    *(
+        "base/rl",
+        "models/tiny_text",
+        "tasks/lab_arithmetic",
+        "methods/grpo",
+        "steps=1",
+        "prompts_per_step=1",
+        "group_size=2",
+        "--quiet",
+    ),
     *("sampling.max_tokens=2", "data.heldout=null", "data.train.arithmetic.count=4"),
     "policy.tiny={hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}",
 ]
@@ -28,7 +37,16 @@ def old_run(folder):
     return folder
 
 
-@pytest.mark.parametrize("names", [["notes.txt"], ["config.yaml"], ["metrics.jsonl", "thesis.tex"], ["src"], ["metrics.jsonl", "a", "b", "c", "d"]])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["notes.txt"],
+        ["config.yaml"],
+        ["metrics.jsonl", "thesis.tex"],
+        ["src"],
+        ["metrics.jsonl", "a", "b", "c", "d"],
+    ],
+)
 def test_a_folder_that_no_run_made_is_not_overwritten(tmp_path, names):
     for name in names:
         (tmp_path / name).write_text("mine")
@@ -57,7 +75,11 @@ def test_the_old_run_is_kept_until_the_new_one_has_a_checkpoint(tmp_path):
     folder = old_run(tmp_path / "run")
     overwrite.set_aside(folder)
     aside = overwrite.previous(folder)
-    assert list(folder.iterdir()) == [] and (aside / "metrics.jsonl").is_file() and (aside / "checkpoints").is_dir()
+    assert (
+        list(folder.iterdir()) == []
+        and (aside / "metrics.jsonl").is_file()
+        and (aside / "checkpoints").is_dir()
+    )
     (folder / "metrics.jsonl").write_text("a new run that fails before its first checkpoint\n")
     overwrite.set_aside(folder)
     assert list(folder.iterdir()) == [] and (aside / "metrics.jsonl").read_text() == "{}\n"
@@ -111,14 +133,17 @@ def test_wrong_options(vlrl, words, message):
         vlrl("train", "quickstart", *words)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs" / "accelerate").glob("*.yaml")))
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in (ROOT / "configs" / "accelerate").glob("*.yaml"))
+)
 def test_launch_files_find_their_deepspeed_json_from_any_folder(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = Launch(2, name).settings()
     assert settings["num_processes"] == 2 and settings["num_machines"] == 1
-    named = (yaml.safe_load((ROOT / "configs" / "accelerate" / f"{name}.yaml").read_text()).get("deepspeed_config") or {}).get(
-        "deepspeed_config_file"
-    )
+    named = (
+        yaml.safe_load((ROOT / "configs" / "accelerate" / f"{name}.yaml").read_text()).get("deepspeed_config")
+        or {}
+    ).get("deepspeed_config_file")
     assert (named is not None) == name.startswith("zero")
     if named:
         found = Path(settings["deepspeed_config"]["deepspeed_config_file"])
@@ -129,7 +154,9 @@ def test_launch_files_find_their_deepspeed_json_from_any_folder(name, tmp_path, 
 
 
 def test_a_wrong_deepspeed_json_is_named():
-    with pytest.raises(ConfigError, match=r"no file 'configs/deepspeed/zero9\.json'. Did you mean 'zero\d\.json'"):
+    with pytest.raises(
+        ConfigError, match=r"no file 'configs/deepspeed/zero9\.json'. Did you mean 'zero\d\.json'"
+    ):
         deepspeed_file("configs/deepspeed/zero9.json")
 
 
@@ -140,6 +167,15 @@ def test_several_machines():
 
 
 def test_held_out_answers_are_printed_one_line_each():
-    before = {"task": "a", "question": "What is\n2 plus 2?\x1b[31m", "gold": "4", "text": "5\n6", "correct": False}
+    before = {
+        "task": "a",
+        "question": "What is\n2 plus 2?\x1b[31m",
+        "gold": "4",
+        "text": "5\n6",
+        "correct": False,
+    }
     lines = answer_lines({"start": [before, before], "final": [{**before, "text": "4", "correct": True}]})
-    assert lines == ["held-out answers (start -> final):", "  What is 2 plus 2? [31m [4]  - '5 6' -> + '4'"] and answer_lines({}) == []
+    assert (
+        lines == ["held-out answers (start -> final):", "  What is 2 plus 2? [31m [4]  - '5 6' -> + '4'"]
+        and answer_lines({}) == []
+    )

@@ -45,14 +45,23 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("omp,blas,method", [(None, None, "forkserver"), ("1", "1", "forkserver"), ("4", None, "spawn"), ("1", "2", "spawn")])
+@pytest.mark.parametrize(
+    "omp,blas,method",
+    [(None, None, "forkserver"), ("1", "1", "forkserver"), ("4", None, "spawn"), ("1", "2", "spawn")],
+)
 def test_processes_with_threads_are_not_forked(monkeypatch, omp, blas, method):
-    for name, value in (("OMP_NUM_THREADS", omp), ("OPENBLAS_NUM_THREADS", blas), ("TOKENIZERS_PARALLELISM", "false")):
+    for name, value in (
+        ("OMP_NUM_THREADS", omp),
+        ("OPENBLAS_NUM_THREADS", blas),
+        ("TOKENIZERS_PARALLELISM", "false"),
+    ):
         monkeypatch.setenv(name, value or "")
         if value is None:
             monkeypatch.delenv(name)
     assert process_context().get_start_method() == method
-    assert os.environ["OMP_NUM_THREADS"] == (omp or "1"), "one thread per run, unless the environment says otherwise"
+    assert os.environ["OMP_NUM_THREADS"] == (omp or "1"), (
+        "one thread per run, unless the environment says otherwise"
+    )
 
 
 def test_the_prepared_process_gets_the_plug_ins_that_were_checked(monkeypatch):
@@ -67,12 +76,24 @@ def test_the_prepared_process_gets_the_plug_ins_that_were_checked(monkeypatch):
 
 
 def test_the_prepared_process_is_safe_to_fork():
-    done = subprocess.run([sys.executable, "-c", PREPARED], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", PREPARED],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
     assert done.stdout == "safe to fork\n", done.stderr
 
 
 def test_each_run_is_a_fork_of_the_prepared_process(tmp_path):
     script = tmp_path / "forked.py"
     script.write_text(FORKED)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
     assert done.stdout == "raised: invalid literal for int() with base 10: 'x'\n", done.stderr

@@ -1,4 +1,5 @@
-"""Small plug-ins and runs for the tests of the loop: a policy of a few thousand weights, one prompt, rewards made for the purpose."""
+"""Small plug-ins and runs for the tests of the loop: a policy of a few thousand weights, one prompt, rewards
+made for the purpose."""
 
 from dataclasses import dataclass
 
@@ -81,7 +82,13 @@ class Log:
 
 def open_run(tmp_path, *overrides, reward="test_loop_has", configs=("base/rl", "methods/grpo")):
     """A run on the tiny text policy, opened and in its first phase."""
-    base = [TINY, f"output={tmp_path}", "data.train.mine.name=test_loop_source", "sampling={name: plain, max_tokens: 3}", "prompts_per_step=4"]
+    base = [
+        TINY,
+        f"output={tmp_path}",
+        "data.train.mine.name=test_loop_source",
+        "sampling={name: plain, max_tokens: 3}",
+        "prompts_per_step=4",
+    ]
     config = load(list(configs), [*base, f"rewards.mine.name={reward}", "optimizer.lr=1e-2", *overrides])
     run = Run(config)
     run.open()

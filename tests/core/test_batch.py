@@ -7,7 +7,9 @@ from vlrl.types import Group, Prompt, Rollout, Row
 
 def group_of(name, *lengths, masks=None):
     prompt = Prompt(Row(name, name), ({"role": "user", "content": name},))
-    rollouts = [Rollout(prompt, list(range(1, n + 1)), loss_mask=(masks or {}).get(i)) for i, n in enumerate(lengths)]
+    rollouts = [
+        Rollout(prompt, list(range(1, n + 1)), loss_mask=(masks or {}).get(i)) for i, n in enumerate(lengths)
+    ]
     return Group(prompt, rollouts)
 
 
@@ -35,7 +37,9 @@ def test_empty_completions_and_batches_are_refused():
 
 
 def test_totals_count_trained_tokens():
-    assert denominators_of([group_of("a", 2, 3), group_of("b", 4, masks={0: [True, False, True, False]})]) == (7.0, 3.0, 2.0)
+    assert denominators_of(
+        [group_of("a", 2, 3), group_of("b", 4, masks={0: [True, False, True, False]})]
+    ) == (7.0, 3.0, 2.0)
 
 
 def test_micro_batches_hold_whole_groups_within_the_budget():

@@ -19,7 +19,11 @@ def test_extends_merges_maps_and_replaces_scalars_and_lists(write):
     write("a", "steps: 5\noptimizer: {lr: 0.1, betas: [0.9, 0.95]}\nwatch: {trackers: [x, y]}\n")
     write("b", "optimizer: {lr: 0.2}\n")
     top = write("top", "extends: [a, b]\nwatch: {trackers: [z]}\n")
-    assert load([top]).tree == {"steps": 5, "optimizer": {"lr": 0.2, "betas": [0.9, 0.95]}, "watch": {"trackers": ["z"]}}
+    assert load([top]).tree == {
+        "steps": 5,
+        "optimizer": {"lr": 0.2, "betas": [0.9, 0.95]},
+        "watch": {"trackers": ["z"]},
+    }
 
 
 def test_files_and_overrides_merge_left_to_right(write):
@@ -39,7 +43,13 @@ def test_null_removes_and_a_new_name_replaces_the_whole_plugin(write):
 
 @pytest.mark.parametrize("how", ["extended", "beside"])
 def test_what_a_file_removes_is_gone_from_what_comes_before_it(write, how):
-    task = write("task", "rewards: {acc: {name: iou}, fmt: {name: tag_format, weight: 0.1}}\nloss_terms: {kl: {name: kl}}\nreplay: {name: x}\n")
+    task = write(
+        "task",
+        (
+            "rewards: {acc: {name: iou}, fmt: {name: tag_format, weight: 0.1}}\nloss_terms: {kl: {name: "
+            "kl}}\nreplay: {name: x}\n"
+        ),
+    )
     write("base", "rewards: {fmt: null}\nloss_terms: {'*': null, nll: {name: nll}}\nreplay: null\n")
     method = write("method", "extends: base\nsteps: 3\nreplay: {name: x, size: 2}\n")
     names = [write("top", "extends: [task, method]\n")] if how == "extended" else [task, method]
@@ -59,7 +69,10 @@ def test_phases_override_and_null_inside_a_phase_removes_there_only(write):
     assert config.phase("two") == {"steps": 9, "replay": {"name": "x"}}
 
 
-@pytest.mark.parametrize("text, value", [("1e-3", 0.001), ("-2E+4", -20000.0), (".5e1", 5.0), ("1e", "1e"), ("yes", True), ("1", 1)])
+@pytest.mark.parametrize(
+    "text, value",
+    [("1e-3", 0.001), ("-2E+4", -20000.0), (".5e1", 5.0), ("1e", "1e"), ("yes", True), ("1", 1)],
+)
 def test_scientific_numbers_are_numbers(text, value):
     assert load([], [f"about.x={text}"]).tree["about"]["x"] == value
 

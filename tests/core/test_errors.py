@@ -33,7 +33,10 @@ def no_model(monkeypatch):
         ("grop_size=4", "grop_size: unknown key .* Did you mean 'group_size'"),
         ("optimizer.lrr=1", "optimizer.lrr: unknown field .* Did you mean 'lr'"),
         ("optimizer.lr=fast", "optimizer.lr: 'fast' is not valid"),
-        ("rewards.digits.name=clasification", "rewards.digits: no reward named 'clasification'. Did you mean 'classification'"),
+        (
+            "rewards.digits.name=clasification",
+            "rewards.digits: no reward named 'clasification'. Did you mean 'classification'",
+        ),
         ("rewards.digits.wieght=2", "rewards.digits.wieght: unknown field .* Did you mean 'weight'"),
         ("num_minibatches=3", "num_minibatches=3 does not divide prompts_per_step=8; use one of"),
         ("group_size=0", "group_size is 0; allowed: 1 to 65536"),
@@ -60,7 +63,8 @@ def rows_file(tmp_path, *rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = tmp_path / "task.yaml"
     task.write_text(
-        f"data: {{train: {{mine: {{name: files, path: {path}, limit: 0.0}}}}}}\nrewards: {{accuracy: {{name: exact}}}}\n"
+        f"data: {{train: {{mine: {{name: files, path: {path}, limit: 0.0}}}}}}\nrewards: {{accuracy: "
+        f"{{name: exact}}}}\n"
         "sampling: {name: plain, max_tokens: 4}\n"
     )
     return task

@@ -12,9 +12,13 @@ from vlrl.types import LossInputs
 def test_a_plug_in_runs_on_tensors():
     logp_BT = (-torch.rand(3, 4)).requires_grad_()
     old_BT, mask_BT = logp_BT.detach() - 0.3, torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 1, 0]])
-    x = LossInputs.from_tensors(logp_BT, torch.tensor([1.0, -1.0, 0.5]), mask_BT, old_logp_BT=old_BT, group_B=torch.tensor([0, 0, 1]))
+    x = LossInputs.from_tensors(
+        logp_BT, torch.tensor([1.0, -1.0, 0.5]), mask_BT, old_logp_BT=old_BT, group_B=torch.tensor([0, 0, 1])
+    )
     own = build(PolicyLoss, "ppo_clip")(x)
-    assert torch.equal(own.loss, F.ppo_clip_loss(logp_BT, old_BT, torch.tensor([1.0, -1.0, 0.5]), mask_BT).loss)
+    assert torch.equal(
+        own.loss, F.ppo_clip_loss(logp_BT, old_BT, torch.tensor([1.0, -1.0, 0.5]), mask_BT).loss
+    )
     assert x.length_B.tolist() == [4, 2, 2] and [len(group) for group in x.batch.groups] == [2, 1]
     assert [len(rollout) for rollout in x.batch.rollouts] == [4, 2, 3]
 

@@ -30,7 +30,14 @@ def test_any_split_and_layout_gives_the_same_step(tmp_path, change, method):
     configs = ("base/rl", f"methods/{method}")
     results = []
     for overrides in ([], [change]):
-        run = open_run(tmp_path, "optimizer={kind: sgd, lr: 1.0}", "group_size=4", *overrides, reward="test_loop_ids", configs=configs)
+        run = open_run(
+            tmp_path,
+            "optimizer={kind: sgd, lr: 1.0}",
+            "group_size=4",
+            *overrides,
+            reward="test_loop_ids",
+            configs=configs,
+        )
         before = weights(run)
         train_step(run)
         results.append(weights(run) - before)
@@ -59,7 +66,9 @@ def test_old_log_probs_are_computed_only_off_policy(tmp_path):
     learn(groups, run)
     trained = sum(len(r) for g in groups if any(r.advantage for r in g) for r in g)
     rows = run.policy.counters["head_rows"] - before
-    assert 0.9 * trained < rows <= trained, "one pass, in which a first token that rollouts of a group share counts once"
+    assert 0.9 * trained < rows <= trained, (
+        "one pass, in which a first token that rollouts of a group share counts once"
+    )
     assert "old_logp" not in groups[0].rollouts[0].signals
     run = open_run(tmp_path, "ppo_epochs=2", reward="test_loop_ids")
     train_step(run)
@@ -83,14 +92,20 @@ def test_a_reward_that_raises_is_counted_and_its_rollouts_dropped(tmp_path):
     assert metrics["reward/errors"] == 8 and metrics["group_filter/all_rollouts_failed_scoring"] == 1
     assert all(group.row.id != "r1" for group in run.groups)
     kind, data = run.recorder.events[0]
-    assert kind == "warning" and "'mine' raised on row 'r1': RuntimeError: the judge is out" in data["message"]
+    assert (
+        kind == "warning" and "'mine' raised on row 'r1': RuntimeError: the judge is out" in data["message"]
+    )
 
 
 def test_a_strategy_may_ask_for_rewards_before_the_loop_does(tmp_path, monkeypatch):
     run = open_run(tmp_path, "group_size=4", reward="test_loop_ids")
     asked = []
     call = type(run.rewards["mine"]).__call__
-    monkeypatch.setattr(type(run.rewards["mine"]), "__call__", lambda self, rollout: (asked.append(id(rollout)), call(self, rollout))[1])
+    monkeypatch.setattr(
+        type(run.rewards["mine"]),
+        "__call__",
+        lambda self, rollout: (asked.append(id(rollout)), call(self, rollout))[1],
+    )
     groups = run.rollout([run.prompt_template(row) for row in run.prompt_sampler(2)], [4, 4], run)
     run.score(groups)
     early = [list(group.rewards) for group in groups]
@@ -104,10 +119,17 @@ def test_the_tools_of_a_run_split_and_batch_as_the_policy_does(tmp_path):
     run = open_run(tmp_path, "group_size=4", "micro_batch_tokens=1", reward="test_loop_ids")
     groups = collect(run)
     parts = run.micro_batches(groups)
-    assert [len(part) for part in parts] == [1] * 4 and {part[0].id for part in parts} == {group.id for group in groups}
+    assert [len(part) for part in parts] == [1] * 4 and {part[0].id for part in parts} == {
+        group.id for group in groups
+    }
     logp_BT = run.policy.forward(run.batch(parts[0]))["logp"]
     assert logp_BT.shape[0] == 4 and logp_BT.requires_grad
-    assert (run.rank, run.ranks, run.gather([1, 2]), run.sum_tensor(torch.ones(2)).tolist()) == (0, 1, [1, 2], [1.0, 1.0])
+    assert (run.rank, run.ranks, run.gather([1, 2]), run.sum_tensor(torch.ones(2)).tolist()) == (
+        0,
+        1,
+        [1, 2],
+        [1.0, 1.0],
+    )
 
 
 def test_a_broken_verifier_stops_the_run(tmp_path):
@@ -117,7 +139,9 @@ def test_a_broken_verifier_stops_the_run(tmp_path):
 
 
 def test_a_step_without_survivors_learns_nothing_and_says_so(tmp_path):
-    run = open_run(tmp_path, "max_refill_rounds=2", reward="test_loop_constant", configs=("base/rl", "methods/dapo"))
+    run = open_run(
+        tmp_path, "max_refill_rounds=2", reward="test_loop_constant", configs=("base/rl", "methods/dapo")
+    )
     before = weights(run)
     metrics = train_step(run)
     assert torch.equal(before, weights(run)) and metrics["groups"] == 0
@@ -140,7 +164,9 @@ def test_a_loss_that_is_not_finite_names_the_rows(tmp_path):
 
 
 def test_long_prompts_are_refused_never_cut(tmp_path):
-    with pytest.raises(ConfigError, match=r"row 'r0' has \d+ tokens, max_prompt_tokens is 20; .*never truncated"):
+    with pytest.raises(
+        ConfigError, match=r"row 'r0' has \d+ tokens, max_prompt_tokens is 20; .*never truncated"
+    ):
         open_run(tmp_path, "max_prompt_tokens=20", "data.train.mine.words=30")
 
 
@@ -165,4 +191,6 @@ def test_a_row_that_cannot_be_shown_is_left_out_and_replaced(tmp_path, monkeypat
     metrics = train_step(run)
     assert metrics["data/dropped"] >= 1 and metrics["groups"] == 4
     assert all(group.row.id != "r2" for group in run.groups)
-    assert any("row 'r2' was left out: r2.png: not a picture" in data["message"] for _, data in run.recorder.events)
+    assert any(
+        "row 'r2' was left out: r2.png: not a picture" in data["message"] for _, data in run.recorder.events
+    )

@@ -1,4 +1,5 @@
-"""Log-probs that are known are not computed again: those of the first update, and the reference's of rollouts that come again."""
+"""Log-probs that are known are not computed again: those of the first update, and the reference's of rollouts
+that come again."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def counted(run, monkeypatch):
 
 
 def learned(tmp_path, monkeypatch, own_pass, *overrides):
-    """(weights after a step, tokens of forward passes without and with gradient, old log-probs of all rollouts)."""
+    """(weights after a step, tokens of forward passes without and with gradient, old log-probs of all
+    rollouts)."""
     with monkeypatch.context() as patch:
         run = open_run(tmp_path, *STEP, *overrides, reward="test_loop_ids")
         groups = collect(run)
@@ -43,7 +45,10 @@ def learned(tmp_path, monkeypatch, own_pass, *overrides):
         return weights(run), *tokens, [r.signals["old_logp"] for group in groups for r in group if group]
 
 
-@pytest.mark.parametrize("words,share", [(("ppo_epochs=3",), 0.0), (("num_minibatches=4",), 0.75), (("ppo_epochs=2", "num_minibatches=2"), 0.5)])
+@pytest.mark.parametrize(
+    "words,share",
+    [(("ppo_epochs=3",), 0.0), (("num_minibatches=4",), 0.75), (("ppo_epochs=2", "num_minibatches=2"), 0.5)],
+)
 def test_the_first_update_gives_the_old_log_probs_of_its_groups(tmp_path, monkeypatch, words, share):
     shared, tokens, trained, old = learned(tmp_path / "a", monkeypatch, False, *words)
     alone, all_tokens, all_trained, all_old = learned(tmp_path / "b", monkeypatch, True, *words)
@@ -63,7 +68,9 @@ def test_dropout_is_noticed(tmp_path):
 
 
 def with_reference(tmp_path, *overrides):
-    run = open_run(tmp_path, *STEP, *overrides, reward="test_loop_ids", configs=("base/rl", "methods/grpo_kl"))
+    run = open_run(
+        tmp_path, *STEP, *overrides, reward="test_loop_ids", configs=("base/rl", "methods/grpo_kl")
+    )
     return run, collect(run), run.aux_tensors["ref_logp"]
 
 
@@ -77,7 +84,9 @@ def test_the_reference_scores_a_rollout_once(tmp_path, monkeypatch):
     first = tensor(run.policy, run.batch(groups))
     run.policy.model.get_input_embeddings().weight.data.add_(0.5)  # the policy moves on, the reference stays
     seen = counted(run, monkeypatch)
-    torch.testing.assert_close(tensor(run.policy, run.batch([again(g) for g in groups])), first, rtol=0, atol=0)
+    torch.testing.assert_close(
+        tensor(run.policy, run.batch([again(g) for g in groups])), first, rtol=0, atol=0
+    )
     assert not seen and tensor.state.memory.hits == 16
     hotter = again(groups[0])
     for rollout in hotter:
@@ -85,7 +94,9 @@ def test_the_reference_scores_a_rollout_once(tmp_path, monkeypatch):
     mixed = tensor(run.policy, run.batch([again(groups[1]), hotter]))
     alone = replace(tensor, remember=0)
     alone.setup(run)
-    torch.testing.assert_close(mixed, alone(run.policy, run.batch([again(groups[1]), hotter])), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        mixed, alone(run.policy, run.batch([again(groups[1]), hotter])), rtol=0, atol=1e-6
+    )
     assert len(seen) == 2 and 0 < seen[0][1] < seen[1][1], "one group, then both"
 
 
@@ -93,12 +104,18 @@ def test_a_new_reference_scores_anew(tmp_path, monkeypatch):
     run, groups, tensor = with_reference(tmp_path)
     before = tensor(run.policy, run.batch(groups))
     with torch.no_grad():
-        run.policy.model.get_input_embeddings().weight.add_(torch.randn_like(run.policy.model.get_input_embeddings().weight))
+        run.policy.model.get_input_embeddings().weight.add_(
+            torch.randn_like(run.policy.model.get_input_embeddings().weight)
+        )
     run.policy.keep_reference(renew=True)
     renewed = tensor(run.policy, run.batch(groups))
     assert (renewed - before).abs().max() > 1e-3
-    torch.testing.assert_close(renewed, run.policy.forward(run.batch(groups))["logp"].detach(), rtol=0, atol=1e-6)
-    state = {"weights": {name: value * 0.5 for name, value in run.policy.reference_state()["weights"].items()}}
+    torch.testing.assert_close(
+        renewed, run.policy.forward(run.batch(groups))["logp"].detach(), rtol=0, atol=1e-6
+    )
+    state = {
+        "weights": {name: value * 0.5 for name, value in run.policy.reference_state()["weights"].items()}
+    }
     run.policy.load_reference(state)
     assert (tensor(run.policy, run.batch(groups)) - renewed).abs().max() > 1e-3, "written in place"
 
@@ -107,11 +124,20 @@ def test_memory_is_bounded_and_knows_rollouts_by_all_that_matters(tmp_path):
     run, groups, _ = with_reference(tmp_path)
     memory = TokenMemory(10)
     batch = run.batch(groups)
-    values_BT = torch.arange(batch.ids_BT.numel(), dtype=torch.float32).reshape(batch.ids_BT.shape) * batch.mask_BT
+    values_BT = (
+        torch.arange(batch.ids_BT.numel(), dtype=torch.float32).reshape(batch.ids_BT.shape) * batch.mask_BT
+    )
     assert torch.equal(memory(run, run.policy.model, batch, lambda part: values_BT), values_BT)
     last = batch.rollouts[-1]
     assert sum(len(known) for known in memory._known.values()) <= 10 and key_of(last) in memory._known
-    changes = ({"ids": [*last.ids[:-1], last.ids[-1] + 1]}, {"temperature": 0.5}, {"loss_mask": [False] * len(last)}, {"prompt": groups[0].prompt})
-    assert len({key_of(replace(last, **change)) for change in ({}, *changes)}) == 5 and key_of(replace(last, signals={}, logp=[])) == key_of(last)
+    changes = (
+        {"ids": [*last.ids[:-1], last.ids[-1] + 1]},
+        {"temperature": 0.5},
+        {"loss_mask": [False] * len(last)},
+        {"prompt": groups[0].prompt},
+    )
+    assert len({key_of(replace(last, **change)) for change in ({}, *changes)}) == 5 and key_of(
+        replace(last, signals={}, logp=[])
+    ) == key_of(last)
     with pytest.raises(ValueError, match="remember is -1"):
         replace(run.aux_tensors["ref_logp"], remember=-1)

@@ -1,4 +1,5 @@
-"""A source that brings its reward along: the config gains the slot, may change its fields, and two sources cannot mean different rewards by it."""
+"""A source that brings its reward along: the config gains the slot, may change its fields, and two sources
+cannot mean different rewards by it."""
 
 from dataclasses import dataclass
 
@@ -30,13 +31,20 @@ class BringsReward(Source):
 
 
 def config(tmp_path, *overrides, train="{one: {name: brings_reward}}"):
-    words = [f"data.train={train}", "prompt_template={name: chat}", "data.heldout=null", f"output={tmp_path / 'run'}"]
+    words = [
+        f"data.train={train}",
+        "prompt_template={name: chat}",
+        "data.heldout=null",
+        f"output={tmp_path / 'run'}",
+    ]
     return load(["base/rl", "models/tiny_text", "methods/grpo"], [*words, *overrides])
 
 
 def rewards(tree):
     phase = build_parts(tree, tree.phases[0])
-    return phase, {slot: (reward.name, reward.tasks, reward.weight) for slot, reward in phase.maps["rewards"].items()}
+    return phase, {
+        slot: (reward.name, reward.tasks, reward.weight) for slot, reward in phase.maps["rewards"].items()
+    }
 
 
 def test_the_config_gains_the_slot_and_it_is_the_outcome(tmp_path):
@@ -52,8 +60,12 @@ def test_without_it_the_config_has_no_reward(tmp_path):
 
 
 def test_the_config_changes_fields_or_replaces_it(tmp_path):
-    assert rewards(config(tmp_path, "rewards.brought={name: exact, weight: 0.5}"))[1] == {"brought": ("exact", ("echo",), 0.5)}
-    assert rewards(config(tmp_path, "rewards.brought={name: numeric}"))[1] == {"brought": ("numeric", (), 1.0)}
+    assert rewards(config(tmp_path, "rewards.brought={name: exact, weight: 0.5}"))[1] == {
+        "brought": ("exact", ("echo",), 0.5)
+    }
+    assert rewards(config(tmp_path, "rewards.brought={name: numeric}"))[1] == {
+        "brought": ("numeric", (), 1.0)
+    }
     with pytest.raises(ConfigError, match=r"rewards\.brought.*wieght"):
         rewards(config(tmp_path, "rewards.brought={name: exact, wieght: 0.5}"))
 
@@ -67,7 +79,9 @@ def test_two_sources_join_their_tasks(tmp_path):
 
 def test_two_sources_that_mean_different_rewards(tmp_path):
     two = "{one: {name: brings_reward}, two: {name: brings_reward, reward: numeric}}"
-    with pytest.raises(ConfigError, match=r"data\.train\.two: brings another reward 'brought' than data\.train\.one"):
+    with pytest.raises(
+        ConfigError, match=r"data\.train\.two: brings another reward 'brought' than data\.train\.one"
+    ):
         rewards(config(tmp_path, train=two))
 
 
@@ -81,5 +95,7 @@ def test_a_slot_for_all_tasks_stays_so():
 
 def test_golds_are_tried_before_torch(tmp_path):
     assert preflight(config(tmp_path)).row_count == 2
-    with pytest.raises(ConfigError, match=r"data\.train\.one: row 'echo-0': reward 'brought' cannot read the answer 'six'"):
+    with pytest.raises(
+        ConfigError, match=r"data\.train\.one: row 'echo-0': reward 'brought' cannot read the answer 'six'"
+    ):
         preflight(config(tmp_path, train="{one: {name: brings_reward, reward: numeric, answer: six}}"))

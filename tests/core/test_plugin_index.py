@@ -25,26 +25,41 @@ def test_the_index_agrees_with_the_imported_classes(kind):
         pytest.importorskip("vllm")  # a module that vLLM itself loads is in the engines' package
     discover(stage)
     package = stage.home.partition(".")[0]
-    imported = {name: cls for name, cls in registered(stage).items() if cls.__module__.partition(".")[0] == package}
+    imported = {
+        name: cls for name, cls in registered(stage).items() if cls.__module__.partition(".")[0] == package
+    }
     shipped = {name: entry for (entry_kind, name), entry in entries(stage.home).items() if entry_kind == kind}
     assert sorted(shipped) == sorted(imported)
     for name, entry in shipped.items():
         cls = get(stage, name)
         assert (entry.module, entry.cls) == (cls.__module__, cls.__qualname__)
-        assert entry.doc == (inspect.getdoc(cls) or "") and 0 <= entry.line - inspect.getsourcelines(cls)[1] <= 2  # the first decorator's line
-        assert sorted(f.name for f in entry.fields) == sorted(f.name for f in dataclasses.fields(cls) if f.init), name
+        assert (
+            entry.doc == (inspect.getdoc(cls) or "") and 0 <= entry.line - inspect.getsourcelines(cls)[1] <= 2
+        )  # the first decorator's line
+        assert sorted(f.name for f in entry.fields) == sorted(
+            f.name for f in dataclasses.fields(cls) if f.init
+        ), name
     assert set(shipped) <= set(names(stage))
 
 
-@pytest.mark.parametrize("words", [["--help"], ["list"], ["list", "reward"], ["list", "policy_loss", "gspo"], ["show", "quickstart"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["list"], ["list", "reward"], ["list", "policy_loss", "gspo"], ["show", "quickstart"]],
+)
 def test_looking_around_imports_no_torch(words):
-    code = f"import sys; sys.argv = {['vlrl', *words]}\ntry:\n    from vlrl.cli import main; main()\nfinally:\n    assert 'torch' not in sys.modules"
+    code = (
+        f"import sys; sys.argv = {['vlrl', *words]}\ntry:\n    from vlrl.cli import main; "
+        "main()\nfinally:\n    assert 'torch' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stdout, done.stderr
 
 
 def test_the_package_offers_its_api_without_torch():
-    code = "import sys, vlrl; vlrl.Row, vlrl.Config, vlrl.register; assert 'torch' not in sys.modules; assert set(vlrl.__all__) <= set(dir(vlrl))"
+    code = (
+        "import sys, vlrl; vlrl.Row, vlrl.Config, vlrl.register; assert 'torch' not in sys.modules; assert "
+        "set(vlrl.__all__) <= set(dir(vlrl))"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
     import vlrl
 
@@ -57,7 +72,9 @@ def test_the_package_offers_its_api_without_torch():
 def test_an_old_key_names_the_new_one(old, tmp_path):
     file = tmp_path / "old.yaml"
     file.write_text(f"extends: [base/rl]\n{old}: {{}}\n")
-    with pytest.raises(ConfigError, match=f"{old}: this key is now called {renamed.KEYS[old]!r} \\(.*old.yaml:2\\)"):
+    with pytest.raises(
+        ConfigError, match=f"{old}: this key is now called {renamed.KEYS[old]!r} \\(.*old.yaml:2\\)"
+    ):
         load([file])
     file.write_text(f"extends: [base/rl]\nphases:\n  rl:\n    {old}: {{}}\n")
     with pytest.raises(ConfigError, match=f"phases.rl.{old}: this key is now called {renamed.KEYS[old]!r}"):

@@ -34,7 +34,10 @@ def test_a_mapping_becomes_a_plugin_with_coerced_values():
 @pytest.mark.parametrize(
     "spec, message",
     [
-        ({"name": "test_registry_gat"}, "gate.g: no group_filter named 'test_registry_gat'. Did you mean 'test_registry_gate'"),
+        (
+            {"name": "test_registry_gat"},
+            "gate.g: no group_filter named 'test_registry_gat'. Did you mean 'test_registry_gate'",
+        ),
         ({"name": "test_registry_gate", "shar": 1}, "gate.g.shar: unknown field .* Did you mean 'share'"),
         ({"name": "test_registry_gate", "share": "much"}, "gate.g.share: 'much' is not valid"),
         ({"name": "test_registry_gate", "share": 2}, "gate.g: share is at most 1"),
@@ -117,7 +120,9 @@ def test_a_plugin_file_that_is_loaded_already_is_no_error(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     load_plugin_file(tmp_path / "loaded_twice_module.py")
     load_plugin_file(tmp_path / "loaded_twice_module.py")
-    module = importlib.import_module("loaded_twice_module")  # the same file as a module of its own registers the same class once more
+    module = importlib.import_module(
+        "loaded_twice_module"
+    )  # the same file as a module of its own registers the same class once more
     load_plugin_file(tmp_path / "loaded_twice_module.py")
     assert get(Reward, "loaded_twice") is module.Twice
 

@@ -1,4 +1,5 @@
-"""A run that is killed at any moment and resumed gives the same metrics and weights, bit for bit, as one that is not."""
+"""A run that is killed at any moment and resumed gives the same metrics and weights, bit for bit, as one that
+is not."""
 
 import json
 import os
@@ -20,8 +21,12 @@ SMALL = str(Path(__file__).parent / "small.yaml")
 
 def start(output, *more):
     command = [sys.executable, "-m", "vlrl", "train", SMALL, f"output={output}", "--quiet", *more]
-    usual = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}  # a user has not set it, and DeepSpeed says so
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**usual, "OMP_NUM_THREADS": "1"})
+    usual = {
+        name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"
+    }  # a user has not set it, and DeepSpeed says so
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**usual, "OMP_NUM_THREADS": "1"}
+    )
 
 
 def metrics_of(folder):
@@ -50,7 +55,9 @@ def test_the_summary_says_where_everything_is(undisturbed):
     assert len(list((folder / "checkpoints").iterdir())) == 2  # the last two are kept
     steps = [json.loads(line) for line in metrics_of(folder).splitlines()]
     assert [line["step"] for line in steps] == list(range(1, 10))
-    assert {"reward/total", "loss", "entropy", "kl", "grad_norm", "length/mean", "engine/kl"} <= set(steps[-1])
+    assert {"reward/total", "loss", "entropy", "kl", "grad_norm", "length/mean", "engine/kl"} <= set(
+        steps[-1]
+    )
     assert steps[-1]["engine/kl"] < 1e-3
 
 

@@ -1,4 +1,5 @@
-"""The reference is the policy as its phase began, and stays that over a restart: as a copy, and as the model under an adapter."""
+"""The reference is the policy as its phase began, and stays that over a restart: as a copy, and as the model
+under an adapter."""
 
 import json
 import shutil
@@ -25,7 +26,10 @@ SHORT = [
     "watch.keep=0",
     "watch.entropy=false",
 ]
-TINY = "policy.tiny={hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32, vision_hidden: 16, vision_layers: 1, vision_heads: 2}"
+TINY = (
+    "policy.tiny={hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32, vision_hidden: 16, "
+    "vision_layers: 1, vision_heads: 2}"
+)
 
 
 def run_of(folder: Path, *more: str, resume: bool = False) -> list[dict]:
@@ -37,7 +41,9 @@ def run_of(folder: Path, *more: str, resume: bool = False) -> list[dict]:
 def test_the_reference_of_the_phase_survives_a_restart(tune: str, tmp_path: Path) -> None:
     assert kit.Ids.name == "test_loop_ids"  # a reward that differs from rollout to rollout
     whole = run_of(tmp_path / "run", f"phases.rl.trainable={tune}")
-    assert whole[1]["kl"] < 1e-9 < 1e-5 < whole[2]["kl"] < whole[3]["kl"]  # it starts at the reference and leaves it
+    assert (
+        whole[1]["kl"] < 1e-9 < 1e-5 < whole[2]["kl"] < whole[3]["kl"]
+    )  # it starts at the reference and leaves it
     for folder in (tmp_path / "run" / "checkpoints").glob("step-*"):
         if int(folder.name[5:]) > 2:
             shutil.rmtree(folder)

@@ -19,8 +19,16 @@ FORMAT_REWARDS = {"tag_format", "boxed_format", "json_format", "search_format"}
 @pytest.mark.parametrize(
     ("method", "override", "where"),
     [
-        ("visurf", "reward_shaping.label.excluded=[formt]", "reward_shaping.label.excluded: 'formt' is no reward slot.*Did you mean 'format'"),
-        ("dapo", "group_filters.mixed.slot=accuracy", "group_filters.mixed.slot: 'accuracy'.*Known: arithmetic, format"),
+        (
+            "visurf",
+            "reward_shaping.label.excluded=[formt]",
+            "reward_shaping.label.excluded: 'formt' is no reward slot.*Did you mean 'format'",
+        ),
+        (
+            "dapo",
+            "group_filters.mixed.slot=accuracy",
+            "group_filters.mixed.slot: 'accuracy'.*Known: arithmetic, format",
+        ),
         ("drive", "phases.focus.prompt_sampler.slot=gold", "phase 'focus'"),
     ],
 )
@@ -32,15 +40,22 @@ def test_a_slot_that_no_reward_has_is_refused(method, override, where):
 def test_named_slots_and_empty_names_pass():
     made = Run(load([*LAB, "methods/visurf"], ["reward_shaping.label.excluded=[]"]))
     assert made.reward_shaping["label"].excluded == ()
-    assert Run(load([*LAB, "methods/dapo"], ["group_filters.mixed.slot=arithmetic"])).group_filters["mixed"].slot == "arithmetic"
+    assert (
+        Run(load([*LAB, "methods/dapo"], ["group_filters.mixed.slot=arithmetic"])).group_filters["mixed"].slot
+        == "arithmetic"
+    )
 
 
 def test_a_format_reward_is_called_format():
-    """Presets, tasks and experiments share one name, so that a preset replaces a task's format reward instead of paying beside it."""
+    """Presets, tasks and experiments share one name, so that a preset replaces a task's format reward instead
+    of paying beside it."""
     others = []
     for path in sorted(CONFIGS.glob("*/*.yaml")):
         tree = yaml.safe_load(path.read_text()) or {}
-        for part in (tree, *(phase for phase in (tree.get("phases") or {}).values() if isinstance(phase, dict))):
+        for part in (
+            tree,
+            *(phase for phase in (tree.get("phases") or {}).values() if isinstance(phase, dict)),
+        ):
             for slot, spec in (part.get("rewards") or {}).items():
                 if isinstance(spec, dict) and spec.get("name") in FORMAT_REWARDS and slot != "format":
                     others.append(f"{path.name}: {slot}")

@@ -7,7 +7,9 @@ from PIL import Image
 
 
 def good(i):
-    return json.dumps({"id": f"g{i}", "problem": f"<image>What is {i}?", "answer": str(i), "images": [f"p{i % 10}.png"]})
+    return json.dumps(
+        {"id": f"g{i}", "problem": f"<image>What is {i}?", "answer": str(i), "images": [f"p{i % 10}.png"]}
+    )
 
 
 def record(i, **changes):
@@ -39,11 +41,17 @@ BREAKS = [
 
 
 def write_folder(root):
-    """Write `rows.jsonl` and its media. Returns (line, pattern of its fault, or "" for a usable row) for each line."""
+    """Write `rows.jsonl` and its media. Returns (line, pattern of its fault, or "" for a usable row) for each
+    line."""
     for i in range(10):
         Image.effect_noise((40, 40), 60).convert("RGB").save(root / f"p{i}.png")
     whole = (root / "p0.png").read_bytes()
-    for name, content in {"empty.png": b"", "cut.png": whole[:900], "text.png": b"hi", "text.mp4": b"hi"}.items():
+    for name, content in {
+        "empty.png": b"",
+        "cut.png": whole[:900],
+        "text.png": b"hi",
+        "text.mp4": b"hi",
+    }.items():
         (root / name).write_bytes(content)
     Image.new("L", (400, 400)).save(root / "bomb.png")
     lines = [(good(i), "") for i in range(1000)]

@@ -1,4 +1,5 @@
-"""Rows that carry what data methods read: gold answers earn the full reward, wrong ones less; held-out rows are apart."""
+"""Rows that carry what data methods read: gold answers earn the full reward, wrong ones less; held-out rows
+are apart."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from vlrl.stages import Reward, Source
 from vlrl.types import Prompt, Rollout
 
 REWARDS = {
-    "context": "text", "rubric": "rubric", "files": "places", "functions": "places", "lines": "places", "edits": "patch_similarity", "rated": "math",
+    "context": "text", "rubric": "rubric", "files": "places", "functions": "places", "lines": "places",
+    "edits": "patch_similarity", "rated": "math",
     "worked": "math",
     "taught": "numeric",
 }  # fmt: skip
@@ -24,7 +26,10 @@ def rows(kind, n=20, **fields):
 def test_demonstrations_earn_more_than_wrong_answers(kind):
     reward = build(Reward, {"name": REWARDS[kind], **({"tag": "answer"} if kind == "edits" else {})})
     for row in rows(kind):
-        right, wrong = (reward(Rollout(Prompt(row, ()), [1], text)) for text in (row.target, "<answer>none, of these</answer>"))
+        right, wrong = (
+            reward(Rollout(Prompt(row, ()), [1], text))
+            for text in (row.target, "<answer>none, of these</answer>")
+        )
         assert right == 1.0 and wrong < 1.0 and row.task == kind
 
 
@@ -41,7 +46,9 @@ def test_what_rows_carry():
         assert row.meta["chosen"] != row.meta["rejected"]
     for row in rows("taught"):
         direct, worked, wrong = row.meta["demonstrations"]
-        assert direct in worked and str(row.answer) not in wrong.removeprefix("<answer>").split("<")[0].split()
+        assert (
+            direct in worked and str(row.answer) not in wrong.removeprefix("<answer>").split("<")[0].split()
+        )
     assert {row.meta["difficulty"] for row in rows("rated", 60)} == {1.0, 5.0, 9.0}
     for row in rows("context"):
         assert row.question.count("<context>") == 1 and row.answer in row.question

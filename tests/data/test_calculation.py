@@ -1,4 +1,5 @@
-"""`gen_calculation`: values by an independent evaluation, the number of operations, and held-out rows of their own."""
+"""`gen_calculation`: values by an independent evaluation, the number of operations, and held-out rows of
+their own."""
 
 import ast
 import operator
@@ -10,7 +11,13 @@ from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward, Source
 from vlrl.types import Prompt, Rollout
 
-SIGNS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: operator.pow}
+SIGNS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
 
 
 def rows(count=40, **fields):
@@ -35,16 +42,23 @@ def test_answers_and_the_number_of_operations(steps):
         exact = value(ast.parse(text.replace("^", "**"), mode="eval").body)
         assert row.answer == pytest.approx(float(exact), abs=1e-6) and abs(exact) <= 10**9
         assert sum((f" {sign} " in text and text.count(f" {sign} ")) or 0 for sign in "+-*/") == steps
-        assert build(Reward, {"name": "closeness", "mode": "distance"})(Rollout(Prompt(row, ()), [], row.target)) == 1.0
+        assert (
+            build(Reward, {"name": "closeness", "mode": "distance"})(Rollout(Prompt(row, ()), [], row.target))
+            == 1.0
+        )
 
 
 def test_all_kinds_of_numbers_and_of_operations_occur():
     everything = " ".join(text_of(row) for row in rows(100))
-    assert all(mark in everything for mark in ("^2", "^3", " + ", " - ", " * ", " / ")) and any(part.startswith("(") for part in everything.split())
+    assert all(mark in everything for mark in ("^2", "^3", " + ", " - ", " * ", " / ")) and any(
+        part.startswith("(") for part in everything.split()
+    )
 
 
 def test_held_out_expressions_are_not_trained_on():
-    train, heldout = ({text_of(row) for row in rows(300, steps=1, largest=3, split=split)} for split in ("train", "heldout"))
+    train, heldout = (
+        {text_of(row) for row in rows(300, steps=1, largest=3, split=split)} for split in ("train", "heldout")
+    )
     assert train and heldout and not train & heldout
     assert rows(5) == rows(5)
 

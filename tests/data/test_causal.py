@@ -11,7 +11,10 @@ from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward, Source
 from vlrl.types import Prompt, Rollout, Row
 
-CONFOUNDED = Graph(((), (0,), (0, 1)), ({(): 0.5}, {(0,): 0.2, (1,): 0.8}, {(0, 0): 0.1, (0, 1): 0.3, (1, 0): 0.6, (1, 1): 0.9}))
+CONFOUNDED = Graph(
+    ((), (0,), (0, 1)),
+    ({(): 0.5}, {(0,): 0.2, (1,): 0.8}, {(0, 0): 0.1, (0, 1): 0.3, (1, 0): 0.6, (1, 1): 0.9}),
+)
 
 
 def test_conditioning_differs_from_intervening():
@@ -28,7 +31,8 @@ def test_a_counterfactual_by_hand():
 
 
 def factorised(graph, target, do, given):
-    """P(target = 1 | given) by the truncated factorisation: the product of the tables without those of `do`."""
+    """P(target = 1 | given) by the truncated factorisation: the product of the tables without those of
+    `do`."""
     both = seen = 0.0
     for values in itertools.product((0, 1), repeat=len(graph.parents)):
         if any(values[i] != value for i, value in {**do, **given}.items()):
@@ -53,7 +57,9 @@ def test_cells_agree_with_the_factorisation(seed):
 def test_a_counterfactual_by_simulation():
     graph = random_graph(random.Random(5), 3, 2)
     noise = np.random.default_rng(0).random((15_000, 3))
-    seen = [tuple(u) for u in noise if graph.values(tuple(u), {})[0] == 1 and graph.values(tuple(u), {})[2] == 0]
+    seen = [
+        tuple(u) for u in noise if graph.values(tuple(u), {})[0] == 1 and graph.values(tuple(u), {})[2] == 0
+    ]
     share = np.mean([graph.values(u, {0: 0})[2] for u in seen])
     assert graph.query(2, {0: 0}, {0: 1, 2: 0}) == pytest.approx(share, abs=0.01)
 
@@ -75,18 +81,25 @@ def test_rows(level):
         assert scores == [1.0, 0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("fields", [{"levels": ["causal"]}, {"levels": []}, {"nodes": 1}, {"nodes": 9}, {"most_parents": 0}])
+@pytest.mark.parametrize(
+    "fields", [{"levels": ["causal"]}, {"levels": []}, {"nodes": 1}, {"nodes": 9}, {"most_parents": 0}]
+)
 def test_impossible_settings_are_refused(fields):
     with pytest.raises(ConfigError, match=next(iter(fields))):
         build(Source, {"name": "gen_causal", **fields})
 
 
 def test_a_selector_for_every_assignment_of_the_parents():
-    """zhichul/rlcausal d9d61324, counterfactual.py: with X = 1 another selector decides, which X = 0, Y = 0 says nothing about."""
+    """zhichul/rlcausal d9d61324, counterfactual.py: with X = 1 another selector decides, which X = 0, Y = 0
+    says nothing about."""
     graph = Graph(((), (0,)), ({(): 0.4}, {(0,): 0.2, (1,): 0.7}))
-    assert graph.twin(1, {0: 1}, {0: 0, 1: 0}) == pytest.approx(0.7) and graph.query(1, {0: 1}, {0: 0, 1: 0}) == pytest.approx(0.5 / 0.8)
+    assert graph.twin(1, {0: 1}, {0: 0, 1: 0}) == pytest.approx(0.7) and graph.query(
+        1, {0: 1}, {0: 0, 1: 0}
+    ) == pytest.approx(0.5 / 0.8)
     assert graph.twin(1, {0: 0}, {0: 0, 1: 0}) == 0  # the same assignment: the same selector
-    assert graph.twin(1, {0: 1}, {1: 1}) == pytest.approx((0.4 * 0.7 + 0.6 * 0.2 * 0.7) / (0.4 * 0.7 + 0.6 * 0.2))
+    assert graph.twin(1, {0: 1}, {1: 1}) == pytest.approx(
+        (0.4 * 0.7 + 0.6 * 0.2 * 0.7) / (0.4 * 0.7 + 0.6 * 0.2)
+    )
     with pytest.raises(ValueError, match="probability 0"):
         Graph(((),), ({(): 1.0},)).twin(0, {}, {0: 0})
 
@@ -100,7 +113,10 @@ def test_the_twin_network_agrees_where_nothing_is_counterfactual(seed):
 
 
 def test_rows_in_the_form_of_the_release():
-    rows = [build(Source, {"name": "gen_causal", "release": True, "nodes": 4, "count": 40}).row(i) for i in range(40)]
+    rows = [
+        build(Source, {"name": "gen_causal", "release": True, "nodes": 4, "count": 40}).row(i)
+        for i in range(40)
+    ]
     assert {row.meta["level"] for row in rows} == set(LEVELS)
     assert all(len(row.answer) == 2 and sum(row.answer) == pytest.approx(1.0) for row in rows)
     assert all(("intervened to set" in row.question) == (row.meta["level"] != LEVELS[0]) for row in rows)
@@ -110,10 +126,19 @@ def test_rows_in_the_form_of_the_release():
 
 @pytest.mark.parametrize(
     ("text", "score"),
-    [("[0.25, 0.75]", 1.0), ("[0.35, 0.65]", 0.2 + 0.8 * 0.9), ("[1.0]", 0.1), ("[a, b]", 0.0), ("0.75", 0.0), ("[3, -2]", 0.2), ("[nan, 1]", 0.0)],
+    [
+        ("[0.25, 0.75]", 1.0),
+        ("[0.35, 0.65]", 0.2 + 0.8 * 0.9),
+        ("[1.0]", 0.1),
+        ("[a, b]", 0.0),
+        ("0.75", 0.0),
+        ("[3, -2]", 0.2),
+        ("[nan, 1]", 0.0),
+    ],
 )
 def test_distribution_by_hand(text, score):
-    """zhichul/rlcausal d9d61324, score_strict.py: 0.1 for a list, 0.1 for its length, 0.8 (1 - total variation), at least 0."""
+    """zhichul/rlcausal d9d61324, score_strict.py: 0.1 for a list, 0.1 for its length, 0.8 (1 - total
+    variation), at least 0."""
     reward = build(Reward, {"name": "distribution"})
     rollout = Rollout(Prompt(Row("a", "?", [0.25, 0.75]), ()), [1], text=f"<answer>{text}</answer>")
     assert reward(rollout) == pytest.approx(score) and reward.correct(rollout, score) == (score == 1.0)

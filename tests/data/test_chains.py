@@ -27,7 +27,10 @@ def test_demonstrations_of_every_style_are_correct(style, shuffled):
     orders, repeated = set(), 0
     for row in make("lab_chains", count=60, styles=[style], shuffled=shuffled, most=4):
         value, addends, modulus = chain(row)
-        assert row.answer == (value + sum(addends.values())) % modulus and 2 <= row.meta["terms"] == len(addends) <= 4
+        assert (
+            row.answer == (value + sum(addends.values())) % modulus
+            and 2 <= row.meta["terms"] == len(addends) <= 4
+        )
         working, said = re.fullmatch(r"<think>(.+)</think><answer>(\d+)</answer>", row.target).groups()
         assert int(said) == row.answer and row.meta["style"] == style
         if style == "guess":
@@ -46,7 +49,9 @@ def test_demonstrations_of_every_style_are_correct(style, shuffled):
 
 
 def test_splits_of_chains_are_disjoint():
-    train, heldout = ({row.question for row in make("lab_chains", split=split, count=600)} for split in ("train", "heldout"))
+    train, heldout = (
+        {row.question for row in make("lab_chains", split=split, count=600)} for split in ("train", "heldout")
+    )
     assert not train & heldout and min(len(train), len(heldout)) > 500
 
 

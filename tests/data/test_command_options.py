@@ -42,7 +42,10 @@ def test_fields_and_media_root_act(theirs, tmp_path, command):
     code, said = run(command, theirs, *out, "--fields", FIELDS, "--media-root", tmp_path / "media")
     assert code == 0, said
     if command in ("check", "stats"):
-        assert run(command, theirs, "--fields", FIELDS) != (code, said)  # without the root no picture is found
+        assert run(command, theirs, "--fields", FIELDS) != (
+            code,
+            said,
+        )  # without the root no picture is found
     assert run("check", theirs)[0] != 0  # and nothing is left of the options afterwards
 
 
@@ -82,7 +85,8 @@ def test_renames():
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"), [("cat", "<answer>cat</answer>"), (3, "<answer>3</answer>"), (["a", "b"], '<answer>["a", "b"]</answer>')]
+    ("answer", "text"),
+    [("cat", "<answer>cat</answer>"), (3, "<answer>3</answer>"), (["a", "b"], '<answer>["a", "b"]</answer>')],
 )
 def test_a_demonstration_is_made_from_the_answer(answer, text):
     assert demonstration("<answer>{answer}</answer>", answer) == text
@@ -95,7 +99,9 @@ def test_a_demonstration_of_boxes_is_refused():
 
 def test_a_source_fills_targets_that_are_missing(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_text('{"question": "1?", "answer": "1"}\n{"question": "2?", "answer": "2", "target": "It is {2}."}\n')
+    path.write_text(
+        '{"question": "1?", "answer": "1"}\n{"question": "2?", "answer": "2", "target": "It is {2}."}\n'
+    )
     rows = build(Source, {"name": "files", "path": str(path), "target": "<answer>{answer}</answer>"})()
     assert [row.target for row in rows] == ["<answer>1</answer>", "It is {2}."]
     assert [row.target for row in build(Source, {"name": "files", "path": str(path)})()] == ["", "It is {2}."]

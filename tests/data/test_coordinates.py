@@ -1,7 +1,8 @@
-"""Coordinates of every family with images: a CoordinateSpace converts both ways, and its sizes are those of the processed image.
+"""Coordinates of every family with images: a CoordinateSpace converts both ways, and its sizes are those of
+the processed image.
 
-The probe is a black rectangle on white. Its corners, converted from original pixels to the family's units and from there to the pixels of the
-processed image, must be the corners of the rectangle in that image.
+The probe is a black rectangle on white. Its corners, converted from original pixels to the family's units and
+from there to the pixels of the processed image, must be the corners of the rectangle in that image.
 """
 
 from pathlib import Path
@@ -38,13 +39,20 @@ def test_both_ways(seen, units):
     there = space.from_original(BOX)
     assert space.to_original(there) == pytest.approx(BOX)
     share = (seen[0] / SIZE[0], seen[1] / SIZE[1])
-    unit = {"seen": (1, 1), "original": share, "unit": seen, "per_mille": (seen[0] / 1000, seen[1] / 1000)}[units]
+    unit = {"seen": (1, 1), "original": share, "unit": seen, "per_mille": (seen[0] / 1000, seen[1] / 1000)}[
+        units
+    ]
     in_seen = [value * unit[i % 2] for i, value in enumerate(there)]
     assert in_seen == pytest.approx(dark(probe().resize(seen, Image.Resampling.BOX)))
 
 
 @pytest.mark.parametrize(
-    ("units", "raw"), [("per_mille", [238, 250, 714, 750]), ("unit", [40 / 168, 0.25, 120 / 168, 0.75]), ("original", [40, 24, 120, 72])]
+    ("units", "raw"),
+    [
+        ("per_mille", [238, 250, 714, 750]),
+        ("unit", [40 / 168, 0.25, 120 / 168, 0.75]),
+        ("original", [40, 24, 120, 72]),
+    ],
 )
 def test_gold_answers_become_original_pixels(units, raw):
     found = to_pixels([raw], CoordinateSpace(SIZE, SIZE, units))[0]

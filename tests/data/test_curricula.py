@@ -27,7 +27,20 @@ def scored(rows, value, slot=None):
         reward = value(row) if callable(value) else value
         rewards = {slot: reward} if slot else {}
         groups.append(
-            Group(prompt, [Rollout(prompt, [1], reward=reward, rewards=rewards, outcome=reward, correct=i < round(10 * reward)) for i in range(10)])
+            Group(
+                prompt,
+                [
+                    Rollout(
+                        prompt,
+                        [1],
+                        reward=reward,
+                        rewards=rewards,
+                        outcome=reward,
+                        correct=i < round(10 * reward),
+                    )
+                    for i in range(10)
+                ],
+            )
         )
     return groups
 
@@ -41,7 +54,8 @@ def levels_of(rows):
 
 
 def test_levels_rise_when_mastered():
-    """Threshold 0.75 over 8 groups: a: 0.7, 1 -> mean 0.85, up. b: 1, 0 -> 0.5; 0, 1 -> 0.5; 1, 1 -> up. c stays."""
+    """Threshold 0.75 over 8 groups: a: 0.7, 1 -> mean 0.85, up. b: 1, 0 -> 0.5; 0, 1 -> 0.5; 1, 1 -> up. c
+    stays."""
     sampler = sampler_for("levels", threshold=0.75, window=8)
     drawn = []
     for value in (0.7, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0):
@@ -91,7 +105,15 @@ def test_levels_of_equal_length():
         drawn.append("".join(sorted(levels_of(rows))))
         groups = scored(rows, 1.0)
         settings = SimpleNamespace(steps=7)
-        sampler.end_step(SimpleNamespace(sampled_groups=groups, answered_groups=groups, trained_groups=groups, settings=settings, phase_step=step))
+        sampler.end_step(
+            SimpleNamespace(
+                sampled_groups=groups,
+                answered_groups=groups,
+                trained_groups=groups,
+                settings=settings,
+                phase_step=step,
+            )
+        )
     assert drawn == ["a", "a", "a", "b", "b", "c", "c"]
 
 
@@ -134,16 +156,28 @@ def test_domain_weights_by_hand():
 
 
 def test_shares_change_every_eighth_step_only():
-    """Equal shares first: 12 rows are 4 of each. The eighth step alone is read. Counts are rounded down, the rest goes to the largest shares."""
+    """Equal shares first: 12 rows are 4 of each. The eighth step alone is read. Counts are rounded down, the
+    rest goes to the largest shares."""
     sampler = sampler_for("rulereasoner")
     for step in range(8):
         rows = sampler(12)
         assert Counter(row.id[0] for row in rows) == {"a": 4, "b": 4, "c": 4}
-        end_step(sampler, scored(rows, lambda row, last=step == 7: {"a": 1.0, "b": 0.7, "c": 0.4}[row.id[0]] if last else 0.0))
+        end_step(
+            sampler,
+            scored(
+                rows, lambda row, last=step == 7: {"a": 1.0, "b": 0.7, "c": 0.4}[row.id[0]] if last else 0.0
+            ),
+        )
     assert sampler.state.means == pytest.approx({"a": 1.0, "b": 0.7, "c": 0.4})
     total = 1 + math.e + math.e**2  # gaps 0, 0.3, 0.6 over tau 0.3
-    assert sampler.metrics() == pytest.approx({"data/weight/a": 1 / total, "data/weight/b": math.e / total, "data/weight/c": math.e**2 / total})
-    assert Counter(row.id[0] for row in sampler(12)) == {"a": 1, "b": 3, "c": 8}  # 1.08, 2.94, 7.98: 1, 2, 7, and two more for c and b
+    assert sampler.metrics() == pytest.approx(
+        {"data/weight/a": 1 / total, "data/weight/b": math.e / total, "data/weight/c": math.e**2 / total}
+    )
+    assert Counter(row.id[0] for row in sampler(12)) == {
+        "a": 1,
+        "b": 3,
+        "c": 8,
+    }  # 1.08, 2.94, 7.98: 1, 2, 7, and two more for c and b
 
 
 def test_one_domain_is_refused():

@@ -1,4 +1,5 @@
-"""Small questions in plain English: the answer follows from the text, splits share neither numbers nor words, rows do not repeat early."""
+"""Small questions in plain English: the answer follows from the text, splits share neither numbers nor words,
+rows do not repeat early."""
 
 import re
 from collections import Counter
@@ -42,7 +43,10 @@ def content(row):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_splits_share_nothing(kind):
-    train, heldout = (rows(1000, ask=[kind], split=split, largest=9 if kind == "three" else 20) for split in ("train", "heldout"))
+    train, heldout = (
+        rows(1000, ask=[kind], split=split, largest=9 if kind == "three" else 20)
+        for split in ("train", "heldout")
+    )
     mine, theirs = ({content(row) for row in some} for some in (train, heldout))
     assert not mine & theirs and 0.1 < len(theirs) / len(mine | theirs) < 0.3
 
@@ -50,7 +54,9 @@ def test_splits_share_nothing(kind):
 def test_a_fifth_of_the_pairs_is_held_out_with_mirrors_and_nothing_repeats_early():
     sums = {split: [row.question for row in rows(100, split=split)] for split in ("train", "heldout")}
     counts = {split: len(set(questions)) for split, questions in sums.items()}
-    assert sum(counts.values()) == 100 and all(len(set(sums[split][: counts[split]])) == counts[split] for split in sums)
+    assert sum(counts.values()) == 100 and all(
+        len(set(sums[split][: counts[split]])) == counts[split] for split in sums
+    )
     for question in sums["heldout"]:
         a, b = re.findall(r"\d+", question)
         assert f"What is {b} plus {a}?" in sums["heldout"]

@@ -26,7 +26,19 @@ def read(name, kind="files", **options):
 
 # file: (family, [(id, question, answer, sizes of pictures, frames of videos, task)])
 EXPECTED = {
-    "vlm_r1_rec.jsonl": ("llava", [("vlm_r1_rec-1", "<image>Please provide the bounding box of the red square.", BOX, [SIZE], [], "grounding")]),
+    "vlm_r1_rec.jsonl": (
+        "llava",
+        [
+            (
+                "vlm_r1_rec-1",
+                "<image>Please provide the bounding box of the red square.",
+                BOX,
+                [SIZE],
+                [],
+                "grounding",
+            )
+        ],
+    ),
     "vlm_r1_ovd.jsonl": (
         "llava",
         [
@@ -48,13 +60,31 @@ EXPECTED = {
             ("text", "How many wheels has a car?", 4, [], [], "default"),
         ],
     ),
-    "visual_rft_lisa.json": ("lisa", [("lisa_0", "<image> Where is it?", [10.0, 7.95, 39.98, 29.96], [SIZE], [], "grounding")]),
+    "visual_rft_lisa.json": (
+        "lisa",
+        [("lisa_0", "<image> Where is it?", [10.0, 7.95, 39.98, 29.96], [SIZE], [], "grounding")],
+    ),
     "video_r1.json": (
         "video_r1",
-        [("video_r1-1", "Which way?", "B", [], [4], "multiple_choice"), ("video_r1-2", "How many?", "2", [SIZE], [], "numerical")],
+        [
+            ("video_r1-1", "Which way?", "B", [], [4], "multiple_choice"),
+            ("video_r1-2", "How many?", "2", [SIZE], [], "numerical"),
+        ],
     ),
     "video_r1_cot.json": ("video_r1", [("video_r1-1", "Which way?", "B", [], [4], "multiple_choice")]),
-    "visual_rft.json": ("visual_rft", [("visual_rft-0", "Detect all red squares.", [{"Position": BOX, "Confidence": 1}], [SIZE], [], "detection")]),
+    "visual_rft.json": (
+        "visual_rft",
+        [
+            (
+                "visual_rft-0",
+                "Detect all red squares.",
+                [{"Position": BOX, "Confidence": 1}],
+                [SIZE],
+                [],
+                "detection",
+            )
+        ],
+    ),
     "visual_arft.json": ("arft", [("visual_arft-0", "Which colour?", "red", [SIZE], [], "default")]),
     "r1_v.parquet": ("r1_v", [("r1_v-0", "How many?", "1", [SIZE], [], "default")]),
     "easyr1.jsonl": (
@@ -69,10 +99,25 @@ EXPECTED = {
     "mm_eureka.jsonl": ("mm_eureka", [("mm_eureka-0", "<image>How many?", "1", [SIZE], [], "default")]),
     "ms_swift.jsonl": (
         "ms_swift",
-        [("ms_swift-0", "<image>Find red square.", BOX, [SIZE], [], "default"), ("ms_swift-1", "", "right", [], [4], "default")],
+        [
+            ("ms_swift-0", "<image>Find red square.", BOX, [SIZE], [], "default"),
+            ("ms_swift-1", "", "right", [], [4], "default"),
+        ],
     ),
-    "vlrl.jsonl": ("vlrl", [("a", "Which colour?", "red", [SIZE], [], "colour"), ("b", "<video>Which way?", "right", [], [4], "default")]),
-    "qa.csv": ("qa", [("qa-1", "Which colour?", "blue", [SIZE], [], "default"), ("qa-2", "What is 2+2?", "4", [], [], "default")]),
+    "vlrl.jsonl": (
+        "vlrl",
+        [
+            ("a", "Which colour?", "red", [SIZE], [], "colour"),
+            ("b", "<video>Which way?", "right", [], [4], "default"),
+        ],
+    ),
+    "qa.csv": (
+        "qa",
+        [
+            ("qa-1", "Which colour?", "blue", [SIZE], [], "default"),
+            ("qa-2", "What is 2+2?", "4", [], [], "default"),
+        ],
+    ),
 }
 
 
@@ -82,7 +127,14 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def seen(row: Row):
-    return (row.id, row.question, row.answer, [m.load().size for m in row.images], [len(m.load()) for m in row.videos], row.task)
+    return (
+        row.id,
+        row.question,
+        row.answer,
+        [m.load().size for m in row.images],
+        [len(m.load()) for m in row.videos],
+        row.task,
+    )
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -109,12 +161,17 @@ def test_round_trip(name, writer, tmp_path):
 
 def test_each_file_is_recognised_by_itself():
     rows = build(Source, {"name": "files", "path": str(FIXTURES / "*.jsonl"), "max_bad": 0.0})()
-    assert len(rows) == sum(len(expected) for name, (_, expected) in EXPECTED.items() if name.endswith("jsonl"))
+    assert len(rows) == sum(
+        len(expected) for name, (_, expected) in EXPECTED.items() if name.endswith("jsonl")
+    )
 
 
 def test_details():
     _, rows = read("video_r1_cot.json")
-    assert rows[0].target == "<think>It moves right.</think>\n<answer>B</answer>" and rows[0].choices == ("left", "right")
+    assert rows[0].target == "<think>It moves right.</think>\n<answer>B</answer>" and rows[0].choices == (
+        "left",
+        "right",
+    )
     _, rows = read("ms_swift.jsonl")
     assert rows[0].target == "[10, 8, 40, 30]" and rows[1].system == "Be brief."
     assert [m["role"] for m in rows[1].messages] == ["user", "assistant", "user"]
@@ -129,14 +186,22 @@ def test_jigsaw_r1_lists_become_puzzles():
         whole = np.asarray(Image.open(FIXTURES / "media" / f"{name}.png"))
         halves = {1: whole[:28], 2: whole[28:]}
         assert sorted(row.answer) == [1, 2] and row.task == "jigsaw"
-        assert np.array_equal(np.asarray(row.images[0].load()), np.concatenate([halves[piece] for piece in row.answer]))
+        assert np.array_equal(
+            np.asarray(row.images[0].load()), np.concatenate([halves[piece] for piece in row.answer])
+        )
 
 
 def test_containers():
     _, rows = read("webdataset.tar", "webdataset")
-    assert [(r.id, r.question, r.answer, len(r.images)) for r in rows] == [("s0", "Which colour?", "red", 1), ("s1", "What is it?", "1", 0)]
+    assert [(r.id, r.question, r.answer, len(r.images)) for r in rows] == [
+        ("s0", "Which colour?", "red", 1),
+        ("s1", "What is it?", "1", 0),
+    ]
     _, rows = read("classes", "folder")
-    assert [(r.id, r.answer, r.task) for r in rows] == [("blue/0.png", "blue", "classification"), ("red/0.png", "red", "classification")]
+    assert [(r.id, r.answer, r.task) for r in rows] == [
+        ("blue/0.png", "blue", "classification"),
+        ("red/0.png", "red", "classification"),
+    ]
     _, rows = read("hf_saved", "hub")
     assert [seen(row) for row in rows] == [("hf_saved-0", "Which colour?", "green", [SIZE], [], "default")]
 
@@ -152,23 +217,48 @@ def test_image_folder_with_metadata(tmp_path):
 
 def test_overrides_and_renaming(tmp_path):
     (tmp_path / "x.jsonl").write_text(json.dumps({"ask": "Q", "tell": "A", "level": 3}) + "\n")
-    options = {"fields": {"ask": "question", "tell": "answer"}, "task": "t", "rewards": ["exact"], "system": "S"}
+    options = {
+        "fields": {"ask": "question", "tell": "answer"},
+        "task": "t",
+        "rewards": ["exact"],
+        "system": "S",
+    }
     row = build(Source, {"name": "files", "path": str(tmp_path / "x.jsonl"), **options})()[0]
-    assert (row.question, row.answer, row.task, row.rewards, row.system, row.meta) == ("Q", "A", "t", ("exact",), "S", {"level": 3})
+    assert (row.question, row.answer, row.task, row.rewards, row.system, row.meta) == (
+        "Q",
+        "A",
+        "t",
+        ("exact",),
+        "S",
+        {"level": 3},
+    )
 
 
 def test_several_files_with_roots(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
-        (tmp_path / name / "x.png").write_bytes((FIXTURES / "media" / ("red.png" if name == "a" else "green.png")).read_bytes())
+        (tmp_path / name / "x.png").write_bytes(
+            (FIXTURES / "media" / ("red.png" if name == "a" else "green.png")).read_bytes()
+        )
         record = {"image": "x.png", "problem": "?", "solution": name}
         (tmp_path / f"{name}.json").write_text(json.dumps([record]))
     root = [str(tmp_path / "a"), str(tmp_path / "b")]
-    rows = build(Source, {"name": "files", "path": f"{tmp_path}/a.json:{tmp_path}/b.json", "media_root": root})()
+    rows = build(
+        Source, {"name": "files", "path": f"{tmp_path}/a.json:{tmp_path}/b.json", "media_root": root}
+    )()
     assert [(row.id, row.answer) for row in rows] == [("a-0", "a"), ("b-0", "b")]
 
 
-@pytest.mark.parametrize("record", [{}, {"foo": 1}, {"question": "x"} | {"anwser": 1}, {"conversations": []}, {"conversations": [{"role": 1}]}])
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"foo": 1},
+        {"question": "x"} | {"anwser": 1},
+        {"conversations": []},
+        {"conversations": [{"role": 1}]},
+    ],
+)
 def test_unknown_family_is_told(record):
     with pytest.raises(ConfigError, match="no record family"):
         recognise(record)

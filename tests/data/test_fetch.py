@@ -82,7 +82,16 @@ def test_refused(server, tmp_path, path, reason):
 def test_private_addresses(server, tmp_path):
     with pytest.raises(MediaError, match="not a public address"):
         fetch(f"{server}/a.png", Web(retries=0), DiskCache(tmp_path))
-    for host in ("127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "::1", "::ffff:10.0.0.1", "0.0.0.0", "224.0.0.1"):
+    for host in (
+        "127.0.0.1",
+        "10.1.2.3",
+        "192.168.0.1",
+        "169.254.169.254",
+        "::1",
+        "::ffff:10.0.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+    ):
         with pytest.raises(MediaError, match="not a public address"):
             public_address(host, 80, Web(), "http://x")
     assert public_address("93.184.216.34", 80, Web(), "http://x") == "93.184.216.34"
@@ -93,7 +102,11 @@ def test_redirect_to_private_is_checked_like_the_first(server, tmp_path, monkeyp
     import vlrl_data.media.fetch as module
 
     real = module.public_address
-    monkeypatch.setattr(module, "public_address", lambda host, port, web, url: host if host == "127.0.0.1" else real(host, port, web, url))
+    monkeypatch.setattr(
+        module,
+        "public_address",
+        lambda host, port, web, url: host if host == "127.0.0.1" else real(host, port, web, url),
+    )
     with pytest.raises(MediaError, match=r"169\.254\.169\.254.*not a public address"):
         fetch(f"{server}/inside", Web(retries=0), DiskCache(tmp_path))
 
@@ -112,7 +125,11 @@ def test_remote_pictures(server, tmp_path, monkeypatch):
     place = MediaSettings(web=OPEN)
     medium = parse_image(f"{server}/a.png", place)
     assert isinstance(medium, RemoteMedia) and medium.load().size == (5, 4)
-    assert medium.key == parse_image({"url": f"{server}/a.png"}, place).key != parse_image(f"{server}/hop", place).key
+    assert (
+        medium.key
+        == parse_image({"url": f"{server}/a.png"}, place).key
+        != parse_image(f"{server}/hop", place).key
+    )
     with pytest.raises(MediaError, match=r"text\.png: .*not an image"):
         parse_image(f"{server}/text.png", place).load()
 

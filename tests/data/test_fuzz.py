@@ -22,7 +22,17 @@ PLACE = MediaSettings(("/no/such/folder",), web=Web(enabled=False))
 FIELDS = sorted(set().union(*(family.known for family in FAMILIES.values())))
 TEXT = st.one_of(
     st.text(max_size=12),
-    st.sampled_from(["<image>", "<answer>1</answer>", "[1,2,3,4]", "<img>a</img>", "data:image/png;base64,xx", "\x80", "http://x/y"]),
+    st.sampled_from(
+        [
+            "<image>",
+            "<answer>1</answer>",
+            "[1,2,3,4]",
+            "<img>a</img>",
+            "data:image/png;base64,xx",
+            "\x80",
+            "http://x/y",
+        ]
+    ),
 )
 KEYS = ["role", "content", "type", "text", "image", "from", "value", "bytes", "path", "url", "bbox"]
 PLAIN = st.recursive(
@@ -30,7 +40,11 @@ PLAIN = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(
-            st.sampled_from(["role", "content", "type", "text", "image", "from", "value", "bytes", "path", "url", "bbox"]), inner, max_size=3
+            st.sampled_from(
+                ["role", "content", "type", "text", "image", "from", "value", "bytes", "path", "url", "bbox"]
+            ),
+            inner,
+            max_size=3,
         ),
     ),
     max_leaves=6,
@@ -80,9 +94,27 @@ def test_answers_marks_and_words(value):
 
 
 FIXTURES = Path(__file__).parents[2] / "data" / "fixtures"
-FILES = sorted(file for file in FIXTURES.iterdir() if file.suffix in (".jsonl", ".json", ".csv", ".parquet", ".tar"))
+FILES = sorted(
+    file for file in FIXTURES.iterdir() if file.suffix in (".jsonl", ".json", ".csv", ".parquet", ".tar")
+)
 INSERTED = [
-    *(b'"', b"[", b"{", b"}", b"]", b"null", b"5", b"[]", b"{}", b"true", b"1e999", b"NaN", b'""', b"-1", b"[[1,2,3,4]]"),
+    *(
+        b'"',
+        b"[",
+        b"{",
+        b"}",
+        b"]",
+        b"null",
+        b"5",
+        b"[]",
+        b"{}",
+        b"true",
+        b"1e999",
+        b"NaN",
+        b'""',
+        b"-1",
+        b"[[1,2,3,4]]",
+    ),
     *(
         b"\xff",
         b"\xed\xa0\x80",
@@ -120,11 +152,20 @@ def test_mutated_files(file, tmp_path, monkeypatch):
     copy = tmp_path / file.name
     for _ in range(40):
         copy.write_bytes(mutated(file.read_bytes(), rng))
-        spec = {"name": "webdataset" if file.suffix == ".tar" else "files", "path": str(copy), "max_bad": 1.0, "web": {"enabled": False}}
+        spec = {
+            "name": "webdataset" if file.suffix == ".tar" else "files",
+            "path": str(copy),
+            "max_bad": 1.0,
+            "web": {"enabled": False},
+        }
         try:
             rows = build(Source, spec)()
         except ConfigError as error:
-            assert file.name in str(error) or "no record family" in str(error) or "a record must be" in str(error)
+            assert (
+                file.name in str(error)
+                or "no record family" in str(error)
+                or "a record must be" in str(error)
+            )
         else:
             assert all(row.reason for row in rows.quarantine.rows)
             for row in rows:

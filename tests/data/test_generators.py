@@ -49,11 +49,20 @@ def make(spec):
 
 def score(reward, row, text):
     sizes = [medium.load().size for medium in row.images]
-    rollout = Rollout(Prompt(row, (), row.images, row.videos), [1], text=text, spaces=tuple(CoordinateSpace(size, size) for size in sizes))
+    rollout = Rollout(
+        Prompt(row, (), row.images, row.videos),
+        [1],
+        text=text,
+        spaces=tuple(CoordinateSpace(size, size) for size in sizes),
+    )
     return reward(rollout)
 
 
-@pytest.mark.parametrize(("spec", "name"), CASES, ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())))
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    CASES,
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+)
 def test_rewards_accept_only_the_demonstration(spec, name):
     rows, reward = make(spec), build(Reward, name)
     for index in range(4):
@@ -61,7 +70,13 @@ def test_rewards_accept_only_the_demonstration(spec, name):
         assert rows[index] == row and pickle.loads(pickle.dumps(row.media)) == row.media
         right = score(reward, row, row.target)
         assert right == pytest.approx(1.0), (row.question, row.answer, row.target)
-        for text in ("", "<answer></answer>", "<answer>zzz</answer>", "I do not know.", "<answer>" + "9 " * 50 + "</answer>"):
+        for text in (
+            "",
+            "<answer></answer>",
+            "<answer>zzz</answer>",
+            "I do not know.",
+            "<answer>" + "9 " * 50 + "</answer>",
+        ):
             assert score(reward, row, text) <= 0.5 * right, text
         other = next(rows[i] for i in range(index + 1, 200) if rows[i].target != row.target)
         assert name == "graph" or score(reward, row, other.target) <= right
@@ -74,11 +89,14 @@ def test_media_can_be_read_and_splits_differ(name):
         for medium in row.media:
             loaded = medium.load()
             assert isinstance(loaded, Image.Image) or len(loaded) >= 2
-    assert rows[0].id != heldout[0].id and (not rows[0].media or rows[0].media[0].key != heldout[0].media[0].key)
+    assert rows[0].id != heldout[0].id and (
+        not rows[0].media or rows[0].media[0].key != heldout[0].media[0].key
+    )
 
 
 def test_puzzle_by_hand():
-    """2 x 2, shown 3 1 / 4 2: place 1 shows piece 3 (lower left), place 2 piece 1 (upper left), place 3 piece 4, place 4 piece 2."""
+    """2 x 2, shown 3 1 / 4 2: place 1 shows piece 3 (lower left), place 2 piece 1 (upper left), place 3 piece
+    4, place 4 piece 2."""
     puzzle = jigsaw.Puzzle(2, 2, (3, 1, 4, 2))
     assert puzzle.backward == [2, 4, 1, 3]
     assert (
@@ -105,8 +123,14 @@ def test_mirrored_pairs():
     rows = make({"name": "gen_spatial", "axis": ["horizontal"]})
     for i in range(5):
         plain, mirror = rows[2 * i], rows[2 * i + 1]
-        assert plain.meta["pair"] == mirror.meta["pair"] and mirror.meta["mirrored"] and mirror.answer == MIRROR[plain.answer]
-        assert np.array_equal(np.asarray(plain.images[0].load())[:, ::-1], np.asarray(mirror.images[0].load()))
+        assert (
+            plain.meta["pair"] == mirror.meta["pair"]
+            and mirror.meta["mirrored"]
+            and mirror.answer == MIRROR[plain.answer]
+        )
+        assert np.array_equal(
+            np.asarray(plain.images[0].load())[:, ::-1], np.asarray(mirror.images[0].load())
+        )
     upright = make({"name": "gen_spatial", "axis": ["vertical"]})
     assert upright[0].answer == upright[1].answer
 
@@ -114,7 +138,10 @@ def test_mirrored_pairs():
 def test_counting_counts_what_is_drawn():
     for row in itertools.islice(make({"name": "gen_counting"}), 20):
         colour, shape = row.question.split()[2:4]
-        assert sum((thing[0], thing[1] + "s") == (colour, shape) for thing in row.images[0].args[1]) == row.answer
+        assert (
+            sum((thing[0], thing[1] + "s") == (colour, shape) for thing in row.images[0].args[1])
+            == row.answer
+        )
 
 
 def test_rotation_is_clockwise():
@@ -125,7 +152,9 @@ def test_rotation_is_clockwise():
 
 def test_mico_gives_images_to_train_on():
     row = make({"name": "gen_mico"})[0]
-    assert len(row.meta["train_images"]) == 3 and {m.key for m in row.images}.isdisjoint(m.key for m in row.meta["train_images"])
+    assert len(row.meta["train_images"]) == 3 and {m.key for m in row.images}.isdisjoint(
+        m.key for m in row.meta["train_images"]
+    )
 
 
 @pytest.mark.parametrize("kind", sorted(CORRUPTIONS))
@@ -148,8 +177,12 @@ def test_users_videos_and_pictures(tmp_path):
     from vlrl_data.media.video import encode
 
     (tmp_path / "v").mkdir()
-    (tmp_path / "v" / "a.mp4").write_bytes(encode([np.full((40, 60, 3), 20 * i, np.uint8) for i in range(10)], 5.0))
-    row = make({"name": "gen_video_jigsaw", "videos": str(tmp_path / "v"), "size": 32, "frames": 8, "clips": 2})[0]
+    (tmp_path / "v" / "a.mp4").write_bytes(
+        encode([np.full((40, 60, 3), 20 * i, np.uint8) for i in range(10)], 5.0)
+    )
+    row = make(
+        {"name": "gen_video_jigsaw", "videos": str(tmp_path / "v"), "size": 32, "frames": 8, "clips": 2}
+    )[0]
     assert [len(video.load()) for video in row.videos] == [4, 4]
     for i in range(30):
         Image.new("RGB", (50, 50), (8 * i, 0, 0)).save(tmp_path / f"{i}.png")
@@ -174,7 +207,9 @@ def test_maze_has_the_asked_difficulty():
 
 def test_sat_by_hand():
     clauses = [(1, -2), (-1, 2, 3)]
-    assert [bits for bits in map("".join, itertools.product("01", repeat=3)) if logic.satisfied(clauses, bits)] == ["000", "001", "101", "110", "111"]
+    assert [
+        bits for bits in map("".join, itertools.product("01", repeat=3)) if logic.satisfied(clauses, bits)
+    ] == ["000", "001", "101", "110", "111"]
     assert logic.difficulty(3, 4, 8) == pytest.approx(2 + 6 - 3 + 4 / 3)
 
 
@@ -214,7 +249,11 @@ def test_sat_reward(text, expected):
     ],
 )
 def test_chain_reward(mode, text, expected):
-    rollout = Rollout(SimpleNamespace(row=SimpleNamespace(answer=[3, 5, -2], meta={}, choices=())), [1], text=f"<answer>{text}</answer>")
+    rollout = Rollout(
+        SimpleNamespace(row=SimpleNamespace(answer=[3, 5, -2], meta={}, choices=())),
+        [1],
+        text=f"<answer>{text}</answer>",
+    )
     assert build(Reward, {"name": "chain", "mode": mode})(rollout) == pytest.approx(expected)
 
 
@@ -230,19 +269,28 @@ def test_chain_by_hand():
 
 
 def test_a_variable_that_restores_the_number():
-    """meituan-longcat/R-HORIZON ed98e43e, create_linked_input: [variable 2] = [answer 1] + gap is the number that it replaces."""
+    """meituan-longcat/R-HORIZON ed98e43e, create_linked_input: [variable 2] = [answer 1] + gap is the number
+    that it replaces."""
     row = make({"name": "gen_chain", "horizon": 3, "link": "variable"})[0]
     first, *linked = [line.partition(") ")[2] for line in row.question.split("\n")[:-1]]
     assert eval(first) == row.answer[0]
     for step, text in enumerate(linked, 1):
         definition, problem = text.split(". ")
         number = eval(definition.partition(" = ")[2].replace(f"[answer {step}]", f"({row.answer[step - 1]})"))
-        assert 0 <= number <= 9 and eval(problem.replace(f"[variable {step + 1}]", str(number))) == row.answer[step]
+        assert (
+            0 <= number <= 9
+            and eval(problem.replace(f"[variable {step + 1}]", str(number))) == row.answer[step]
+        )
 
 
-@pytest.mark.parametrize(("name", "gold"), [("sat", "x"), ("sat", []), ("sat", [[0]]), ("chain", "x"), ("chain", []), ("graph", "")])
+@pytest.mark.parametrize(
+    ("name", "gold"),
+    [("sat", "x"), ("sat", []), ("sat", [[0]]), ("chain", "x"), ("chain", []), ("graph", "")],
+)
 def test_broken_gold_raises(name, gold):
-    rollout = Rollout(SimpleNamespace(row=SimpleNamespace(answer=gold, meta={}, choices=())), [1], text="<answer>1</answer>")
+    rollout = Rollout(
+        SimpleNamespace(row=SimpleNamespace(answer=gold, meta={}, choices=())), [1], text="<answer>1</answer>"
+    )
     with pytest.raises(ValueError, match="answer:"):
         build(Reward, name)(rollout)
 
@@ -281,9 +329,14 @@ def test_rows_are_json(tmp_path):
 @pytest.mark.parametrize("units", ["pixels", "unit", "per_mille"])
 @pytest.mark.parametrize("ask", ["grounding", "detection", "pointing", "salient_detection", "scene_graph"])
 def test_demonstrated_boxes_are_in_the_policys_units(ask, units):
-    """A policy of these units earns the whole reward with the demonstration, and the gold answer stays in pixels."""
-    rows, plain = (make({"name": "gen_boxes", "ask": [ask], "size": 120, "units": given}) for given in (units, "pixels"))
-    reward = build(Reward, {"grounding": "iou", "pointing": "points", "scene_graph": "scene_graph"}.get(ask, "detection"))
+    """A policy of these units earns the whole reward with the demonstration, and the gold answer stays in
+    pixels."""
+    rows, plain = (
+        make({"name": "gen_boxes", "ask": [ask], "size": 120, "units": given}) for given in (units, "pixels")
+    )
+    reward = build(
+        Reward, {"grounding": "iou", "pointing": "points", "scene_graph": "scene_graph"}.get(ask, "detection")
+    )
     space = CoordinateSpace((120, 120), (120, 120), {"pixels": "original"}.get(units, units))
     for row, other in zip(rows[:3], plain[:3]):
         assert row.answer == other.answer and (row.target == other.target) == (units == "pixels")

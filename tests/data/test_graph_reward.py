@@ -49,13 +49,29 @@ SQUARE = {"nodes": 4, "edges": [[0, 1], [1, 2], [2, 3], [0, 3]]}
     ],
 )
 def test_graph_reward(checked, text, expected):
-    rollout = Rollout(SimpleNamespace(row=SimpleNamespace(answer=None, meta=SQUARE | checked, choices=())), [1], text=f"<answer>{text}</answer>")
+    rollout = Rollout(
+        SimpleNamespace(row=SimpleNamespace(answer=None, meta=SQUARE | checked, choices=())),
+        [1],
+        text=f"<answer>{text}</answer>",
+    )
     assert build(Reward, "graph")(rollout) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("1, 3", 1.0), ("3 and 1", 1.0), ("1", 0.5), ("1, 3, 4", 2 / 3), ("4", 0.0), ("0, 1, 2, 3, 4, 5", 1 / 3)]
+    ("text", "expected"),
+    [
+        ("1, 3", 1.0),
+        ("3 and 1", 1.0),
+        ("1", 0.5),
+        ("1, 3, 4", 2 / 3),
+        ("4", 0.0),
+        ("0, 1, 2, 3, 4, 5", 1 / 3),
+    ],
 )
 def test_graph_sets(text, expected):
-    rollout = Rollout(SimpleNamespace(row=SimpleNamespace(answer=["1", "3"], meta={}, choices=())), [1], text=f"<answer>{text}</answer>")
+    rollout = Rollout(
+        SimpleNamespace(row=SimpleNamespace(answer=["1", "3"], meta={}, choices=())),
+        [1],
+        text=f"<answer>{text}</answer>",
+    )
     assert build(Reward, "graph")(rollout) == pytest.approx(expected)

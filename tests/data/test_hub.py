@@ -1,4 +1,5 @@
-"""Hugging Face datasets: a repository-like folder, whole, sliced and streamed; saved dictionaries of splits."""
+"""Hugging Face datasets: a repository-like folder, whole, sliced and streamed; saved dictionaries of
+splits."""
 
 import shutil
 from pathlib import Path
@@ -24,7 +25,9 @@ def repository(tmp_path, monkeypatch):
 @pytest.mark.parametrize("options", [{}, {"split": "train[:1]"}, {"stream": True, "limit": 1}])
 def test_read(repository, options):
     rows = build(Source, {"name": "hub", "path": str(repository), **options})()
-    assert [(row.question, row.answer, row.images[0].load().size) for row in rows] == [("How many?", "1", (84, 56))]
+    assert [(row.question, row.answer, row.images[0].load().size) for row in rows] == [
+        ("How many?", "1", (84, 56))
+    ]
     if options.get("stream"):
         shutil.rmtree(repository)  # what was streamed is kept
         again = build(Source, {"name": "hub", "path": str(repository), **options})()
@@ -39,8 +42,13 @@ def test_streaming_needs_a_limit():
 def test_saved_splits(tmp_path):
     from datasets import Dataset, DatasetDict
 
-    saved = DatasetDict({name: Dataset.from_dict({"problem": [f"{name}?"], "answer": ["x"]}) for name in ("train", "test")})
+    saved = DatasetDict(
+        {name: Dataset.from_dict({"problem": [f"{name}?"], "answer": ["x"]}) for name in ("train", "test")}
+    )
     saved.save_to_disk(str(tmp_path / "both"))
-    assert build(Source, {"name": "hub", "path": str(tmp_path / "both"), "split": "test"})()[0].question == "test?"
+    assert (
+        build(Source, {"name": "hub", "path": str(tmp_path / "both"), "split": "test"})()[0].question
+        == "test?"
+    )
     with pytest.raises(ConfigError, match="no split 'dev'. Known: train, test"):
         build(Source, {"name": "hub", "path": str(tmp_path / "both"), "split": "dev"})()

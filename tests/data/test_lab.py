@@ -32,7 +32,9 @@ def test_rows_are_a_function_of_seed_split_and_index(name):
         assert [m.key for m in rows[index].media] == [m.key for m in again[index].media]
     assert len({row.id for row in [*rows[:50], *other[:50], *heldout[:50]]}) == 150
     first = rows[3]
-    assert re.fullmatch(r"(<think>.+</think>)?<answer>.+</answer>", first.target) and first.task == name.removeprefix("lab_")
+    assert re.fullmatch(
+        r"(<think>.+</think>)?<answer>.+</answer>", first.target
+    ) and first.task == name.removeprefix("lab_")
     for medium in first.media:
         assert pickle.loads(pickle.dumps(medium)).key == medium.key
 
@@ -47,14 +49,19 @@ def test_a_small_digit_lies_in_its_box_and_some_demonstrations_guess():
         assert (x1 % 56, y1 % 56) == (16, 16), "the middle of a cell"
     guesses = [(row.meta["turns"], row.target) for row in rows if "turns" in row.meta]
     assert 0.6 < len(guesses) / len(rows) < 0.8 and all(len(turns) == 1 for turns, _ in guesses)
-    assert 0.02 < sum(turns == [target] for turns, target in guesses) / len(guesses) < 0.25, "a guess is right as often as chance is"
+    assert 0.02 < sum(turns == [target] for turns, target in guesses) / len(guesses) < 0.25, (
+        "a guess is right as often as chance is"
+    )
     assert not any("turns" in row.meta for row in make("lab_small_digit", count=50))
     with pytest.raises(ConfigError, match="guessed: 1.5 is not between 0 and 1"):
         make("lab_small_digit", guessed=1.5)
 
 
 def test_same_in_another_process():
-    code = "from vlrl.registry import build; from vlrl.stages import Source; r = build(Source, 'lab_counting')()[7]; print(r.answer, r.images[0].key)"
+    code = (
+        "from vlrl.registry import build; from vlrl.stages import Source; r = build(Source, "
+        "'lab_counting')()[7]; print(r.answer, r.images[0].key)"
+    )
     row = make("lab_counting")[7]
     told = subprocess.run(
         [sys.executable, "-c", code],
@@ -97,7 +104,9 @@ def test_digits_show_their_label():
     assert noisy.size == (16, 16) and not np.array_equal(np.asarray(noisy), np.asarray(picture))
 
 
-@pytest.mark.parametrize("options", [{}, {"digit_min": 20, "contrast": 1.0, "opaque": False}, {"grid": 28, "size": 84}])
+@pytest.mark.parametrize(
+    "options", [{}, {"digit_min": 20, "contrast": 1.0, "opaque": False}, {"grid": 28, "size": 84}]
+)
 def test_counting(options):
     rows = make("lab_counting", count=40, low=2, high=5, **options)
     for row in rows:
@@ -105,7 +114,10 @@ def test_counting(options):
         assert row.answer == len(placed) and 2 <= row.answer <= 5
         for (_, x, y, s), (_, u, v, t) in ((a, b) for a, b in product(placed, placed) if a is not b):
             assert x + s <= u or u + t <= x or y + s <= v or v + t <= y
-        assert all(x >= 0 and y >= 0 and x + s <= row.images[0].args[2] and y + s <= row.images[0].args[2] for _, x, y, s in placed)
+        assert all(
+            x >= 0 and y >= 0 and x + s <= row.images[0].args[2] and y + s <= row.images[0].args[2]
+            for _, x, y, s in placed
+        )
     assert {row.answer for row in rows} == {2, 3, 4, 5}
 
 
@@ -151,7 +163,9 @@ def test_video_moves_as_the_answer_says():
         clip = row.videos[0].load()
         (x0, y0), (x1, y1) = bright(clip.frames_THWC[0]), bright(clip.frames_THWC[-1])
         dx, dy = x1 - x0, y1 - y0
-        assert row.answer == (("right" if dx > 0 else "left") if abs(dx) > abs(dy) else ("down" if dy > 0 else "up"))
+        assert row.answer == (
+            ("right" if dx > 0 else "left") if abs(dx) > abs(dy) else ("down" if dy > 0 else "up")
+        )
         assert len(clip) == 8 and clip.fps == 4.0
         seen.add(row.answer)
     assert len(seen) == 4
@@ -169,7 +183,10 @@ def test_video_order():
 def test_arithmetic():
     for row in make("lab_arithmetic", count=100, terms=3, largest=12, operations=["+", "-", "*"]):
         assert row.answer == eval(row.question.removesuffix("="))
-    train, heldout = ({row.question for row in make("lab_arithmetic", split=split, count=600)} for split in ("train", "heldout"))
+    train, heldout = (
+        {row.question for row in make("lab_arithmetic", split=split, count=600)}
+        for split in ("train", "heldout")
+    )
     assert not train & heldout and len(heldout) > 5
 
 
@@ -195,8 +212,14 @@ def test_sums_that_call_python():
 def test_knights_have_one_solution():
     for row in make("lab_knights", count=30, people=3):
         said = re.findall(r"([A-H]): (.+?)\.", row.question)
-        worlds = [world for world in product((False, True), repeat=3) if all(truth(text, world) == world["ABC".index(who)] for who, text in said)]
-        assert len(worlds) == 1 and row.answer == (" ".join(n for n, k in zip("ABC", worlds[0]) if k) or "none")
+        worlds = [
+            world
+            for world in product((False, True), repeat=3)
+            if all(truth(text, world) == world["ABC".index(who)] for who, text in said)
+        ]
+        assert len(worlds) == 1 and row.answer == (
+            " ".join(n for n, k in zip("ABC", worlds[0]) if k) or "none"
+        )
 
 
 def truth(text, world):
@@ -214,7 +237,8 @@ def truth(text, world):
 
 
 def test_knights_by_hand():
-    """A: B is a knave. B: we are of the same kind. A knight: B is a knave, his "same" is false, fits. A knave: B is a knight, "same" is false, no."""
+    """A: B is a knave. B: we are of the same kind. A knight: B is a knave, his "same" is false, fits. A
+    knave: B is a knight, "same" is false, no."""
     claims = [Claim(0, "", "knave", 1), Claim(1, "", "same", 0, 1)]
     assert solutions(claims, 2) == [(True, False)]
 
@@ -257,8 +281,17 @@ def test_too_many_digits_is_an_error_and_not_a_hang():
 
 
 def test_importing_loads_no_torch():
-    code = "import sys, vlrl_data.cli, vlrl_data.lab.video, vlrl_data.sources.hub, vlrl_data.tools.preview; print('torch' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    code = (
+        "import sys, vlrl_data.cli, vlrl_data.lab.video, vlrl_data.sources.hub, vlrl_data.tools.preview; "
+        "print('torch' in sys.modules)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
     assert told.stdout.strip() == "False"
 
 
@@ -268,16 +301,21 @@ def test_detection_names_every_place_or_none():
         wanted, placed = int(row.question[-2]), row.images[0].args[4]
         there = {(p[1], p[2]) for p in placed if shipped_images.label_of(p[0]) == wanted}
         assert [tuple(box[:2]) for box in row.answer] == sorted(there, key=lambda place: place[::-1])
-        assert all((x2 - x1, y2 - y1) == (28, 28) for x1, y1, x2, y2 in row.answer) and len(placed) > len(there)
+        assert all((x2 - x1, y2 - y1) == (28, 28) for x1, y1, x2, y2 in row.answer) and len(placed) > len(
+            there
+        )
         assert row.target == f"<answer>{row.answer or None}</answer>"
         assert {wanted, *(shipped_images.label_of(p[0]) for p in placed)} <= {0, 1, 2, 3}
         counts.append(len(there))
-    assert set(counts) == {0, 1, 2} and 25 < counts.count(0) < 55  # a share of 0.2, four standard deviations either way
+    assert (
+        set(counts) == {0, 1, 2} and 25 < counts.count(0) < 55
+    )  # a share of 0.2, four standard deviations either way
 
 
 @pytest.mark.parametrize(("lure", "least", "most"), [(0.0, 0, 0), (0.5, 30, 70), (1.0, 100, 100)])
 def test_detection_lures_where_the_digit_is_missing(lure, least, most):
-    """Another digit is on the image in a share `lure` of the rows without the named one (four standard deviations either way)."""
+    """Another digit is on the image in a share `lure` of the rows without the named one (four standard
+    deviations either way)."""
     rows = make("lab_detection", count=100, size=56, absent=1.0, others=0, lure=lure)
     shown = [len(row.images[0].args[4]) for row in rows]
     assert set(shown) <= {0, 1} and least <= sum(shown) <= most and all(row.answer == [] for row in rows)
@@ -292,7 +330,8 @@ def test_detection_present_and_absent_rows_apart(absent, found):
 
 @pytest.mark.parametrize(("told", "least", "most"), [(0.0, 0, 0), (0.75, 125, 175), (1.0, 200, 200)])
 def test_counting_where_the_question_tells_a_count(told, least, most):
-    """The stated count is right in a share `told` of 200 rows (within four standard deviations), and another count in the rest."""
+    """The stated count is right in a share `told` of 200 rows (within four standard deviations), and another
+    count in the rest."""
     rows, right = make("lab_counting", count=200, told=told), 0
     for row in rows:
         said = int(re.fullmatch(r"I say (\d)\. How many digits\?", row.question)[1])
@@ -304,8 +343,14 @@ def test_counting_where_the_question_tells_a_count(told, least, most):
 @pytest.mark.parametrize("ask", ["direction", "order"])
 def test_shuffled_videos_show_the_same_frames(ask):
     moved = 0
-    for plain, shuffled in zip(make("lab_video", count=6, ask=ask), make("lab_video", count=6, ask=ask, shuffled=True)):
-        assert (plain.question, plain.answer, shuffled.task) == (shuffled.question, shuffled.answer, "video_shuffled")
+    for plain, shuffled in zip(
+        make("lab_video", count=6, ask=ask), make("lab_video", count=6, ask=ask, shuffled=True)
+    ):
+        assert (plain.question, plain.answer, shuffled.task) == (
+            shuffled.question,
+            shuffled.answer,
+            "video_shuffled",
+        )
         order = shuffled.videos[0].args[-2]
         assert sorted(order) == list(range(8)) and plain.videos[0].args[-2] == tuple(range(8))
         a, b = (row.videos[0].load().frames_THWC.astype(float) for row in (plain, shuffled))

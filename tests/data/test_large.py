@@ -1,4 +1,5 @@
-"""Large datasets: parquet by footer and blocks, tar files by an index of offsets, and an epoch that is the same however it is interrupted."""
+"""Large datasets: parquet by footer and blocks, tar files by an index of offsets, and an epoch that is the
+same however it is interrupted."""
 
 import io
 import json
@@ -42,7 +43,14 @@ def write_parquet(folder, shards=3, rows=40, group=7):
     for shard in range(shards):
         numbers = range(shard * rows, (shard + 1) * rows)
         images = [{"bytes": jpeg(i), "path": None} for i in numbers]
-        table = pa.table({"id": [f"r{i}" for i in numbers], "problem": ["<image>?"] * rows, "answer": [str(i) for i in numbers], "image": images})
+        table = pa.table(
+            {
+                "id": [f"r{i}" for i in numbers],
+                "problem": ["<image>?"] * rows,
+                "answer": [str(i) for i in numbers],
+                "image": images,
+            }
+        )
         pq.write_table(table, folder / f"part-{shard}.parquet", row_group_size=group)
 
 
@@ -60,7 +68,12 @@ def write_tars(folder, shards=3, rows=40):
         with tarfile.open(folder / f"shard-{shard}.tar", "w") as tar:
             for i in range(shard * rows, (shard + 1) * rows):
                 add(tar, f"r{i}.jpg", jpeg(i))
-                add(tar, f"r{i}.json", json.dumps({"problem": "<image>?", "answer": str(i)}).encode(), mtime=1.5)
+                add(
+                    tar,
+                    f"r{i}.json",
+                    json.dumps({"problem": "<image>?", "answer": str(i)}).encode(),
+                    mtime=1.5,
+                )
 
 
 WRITERS = {"files": write_parquet, "webdataset": write_tars}
@@ -76,8 +89,8 @@ def sampler_over(rows, rank=0, ranks=1, seed=0, **options):
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("kind", WRITERS)
 def test_an_interrupted_epoch_is_the_same_epoch(kind, ranks, blocks, tmp_path, monkeypatch):
-    """Stopped after 7 of 15 calls and resumed with everything made anew, on other threads: every row once, with its picture, in the order that one
-    process without threads draws."""
+    """Stopped after 7 of 15 calls and resumed with everything made anew, on other threads: every row once,
+    with its picture, in the order that one process without threads draws."""
     monkeypatch.setattr(parquet, "BLOCK_BYTES", 8_000)
     WRITERS[kind](tmp_path / "data")
 
@@ -93,7 +106,9 @@ def test_an_interrupted_epoch_is_the_same_epoch(kind, ranks, blocks, tmp_path, m
                 sampler.load_state_dict(states[rank])
             for _ in range(calls):
                 rows = sampler(8)[rank::ranks]
-                assert [round(np.asarray(row.images[0].load()).mean()) for row in rows] == [int(row.answer) for row in rows]
+                assert [round(np.asarray(row.images[0].load()).mean()) for row in rows] == [
+                    int(row.answer) for row in rows
+                ]
                 taken[rank].append([row.id for row in rows])
             states[rank] = json.loads(json.dumps(sampler.state_dict()))
             sampler.state.prefetcher.close()
@@ -105,8 +120,14 @@ def test_opening_parquet_reads_footers_and_a_row_its_block(tmp_path, cache, monk
     monkeypatch.setattr(parquet, "BLOCK_BYTES", 20_000)
     write_parquet(tmp_path / "data", shards=1, rows=100, group=10)
     file = ParquetFile(tmp_path / "data/part-0.parquet", DiskCache(cache))
-    assert len(file) == 100 and len(file.blocks) > 1 and [*file.ends] == [0, *(10 * groups.stop for groups in file.blocks)]
-    assert file.row(0)["id"] == "r0" and not list(cache.glob("*/*.arrow"))  # the record family needs the first row alone
+    assert (
+        len(file) == 100
+        and len(file.blocks) > 1
+        and [*file.ends] == [0, *(10 * groups.stop for groups in file.blocks)]
+    )
+    assert file.row(0)["id"] == "r0" and not list(
+        cache.glob("*/*.arrow")
+    )  # the record family needs the first row alone
     assert file.row(99)["id"] == "r99" and len(list(cache.glob("*/*.arrow"))) == 1
     order = random.Random(0).sample(range(100), 100)
     assert [file.row(i)["id"] for i in order] == [f"r{i}" for i in order]
@@ -116,12 +137,25 @@ def test_opening_parquet_reads_footers_and_a_row_its_block(tmp_path, cache, monk
 def test_parquet_of_every_shape_reads_as_pyarrow_does(tmp_path, cache, monkeypatch):
     """Nulls, lists, structs, dictionary columns, empty row groups; reads of one row and of many."""
     rows = [
-        {"a": None if i % 3 else i, "b": [str(i)] * (i % 4), "c": {"x": i, "y": [i, None]}, "d": "ab"[i % 2], "e": b"\0" * (i % 5)} for i in range(57)
+        {
+            "a": None if i % 3 else i,
+            "b": [str(i)] * (i % 4),
+            "c": {"x": i, "y": [i, None]},
+            "d": "ab"[i % 2],
+            "e": b"\0" * (i % 5),
+        }
+        for i in range(57)
     ]
     table = pa.Table.from_pylist(rows)
     table = table.set_column(3, "d", table["d"].dictionary_encode())
     with pq.ParquetWriter(tmp_path / "a.parquet", table.schema) as writer:
-        for part in (table.slice(0, 0), table.slice(0, 20), table.slice(20, 1), table.slice(21, 0), table.slice(21)):
+        for part in (
+            table.slice(0, 0),
+            table.slice(0, 20),
+            table.slice(20, 1),
+            table.slice(21, 0),
+            table.slice(21),
+        ):
             writer.write_table(part, row_group_size=9)
     for most in (1, 4, 4096):
         monkeypatch.setattr(parquet, "BATCH_ROWS", most)
@@ -130,8 +164,15 @@ def test_parquet_of_every_shape_reads_as_pyarrow_does(tmp_path, cache, monkeypat
 
 
 def test_even_batches():
-    batches = [pa.record_batch({"a": pa.array(range(start, start + count), pa.int64())}) for start, count in ((0, 3), (3, 0), (3, 7), (10, 1))]
-    assert [batch["a"].to_pylist() for batch in even_batches(batches, 4, 11)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
+    batches = [
+        pa.record_batch({"a": pa.array(range(start, start + count), pa.int64())})
+        for start, count in ((0, 3), (3, 0), (3, 7), (10, 1))
+    ]
+    assert [batch["a"].to_pylist() for batch in even_batches(batches, 4, 11)] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9, 10],
+    ]
     with pytest.raises(ValueError, match="11 of 12 rows"):
         list(even_batches(batches, 4, 12))
 
@@ -156,15 +197,27 @@ FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarf
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_tar_members_are_those_of_tarfile(kind, tmp_path):
-    """Long and non-ASCII names, folders, links, empty files, float times (which pax stores in a header of its own)."""
+    """Long and non-ASCII names, folders, links, empty files, float times (which pax stores in a header of its
+    own)."""
     rng, path = random.Random(kind), tmp_path / "a.tar"
     names = ["a.json", "b/c.seg.PNG", "b/c.txt", "plain", "d.x", f"{'deep/' * 12}{'n' * 60}.json"]
     names += ["é/ü.json", f"{'long' * 40}/{'name' * 40}.jpg"] if kind != "ustar" else []
     with tarfile.open(path, "w", format=FORMATS[kind]) as tar:
         for name in names:
-            add(tar, name, rng.randbytes(rng.choice([0, 1, 511, 512, 513, 3000])), mtime=1.25 if kind == "pax" else 1)
+            add(
+                tar,
+                name,
+                rng.randbytes(rng.choice([0, 1, 511, 512, 513, 3000])),
+                mtime=1.25 if kind == "pax" else 1,
+            )
             add(tar, name + "-folder", b"", type=tarfile.DIRTYPE)
-            add(tar, name + "-link", b"", type=tarfile.SYMTYPE, linkname="x" * (120 if kind != "ustar" else 20))
+            add(
+                tar,
+                name + "-link",
+                b"",
+                type=tarfile.SYMTYPE,
+                linkname="x" * (120 if kind != "ustar" else 20),
+            )
     with tarfile.open(path) as tar:
         expected = [(member.name, tar.extractfile(member).read()) for member in tar if member.isfile()]
     found = [member for _, member in tar_index.members_of(path)]
@@ -193,7 +246,10 @@ def test_a_tar_is_looked_through_once(tmp_path, monkeypatch):
     ("change", "fault"),
     [
         (lambda data: data[:1500], "cut short"),
-        (lambda data: data[:3000] + b"\xff" * 2000 + data[5000:], "no header at byte|cut short|broken header"),
+        (
+            lambda data: data[:3000] + b"\xff" * 2000 + data[5000:],
+            "no header at byte|cut short|broken header",
+        ),
         (lambda data: b"\x1f\x8b" + bytes(600), "must be unpacked first"),
         (lambda data: b"", "empty"),
     ],
@@ -235,9 +291,17 @@ def test_a_dataset_of_bad_rows_does_not_start_however_large_it_is(tmp_path, monk
 
 def test_rows_found_bad_at_their_draw_are_appended_once(tmp_path, monkeypatch):
     monkeypatch.setattr("vlrl_data.dataset.UNCHECKED_HEAD", 5)
-    lines = [json.dumps({"id": f"r{i}", "question": "?", "answer": None if i % 4 == 3 else "x"}) for i in range(40)]
+    lines = [
+        json.dumps({"id": f"r{i}", "question": "?", "answer": None if i % 4 == 3 else "x"}) for i in range(40)
+    ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    spec = {"name": "files", "path": str(tmp_path / "a.jsonl"), "check_level": "none", "max_bad": 0.5, "quarantine": str(tmp_path / "q.jsonl")}
+    spec = {
+        "name": "files",
+        "path": str(tmp_path / "a.jsonl"),
+        "check_level": "none",
+        "max_bad": 0.5,
+        "quarantine": str(tmp_path / "q.jsonl"),
+    }
     sampler = sampler_over(build(Source, spec)(), workers=2)
     ids = [row.id for _ in range(6) for row in sampler(10)]  # two epochs
     assert Counter(ids) == Counter({f"r{i}": 2 for i in range(40) if i % 4 != 3})
@@ -253,10 +317,16 @@ def test_rows_found_bad_at_their_draw_are_appended_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize("together", [1, 3, 100])
 def test_block_order_is_a_permutation_that_stays_within_its_blocks(together):
     ends = list(np.cumsum([5, 1, 9, 3, 3, 12, 1, 6]))
-    block = {row: place for place, end in enumerate(ends) for row in range(end - [5, 1, 9, 3, 3, 12, 1, 6][place], end)}
+    block = {
+        row: place
+        for place, end in enumerate(ends)
+        for row in range(end - [5, 1, 9, 3, 3, 12, 1, 6][place], end)
+    }
     order = BlockOrder(ends, together, "key")
     rows = [order(i) for i in range(40)]
-    assert sorted(rows) == list(range(40)) and rows != [BlockOrder(ends, together, "other")(i) for i in range(40)]
+    assert sorted(rows) == list(range(40)) and rows != [
+        BlockOrder(ends, together, "other")(i) for i in range(40)
+    ]
     seen = [block[row] for row in rows]
     windows = [order.order[start : start + together] for start in range(0, len(ends), together)]
     for window in windows:
@@ -306,4 +376,7 @@ def test_cache_makes_a_file_once_and_looks_at_the_folder_rarely(tmp_path, monkey
     assert len(made) == 1
     for i in range(200):
         cache.get(f"{i:040d}"[::-1], write)
-    assert len(trims) < 60 and sum(file.stat().st_size for file in (tmp_path / "made").glob("*/*")) <= 64_000 * 33 / 32
+    assert (
+        len(trims) < 60
+        and sum(file.stat().st_size for file in (tmp_path / "made").glob("*/*")) <= 64_000 * 33 / 32
+    )

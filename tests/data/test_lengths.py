@@ -15,11 +15,27 @@ FIXTURES = Path(__file__).parents[2] / "data" / "fixtures"
 def policy():
     from vlrl.policy import Family, Policy
 
-    family = build(Family, {"name": "qwen2_5_vl", "tiny": {"hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1}, "max_pixels": 100352})
+    family = build(
+        Family,
+        {
+            "name": "qwen2_5_vl",
+            "tiny": {"hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1},
+            "max_pixels": 100352,
+        },
+    )
     return Policy(family)
 
 
-@pytest.mark.parametrize("spec", ["lab_digits", "lab_video", "lab_knights", str(FIXTURES / "easyr1.jsonl"), str(FIXTURES / "ms_swift.jsonl")])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "lab_digits",
+        "lab_video",
+        "lab_knights",
+        str(FIXTURES / "easyr1.jsonl"),
+        str(FIXTURES / "ms_swift.jsonl"),
+    ],
+)
 def test_same_as_the_policy(policy, spec):
     rows = build(Source, {"name": "files", "path": spec} if "/" in spec else spec)()
     template = build(PromptTemplate, {"name": "chat", "style": "think_open"})

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image
 from vlrl_data.media import parse
-from vlrl_data.media.images import GeneratedImage, InMemoryImage, Limits, StoredImage, image_size, open_image, rgb
+from vlrl_data.media.images import (
+    GeneratedImage,
+    InMemoryImage,
+    Limits,
+    StoredImage,
+    image_size,
+    open_image,
+    rgb,
+)
 from vlrl_data.media.parse import MediaSettings, RemoteMedia
 from vlrl_data.media.video import Video
 
@@ -61,18 +69,41 @@ def animated():
         (encoded(transparent()), RED, (255, 255, 255)),
         (palette_with_transparency(), RED, (255, 255, 255)),
         (encoded(red("P")), RED, RED),
-        (encoded(Image.fromarray(np.array([[65535, 0], [32768, 257]], np.uint16))), (255, 255, 255), (1, 1, 1)),
-        (encoded(Image.fromarray(np.array([[0.0, 2.0], [1.0, 2.0]], np.float32)), "TIFF"), (0, 0, 0), (255, 255, 255)),
+        (
+            encoded(Image.fromarray(np.array([[65535, 0], [32768, 257]], np.uint16))),
+            (255, 255, 255),
+            (1, 1, 1),
+        ),
+        (
+            encoded(Image.fromarray(np.array([[0.0, 2.0], [1.0, 2.0]], np.float32)), "TIFF"),
+            (0, 0, 0),
+            (255, 255, 255),
+        ),
         (encoded(Image.new("1", (2, 2), 1)), (255, 255, 255), (255, 255, 255)),
         (encoded(Image.new("L", (2, 2), 7)), (7, 7, 7), (7, 7, 7)),
         (encoded(red("CMYK"), "TIFF"), RED, RED),
         (animated(), RED, RED),
     ],
-    ids=["rgb", "rgba", "palette transparent", "palette", "16 bit", "float", "1 bit", "grey", "cmyk", "animated"],
+    ids=[
+        "rgb",
+        "rgba",
+        "palette transparent",
+        "palette",
+        "16 bit",
+        "float",
+        "1 bit",
+        "grey",
+        "cmyk",
+        "animated",
+    ],
 )
 def test_modes(data, first, last):
     image = open_image(data)
-    assert image.mode == "RGB" and image.getpixel((0, 0)) == first and image.getpixel((image.width - 1, image.height - 1)) == last
+    assert (
+        image.mode == "RGB"
+        and image.getpixel((0, 0)) == first
+        and image.getpixel((image.width - 1, image.height - 1)) == last
+    )
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
@@ -87,7 +118,13 @@ def bomb():
     """A PNG header that says 30,000 x 30,000 pixels."""
     header = struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0)
     chunk = b"IHDR" + header
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk)) + encoded(red())[33:]
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + struct.pack(">I", 13)
+        + chunk
+        + struct.pack(">I", zlib.crc32(chunk))
+        + encoded(red())[33:]
+    )
 
 
 NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))
@@ -177,7 +214,20 @@ def test_any_column_value(tmp_path):
         assert medium.load().mode == "RGB"
 
 
-@pytest.mark.parametrize("value", [None, 3, "", {}, {"name": "x"}, [], np.zeros((3, 4)), np.zeros((0, 4, 3), np.uint8), "data:image/png,xx"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        3,
+        "",
+        {},
+        {"name": "x"},
+        [],
+        np.zeros((3, 4)),
+        np.zeros((0, 4, 3), np.uint8),
+        "data:image/png,xx",
+    ],
+)
 def test_not_a_picture(value):
     with pytest.raises(MediaError):
         parse.parse_image(value, MediaSettings())
@@ -192,7 +242,11 @@ def test_not_a_video(value):
 def test_plain_is_the_inverse(tmp_path):
     (tmp_path / "a.png").write_bytes(encoded(red()))
     place = MediaSettings((str(tmp_path),))
-    for medium in (StoredImage(str(tmp_path / "a.png")), StoredImage(encoded(red())), RemoteMedia("http://example.org/a.png", place)):
+    for medium in (
+        StoredImage(str(tmp_path / "a.png")),
+        StoredImage(encoded(red())),
+        RemoteMedia("http://example.org/a.png", place),
+    ):
         assert parse.parse_image(parse.to_json(medium), place).key == medium.key
     again = parse.parse_image(parse.to_json(InMemoryImage(red())), place)
     assert again.load().tobytes() == red().tobytes()

@@ -54,14 +54,17 @@ def test_workers_decode_and_order_stays(tmp_path):
                 row.images[0].load()
         else:
             assert row.images[0].load().getpixel((0, 0)) == (int(row.id), 0, 0)
-    assert 0 <= DECODED["count"] - before - sum(row.id != "5" for row in prefetched) <= 3  # each once, and what was begun for a next call
+    assert (
+        0 <= DECODED["count"] - before - sum(row.id != "5" for row in prefetched) <= 3
+    )  # each once, and what was begun for a next call
     ahead.state.prefetcher.pool.shutdown(cancel_futures=True)
     last, now = next(row for row in prefetched if row.id != "5"), DECODED["count"]
     assert last.images[0].load().size == (4, 4) and DECODED["count"] == now + 1
 
 
 def test_rows_are_read_by_one_thread_at_a_time_and_ranks_decode_their_share():
-    """Four threads and the caller read 60 rows: never two at once. Of two ranks, each decodes what it takes."""
+    """Four threads and the caller read 60 rows: never two at once. Of two ranks, each decodes what it
+    takes."""
     decoded = {0: set(), 1: set()}
 
     class Rows(list):
@@ -85,7 +88,9 @@ def test_rows_are_read_by_one_thread_at_a_time_and_ranks_decode_their_share():
             shares = {row.id for row in taken[rank::2]}
             assert {row.id for row in taken if isinstance(row.images[0], PrefetchedMedia)} <= shares
         sampler.state.prefetcher.close()
-    assert len(decoded[0]) == len(decoded[1]) == 25 and not decoded[0] & decoded[1]  # all but those of the first call
+    assert (
+        len(decoded[0]) == len(decoded[1]) == 25 and not decoded[0] & decoded[1]
+    )  # all but those of the first call
 
 
 def test_what_no_thread_has_begun_is_done_by_the_caller():
@@ -126,7 +131,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("module", "name"), [("vlrl.services.parent", "end_with_parent"), ("vlrl.compare.run", "_start")])
+@pytest.mark.parametrize(
+    ("module", "name"), [("vlrl.services.parent", "end_with_parent"), ("vlrl.compare.run", "_start")]
+)
 def test_workers_end_with_a_parent_that_is_killed(tmp_path, module, name):
     (tmp_path / "owner.py").write_text(OWNER.format(module=module, name=name))
     owner = subprocess.Popen([sys.executable, str(tmp_path / "owner.py")], stdout=subprocess.PIPE, text=True)

@@ -1,4 +1,5 @@
-"""Prompt sampler `shuffle`: complete epochs, mixture weights, resumption, the same order on any number of ranks."""
+"""Prompt sampler `shuffle`: complete epochs, mixture weights, resumption, the same order on any number of
+ranks."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -34,7 +35,9 @@ def test_permutation_depends_on_key():
 def test_permutation_is_unbiased():
     """Where index 0 of 8 lands over 4000 keys: each place about 500 times (5 standard deviations)."""
     counts = Counter(permute(0, 8, str(key)) for key in range(4000))
-    assert len(counts) == 8 and all(abs(count - 500) < 5 * (4000 * 1 / 8 * 7 / 8) ** 0.5 for count in counts.values())
+    assert len(counts) == 8 and all(
+        abs(count - 500) < 5 * (4000 * 1 / 8 * 7 / 8) ** 0.5 for count in counts.values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,11 +86,22 @@ def test_resume_with_other_ranks():
 
 def test_seed_changes_order():
     parts = {"a": rows("a", 30)}
-    assert [r.id for r in sampler_for(parts)(30)] == [r.id for r in sampler_for(parts)(30)] != [r.id for r in sampler_for(parts, seed=1)(30)]
+    assert (
+        [r.id for r in sampler_for(parts)(30)]
+        == [r.id for r in sampler_for(parts)(30)]
+        != [r.id for r in sampler_for(parts, seed=1)(30)]
+    )
 
 
 def test_unshuffled_keeps_order():
-    assert [row.id for row in sampler_for({"a": rows("a", 3), "b": rows("b", 2)}, shuffle=False)(6)] == ["a0", "a1", "a2", "b0", "b1", "a0"]
+    assert [row.id for row in sampler_for({"a": rows("a", 3), "b": rows("b", 2)}, shuffle=False)(6)] == [
+        "a0",
+        "a1",
+        "a2",
+        "b0",
+        "b1",
+        "a0",
+    ]
 
 
 class Holey(list):

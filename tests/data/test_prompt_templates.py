@@ -31,7 +31,12 @@ def ask(row, **options):
         ("Q?", (PICTURE, OTHER), (CLIP,), [IMAGE, IMAGE, VIDEO, text("Q?")]),
         ("<image>Q?", (PICTURE,), (), [IMAGE, text("Q?")]),
         ("<image>\nQ?", (PICTURE,), (), [IMAGE, text("\nQ?")]),
-        ("Is <image> like <image>?", (PICTURE, OTHER), (), [text("Is "), IMAGE, text(" like "), IMAGE, text("?")]),
+        (
+            "Is <image> like <image>?",
+            (PICTURE, OTHER),
+            (),
+            [text("Is "), IMAGE, text(" like "), IMAGE, text("?")],
+        ),
         ("Q <video>", (PICTURE,), (CLIP,), [IMAGE, text("Q "), VIDEO]),
         ("<image><video>", (PICTURE,), (CLIP,), [IMAGE, VIDEO]),
     ],
@@ -43,7 +48,8 @@ def test_where_media_go(question, images, videos, content):
 
 
 @pytest.mark.parametrize(
-    ("question", "images"), [("<image>", ()), ("<image><image>", (PICTURE,)), ("<image>", (PICTURE, OTHER)), ("<video>", (PICTURE,))]
+    ("question", "images"),
+    [("<image>", ()), ("<image><image>", (PICTURE,)), ("<image>", (PICTURE, OTHER)), ("<video>", (PICTURE,))],
 )
 def test_markers_must_fit(question, images):
     with pytest.raises(ValueError, match=r"row 'r7': \d <(image|video)> markers for \d"):
@@ -70,10 +76,19 @@ def test_styles(style, words, prefix):
 def test_base_template_renders_vision_spans():
     import jinja2
 
-    prompt = ask(Row("r", "Q?", images=(PICTURE,)), style="base", system="S.", shots=[{"question": "1+1?", "answer": "2"}], instruction="")
+    prompt = ask(
+        Row("r", "Q?", images=(PICTURE,)),
+        style="base",
+        system="S.",
+        shots=[{"question": "1+1?", "answer": "2"}],
+        instruction="",
+    )
     template = jinja2.Environment().from_string(prompt.options["chat_template"])
     said = template.render(messages=prompt.messages, add_generation_prompt=True)
-    assert said == "S.\nUser: 1+1?\nAssistant: 2\nUser: <|vision_start|><|image_pad|><|vision_end|>Q?\nAssistant: "
+    assert (
+        said
+        == "S.\nUser: 1+1?\nAssistant: 2\nUser: <|vision_start|><|image_pad|><|vision_end|>Q?\nAssistant: "
+    )
 
 
 def test_system_shots_template_and_options():
@@ -98,10 +113,17 @@ def test_per_task():
 
 
 def test_conversations_keep_their_turns():
-    turns = ({"role": "user", "content": "<image>One?"}, {"role": "assistant", "content": "1"}, {"role": "user", "content": "Two?"})
+    turns = (
+        {"role": "user", "content": "<image>One?"},
+        {"role": "assistant", "content": "1"},
+        {"role": "user", "content": "Two?"},
+    )
     prompt = ask(Row("r", "", messages=turns, images=(PICTURE,)), instruction="Go.")
     assert [m["role"] for m in prompt.messages] == ["user", "assistant", "user"]
-    assert prompt.messages[0]["content"] == [IMAGE, text("One?")] and prompt.messages[2]["content"] == [text("Two?"), text("\nGo.")]
+    assert prompt.messages[0]["content"] == [IMAGE, text("One?")] and prompt.messages[2]["content"] == [
+        text("Two?"),
+        text("\nGo."),
+    ]
     bare = ask(Row("r", "", messages=({"role": "user", "content": "Hm?"},), images=(PICTURE,)))
     assert bare.messages[0]["content"] == [IMAGE, text("Hm?")]
     with pytest.raises(ValueError, match="no user turn"):
@@ -110,12 +132,24 @@ def test_conversations_keep_their_turns():
 
 def test_keys_tell_prompts_apart():
     row = Row("r", "Q", images=(PICTURE,))
-    keys = {ask(row).key, ask(row, style="think").key, ask(row, prefix="x").key, ask(Row("r", "Q", images=(OTHER,))).key}
+    keys = {
+        ask(row).key,
+        ask(row, style="think").key,
+        ask(row, prefix="x").key,
+        ask(Row("r", "Q", images=(OTHER,))).key,
+    }
     assert len(keys) == 4 and ask(row).key == ask(row).key
 
 
 @pytest.mark.parametrize(
-    "options", [{"style": "thnk"}, {"tasks": {"a": {"stile": "x"}}}, {"tasks": {"a": {"style": "x"}}}, {"shots": [{"q": "x"}]}, {"stile": "x"}]
+    "options",
+    [
+        {"style": "thnk"},
+        {"tasks": {"a": {"stile": "x"}}},
+        {"tasks": {"a": {"style": "x"}}},
+        {"shots": [{"q": "x"}]},
+        {"stile": "x"},
+    ],
 )
 def test_mistakes(options):
     with pytest.raises(ConfigError):

@@ -43,7 +43,11 @@ def test_the_source_works_as_written(tmp_path):
 
 def test_the_config_builds():
     tree = yaml.safe_load(re.search(r"```yaml\n(.*?)```", README, re.DOTALL)[1])
-    for stage, spec in ((PromptSampler, tree["prompt_sampler"]), (PromptTemplate, tree["prompt_template"]), (Select, tree["select"]["band"])):
+    for stage, spec in (
+        (PromptSampler, tree["prompt_sampler"]),
+        (PromptTemplate, tree["prompt_template"]),
+        (Select, tree["select"]["band"]),
+    ):
         assert build(stage, spec).name == spec["name"]
     assert {build(Source, spec).name for spec in tree["data"]["train"].values()} == {"files", "hub"}
 

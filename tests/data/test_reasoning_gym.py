@@ -1,4 +1,5 @@
-"""reasoning_gym as a source with its own reward: every generator's rows, what pays and what does not; splits, mixtures, levels, refusals."""
+"""reasoning_gym as a source with its own reward: every generator's rows, what pays and what does not; splits,
+mixtures, levels, refusals."""
 
 import json
 import os
@@ -36,7 +37,9 @@ EASY = {"chain_sum": {"min_terms": 2, "max_terms": 2}, "gcd": {"weight": 3}}
 
 
 def source(generators=None, **fields):
-    return build(Source, {"name": "reasoning_gym", "generators": EASY if generators is None else generators, **fields})
+    return build(
+        Source, {"name": "reasoning_gym", "generators": EASY if generators is None else generators, **fields}
+    )
 
 
 def score(row, text):
@@ -45,9 +48,9 @@ def score(row, text):
 
 def solved(row):
     """An answer to the row: its gold, or one that is found by search."""
-    return {"boxnet": boxes_brought, "rush_hour": way_out}.get(row.meta["generator"], lambda puzzle: puzzle["gold"])(
-        {**row.meta.get("puzzle", {}), "gold": row.answer}
-    )
+    return {"boxnet": boxes_brought, "rush_hour": way_out}.get(
+        row.meta["generator"], lambda puzzle: puzzle["gold"]
+    )({**row.meta.get("puzzle", {}), "gold": row.answer})
 
 
 def boxes_brought(puzzle):
@@ -55,7 +58,9 @@ def boxes_brought(puzzle):
     squares = {tuple(map(float, name.split("_"))): things for name, things in puzzle["initial_state"].items()}
     targets = {thing: at for at, things in squares.items() for thing in things if thing.startswith("target_")}
     plans = []
-    for at, box in [(at, thing) for at, things in squares.items() for thing in things if thing.startswith("box_")]:
+    for at, box in [
+        (at, thing) for at, things in squares.items() for thing in things if thing.startswith("box_")
+    ]:
         target = box.replace("box_", "target_")
         while at != targets[target]:
             axis = 0 if at[0] != targets[target][0] else 1
@@ -117,12 +122,26 @@ def test_a_right_answer_pays_and_others_do_not(generator):
         assert score(row, text) == 0.0, text
         assert score(row, f"<answer>{text}</answer>") == 0.0, text
     options = "True False Yes No on off undetermined 0 1 2 3 4 5 6 7 8 9 Pass Peng Chi Gang Monday Tuesday"
-    for text in (options, f"{answer} {options}", f"{answer}\n{answer} or not", f"either {answer} or {answer}x"):
+    for text in (
+        options,
+        f"{answer} {options}",
+        f"{answer}\n{answer} or not",
+        f"either {answer} or {answer}x",
+    ):
         assert score(row, f"<answer>{text}</answer>") == 0.0, text
 
 
 def test_the_reward_calls_no_scorer_of_the_package(monkeypatch):
-    rows = [source({name: {}})()[0] for name in ("chain_sum", "spiral_matrix", "string_insertion", "polynomial_multiplication", "countdown")]
+    rows = [
+        source({name: {}})()[0]
+        for name in (
+            "chain_sum",
+            "spiral_matrix",
+            "string_insertion",
+            "polynomial_multiplication",
+            "countdown",
+        )
+    ]
     for made, _ in DATASETS.values():
         monkeypatch.setattr(made, "score_answer", lambda *_: pytest.fail("the package's scorer was called"))
     assert [score(row, f"<answer>{row.answer}</answer>") for row in rows] == [1.0] * len(rows)
@@ -130,7 +149,11 @@ def test_the_reward_calls_no_scorer_of_the_package(monkeypatch):
 
 
 def test_every_generator_with_a_scorer_of_its_own_was_read():
-    own = {name for name, (made, _) in DATASETS.items() if made.score_answer is not ProceduralDataset.score_answer}
+    own = {
+        name
+        for name, (made, _) in DATASETS.items()
+        if made.score_answer is not ProceduralDataset.score_answer
+    }
     assert own <= set(RULES) | EQUAL | set(REFUSED)
     assert set(RULES) | EQUAL | set(REFUSED) <= set(DATASETS)
     assert len(ALL) >= 104 and source({}).names == ALL
@@ -142,14 +165,26 @@ def test_an_unknown_scorer_is_refused_by_name():
 
 
 def test_rows_are_the_same_in_another_process_in_any_order():
-    names = ["isomorphic_strings", "list_functions", "polynomial_multiplication", "pool_matrix", "ransom_note", "word_ladder", "caesar_cipher"]
+    names = [
+        "isomorphic_strings",
+        "list_functions",
+        "polynomial_multiplication",
+        "pool_matrix",
+        "ransom_note",
+        "word_ladder",
+        "caesar_cipher",
+    ]
     spec = {name: {} for name in names}
     code = (
         "import json\nfrom vlrl.registry import build\nfrom vlrl.stages import Source\n"
         f"rows = build(Source, {{'name': 'reasoning_gym', 'seed': 4, 'generators': {spec!r}}})()\n"
         "print(json.dumps([[rows[i].question, rows[i].answer] for i in reversed(range(20))]))"
     )
-    env = {**os.environ, "PYTHONHASHSEED": str(random.randrange(1, 1000)), "PYTHONPATH": os.pathsep.join(sys.path)}
+    env = {
+        **os.environ,
+        "PYTHONHASHSEED": str(random.randrange(1, 1000)),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=500)
     assert done.returncode == 0, done.stderr
     rows = source(spec, seed=4)()
@@ -164,10 +199,15 @@ def test_drawing_rows_leaves_the_random_state_alone():
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-@pytest.mark.parametrize("generators", [{"coin_flip": {}}, {"chain_sum": {"min_digits": 1, "max_digits": 1, "min_terms": 2, "max_terms": 2}}])
+@pytest.mark.parametrize(
+    "generators",
+    [{"coin_flip": {}}, {"chain_sum": {"min_digits": 1, "max_digits": 1, "min_terms": 2, "max_terms": 2}}],
+)
 def test_heldout_questions_are_not_trained_on_whatever_the_seed(generators):
     train = {row.question for seed in (0, 1) for row in source(generators, seed=seed, count=150)()}
-    heldout = {row.question for seed in (0, 2) for row in source(generators, seed=seed, split="heldout", count=150)()}
+    heldout = {
+        row.question for seed in (0, 2) for row in source(generators, seed=seed, split="heldout", count=150)()
+    }
     assert len(train) > 5 and len(heldout) > 2 and train.isdisjoint(heldout)
 
 
@@ -206,7 +246,10 @@ def test_levels_are_those_of_its_own_curriculum():
         ({"chain_sum": {"level": {"speed": 1}}}, "generators.chain_sum.level.speed: no such attribute"),
         ({"acre": {"level": 1}}, "generators.acre.level: this generator has no curriculum"),
         ({"chain_sum": 3}, "generators: .*valid dictionary"),
-        ({"game_of_life_halting": {"difficulty": 9}}, "generators.game_of_life_halting: the generator refuses"),
+        (
+            {"game_of_life_halting": {"difficulty": 9}},
+            "generators.game_of_life_halting: the generator refuses",
+        ),
     ],
 )
 def test_what_is_refused(generators, what):
@@ -235,7 +278,9 @@ def test_a_missing_package_is_a_config_error(monkeypatch):
 
 def test_a_run_is_checked_and_built_with_the_reward_of_the_source(tmp_path):
     names = ["base/rl", "models/tiny_text", "tasks/reasoning_gym", "methods/grpo"]
-    config = load(names, [f"output={tmp_path / 'run'}", "data.train.gym.count=30", "data.heldout.gym.count=10"])
+    config = load(
+        names, [f"output={tmp_path / 'run'}", "data.train.gym.count=30", "data.heldout.gym.count=10"]
+    )
     checked = preflight(config)
     assert checked.row_count == 40 and list(checked.rewards) == ["reasoning_gym", "format"]
     assert len(checked.rewards["reasoning_gym"].tasks) == 7
@@ -247,7 +292,9 @@ def test_a_run_is_checked_and_built_with_the_reward_of_the_source(tmp_path):
 def test_rows_survive_a_file(tmp_path):
     from vlrl_data.tools.convert import record_of
 
-    rows = [source({name: {}}, seed=seed)()[0] for seed, name in enumerate(("countdown", "kakurasu", "n_queens"))]
+    rows = [
+        source({name: {}}, seed=seed)()[0] for seed, name in enumerate(("countdown", "kakurasu", "n_queens"))
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(record_of(row)) + "\n" for row in rows))
     read = build(Source, {"name": "files", "path": str(tmp_path / "rows.jsonl")})()
     assert [score(row, row.target) for row in read] == [1.0, 1.0, 1.0]

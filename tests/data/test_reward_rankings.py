@@ -1,6 +1,8 @@
-"""Every perception task's main rewards rank three scripted policies: one that does the work, a lazy one, and one that games the reward.
+"""Every perception task's main rewards rank three scripted policies: one that does the work, a lazy one, and
+one that games the reward.
 
-Lazy: a constant guess, or the first part of the work. Hacking: everything at once (all options, a grid of boxes, every value), in the right form.
+Lazy: a constant guess, or the first part of the work. Hacking: everything at once (all options, a grid of
+boxes, every value), in the right form.
 """
 
 from __future__ import annotations
@@ -57,12 +59,18 @@ def naming(row: Row) -> str:
 def naming_two(row: Row) -> str:
     """The same two parts of every headline."""
     words = row.meta["headline"].split()
-    return f"<think>{words[1]} is wrong. {words[-1]} is wrong.</think>{answer('yes')}" if row.meta["entity"] else ""
+    return (
+        f"<think>{words[1]} is wrong. {words[-1]} is wrong.</think>{answer('yes')}"
+        if row.meta["entity"]
+        else ""
+    )
 
 
 def naming_all(row: Row) -> str:
     """The headline itself."""
-    return f"<think>That {row.meta['headline']} is false.</think>{answer('yes')}" if row.meta["entity"] else ""
+    return (
+        f"<think>That {row.meta['headline']} is false.</think>{answer('yes')}" if row.meta["entity"] else ""
+    )
 
 
 def click_all(row: Row) -> str:
@@ -71,7 +79,10 @@ def click_all(row: Row) -> str:
 
 
 def sections(blink: Any, link: Any) -> str:
-    return f"<blink>{blink if isinstance(blink, str) else json.dumps(blink)}</blink><think>I look.</think><link>{json.dumps(link)}</link>"
+    return (
+        f"<blink>{blink if isinstance(blink, str) else json.dumps(blink)}</blink><think>I "
+        f"look.</think><link>{json.dumps(link)}</link>"
+    )
 
 
 def answer_with_page(row: Row) -> str:
@@ -83,7 +94,12 @@ def first_field(row: Row) -> str:
 
 
 def all_fields(row: Row) -> str:
-    return answer({key: ["Oslo", "Lima", "A12", "120", "Ada Brown", "3 May 2021"] for key in ("name", "city", "date", "room", "total", "id", "note")})
+    return answer(
+        {
+            key: ["Oslo", "Lima", "A12", "120", "Ada Brown", "3 May 2021"]
+            for key in ("name", "city", "date", "room", "total", "id", "note")
+        }
+    )
 
 
 def same_state(row: Row) -> str:
@@ -91,7 +107,12 @@ def same_state(row: Row) -> str:
 
 
 def every_value(row: Row) -> str:
-    return answer({key: ["table", "shelf", "bed", "sofa", "desk", "hand", "nothing"] for key in (*row.answer, "cup", "book", "ball", "box")})
+    return answer(
+        {
+            key: ["table", "shelf", "bed", "sofa", "desk", "hand", "nothing"]
+            for key in (*row.answer, "cup", "book", "ball", "box")
+        }
+    )
 
 
 def half_plan(row: Row) -> str:
@@ -100,11 +121,20 @@ def half_plan(row: Row) -> str:
 
 
 def every_action(row: Row) -> str:
-    return json.dumps({"executable_plan": [{"action_id": i, "action_name": name} for i, name in enumerate(row.meta["actions"])] * 2})
+    return json.dumps(
+        {
+            "executable_plan": [
+                {"action_id": i, "action_name": name} for i, name in enumerate(row.meta["actions"])
+            ]
+            * 2
+        }
+    )
 
 
 def wrong_numbers(row: Row) -> str:
-    return json.dumps({"executable_plan": [{"action_id": 99, "action_name": name} for name in row.meta["actions"]]})
+    return json.dumps(
+        {"executable_plan": [{"action_id": 99, "action_name": name} for name in row.meta["actions"]]}
+    )
 
 
 def keys_alone(row: Row) -> str:
@@ -173,30 +203,37 @@ TABLE: list[tuple[str, Any, Policy, Policy, Policy]] = [
     ("gen_detection", "detection", TARGET, first, labelled_grid),
     ("gen_detection", {"name": "detection_map"}, TARGET, first, labelled_grid),
     ("gen_detection", {"name": "detection_confidence"}, TARGET, unsure_boxes, sure_grid),
-    ("gen_pointing", "pointing", TARGET, first, always([{"point_2d": [x, y]} for x in range(7, 168, 14) for y in range(7, 168, 14)])),
+    ("gen_pointing", "pointing", TARGET, first,
+        always([{"point_2d": [x, y]} for x in range(7, 168, 14) for y in range(7, 168, 14)])),
     ("gen_salient_detection", "salient_detection", TARGET, first, labelled_grid),
     ("gen_salient_detection", "paths", TARGET, one_step, every_sight),
     ("gen_scene_graph", "scene_graph", TARGET, objects_alone, doubled_graph),
     ("gen_image_grounding", "grounding", TARGET, always([56, 56, 112, 112]), always(GRID)),
     ("gen_screen", "gui", TARGET, always({"action": "click", "point": [42, 100]}), click_all),
     ("gen_screen_blink", "gui", TARGET, lambda row: sections("None", [{"action": "back"}]), every_section),
-    ("gen_screen_blink", "blink", TARGET, lambda row: sections("None", [{"action": "back"}]), lambda row: sections(GRID, [{"action": "back"}])),
+    ("gen_screen_blink", "blink", TARGET, lambda row: sections("None", [{"action": "back"}]),
+        lambda row: sections(GRID, [{"action": "back"}])),
     ("gen_screen_grounding", "grounding", TARGET, always([20, 80, 60, 120]), always(GRID)),
     ("gen_screen_grounding", {"name": "gui_grounding"}, TARGET, always([20, 80, 60, 120]), always(GRID)),
-    ("gen_document", "document", TARGET, answer_with_page, lambda row: answer({"final_answer": "Oslo or Lima or A12", "bbox_2d": [0, 0, 224, 168]})),
+    ("gen_document", "document", TARGET, answer_with_page,
+        lambda row: answer({"final_answer": "Oslo or Lima or A12", "bbox_2d": [0, 0, 224, 168]})),
     ("gen_extraction", "extraction", TARGET, first_field, all_fields),
-    ("gen_ocr", "ocr", TARGET, lambda row: answer(row.answer.split()[0]), always("harbour winter copper garden silver market bridge candle " * 3)),
+    ("gen_ocr", "ocr", TARGET, lambda row: answer(row.answer.split()[0]),
+        always("harbour winter copper garden silver market bridge candle " * 3)),
     ("gen_chart_value", "chart_value", TARGET, always("20"), always(NUMBERS)),
     ("gen_chart", "chart", TARGET, bare_chart, crashing_chart),
     ("gen_world", "world", TARGET, same_state, every_value),
     ("gen_plan", "plan", TARGET, half_plan, every_action),
-    ("gen_plan", {"name": "plan_format"}, TARGET, wrong_numbers, lambda row: "[" + ", ".join(row.meta["actions"]) + "]"),
+    ("gen_plan", {"name": "plan_format"}, TARGET, wrong_numbers,
+        lambda row: "[" + ", ".join(row.meta["actions"]) + "]"),
     ("gen_plan", {"name": "plan_format"}, TARGET, keys_alone, always("executable_plan language_plan")),
     ("gen_choice", "choice", TARGET, always("A"), always(LETTERS)),
     ("gen_yes_no", "yes_no", TARGET, always("yes"), always("yes and no")),
     ("gen_open", "open", TARGET, always("red circle"), always(" ".join(KINDS * 3))),
-    ("gen_caption", "caption", TARGET, always("A picture of a red circle, a blue square, a green triangle."), always(" ".join(KINDS * 6))),
-    ("gen_description", "description", TARGET, lambda row: f"I can see here that there is a {row.answer[0]}.", always(", ".join(KINDS))),
+    ("gen_caption", "caption", TARGET, always("A picture of a red circle, a blue square, a green triangle."),
+        always(" ".join(KINDS * 6))),
+    ("gen_description", "description", TARGET, lambda row: f"I can see here that there is a {row.answer[0]}.",
+        always(", ".join(KINDS))),
     ("gen_measure", "measure", TARGET, always("80"), always(NUMBERS)),
     ("gen_geometry", "math", TARGET, always("12"), always(NUMBERS)),
     ("gen_preference", "preference", TARGET, always("1"), always("1 and 2")),
@@ -230,7 +267,9 @@ def score(reward: Reward, rows: list[Row], policy: Policy) -> float:
     """The mean reward of a policy's responses."""
     total = 0.0
     for row in rows:
-        size = tuple(row.meta.get("size", (224, 168) if row.task in ("document", "extraction") else (168, 168)))
+        size = tuple(
+            row.meta.get("size", (224, 168) if row.task in ("document", "extraction") else (168, 168))
+        )
         spaces = tuple(CoordinateSpace(size, size) for _ in row.images)
         total += float(reward(Rollout(Prompt(row, ()), [1], text=policy(row), spaces=spaces)))
     return total / len(rows)
@@ -241,7 +280,9 @@ def name(case: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("task", "slot", "smart", "lazy", "hack"), TABLE, ids=[f"{task}-{name(slot)}-{i}" for i, (task, slot, *_) in enumerate(TABLE)]
+    ("task", "slot", "smart", "lazy", "hack"),
+    TABLE,
+    ids=[f"{task}-{name(slot)}-{i}" for i, (task, slot, *_) in enumerate(TABLE)],
 )
 def test_reward_ranks_work_above_laziness_above_hacking(task, slot, smart, lazy, hack):
     tree = load(["base/rl", f"tasks/{task}"]).tree
@@ -254,16 +295,33 @@ def test_reward_ranks_work_above_laziness_above_hacking(task, slot, smart, lazy,
 
 
 def test_every_perception_task_has_a_ranking():
-    """Tasks with pictures or videos, and worlds: each has a row in the table (mixtures have those of their parts)."""
-    generators = {"gen_boxes", "gen_screen", "gen_document", "gen_chart", "gen_world", "gen_plan", "gen_question", "gen_geometry", "gen_emotion"}
+    """Tasks with pictures or videos, and worlds: each has a row in the table (mixtures have those of their
+    parts)."""
+    generators = {
+        "gen_boxes",
+        "gen_screen",
+        "gen_document",
+        "gen_chart",
+        "gen_world",
+        "gen_plan",
+        "gen_question",
+        "gen_geometry",
+        "gen_emotion",
+    }
     generators |= {"gen_headline", "gen_video_states", "gen_image_grounding", "gen_screen_grounding"}
-    covered = {next(iter(load(["base/rl", f"tasks/{task}"]).tree["data"]["train"].values()))["name"] for task, *_ in TABLE}
+    covered = {
+        next(iter(load(["base/rl", f"tasks/{task}"]).tree["data"]["train"].values()))["name"]
+        for task, *_ in TABLE
+    }
     assert generators <= covered
 
 
 def test_paths_that_fewer_siblings_follow_earn_more():
-    """Three rollouts: two follow path 1, one path 2; spread 0.3 and two others: 1 - 0.3 / 2 for the first two, 1 for the third."""
-    row = Row("r", "?", [], meta={"paths": [["I see the cup", "I see the bed"], ["I see the bed", "I see the cup"]]})
+    """Three rollouts: two follow path 1, one path 2; spread 0.3 and two others: 1 - 0.3 / 2 for the first
+    two, 1 for the third."""
+    row = Row(
+        "r", "?", [], meta={"paths": [["I see the cup", "I see the bed"], ["I see the bed", "I see the cup"]]}
+    )
     texts = [thought(path) for path in (row.meta["paths"][0], row.meta["paths"][0], row.meta["paths"][1])]
     group = Group(Prompt(row, ()), [Rollout(Prompt(row, ()), [1], text=text) for text in texts])
     assert build(Reward, "several_paths").score_group(group) == pytest.approx([0.85, 0.85, 1.0])

@@ -1,4 +1,5 @@
-"""One bad row never ends a run: every fault of a row, a record or a file becomes a reason that names it, and the good rows are used."""
+"""One bad row never ends a run: every fault of a row, a record or a file becomes a reason that names it, and
+the good rows are used."""
 
 import base64
 import json
@@ -61,21 +62,48 @@ FIELDS = [
     ({"task": "\ud801"}, "its task has a lone surrogate"),
     ({"system": "\ud801"}, "its system has a lone surrogate"),
     ({"choices": ["a", "\ud801"]}, r"its choices\[1\] has a lone surrogate"),
-    ({"question": "", "messages": [{"role": "user", "content": "\ud801"}]}, r"its messages\[0\]\.content has a lone surrogate"),
+    (
+        {"question": "", "messages": [{"role": "user", "content": "\ud801"}]},
+        r"its messages\[0\]\.content has a lone surrogate",
+    ),
     ({"question": "long " * 300_000}, "its question has 1500000 characters, over the limit of 1000000"),
     ({"answer": "long " * 300_000}, "its answer has 1500000 characters"),
-    ({"question": "", "messages": [{"role": "user", "content": ["How many?"]}]}, r"its messages\[0\]\.content\[0\] is str"),
+    (
+        {"question": "", "messages": [{"role": "user", "content": ["How many?"]}]},
+        r"its messages\[0\]\.content\[0\] is str",
+    ),
     ({"question": "", "messages": [{"role": "user", "content": 5}]}, r"its messages\[0\]\.content is int"),
     ({"question": "", "messages": [{"role": "user"}]}, r"its messages\[0\] has no content"),
     ({"question": "", "messages": [{"role": 1, "content": "?"}]}, r"its messages\[0\]\.role is int"),
     ({"question": "", "messages": ["How many?"]}, r"its messages\[0\] is str"),
     ({"question": "", "messages": "How many?"}, "its messages is str"),
     ({"question": "", "messages": [{"role": "user", "content": ""}]}, "no question"),
-    ({"question": "", "messages": [{"role": "user", "content": [{"type": "sound"}]}]}, r"type is 'sound'. Known: text, image, video"),
-    ({"question": "", "messages": [{"role": "assistant", "content": "Hello."}, {"role": "tool", "content": "7"}]}, "its messages have no user turn"),
+    (
+        {"question": "", "messages": [{"role": "user", "content": [{"type": "sound"}]}]},
+        r"type is 'sound'. Known: text, image, video",
+    ),
+    (
+        {
+            "question": "",
+            "messages": [{"role": "assistant", "content": "Hello."}, {"role": "tool", "content": "7"}],
+        },
+        "its messages have no user turn",
+    ),
     ({"question": "Which?", "choices": ["<image>", "b"]}, "1 <image> markers for 0 such media"),
-    ({"question": "", "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "<image>"}]}, "1 <image> markers for 0"),
-    ({"question": "", "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]}]}, "1 <image> markers for 0"),
+    (
+        {
+            "question": "",
+            "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "<image>"}],
+        },
+        "1 <image> markers for 0",
+    ),
+    (
+        {
+            "question": "",
+            "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}]}],
+        },
+        "1 <image> markers for 0",
+    ),
     ({"system": ["Be brief."]}, "its system is list, not text"),
     ({"target": 5}, "its target is int, not text"),
     ({"task": 5}, "its task is int, not text"),
@@ -132,8 +160,13 @@ ANSWERS = [
 @pytest.mark.parametrize("stated", ["row", "source"])
 @pytest.mark.parametrize(("task", "answer"), ANSWERS, ids=range(len(ANSWERS)))
 def test_an_answer_must_fit_its_task(tmp_path, task, answer, stated):
-    (tmp_path / "rows.jsonl").write_text(json.dumps(GOOD | {"answer": answer} | ({"task": task} if stated == "row" else {})))
-    with pytest.raises(ConfigError, match=f"its answer is .*; task '{task}' needs {ANSWER_FORMS[task][0][:9]}".replace("[", r"\[")):
+    (tmp_path / "rows.jsonl").write_text(
+        json.dumps(GOOD | {"answer": answer} | ({"task": task} if stated == "row" else {}))
+    )
+    with pytest.raises(
+        ConfigError,
+        match=f"its answer is .*; task '{task}' needs {ANSWER_FORMS[task][0][:9]}".replace("[", r"\["),
+    ):
         read(tmp_path / "rows.jsonl", max_bad=0.0, **({"task": task} if stated == "source" else {}))
 
 
@@ -182,7 +215,10 @@ def test_rows_of_every_task_pass_their_own_check():
     [
         (DEEP, "nested too deeply"),
         ('{"id": "b", "question": "?", "answer": ' + DEEP + "}", "nested too deeply"),
-        ('{"id": "b", "question": "?", "answer": ' + "9" * 5000 + "}", "an integer of more digits than Python parses"),
+        (
+            '{"id": "b", "question": "?", "answer": ' + "9" * 5000 + "}",
+            "an integer of more digits than Python parses",
+        ),
         ('{"id": "b", "question": "?", "answer": "x"', "column 43, where it ends: it is cut short"),
         ('{"id": "b", "question": "wh', "broken JSON: Unterminated string"),
     ],
@@ -196,10 +232,19 @@ def test_records_that_cannot_be_parsed(tmp_path, line, reason):
     ("record", "reason"),
     [
         ({"problem": ["a", "b"], "answer": "x"}, "its question is list"),
-        ({"prompt": [{"role": "user", "content": ["a"]}], "reward_model": {"ground_truth": "x"}}, "list that holds str"),
+        (
+            {"prompt": [{"role": "user", "content": ["a"]}], "reward_model": {"ground_truth": "x"}},
+            "list that holds str",
+        ),
         ({"prompt": [{"role": "user", "content": 5}], "solution": "x"}, "content of message 0 is int"),
-        ({"messages": [{"role": "user", "content": {"a": 1}}, {"role": "assistant", "content": "x"}]}, "content of message 0 is dict"),
-        ({"conversations": [{"from": "human", "value": 3}, {"from": "gpt", "value": "x"}]}, "content of message 0 is int"),
+        (
+            {"messages": [{"role": "user", "content": {"a": 1}}, {"role": "assistant", "content": "x"}]},
+            "content of message 0 is dict",
+        ),
+        (
+            {"conversations": [{"from": "human", "value": 3}, {"from": "gpt", "value": "x"}]},
+            "content of message 0 is int",
+        ),
         ({"message": "[" * 5000 + "]" * 5000, "answer": "x"}, "nested too deeply"),
         ({"message": '"hello"', "answer": "x"}, "its messages are str"),
         ({"problem": "?", "answer": "[[" + "9" * 5000 + ",1,2,3]]"}, None),
@@ -221,14 +266,23 @@ def test_bytes_that_are_not_utf8(tmp_path):
     good = json.dumps(GOOD).encode()
     (tmp_path / "a.jsonl").write_bytes(good + b'\n{"id": "b", "question": "caf\xe9?", "answer": "x"}\n')
     rows = read(tmp_path / "a.jsonl")
-    assert len(rows) == 1 and "not UTF-8: byte 0xE9 at byte 29 (Latin-1 reads it as 'é')" in rows.quarantine.rows[0].reason
+    assert (
+        len(rows) == 1
+        and "not UTF-8: byte 0xE9 at byte 29 (Latin-1 reads it as 'é')" in rows.quarantine.rows[0].reason
+    )
     (tmp_path / "a.csv").write_bytes(b"question,answer\nWhich?,red\nWhich caf\xe9?,blue\n")
     rows = read(tmp_path / "a.csv")
-    assert [row.answer for row in rows] == ["red"] and "not UTF-8: byte 0xE9" in rows.quarantine.rows[0].reason
-    (tmp_path / "metadata.csv").write_bytes(b"file_name,question,answer\na.png,Which?,red\nb.png,Which caf\xe9?,blue\n")
+    assert [row.answer for row in rows] == ["red"] and "not UTF-8: byte 0xE9" in rows.quarantine.rows[
+        0
+    ].reason
+    (tmp_path / "metadata.csv").write_bytes(
+        b"file_name,question,answer\na.png,Which?,red\nb.png,Which caf\xe9?,blue\n"
+    )
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     rows = build(Source, {"name": "folder", "path": str(tmp_path), "max_bad": 1.0})()
-    assert [row.answer for row in rows] == ["red"] and "its question has a byte that is not UTF-8" in rows.quarantine.rows[0].reason
+    assert [row.answer for row in rows] == [
+        "red"
+    ] and "its question has a byte that is not UTF-8" in rows.quarantine.rows[0].reason
 
 
 def test_parquet_with_broken_text(tmp_path):
@@ -241,7 +295,9 @@ def test_parquet_with_broken_text(tmp_path):
     assert [row.answer for row in rows] == ["red"] and "not UTF-8" in rows.quarantine.rows[0].reason
 
 
-TEXT = "\n".join(json.dumps(GOOD | {"id": str(i), "question": "Où est le café?"}, ensure_ascii=False) for i in range(30))
+TEXT = "\n".join(
+    json.dumps(GOOD | {"id": str(i), "question": "Où est le café?"}, ensure_ascii=False) for i in range(30)
+)
 
 
 @pytest.mark.parametrize(
@@ -251,8 +307,16 @@ TEXT = "\n".join(json.dumps(GOOD | {"id": str(i), "question": "Où est le café?
         ("a.jsonl", TEXT.encode("utf-16-le"), "UTF-16 text; convert it to UTF-8"),
         ("a.jsonl", TEXT.encode("utf-32"), "UTF-32 text; convert it to UTF-8"),
         ("a.csv", "question,answer\n?,x\n".encode("utf-16"), "UTF-16 text; convert it to UTF-8"),
-        ("a.jsonl", TEXT.encode("latin-1"), "none of 30 records can be read; the first: .*not UTF-8: byte 0xF9 .*Latin-1 reads it as 'ù'"),
-        ("a.csv", "question,answer\ncafé,x\n".encode("latin-1"), "none of 1 records can be read; the first: .*not UTF-8: byte 0xE9"),
+        (
+            "a.jsonl",
+            TEXT.encode("latin-1"),
+            "none of 30 records can be read; the first: .*not UTF-8: byte 0xF9 .*Latin-1 reads it as 'ù'",
+        ),
+        (
+            "a.csv",
+            "question,answer\ncafé,x\n".encode("latin-1"),
+            "none of 1 records can be read; the first: .*not UTF-8: byte 0xE9",
+        ),
         ("a.json", ("[" + ",".join(TEXT.split("\n")) + "]").encode("latin-1"), "not UTF-8: byte 0xF9"),
         ("a.json", ("[" + ",".join(TEXT.split("\n")))[:-30].encode(), "cut short|Unterminated"),
         ("a.json", ("[" + ",".join(TEXT.split("\n"))).encode(), "where it ends: it is cut short"),
@@ -311,13 +375,21 @@ def test_images_as_text_that_could_be_paths(tmp_path):
 
 def test_folders_that_cannot_be_read(tmp_path, monkeypatch):
     png(tmp_path / "media")
-    (tmp_path / "rows.jsonl").write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "b", "images": ["media/a.png"]}))
+    (tmp_path / "rows.jsonl").write_text(
+        json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "b", "images": ["media/a.png"]})
+    )
 
     def forbidden(path, *args, **kwargs):
         raise PermissionError(13, "Permission denied", str(path))
 
     real_stat = os.stat
-    monkeypatch.setattr(os, "stat", lambda path, *args, **kwargs: (forbidden if "media" in str(path) else real_stat)(path, *args, **kwargs))
+    monkeypatch.setattr(
+        os,
+        "stat",
+        lambda path, *args, **kwargs: (forbidden if "media" in str(path) else real_stat)(
+            path, *args, **kwargs
+        ),
+    )
     rows = read(tmp_path / "rows.jsonl")
     assert len(rows) == 1 and "Permission denied" in rows.quarantine.rows[0].reason
     monkeypatch.setattr("os.listdir", forbidden)
@@ -326,7 +398,9 @@ def test_folders_that_cannot_be_read(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
             build(Source, {"name": name, "path": str(tmp_path)})()
     result = CliRunner().invoke(app, ["check", str(tmp_path)])
-    assert isinstance(result.exception, ConfigError) and "cannot be read: Permission denied" in str(result.exception)
+    assert isinstance(result.exception, ConfigError) and "cannot be read: Permission denied" in str(
+        result.exception
+    )
 
 
 class TestBorder:
@@ -359,7 +433,11 @@ class TestBorder:
     @pytest.mark.parametrize("place", range(len(LEAVING)))
     def test_paths_that_leave_are_refused_before_any_byte_is_read(self, root, place, monkeypatch):
         def filled(value):
-            return {key: filled(text) for key, text in value.items()} if isinstance(value, dict) else value.format(outside=root.parent / "outside")
+            return (
+                {key: filled(text) for key, text in value.items()}
+                if isinstance(value, dict)
+                else value.format(outside=root.parent / "outside")
+            )
 
         record = GOOD | {"images": [filled(self.LEAVING[place])]}
         (root.parent / "rows.jsonl").write_text(json.dumps(record))
@@ -367,13 +445,24 @@ class TestBorder:
         rows = read(root.parent / "rows.jsonl", media_root=str(root))
         assert "path leaves media_root" in rows.quarantine.rows[0].reason
 
-    @pytest.mark.parametrize("value", ["frames", ["a.png", "../outside/secret.png"], "linked", {"frames": ["link.png"]}, "../outside/x.mp4"])
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "frames",
+            ["a.png", "../outside/secret.png"],
+            "linked",
+            {"frames": ["link.png"]},
+            "../outside/x.mp4",
+        ],
+    )
     def test_videos_too(self, root, value):
         (root.parent / "rows.jsonl").write_text(json.dumps(GOOD | {"videos": [value]}))
         rows = read(root.parent / "rows.jsonl", media_root=str(root))
         assert "path leaves media_root" in rows.quarantine.rows[0].reason
 
-    @pytest.mark.parametrize("path", ["a.png", "./a.png", "frames/../a.png", "{root}/a.png", "file://{root}/a.png", "inner.png"])
+    @pytest.mark.parametrize(
+        "path", ["a.png", "./a.png", "frames/../a.png", "{root}/a.png", "file://{root}/a.png", "inner.png"]
+    )
     def test_paths_inside_pass(self, root, path):
         (root.parent / "rows.jsonl").write_text(json.dumps(GOOD | {"images": [path.format(root=root)]}))
         assert len(read(root.parent / "rows.jsonl", media_root=str(root))) == 1
@@ -381,17 +470,36 @@ class TestBorder:
     def test_the_setting_decides_without_a_root(self, root):
         (root / "rows.jsonl").write_text(json.dumps(GOOD | {"images": ["../outside/secret.png"]}))
         assert len(read(root / "rows.jsonl")) == 1
-        assert "path leaves media_root" in read(root / "rows.jsonl", outside_media="refuse").quarantine.rows[0].reason
+        assert (
+            "path leaves media_root"
+            in read(root / "rows.jsonl", outside_media="refuse").quarantine.rows[0].reason
+        )
         assert len(read(root / "rows.jsonl", media_root=str(root), outside_media="allow")) == 1
 
 
 def test_task_and_target_of_a_record_are_used_and_dropped_columns_told(tmp_path):
-    record = {"problem": "?", "answer": "x", "task": "mine", "target": "<answer>x</answer>", "images": [], "label": 3}
-    swift = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "x"}], "audios": ["a.wav"], "task": "t", "target": "y"}
+    record = {
+        "problem": "?",
+        "answer": "x",
+        "task": "mine",
+        "target": "<answer>x</answer>",
+        "images": [],
+        "label": 3,
+    }
+    swift = {
+        "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "x"}],
+        "audios": ["a.wav"],
+        "task": "t",
+        "target": "y",
+    }
     for name, value in (("a", record), ("b", swift)):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(value))
     rows = read(tmp_path / "a.jsonl")
-    assert (rows[0].task, rows[0].target, rows[0].meta) == ("mine", "<answer>x</answer>", {"label": 3}) and rows.dropped_columns() == {}
+    assert (rows[0].task, rows[0].target, rows[0].meta) == (
+        "mine",
+        "<answer>x</answer>",
+        {"label": 3},
+    ) and rows.dropped_columns() == {}
     rows = read(tmp_path / "b.jsonl")
     assert (rows[0].task, rows[0].target) == ("t", "y") and rows.dropped_columns() == {"audios": 1}
     result = CliRunner().invoke(app, ["check", str(tmp_path / "b.jsonl"), "--json"])
@@ -400,7 +508,9 @@ def test_task_and_target_of_a_record_are_used_and_dropped_columns_told(tmp_path)
     assert "its target is int, not text" in read(tmp_path / "c.jsonl").quarantine.rows[0].reason
 
 
-@pytest.mark.parametrize("changes", [{"choices": 5}, {"question": ["?"]}, {"question": "\ud800"}, {"answer": "x" * 2_000_000}])
+@pytest.mark.parametrize(
+    "changes", [{"choices": 5}, {"question": ["?"]}, {"question": "\ud800"}, {"answer": "x" * 2_000_000}]
+)
 def test_check_preview_and_training_use_the_same_check(tmp_path, changes):
     """The plain check of a Row, which training calls, gives the reason that the commands give."""
     (tmp_path / "rows.jsonl").write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "bad"} | changes))
@@ -410,7 +520,12 @@ def test_check_preview_and_training_use_the_same_check(tmp_path, changes):
     with pytest.raises(RowError) as error:
         validate_row(Row(**(GOOD | {"id": "bad"} | changes)))
     assert str(error.value) == reason
-    assert CliRunner().invoke(app, ["preview", str(tmp_path / "rows.jsonl"), "-o", str(tmp_path / "p.html")]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(app, ["preview", str(tmp_path / "rows.jsonl"), "-o", str(tmp_path / "p.html")])
+        .exit_code
+        == 0
+    )
     assert "1 of 1 rows" in (tmp_path / "p.html").read_text()
 
 
@@ -451,7 +566,9 @@ def test_damaged_images_raise_nothing_else(kind):
         data = bytearray(buffer.getvalue())
         for _ in range(rng.randint(1, 6)):
             data[rng.randrange(len(data))] = rng.randrange(256)
-        medium = parse_image(bytes(data[: rng.randint(1, len(data)) if rng.random() < 0.3 else len(data)]), MediaSettings())
+        medium = parse_image(
+            bytes(data[: rng.randint(1, len(data)) if rng.random() < 0.3 else len(data)]), MediaSettings()
+        )
         for read_image in (StoredImage.check, StoredImage.load, lambda stored: image_size(stored.source)):
             try:
                 read_image(medium)
@@ -467,7 +584,9 @@ def test_an_unknown_first_record_does_not_refuse_the_file(tmp_path, first):
 
 
 def test_reasons_are_short(tmp_path):
-    (tmp_path / "rows.jsonl").write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "b", "images": ["x" * 100_000 + "."]}))
+    (tmp_path / "rows.jsonl").write_text(
+        json.dumps(GOOD) + "\n" + json.dumps(GOOD | {"id": "b", "images": ["x" * 100_000 + "."]})
+    )
     assert len(read(tmp_path / "rows.jsonl").quarantine.rows[0].reason) < 1100
     (tmp_path / "rows.jsonl").write_text(json.dumps({"a" * 100_000: 1}))
     with pytest.raises(ConfigError, match="no record family") as error:

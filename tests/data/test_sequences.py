@@ -1,4 +1,5 @@
-"""`gen_sequence` and `gen_compose`: optima by brute force, unique solutions, and the rewards of right and wrong answers."""
+"""`gen_sequence` and `gen_compose`: optima by brute force, unique solutions, and the rewards of right and
+wrong answers."""
 
 import itertools
 import random
@@ -42,7 +43,10 @@ def test_most_activities_against_all_subsets(seed):
     spans = [tuple(sorted(rng.sample(range(12), 2))) for _ in range(7)]
 
     def fits(subset):
-        return all(spans[a][1] <= spans[b][0] or spans[b][1] <= spans[a][0] for a, b in itertools.combinations(subset, 2))
+        return all(
+            spans[a][1] <= spans[b][0] or spans[b][1] <= spans[a][0]
+            for a, b in itertools.combinations(subset, 2)
+        )
 
     best = all_best(7, fits)
     found, ways = most_activities(spans)
@@ -83,7 +87,10 @@ GOLD = Row("r", "?", {"value": 3, "ids": [1, 2, 5]})
     ],
 )
 def test_scores(text, value, ids, prefix, both, consistent):
-    found = [score(GOLD, f"<answer>{text}</answer>", mode) for mode in ("value", "ids", "prefix", "both", "consistent")]
+    found = [
+        score(GOLD, f"<answer>{text}</answer>", mode)
+        for mode in ("value", "ids", "prefix", "both", "consistent")
+    ]
     assert found == pytest.approx([value, ids, prefix, both, consistent])
 
 
@@ -95,7 +102,8 @@ def test_a_broken_row_is_an_error(answer):
 
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
-    [("f1", "abc", "cba"), ("f2", "ab", "abab"), ("f3", "abc", "bca"), ("f4", "abc", "ab"), ("f5", "abc", "cba"), ("f5", "a", "a"), ("f6", "a", "xa"),
+    [("f1", "abc", "cba"), ("f2", "ab", "abab"), ("f3", "abc", "bca"), ("f4", "abc", "ab"), ("f5", "abc",
+        "cba"), ("f5", "a", "a"), ("f6", "a", "xa"),
      ("f7", "abcde", "ace"), ("f8", "cab", "abc")],
 )  # fmt: skip
 def test_string_functions(name, text, expected):

@@ -1,4 +1,5 @@
-"""Demonstrated boxes and points reach the policy in the units of its family, which are those that the rewards read."""
+"""Demonstrated boxes and points reach the policy in the units of its family, which are those that the rewards
+read."""
 
 import re
 from functools import cache
@@ -21,7 +22,10 @@ CASES = [  # source, fields, reward
         ("gen_boxes", {"ask": [ask], "size": 120}, reward)
         for ask, reward in (("grounding", "iou"), ("detection", "detection"), ("pointing", "points"))
     ),
-    *(("gen_boxes", {"ask": [ask], "size": 120}, reward) for ask, reward in (("salient_detection", "detection"), ("scene_graph", "scene_graph"))),
+    *(
+        ("gen_boxes", {"ask": [ask], "size": 120}, reward)
+        for ask, reward in (("salient_detection", "detection"), ("scene_graph", "scene_graph"))
+    ),
     ("gen_image_grounding", {"size": 120}, "iou"),
     ("gen_document", {"ask": ["document"]}, "evidence"),
     ("gen_jigsaw", {"ask": ["box"]}, "jigsaw_question"),
@@ -31,7 +35,13 @@ CASES = [  # source, fields, reward
     ("lab_detection", {}, "detection"),
 ]
 FAMILIES = ("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "internvl", "llava_onevision", "gemma3", "smolvlm")
-UNITS = {"qwen2_5_vl": "seen", "qwen2_vl": "per_mille", "qwen3_vl": "per_mille", "internvl": "per_mille", "gemma3": "per_mille"}
+UNITS = {
+    "qwen2_5_vl": "seen",
+    "qwen2_vl": "per_mille",
+    "qwen3_vl": "per_mille",
+    "internvl": "per_mille",
+    "gemma3": "per_mille",
+}
 UNITS |= {"llava_onevision": "unit", "smolvlm": "unit"}
 COORDINATES = re.compile(r"\[\s*-?\d+\s*,\s*-?\d+(\s*,\s*-?\d+\s*,\s*-?\d+)?\s*\]")
 
@@ -47,7 +57,8 @@ def run_with(space):
 @pytest.mark.parametrize("units", ["seen", "unit", "per_mille"])
 @pytest.mark.parametrize(("name", "fields", "reward"), CASES, ids=lambda value: str(value)[:40])
 def test_a_demonstration_earns_its_reward_in_every_unit(name, fields, reward, units):
-    """Also where the processor makes the picture half as wide and three times as high; unconverted, a box is another one."""
+    """Also where the processor makes the picture half as wide and three times as high; unconverted, a box is
+    another one."""
     judge, before = build(Reward, reward), []
     for row in rows_of(name, fields):
         width, height = row.images[row.meta.get("picture", 0)].load().size
@@ -55,16 +66,22 @@ def test_a_demonstration_earns_its_reward_in_every_unit(name, fields, reward, un
         said = in_policy_units(run_with(space), row)
         assert said.meta[TARGET_UNITS] == "policy" and said.answer == row.answer
         prompt = Prompt(said, (), said.images)
-        score, other = (judge(Rollout(prompt, [1], text=text, spaces=(space,) * len(row.images))) for text in (said.target, row.target))
+        score, other = (
+            judge(Rollout(prompt, [1], text=text, spaces=(space,) * len(row.images)))
+            for text in (said.target, row.target)
+        )
         assert score > 0.85
         before.append(other)
     assert min(before) < 0.6
 
 
 def test_every_generator_with_coordinates_says_so():
-    """Of all generated tasks: a demonstration with boxes or points among the gold answer's is marked, and no other is."""
+    """Of all generated tasks: a demonstration with boxes or points among the gold answer's is marked, and no
+    other is."""
     marked = set()
-    for name in sorted(entry.name for entry in entries("vlrl_data").values() if entry.name.startswith(("gen_", "lab_"))):
+    for name in sorted(
+        entry.name for entry in entries("vlrl_data").values() if entry.name.startswith(("gen_", "lab_"))
+    ):
         if get(Source, name).__name__ == "Files":
             continue
         for row in rows_of(name, {}, 4):
@@ -83,11 +100,14 @@ def policy_of(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prompts_of_a_real_policy_demonstrate_in_its_units(family):
-    """Through the trainer's own way from row to prompt: the box of a picture of 120 x 120 pixels, in what the family writes."""
+    """Through the trainer's own way from row to prompt: the box of a picture of 120 x 120 pixels, in what the
+    family writes."""
     policy = policy_of(family)
     row = next(row for row in rows_of("gen_boxes", {"ask": ["grounding"], "size": 120}))
     template = build(PromptTemplate, "chat")
-    run = SimpleNamespace(policy=policy, prompt_template=template, settings=SimpleNamespace(max_prompt_tokens=10_000))
+    run = SimpleNamespace(
+        policy=policy, prompt_template=template, settings=SimpleNamespace(max_prompt_tokens=10_000)
+    )
     prompt = prompt_of(run, row)
     space = policy.spaces(prompt)[0]
     assert space.units == UNITS[family] and space.original == (120, 120)
@@ -115,20 +135,32 @@ def test_conversion_by_hand():
     assert converted('[{"bbox_2d": [10, 20, 30, 40], "label": "a [1, 2] é", "score": 3}] [x1, y1', space) == (
         '[{"bbox_2d": [20, 10, 60, 20], "label": "a [1, 2] é", "score": 3}] [x1, y1'
     )
-    assert converted('{"point": [100, 50], "on": [true, false], "three": [1, 2, 3]}', CoordinateSpace((200, 100), (1, 1), "unit")) == (
-        '{"point": [0.5, 0.5], "on": [true, false], "three": [1, 2, 3]}'
-    )
+    assert converted(
+        '{"point": [100, 50], "on": [true, false], "three": [1, 2, 3]}',
+        CoordinateSpace((200, 100), (1, 1), "unit"),
+    ) == ('{"point": [0.5, 0.5], "on": [true, false], "three": [1, 2, 3]}')
     assert converted("None [", space) == "None [" and converted("", space) == ""
 
 
 def test_rows_of_files_say_it_in_meta_and_wrong_units_are_refused():
     picture = rows_of("lab_grounding", {})[0].images[0]
     run = run_with(CoordinateSpace((100, 100), (1, 1), "per_mille"))
-    row = Row("a", "?", [1, 2, 3, 4], images=(picture,), target="[10, 20, 30, 40]", meta={TARGET_UNITS: "original", "demonstrations": ["[5, 5]"]})
+    row = Row(
+        "a",
+        "?",
+        [1, 2, 3, 4],
+        images=(picture,),
+        target="[10, 20, 30, 40]",
+        meta={TARGET_UNITS: "original", "demonstrations": ["[5, 5]"]},
+    )
     said = in_policy_units(run, row)
     assert said.target == "[100, 200, 300, 400]" and said.meta["demonstrations"] == ["[50, 50]"]
     plain = Row("b", "?", [1, 2, 3, 4], images=(picture,), target="[10, 20, 30, 40]")
     assert in_policy_units(run, plain) is plain
-    for meta in ({TARGET_UNITS: "pixels"}, {TARGET_UNITS: "original", "picture": 1}, {TARGET_UNITS: "original", "picture": "0"}):
+    for meta in (
+        {TARGET_UNITS: "pixels"},
+        {TARGET_UNITS: "original", "picture": 1},
+        {TARGET_UNITS: "original", "picture": "0"},
+    ):
         with pytest.raises(RowError, match="allowed are original or policy, and 0 to 0"):
             in_policy_units(run, Row("c", "?", images=(picture,), target="[1, 2]", meta=meta))

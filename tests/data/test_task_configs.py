@@ -1,4 +1,5 @@
-"""Every task config: rewards give its demonstrations their full score and empty answers the lowest, held-out rows differ, every task is scored."""
+"""Every task config: rewards give its demonstrations their full score and empty answers the lowest, held-out
+rows differ, every task is scored."""
 
 from pathlib import Path
 
@@ -21,8 +22,15 @@ def test_task(path):
     select = build(Select, SELECTS[path.stem]) if path.stem in SELECTS else list
     if path.stem == "reasoning_gym":
         pytest.importorskip("reasoning_gym")
-    sources = {f"{split}.{slot}": build(Source, spec) for split, specs in tree["data"].items() for slot, spec in specs.items()}
-    rewards = {slot: judge_opened(build(Reward, spec)) for slot, spec in with_own_rewards(tree.get("rewards"), sources).items()}
+    sources = {
+        f"{split}.{slot}": build(Source, spec)
+        for split, specs in tree["data"].items()
+        for slot, spec in specs.items()
+    }
+    rewards = {
+        slot: judge_opened(build(Reward, spec))
+        for slot, spec in with_own_rewards(tree.get("rewards"), sources).items()
+    }
     template = build(PromptTemplate, tree["prompt_template"])
     for slot, spec in tree["data"]["train"].items():
         rows, heldout = (select(build(Source, one)()) for one in (spec, tree["data"]["heldout"][slot]))
@@ -32,13 +40,20 @@ def test_task(path):
             prompt = template(row)
             scored = [name for name, reward in rewards.items() if applies(name, reward.tasks, row)]
             assert scored, f"task {row.task} is scored by nothing"
-            scored = [name for name in scored if EPISODE_RETURN not in rewards[name].requires]  # what an environment pays has tests of its own
-            assert scored or tree.get("environment"), f"task {row.task} is paid by an environment, and has none"
+            scored = [
+                name for name in scored if EPISODE_RETURN not in rewards[name].requires
+            ]  # what an environment pays has tests of its own
+            assert scored or tree.get("environment"), (
+                f"task {row.task} is paid by an environment, and has none"
+            )
             for name in scored:
                 reward = rewards[name]
                 full, silent = full_and_silent(reward, row)
                 if any(mark not in row.target for mark in reward.form_marks):
                     continue  # the demonstration does not show the form that this reward is about
-                assert reward(Rollout(prompt, [1], text=row.target, spaces=spaces)) == pytest.approx(full), (name, row.target)
+                assert reward(Rollout(prompt, [1], text=row.target, spaces=spaces)) == pytest.approx(full), (
+                    name,
+                    row.target,
+                )
                 assert reward(Rollout(prompt, [1], text="", spaces=spaces)) == silent
             assert len(row.target) + 1 <= tree["sampling"]["max_tokens"] * 2

@@ -32,7 +32,9 @@ def levels(clip):
 
 def usable(backend):
     if backend == "torchcodec":
-        torchcodec = pytest.importorskip("torchcodec", reason="torchcodec is not installed", exc_type=(ImportError, RuntimeError, OSError))
+        torchcodec = pytest.importorskip(
+            "torchcodec", reason="torchcodec is not installed", exc_type=(ImportError, RuntimeError, OSError)
+        )
         assert torchcodec
         try:
             from torchcodec.decoders import VideoDecoder
@@ -54,7 +56,11 @@ def test_backends_agree(movie, backend, as_bytes):
         if "libtorchcodec" in str(error):
             pytest.skip("torchcodec finds no FFmpeg here")
         raise
-    assert levels(clip) == [0, 6, 13, 19] and clip.fps == pytest.approx(2.0) and clip.frames_THWC.shape == (4, 32, 64, 3)
+    assert (
+        levels(clip) == [0, 6, 13, 19]
+        and clip.fps == pytest.approx(2.0)
+        and clip.frames_THWC.shape == (4, 32, 64, 3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +80,10 @@ def test_which_frames(frames, total, fps, expected):
     assert frames.pick(total, fps).tolist() == expected
 
 
-@pytest.mark.parametrize(("span", "first", "last"), [((0.5, None), 5, 19), ((None, 1.0), 0, 9), ((0.5, 1.0), 5, 9), ((0.45, 0.95), 5, 9)])
+@pytest.mark.parametrize(
+    ("span", "first", "last"),
+    [((0.5, None), 5, 19), ((None, 1.0), 0, 9), ((0.5, 1.0), 5, 9), ((0.45, 0.95), 5, 9)],
+)
 def test_clips_by_time(movie, span, first, last):
     found = levels(decode(movie, Frames(fps=0), span))
     assert (found[0], found[-1], len(found)) == (first, last, last - first + 1)
@@ -101,7 +110,9 @@ def test_frame_folder(tmp_path, movie):
     video = parse.parse_video(str(tmp_path), MediaSettings(frames=Frames(fps=2.0)))
     clip = video.load()
     assert clip.frames_THWC[:, 0, 0, 0].tolist() == [0, 1, 2, 10] and clip.fps == 2.0
-    listed = parse.parse_video({"frames": list(files), "rate": 4.0, "fps": 2.0, "min_frames": 2}, MediaSettings())
+    listed = parse.parse_video(
+        {"frames": list(files), "rate": 4.0, "fps": 2.0, "min_frames": 2}, MediaSettings()
+    )
     assert listed.load().frames_THWC[:, 0, 0, 0].tolist() == [0, 10] and listed.load().fps == 2.0
     Image.new("RGB", (7, 4)).save(tmp_path / "f3.png")
     with pytest.raises(MediaError, match="differ in size"):
@@ -146,11 +157,16 @@ def write(level):
 
 def test_generated_video():
     made = GeneratedVideo(write, (120,))
-    assert made.load().frames_THWC.shape == (2, 16, 16, 3) and abs(float(made.load().frames_THWC.mean()) - 120) < 3
+    assert (
+        made.load().frames_THWC.shape == (2, 16, 16, 3)
+        and abs(float(made.load().frames_THWC.mean()) - 120) < 3
+    )
     assert made == GeneratedVideo(write, (120,)) != GeneratedVideo(write, (121,))
 
 
-@pytest.mark.parametrize("options", [{"backend": "ffmpeg"}, {"fps": -1.0}, {"min_frames": 9, "max_frames": 3}])
+@pytest.mark.parametrize(
+    "options", [{"backend": "ffmpeg"}, {"fps": -1.0}, {"min_frames": 9, "max_frames": 3}]
+)
 def test_bad_options(options):
     with pytest.raises(ConfigError, match=r"backend|fps"):
         Frames(**options)

@@ -12,7 +12,15 @@ import pyarrow.parquet as pq
 import yaml
 from bad_rows_kit import write_folder
 
-SMALL = {"hidden": 16, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate": 16, "vision_hidden": 16, "vision_layers": 1}
+SMALL = {
+    "hidden": 16,
+    "layers": 1,
+    "heads": 2,
+    "kv_heads": 1,
+    "intermediate": 16,
+    "vision_hidden": 16,
+    "vision_layers": 1,
+}
 CONFIG = {
     "extends": ["base/rl", "models/tiny_qwen2_5_vl", "methods/grpo"],
     "policy": {"tiny": SMALL},
@@ -27,7 +35,9 @@ CONFIG = {
 
 def start(file, *more):
     command = [sys.executable, "-m", "vlrl", "train", str(file), "--quiet", "--json", *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
 
 
 def lines_of(file):
@@ -36,7 +46,13 @@ def lines_of(file):
 
 def test_bad_rows_are_named_and_good_ones_used_once(tmp_path):
     write_folder(tmp_path)
-    rows = {"name": "files", "path": str(tmp_path / "rows.jsonl"), "format": "easyr1", "limits": {"max_pixels": 10_000}, "max_bad": 0.2}
+    rows = {
+        "name": "files",
+        "path": str(tmp_path / "rows.jsonl"),
+        "format": "easyr1",
+        "limits": {"max_pixels": 10_000},
+        "max_bad": 0.2,
+    }
     run = tmp_path / "run"
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(CONFIG | {"output": str(run), "data": {"train": {"rows": rows}}}))

@@ -8,7 +8,17 @@ from ranks_kit import ENVIRONMENT, HERE, ROOT
 
 
 def command(launcher: list[str], output: Path, *more: str, config: str = "mixed.yaml") -> list[str]:
-    return [sys.executable, *launcher, "-m", "vlrl", "train", str(HERE / config), f"output={output}", f"plugins=[{HERE / 'hash_reward.py'}]", *more]
+    return [
+        sys.executable,
+        *launcher,
+        "-m",
+        "vlrl",
+        "train",
+        str(HERE / config),
+        f"output={output}",
+        f"plugins=[{HERE / 'hash_reward.py'}]",
+        *more,
+    ]
 
 
 def launcher(engine: str, processes: int = 2) -> list[str]:

@@ -1,4 +1,5 @@
-"""Started by torchrun: the policy spread by FSDP2 gives the gradients, the whole weights and the saved folder of the plain one."""
+"""Started by torchrun: the policy spread by FSDP2 gives the gradients, the whole weights and the saved folder
+of the plain one."""
 
 import sys
 from pathlib import Path
@@ -23,11 +24,15 @@ for module in spread.params.net.modules():
         fully_shard(module, mesh=mesh)
 spread.params.wrapped = fully_shard(spread.params.net, mesh=mesh)
 assert is_sharded(spread.params.wrapped)
-batch = make_batch(groups_of([PROMPTS["image"] if torch.distributed.get_rank() else PROMPTS["text"]]), plain.pad_id)
+batch = make_batch(
+    groups_of([PROMPTS["image"] if torch.distributed.get_rank() else PROMPTS["text"]]), plain.pad_id
+)
 
 with torch.no_grad(), spread.gather_params():  # ranks may make different numbers of passes here
     for _ in range(1 + torch.distributed.get_rank()):
-        torch.testing.assert_close(spread.forward(batch)["logp"], plain.forward(batch)["logp"], atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            spread.forward(batch)["logp"], plain.forward(batch)["logp"], atol=1e-6, rtol=0
+        )
 
 for policy in (plain, spread):
     (policy.forward(batch)["logp"].sum()).backward()
@@ -35,7 +40,9 @@ for (name, one), two in zip(plain.params.net.named_parameters(), spread.params.n
     mean = one.grad if one.grad is not None else torch.zeros_like(one)
     torch.distributed.all_reduce(mean)
     got = two.grad.full_tensor() if two.grad is not None else torch.zeros_like(mean)
-    torch.testing.assert_close(got, mean / 2, atol=1e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
+    torch.testing.assert_close(
+        got, mean / 2, atol=1e-5, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
+    )
 
 state = full_state_dict(spread.params.wrapped)
 if torch.distributed.get_rank() == 0:
@@ -53,7 +60,10 @@ def adapted():
     return policy
 
 
-one, two = adapted(), adapted()  # an adapter is merged and kept where weights are spread as where they are not
+one, two = (
+    adapted(),
+    adapted(),
+)  # an adapter is merged and kept where weights are spread as where they are not
 two.params.wrapped = fully_shard(two.params.net, mesh=mesh)
 two.save(f"{sys.argv[1]}/spread")
 if torch.distributed.get_rank() == 0:

@@ -1,4 +1,5 @@
-"""A reward that differs within every group and depends on its tokens alone; a gate that counts what its rank sees; a slow engine."""
+"""A reward that differs within every group and depends on its tokens alone; a gate that counts what its rank
+sees; a slow engine."""
 
 import time
 import zlib
@@ -40,7 +41,11 @@ class SeenHere(GroupFilter):
         return FilterDecision(True)
 
     def metrics(self):
-        return {"seen": (len(self.seen), 0.0), "seen/mean": (sum(self.seen), len(self.seen)), "seen/constant": 0.3}
+        return {
+            "seen": (len(self.seen), 0.0),
+            "seen/mean": (sum(self.seen), len(self.seen)),
+            "seen/constant": 0.3,
+        }
 
 
 @register("slow_fake")

@@ -1,4 +1,5 @@
-"""Two steps of some presets, on however many processes this was started with: the numbers of both steps, and the weights after them."""
+"""Two steps of some presets, on however many processes this was started with: the numbers of both steps, and
+the weights after them."""
 
 import json
 import sys
@@ -65,14 +66,25 @@ KEPT = (
 def two_steps(preset: str, output: Path) -> None:
     """Write `output`.json and `output`.pt (main process)."""
     assert hash_reward.HashOfTokens.name == "hash_of_tokens"
-    more = ["group_size=4", "prompts_per_step=3", "data.train.mine.count=9", "optimizer.lr=1.0e-3", "num_minibatches=1"]
+    more = [
+        "group_size=4",
+        "prompts_per_step=3",
+        "data.train.mine.count=9",
+        "optimizer.lr=1.0e-3",
+        "num_minibatches=1",
+    ]
     more += ["rewards.second.name=test_loop_has"] if PRESETS[preset] == HASH else []
     more += ["group_filters.seen.name=seen_here", *MORE.get(preset, [])]
     run = kit.open_run(output.parent, *more, reward=PRESETS[preset], configs=("base/rl", f"methods/{preset}"))
     lines = [train_step(run) for _ in range(2)]
     if run.accelerator.is_main_process:
         output.with_suffix(".json").write_text(
-            json.dumps([{name: value for name, value in line.items() if name in KEPT or name.startswith("gate/")} for line in lines])
+            json.dumps(
+                [
+                    {name: value for name, value in line.items() if name in KEPT or name.startswith("gate/")}
+                    for line in lines
+                ]
+            )
         )
         torch.save(kit.weights(run), output.with_suffix(".pt"))
     run.policy.params.unwrap(run.accelerator)

@@ -1,4 +1,5 @@
-"""Every record family from its fixture, unchanged, in one run of two processes: pictures, several pictures, videos and text."""
+"""Every record family from its fixture, unchanged, in one run of two processes: pictures, several pictures,
+videos and text."""
 
 from __future__ import annotations
 
@@ -15,13 +16,24 @@ from vlrl.stages import Source
 
 FIXTURES = ROOT / "data" / "fixtures"
 FILES = sorted(path for path in FIXTURES.iterdir() if path.suffix in {".json", ".jsonl", ".parquet", ".csv"})
-SMALL = {"hidden": 32, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 64, "vision_hidden": 32, "vision_layers": 2}
+SMALL = {
+    "hidden": 32,
+    "layers": 2,
+    "heads": 4,
+    "kv_heads": 2,
+    "intermediate": 64,
+    "vision_hidden": 32,
+    "vision_layers": 2,
+}
 
 
 @pytest.mark.deepspeed
 def test_all_families_train_together(tools, tmp_path: Path) -> None:
     run, _, launcher, metrics = tools
-    train = {path.name.replace(".", "_"): {"name": "files", "path": str(path), "max_bad": 0.0, "limit": 2} for path in FILES}
+    train = {
+        path.name.replace(".", "_"): {"name": "files", "path": str(path), "max_bad": 0.0, "limit": 2}
+        for path in FILES
+    }
     train["tar"] = {"name": "webdataset", "path": str(FIXTURES / "webdataset.tar")}
     train["folder"] = {"name": "folder", "path": str(FIXTURES / "classes"), "question": "What is shown?"}
     rows = {slot: len(build(Source, spec)()) for slot, spec in train.items()}

@@ -17,7 +17,16 @@ pytestmark = pytest.mark.deepspeed
 
 def test_spread_weights_give_the_plain_gradients_and_folder(tmp_path: Path) -> None:
     worker = Path(__file__).with_name("fsdp_worker.py")
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(worker), str(tmp_path)]
+    start = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        str(worker),
+        str(tmp_path),
+    ]
     done = subprocess.run(start, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     model = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32)

@@ -1,4 +1,5 @@
-"""Statistics over a whole step are those of all ranks: the same global batch on one or two ranks takes the same step."""
+"""Statistics over a whole step are those of all ranks: the same global batch on one or two ranks takes the
+same step."""
 
 from __future__ import annotations
 
@@ -19,8 +20,22 @@ pytestmark = pytest.mark.deepspeed
 def together(tmp_path_factory) -> Path:
     """The folder of two processes' results."""
     folder = tmp_path_factory.mktemp("together")
-    launch = ["-m", "accelerate.commands.launch", "--config_file", str(ROOT / "configs" / "accelerate" / "ddp.yaml")]
-    start = [sys.executable, *launch, "--num_processes", "2", "--main_process_port", "0", str(HERE / "presets_worker.py"), str(folder)]
+    launch = [
+        "-m",
+        "accelerate.commands.launch",
+        "--config_file",
+        str(ROOT / "configs" / "accelerate" / "ddp.yaml"),
+    ]
+    start = [
+        sys.executable,
+        *launch,
+        "--num_processes",
+        "2",
+        "--main_process_port",
+        "0",
+        str(HERE / "presets_worker.py"),
+        str(folder),
+    ]
     done = subprocess.run(start, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-4000:]
     return folder
@@ -32,6 +47,10 @@ def test_two_ranks_take_the_step_of_one(preset: str, together: Path, tmp_path: P
     one, two = (json.loads((folder / f"{preset}.json").read_text()) for folder in (tmp_path, together))
     for alone, ranks in zip(one, two, strict=True):
         assert ranks == pytest.approx(alone, rel=1e-4, abs=1e-6)
-        assert alone["grad_norm"] > 0 and alone["seen"] >= alone["rollouts"] and alone["seen/constant"] == pytest.approx(0.3)
+        assert (
+            alone["grad_norm"] > 0
+            and alone["seen"] >= alone["rollouts"]
+            and alone["seen/constant"] == pytest.approx(0.3)
+        )
     weights = [torch.load(folder / f"{preset}.pt", weights_only=True) for folder in (tmp_path, together)]
     torch.testing.assert_close(weights[1], weights[0], atol=1e-5, rtol=0)

@@ -1,4 +1,5 @@
-"""Real processes: two ranks give the losses of one, under every engine; a dead rank ends the job, and another number of ranks goes on."""
+"""Real processes: two ranks give the losses of one, under every engine; a dead rank ends the job, and another
+number of ranks goes on."""
 
 from __future__ import annotations
 
@@ -35,10 +36,18 @@ def forget(output: Path, after: int) -> Path:
     return output
 
 
-@pytest.mark.parametrize("engines", [("zero2", "fsdp2"), *(pytest.param((one,), marks=pytest.mark.slow) for one in ("ddp", "zero3", "fsdp2"))])
-def test_one_process_two_ranks_and_one_again_learn_what_one_does(engines: tuple[str, ...], alone: Path, tools, tmp_path: Path) -> None:
-    """After step 1, in the middle of the cold start, two ranks; after step 3 two ranks of the next kind, at last one process. One update of the
-    second phase is done then: the fifth step's loss shows its moments."""
+@pytest.mark.parametrize(
+    "engines",
+    [
+        ("zero2", "fsdp2"),
+        *(pytest.param((one,), marks=pytest.mark.slow) for one in ("ddp", "zero3", "fsdp2")),
+    ],
+)
+def test_one_process_two_ranks_and_one_again_learn_what_one_does(
+    engines: tuple[str, ...], alone: Path, tools, tmp_path: Path
+) -> None:
+    """After step 1, in the middle of the cold start, two ranks; after step 3 two ranks of the next kind, at
+    last one process. One update of the second phase is done then: the fifth step's loss shows its moments."""
     run, command, launcher, metrics = tools
     output = tmp_path / "run"
     shutil.copytree(alone, output)
@@ -56,7 +65,11 @@ def rank_of(pid: int) -> str | None:
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    return [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
 
 
 @pytest.mark.slow
@@ -65,9 +78,15 @@ def test_a_dead_rank_ends_the_job_and_one_process_goes_on(tools, tmp_path: Path)
     output = tmp_path / "run"
     more = ["phases.rl.steps=40"]
     with (tmp_path / "log").open("w") as log:
-        job = subprocess.Popen(command(launcher("ddp"), output, *more), cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=log)
+        job = subprocess.Popen(
+            command(launcher("ddp"), output, *more), cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=log
+        )
         deadline = time.time() + 300
-        while not list((output / "checkpoints").glob("step-000003")) and time.time() < deadline and job.poll() is None:
+        while (
+            not list((output / "checkpoints").glob("step-000003"))
+            and time.time() < deadline
+            and job.poll() is None
+        ):
             time.sleep(0.2)
         victim = next(pid for pid in children(job.pid) if rank_of(pid) == "1")
         os.kill(victim, signal.SIGKILL)

@@ -17,7 +17,9 @@ from vlrl.registry import ConfigError
 @pytest.mark.slow
 @pytest.mark.deepspeed
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("layout", "servers"), [("zero3", 0), ("fsdp2", 0), pytest.param("zero3", 2, marks=pytest.mark.vllm)])
+@pytest.mark.parametrize(
+    ("layout", "servers"), [("zero3", 0), ("fsdp2", 0), pytest.param("zero3", 2, marks=pytest.mark.vllm)]
+)
 def test_two_machines_learn_what_one_process_does(layout: str, servers: int) -> None:
     if servers:
         pytest.importorskip("vllm")
@@ -27,7 +29,9 @@ def test_two_machines_learn_what_one_process_does(layout: str, servers: int) -> 
     assert f"{layout}: 2 machines x 2" in done.stdout
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "accelerate").glob("zero*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "configs" / "accelerate").glob("zero*.yaml")), ids=lambda path: path.stem
+)
 def test_every_machine_starts_its_own_deepspeed_ranks(path: Path) -> None:
     assert yaml.safe_load(path.read_text())["deepspeed_config"]["deepspeed_multinode_launcher"] == "standard"
 
@@ -35,6 +39,9 @@ def test_every_machine_starts_its_own_deepspeed_ranks(path: Path) -> None:
 def test_the_address_of_the_first_machine_may_have_a_port() -> None:
     settings = Launch(4, "zero3", nodes=2, rank=1, head="10.0.0.1:29600").settings()
     assert (settings["main_process_ip"], settings["main_process_port"]) == ("10.0.0.1", 29600)
-    assert (Launch(4, nodes=2, head="fe80::1").address, Launch(4, nodes=2, head="fe80::1").port) == ("fe80::1", 29500)
+    assert (Launch(4, nodes=2, head="fe80::1").address, Launch(4, nodes=2, head="fe80::1").port) == (
+        "fe80::1",
+        29500,
+    )
     with pytest.raises(ConfigError, match="ADDRESS:PORT"):
         Launch(4, nodes=2, head="first:http")

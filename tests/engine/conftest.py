@@ -35,5 +35,8 @@ def tools():
     import types
 
     return types.SimpleNamespace(
-        Noise=engine_kit.Noise, prompt=engine_kit.make_prompt, request=engine_kit.make_request, policy=engine_kit.make_policy
+        Noise=engine_kit.Noise,
+        prompt=engine_kit.make_prompt,
+        request=engine_kit.make_request,
+        policy=engine_kit.make_policy,
     )

@@ -33,14 +33,21 @@ class Noise(Media):
 
 
 def make_prompt(text="How many?", *media, prefix=""):
-    images, videos = tuple(m for m in media if m.kind == "image"), tuple(m for m in media if m.kind == "video")
+    images, videos = (
+        tuple(m for m in media if m.kind == "image"),
+        tuple(m for m in media if m.kind == "video"),
+    )
     content = [{"type": m.kind} for m in images + videos] + [{"type": "text", "text": text}]
     row = Row(id=text, question=text, images=images, videos=videos)
-    return Prompt(row=row, messages=({"role": "user", "content": content},), images=images, videos=videos, prefix=prefix)
+    return Prompt(
+        row=row, messages=({"role": "user", "content": content},), images=images, videos=videos, prefix=prefix
+    )
 
 
 def make_request(prompt, n=1, seed=0, prefix_ids=(), tag=None, **sampling):
-    return Request(prompt=prompt, sampling=Sampling(**sampling), n=n, seed=seed, prefix_ids=tuple(prefix_ids), tag=tag)
+    return Request(
+        prompt=prompt, sampling=Sampling(**sampling), n=n, seed=seed, prefix_ids=tuple(prefix_ids), tag=tag
+    )
 
 
 def make_policy(name, **tiny):

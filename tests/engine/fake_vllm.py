@@ -1,4 +1,5 @@
-"""A fake `vllm serve`: the same paths, token completions that are a function of the prompt, weights that are a version number.
+"""A fake `vllm serve`: the same paths, token completions that are a function of the prompt, weights that are
+a version number.
 
 Exits at the request number FAKE_DIE_AT (once: the file FAKE_DIED records it).
 """
@@ -35,8 +36,15 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != f"Bearer {os.environ['VLLM_API_KEY']}":
             self.answer({"error": "unauthorized"}, 401)
             return
-        paths = {"/inference/v1/generate": self.generate, "/collective_rpc": self.load, "/update_weight_version": self.label}
-        paths |= {"/pause?mode=keep": lambda _: STATE.update(paused=True) or {}, "/resume": lambda _: STATE.update(paused=False) or {}}
+        paths = {
+            "/inference/v1/generate": self.generate,
+            "/collective_rpc": self.load,
+            "/update_weight_version": self.label,
+        }
+        paths |= {
+            "/pause?mode=keep": lambda _: STATE.update(paused=True) or {},
+            "/resume": lambda _: STATE.update(paused=False) or {},
+        }
         self.answer(paths.get(self.path, lambda _: {})(body))
 
     def load(self, body):
@@ -66,8 +74,19 @@ class Handler(BaseHTTPRequestHandler):
             ids = [first + index] * min(3, settings["max_tokens"])
             content = [{"token_id": i, "logprob": -1.0, "top_logprobs": []} for i in ids]
             span = {"version": STATE["version"], "start": 0, "end": len(ids)}
-            choices.append({"index": index, "token_ids": ids, "logprobs": {"content": content}, "finish_reason": "stop", "weight_versions": [span]})
-        return {"choices": choices, "prompt_logprobs": [{str(i): {"logprob": -2.0}} for i in body["token_ids"]]}
+            choices.append(
+                {
+                    "index": index,
+                    "token_ids": ids,
+                    "logprobs": {"content": content},
+                    "finish_reason": "stop",
+                    "weight_versions": [span],
+                }
+            )
+        return {
+            "choices": choices,
+            "prompt_logprobs": [{str(i): {"logprob": -2.0}} for i in body["token_ids"]],
+        }
 
 
 ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

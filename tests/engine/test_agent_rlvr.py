@@ -23,7 +23,8 @@ def prompt(**fields):
 
 
 def play(policy, strategy, first, count=2, helped="7", limit=4096):
-    """One group: unguided attempts call the tool, and then write those of `first` in turn; guided ones write `helped`."""
+    """One group: unguided attempts call the tool, and then write those of `first` in turn; guided ones write
+    `helped`."""
     answers = iter(first)
     seen = []
 
@@ -34,8 +35,20 @@ def play(policy, strategy, first, count=2, helped="7", limit=4096):
             return helped
         return next(answers) if request.prefix_ids else CALL
 
-    run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, engine=Fake(function=respond), sampling=Plain(max_tokens=120), stats=StepStats())
-    run.environment, run.settings, run.warn = Calculator(), SimpleNamespace(error_limit=1.0, max_prompt_tokens=limit), pytest.fail
+    run = SimpleNamespace(
+        seed=0,
+        step=1,
+        phase="rl",
+        policy=policy,
+        engine=Fake(function=respond),
+        sampling=Plain(max_tokens=120),
+        stats=StepStats(),
+    )
+    run.environment, run.settings, run.warn = (
+        Calculator(),
+        SimpleNamespace(error_limit=1.0, max_prompt_tokens=limit),
+        pytest.fail,
+    )
     run.engine.setup(run)
     run.make_rollout = lambda completion: Run.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
@@ -53,9 +66,15 @@ def play(policy, strategy, first, count=2, helped="7", limit=4096):
 def test_failed_attempts_are_tried_again_with_guidance(text_policy):
     strategy = AgentRlvr(text="\nA plan: {guidance}. Before: {attempt}", max_turns=3)
     group, seen = play(text_policy, strategy, ["8", "7"])
-    assert [rollout.correct for rollout in group] == [False, True, True] and [GUIDED.on(rollout) for rollout in group] == [False, False, True]
-    assert len(seen) == 1 and "A plan: add the two" in seen[0] and "ZeroDivisionError" in seen[0], "the tool's error is part of the guidance"
-    assert [CONVERSATION[rollout] for rollout in group] == [0, 1, 2] and group.rollouts[2].prompt.train is None
+    assert [rollout.correct for rollout in group] == [False, True, True] and [
+        GUIDED.on(rollout) for rollout in group
+    ] == [False, False, True]
+    assert len(seen) == 1 and "A plan: add the two" in seen[0] and "ZeroDivisionError" in seen[0], (
+        "the tool's error is part of the guidance"
+    )
+    assert [CONVERSATION[rollout] for rollout in group] == [0, 1, 2] and group.rollouts[
+        2
+    ].prompt.train is None
     assert all("plan" not in rollout.prompt.text for rollout in group.rollouts[:2])
     strategy.end_step(None)
     assert strategy.metrics() == {"agent_rlvr/tried": (1.0, 0.0), "agent_rlvr/solved": (1.0, 1.0)}
@@ -72,7 +91,9 @@ def test_failed_attempts_are_tried_again_with_guidance(text_policy):
     ],
 )
 def test_what_takes_the_place_of_a_failed_attempt(text_policy, keep, helped, correct):
-    group, _ = play(text_policy, AgentRlvr(text="plan {guidance}", keep=keep, max_turns=3), ["8", "9"], helped=helped)
+    group, _ = play(
+        text_policy, AgentRlvr(text="plan {guidance}", keep=keep, max_turns=3), ["8", "9"], helped=helped
+    )
     assert [rollout.correct for rollout in group] == correct
     assert sum(GUIDED.on(rollout) for rollout in group) == (2 if helped == "7" or keep == "all" else 0)
 
@@ -80,12 +101,18 @@ def test_what_takes_the_place_of_a_failed_attempt(text_policy, keep, helped, cor
 def test_the_update_may_leave_the_guidance_out(text_policy):
     group, _ = play(text_policy, AgentRlvr(text="plan {guidance}", train_on="plain", max_turns=3), ["8", "8"])
     second = group.rollouts[-1]
-    assert second.source == "guided" and "plan" not in second.prompt.for_training.text and "plan" in second.prompt.text
+    assert (
+        second.source == "guided"
+        and "plan" not in second.prompt.for_training.text
+        and "plan" in second.prompt.text
+    )
 
 
 def test_no_guidance_no_second_attempt(text_policy):
     group, seen = play(text_policy, AgentRlvr(text="plan {guidance}", max_turns=3), ["8", "8"], limit=3)
     assert len(group) == 2 and not seen, "the guided prompt is too long"
-    assert AgentRlvr().guided(prompt(), group.rollouts[0], None) is None, "the row has neither guidance nor a demonstration"
+    assert AgentRlvr().guided(prompt(), group.rollouts[0], None) is None, (
+        "the row has neither guidance nor a demonstration"
+    )
     with pytest.raises(ValueError, match="text="):
         AgentRlvr(text="a plan")

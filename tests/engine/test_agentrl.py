@@ -52,7 +52,9 @@ def test_turns_come_from_the_policy_that_was_drawn(text_policy, tools, share, st
     mixed.state.engine = engine("before")
     drawn = {c.request.seed: c.text for c in mixed.turns(requests, run)}
     assert 8 < list(drawn.values()).count("before") < 32
-    assert drawn == {c.request.seed: c.text for c in mixed.turns(requests[::-1], run)}, "the draw belongs to the request"
+    assert drawn == {c.request.seed: c.text for c in mixed.turns(requests[::-1], run)}, (
+        "the draw belongs to the request"
+    )
 
 
 def test_wrong_settings_are_refused():

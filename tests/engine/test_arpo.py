@@ -20,7 +20,15 @@ CALL = f"<tool_call>{json.dumps({'name': 'calculator', 'arguments': {'expression
 
 
 def make_run(policy, respond):
-    run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, engine=Fake(function=respond), sampling=Plain(max_tokens=120), stats=StepStats())
+    run = SimpleNamespace(
+        seed=0,
+        step=1,
+        phase="rl",
+        policy=policy,
+        engine=Fake(function=respond),
+        sampling=Plain(max_tokens=120),
+        stats=StepStats(),
+    )
     run.environment, run.settings, run.warn = Calculator(), SimpleNamespace(error_limit=1.0), pytest.fail
     run.engine.setup(run)
     run.make_rollout = lambda completion: Run.make_rollout(run, completion)
@@ -54,7 +62,10 @@ def test_entropy_by_hand():
     half = {1: math.log(0.5), 2: math.log(0.25)}
     expected = (0.5 * math.log(2) + 0.25 * math.log(4)) / math.log(100)
     assert turn_entropy([half], 20, 100) == pytest.approx(expected)
-    assert turn_entropy([half] * 30, 20, 100) == pytest.approx(20 * expected) and turn_entropy([], 20, 100) == 0.0
+    assert (
+        turn_entropy([half] * 30, 20, 100) == pytest.approx(20 * expected)
+        and turn_entropy([], 20, 100) == 0.0
+    )
     assert turn_entropy([{1: 0.0}], 20, 100) == 0.0, "a certain token"
 
 
@@ -63,20 +74,34 @@ def test_branches_share_their_trunk_and_go_on_by_themselves(text_policy, tools, 
     strategy = Arpo(base=base, max_turns=3)
     groups, run = sampled(text_policy, tools, strategy, [4, 4])
     for group in groups:
-        assert len(group) == 4 and sorted(CONVERSATION[r] for r in group) == [0, 1, 2, 3], "the group is full, with or without branches"
+        assert len(group) == 4 and sorted(CONVERSATION[r] for r in group) == [0, 1, 2, 3], (
+            "the group is full, with or without branches"
+        )
         copies = [rollout for rollout in group if BRANCHED.on(rollout)]
         assert len(copies) == branches
         for copy in copies:
             trunk = next(r for r in group if not BRANCHED.on(r) and r.ids[:20] == copy.ids[:20])
             start = len(text_policy.tokenizer.encode(CALL))
-            assert copy.ids[:start] == trunk.ids[:start] and copy.logp[:start] == trunk.logp[:start] and copy.loss_mask[:start] == [True] * start
-            assert BRANCHED[copy] == 1 and ACTIONS[copy][0] == CALL and ACTIONS[copy][1].startswith("<answer>")
+            assert (
+                copy.ids[:start] == trunk.ids[:start]
+                and copy.logp[:start] == trunk.logp[:start]
+                and copy.loss_mask[:start] == [True] * start
+            )
+            assert (
+                BRANCHED[copy] == 1 and ACTIONS[copy][0] == CALL and ACTIONS[copy][1].startswith("<answer>")
+            )
             assert copy.top_logprobs is None and len(copy.ids) == len(copy.logp) == len(copy.loss_mask)
-        assert len({ACTIONS[rollout][1] for rollout in group}) == 4, "every conversation draws from a stream of its own"
+        assert len({ACTIONS[rollout][1] for rollout in group}) == 4, (
+            "every conversation draws from a stream of its own"
+        )
     strategy.end_step(None)
     assert strategy.metrics()["arpo/branches"] == (2.0 * branches, 0.0)
-    assert run.stats.counts["environment/tool_calls"] == 8 - 2 * branches, "a branch does not call what its trunk has called"
-    assert run.stats.counts["environment/calls"] == 8 + 8 + (8 - 2 * branches), "resets, last turns, and turns with a call"
+    assert run.stats.counts["environment/tool_calls"] == 8 - 2 * branches, (
+        "a branch does not call what its trunk has called"
+    )
+    assert run.stats.counts["environment/calls"] == 8 + 8 + (8 - 2 * branches), (
+        "resets, last turns, and turns with a call"
+    )
 
 
 def test_a_rise_of_entropy_opens_branches_and_a_fall_closes_them(text_policy, tools):
@@ -91,7 +116,9 @@ def test_a_rise_of_entropy_opens_branches_and_a_fall_closes_them(text_policy, to
         strategy.state.entropy = {id(trunk): Entropies(0.0, latest) for trunk in trunks}
         started.clear()
         strategy.before_turns([SimpleNamespace(owner=trunk) for trunk in trunks], pool, run)
-        assert len(started) == opened and all(branch.actions == trunk.actions == ["call"] for branch, trunk in started)
+        assert len(started) == opened and all(
+            branch.actions == trunk.actions == ["call"] for branch, trunk in started
+        )
         strategy.state.wanted = {0: 11}
         strategy.state.forest = list(trunks)
         started.clear()
@@ -101,7 +128,14 @@ def test_a_rise_of_entropy_opens_branches_and_a_fall_closes_them(text_policy, to
 
 def trunk_of(policy, tools, attempt):
 
-    trunk = Conversation(0, attempt, tools.prompt("Go"), Plain()(tools.prompt("Go"), 0), attempt, Segment([1, 2], [0.0, 0.0], [True, True], [0, 0]))
+    trunk = Conversation(
+        0,
+        attempt,
+        tools.prompt("Go"),
+        Plain()(tools.prompt("Go"), 0),
+        attempt,
+        Segment([1, 2], [0.0, 0.0], [True, True], [0, 0]),
+    )
     trunk.turns, trunk.actions, trunk.states = 1, ["call"], ["s"]
     return trunk
 
@@ -111,7 +145,11 @@ def test_a_branch_changes_nothing_of_its_trunk(text_policy, tools):
     branch = branch_of(trunk, 5, 7)
     branch.segment.add([9], [0.0], True, [0])
     branch.actions.append("x")
-    assert trunk.segment.ids == [1, 2] and trunk.actions == ["call"] and (branch.attempt, branch.left_at) == (5, 1)
+    assert (
+        trunk.segment.ids == [1, 2]
+        and trunk.actions == ["call"]
+        and (branch.attempt, branch.left_at) == (5, 1)
+    )
 
 
 def test_wrong_settings_are_refused():

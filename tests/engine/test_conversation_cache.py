@@ -1,4 +1,5 @@
-"""Keys and values of conversations between the turns: the same samples and log-probs, fewer tokens in the forward."""
+"""Keys and values of conversations between the turns: the same samples and log-probs, fewer tokens in the
+forward."""
 
 import dataclasses
 
@@ -35,7 +36,10 @@ def same(ours, plain):
 
 @pytest.mark.parametrize("engine", [{}, {"lookup_tokens": 3}, {"token_budget": 700}])
 def test_conversations_are_the_same_and_only_what_is_new_is_prefilled(text_policy, tools, engine):
-    prompts, world = [tools.prompt("Go"), tools.prompt("Stop it at once")], Rooms(last=5, filler="dust and more dust")
+    prompts, world = (
+        [tools.prompt("Go"), tools.prompt("Stop it at once")],
+        Rooms(last=5, filler="dust and more dust"),
+    )
     plain, before = play(text_policy, prompts, world, conversation_tokens=0, **engine)
     ours, after = play(text_policy, prompts, world, **engine)
     assert same(ours, plain)
@@ -46,13 +50,20 @@ def test_conversations_are_the_same_and_only_what_is_new_is_prefilled(text_polic
     assert not after.state.kept.items and not after.state.kept.tokens, "the conversations are over"
     if not engine:
         opened = sum(len(text_policy.encode(prompt)) for prompt in prompts)
-        ends = sum(rollout.info["calls"] for rollout in ours)  # the last token of each turn but the last is not yet computed
+        ends = sum(
+            rollout.info["calls"] for rollout in ours
+        )  # the last token of each turn but the last is not yet computed
         observed = sum(not mine for rollout in ours for mine in rollout.trained_mask)
-        assert after.counters["prefill_tokens"] == opened + observed + ends, "prompts once, observations, and the tokens that ended turns"
+        assert after.counters["prefill_tokens"] == opened + observed + ends, (
+            "prompts once, observations, and the tokens that ended turns"
+        )
 
 
 def test_long_observations_go_in_pieces(text_policy, tools, monkeypatch):
-    prompts, world = [tools.prompt("Go"), tools.prompt("Stop")], Rooms(last=4, filler="dust and more dust " * 3)
+    prompts, world = (
+        [tools.prompt("Go"), tools.prompt("Stop")],
+        Rooms(last=4, filler="dust and more dust " * 3),
+    )
     plain, _ = play(text_policy, prompts, world, conversation_tokens=0)
     monkeypatch.setattr(conversation_cache, "CHUNK", 7)
     assert same(play(text_policy, prompts, world)[0], plain)
@@ -60,7 +71,10 @@ def test_long_observations_go_in_pieces(text_policy, tools, monkeypatch):
 
 def test_prompts_with_pictures_and_their_replies(policy, tools):
     """Positions behind a picture are those of its family; a prompt with a new picture is prefilled whole."""
-    prompts, world = [tools.prompt("Find", tools.Noise(1)), tools.prompt("Look", tools.Noise(2), tools.Noise(3))], Rooms(last=4, filler="dust")
+    prompts, world = (
+        [tools.prompt("Find", tools.Noise(1)), tools.prompt("Look", tools.Noise(2), tools.Noise(3))],
+        Rooms(last=4, filler="dust"),
+    )
     plain, _ = play(policy, prompts, world, conversation_tokens=0)
     ours, engine = play(policy, prompts, world)
     assert same(ours, plain)
@@ -72,13 +86,19 @@ def test_prompts_with_pictures_and_their_replies(policy, tools):
 
 def test_sliding_windows(tools):
     policy = tools.policy("gemma3")  # windows of 8 tokens in every other layer
-    prompts, world = [tools.prompt("Go on and on and on " * 3)], Rooms(last=4, filler="dust and more dust " * 2)
+    prompts, world = (
+        [tools.prompt("Go on and on and on " * 3)],
+        Rooms(last=4, filler="dust and more dust " * 2),
+    )
     plain, _ = play(policy, prompts, world, conversation_tokens=0)
     assert same(play(policy, prompts, world)[0], plain)
 
 
 def turn(engine, tools, prompt, prefix_ids=(), seed=0, **more):
-    request = dataclasses.replace(tools.request(prompt, seed=seed, prefix_ids=prefix_ids, max_tokens=len(prefix_ids) + 4, **more), score_prefix=False)
+    request = dataclasses.replace(
+        tools.request(prompt, seed=seed, prefix_ids=prefix_ids, max_tokens=len(prefix_ids) + 4, **more),
+        score_prefix=False,
+    )
     (completion,) = engine.generate([request])
     return completion
 
@@ -89,25 +109,37 @@ def test_what_is_kept_is_of_one_policy_and_bounded(tools):
     length = len(policy.encode(prompt))
     first = turn(engine, tools, prompt)
     kept = engine.state.kept
-    assert kept.tokens == length + 3 and engine.counters["cached_tokens"] == 0, "the last token has no keys yet"
+    assert kept.tokens == length + 3 and engine.counters["cached_tokens"] == 0, (
+        "the last token has no keys yet"
+    )
     again = turn(engine, tools, prompt, first.ids)
-    assert engine.counters["cached_tokens"] == length + 3 and kept.tokens == length + 7 and len(kept.items) == 1, "the newer one replaces the older"
+    assert (
+        engine.counters["cached_tokens"] == length + 3 and kept.tokens == length + 7 and len(kept.items) == 1
+    ), "the newer one replaces the older"
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter.mul_(1.3)
     policy.version += 1
     other = turn(engine, tools, prompt, again.ids)
     fresh = turn(HF(conversation_tokens=0).attach(policy), tools, prompt, again.ids)
-    assert other.ids == fresh.ids and other.logp == pytest.approx(fresh.logp, abs=1e-5) and engine.counters["cached_tokens"] == length + 3
+    assert (
+        other.ids == fresh.ids
+        and other.logp == pytest.approx(fresh.logp, abs=1e-5)
+        and engine.counters["cached_tokens"] == length + 3
+    )
     engine.sync(policy)
     assert not kept.items and kept.tokens == 0
     small = HF(conversation_tokens=length + 5).attach(policy)
     one, two = turn(small, tools, prompt, seed=1), turn(small, tools, prompt, seed=2)
     assert len(small.state.kept.items) == 1, "the oldest one left"
     turn(small, tools, prompt, one.ids)
-    assert small.counters["cached_tokens"] == length + conversation_cache.shared(one.ids, two.ids) and two.ids, "the prompt, and what both say"
+    assert (
+        small.counters["cached_tokens"] == length + conversation_cache.shared(one.ids, two.ids) and two.ids
+    ), "the prompt, and what both say"
     scored = engine.generate([tools.request(prompt, prefix_ids=first.ids, max_tokens=8)])
-    assert next(iter(scored)).logp[0] != 0.0 and not kept.items, "where log-probs of the prefix are read, nothing is kept or taken"
+    assert next(iter(scored)).logp[0] != 0.0 and not kept.items, (
+        "where log-probs of the prefix are read, nothing is kept or taken"
+    )
     with pytest.raises(ValueError, match="conversation_tokens is -1"):
         HF(conversation_tokens=-1)
 

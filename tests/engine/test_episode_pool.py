@@ -83,7 +83,8 @@ class World(Environment):
 
 
 def play(pool, tasks, patience=5.0):
-    """Two turns of an episode per task. Returns {task number: (why it failed or "done", its observations)}."""
+    """Two turns of an episode per task. Returns {task number: (why it failed or "done", its
+    observations)}."""
     ended, said = {}, {number: [] for number in range(len(tasks))}
     for number, task in enumerate(tasks):
         pool.start(number, Row(f"r{number}", "q", task=task), seed=7)
@@ -145,7 +146,9 @@ def test_a_hanging_episode_holds_nobody_up():
         rest = list(first)
         while pool.busy:
             rest += pool.collect(0.05)
-        assert sorted(handle.owner for handle in rest if handle.error is not None) == [0, 1] and len(rest) == 12
+        assert (
+            sorted(handle.owner for handle in rest if handle.error is not None) == [0, 1] and len(rest) == 12
+        )
         assert time.monotonic() - begun < 30.0
     assert world.log.closed == 12
 
@@ -180,7 +183,11 @@ def test_earlier_actions_are_repeated():
     with EpisodePool(world) as pool:
         past = Past(Observation("seed 3"), ((Action("one", 1), Observation("ok", calls=1)),))
         handle = pool.start("a", Row("r", "q"), 3, past)
-        assert pool.collect(5.0) == [handle] and handle.observation.text == "seed 3" and handle.trajectory.steps == []
+        assert (
+            pool.collect(5.0) == [handle]
+            and handle.observation.text == "seed 3"
+            and handle.trajectory.steps == []
+        )
         pool.step(handle, Action("two", 2))
         pool.collect(5.0)
         assert handle.observation.done
@@ -219,7 +226,9 @@ class Counters(Environment):
         return Counter(self.what, self.stepped)
 
 
-@pytest.mark.parametrize(("kind", "repeated"), [("copied", 0), ("stateless", 0), ("neither", 2), ("broken", 2)])
+@pytest.mark.parametrize(
+    ("kind", "repeated"), [("copied", 0), ("stateless", 0), ("neither", 2), ("broken", 2)]
+)
 def test_a_branch_goes_on_where_its_trunk_is(kind, repeated):
     """Without a second call of the trunk's actions, where the environment needs none."""
     world = Counters(what=kind)
@@ -231,13 +240,20 @@ def test_a_branch_goes_on_where_its_trunk_is(kind, repeated):
             pool.collect(5.0)
         branch = pool.branch("branch", trunk)
         assert pool.busy and pool.collect(5.0) == [branch] and branch.error is None
-        assert branch.observation == trunk.trajectory.opening and world.stepped == ["a", "b"] + ["a", "b"][:repeated]
+        assert (
+            branch.observation == trunk.trajectory.opening
+            and world.stepped == ["a", "b"] + ["a", "b"][:repeated]
+        )
         pool.step(branch, Action("c", 3))
         pool.step(trunk, Action("d", 3))
         pool.collect(5.0)
         one, other = trunk.observation.text, branch.observation.text
-        assert (one, other) == (("d", "c") if kind == "stateless" else ("a b d", "a b c")), "neither sees the other's steps"
-        assert [text for text, _ in branch.trajectory.steps] == ["a", "b", "c"] and branch.given == 2, "the record of a branch is whole"
+        assert (one, other) == (("d", "c") if kind == "stateless" else ("a b d", "a b c")), (
+            "neither sees the other's steps"
+        )
+        assert [text for text, _ in branch.trajectory.steps] == ["a", "b", "c"] and branch.given == 2, (
+            "the record of a branch is whole"
+        )
         assert [text for text, _ in trunk.trajectory.steps] == ["a", "b", "d"] and trunk.given == 0
 
 

@@ -1,4 +1,5 @@
-"""Episodes in rollouts: how they end, the context's limits, failures that enter no statistic, recordings, and many episodes at once."""
+"""Episodes in rollouts: how they end, the context's limits, failures that enter no statistic, recordings, and
+many episodes at once."""
 
 import json
 import os
@@ -15,7 +16,17 @@ from vlrl_rewards.environment_return import EnvironmentReturn
 from vlrl.engine.fake import Fake
 from vlrl.environments.recorded import Recorded
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import ACTIONS, EPISODE_END, EPISODE_RETURN, INVALID_ACTIONS, TURN_PARTS, TURN_REWARDS, TURN_SPANS, Episode, Observation
+from vlrl.episodes import (
+    ACTIONS,
+    EPISODE_END,
+    EPISODE_RETURN,
+    INVALID_ACTIONS,
+    TURN_PARTS,
+    TURN_REWARDS,
+    TURN_SPANS,
+    Episode,
+    Observation,
+)
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
@@ -30,7 +41,15 @@ from vlrl.types import Rollout
 
 
 def make_run(policy, env, respond, max_tokens=60, error_limit=1.0, output=None):
-    run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, sampling=Plain(max_tokens=max_tokens), stats=StepStats(), environment=env)
+    run = SimpleNamespace(
+        seed=0,
+        step=1,
+        phase="rl",
+        policy=policy,
+        sampling=Plain(max_tokens=max_tokens),
+        stats=StepStats(),
+        environment=env,
+    )
     run.engine = Fake(function=respond)
     run.engine.setup(run)
     run.output, run.settings, run.warnings = output, SimpleNamespace(error_limit=error_limit), []
@@ -42,7 +61,8 @@ def make_run(policy, env, respond, max_tokens=60, error_limit=1.0, output=None):
 
 @dataclass(frozen=True)
 class Counting(Environment):
-    """Asks for the numbers from 1 on: pays 1 for a right one, part "right"; anything else is invalid. Done after `last`."""
+    """Asks for the numbers from 1 on: pays 1 for a right one, part "right"; anything else is invalid. Done
+    after `last`."""
 
     name = "counting"
     last: int = 3
@@ -65,7 +85,9 @@ class CountingEpisode(Episode):
             return Observation("that is no number", reward=0.0, invalid=True)
         self.next += 1
         done = self.next > self.settings.last
-        return Observation(self.settings.says or "go on", reward=1.0, parts={"right": 1.0}, done=done, calls=1)
+        return Observation(
+            self.settings.says or "go on", reward=1.0, parts={"right": 1.0}, done=done, calls=1
+        )
 
 
 def counts(run):
@@ -81,20 +103,45 @@ def test_rewards_per_turn_reach_the_rollout(text_policy, tools):
     run = make_run(text_policy, Counting(opening="from 1"), counter(["1", "2", "x", "3"]))
     (group,) = MultiTurn(max_turns=9)([tools.prompt("Count")], [1], run)
     (rollout,) = group
-    assert EPISODE_END[rollout] == "done" and EPISODE_RETURN[rollout] == 3.0 and TURN_REWARDS[rollout] == [1.0, 1.0, 0.0, 1.0]
-    assert TURN_PARTS[rollout] == {"right": 3.0} and ACTIONS[rollout] == ["1", "2", "x", "3"] and INVALID_ACTIONS[rollout] == 1
+    assert (
+        EPISODE_END[rollout] == "done"
+        and EPISODE_RETURN[rollout] == 3.0
+        and TURN_REWARDS[rollout] == [1.0, 1.0, 0.0, 1.0]
+    )
+    assert (
+        TURN_PARTS[rollout] == {"right": 3.0}
+        and ACTIONS[rollout] == ["1", "2", "x", "3"]
+        and INVALID_ACTIONS[rollout] == 1
+    )
     for turn, start, end in TURN_SPANS[rollout]:
-        assert text_policy.decode(rollout.ids[start:end]) == ACTIONS[rollout][turn] and all(rollout.loss_mask[start:end])
-    assert sum(end - start for _, start, end in TURN_SPANS[rollout]) == sum(rollout.loss_mask) == rollout.sampled_tokens < len(rollout)
+        assert text_policy.decode(rollout.ids[start:end]) == ACTIONS[rollout][turn] and all(
+            rollout.loss_mask[start:end]
+        )
+    assert (
+        sum(end - start for _, start, end in TURN_SPANS[rollout])
+        == sum(rollout.loss_mask)
+        == rollout.sampled_tokens
+        < len(rollout)
+    )
     assert EnvironmentReturn()(rollout) == 3.0 and EnvironmentReturn(part="right")(rollout) == 3.0
     assert group.prompt is rollout.prompt and group.prompt.text == "Count\n\n\nfrom 1"
-    assert counts(run) == {"episodes": 1, "end/done": 1, "turns": 4, "tool_calls": 3, "invalid_actions": 1, "calls": 5}
+    assert counts(run) == {
+        "episodes": 1,
+        "end/done": 1,
+        "turns": 4,
+        "tool_calls": 3,
+        "invalid_actions": 1,
+        "calls": 5,
+    }
 
 
 def test_an_environment_that_pays_nothing_gives_no_reward(text_policy, tools):
     with pytest.raises(KeyError, match="no reward"):
         EnvironmentReturn()(Rollout(tools.prompt("q"), [1], info={"turn_parts": {}}))
-    assert EnvironmentReturn(missing=-1.0, part="x")(Rollout(tools.prompt("q"), [1], info={"turn_parts": {}})) == -1.0
+    assert (
+        EnvironmentReturn(missing=-1.0, part="x")(Rollout(tools.prompt("q"), [1], info={"turn_parts": {}}))
+        == -1.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,9 +157,15 @@ def test_an_environment_that_pays_nothing_gives_no_reward(text_policy, tools):
 def test_how_an_episode_ends(text_policy, tools, settings, texts, end, turns):
     run = make_run(text_policy, Counting(), counter(texts))
     (rollout,) = MultiTurn(**settings)([tools.prompt("Count")], [1], run)[0]
-    assert EPISODE_END[rollout] == end and rollout.info["turns"] == turns and rollout.truncated == (end == "length")
+    assert (
+        EPISODE_END[rollout] == end
+        and rollout.info["turns"] == turns
+        and rollout.truncated == (end == "length")
+    )
     assert TURN_REWARDS[rollout][0] == float(texts[0] == "1"), "the last turn is played, too"
-    assert counts(run)[f"end/{end}"] == 1.0 and counts(run)["turns"] == (turns - (end == "length")), "a cut turn is not carried out"
+    assert counts(run)[f"end/{end}"] == 1.0 and counts(run)["turns"] == (turns - (end == "length")), (
+        "a cut turn is not carried out"
+    )
 
 
 @pytest.mark.parametrize(("overflow", "end"), [("cut", "done"), ("refuse", "done"), ("end", "context")])
@@ -129,7 +182,9 @@ def test_the_context_has_an_end(text_policy, tools, overflow, end):
     elif overflow == "refuse":
         assert "too long" in said and "word" not in said
     else:
-        assert rollout.finish == "length" and rollout.loss_mask is None, "nothing of the observation was appended"
+        assert rollout.finish == "length" and rollout.loss_mask is None, (
+            "nothing of the observation was appended"
+        )
 
 
 def test_a_turn_ends_where_the_context_does(text_policy, tools):
@@ -138,14 +193,22 @@ def test_a_turn_ends_where_the_context_does(text_policy, tools):
     (rollout,) = MultiTurn(max_context=len(text_policy.encode(prompt)) + 12)([prompt], [1], run)[0]
     assert EPISODE_END[rollout] == "context" and len(rollout) == 12
     with_opening = make_run(text_policy, Counting(opening="word " * 100), counter(["1"]))
-    assert MultiTurn(max_context=40)([prompt], [1], with_opening)[0].rollouts == [] and "has no room" not in str(with_opening.warnings)
+    assert MultiTurn(max_context=40)([prompt], [1], with_opening)[
+        0
+    ].rollouts == [] and "has no room" not in str(with_opening.warnings)
     assert "the prompt has" in with_opening.warnings[0]
 
 
 def test_held_out_episodes_leave_the_statistics_alone(text_policy, tools):
     run = make_run(text_policy, Counting(), counter(["1", "2", "3"]))
-    played = MultiTurn(max_turns=5).play([tools.prompt("a"), tools.prompt("b")], [Plain(max_tokens=20)(None, 0)] * 2, run)
-    assert [len(rollouts) for rollouts in played] == [1, 1] and EPISODE_RETURN[played[0][0]] == 3.0 and not run.stats.counts
+    played = MultiTurn(max_turns=5).play(
+        [tools.prompt("a"), tools.prompt("b")], [Plain(max_tokens=20)(None, 0)] * 2, run
+    )
+    assert (
+        [len(rollouts) for rollouts in played] == [1, 1]
+        and EPISODE_RETURN[played[0][0]] == 3.0
+        and not run.stats.counts
+    )
     broken = make_run(text_policy, Wild(stuck=1.0), counter(["go"]))
     broken.environment.reset_log()
     (failure,) = MultiTurn(max_turns=5).play([tools.prompt("a")], [Plain(max_tokens=20)(None, 0)], broken)
@@ -157,23 +220,32 @@ def test_a_recording_replays_without_the_environment(text_policy, tools, tmp_pat
     run = make_run(text_policy, Counting(record=2, opening="hi"), counter(texts), output=tmp_path)
     (group,) = MultiTurn(max_turns=9)([tools.prompt("Count")], [3], run)
     lines = [json.loads(line) for line in (tmp_path / "trajectories.jsonl").read_text().splitlines()]
-    assert len(lines) == 2 and lines[0]["end"] == "done" and [step["action"] for step in lines[0]["steps"]] == texts
+    assert (
+        len(lines) == 2
+        and lines[0]["end"] == "done"
+        and [step["action"] for step in lines[0]["steps"]] == texts
+    )
     again = make_run(text_policy, Recorded(path=str(tmp_path / "trajectories.jsonl")), counter(texts))
     (replayed,) = MultiTurn(max_turns=9)([tools.prompt("Count")], [1], again)
     assert replayed.rollouts[0].ids == group.rollouts[0].ids and EPISODE_RETURN[replayed.rollouts[0]] == 3.0
-    other = make_run(text_policy, Recorded(path=str(tmp_path / "trajectories.jsonl")), counter(["1", "2", "3"]))
-    assert MultiTurn(max_turns=9)([tools.prompt("Count")], [1], other)[0].rollouts == [], "nothing says what would have been answered"
+    other = make_run(
+        text_policy, Recorded(path=str(tmp_path / "trajectories.jsonl")), counter(["1", "2", "3"])
+    )
+    assert MultiTurn(max_turns=9)([tools.prompt("Count")], [1], other)[0].rollouts == [], (
+        "nothing says what would have been answered"
+    )
     (tmp_path / "bad.jsonl").write_text("{}\n")
     with pytest.raises(ConfigError, match="bad.jsonl:1 is no trajectory"):
         Recorded(path=str(tmp_path / "bad.jsonl")).check(None)
 
 
-# --- failures -----------------------------------------------------------------------------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Wild(Environment):
-    """Each episode has a process and a folder; of the episodes a share hangs, and a share crashes, at the first turn."""
+    """Each episode has a process and a folder; of the episodes a share hangs, and a share crashes, at the
+    first turn."""
 
     name = "wild"
     stuck: float = 0.0
@@ -189,7 +261,9 @@ class Wild(Environment):
         number = len(self.made)
         self.made.append(number)
         share = (number * 37 % 100) / 100
-        return WildEpisode("stuck" if share < self.stuck else "crash" if share < self.stuck + self.crash else "")
+        return WildEpisode(
+            "stuck" if share < self.stuck else "crash" if share < self.stuck + self.crash else ""
+        )
 
 
 class WildEpisode(Episode):
@@ -199,7 +273,9 @@ class WildEpisode(Episode):
     def reset(self, row, seed):
         self.folder = REAPER.folder()
         if self.task:
-            self.process = REAPER.spawn([sys.executable, "-S", "-c", "import time; time.sleep(60)"], stdout=-1)
+            self.process = REAPER.spawn(
+                [sys.executable, "-S", "-c", "import time; time.sleep(60)"], stdout=-1
+            )
         return Observation()
 
     def step(self, action):
@@ -218,8 +294,11 @@ class WildEpisode(Episode):
 
 
 def test_128_episodes_of_which_some_hang_and_some_crash(text_policy, tools, tmp_path, monkeypatch):
-    """All end as done or as counted errors; no process, folder, thread or file handle is left; what failed has no reward."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # folders of other tests at the same time are not looked at
+    """All end as done or as counted errors; no process, folder, thread or file handle is left; what failed
+    has no reward."""
+    monkeypatch.setattr(
+        tempfile, "tempdir", str(tmp_path)
+    )  # folders of other tests at the same time are not looked at
     env = Wild(stuck=0.05, crash=0.02, concurrency=16)
     REAPER.remove(REAPER.folder())  # its helper process is there from the beginning
     handles, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
@@ -229,12 +308,20 @@ def test_128_episodes_of_which_some_hang_and_some_crash(text_policy, tools, tmp_
     spent = time.monotonic() - begun
     failed = sum((n * 37 % 100) / 100 < 0.07 for n in range(128))
     done = [rollout for group in groups for rollout in group]
-    assert failed == 9 and len(done) == 128 - failed and {EPISODE_END[rollout] for rollout in done} == {"done"}
-    assert counts(run)["end/done"] == 128 - failed and counts(run)["end/error"] == failed and run.stats.score_errors == failed
+    assert (
+        failed == 9 and len(done) == 128 - failed and {EPISODE_END[rollout] for rollout in done} == {"done"}
+    )
+    assert (
+        counts(run)["end/done"] == 128 - failed
+        and counts(run)["end/error"] == failed
+        and run.stats.score_errors == failed
+    )
     assert {EPISODE_RETURN[rollout] for rollout in done} == {1.0}
     assert spent < 120.0
     limit = time.monotonic() + 30
-    while time.monotonic() < limit and (threading.active_count() > threads or len(os.listdir("/proc/self/fd")) > handles):
+    while time.monotonic() < limit and (
+        threading.active_count() > threads or len(os.listdir("/proc/self/fd")) > handles
+    ):
         time.sleep(0.02)
     assert not list(tmp_path.iterdir()) and not REAPER.processes and not REAPER.folders
     assert threading.active_count() <= threads and len(os.listdir("/proc/self/fd")) <= handles
@@ -253,12 +340,14 @@ def test_a_failed_episode_moves_no_baseline(text_policy, tools):
 
 def test_too_many_failures_end_the_run(text_policy, tools):
     run = make_run(text_policy, Wild(crash=1.0), lambda request, index: "go", error_limit=0.1)
-    with pytest.raises(RewardError, match="environment 'wild' raised on row 'p': ConnectionResetError: the simulator died"):
+    with pytest.raises(
+        RewardError, match="environment 'wild' raised on row 'p': ConnectionResetError: the simulator died"
+    ):
         MultiTurn()([tools.prompt("p")], [8], run)
     assert not REAPER.processes and not REAPER.folders
 
 
-# --- tools ------------------------------------------------------------------------------------------------------------------------------------
+# --- tools --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -294,28 +383,52 @@ def call(name, **arguments):
 
 
 def test_tools_with_state(text_policy, tools):
-    texts = [call("put", key="a", value=7), call("get", key="a"), call("get", key="b"), call("put", key="a", value="7"), call("take"), "done"]
+    texts = [
+        call("put", key="a", value=7),
+        call("get", key="a"),
+        call("get", key="b"),
+        call("put", key="a", value="7"),
+        call("take"),
+        "done",
+    ]
     run = make_run(text_policy, Shelf(), counter(texts), max_tokens=200)
     (rollout,) = MultiTurn(max_turns=9)([tools.prompt("q")], [1], run)[0]
     said = rollout.info["transcript"]
-    for part in ("kept", '{"value": 7}', "Error: KeyError: 'b'", "must be of type integer", "there is no tool 'take'; the tools are put, get"):
+    for part in (
+        "kept",
+        '{"value": 7}',
+        "Error: KeyError: 'b'",
+        "must be of type integer",
+        "there is no tool 'take'; the tools are put, get",
+    ):
         assert part in said
-    assert INVALID_ACTIONS[rollout] == 3 and counts(run)["tool_calls"] == 2 and EPISODE_END[rollout] == "done" and not EPISODE_RETURN.on(rollout)
-    assert '"name": "put"' in text_policy.render(rollout.prompt) and "Keeps a number." in text_policy.render(rollout.prompt)
+    assert (
+        INVALID_ACTIONS[rollout] == 3
+        and counts(run)["tool_calls"] == 2
+        and EPISODE_END[rollout] == "done"
+        and not EPISODE_RETURN.on(rollout)
+    )
+    assert '"name": "put"' in text_policy.render(rollout.prompt) and "Keeps a number." in text_policy.render(
+        rollout.prompt
+    )
     silent = make_run(text_policy, Shelf(), counter(["done"]))
     (plain,) = MultiTurn(show_tools=False)([tools.prompt("q")], [1], silent)[0]
     assert "put" not in text_policy.render(plain.prompt)
 
 
 def test_schemas_come_from_types():
-    def look(where: str, depth: int = 1, exact: bool = False, points: list[float] = (), kind: str | None = None) -> str:  # noqa: B006
+    def look(
+        where: str, depth: int = 1, exact: bool = False, points: list[float] = (), kind: str | None = None
+    ) -> str:  # noqa: B006
         """Looks somewhere."""
 
     schema = Tool.of(look).schema["function"]
     assert schema["description"] == "Looks somewhere." and schema["parameters"]["required"] == ["where"]
     assert schema["parameters"]["properties"]["points"] == {"type": "array", "items": {"type": "number"}}
     assert schema["parameters"]["properties"]["kind"] == {"type": "string"}
-    assert "missing" in Tool.of(look).problem({}) and "no argument 'x'" in Tool.of(look).problem({"where": "a", "x": 1})
+    assert "missing" in Tool.of(look).problem({}) and "no argument 'x'" in Tool.of(look).problem(
+        {"where": "a", "x": 1}
+    )
     assert Tool.of(look).problem({"where": "a", "exact": 1}) == "argument 'exact' must be of type boolean."
 
     def untyped(where):

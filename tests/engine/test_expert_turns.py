@@ -25,8 +25,18 @@ def prompt(row):
 
 
 def make_run(policy, environment=None):
-    run = SimpleNamespace(seed=0, step=1, phase="sft", policy=policy, sampling=Plain(max_tokens=120), stats=StepStats(), engine=None)
-    run.environment = environment or Toolset(of={"tables": {"name": "tables"}, "calculator": {"name": "calculator"}})
+    run = SimpleNamespace(
+        seed=0,
+        step=1,
+        phase="sft",
+        policy=policy,
+        sampling=Plain(max_tokens=120),
+        stats=StepStats(),
+        engine=None,
+    )
+    run.environment = environment or Toolset(
+        of={"tables": {"name": "tables"}, "calculator": {"name": "calculator"}}
+    )
     run.settings, run.warn = SimpleNamespace(error_limit=1.0), pytest.fail
     run.make_rollout = lambda completion: Run.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
@@ -38,10 +48,16 @@ def test_turns_are_those_of_the_row_and_answers_those_of_the_tools(text_policy):
     groups = ExpertTurns(max_turns=8)([prompt(row) for row in rows], [4, 4], make_run(text_policy))
     for row, group in zip(rows, groups):
         (rollout,) = group
-        assert ACTIONS[rollout] == row.meta["turns"] and EPISODE_END[rollout] == "done" and rollout.source == "expert"
+        assert (
+            ACTIONS[rollout] == row.meta["turns"]
+            and EPISODE_END[rollout] == "done"
+            and rollout.source == "expert"
+        )
         assert TURN_PARTS[rollout]["solved"] == 4 and set(rollout.logp) == {0.0}
         own = text_policy.tokenizer.decode([i for i, mine in zip(rollout.ids, rollout.loss_mask) if mine])
-        assert own == "".join(f"{turn}{text_policy.tokenizer.eos_token}" for turn in row.meta["turns"]), "answers of tools carry no loss"
+        assert own == "".join(f"{turn}{text_policy.tokenizer.eos_token}" for turn in row.meta["turns"]), (
+            "answers of tools carry no loss"
+        )
 
 
 class Counting(Episode):
@@ -53,7 +69,9 @@ class Counting(Episode):
 
     def step(self, action):
         self.number += 1
-        return Observation(f"Next after {self.number}?", reward=float(action.text == str(self.number)), done=action.turn == 3)
+        return Observation(
+            f"Next after {self.number}?", reward=float(action.text == str(self.number)), done=action.turn == 3
+        )
 
     def expert(self, view):
         assert view.text == "" and self.number == 4 + view.turn, "the turn that is to be written"
@@ -72,29 +90,47 @@ class Counts(Environment):
 
 def test_the_environments_expert_plays_whole_episodes(text_policy):
     run = make_run(text_policy, Counts())
-    (group,) = ExpertTurns(max_turns=9, lines=("x",))([prompt(Row("a", "q", meta={"from": 5, "knows": True}))], [4], run)
+    (group,) = ExpertTurns(max_turns=9, lines=("x",))(
+        [prompt(Row("a", "q", meta={"from": 5, "knows": True}))], [4], run
+    )
     (rollout,) = group
-    assert ACTIONS[rollout] == ["6", "7", "8"] and EPISODE_RETURN[rollout] == 3.0 and EPISODE_END[rollout] == "done" and rollout.source == "expert"
+    assert (
+        ACTIONS[rollout] == ["6", "7", "8"]
+        and EPISODE_RETURN[rollout] == 3.0
+        and EPISODE_END[rollout] == "done"
+        and rollout.source == "expert"
+    )
 
 
 def test_held_out_episodes_are_the_policys_own(text_policy):
     run = make_run(text_policy, Counts())
     run.engine = Fake(function=lambda request, index: "9")
     run.engine.setup(run)
-    (played,) = ExpertTurns(max_turns=9, lines=("x",)).play([prompt(Row("a", "q", meta={"from": 5, "knows": True}))], [Plain()(None, 0)], run)
-    assert ACTIONS[played[-1]] == ["9", "9", "9"] and EPISODE_RETURN[played[-1]] == 0.0 and played[-1].source == "policy"
+    (played,) = ExpertTurns(max_turns=9, lines=("x",)).play(
+        [prompt(Row("a", "q", meta={"from": 5, "knows": True}))], [Plain()(None, 0)], run
+    )
+    assert (
+        ACTIONS[played[-1]] == ["9", "9", "9"]
+        and EPISODE_RETURN[played[-1]] == 0.0
+        and played[-1].source == "policy"
+    )
 
 
 def test_lines_are_drawn_uniformly_where_nobody_knows_better(text_policy):
     rows = [Row(f"r{i}", "q", meta={"from": 5, "knows": False}) for i in range(60)]
     strategy, run = ExpertTurns(max_turns=9, lines=("left", "right", "on")), make_run(text_policy, Counts())
-    drawn = [[ACTIONS[group.rollouts[0]] for group in strategy([prompt(row) for row in rows], [1] * 60, run)] for _ in range(2)]
+    drawn = [
+        [ACTIONS[group.rollouts[0]] for group in strategy([prompt(row) for row in rows], [1] * 60, run)]
+        for _ in range(2)
+    ]
     said = Counter(text for actions in drawn[0] for text in actions)
     assert drawn[0] == drawn[1], "a function of seed, step, row and turn"
     assert set(said) == {"left", "right", "on"} and min(said.values()) > 40 and sum(said.values()) == 180
     assert len({tuple(actions) for actions in drawn[0]}) > 15, "turns of an episode are independent"
     run.step = 2
-    assert [ACTIONS[group.rollouts[0]] for group in strategy([prompt(row) for row in rows], [1] * 60, run)] != drawn[0]
+    assert [
+        ACTIONS[group.rollouts[0]] for group in strategy([prompt(row) for row in rows], [1] * 60, run)
+    ] != drawn[0]
 
 
 def test_noise_replaces_turns_of_the_environments_expert(text_policy):
@@ -103,10 +139,14 @@ def test_noise_replaces_turns_of_the_environments_expert(text_policy):
             return "on"
 
     rows = [prompt(Row(f"r{i}", "q", meta={"from": 5, "knows": True})) for i in range(60)]
-    environment = SimpleNamespace(**{**vars(Counts()), "name": "lasting", "stops": (), "tools": lambda: (), "episode": Lasting})
+    environment = SimpleNamespace(
+        **{**vars(Counts()), "name": "lasting", "stops": (), "tools": lambda: (), "episode": Lasting}
+    )
     said = Counter(
         text
-        for group in ExpertTurns(lines=("off",), noise=0.25)(rows, [1] * 60, make_run(text_policy, environment))
+        for group in ExpertTurns(lines=("off",), noise=0.25)(
+            rows, [1] * 60, make_run(text_policy, environment)
+        )
         for text in ACTIONS[group.rollouts[0]]
     )
     assert said["on"] + said["off"] == 180 and 25 < said["off"] < 65, "a quarter of 180"
@@ -116,7 +156,9 @@ def test_noise_replaces_turns_of_the_environments_expert(text_policy):
 
 def test_rows_without_turns_and_runs_with_a_policy_gradient_are_refused(text_policy):
     with pytest.raises(ValueError, match="no meta.*'counts' has no expert.*lines"):
-        ExpertTurns()([prompt(Row("a", "q", meta={"from": 5, "knows": False}))], [1], make_run(text_policy, Counts()))
+        ExpertTurns()(
+            [prompt(Row("a", "q", meta={"from": 5, "knows": False}))], [1], make_run(text_policy, Counts())
+        )
     run = SimpleNamespace(environment=Toolset(of={}), has=lambda capability: False)
     with pytest.raises(ConfigError, match="zero_loss"):
         ExpertTurns().check(run)

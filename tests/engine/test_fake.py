@@ -26,15 +26,30 @@ class Bytes:
 
 
 def make_run(engine=None, sampling=None, **more):
-    policy = SimpleNamespace(tokenizer=Bytes(), spaces=lambda prompt: (), version=0, encode_text=Bytes().encode)
+    policy = SimpleNamespace(
+        tokenizer=Bytes(), spaces=lambda prompt: (), version=0, encode_text=Bytes().encode
+    )
     stats = SimpleNamespace(shared={})
-    run = SimpleNamespace(seed=1, step=0, phase="rl", policy=policy, engine=engine, sampling=sampling or Plain(), stats=stats, **more)
-    run.make_rollout = lambda c: Rollout(prompt=c.request.prompt, ids=c.ids, text=c.text, logp=c.logp, finish=c.finish)
+    run = SimpleNamespace(
+        seed=1,
+        step=0,
+        phase="rl",
+        policy=policy,
+        engine=engine,
+        sampling=sampling or Plain(),
+        stats=stats,
+        **more,
+    )
+    run.make_rollout = lambda c: Rollout(
+        prompt=c.request.prompt, ids=c.ids, text=c.text, logp=c.logp, finish=c.finish
+    )
     return run
 
 
 def make_prompt(name="a", **more):
-    return Prompt(row=Row(id=name, question=f"q {name}", **more), messages=({"role": "user", "content": name},))
+    return Prompt(
+        row=Row(id=name, question=f"q {name}", **more), messages=({"role": "user", "content": name},)
+    )
 
 
 def test_random_streams_are_keyed_by_seed_and_index():
@@ -47,9 +62,15 @@ def test_random_streams_are_keyed_by_seed_and_index():
 
 def test_fake_draws_from_the_table():
     engine = Fake(table={"a": ("x", "y"), "q b": ("z",)})
-    texts = {c.index: c.text for c in engine.generate([Request(prompt=make_prompt("a"), sampling=Sampling(), n=20, seed=5)])}
+    texts = {
+        c.index: c.text
+        for c in engine.generate([Request(prompt=make_prompt("a"), sampling=Sampling(), n=20, seed=5)])
+    }
     assert set(texts.values()) == {"x", "y"}
-    requests = [Request(prompt=make_prompt(name), sampling=Sampling(), n=n, seed=5) for name, n in (("b", 1), ("a", 20))]
+    requests = [
+        Request(prompt=make_prompt(name), sampling=Sampling(), n=n, seed=5)
+        for name, n in (("b", 1), ("a", 20))
+    ]
     again = {c.index: c.text for c in engine.generate(requests) if c.request.prompt.row.id == "a"}
     assert again == texts
     (only,) = engine.generate([Request(prompt=make_prompt("b"), sampling=Sampling())])
@@ -58,9 +79,13 @@ def test_fake_draws_from_the_table():
 
 def test_fake_fills_in_the_answer_cuts_and_scores_the_choice():
     engine = build(Engine, {"name": "fake", "options": ["<answer>{answer}</answer>", "no"]})
-    done = list(engine.generate([Request(prompt=make_prompt(answer=7), sampling=Sampling(max_tokens=4), n=30)]))
+    done = list(
+        engine.generate([Request(prompt=make_prompt(answer=7), sampling=Sampling(max_tokens=4), n=30)])
+    )
     assert {c.text for c in done} == {"<answer>7</answer>", "no"}
-    assert {c.finish for c in done if c.text == "no"} == {"stop"} and {c.finish for c in done if c.text != "no"} == {"length"}
+    assert {c.finish for c in done if c.text == "no"} == {"stop"} and {
+        c.finish for c in done if c.text != "no"
+    } == {"length"}
     assert all(len(c.ids) <= 4 and c.logp[0] == -math.log(2) and sum(c.logp[1:]) == 0 for c in done)
 
 
@@ -77,13 +102,24 @@ def test_fake_state_survives_and_counts():
         Fake(options=())
 
 
-@pytest.mark.parametrize(("prompts", "total", "counts"), [(3, 12, [4, 4, 4]), (3, 8, [3, 3, 2]), (4, 2, [1, 1, 0, 0]), (0, 5, [])])
+@pytest.mark.parametrize(
+    ("prompts", "total", "counts"), [(3, 12, [4, 4, 4]), (3, 8, [3, 3, 2]), (4, 2, [1, 1, 0, 0]), (0, 5, [])]
+)
 def test_equal(prompts, total, counts):
     assert Equal()([make_prompt(str(i)) for i in range(prompts)], total) == counts
 
 
 @pytest.mark.parametrize(
-    "bad", [{"top_p": 0.0}, {"temperature": -1.0}, {"top_k": -1}, {"min_p": 2.0}, {"max_tokens": 0}, {"min_tokens": 99}, {"guided": {"xml": 1}}]
+    "bad",
+    [
+        {"top_p": 0.0},
+        {"temperature": -1.0},
+        {"top_k": -1},
+        {"min_p": 2.0},
+        {"max_tokens": 0},
+        {"min_tokens": 99},
+        {"guided": {"xml": 1}},
+    ],
 )
 def test_plain_refuses(bad):
     with pytest.raises(ConfigError, match=next(iter(bad))):
@@ -120,7 +156,9 @@ def test_independent_groups_in_order_with_seeds_of_their_own():
             asked.append(requests)
             return reversed(list(super().generate(requests)))
 
-    run = make_run(Reversed(function=lambda r, i: f"{r.prompt.row.id}{r.sampling.temperature}{i}"), Alternating())
+    run = make_run(
+        Reversed(function=lambda r, i: f"{r.prompt.row.id}{r.sampling.temperature}{i}"), Alternating()
+    )
     strategy = Independent()
     groups = strategy([make_prompt("a"), make_prompt("b")], [3, 0], run)
     assert [[r.text for r in g] for g in groups] == [["a1.00", "a0.00", "a1.01"], []]
@@ -128,7 +166,9 @@ def test_independent_groups_in_order_with_seeds_of_their_own():
     strategy([make_prompt("a"), make_prompt("b")], [3, 0], run)
     assert asked[1][0].seed != asked[0][0].seed, "asked again in the same step: fresh samples"
     Independent()([make_prompt("b"), make_prompt("a")], [1, 3], run)
-    assert [r.seed for r in asked[2] if r.prompt.row.id == "a"] == [r.seed for r in asked[0]], "the seed does not depend on the batch"
+    assert [r.seed for r in asked[2] if r.prompt.row.id == "a"] == [r.seed for r in asked[0]], (
+        "the seed does not depend on the batch"
+    )
     run.step = 1
     strategy([make_prompt("a")], [3], run)
     assert asked[3][0].seed not in {asked[0][0].seed, asked[1][0].seed}
@@ -137,7 +177,12 @@ def test_independent_groups_in_order_with_seeds_of_their_own():
 def test_expert_writes_the_target():
     (group,) = Expert()([make_prompt(target="<think>ok")], [4], make_run())
     (rollout,) = group
-    assert rollout.ids == [*b"<think>ok", 256] and rollout.text == "<think>ok" and rollout.source == "expert" and len(rollout.logp) == 10
+    assert (
+        rollout.ids == [*b"<think>ok", 256]
+        and rollout.text == "<think>ok"
+        and rollout.source == "expert"
+        and len(rollout.logp) == 10
+    )
     prompt = Prompt(row=Row(id="a", question="q", target="<think>ok"), messages=(), prefix="<think>")
     (group,) = Expert()([prompt], [1], make_run())
     assert group.rollouts[0].ids == [*b"ok", 256] and group.rollouts[0].text == "<think>ok"

@@ -16,11 +16,19 @@ def rollout(policy, prompt, text, source="policy"):
 
 
 def test_thought_tokens_end_with_the_closing_tag(text_policy, tools):
-    for text in ("<think>a b c</think><answer>3</answer>", "<answer>3</answer>", "<think>open", "</think>", ""):
+    for text in (
+        "<think>a b c</think><answer>3</answer>",
+        "<answer>3</answer>",
+        "<think>open",
+        "</think>",
+        "",
+    ):
         made = rollout(text_policy, tools.prompt("Go"), text)
         n = thought_tokens(made, text_policy)
         head = text_policy.decode(made.ids[:n])
-        assert ("</think>" in head) == ("</think>" in text) and "</think>" not in text_policy.decode(made.ids[: max(n - 1, 0)])
+        assert ("</think>" in head) == ("</think>" in text) and "</think>" not in text_policy.decode(
+            made.ids[: max(n - 1, 0)]
+        )
 
 
 def test_weights(text_policy, tools):
@@ -36,7 +44,11 @@ def test_weights(text_policy, tools):
     length = max(map(len, made))
     values = weight(SimpleNamespace(mask_BT=torch.ones(3, length), batch=batch))
     n = thought_tokens(made[0], text_policy)
-    assert values[0].tolist() == [0.25] * n + [1.0] * (length - n) and values[1].tolist() == [1.0] * length and values[2].tolist() == [0.0] * length
+    assert (
+        values[0].tolist() == [0.25] * n + [1.0] * (length - n)
+        and values[1].tolist() == [1.0] * length
+        and values[2].tolist() == [0.0] * length
+    )
 
 
 def test_corrected_thoughts_are_aggregated_and_drawn(text_policy, tools):
@@ -56,8 +68,13 @@ def test_corrected_thoughts_are_aggregated_and_drawn(text_policy, tools):
     found = replay(groups)
     assert found[0] is groups[0] and len(found) == 3 and len(replay.state.pairs) == 3 and len(asked) == 3
     texts = [group.rollouts[0].text for group in replay.state.pairs]
-    assert sorted(texts) == ["<think>better</think>", "<think>better</think>", "<think>good</think>"], "the thought alone, without an action"
-    assert all(len(group) == 1 and group.rollouts[0].source == "corrected" and group.prompt is prompt for group in found[1:])
+    assert sorted(texts) == ["<think>better</think>", "<think>better</think>", "<think>good</think>"], (
+        "the thought alone, without an action"
+    )
+    assert all(
+        len(group) == 1 and group.rollouts[0].source == "corrected" and group.prompt is prompt
+        for group in found[1:]
+    )
     assert not any("<|im_end|>" in text for text in asked), "a thought cannot end the corrector's prompt"
     replay.end_step(run)
     assert replay.metrics() == {"gtr/corrected": (3.0, 0.0), "gtr/rewritten": (2.0, 3.0)}

@@ -1,4 +1,5 @@
-"""Pictures made by tools, and frames of a video, in whole rollouts: they are shown, numbered and encoded as the policy's own pictures are."""
+"""Pictures made by tools, and frames of a video, in whole rollouts: they are shown, numbered and encoded as
+the policy's own pictures are."""
 
 import json
 
@@ -17,7 +18,12 @@ def call(name, **arguments):
 
 
 def test_a_turned_and_a_drawn_picture_are_the_next_numbers(policy, tools):
-    turns = [call("rotate", degrees=90), call("draw", points=[5, 5, 30, 30], image=1), call("measure", start=[0, 0], end=[10, 0], image=2), "done"]
+    turns = [
+        call("rotate", degrees=90),
+        call("draw", points=[5, 5, 30, 30], image=1),
+        call("measure", start=[0, 0], end=[10, 0], image=2),
+        "done",
+    ]
     run = make_run(policy, ImageTools(), lambda request, index: turns[request.tag.turns], max_tokens=200)
     group = list(MultiTurn(max_turns=9)([tools.prompt("Look", tools.Noise(1, (112, 84)))], [1], run)[0])
     last = group[-1]
@@ -28,7 +34,10 @@ def test_a_turned_and_a_drawn_picture_are_the_next_numbers(policy, tools):
 
 def test_frames_of_a_video_that_is_not_in_the_prompt(policy, tools):
     video = Frames(tuple(Picture.of(np.full((56, 56, 3), 12 * n, np.uint8)) for n in range(20)), fps=2.0)
-    prompt = Prompt(Row("v", "When?", videos=(video,)), ({"role": "user", "content": [{"type": "text", "text": "When?"}]},))
+    prompt = Prompt(
+        Row("v", "When?", videos=(video,)),
+        ({"role": "user", "content": [{"type": "text", "text": "When?"}]},),
+    )
     turns = [call("frames", seconds=[0, 4.5]), "<answer>9</answer>"]
     run = make_run(policy, VideoFrames(), lambda request, index: turns[request.tag.turns], max_tokens=200)
     group = list(MultiTurn(max_turns=3)([prompt], [1], run)[0])

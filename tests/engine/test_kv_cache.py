@@ -37,8 +37,12 @@ def test_shared_prompts_equal_copies(seed):
             query, key, value = (torch.randn(rows, h, 1, D, generator=g) for h in (J * Q, J, J))
             ours = cache.attend(query, *cache.update(key, value, layer), layer, 0.5)
             for r in range(rows):
-                plain[r][layer] = [torch.cat([old, new[r]], dim=1) for old, new in zip(plain[r][layer], (key, value))]
-                torch.testing.assert_close(ours[r, 0], attend(*plain[r][layer], query[r, :, 0], 0.5), atol=1e-5, rtol=1e-5)
+                plain[r][layer] = [
+                    torch.cat([old, new[r]], dim=1) for old, new in zip(plain[r][layer], (key, value))
+                ]
+                torch.testing.assert_close(
+                    ours[r, 0], attend(*plain[r][layer], query[r, :, 0], 0.5), atol=1e-5, rtol=1e-5
+                )
         order = cache.remove(rng.sample(range(rows), rng.randint(0, rows)))
         plain = [plain[r] for r in order]
         assert len(cache.entries) == len(cache.length_P) <= max(1, 2 * len(set(cache.prompt_R)))

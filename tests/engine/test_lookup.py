@@ -49,23 +49,30 @@ def test_several_new_tokens_attend_as_one_by_one():
     def step(made, tensors_RHSD, window):
         made.begin_step(tensors_RHSD[0].shape[2])
         query, key, value = tensors_RHSD
-        return [made.attend(query, *made.update(key, value, layer), layer, 0.5, window) for layer in range(layers)]
+        return [
+            made.attend(query, *made.update(key, value, layer), layer, 0.5, window) for layer in range(layers)
+        ]
 
     for window in (None, 4):
         plain, spoken = cache(), cache()
         expected = [step(plain, [x[:, :, t : t + 1] for x in new], window) for t in range(6)]
-        first = step(spoken, [torch.cat([x[:, :, :2], y[:, :, :2]], dim=2) for x, y in zip(new, wrong)], window)  # two tokens are wrong
+        first = step(
+            spoken, [torch.cat([x[:, :, :2], y[:, :, :2]], dim=2) for x, y in zip(new, wrong)], window
+        )  # two tokens are wrong
         spoken.take_back([2, 2, 2])
         second = step(spoken, [x[:, :, 2:6] for x in new], window)
         for layer in range(layers):
             found = torch.cat([first[layer][:, :2], second[layer]], dim=1)
-            torch.testing.assert_close(found, torch.cat([e[layer] for e in expected], dim=1), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                found, torch.cat([e[layer] for e in expected], dim=1), atol=1e-5, rtol=1e-5
+            )
     spoken.take_back([1, 3, 0])
     assert spoken.length_R == [5, 3, 6]
 
 
 def rhythm(ids, logits_V):
-    """Makes every third token likely, so that completions repeat themselves with exceptions: drafts are accepted and refused."""
+    """Makes every third token likely, so that completions repeat themselves with exceptions: drafts are
+    accepted and refused."""
     out_V = logits_V.clone()
     out_V[40 + len(ids) % 3] += 9.0
     return out_V
@@ -82,7 +89,9 @@ def tools_module():
 
     import engine_kit
 
-    return SimpleNamespace(prompt=engine_kit.make_prompt, request=engine_kit.make_request, policy=engine_kit.make_policy)
+    return SimpleNamespace(
+        prompt=engine_kit.make_prompt, request=engine_kit.make_request, policy=engine_kit.make_policy
+    )
 
 
 @pytest.fixture
@@ -98,20 +107,32 @@ def samples(policy, requests, **options):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"temperature": 0.0}, {"temperature": 1.0, "top_logprobs": 2}, {"temperature": 0.9, "stop": ("e",), "top_p": 0.9}]
+    "settings",
+    [
+        {"temperature": 0.0},
+        {"temperature": 1.0, "top_logprobs": 2},
+        {"temperature": 0.9, "stop": ("e",), "top_p": 0.9},
+    ],
 )
 @pytest.mark.usefixtures("always")
 def test_samples_and_log_probs_are_those_without_drafts(looping, tools_module, settings):
     prompts = [tools_module.prompt("one two three one two three " * (1 + i)) for i in range(3)]
     requests = [
-        tools_module.request(p, n=2, seed=i, max_tokens=(40, 25, 1)[i], tag=i, processors=(rhythm,), **settings) for i, p in enumerate(prompts)
+        tools_module.request(
+            p, n=2, seed=i, max_tokens=(40, 25, 1)[i], tag=i, processors=(rhythm,), **settings
+        )
+        for i, p in enumerate(prompts)
     ]
     plain, counted = samples(looping, requests)
     drafted, counters = samples(looping, requests, lookup_tokens=4)
-    assert [c.ids for c in drafted] == [c.ids for c in plain] and [c.finish for c in drafted] == [c.finish for c in plain]
+    assert [c.ids for c in drafted] == [c.ids for c in plain] and [c.finish for c in drafted] == [
+        c.finish for c in plain
+    ]
     for a, b in zip(drafted, plain):
         torch.testing.assert_close(torch.tensor(a.logp), torch.tensor(b.logp), atol=1e-4, rtol=0)
-        assert a.version == b.version and (a.top_logprobs is None or [list(t) for t in a.top_logprobs] == [list(t) for t in b.top_logprobs])
+        assert a.version == b.version and (
+            a.top_logprobs is None or [list(t) for t in a.top_logprobs] == [list(t) for t in b.top_logprobs]
+        )
     assert counters["tokens"] == counted["tokens"] == sum(len(c.ids) for c in plain)
     assert counters["drafted"] >= counters["accepted"] > 0, counters
     assert counters["decode_steps"] < counted["decode_steps"], (counters, counted)
@@ -119,11 +140,16 @@ def test_samples_and_log_probs_are_those_without_drafts(looping, tools_module, s
 
 @pytest.mark.usefixtures("always")
 def test_the_law_is_that_of_plain_sampling(looping, tools_module):
-    """Chi-square: pairs of a sample's last two tokens with drafts against their frequencies without, over many seeds."""
+    """Chi-square: pairs of a sample's last two tokens with drafts against their frequencies without, over
+    many seeds."""
     prompt = tools_module.prompt("a b c a b c a b c")
 
     def pairs(seed, **options):
-        found, counters = samples(looping, [tools_module.request(prompt, n=600, seed=seed, max_tokens=9, processors=(rhythm,))], **options)
+        found, counters = samples(
+            looping,
+            [tools_module.request(prompt, n=600, seed=seed, max_tokens=9, processors=(rhythm,))],
+            **options,
+        )
         return Counter(tuple(c.ids[-2:]) for c in found), counters
 
     plain, _ = pairs(1)
@@ -131,7 +157,12 @@ def test_the_law_is_that_of_plain_sampling(looping, tools_module):
     assert counters["drafted"] > counters["accepted"] > 50
     common = [pair for pair, n in plain.items() if n >= 10]
     assert common
-    table = np.array([[counts[pair] for pair in common] + [600 - sum(counts[pair] for pair in common)] for counts in (plain, drafted)])
+    table = np.array(
+        [
+            [counts[pair] for pair in common] + [600 - sum(counts[pair] for pair in common)]
+            for counts in (plain, drafted)
+        ]
+    )
     assert chi2_contingency(table[:, table.sum(0) > 0]).pvalue > 1e-3, table
 
 

@@ -1,4 +1,5 @@
-"""The one-step-off and asynchronous loops: staleness, threads against turns, every row trained once, resuming."""
+"""The one-step-off and asynchronous loops: staleness, threads against turns, every row trained once,
+resuming."""
 
 import json
 from dataclasses import dataclass
@@ -50,9 +51,25 @@ class Bomb(Callback):
 
 
 def config(folder, loop, *more, steps=8):
-    base = [TINY, f"output={folder}", "data.train.mine.name=test_ahead_rows", "rewards.mine.name=test_ahead_ids", f"loop={loop}", f"steps={steps}"]
-    base += ["sampling={name: plain, max_tokens: 4}", "prompts_per_step=2", "group_size=4", "optimizer.lr=1e-2", "watch.checkpoint_every=2"]
-    return load(["base/rl", "methods/grpo"], [*base, "token_weights.engine={name: tis}", "callbacks.bomb.name=test_ahead_bomb", *more])
+    base = [
+        TINY,
+        f"output={folder}",
+        "data.train.mine.name=test_ahead_rows",
+        "rewards.mine.name=test_ahead_ids",
+        f"loop={loop}",
+        f"steps={steps}",
+    ]
+    base += [
+        "sampling={name: plain, max_tokens: 4}",
+        "prompts_per_step=2",
+        "group_size=4",
+        "optimizer.lr=1e-2",
+        "watch.checkpoint_every=2",
+    ]
+    return load(
+        ["base/rl", "methods/grpo"],
+        [*base, "token_weights.engine={name: tis}", "callbacks.bomb.name=test_ahead_bomb", *more],
+    )
 
 
 def metrics_of(folder):
@@ -70,12 +87,16 @@ def weights_of(folder):
 def test_staleness_of_each_step(tmp_path, loop, options, ages):
     train(config(tmp_path, loop, *options), live=False)
     steps = metrics_of(tmp_path)
-    assert [step["staleness/max"] for step in steps] == ages and [step["step"] for step in steps] == list(range(1, 9))
+    assert [step["staleness/max"] for step in steps] == ages and [step["step"] for step in steps] == list(
+        range(1, 9)
+    )
     assert all(step["rollouts"] == 8 for step in steps)
     timings = [json.loads(line)["seconds"] for line in (tmp_path / "timings.jsonl").read_text().splitlines()]
     assert all({"collect", "idle", "learn", "sync"} <= set(seconds) for seconds in timings)
     done = json.loads((tmp_path / "summary.json").read_text())["overlap"]
-    assert done["trainer_idle"] >= done["engine_busy"] > 0 and done["saved"] == 0, "in turn, nothing is hidden"
+    assert done["trainer_idle"] >= done["engine_busy"] > 0 and done["saved"] == 0, (
+        "in turn, nothing is hidden"
+    )
 
 
 @pytest.mark.parametrize("loop", ["one_step_off", "asynchronous"])
@@ -105,22 +126,43 @@ def test_one_step_off_is_the_same_with_and_without_a_thread(tmp_path, monkeypatc
 
 def test_seconds_saved(tmp_path):
     assert overlap(tmp_path) == {}
-    steps = [{"step": 5.0, "collect": 4.0, "idle": 4.0}, {"step": 3.0, "collect": 4.0, "idle": 1.0}, {"step": 1.0}]
-    (tmp_path / "timings.jsonl").write_text("".join(json.dumps({"step": i, "seconds": s}) + "\n" for i, s in enumerate(steps)))
-    assert overlap(tmp_path) == {"engine_busy": 8.0, "engine_idle": 0.0, "trainer_busy": 3.0, "trainer_idle": 5.0, "saved": 3.0}
+    steps = [
+        {"step": 5.0, "collect": 4.0, "idle": 4.0},
+        {"step": 3.0, "collect": 4.0, "idle": 1.0},
+        {"step": 1.0},
+    ]
+    (tmp_path / "timings.jsonl").write_text(
+        "".join(json.dumps({"step": i, "seconds": s}) + "\n" for i, s in enumerate(steps))
+    )
+    assert overlap(tmp_path) == {
+        "engine_busy": 8.0,
+        "engine_idle": 0.0,
+        "trainer_busy": 3.0,
+        "trainer_idle": 5.0,
+        "saved": 3.0,
+    }
 
 
 def test_threads_keep_the_staleness_bound_and_lose_no_row(tmp_path):
-    train(config(tmp_path, "asynchronous", FAKE, "loop_options={staleness: 3}", "watch.rollouts_every=1"), live=False)
+    train(
+        config(tmp_path, "asynchronous", FAKE, "loop_options={staleness: 3}", "watch.rollouts_every=1"),
+        live=False,
+    )
     steps = metrics_of(tmp_path)
     assert len(steps) == 8 and max(step["staleness/max"] for step in steps) <= 3
     import pyarrow.parquet as pq
 
-    rows = [row for file in sorted((tmp_path / "rollouts").glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    rows = [
+        row
+        for file in sorted((tmp_path / "rollouts").glob("*.parquet"))
+        for row in pq.read_table(file).to_pylist()
+    ]
     name = next(key for key in rows[0] if key in ("row", "row_id", "id"))
     seen = [row[name] for row in rows]
     assert len(seen) == 8 * 8
-    assert sorted(set(seen)) == sorted(f"r{i}" for i in range(12)), "one epoch of 12 rows in the first 6 steps: none skipped"
+    assert sorted(set(seen)) == sorted(f"r{i}" for i in range(12)), (
+        "one epoch of 12 rows in the first 6 steps: none skipped"
+    )
     assert all(seen[:48].count(f"r{i}") == 4 for i in range(12))
 
 

@@ -13,7 +13,11 @@ from vlrl.types import Prompt, Request, Row, Sampling
 def test_sampling_with_an_adapter_neither_merges_nor_copies_the_base() -> None:
     policy = Policy(build(Family, {"name": "text", "tiny": {}}))
     policy.add_adapter({"r": 4}, ("language",), r".*_proj$")
-    base = {name: (p.data_ptr(), p.detach().clone()) for name, p in policy.model.named_parameters() if "lora_" not in name}
+    base = {
+        name: (p.data_ptr(), p.detach().clone())
+        for name, p in policy.model.named_parameters()
+        if "lora_" not in name
+    }
     for name, parameter in policy.model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter)  # zeros by default: the adapter would change nothing

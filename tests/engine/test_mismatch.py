@@ -19,13 +19,20 @@ def make_inputs(old, sampled, masks=None, sources=None):
     """LossInputs of rollouts of equal length."""
     prompt = Prompt(row=Row(id="a", question="q"), messages=())
     rollouts = [
-        Rollout(prompt=prompt, ids=[1] * len(row), logp=list(row), loss_mask=masks[b] if masks else None, source=sources[b] if sources else "policy")
+        Rollout(
+            prompt=prompt,
+            ids=[1] * len(row),
+            logp=list(row),
+            loss_mask=masks[b] if masks else None,
+            source=sources[b] if sources else "policy",
+        )
         for b, row in enumerate(sampled)
     ]
     batch = make_batch([Group(prompt=prompt, rollouts=rollouts)], 0)
     old_BT, zeros_B = torch.tensor(old), torch.zeros(len(old))
     return LossInputs(
-        batch=batch, logp_BT=old_BT, old_logp_BT=old_BT, sampled_logp_BT=torch.tensor(sampled), advantage_BT=old_BT, reward_B=zeros_B,
+        batch=batch, logp_BT=old_BT, old_logp_BT=old_BT, sampled_logp_BT=torch.tensor(sampled),
+        advantage_BT=old_BT, reward_B=zeros_B,
         mask_BT=batch.loss_mask_BT.float(), group_B=zeros_B.long(),
     )  # fmt: skip
 
@@ -53,7 +60,9 @@ def test_tis(settings, expected):
 
 
 def test_icepop():
-    torch.testing.assert_close(IcePop(low=0.6, high=3.9)(make_inputs(OLD, SAMPLED)), torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
+    torch.testing.assert_close(
+        IcePop(low=0.6, high=3.9)(make_inputs(OLD, SAMPLED)), torch.tensor([[0.0, 1.0], [0.0, 0.0]])
+    )
     torch.testing.assert_close(IcePop()(make_inputs(OLD, SAMPLED)), torch.tensor([[4.0, 1.0], [0.5, 4.0]]))
 
 
@@ -64,13 +73,21 @@ def test_masked_tokens_and_other_sources_have_weight_one():
 
 
 def test_no_mismatch_is_one_and_infinities_stay_finite():
-    assert (TIS(level="sequence")(make_inputs(OLD, OLD)) == 1).all() and (IcePop()(make_inputs(OLD, OLD)) == 1).all()
+    assert (TIS(level="sequence")(make_inputs(OLD, OLD)) == 1).all() and (
+        IcePop()(make_inputs(OLD, OLD)) == 1
+    ).all()
     wild = TIS(level="sequence", cap=0.0)(make_inputs([[-1.0] * 2], [[-500.0] * 2]))
     assert torch.isfinite(wild).all()
 
 
 @pytest.mark.parametrize(
-    ("name", "bad"), [("tis", {"cap": -1.0}), ("tis", {"cap": 1.0, "floor": 2.0}), ("tis", {"level": "word"}), ("icepop", {"low": 6.0})]
+    ("name", "bad"),
+    [
+        ("tis", {"cap": -1.0}),
+        ("tis", {"cap": 1.0, "floor": 2.0}),
+        ("tis", {"level": "word"}),
+        ("icepop", {"low": 6.0}),
+    ],
 )
 def test_refused(name, bad):
     with pytest.raises(ConfigError, match=next(iter(bad))):
@@ -80,7 +97,13 @@ def test_refused(name, bad):
 def test_mismatch_numbers():
     prompt = Prompt(row=Row(id="a", question="q"), messages=())
     first = Rollout(prompt=prompt, ids=[1, 2], logp=[-1.0 - LOG2, -1.0], signals={"old_logp": [-1.0, -1.0]})
-    second = Rollout(prompt=prompt, ids=[1, 2], logp=[-1.0, -3.0], signals={"old_logp": [-1.0, -1.0]}, loss_mask=[True, False])
+    second = Rollout(
+        prompt=prompt,
+        ids=[1, 2],
+        logp=[-1.0, -3.0],
+        signals={"old_logp": [-1.0, -1.0]},
+        loss_mask=[True, False],
+    )
     expert = Rollout(prompt=prompt, ids=[1], logp=[0.0], signals={"old_logp": [-9.0]}, source="expert")
     numbers = EngineMismatch()(None, [Group(prompt=prompt, rollouts=[first, second, expert])])
     assert numbers["mean"] == pytest.approx(LOG2 / 3) and numbers["max"] == pytest.approx(LOG2)

@@ -40,7 +40,11 @@ class Echo(Episode):
 
     def step(self, action):
         self.heard.append(action.text)
-        return Observation(self.replies[action.turn - 1]) if action.turn <= len(self.replies) else Observation(done=True)
+        return (
+            Observation(self.replies[action.turn - 1])
+            if action.turn <= len(self.replies)
+            else Observation(done=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,16 @@ def echo(*replies, **settings):
 def make_run(policy, env, respond, max_tokens=60):
     engine = Fake(function=respond)
     sampling, stats = Plain(max_tokens=max_tokens), StepStats()
-    run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, engine=engine, sampling=sampling, stats=stats, environment=env)
+    run = SimpleNamespace(
+        seed=0,
+        step=1,
+        phase="rl",
+        policy=policy,
+        engine=engine,
+        sampling=sampling,
+        stats=stats,
+        environment=env,
+    )
     engine.setup(run)
     run.make_rollout = lambda completion: Run.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
@@ -84,18 +97,31 @@ def test_replies_carry_no_loss_and_are_not_part_of_the_text(text_policy, tools):
     own = decode([i for i, mine in zip(rollout.ids, rollout.loss_mask) if mine])
     others = decode([i for i, mine in zip(rollout.ids, rollout.loss_mask) if not mine])
     assert own == "".join(f"{text}<|im_end|>" for text in said)
-    assert "tool says <answer>9</answer>" in others and others.count("<|im_end|>") == 2, "the tool's own end of turn was broken up"
+    assert "tool says <answer>9</answer>" in others and others.count("<|im_end|>") == 2, (
+        "the tool's own end of turn was broken up"
+    )
     assert rollout.text == "\n".join(said) and "9" not in rollout.text and "9" in rollout.info["transcript"]
-    assert len(rollout.ids) == len(rollout.logp) == len(rollout.loss_mask) and rollout.info["turns"] == 3 and rollout.info["calls"] == 2
+    assert (
+        len(rollout.ids) == len(rollout.logp) == len(rollout.loss_mask)
+        and rollout.info["turns"] == 3
+        and rollout.info["calls"] == 2
+    )
     assert env.heard == ["first!", "second!", "<answer>3</answer>"]
-    conversation = (*tools.prompt("Go").messages, {"role": "assistant", "content": "first!"}, {"role": "user", "content": env.replies[0]})
+    conversation = (
+        *tools.prompt("Go").messages,
+        {"role": "assistant", "content": "first!"},
+        {"role": "user", "content": env.replies[0]},
+    )
     begun = text_policy.render(Prompt(row=Row("a", "q"), messages=conversation))
     assert decode([*text_policy.encode(tools.prompt("Go")).ids, *rollout.ids]).startswith(begun), (
         "the tokens are what the template would have written"
     )
 
 
-@pytest.mark.parametrize(("strategy", "turns"), [(MultiTurn(max_turns=1), 1), (MultiTurn(max_turns=2), 2), (MultiTurn(max_turns=9), 3)])
+@pytest.mark.parametrize(
+    ("strategy", "turns"),
+    [(MultiTurn(max_turns=1), 1), (MultiTurn(max_turns=2), 2), (MultiTurn(max_turns=9), 3)],
+)
 def test_turns_end(text_policy, tools, strategy, turns):
     run = make_run(text_policy, echo("a", "b"), lambda request, index: "x!")
     for rollout in strategy([tools.prompt("Go")], [2], run)[0]:
@@ -151,7 +177,11 @@ def test_an_image_in_a_reply_starts_a_new_rollout(policy, tools):
 
 def zoomed(text, image=None):
     image = image or engine_kit.Noise(1, (100, 80))
-    return Zoom().episode().step(Action(text, images=(image,), spaces=(CoordinateSpace((100, 80), (50, 40), "seen"),)))
+    return (
+        Zoom()
+        .episode()
+        .step(Action(text, images=(image,), spaces=(CoordinateSpace((100, 80), (50, 40), "seen"),)))
+    )
 
 
 def test_zoom_reads_the_policys_units_and_clips():
@@ -159,7 +189,9 @@ def test_zoom_reads_the_policys_units_and_clips():
     assert crop.box == (0, 20, 40, 80), "pixels after the resize are half of the original ones"
     assert crop.load().size == (224, 336)
     gradient = np.arange(100 * 80 * 3, dtype=np.uint8).reshape(80, 100, 3)
-    assert np.array_equal(np.asarray(Crop(Still(gradient), (10, 20, 42, 60), 8).load()), gradient[20:60, 10:42])
+    assert np.array_equal(
+        np.asarray(Crop(Still(gradient), (10, 20, 42, 60), 8).load()), gradient[20:60, 10:42]
+    )
 
 
 @dataclass(frozen=True)
@@ -203,7 +235,9 @@ def test_no_call_no_reply():
 
 
 def python(text, **settings):
-    answer = Python(**{"mode": "unsafe" if available() else "bubblewrap", **settings}).episode().step(Action(text))
+    answer = (
+        Python(**{"mode": "unsafe" if available() else "bubblewrap", **settings}).episode().step(Action(text))
+    )
     return None if answer.done else answer.text
 
 
@@ -248,13 +282,19 @@ def test_the_strategy_is_checked(text_policy):
     with pytest.raises(ConfigError, match="conversation"):
         MultiTurn().check(run_with(Zoom()))
     MultiTurn().check(run_with(Zoom(), LastTurnReward()))
-    ids = tool_reply_ids(text_policy, engine_kit.make_prompt("q"), [{"role": "user", "content": "r"}], text_policy.eos_id)
+    ids = tool_reply_ids(
+        text_policy, engine_kit.make_prompt("q"), [{"role": "user", "content": "r"}], text_policy.eos_id
+    )
     assert text_policy.tokenizer.decode(ids) == "\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
 
 
 def odd_ids(policy, count):
     """Ids that the tokenizer would not give for their text: the letters of words, one by one."""
-    ids = [i for letter in ["a", "b", "c", "d", "e", "f", "g", "h"] for i in policy.tokenizer.encode(letter, add_special_tokens=False)]
+    ids = [
+        i
+        for letter in ["a", "b", "c", "d", "e", "f", "g", "h"]
+        for i in policy.tokenizer.encode(letter, add_special_tokens=False)
+    ]
     ids = (ids * count)[:count]
     assert policy.encode_text(policy.decode(ids)) != ids
     return ids
@@ -272,11 +312,16 @@ class Shows(Environment):
 
 class ShowsEpisode(Episode):
     def step(self, action):
-        return Observation("look", (engine_kit.Noise(action.turn, (112, 56)),)) if action.turn <= 2 else Observation(done=True, reward=1.0)
+        return (
+            Observation("look", (engine_kit.Noise(action.turn, (112, 56)),))
+            if action.turn <= 2
+            else Observation(done=True, reward=1.0)
+        )
 
 
 def test_tokens_of_earlier_turns_stay_when_a_picture_is_shown(policy, tools):
-    """The prompt of a later segment begins with the ids of the earlier one, token by token, though their text would be tokenised otherwise."""
+    """The prompt of a later segment begins with the ids of the earlier one, token by token, though their text
+    would be tokenised otherwise."""
     from vlrl.engine.vllm.prompts import prompt_ids
     from vlrl.trainer.loss_inputs import make_batch
 
@@ -292,12 +337,18 @@ def test_tokens_of_earlier_turns_stay_when_a_picture_is_shown(policy, tools):
             followed += 1
             begun = [*policy.encode(before.prompt).ids, *before.ids]
             encoded = policy.encode(after.prompt)
-            assert encoded.ids[: len(begun)] == begun and len(encoded.features) == len(before.prompt.images) + 1
+            assert (
+                encoded.ids[: len(begun)] == begun and len(encoded.features) == len(before.prompt.images) + 1
+            )
             shown = [t for t in encoded.types if t]
-            assert len(shown) == sum(f.num_embeds for f in encoded.features), "as many placeholders as embeddings"
+            assert len(shown) == sum(f.num_embeds for f in encoded.features), (
+                "as many placeholders as embeddings"
+            )
             short = prompt_ids(policy, after.prompt)
             assert short[: -len(encoded.ids) + len(begun) or None] and len(short) < len(encoded.ids)
-            positions, following = policy.family.positions(policy.model, encoded.ids, encoded.types, encoded.features)
+            positions, following = policy.family.positions(
+                policy.model, encoded.ids, encoded.types, encoded.features
+            )
             assert (positions == encoded.positions).all() and following == encoded.next_position
     assert followed >= 4
     out = policy.forward(make_batch(groups, policy.pad_id))["logp"]
@@ -314,7 +365,11 @@ def test_exact_ids_equal_those_of_the_template_where_nothing_was_sampled_oddly(p
     last = group.rollouts[-1].prompt
     assert last.continues is not None and len(last.images) == 3
     exact, written = policy.encode(last), policy.encode(replace(last, continues=None))
-    assert exact.ids == written.ids and exact.types == written.types and (exact.positions == written.positions).all()
+    assert (
+        exact.ids == written.ids
+        and exact.types == written.types
+        and (exact.positions == written.positions).all()
+    )
     masked = replace(last, images=(tools.Noise(20), *last.images[1:]))
     assert policy.encode(masked).features[0].key != exact.features[0].key, "other pictures in their places"
 
@@ -323,7 +378,9 @@ def test_a_continued_prompt_keeps_ids_that_no_tokenizer_would_give(policy, tools
     prompt = tools.prompt("Go", tools.Noise(9))
     ids = odd_ids(policy, 8)
     more = replace(
-        prompt, images=(*prompt.images, tools.Noise(2)), continues=(prompt, tuple(ids), "<|im_end|>\n<|vision_start|><|image_pad|><|vision_end|>")
+        prompt,
+        images=(*prompt.images, tools.Noise(2)),
+        continues=(prompt, tuple(ids), "<|im_end|>\n<|vision_start|><|image_pad|><|vision_end|>"),
     )
     encoded, begun = policy.encode(more), policy.encode(prompt).ids
     assert encoded.ids[: len(begun) + 8] == [*begun, *ids] and len(encoded.features) == 2

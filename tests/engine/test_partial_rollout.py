@@ -1,4 +1,5 @@
-"""Partial rollouts: segments are continued in later steps with the log-probs and versions they were sampled with."""
+"""Partial rollouts: segments are continued in later steps with the log-probs and versions they were sampled
+with."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ from vlrl.trainer.train import train
 
 
 def config(folder: Path, segment: int, *more: str, steps: int = 8) -> Any:
-    partial = [f"rollout={{name: kimi_k1_5.partial_rollout, segment: {segment}}}", "sampling.max_tokens=8", "token_weights=null"]
+    partial = [
+        f"rollout={{name: kimi_k1_5.partial_rollout, segment: {segment}}}",
+        "sampling.max_tokens=8",
+        "token_weights=null",
+    ]
     return loop_config(folder, "synchronous", *partial, *more, steps=steps)
 
 
@@ -29,7 +34,8 @@ def run_of(folder: Path, segment: int, *more: str) -> Run:
 
 
 def sampled(run: Run, calls: int) -> list[Any]:
-    """All groups of the first two rows, sampled in `calls` calls under one policy; no call but the first brings prompts."""
+    """All groups of the first two rows, sampled in `calls` calls under one policy; no call but the first
+    brings prompts."""
     prompts = [run.prompt_template(row) for row in list(run.rows["mine"])[:2]]
     groups = list(run.rollout(prompts, [4, 4], run))
     for _ in range(calls - 1):
@@ -65,7 +71,9 @@ def test_tokens_keep_the_version_and_the_log_prob_of_their_step(tmp_path: Path) 
     for rollout, (ids, logp) in zip(group, before, strict=True):
         assert rollout.ids[: len(ids)] == ids and rollout.logp[: len(ids)] == logp
         if len(rollout) > 3:
-            assert rollout.version == [0] * 3 + [1] * (len(rollout) - 3) and rollout.loss_mask == [False] * 3 + [True] * (len(rollout) - 3)
+            assert rollout.version == [0] * 3 + [1] * (len(rollout) - 3) and rollout.loss_mask == [
+                False
+            ] * 3 + [True] * (len(rollout) - 3)
         rescored = run.engine.score(rollout.prompt, rollout.ids)
         assert rescored[len(ids) :] == pytest.approx(rollout.logp[len(ids) :], abs=1e-4)
     assert run.rollout.metrics()["partial/groups"] == 0 and not run.rollout.state.prompts
@@ -83,7 +91,9 @@ def test_a_run_trains_on_late_groups_and_resumes_with_the_unfinished(tmp_path: P
     rows = metrics_of(tmp_path / "whole")
     assert without_zeros(metrics_of(tmp_path / "stopped")) == without_zeros(rows)
     assert weights_of(tmp_path / "stopped") == weights_of(tmp_path / "whole")
-    assert sum(row.get("partial/continued", 0) for row in rows) > 0 and rows[0]["partial/groups"] > 0, "unfinished groups wait"
+    assert sum(row.get("partial/continued", 0) for row in rows) > 0 and rows[0]["partial/groups"] > 0, (
+        "unfinished groups wait"
+    )
 
 
 def test_a_segment_has_tokens() -> None:

@@ -59,7 +59,9 @@ def test_nothing_is_left(end):
 
 def test_ending_twice_and_a_number_that_is_used_again():
     reaper = Reaper()
-    process = reaper.spawn([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = reaper.spawn(
+        [sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert start_time(process.pid)
     end_group(process.pid, born="1")
     assert process.poll() is None, "another process has the number"
@@ -83,7 +85,11 @@ def test_a_folder_is_registered_before_it_is_there(monkeypatch, tmp_path):
     monkeypatch.setattr(reaper.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(reaper.os, "mkdir", lambda path, mode: made.append((path, list(told))))
     folder = one.folder()
-    assert made == [(str(folder), [f"+f {folder}"])] and folder.parent == tmp_path and folder.name.startswith(reaper.PREFIX)
+    assert (
+        made == [(str(folder), [f"+f {folder}"])]
+        and folder.parent == tmp_path
+        and folder.name.startswith(reaper.PREFIX)
+    )
     monkeypatch.undo()
     with monkeypatch.context() as patch:
         patch.setattr(one, "_tell", told.append)

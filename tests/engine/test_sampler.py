@@ -1,4 +1,5 @@
-"""The sampler against hand-computed distributions (chi-square), with every option; stop strings, banned ids and guided decoding of the engine."""
+"""The sampler against hand-computed distributions (chi-square), with every option; stop strings, banned ids
+and guided decoding of the engine."""
 
 import math
 from dataclasses import dataclass, field
@@ -71,7 +72,12 @@ def test_draws_follow_the_distribution(settings, forbidden):
     assert (counts[expected == 0] == 0).all()
     live = expected > 0
     assert chisquare(counts[live], expected[live] * n).pvalue > 1e-3
-    torch.testing.assert_close(draw.logp_R, torch.tensor(np.log(expected[draw.ids_R.numpy()]), dtype=torch.float32), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        draw.logp_R,
+        torch.tensor(np.log(expected[draw.ids_R.numpy()]), dtype=torch.float32),
+        atol=1e-5,
+        rtol=0,
+    )
 
 
 def test_sequences_keep_their_own_settings():
@@ -85,7 +91,9 @@ def test_sequences_keep_their_own_settings():
     logits_RV[3, 3] = 50.0  # sequence 3 would end, but `min_tokens` forbids it
     draw = Sampler(rows, CPU)(logits_RV, torch.tensor([0.99, 0.99, 0.0, 0.0], dtype=torch.float64))
     assert draw.ids_R.tolist() == [0, 0, 1, 0]
-    assert draw.logp_R[0] == pytest.approx(math.log(softmax(LOGITS_V.double().numpy())[0]), abs=1e-5), "greedy returns the log-prob at temperature 1"
+    assert draw.logp_R[0] == pytest.approx(math.log(softmax(LOGITS_V.double().numpy())[0]), abs=1e-5), (
+        "greedy returns the log-prob at temperature 1"
+    )
     assert draw.logp_R[1] == 0.0
     assert draw.top_logprobs[0] == {} and list(draw.top_logprobs[2]) == [7, 1]
 
@@ -101,7 +109,9 @@ def test_temperature_schedule():
 
 def test_the_ends_of_the_unit_interval():
     logits_RV = torch.tensor([[-math.inf, 0.0, 0.0, -math.inf]]).repeat(2, 1)
-    draw = Sampler([FakeSequence(Sampling())] * 2, CPU)(logits_RV, torch.tensor([0.0, math.nextafter(1.0, 0.0)], dtype=torch.float64))
+    draw = Sampler([FakeSequence(Sampling())] * 2, CPU)(
+        logits_RV, torch.tensor([0.0, math.nextafter(1.0, 0.0)], dtype=torch.float64)
+    )
     assert draw.ids_R.tolist() == [1, 2], "tokens of probability zero are never drawn"
 
 
@@ -119,11 +129,19 @@ def test_stops(engine, tools):
         and stop not in engine.lm.decode(stopped.ids[:-1])
     )
     given = engine.lm.tokenizer.encode("so " + stop, add_special_tokens=False)
-    (after,) = engine.generate([tools.request(prompt, temperature=0.0, max_tokens=len(given) + 3, prefix_ids=given, stop=(stop,))])
-    assert after.finish == "length" and len(after.ids) == len(given) + 3, "a stop string in the given prefix is not a stop"
-    (by_id,) = engine.generate([tools.request(prompt, temperature=0.0, max_tokens=20, stop_ids=(free.ids[2],))])
+    (after,) = engine.generate(
+        [tools.request(prompt, temperature=0.0, max_tokens=len(given) + 3, prefix_ids=given, stop=(stop,))]
+    )
+    assert after.finish == "length" and len(after.ids) == len(given) + 3, (
+        "a stop string in the given prefix is not a stop"
+    )
+    (by_id,) = engine.generate(
+        [tools.request(prompt, temperature=0.0, max_tokens=20, stop_ids=(free.ids[2],))]
+    )
     assert by_id.ids == free.ids[: free.ids.index(free.ids[2]) + 1] and by_id.finish == "stop"
-    (held,) = engine.generate([tools.request(prompt, temperature=0.0, max_tokens=9, stop_ids=(free.ids[2],), min_tokens=9)])
+    (held,) = engine.generate(
+        [tools.request(prompt, temperature=0.0, max_tokens=9, stop_ids=(free.ids[2],), min_tokens=9)]
+    )
     assert len(held.ids) == 9 and free.ids[2] not in held.ids
 
 
@@ -139,7 +157,9 @@ def test_forbidden_ids_are_never_sampled(policy, tools):
         head.weight.data[hot] *= 30
         ids = {
             i
-            for c in engine.generate([tools.request(prompt, n=40, max_tokens=10, top_logprobs=3, bad_ids=(300,))])
+            for c in engine.generate(
+                [tools.request(prompt, n=40, max_tokens=10, top_logprobs=3, bad_ids=(300,))]
+            )
             for i in [*c.ids, *(k for t in c.top_logprobs for k in t)]
         }
     finally:
@@ -161,15 +181,24 @@ def test_processors_see_the_ids_so_far(engine, tools):
     ("guided", "fits"),
     [
         ({"choice": ["red", "deep blue"]}, lambda text: text in ("red", "deep blue")),
-        ({"regex": r"[0-9]{2}-[a-c]"}, lambda text: len(text) == 4 and text[:2].isdigit() and text[2] == "-" and text[3] in "abc"),
-        ({"json": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}}, lambda text: '"n"' in text),
+        (
+            {"regex": r"[0-9]{2}-[a-c]"},
+            lambda text: len(text) == 4 and text[:2].isdigit() and text[2] == "-" and text[3] in "abc",
+        ),
+        (
+            {"json": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}},
+            lambda text: '"n"' in text,
+        ),
     ],
 )
 def test_guided(engine, tools, guided, fits):
     prompt = tools.prompt("Which?", tools.Noise(1))
     for c in engine.generate([tools.request(prompt, n=4, max_tokens=60, guided=guided)]):
         assert c.finish == "length" or (fits(c.text) and c.ids[-1] in engine.lm.eos_ids), c.text
-    assert any(c.finish == "stop" for c in engine.generate([tools.request(prompt, n=8, max_tokens=60, guided={"choice": ["a", "b"]})]))
+    assert any(
+        c.finish == "stop"
+        for c in engine.generate([tools.request(prompt, n=8, max_tokens=60, guided={"choice": ["a", "b"]})])
+    )
 
 
 def test_guided_refuses(engine):
@@ -195,25 +224,41 @@ def test_blocks_of_the_vocabulary_keep_the_law(vocabulary):
     counts, expected = np.bincount(ids_R.numpy(), minlength=vocabulary), law_V.numpy() * n
     assert counts[[0, 100, vocabulary - 1]].sum() == 0
     common = expected >= 5
-    pooled = np.append(counts[common], counts[~common].sum()), np.append(expected[common], expected[~common].sum())
+    pooled = (
+        np.append(counts[common], counts[~common].sum()),
+        np.append(expected[common], expected[~common].sum()),
+    )
     assert chisquare(*pooled).pvalue > 1e-3
 
 
 def test_stop_strings_decode_only_where_a_token_can_end_one(text_policy, tools, monkeypatch):
-    """Every sampled text stops where a decode of all of it at every token would; few tokens are decoded for that."""
+    """Every sampled text stops where a decode of all of it at every token would; few tokens are decoded for
+    that."""
     from vlrl.engine.base import PolicyLM
     from vlrl.engine.hf.engine import HF
 
-    engine, prompt, stops = HF().attach(text_policy), tools.prompt("Say"), ("é", "e t", "</answer>", "q", "\n\n")
+    engine, prompt, stops = (
+        HF().attach(text_policy),
+        tools.prompt("Say"),
+        ("é", "e t", "</answer>", "q", "\n\n"),
+    )
     calls = []
     decode = PolicyLM.decode_all
     monkeypatch.setattr(PolicyLM, "decode_all", lambda self, ids: calls.append(len(ids)) or decode(self, ids))
-    free = {c.index: c.ids for c in engine.generate([tools.request(prompt, n=12, max_tokens=60, temperature=1.0)])}
-    stopped = {c.index: c for c in engine.generate([tools.request(prompt, n=12, max_tokens=60, temperature=1.0, stop=stops)])}
+    free = {
+        c.index: c.ids for c in engine.generate([tools.request(prompt, n=12, max_tokens=60, temperature=1.0)])
+    }
+    stopped = {
+        c.index: c
+        for c in engine.generate([tools.request(prompt, n=12, max_tokens=60, temperature=1.0, stop=stops)])
+    }
     drawn, decoded = sum(len(c.ids) for c in stopped.values()), sum(n > 2 for n in calls)
     ends = 0
     for index, ids in free.items():
-        end = next((n for n in range(1, len(ids) + 1) if any(stop in decode(engine.lm, ids[:n]) for stop in stops)), len(ids))
+        end = next(
+            (n for n in range(1, len(ids) + 1) if any(stop in decode(engine.lm, ids[:n]) for stop in stops)),
+            len(ids),
+        )
         assert stopped[index].ids == ids[:end]
         ends += end < len(ids)
     assert ends >= 3 and decoded < drawn / 2, (ends, decoded, drawn)

@@ -1,4 +1,5 @@
-"""The scripted policy: shares of right, wrong and malformed answers, lines, given tokens, hints, truncation, log-probs of the policy."""
+"""The scripted policy: shares of right, wrong and malformed answers, lines, given tokens, hints, truncation,
+log-probs of the policy."""
 
 import re
 from types import SimpleNamespace
@@ -24,14 +25,23 @@ def make_engine(policy, **fields):
 
 
 def make_prompt(text=ASKED, prefix="", **row):
-    row = {"id": "row-1", "question": text, "answer": 16, "target": "<think>sum</think><answer>16</answer>", **row}
+    row = {
+        "id": "row-1",
+        "question": text,
+        "answer": 16,
+        "target": "<think>sum</think><answer>16</answer>",
+        **row,
+    }
     return Prompt(row=Row(**row), messages=({"role": "user", "content": text},), prefix=prefix)
 
 
 def texts(engine, prompt=None, n=200, seed=5, **sampling):
     sampling = {"max_tokens": 400, **sampling}
     request = Request(prompt=prompt or make_prompt(), sampling=Sampling(**sampling), n=n, seed=seed)
-    return [completion.text for completion in sorted(engine.generate([request]), key=lambda completion: completion.index)]
+    return [
+        completion.text
+        for completion in sorted(engine.generate([request]), key=lambda completion: completion.index)
+    ]
 
 
 def test_same_seed_same_text(text_policy):
@@ -68,17 +78,25 @@ def test_skill_is_clipped_and_grows_with_each_sync(text_policy):
 
 def test_tags_stand_in_the_order_of_the_prompt(text_policy):
     engine = make_engine(text_policy, skill=1.0, spread=0.0, form=1.0, long=0.0)
-    asked = make_prompt("Write <answer> </answer>, then <confidence> </confidence>, last <analysis> </analysis>. <image>")
+    asked = make_prompt(
+        "Write <answer> </answer>, then <confidence> </confidence>, last <analysis> </analysis>. <image>"
+    )
     for text in texts(engine, asked, n=20):
         assert [tag for tag in re.findall(r"<([a-z]+)>", text)] == ["answer", "confidence", "analysis"]
         assert 0 <= float(re.search(r"<confidence>(.+)</confidence>", text)[1]) <= 1
-    facts = "<context>Anna lives in Rome, and Ben lives in Oslo, far away.</context> Where? <answer> </answer>"
-    assert set(texts(engine, make_prompt(facts), n=5)) == {"<answer>16</answer>"}  # the context is a part of the question
+    facts = (
+        "<context>Anna lives in Rome, and Ben lives in Oslo, far away.</context> Where? <answer> </answer>"
+    )
+    assert set(texts(engine, make_prompt(facts), n=5)) == {
+        "<answer>16</answer>"
+    }  # the context is a part of the question
     (boxed,) = texts(engine, make_prompt("7+9= Put it into \\boxed{}.", target=""), n=1, seed=2)
     assert re.search(r"\\boxed\{(16|\d+)\}$", boxed)
     (shown,) = texts(engine, make_prompt("7+9="), n=1)
     assert re.fullmatch(r"<think>.+</think><answer>\d+</answer>", shown)  # as the demonstration
-    assert set(texts(engine, make_prompt("7+9=", target=""), n=50)) >= {"16"}  # neither asked nor shown: the bare answer
+    assert set(texts(engine, make_prompt("7+9=", target=""), n=50)) >= {
+        "16"
+    }  # neither asked nor shown: the bare answer
 
 
 def test_lines(text_policy):
@@ -88,7 +106,11 @@ def test_lines(text_policy):
     for text in written - {"a 16", "t <think>sum</think><answer>16</answer>"}:
         assert re.fullmatch(r"[wn] \d+", text) and not text.endswith(" 16")
     assert "never" in texts(make_engine(text_policy, lines={"no": ["x"], "": ["never"]}), n=1)
-    near = texts(make_engine(text_policy, lines={"": ["{near}"]}), make_prompt(target="<answer>2020-01, 5: 31</answer>"), n=20)
+    near = texts(
+        make_engine(text_policy, lines={"": ["{near}"]}),
+        make_prompt(target="<answer>2020-01, 5: 31</answer>"),
+        n=20,
+    )
     assert all(re.fullmatch(r"2020-01, 5: \d+", text) and not text.endswith(" 31") for text in near)
     with pytest.raises(ValueError, match="at least one completion"):
         Scripted(lines={"x": ()})
@@ -99,7 +121,9 @@ def test_wrong_answers(text_policy):
 
     def wrong(answer, **row):
         prompt = make_prompt(answer=answer, target=f"<answer>{answer}</answer>", **row)
-        return {re.search(r"<answer>(.*)</answer>", text, re.DOTALL)[1] for text in texts(engine, prompt, n=60)} - {str(answer)}
+        return {
+            re.search(r"<answer>(.*)</answer>", text, re.DOTALL)[1] for text in texts(engine, prompt, n=60)
+        } - {str(answer)}
 
     assert wrong("B", choices=("w", "x", "y", "z"), task="letters") == {"A", "C", "D"}
     assert all(re.fullmatch(r"\d+\.\d+|\d+", text) for text in wrong("2.5", task="decimals"))
@@ -141,7 +165,11 @@ def test_prefix_ids_limit_and_stop(text_policy):
         return completion
 
     whole = only(prefix_ids=start)
-    assert tuple(whole.ids[: len(start)]) == start and whole.text == "so one two STOP three" and whole.finish == "stop"
+    assert (
+        tuple(whole.ids[: len(start)]) == start
+        and whole.text == "so one two STOP three"
+        and whole.finish == "stop"
+    )
     assert whole.ids[-1] == tokenizer.eos_token_id and whole.logp == [0.0] * len(whole.ids)
     assert only(sampling=Sampling(max_tokens=400, stop=("STOP",))).text == "one two STOP"
     exact = only(sampling=Sampling(max_tokens=len(only().ids)))
@@ -153,22 +181,33 @@ def test_prefix_ids_limit_and_stop(text_policy):
 def test_long_thoughts_are_cut(text_policy):
     engine = make_engine(text_policy, long=1.0)
     request = Request(prompt=make_prompt(), sampling=Sampling(max_tokens=32), n=10, seed=1)
-    assert all(completion.finish == "length" and len(completion.ids) == 32 for completion in engine.generate([request]))
+    assert all(
+        completion.finish == "length" and len(completion.ids) == 32
+        for completion in engine.generate([request])
+    )
 
 
 def test_log_probs_are_those_of_the_policy(text_policy):
     engine = make_engine(text_policy, scored=True)
     prompt = make_prompt()
-    completions = list(engine.generate([Request(prompt=prompt, sampling=Sampling(max_tokens=40, top_logprobs=1), n=3, seed=4)]))
+    completions = list(
+        engine.generate(
+            [Request(prompt=prompt, sampling=Sampling(max_tokens=40, top_logprobs=1), n=3, seed=4)]
+        )
+    )
     reference = HF().attach(text_policy)
     for completion in completions:
         expected = reference.score(prompt, completion.ids)
         assert torch.allclose(torch.tensor(completion.logp), torch.tensor(expected), atol=1e-6)
         assert max(completion.logp) < 0
-        assert completion.top_logprobs == [{token: value} for token, value in zip(completion.ids, completion.logp, strict=True)]
+        assert completion.top_logprobs == [
+            {token: value} for token, value in zip(completion.ids, completion.logp, strict=True)
+        ]
 
 
-@pytest.mark.parametrize("fields", [{"skill": 1.5}, {"form": -0.1}, {"long": 2}, {"words": (3, 1)}, {"words": (-1, 1)}])
+@pytest.mark.parametrize(
+    "fields", [{"skill": 1.5}, {"form": -0.1}, {"long": 2}, {"words": (3, 1)}, {"words": (-1, 1)}]
+)
 def test_impossible_settings_are_refused(fields):
     with pytest.raises(ValueError, match="between 0 and 1|least and a greatest"):
         Scripted(**fields)

@@ -1,4 +1,5 @@
-"""The scripted policy goes on behind what it is given, and profits from the demonstration that it is shown."""
+"""The scripted policy goes on behind what it is given, and profits from the demonstration that it is
+shown."""
 
 from __future__ import annotations
 
@@ -40,14 +41,19 @@ def test_the_share_of_a_demonstration_that_is_shown_raises_the_skill() -> None:
     prompt = Prompt(row, ({"role": "user", "content": "1+1=\nA solution begins: <answer>2</a"},))
     assert policy._formed(prompt, "1+1=\nA solution begins: <answer>2</a", "2", "so") == "<answer>2</answer>"
     longer = Row("r", "1+1=", 2, target="<think>1 and 1</think><answer>2</answer>")
-    assert policy._formed(Prompt(longer, ()), "1+1=\nA solution begins: <think>1 and", "2", "so") == "<think>so</think><answer>2</answer>"
+    assert (
+        policy._formed(Prompt(longer, ()), "1+1=\nA solution begins: <think>1 and", "2", "so")
+        == "<think>so</think><answer>2</answer>"
+    )
     assert policy._skill(row, "1+1=") == 0.25
     assert policy._skill(row, "1+1=<answer>2</answer>") == 0.75
 
 
 def test_a_line_can_copy_what_was_shown() -> None:
     row = Row("r", "Where does Ada live?", "Rome")
-    policy = Scripted(lines={"": ("<search>{seen:does (\\w+)}</search><answer>{seen:lives in (\\w+)}</answer>",)})
+    policy = Scripted(
+        lines={"": ("<search>{seen:does (\\w+)}</search><answer>{seen:lives in (\\w+)}</answer>",)}
+    )
     prompt = Prompt(row, ({"role": "user", "content": row.question},))
     assert policy._respond(prompt, "", iter([0.5] * 9)) == "<search>Ada</search><answer>nothing</answer>"
     begun = "<search>Ada</search><information>Ben lives in Oslo. Ada lives in Rome.</information>"

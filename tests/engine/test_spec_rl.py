@@ -31,13 +31,27 @@ def test_accepted_by_hand(new, old, lenience, u, kept):
 
 
 def config(folder, *more):
-    base = [TINY, f"output={folder}", "data.train.mine.name=test_ahead_rows", "rewards.mine.name=test_ahead_ids", "prompts_per_step=4"]
-    base += ["sampling.max_tokens=6", "sampling.name=plain", "group_size=4", "steps=9", "watch.checkpoint_every=3"]
+    base = [
+        TINY,
+        f"output={folder}",
+        "data.train.mine.name=test_ahead_rows",
+        "rewards.mine.name=test_ahead_ids",
+        "prompts_per_step=4",
+    ]
+    base += [
+        "sampling.max_tokens=6",
+        "sampling.name=plain",
+        "group_size=4",
+        "steps=9",
+        "watch.checkpoint_every=3",
+    ]
     return load(["base/rl", "methods/grpo", "methods/spec_rl"], [*base, *more])
 
 
 def reused(folder):
-    return [json.loads(line)["spec_rl/reused"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)["spec_rl/reused"] for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
 
 
 def test_an_unchanged_policy_reuses_everything(tmp_path):
@@ -49,7 +63,9 @@ def test_an_unchanged_policy_reuses_everything(tmp_path):
 def test_a_changing_policy_reuses_less_with_less_lenience(tmp_path):
     shares = {}
     for lenience in (0.0, 1.0):
-        train(config(tmp_path / str(lenience), "optimizer.lr=3e-2", f"rollout.lenience={lenience}"), live=False)
+        train(
+            config(tmp_path / str(lenience), "optimizer.lr=3e-2", f"rollout.lenience={lenience}"), live=False
+        )
         shares[lenience] = sum(reused(tmp_path / str(lenience))[3:])
     assert 0 < shares[0.0] < shares[1.0] < 6.0
 
@@ -61,8 +77,16 @@ def test_temperatures_are_refused(tmp_path):
 
 
 def second_visit(folder, kept_tokens):
-    """(ids, log-probs, prefilled tokens, kept drafts' tokens) of a row's second visit, after a small change of the weights."""
-    run = Run(config(folder, "rollout.lenience=0.2", "sampling.max_tokens=24", f"engine={{name: hf, conversation_tokens: {kept_tokens}}}"))
+    """(ids, log-probs, prefilled tokens, kept drafts' tokens) of a row's second visit, after a small change
+    of the weights."""
+    run = Run(
+        config(
+            folder,
+            "rollout.lenience=0.2",
+            "sampling.max_tokens=24",
+            f"engine={{name: hf, conversation_tokens: {kept_tokens}}}",
+        )
+    )
     run.open()
     run.enter(0)
     prompts = [run.prompt_template(row) for row in run.prompt_sampler(2)]
@@ -77,7 +101,11 @@ def second_visit(folder, kept_tokens):
     run.rollout.state.reused = 0
     rollouts = [rollout for group in run.rollout(prompts, [4, 4], run) for rollout in group]
     scored = run.engine.score_all([(r.prompt, r.ids) for r in rollouts])
-    counted = run.engine.counters["prefill_tokens"] - before - sum(len(run.policy.encode(r.prompt)) + len(r) for r in rollouts)
+    counted = (
+        run.engine.counters["prefill_tokens"]
+        - before
+        - sum(len(run.policy.encode(r.prompt)) + len(r) for r in rollouts)
+    )
     run.close()
     return [r.ids for r in rollouts], [r.logp for r in rollouts], scored, counted, run.rollout.state.reused
 
@@ -88,5 +116,7 @@ def test_generation_continues_from_the_keys_and_values_of_the_verification(tmp_p
     assert ids == all_ids and reused == all_reused > 8, "the same samples, of which a part was accepted"
     assert [len(row) for row in logp] == [len(row) for row in ids]
     for mine, theirs, truth in zip(logp, all_logp, scored, strict=True):
-        assert mine == pytest.approx(theirs, abs=1e-4) and mine == pytest.approx(truth, abs=1e-4), "log-probs of the present policy"
+        assert mine == pytest.approx(theirs, abs=1e-4) and mine == pytest.approx(truth, abs=1e-4), (
+            "log-probs of the present policy"
+        )
     assert tokens < all_tokens - 0.9 * (reused - 8), "accepted tokens are not run again"

@@ -88,7 +88,10 @@ def test_http(monkeypatch, scope, messages, status):
 def test_websockets(monkeypatch):
     opened, text = {"type": "websocket.connect"}, {"type": "websocket.receive", "text": "hello"}
     scope = {"type": "websocket", "path": "/v1/realtime", "headers": [GOOD]}
-    assert [message["type"] for message in talk(monkeypatch, scope, opened, text)] == ["websocket.accept", "websocket.send"]
+    assert [message["type"] for message in talk(monkeypatch, scope, opened, text)] == [
+        "websocket.accept",
+        "websocket.send",
+    ]
     refused = talk(monkeypatch, {**scope, "headers": []}, opened, text)
     assert refused == [{"type": "websocket.close", "code": 1008, "reason": "unauthorized"}]
     assert talk(monkeypatch, {**scope, "path": "/health", "headers": []}, opened, text) == refused
@@ -103,18 +106,30 @@ def test_a_real_server_refuses_strangers(tmp_path):
     websockets = pytest.importorskip("websockets.sync.client")
     (tmp_path / "guarded.py").write_text(
         "from starlette.applications import Starlette\nfrom starlette.responses import PlainTextResponse\n"
-        "from starlette.routing import Route, WebSocketRoute\nfrom vlrl.services.token_guard import TokenGuard\n"
+        "from starlette.routing import Route, WebSocketRoute\nfrom vlrl.services.token_guard import "
+        "TokenGuard\n"
         "async def size(request): return PlainTextResponse(str(len(await request.body())))\n"
-        "async def echo(ws):\n    await ws.accept()\n    await ws.send_text(await ws.receive_text())\n    await ws.close()\n"
-        "app = Starlette(routes=[Route('/x', size, methods=['POST']), Route('/health', size), WebSocketRoute('/ws', echo)])\n"
+        "async def echo(ws):\n    await ws.accept()\n    await ws.send_text(await ws.receive_text())\n    "
+        "await ws.close()\n"
+        "app = Starlette(routes=[Route('/x', size, methods=['POST']), Route('/health', size), "
+        "WebSocketRoute('/ws', echo)])\n"
         "app.add_middleware(TokenGuard)\n"
     )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     root = str(Path(token_guard.__file__).parents[2])
-    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{tmp_path}:{root}", TOKEN_VARIABLE: "right", BODY_VARIABLE: "1000"}
-    server = subprocess.Popen([sys.executable, "-m", "uvicorn", "guarded:app", "--port", str(port), "--log-level", "error"], env=env, cwd=tmp_path)
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": f"{tmp_path}:{root}",
+        TOKEN_VARIABLE: "right",
+        BODY_VARIABLE: "1000",
+    }
+    server = subprocess.Popen(
+        [sys.executable, "-m", "uvicorn", "guarded:app", "--port", str(port), "--log-level", "error"],
+        env=env,
+        cwd=tmp_path,
+    )
     try:
         client, end = JsonClient(f"http://127.0.0.1:{port}", "right"), time.monotonic() + 60
         while client.status() != 200 and time.monotonic() < end:
@@ -123,9 +138,15 @@ def test_a_real_server_refuses_strangers(tmp_path):
         assert JsonClient(client.url, "wrong").status("/x") == 401
         with pytest.raises(ServiceError, match="413"):
             client.post("/x", "y" * 1000)
-        chunks = httpx.post(f"{client.url}/x", headers={"Authorization": "Bearer right"}, content=(b"z" * 400 for _ in range(4)))
+        chunks = httpx.post(
+            f"{client.url}/x",
+            headers={"Authorization": "Bearer right"},
+            content=(b"z" * 400 for _ in range(4)),
+        )
         assert chunks.status_code == 413
-        with websockets.connect(f"ws://127.0.0.1:{port}/ws", additional_headers={"Authorization": "Bearer right"}, proxy=None) as ws:
+        with websockets.connect(
+            f"ws://127.0.0.1:{port}/ws", additional_headers={"Authorization": "Bearer right"}, proxy=None
+        ) as ws:
             ws.send("hello")
             assert ws.recv() == "hello"
         with pytest.raises(Exception, match="403"):
@@ -145,7 +166,12 @@ def test_servers_listen_on_loopback_unless_told(caplog):
     assert VLLMServer(max_body_mb=3)._environment(0)[BODY_VARIABLE] == str(3 << 20)
     with pytest.raises(ValueError, match="max_body_mb is 0"):
         VLLMServer(max_body_mb=0)
-    assert not is_loopback("0.0.0.0") and not is_loopback("10.0.0.3") and not is_loopback("node1.example") and not is_loopback("")
+    assert (
+        not is_loopback("0.0.0.0")
+        and not is_loopback("10.0.0.3")
+        and not is_loopback("node1.example")
+        and not is_loopback("")
+    )
     flags = Path(token_guard.__file__).parents[1].joinpath("engine", "vllm", "server.py").read_text()
     assert '"middleware": GUARD' in flags and f"{token_guard.__name__}.TokenGuard" == token_guard.GUARD
 
@@ -189,7 +215,12 @@ def answers():
 def test_answers_are_bounded_and_redirects_are_not_followed(answers, monkeypatch):
     client = JsonClient(answers, "secret", max_answer=1000)
     assert client.post("/fine") == {}
-    for path, problem in {"/large": "more than 1000 bytes", "/deep": "no JSON|more than", "/html": "no JSON", "/redirect": "status 302"}.items():
+    for path, problem in {
+        "/large": "more than 1000 bytes",
+        "/deep": "no JSON|more than",
+        "/html": "no JSON",
+        "/redirect": "status 302",
+    }.items():
         with pytest.raises(ServiceError, match=problem):
             client.post(path)
     monkeypatch.setenv("OPENAI_API_KEY", "secret")

@@ -28,7 +28,9 @@ def both(request):
     from vlrl.engine.vllm.inprocess import VLLM
 
     torch.set_num_threads(1)
-    policy = make_policy("qwen2_5_vl", hidden=128, layers=2)  # heads of 32: the smallest that vLLM's CPU attention takes
+    policy = make_policy(
+        "qwen2_5_vl", hidden=128, layers=2
+    )  # heads of 32: the smallest that vLLM's CPU attention takes
     engine = VLLM(max_model_len=2048, options={"max_num_seqs": 32}).attach(policy)
     yield HF().attach(policy), engine, policy
     engine.close()
@@ -36,7 +38,9 @@ def both(request):
 
 def prompts(tools):
     a, b, c = (tools.Noise(i, (56 + 28 * i, 56)) for i in range(3))
-    short, long = (tools.Noise(7, (112, 112), frames=frames) for frames in (4, 16))  # 2 and 8 moments, 2 positions each, of 4 x 4 patches
+    short, long = (
+        tools.Noise(7, (112, 112), frames=frames) for frames in (4, 16)
+    )  # 2 and 8 moments, 2 positions each, of 4 x 4 patches
     questions = [tools.prompt("What is it?"), tools.prompt("Look", a), tools.prompt("Compare", b, c)]
     return [*questions, tools.prompt("Watch", short), tools.prompt("Watch on", long)]
 
@@ -59,7 +63,10 @@ def test_agrees_before_and_after_a_sync(both, tools):
         for parameter in policy.model.parameters():
             parameter.add_(0.02 * torch.randn(parameter.shape, generator=g))
     policy.version += 1
-    stale = {c.request.tag: c for c in engine.generate([tools.request(prompts(tools)[1], temperature=0.0, max_tokens=8, tag=1)])}
+    stale = {
+        c.request.tag: c
+        for c in engine.generate([tools.request(prompts(tools)[1], temperature=0.0, max_tokens=8, tag=1)])
+    }
     assert stale[1].ids == before[1] and stale[1].version == policy.version - 1
     engine.sync(policy)
     after = assert_greedy_agrees(both, tools)
@@ -70,13 +77,27 @@ def test_agrees_before_and_after_a_sync(both, tools):
 def test_log_probs_are_of_the_distribution_sampled_from(both, tools):
     hf, engine, _ = both
     prompt = prompts(tools)[1]
-    for settings in ({"temperature": 0.7}, {"temperature": ((0, 1.3), (3, 0.5))}, {"bad_ids": tuple(range(100))}):
+    for settings in (
+        {"temperature": 0.7},
+        {"temperature": ((0, 1.3), (3, 0.5))},
+        {"bad_ids": tuple(range(100))},
+    ):
         for c in engine.generate([tools.request(prompt, n=3, seed=5, max_tokens=6, **settings)]):
             sampling = c.request.sampling
             banned = set(sampling.bad_ids) | set(hf.lm.forbidden_ids)
             assert not banned & set(c.ids)
             for position, logp in enumerate(c.logp):
-                (again,) = hf.generate([tools.request(prompt, max_tokens=position + 1, prefix_ids=c.ids[:position], top_logprobs=600, **settings)])
+                (again,) = hf.generate(
+                    [
+                        tools.request(
+                            prompt,
+                            max_tokens=position + 1,
+                            prefix_ids=c.ids[:position],
+                            top_logprobs=600,
+                            **settings,
+                        )
+                    ]
+                )
                 assert again.top_logprobs[-1][c.ids[position]] == pytest.approx(logp, abs=1e-3)
 
 
@@ -85,7 +106,9 @@ def test_options(both, tools):
     hf, engine, _ = both
     prompt = prompts(tools)[1]
     (free,) = engine.generate([tools.request(prompt, temperature=0.0, max_tokens=16)])
-    (prefixed,) = engine.generate([tools.request(prompt, temperature=0.0, max_tokens=16, prefix_ids=free.ids[:4])])
+    (prefixed,) = engine.generate(
+        [tools.request(prompt, temperature=0.0, max_tokens=16, prefix_ids=free.ids[:4])]
+    )
     assert prefixed.ids == free.ids and len(prefixed.logp) == len(free.ids)
     assert engine.score(prompt, free.ids) == pytest.approx(hf.score(prompt, free.ids), abs=1e-3)
     stop = free.text[3:6]
@@ -93,7 +116,9 @@ def test_options(both, tools):
     assert stopped.finish == "stop" and stopped.ids == free.ids[: len(stopped.ids)] and stop in stopped.text
     (full,) = engine.generate([tools.request(prompt, max_tokens=4, prefix_ids=free.ids[:4])])
     assert (full.ids, full.finish) == (free.ids[:4], "length")
-    chosen = list(engine.generate([tools.request(prompt, n=4, max_tokens=20, guided={"choice": ["red", "deep blue"]})]))
+    chosen = list(
+        engine.generate([tools.request(prompt, n=4, max_tokens=20, guided={"choice": ["red", "deep blue"]})])
+    )
     assert {c.text for c in chosen} <= {"red", "deep blue"} and all(c.finish == "stop" for c in chosen)
 
     def only(ids, logits_V):
@@ -108,7 +133,8 @@ def test_options(both, tools):
 @needs_vllm
 @pytest.mark.parametrize("pictures", [False, True])
 def test_episodes_have_the_tokens_and_log_probs_of_the_training_forward(both, pictures):
-    """Several turns with a tool, pictures in mid-conversation among them; later turns take the earlier ones from the prefix cache."""
+    """Several turns with a tool, pictures in mid-conversation among them; later turns take the earlier ones
+    from the prefix cache."""
     import importlib.util
     import pathlib
     import sys
@@ -120,26 +146,49 @@ def test_episodes_have_the_tokens_and_log_probs_of_the_training_forward(both, pi
     check = sys.modules["check_tokens"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(check)
     _, engine, policy = both
-    run = types.SimpleNamespace(seed=0, step=0, phase="rl", policy=policy, engine=engine, stats=StepStats(), warn=pytest.fail, output=None)
+    run = types.SimpleNamespace(
+        seed=0,
+        step=0,
+        phase="rl",
+        policy=policy,
+        engine=engine,
+        stats=StepStats(),
+        warn=pytest.fail,
+        output=None,
+    )
     run.settings, run.sampling = types.SimpleNamespace(error_limit=0.0), Plain(max_tokens=12)
-    run.environment, run.rollout, run.prompt_template = check.CheckTools(pictures=pictures), MultiTurn(max_turns=4), Chat()
+    run.environment, run.rollout, run.prompt_template = (
+        check.CheckTools(pictures=pictures),
+        MultiTurn(max_turns=4),
+        Chat(),
+    )
     run.make_rollout = lambda completion: Run.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
     run.rows = {"rows": list(check.CheckRows(count=6, pictures=pictures)())}
     before = engine.counters["cached_tokens"]
     found = check.measure(run, 12)
-    assert found.wrong == [] and found.episodes >= 12 and found.turns > 24 and bool(found.pictures) is pictures
+    assert (
+        found.wrong == [] and found.episodes >= 12 and found.turns > 24 and bool(found.pictures) is pictures
+    )
     assert engine.counters["cached_tokens"] > before
 
 
 @needs_vllm
 def test_seeds_decide_samples_and_early_exit_leaves_nothing_behind(both, tools):
     _, engine, _ = both
-    requests = [tools.request(prompts(tools)[0], n=4, seed=9, max_tokens=8), tools.request(prompts(tools)[1], n=2, seed=1, max_tokens=8)]
+    requests = [
+        tools.request(prompts(tools)[0], n=4, seed=9, max_tokens=8),
+        tools.request(prompts(tools)[1], n=2, seed=1, max_tokens=8),
+    ]
     first = {(c.request.seed, c.index): c.ids for c in engine.generate(requests)}
     second = {(c.request.seed, c.index): c.ids for c in engine.generate(requests[::-1])}
     assert first == second and len(first) == 6 and len({tuple(i) for i in first.values()}) > 3
-    many = [tools.request(tools.prompt(f"Many {i} " + "and more " * 20, tools.Noise(i)), n=6, seed=i, max_tokens=3) for i in range(24)]
+    many = [
+        tools.request(
+            tools.prompt(f"Many {i} " + "and more " * 20, tools.Noise(i)), n=6, seed=i, max_tokens=3
+        )
+        for i in range(24)
+    ]
     assert len(list(engine.generate(many))) == 24 * 6, "more than one prefill holds, every request seeded"
     stream = engine.generate([*requests, tools.request(prompts(tools)[2], max_tokens=60)])
     next(stream)
@@ -152,7 +201,13 @@ def test_seeds_decide_samples_and_early_exit_leaves_nothing_behind(both, tools):
 
 
 @pytest.mark.parametrize(
-    ("vllm", "transformers", "fine"), [("0.32.0", "5.19.0", True), ("0.31.0", "5.19.0", False), ("0.32.1", "4.57.0", False), (None, "5.19.0", False)]
+    ("vllm", "transformers", "fine"),
+    [
+        ("0.32.0", "5.19.0", True),
+        ("0.31.0", "5.19.0", False),
+        ("0.32.1", "4.57.0", False),
+        (None, "5.19.0", False),
+    ],
 )
 def test_version_matrix(vllm, transformers, fine):
     if fine:
@@ -179,7 +234,10 @@ def test_a_padded_vocabulary_is_a_few_ranges_on_the_command_line():
     ids = [5, 6, *range(151652, 151657), *range(151665, 151936)]
     assert ranges(ids) == [[5, 7], [151652, 151657], [151665, 151936]] and ranges([]) == []
     assert [i for first, end in ranges(ids) for i in range(first, end)] == ids
-    assert as_flags({"additional_config": {FORBIDDEN: ranges(ids)}})[1] == '{"vlrl_forbidden": [[5, 7], [151652, 151657], [151665, 151936]]}'
+    assert (
+        as_flags({"additional_config": {FORBIDDEN: ranges(ids)}})[1]
+        == '{"vlrl_forbidden": [[5, 7], [151652, 151657], [151665, 151936]]}'
+    )
 
 
 @needs_vllm

@@ -1,4 +1,5 @@
-"""Families whose names or pictures vLLM has otherwise than transformers: the names are the releases', the pictures are refused."""
+"""Families whose names or pictures vLLM has otherwise than transformers: the names are the releases', the
+pictures are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def test_towers_have_the_releases_names(name: str, tmp_path: Path) -> None:
         saved = [key for key in file.keys() if key.startswith("vision_tower.")]  # noqa: SIM118 (no mapping)
     assert sorted(f"model.{key}" for key in saved) == sorted(tower)
     again = Policy(build(Family, {"name": name, "model": str(tmp_path)}))
-    assert {key: value.shape for key, value in named_weights(again.model)} == {key: value.shape for key, value in sent.items()}
+    assert {key: value.shape for key, value in named_weights(again.model)} == {
+        key: value.shape for key, value in sent.items()
+    }
     assert all(torch.equal(value, sent[key]) for key, value in named_weights(again.model))
 
 
@@ -48,7 +51,9 @@ def test_so_they_have_under_an_adapter() -> None:
 def test_other_names_stay(name: str) -> None:
     policy = make_policy(name, layers=1)
     tied = set(policy.model.all_tied_weights_keys)
-    assert {key for key, _ in named_weights(policy.model)} == {key for key, _ in policy.model.named_parameters()} - tied
+    assert {key for key, _ in named_weights(policy.model)} == {
+        key for key, _ in policy.model.named_parameters()
+    } - tied
 
 
 def test_pictures_that_vllm_shows_otherwise_are_refused() -> None:

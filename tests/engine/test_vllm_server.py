@@ -28,7 +28,9 @@ class FakeServerEngine(VLLMServer):
 
 def make(policy, tmp_path, **more):
     env = more.pop("env", {})
-    return FakeServerEngine(folder=str(tmp_path / "server"), env={"FAKE_DIED": str(tmp_path / "died"), **env}, **more).attach(policy)
+    return FakeServerEngine(
+        folder=str(tmp_path / "server"), env={"FAKE_DIED": str(tmp_path / "died"), **env}, **more
+    ).attach(policy)
 
 
 @pytest.fixture
@@ -47,10 +49,19 @@ def test_completions_match_their_requests(policy, tools, tmp_path, servers):
     assert sorted((c.request.tag, c.index) for c in done) == [(i, k) for i in range(10) for k in range(3)]
     for c in done:
         ids = policy.tokenizer(policy.render(c.request.prompt), add_special_tokens=False).input_ids
-        assert c.ids == [sum(ids) % 50 + len(c.request.prompt.images) + c.index] * 3 and c.logp == [-1.0] * 3 and c.version == 0
+        assert (
+            c.ids == [sum(ids) % 50 + len(c.request.prompt.images) + c.index] * 3
+            and c.logp == [-1.0] * 3
+            and c.version == 0
+        )
     (full,) = engine.generate([tools.request(prompts[0], max_tokens=2, prefix_ids=(5, 6))])
     (more,) = engine.generate([tools.request(prompts[0], max_tokens=4, prefix_ids=(5, 6))])
-    assert (full.ids, full.finish) == ([5, 6], "length") and more.ids[:2] == [5, 6] and len(more.ids) == 4 and more.logp[:2] == [-2.0, -2.0]
+    assert (
+        (full.ids, full.finish) == ([5, 6], "length")
+        and more.ids[:2] == [5, 6]
+        and len(more.ids) == 4
+        and more.logp[:2] == [-2.0, -2.0]
+    )
     assert engine.score(prompts[0], [1, 2, 3]) == [-2.0] * 3
     engine.end_step(None)
     assert engine.metrics()["engine/completions"] == (31, 0)
@@ -64,10 +75,16 @@ def test_a_dead_replica_is_replaced_and_nothing_is_lost_or_counted_twice(policy,
     engine.sync(policy)
     engine.sync(policy)  # as a run does where one phase follows another
     folders = sorted(p.name for p in (tmp_path / "server").glob("version-*"))
-    assert folders == [f"version-{policy.version - 1}", f"version-{policy.version}"], "the first stays: new processes start from it"
+    assert folders == [f"version-{policy.version - 1}", f"version-{policy.version}"], (
+        "the first stays: new processes start from it"
+    )
     done = list(engine.generate([tools.request(tools.prompt(f"Q {i}"), n=2, tag=i) for i in range(16)]))
     assert sorted((c.request.tag, c.index) for c in done) == [(i, k) for i in range(16) for k in range(2)]
-    assert (tmp_path / "died").exists() and engine.counters["replaced"] == 1 and engine.counters["completions"] == 32
+    assert (
+        (tmp_path / "died").exists()
+        and engine.counters["replaced"] == 1
+        and engine.counters["completions"] == 32
+    )
     assert {c.version for c in done} <= {policy.version}, "the replacement was brought to the present weights"
     policy.version -= 1
 
@@ -101,7 +118,10 @@ def test_closing_ends_the_process(policy, tmp_path):
 
 def test_killing_the_owner_ends_the_server_and_its_workers(tmp_path):
     worker = "import time; time.sleep(600)"
-    server = f"import subprocess, sys; w = subprocess.Popen([sys.executable, '-c', {worker!r}]); print(w.pid, flush=True); w.wait()"
+    server = (
+        f"import subprocess, sys; w = subprocess.Popen([sys.executable, '-c', {worker!r}]); print(w.pid, "
+        "flush=True); w.wait()"
+    )
     owner = f"""
 import sys, time
 from pathlib import Path
@@ -117,7 +137,11 @@ time.sleep(600)
         time.sleep(0.05)
     process.kill()
     process.communicate()
-    while alive := [pid for pid in (watchdog, int(said[0])) if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]:
+    while alive := [
+        pid
+        for pid in (watchdog, int(said[0]))
+        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    ]:
         assert time.monotonic() < end, alive
         time.sleep(0.05)
 
@@ -135,7 +159,9 @@ def test_the_real_server(tools, tmp_path):
     torch.set_num_threads(1)
     policy = engine_kit.make_policy("qwen2_5_vl", hidden=128, layers=2)
     arguments = ("--max-num-seqs", "16", "--distributed-executor-backend", "uni")
-    engine = VLLMServer(folder=str(tmp_path / "server"), max_model_len=1024, arguments=arguments).attach(policy)
+    engine = VLLMServer(folder=str(tmp_path / "server"), max_model_len=1024, arguments=arguments).attach(
+        policy
+    )
     try:
         ours = HF().attach(policy)
         prompts = [
@@ -156,7 +182,9 @@ def test_the_real_server(tools, tmp_path):
         assert httpx.post(f"{server.url}/collective_rpc", json={"method": "vlrl_load"}).status_code == 401
         with torch.no_grad():
             for parameter in policy.model.parameters():
-                parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+                parameter.add_(
+                    0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+                )
         policy.version += 1
         engine.sync(policy)
         check_agreement()

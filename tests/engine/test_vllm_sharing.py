@@ -17,7 +17,8 @@ from vlrl.registry import ConfigError
 
 
 class Fused(nn.Module):
-    """Stands for a vLLM model: q, k, v in one tensor, a padded embedding, a norm, and a layer that is held transposed."""
+    """Stands for a vLLM model: q, k, v in one tensor, a padded embedding, a norm, and a layer that is held
+    transposed."""
 
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -43,7 +44,9 @@ class Plain(nn.Module):
         super().__init__()
         shapes = {"q": (4, 3), "k": (2, 3), "v": (2, 3), "embed": (6, 3), "norm": (3,), "turned": (5, 3)}
         for number, (name, shape) in enumerate(shapes.items()):
-            self.register_parameter(name, nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(number))))
+            self.register_parameter(
+                name, nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(number)))
+            )
 
 
 def shared_by(plain: Plain, fused: Fused) -> SharedWeights:
@@ -91,7 +94,9 @@ def test_a_tensor_that_vllm_replaced_is_not_shared() -> None:
 
 
 @pytest.mark.parametrize(("fields", "told"), [({"tensor_parallel": 2}, "tensor_parallel 2")])
-def test_what_cannot_share_is_refused_before_anything_is_loaded(fields: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_share_is_refused_before_anything_is_loaded(
+    fields: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda: None)
     with pytest.raises(ConfigError, match=told):
         VLLM(share_weights=True, **fields).check(SimpleNamespace())  # type: ignore[arg-type]
@@ -120,7 +125,9 @@ def test_vllm_samples_from_the_trainer_s_own_weights(adapter: bool, tools: Any, 
         for name, parameter in policy.model.named_parameters():
             if "lora_B" in name:
                 nn.init.normal_(parameter, std=0.05)
-    engine = VLLM(max_model_len=1024, share_weights=True, lora=adapter, options={"max_num_seqs": 8}).attach(policy)
+    engine = VLLM(max_model_len=1024, share_weights=True, lora=adapter, options={"max_num_seqs": 8}).attach(
+        policy
+    )
     try:
         shared = engine.state.shared
         assert shared is not None
@@ -130,12 +137,19 @@ def test_vllm_samples_from_the_trainer_s_own_weights(adapter: bool, tools: Any, 
         with torch.no_grad():
             for parameter in policy.model.parameters():
                 if parameter.requires_grad:
-                    parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(parameter))))
+                    parameter.add_(
+                        0.02
+                        * torch.randn(
+                            parameter.shape, generator=torch.Generator().manual_seed(len(parameter))
+                        )
+                    )
         policy.version += 1
         engine.sync(policy)
         assert engine.version == policy.version and shared.shared_bytes > 0.95 * everything
         assert_equal_samples(HF().attach(policy), engine, tools)
         policy.save(tmp_path)
-        assert sum(f.stat().st_size for f in tmp_path.glob("*.safetensors")) < 1.2 * everything, "views are saved without what lies beside them"
+        assert sum(f.stat().st_size for f in tmp_path.glob("*.safetensors")) < 1.2 * everything, (
+            "views are saved without what lies beside them"
+        )
     finally:
         engine.close()

@@ -1,4 +1,5 @@
-"""The policy's weights for vLLM: checkpoint names, merged adapters; the requests of an NCCL update (vLLM's own trainer side, without collectives)."""
+"""The policy's weights for vLLM: checkpoint names, merged adapters; the requests of an NCCL update (vLLM's
+own trainer side, without collectives)."""
 
 import copy
 
@@ -24,7 +25,9 @@ def test_plain_weights_are_the_checkpoints(family):
 
 def test_adapters_are_merged_without_changing_the_model():
     policy = engine_kit.make_policy("text")
-    model = get_peft_model(policy.model, LoraConfig(r=4, target_modules=["q_proj", "up_proj"], init_lora_weights=False))
+    model = get_peft_model(
+        policy.model, LoraConfig(r=4, target_modules=["q_proj", "up_proj"], init_lora_weights=False)
+    )
     before = {name: value.clone() for name, value in model.state_dict().items()}
     weights = {name: value.clone() for name, value in named_weights(model)}
     merged = copy.deepcopy(model).merge_and_unload().state_dict()
@@ -33,7 +36,12 @@ def test_adapters_are_merged_without_changing_the_model():
         torch.testing.assert_close(value, merged[name], atol=1e-6, rtol=1e-6)
     adapted = [name for name in weights if name.endswith(("q_proj.weight", "up_proj.weight"))]
     assert len(adapted) == 6
-    assert all(not torch.equal(weights[name], before[f"base_model.model.{name.removesuffix('weight')}base_layer.weight"]) for name in adapted)
+    assert all(
+        not torch.equal(
+            weights[name], before[f"base_model.model.{name.removesuffix('weight')}base_layer.weight"]
+        )
+        for name in adapted
+    )
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
@@ -64,7 +72,9 @@ def test_the_requests_of_one_update(text_policy, monkeypatch):
 
     def broadcast(self, source, meta):
         tensors = dict(source)
-        assert [(m.name, m.dtype, m.shape) for m in meta] == [(n, t.dtype, tuple(t.shape)) for n, t in tensors.items()]
+        assert [(m.name, m.dtype, m.shape) for m in meta] == [
+            (n, t.dtype, tuple(t.shape)) for n, t in tensors.items()
+        ]
         sent.update({name: tensor.clone() for name, tensor in tensors.items()})
 
     monkeypatch.setattr(nccl.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
@@ -75,14 +85,25 @@ def test_the_requests_of_one_update(text_policy, monkeypatch):
     for client, first in zip(clients, (1, 3)):
         paths = [path for path, _ in client.asked]
         assert paths == [
-            "/init_weight_transfer_engine", "/pause?mode=keep", "/start_weight_update", "/update_weights", "/finish_weight_update",
-            "/reset_prefix_cache?reset_running_requests=true", "/reset_mm_cache", "/reset_encoder_cache", "/update_weight_version", "/resume",
+            "/init_weight_transfer_engine", "/pause?mode=keep", "/start_weight_update", "/update_weights",
+            "/finish_weight_update",
+            "/reset_prefix_cache?reset_running_requests=true", "/reset_mm_cache", "/reset_encoder_cache",
+            "/update_weight_version", "/resume",
         ]  # fmt: skip
         bodies = dict(client.asked)
         worker = nccl.NCCLWeightTransferInitInfo(**bodies["/init_weight_transfer_engine"]["init_info"])
-        assert (worker.rank_offset, worker.world_size, worker.master_port, worker.packed) == (first, 5, 4321, True)
+        assert (worker.rank_offset, worker.world_size, worker.master_port, worker.packed) == (
+            first,
+            5,
+            4321,
+            True,
+        )
         told = nccl.NCCLWeightTransferUpdateInfo(**bodies["/update_weights"]["update_info"])
-        assert told.names == list(sent) and set(told.dtype_names) == {"float32"} and told.shapes == [list(t.shape) for t in sent.values()]
+        assert (
+            told.names == list(sent)
+            and set(told.dtype_names) == {"float32"}
+            and told.shapes == [list(t.shape) for t in sent.values()]
+        )
         assert bodies["/update_weight_version"] == {"new_version": "7"}
     state = text_policy.model.state_dict()
     assert set(sent) <= set(state) and all(torch.equal(tensor, state[name]) for name, tensor in sent.items())
@@ -94,7 +115,9 @@ def test_invalid_settings_are_refused(monkeypatch):
         VLLMServer(transfer="rdma")
     with pytest.raises(ValueError, match="1 entries for 2 replicas"):
         VLLMServer(replicas=2, devices=("1",))
-    assert [VLLMServer(replicas=2, devices=("1", "2,3"))._environment(i)["CUDA_VISIBLE_DEVICES"] for i in (0, 1)] == ["1", "2,3"]
+    assert [
+        VLLMServer(replicas=2, devices=("1", "2,3"))._environment(i)["CUDA_VISIBLE_DEVICES"] for i in (0, 1)
+    ] == ["1", "2,3"]
     monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="needs CUDA"):
@@ -102,7 +125,8 @@ def test_invalid_settings_are_refused(monkeypatch):
 
 
 def test_vars_of_llvmlites_library_can_be_read():
-    """vLLM's start reads `vars` of the attributes of every module; llvmlite's library answers `__dict__` with a foreign function."""
+    """vLLM's start reads `vars` of the attributes of every module; llvmlite's library answers `__dict__` with
+    a foreign function."""
     ffi = pytest.importorskip("llvmlite.binding.ffi")
     _plain_llvmlite()
     assert vars(ffi.lib).get("kernel") is None

@@ -66,7 +66,9 @@ def test_a_box_that_is_none_gets_a_short_message(box, units):
     assert not answer.media and not answer.done and answer.reward is None and not answer.calls
 
 
-@pytest.mark.parametrize("box", [[-900, -900, 900, 900], [50, 40, 0, 0], [1e8, 1e8, -1e8, -1e8], [-0.0, 0, 50.000001, 40]])
+@pytest.mark.parametrize(
+    "box", [[-900, -900, 900, 900], [50, 40, 0, 0], [1e8, 1e8, -1e8, -1e8], [-0.0, 0, 50.000001, 40]]
+)
 def test_a_box_that_reaches_beyond_the_picture_is_clipped(box):
     (crop,) = zoom(call(box=box)).media
     assert crop.box == (0, 0, *SIZE) and crop.load().size == SIZE
@@ -89,19 +91,38 @@ def test_a_picture_that_does_not_exist(image):
         '<tool_call>{"name": "give_reward", "arguments": {}}</tool_call>',
         '<tool_call>{"name": "zoom", "arguments": {"box": [0, 0, 20, 20]}, "reward": 1.0}</tool_call>',
     ],
-    ids=["never closed", "nested lists", "nested calls", "endless number", "argument reward", "tool reward", "reward beside the call"],
+    ids=[
+        "never closed",
+        "nested lists",
+        "nested calls",
+        "endless number",
+        "argument reward",
+        "tool reward",
+        "reward beside the call",
+    ],
 )
 def test_text_that_abuses_the_form_earns_nothing(text):
     answer = zoom(text)
-    assert answer.reward is None and not answer.parts and len(answer.text) < 600 and (answer.invalid or answer.done or answer.media)
+    assert (
+        answer.reward is None
+        and not answer.parts
+        and len(answer.text) < 600
+        and (answer.invalid or answer.done or answer.media)
+    )
 
 
 def test_crops_of_crops_never_grow():
-    """Zooming into the last picture for ever: every crop is as large as the first, and there is no deeper and deeper chain of decoding."""
-    pictures, episode = [Picture.of(Image.fromarray(np.zeros((80, 100, 3), np.uint8)))], Zoom(side=64).episode()
+    """Zooming into the last picture for ever: every crop is as large as the first, and there is no deeper and
+    deeper chain of decoding."""
+    pictures, episode = (
+        [Picture.of(Image.fromarray(np.zeros((80, 100, 3), np.uint8)))],
+        Zoom(side=64).episode(),
+    )
     for turn in range(1, 40):
         spaces = tuple(CoordinateSpace(one.load().size, (56, 56), "unit") for one in pictures)
-        answer = episode.step(Action(call(box=[0, 0, 0.5, 0.5], image=turn - 1), turn, tuple(pictures), spaces=spaces))
+        answer = episode.step(
+            Action(call(box=[0, 0, 0.5, 0.5], image=turn - 1), turn, tuple(pictures), spaces=spaces)
+        )
         pictures += [Picture.of(one.load()) for one in answer.media]
         assert max(pictures[-1].load().size) <= 100 and answer.reward is None
 
@@ -114,43 +135,77 @@ def written(text):
 
 
 @pytest.mark.parametrize(
-    ("last", "earned"), [("<answer>3</answer>", 1.0), ("", 0.0), (BEG.replace("<answer>7</answer>", ""), 0.0), (call(box=[0, 0, 28, 28]), 0.0)]
+    ("last", "earned"),
+    [
+        ("<answer>3</answer>", 1.0),
+        ("", 0.0),
+        (BEG.replace("<answer>7</answer>", ""), 0.0),
+        (call(box=[0, 0, 28, 28]), 0.0),
+    ],
 )
 def test_a_caption_that_asks_for_reward_earns_nothing(policy, last, earned):
-    """The question and the picture beg to be paid; the tool shows the picture again. Only what the policy answers is scored."""
+    """The question and the picture beg to be paid; the tool shows the picture again. Only what the policy
+    answers is scored."""
     picture, seen = written(BEG), []
 
     def says(request, index):
         seen.append(len(request.prompt.images))
         return call(box=[0, 0, 28, 28]) if len(seen) < 3 else last
 
-    run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, engine=Fake(function=says), sampling=Plain(max_tokens=200), stats=StepStats())
+    run = SimpleNamespace(
+        seed=0,
+        step=1,
+        phase="rl",
+        policy=policy,
+        engine=Fake(function=says),
+        sampling=Plain(max_tokens=200),
+        stats=StepStats(),
+    )
     run.environment, run.settings, run.warn = Zoom(side=56), SimpleNamespace(error_limit=1.0), pytest.fail
     run.engine.setup(run)
     run.make_rollout = lambda completion: Run.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
     content = [{"type": "image"}, {"type": "text", "text": f"Which digit? {BEG}"}]
     row = Row("a", f"Which digit? {BEG}", "3", images=(picture,))
-    (group,) = MultiTurn(max_turns=3)([Prompt(row, ({"role": "user", "content": content},), (picture,))], [1], run)
+    (group,) = MultiTurn(max_turns=3)(
+        [Prompt(row, ({"role": "user", "content": content},), (picture,))], [1], run
+    )
     end = group.rollouts[-1]
-    assert seen == [1, 2, 3] and TURNS[end] == 3 and EPISODE_RETURN.get(end) is None and EPISODE_END[end] in ("done", "max_turns")
+    assert (
+        seen == [1, 2, 3]
+        and TURNS[end] == 3
+        and EPISODE_RETURN.get(end) is None
+        and EPISODE_END[end] in ("done", "max_turns")
+    )
     assert "reward" not in end.text or last.startswith("SYSTEM")
-    assert Classification().score(end.text, "7" if not earned else "3") == earned, "not for the caption's answer either"
+    assert Classification().score(end.text, "7" if not earned else "3") == earned, (
+        "not for the caption's answer either"
+    )
 
 
 def test_the_expert_zooms_in_the_policys_units_and_answers():
     """The same cell, whatever coordinates mean to the policy."""
     row = Row("a", "Which digit?", "7", target="<answer>7</answer>", meta={"box": [50, 0, 100, 40]})
-    for units, box in (("seen", [25, 0, 50, 20]), ("original", [50, 0, 100, 40]), ("unit", [0.5, 0.0, 1.0, 0.5]), ("per_mille", [500, 0, 1000, 500])):
+    for units, box in (
+        ("seen", [25, 0, 50, 20]),
+        ("original", [50, 0, 100, 40]),
+        ("unit", [0.5, 0.0, 1.0, 0.5]),
+        ("per_mille", [500, 0, 1000, 500]),
+    ):
         episode, space = Zoom(side=64).episode(), CoordinateSpace(SIZE, SEEN, units)
         episode.reset(row, 0)
         said = episode.expert(Action("", 1, spaces=(space,)))
         assert json.loads(said[11:-12]) == {"name": "zoom", "arguments": {"box": box}}
         (crop,) = episode.step(Action(said, 1, (engine_kit.Noise(1, SIZE),), spaces=(space,))).media
-        assert crop.box == (50, 0, 100, 40) and episode.expert(Action("", 2, spaces=(space, space))) == row.target
+        assert (
+            crop.box == (50, 0, 100, 40)
+            and episode.expert(Action("", 2, spaces=(space, space))) == row.target
+        )
     for other in (Row("b", "q", target="<answer>7</answer>"), Row("c", "q", meta={"box": [0, 0, 9, 9]})):
         episode.reset(other, 0)
-        assert episode.expert(Action("", 1, spaces=(space,))) is None, "a row without a box or an answer has no expert"
+        assert episode.expert(Action("", 1, spaces=(space,))) is None, (
+            "a row without a box or an answer has no expert"
+        )
 
 
 def test_calls_in_tags():
@@ -163,11 +218,31 @@ def test_calls_in_tags():
     said = episode.expert(Action("", 1, spaces=(space,)))
     assert said == "<zoom>[25, 0, 50, 20]</zoom>"
     answer = episode.step(Action(said, 1, pictures, spaces=(space, space)))
-    assert answer.media[0].box == (50, 0, 100, 40) and answer.media[0].source is pictures[0] and answer.calls == 1
-    boxes = ("", "7", "[1, 2]", "[0, 0, 1e999, 9]", '{"box": 1}', "[" * 50_000, "[0, 0, NaN, 9]", "[5, 5, 5, 5]", "[0, 0, " + "9" * 5_000 + ", 9]")
+    assert (
+        answer.media[0].box == (50, 0, 100, 40)
+        and answer.media[0].source is pictures[0]
+        and answer.calls == 1
+    )
+    boxes = (
+        "",
+        "7",
+        "[1, 2]",
+        "[0, 0, 1e999, 9]",
+        '{"box": 1}',
+        "[" * 50_000,
+        "[0, 0, NaN, 9]",
+        "[5, 5, 5, 5]",
+        "[0, 0, " + "9" * 5_000 + ", 9]",
+    )
     for box in boxes:
         answer = episode.step(Action(f"<zoom>{box}</zoom>", 1, pictures, spaces=(space, space)))
-        assert answer.invalid and answer.text.startswith("Error") and not answer.media and answer.reward is None and len(answer.text) < 600, box
+        assert (
+            answer.invalid
+            and answer.text.startswith("Error")
+            and not answer.media
+            and answer.reward is None
+            and len(answer.text) < 600
+        ), box
     for text in ("<answer>7</answer>", call(box=[0, 0, 20, 20]), "<zoom>[0, 0, 20, 20]"):
         answer = episode.step(Action(text, 2, pictures, spaces=(space, space)))
         assert answer.done and answer.reward is None and not answer.media

@@ -1,4 +1,5 @@
-"""An MCP server with well and badly behaved tools, for tests. Run as a script it speaks on standard input and output, or on HTTP with a port."""
+"""An MCP server with well and badly behaved tools, for tests. Run as a script it speaks on standard input and
+output, or on HTTP with a port."""
 
 import base64
 import io
@@ -27,9 +28,10 @@ def picture() -> list:
     out = io.BytesIO()
     Image.new("RGB", (30, 20), "red").save(out, "PNG")
     parts = [out.getvalue(), b"no picture"]
-    return [ImageContent(type="image", data=base64.b64encode(part).decode(), mime_type="image/png") for part in parts] + [
-        TextContent(type="text", text="seen")
-    ]
+    return [
+        ImageContent(type="image", data=base64.b64encode(part).decode(), mime_type="image/png")
+        for part in parts
+    ] + [TextContent(type="text", text="seen")]
 
 
 @server.tool()

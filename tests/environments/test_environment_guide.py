@@ -1,4 +1,5 @@
-"""docs/environments.md: its programs are what a user would save, and its configs load, with the tools and environments doing what the page says."""
+"""docs/environments.md: its programs are what a user would save, and its configs load, with the tools and
+environments doing what the page says."""
 
 import json
 import os
@@ -25,7 +26,12 @@ def blocks(kind):
 
 
 PROGRAMS = ("towns.py", "guessing.py", "lights.py", "my_server.py")
-CONFIGS = {"towns": "towns", "guessing": "guessing", "lights": "gymnasium", "mcp_towns": "mcp"}  # config -> its environment
+CONFIGS = {
+    "towns": "towns",
+    "guessing": "guessing",
+    "lights": "gymnasium",
+    "mcp_towns": "mcp",
+}  # config -> its environment
 
 
 def saved(folder):
@@ -67,13 +73,21 @@ def test_the_gymnasium_environment_of_the_guide(tmp_path):
     off = [name for name, lamp in zip(("first", "second", "third"), opening.text) if lamp == "0"]
     assert off, "a task is to be done"
     answers = [episode.step(Action(f"<action>{name}</action>", turn)) for turn, name in enumerate(off, 1)]
-    assert answers[-1].done and answers[-1].reward == 1.0 and all(answer.reward == 0.0 for answer in answers[:-1])
+    assert (
+        answers[-1].done
+        and answers[-1].reward == 1.0
+        and all(answer.reward == 0.0 for answer in answers[:-1])
+    )
     episode.close()
 
 
 def environment_of(folder):
     """The variables of a user's shell: `python` is the one that has the packages."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 @pytest.mark.slow
@@ -88,7 +102,10 @@ def test_the_mcp_server_of_the_guide(tmp_path, monkeypatch):
         episode = made.episode()
         episode.reset(Row("r", "q"), 0)
         call = {"name": "people", "arguments": {"town": "Birk"}}
-        assert episode.step(Action(f"<tool_call>{json.dumps(call)}</tool_call>")).text == "85" and episode.step(Action("85")).done
+        assert (
+            episode.step(Action(f"<tool_call>{json.dumps(call)}</tool_call>")).text == "85"
+            and episode.step(Action("85")).done
+        )
         episode.close()
     finally:
         made.close()
@@ -105,10 +122,14 @@ def test_the_guide_trains_as_written(tmp_path, name):
     commands = [*commands[:1], f"train {name}.yaml steps=2 group_size=2 prompts_per_step=2 output=run"]
     for command in commands:
         words = [sys.executable, "-m", "vlrl", *shlex.split(command)]
-        done = subprocess.run(words, cwd=tmp_path, env=environment_of(tmp_path), capture_output=True, text=True, timeout=540)
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment_of(tmp_path), capture_output=True, text=True, timeout=540
+        )
         assert done.returncode == 0, done.stdout + done.stderr
     steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert sum(step.get("environment/episodes", 0) for step in steps) >= 8 and not any(step.get("environment/end/error") for step in steps)
+    assert sum(step.get("environment/episodes", 0) for step in steps) >= 8 and not any(
+        step.get("environment/end/error") for step in steps
+    )
 
 
 def test_the_programs_of_the_guide(tmp_path):
@@ -120,7 +141,9 @@ def test_the_programs_of_the_guide(tmp_path):
     episode = towns.episode()
     call = {"name": "people", "arguments": {"town": "Birk"}}
     assert episode.step(Action(f"<tool_call>{json.dumps(call)}</tool_call>")).text == "85"
-    assert episode.step(Action('<tool_call>{"name": "people", "arguments": {"town": "X"}}</tool_call>')).invalid
+    assert episode.step(
+        Action('<tool_call>{"name": "people", "arguments": {"town": "X"}}</tool_call>')
+    ).invalid
     assert episode.step(Action("85 people")).done
     game = build(Environment, "guessing_again").episode()
     assert "1 to 8" in game.reset(Row("r", "q", meta={"seed": 3}), 0).text
@@ -132,4 +155,7 @@ def test_the_programs_of_the_guide(tmp_path):
         if answer.done:
             break
     assert answer.done and answer.reward == 1.0
-    assert game.step(Action("reward = 1.0, done")).reward in (0.0, 1.0) and game.step(Action("give me the reward")).invalid
+    assert (
+        game.step(Action("reward = 1.0, done")).reward in (0.0, 1.0)
+        and game.step(Action("give me the reward")).invalid
+    )

@@ -1,4 +1,5 @@
-"""Branches of episodes: the trunk's actions are repeated exactly or not at all, and an environment that answers otherwise fails the branch."""
+"""Branches of episodes: the trunk's actions are repeated exactly or not at all, and an environment that
+answers otherwise fails the branch."""
 
 import json
 import sys
@@ -55,7 +56,9 @@ def branched(environment, row, turns, after, **more):
 
 def test_a_slippery_lake_is_repeated_by_its_seed():
     pytest.importorskip("gymnasium")
-    lake = Gymnasium(id="FrozenLake-v1", options={"is_slippery": True}, actions=("left", "down", "right", "up"))
+    lake = Gymnasium(
+        id="FrozenLake-v1", options={"is_slippery": True}, actions=("left", "down", "right", "up")
+    )
     for seed in range(4):
         trunk, branch = branched(lake, Row("r", "q", meta={"seed": seed}), ["left", "left", "up"], "left")
         assert trunk.equals(branch) and trunk.calls == 1
@@ -64,13 +67,17 @@ def test_a_slippery_lake_is_repeated_by_its_seed():
 @pytest.mark.slow
 def test_a_game_is_repeated_by_its_seed():
     pytest.importorskip("textarena")
-    trunk, branch = branched(TextArena(game="GuessTheNumber-v0"), Row("r", "q", meta={"seed": 5}), ["[3]", "[9]"], "[4]")
+    trunk, branch = branched(
+        TextArena(game="GuessTheNumber-v0"), Row("r", "q", meta={"seed": 5}), ["[3]", "[9]"], "[4]"
+    )
     assert trunk.equals(branch) and trunk.text
 
 
 def test_a_database_is_asked_nothing_twice():
     row = Row("r", "q", meta={"schema": "CREATE TABLE t (x INTEGER); INSERT INTO t VALUES (7);"})
-    trunk, branch = branched(Sql(), row, [call("sql", query="SELECT random()")], call("sql", query="SELECT x FROM t"))
+    trunk, branch = branched(
+        Sql(), row, [call("sql", query="SELECT random()")], call("sql", query="SELECT x FROM t")
+    )
     assert trunk.text == branch.text == "x\n7", "what a random query said need not come again"
 
 
@@ -128,14 +135,17 @@ def test_a_browser_is_led_to_the_same_page():
         pytest.skip(str(error))
     try:
         turns = [call("click", x=500, y=400), call("press", key="Tab")]
-        trunk, branch = branched(desk, Row("r", "q", meta={"seed": 3}), turns, call("press", key="Tab"), spaces=(SPACE,))
+        trunk, branch = branched(
+            desk, Row("r", "q", meta={"seed": 3}), turns, call("press", key="Tab"), spaces=(SPACE,)
+        )
     finally:
         desk.close()
     assert trunk.equals(branch) and branch.media
 
 
 class Moody(Episode):
-    """Numbers its answers over all episodes, so that nothing can be repeated; `what` says whether resets, steps, pictures or rewards do."""
+    """Numbers its answers over all episodes, so that nothing can be repeated; `what` says whether resets,
+    steps, pictures or rewards do."""
 
     def __init__(self, settings):
         self.settings = settings
@@ -147,7 +157,10 @@ class Moody(Episode):
     def step(self, action):
         number = len(self.settings.made)
         what = self.settings.what
-        text, reward = (f"answer {number}" if what == "step" else "answer"), float(number if what == "reward" else 0)
+        text, reward = (
+            (f"answer {number}" if what == "step" else "answer"),
+            float(number if what == "reward" else 0),
+        )
         media = (Picture(bytes([number])),) if what == "picture" else ()
         return Observation(text, media, reward=reward)
 
@@ -165,16 +178,29 @@ class Moods(Environment):
         return Moody(self)
 
 
-@pytest.mark.parametrize(("what", "said"), [("reset", "repeated reset"), ("step", "action 1"), ("picture", "action 1"), ("reward", "action 1")])
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [("reset", "repeated reset"), ("step", "action 1"), ("picture", "action 1"), ("reward", "action 1")],
+)
 def test_an_answer_that_differs_fails_the_branch_and_is_counted(what, said):
     world = Moods(what=what)
-    run = SimpleNamespace(environment=world, step=1, stats=StepStats(), settings=SimpleNamespace(error_limit=1.0), warn=lambda text: None)
+    run = SimpleNamespace(
+        environment=world,
+        step=1,
+        stats=StepStats(),
+        settings=SimpleNamespace(error_limit=1.0),
+        warn=lambda text: None,
+    )
     with RunEpisodes(run) as pool:
         trunk = pool.start("trunk", Row("r", "q"), 3)
         pool.collect(5.0)
         play(pool, trunk, ["a", "b"])
         branch = pool.branch("branch", trunk)
-        assert pool.collect(5.0) == [branch] and isinstance(branch.error, ReplayDiverged) and said in str(branch.error)
+        assert (
+            pool.collect(5.0) == [branch]
+            and isinstance(branch.error, ReplayDiverged)
+            and said in str(branch.error)
+        )
         assert play(pool, trunk, ["c"], 3).text.startswith("answer"), "the trunk goes on"
     assert run.stats.counts["environment/replays_diverged"] == run.stats.counts["environment/end/error"] == 1
 
@@ -182,7 +208,14 @@ def test_an_answer_that_differs_fails_the_branch_and_is_counted(what, said):
 def test_a_past_known_by_its_states_is_compared_by_them():
     world = Moods()
     with EpisodePool(world) as pool:
-        handle = pool.start("probe", Row("r", "q"), 3, Past(Observation("hello").state_key, ((Action("a"), Observation("answer").state_key),)))
+        handle = pool.start(
+            "probe",
+            Row("r", "q"),
+            3,
+            Past(Observation("hello").state_key, ((Action("a"), Observation("answer").state_key),)),
+        )
         assert pool.collect(5.0) == [handle] and handle.error is None
-        other = pool.start("probe", Row("r", "q"), 3, Past(Observation("hello").state_key, ((Action("a"), "else"),)))
+        other = pool.start(
+            "probe", Row("r", "q"), 3, Past(Observation("hello").state_key, ((Action("a"), "else"),))
+        )
         assert pool.collect(5.0) == [other] and isinstance(other.error, ReplayDiverged)

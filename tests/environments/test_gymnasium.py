@@ -1,4 +1,5 @@
-"""Environments of gymnasium: the expert earns, the lazy and the cheating policy do not; pictures, seeds, spaces, faults."""
+"""Environments of gymnasium: the expert earns, the lazy and the cheating policy do not; pictures, seeds,
+spaces, faults."""
 
 import json
 from dataclasses import replace
@@ -16,8 +17,13 @@ gymnasium = pytest.importorskip("gymnasium")
 pytest.importorskip("minigrid")
 
 LAKE = Gymnasium(id="FrozenLake-v1", options={"is_slippery": False}, actions=("left", "down", "right", "up"))
-GRID = Gymnasium(id="minigrid:MiniGrid-Empty-5x5-v0", observation="picture", actions=("left", "right", "forward"))
-EXPERT = {"lake": ["down", "down", "right", "right", "down", "right"], "grid": ["forward", "forward", "right", "forward", "forward"]}
+GRID = Gymnasium(
+    id="minigrid:MiniGrid-Empty-5x5-v0", observation="picture", actions=("left", "right", "forward")
+)
+EXPERT = {
+    "lake": ["down", "down", "right", "right", "down", "right"],
+    "grid": ["forward", "forward", "right", "forward", "forward"],
+}
 
 
 def play(environment, turns, seed=3):
@@ -42,7 +48,13 @@ def test_the_expert_earns_and_others_do_not(name, environment):
     expert, said = play(environment, [f"I go <action>{word}</action>" for word in EXPERT[name]])
     lazy, _ = play(environment, ["<action>left</action>"] * 8)
     cheating, lies = play(
-        environment, ['<answer>goal</answer> {"reward": 1, "terminated": true}', "reward = 1.0; done", "left right forward down"] * 3
+        environment,
+        [
+            '<answer>goal</answer> {"reward": 1, "terminated": true}',
+            "reward = 1.0; done",
+            "left right forward down",
+        ]
+        * 3,
     )
     assert expert > 0.9 > lazy == cheating == 0.0 and said[-1].done and said[-1].parts["terminated"] == 1.0
     assert all(one.invalid and not one.done and "Actions: left" in one.text for one in lies[1:])
@@ -57,7 +69,11 @@ def test_text_shows_where_the_player_is():
 def test_pictures_are_those_that_it_renders():
     _, said = play(GRID, ["forward"])
     picture, after = said[0].media[0], said[1].media[0]
-    assert picture.load().size == (160, 160) and picture.key != after.key and "get to the green goal square" in said[0].text
+    assert (
+        picture.load().size == (160, 160)
+        and picture.key != after.key
+        and "get to the green goal square" in said[0].text
+    )
     world = gymnasium.make(GRID.id, render_mode="rgb_array")
     world.reset(seed=3)
     assert np.array_equal(np.asarray(picture.load()), world.render())
@@ -66,7 +82,13 @@ def test_pictures_are_those_that_it_renders():
 
 
 def test_a_seed_begins_alike():
-    random_lake = replace(LAKE, id="minigrid:MiniGrid-FourRooms-v0", options={}, actions=("left", "right", "forward"), observation="picture")
+    random_lake = replace(
+        LAKE,
+        id="minigrid:MiniGrid-FourRooms-v0",
+        options={},
+        actions=("left", "right", "forward"),
+        observation="picture",
+    )
     keys = [play(random_lake, [], seed)[1][0].media[0].key for seed in (1, 1, 2)]
     assert keys[0] == keys[1] != keys[2]
 
@@ -86,10 +108,23 @@ def test_a_seed_begins_alike():
 )
 def test_spaces(space, said, expected):
     known, value = space_value(space, said)
-    assert known == (expected is not None) and (not known or np.array_equal(np.asarray(value), np.asarray(expected)))
+    assert known == (expected is not None) and (
+        not known or np.array_equal(np.asarray(value), np.asarray(expected))
+    )
 
 
-@pytest.mark.parametrize("text", ["", "<action></action>", "<action>" * 5000, "\x00", "lefts\ud800", "right left", json.dumps({"action": 9})])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "<action></action>",
+        "<action>" * 5000,
+        "\x00",
+        "lefts\ud800",
+        "right left",
+        json.dumps({"action": 9}),
+    ],
+)
 def test_whatever_is_written_is_answered(text):
     earned, said = play(replace(LAKE, invalid_reward=-0.1), [text])
     assert said[1].invalid and earned == -0.1
@@ -105,7 +140,11 @@ def test_faults_are_said_before_a_run():
 
 def test_a_world_that_breaks_or_hangs_is_no_wrong_answer():
     class Broken(gymnasium.Env):
-        action_space, observation_space, metadata = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2), {"render_modes": []}
+        action_space, observation_space, metadata = (
+            gymnasium.spaces.Discrete(2),
+            gymnasium.spaces.Discrete(2),
+            {"render_modes": []},
+        )
 
         def reset(self, *, seed=None, options=None):
             return 0, {}
@@ -129,7 +168,10 @@ def test_a_world_that_breaks_or_hangs_is_no_wrong_answer():
         assert "the simulator died" in str(handles[0].error) and "within 0.3 seconds" in str(handles[1].error)
 
 
-@pytest.mark.parametrize(("name", "environment", "steps"), [("lake", replace(LAKE, expert_depth=3), 6), ("grid", replace(GRID, expert_depth=2), 5)])
+@pytest.mark.parametrize(
+    ("name", "environment", "steps"),
+    [("lake", replace(LAKE, expert_depth=3), 6), ("grid", replace(GRID, expert_depth=2), 5)],
+)
 def test_the_expert_finds_the_shortest_way_from_where_it_is(name, environment, steps):
     """The search begins near the goal: its depth is that of the last steps."""
     episode = environment.episode()

@@ -1,4 +1,5 @@
-"""Image tools and zoom: what they show, in the policy's coordinates; expert, lazy and cheating policies; hostile calls."""
+"""Image tools and zoom: what they show, in the policy's coordinates; expert, lazy and cheating policies;
+hostile calls."""
 
 import json
 import math
@@ -36,7 +37,10 @@ class Conversation:
         assert self.episode.reset(Row("r", "q"), 0).empty
 
     def say(self, text):
-        spaces = tuple(CoordinateSpace(size, (64, 64), "per_mille") for size in (medium.load().size for medium in self.pictures))
+        spaces = tuple(
+            CoordinateSpace(size, (64, 64), "per_mille")
+            for size in (medium.load().size for medium in self.pictures)
+        )
         answer = self.episode.step(Action(text, 1, tuple(self.pictures), spaces=spaces))
         self.pictures += answer.media
         return answer
@@ -54,14 +58,21 @@ def test_crop_is_zooms():
     talk, zoom = Conversation(ImageTools(side=80), picture()), Conversation(Zoom(side=80), picture())
     cropped, zoomed = talk.call("crop", box=box), zoom.call("zoom", box=box)
     assert cropped.media[0].key == zoomed.media[0].key and cropped.media[0].load().size == (80, 80)
-    assert cropped.media[0].load().getpixel((30, 30)) == (0, 0, 255) and cropped.media[0].load().getpixel((70, 70)) == (255, 255, 255)
+    assert cropped.media[0].load().getpixel((30, 30)) == (0, 0, 255) and cropped.media[0].load().getpixel(
+        (70, 70)
+    ) == (255, 255, 255)
 
 
 def test_rotate_turns_counter_clockwise_and_cuts_nothing():
     talk = Conversation(ImageTools(), picture("red", (390, 0)))  # in the upper right corner
     turned = talk.call("rotate", degrees=90)
     image = turned.media[0].load()
-    assert image.size == (HIGH, WIDE) and image.getpixel((3, 3))[0] > 200 and image.getpixel((3, 3))[1] < 60 and "picture 1" in turned.text
+    assert (
+        image.size == (HIGH, WIDE)
+        and image.getpixel((3, 3))[0] > 200
+        and image.getpixel((3, 3))[1] < 60
+        and "picture 1" in turned.text
+    )
     back = talk.call("rotate", degrees=-90, image=1)
     assert np.array_equal(np.asarray(back.media[0].load()), np.asarray(talk.pictures[0].load()))
     slanted = talk.call("rotate", degrees=30).media[0].load().size
@@ -76,15 +87,26 @@ def test_draw_marks_a_copy():
     image = boxed.media[0].load()
     assert image.getpixel((100, 100)) == (0, 128, 0) and image.getpixel((150, 100)) == (255, 255, 255)
     assert talk.pictures[0].load().getpixel((100, 100)) == (255, 255, 255), "the picture itself stays"
-    marked = talk.call("draw", points=per_mille(150, 100), shape="point", color="black", image=1).media[0].load()
-    assert marked.getpixel((150, 100)) == (0, 0, 0) and marked.getpixel((100, 100)) == (0, 128, 0), "one drawing upon another"
-    line = talk.call("draw", points=[*per_mille(0, 0), *per_mille(400, 200)], shape="line", color="yellow").media[0].load()
+    marked = (
+        talk.call("draw", points=per_mille(150, 100), shape="point", color="black", image=1).media[0].load()
+    )
+    assert marked.getpixel((150, 100)) == (0, 0, 0) and marked.getpixel((100, 100)) == (0, 128, 0), (
+        "one drawing upon another"
+    )
+    line = (
+        talk.call("draw", points=[*per_mille(0, 0), *per_mille(400, 200)], shape="line", color="yellow")
+        .media[0]
+        .load()
+    )
     assert line.getpixel((200, 100)) == (255, 255, 0)
 
 
 def test_measure_in_original_pixels():
     talk = Conversation(ImageTools(), picture())
-    assert talk.call("measure", start=per_mille(100, 100), end=per_mille(130, 60)).text == "length 50.0 pixels, angle 53.1 degrees", "3-4-5"
+    assert (
+        talk.call("measure", start=per_mille(100, 100), end=per_mille(130, 60)).text
+        == "length 50.0 pixels, angle 53.1 degrees"
+    ), "3-4-5"
     assert "angle 180.0" in talk.call("measure", start=per_mille(130, 60), end=per_mille(30, 60)).text
 
 
@@ -94,7 +116,11 @@ def test_tools_that_may_be_called():
     assert "no tool 'crop'" in Conversation(few, picture()).call("crop", box=[0, 0, 9, 9]).text
     with pytest.raises(ValueError, match="name some of crop, rotate, draw, measure"):
         ImageTools(allow=("paint",))
-    schema = next(tool["function"]["parameters"]["properties"] for tool in ImageTools().tools() if tool["function"]["name"] == "draw")
+    schema = next(
+        tool["function"]["parameters"]["properties"]
+        for tool in ImageTools().tools()
+        if tool["function"]["name"] == "draw"
+    )
     assert schema["shape"]["enum"] == ["box", "line", "point"] and "red" in schema["color"]["enum"]
 
 
@@ -130,14 +156,22 @@ def test_turning_again_and_again_has_a_limit():
 
 @pytest.mark.parametrize("tool", ["zoom", "crop"])
 def test_the_reward_ranks_expert_lazy_and_cheating(tool):
-    """Which colour has the small square? The expert looks at its part enlarged; the lazy one guesses; the cheating one asks to be paid."""
-    environment, reward, paid = Zoom() if tool == "zoom" else ImageTools(), Exact(), {"expert": 0.0, "lazy": 0.0, "cheating": 0.0}
+    """Which colour has the small square? The expert looks at its part enlarged; the lazy one guesses; the
+    cheating one asks to be paid."""
+    environment, reward, paid = (
+        Zoom() if tool == "zoom" else ImageTools(),
+        Exact(),
+        {"expert": 0.0, "lazy": 0.0, "cheating": 0.0},
+    )
     for seed, colour in enumerate(("blue", "red", "lime", "blue")):
         place = (40 + 80 * seed, 20 + 40 * seed)
         for policy in paid:
             talk = Conversation(environment, picture(colour, place))
             if policy == "expert":
-                seen = talk.call(tool, box=[*per_mille(place[0] - 5, place[1] - 5), *per_mille(place[0] + 15, place[1] + 15)])
+                seen = talk.call(
+                    tool,
+                    box=[*per_mille(place[0] - 5, place[1] - 5), *per_mille(place[0] + 15, place[1] + 15)],
+                )
                 pixel = seen.media[0].load().getpixel((112, 112))
                 said = {(0, 0, 255): "blue", (255, 0, 0): "red", (0, 255, 0): "lime"}[pixel]
             else:

@@ -30,7 +30,13 @@ def call(name, **arguments):
 
 @pytest.fixture(scope="module")
 def environment():
-    made = MCP(command=SERVER, allow=("add", "picture", "fails", "hangs", "dies", "endless"), call_seconds=20.0, start_seconds=60.0, pictures=True)
+    made = MCP(
+        command=SERVER,
+        allow=("add", "picture", "fails", "hangs", "dies", "endless"),
+        call_seconds=20.0,
+        start_seconds=60.0,
+        pictures=True,
+    )
     made.check(None)
     yield made
     made.close()
@@ -54,8 +60,19 @@ def play(environment, *turns):
 
 def test_the_tools_of_a_server(environment):
     schema = next(tool["function"] for tool in environment.tools() if tool["function"]["name"] == "add")
-    assert schema["description"] == "Adds two numbers." and set(schema["parameters"]["properties"]) == {"a", "b"}
-    said, error = play(environment, call("add", a=20, b=22), call("fails"), call("add", a="x", b=1), call("add"), call("shell"), "done")
+    assert schema["description"] == "Adds two numbers." and set(schema["parameters"]["properties"]) == {
+        "a",
+        "b",
+    }
+    said, error = play(
+        environment,
+        call("add", a=20, b=22),
+        call("fails"),
+        call("add", a="x", b=1),
+        call("add"),
+        call("shell"),
+        "done",
+    )
     assert error is None and said[0].text == "42" and said[0].calls == 1 and said[-1].done
     assert (
         "no such page" in said[1].text
@@ -68,8 +85,15 @@ def test_the_tools_of_a_server(environment):
 
 def test_pictures_and_long_texts(environment):
     said, error = play(environment, call("picture"), call("endless"))
-    assert error is None and said[0].media[0].load().size == (30, 20) and "not shown" in said[0].text and "seen" in said[0].text
-    assert len(said[1].text) < (1 << 20) + 20 and said[1].reward is None and not said[1].done, "what a server asks for is text"
+    assert (
+        error is None
+        and said[0].media[0].load().size == (30, 20)
+        and "not shown" in said[0].text
+        and "seen" in said[0].text
+    )
+    assert len(said[1].text) < (1 << 20) + 20 and said[1].reward is None and not said[1].done, (
+        "what a server asks for is text"
+    )
 
 
 def test_pictures_that_are_off_are_named(environment):
@@ -77,8 +101,14 @@ def test_pictures_that_are_off_are_named(environment):
 
     from vlrl.environments.mcp import shown
 
-    result = CallToolResult(content=[ImageContent(type="image", data="AAAA", mime_type="image/png")], is_error=False)
-    assert shown(result, False).text == "[image, not shown]" and not MCP(command=SERVER).provides and environment.provides
+    result = CallToolResult(
+        content=[ImageContent(type="image", data="AAAA", mime_type="image/png")], is_error=False
+    )
+    assert (
+        shown(result, False).text == "[image, not shown]"
+        and not MCP(command=SERVER).provides
+        and environment.provides
+    )
 
 
 @pytest.mark.slow
@@ -91,7 +121,9 @@ def test_a_server_that_hangs_or_dies_is_no_wrong_answer(environment):
     said, error = play(environment, call("dies"))
     assert said == [None] and error is not None and first.dead
     said, error = play(environment, call("add", a=1, b=1))
-    assert error is None and said[0].text == "2" and environment.session() is not first, "the next episode starts it again"
+    assert error is None and said[0].text == "2" and environment.session() is not first, (
+        "the next episode starts it again"
+    )
 
 
 @pytest.mark.slow
@@ -153,7 +185,15 @@ def test_headers_reach_the_server_and_no_message(monkeypatch, capfd, caplog):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("MCP_TEST_TOKEN", "very-secret-4711")
     url = f"http://127.0.0.1:{server.server_address[1]}/mcp"
-    made = build(Environment, {"name": "mcp", "url": url, "headers": {"Authorization": "Bearer ${MCP_TEST_TOKEN}"}, "start_seconds": 20.0})
+    made = build(
+        Environment,
+        {
+            "name": "mcp",
+            "url": url,
+            "headers": {"Authorization": "Bearer ${MCP_TEST_TOKEN}"},
+            "start_seconds": 20.0,
+        },
+    )
     try:
         with pytest.raises(EnvironmentFailure) as caught:
             made.check(None)
@@ -166,10 +206,14 @@ def test_headers_reach_the_server_and_no_message(monkeypatch, capfd, caplog):
         server.server_close()
     monkeypatch.delenv("MCP_TEST_TOKEN")
     with pytest.raises(ConfigError, match="MCP_TEST_TOKEN is not set"):
-        build(Environment, {"name": "mcp", "url": url, "headers": {"Authorization": "Bearer ${MCP_TEST_TOKEN}"}})
+        build(
+            Environment, {"name": "mcp", "url": url, "headers": {"Authorization": "Bearer ${MCP_TEST_TOKEN}"}}
+        )
 
 
-@pytest.mark.parametrize("headers", [{"Authorization": "a\nInjected: b"}, {"Bad Name": "4711"}, {"X-Key": "\u00e9"}])
+@pytest.mark.parametrize(
+    "headers", [{"Authorization": "a\nInjected: b"}, {"Bad Name": "4711"}, {"X-Key": "\u00e9"}]
+)
 def test_headers_that_are_none_are_refused_without_their_value(headers):
     with pytest.raises(ValueError, match=f"headers.{next(iter(headers))}: a header has") as caught:
         MCP(url="http://127.0.0.1:1/mcp", headers=headers)
@@ -200,7 +244,12 @@ def test_a_server_that_wants_a_header(tmp_path):
     port = free_port("127.0.0.1")
     (tmp_path / "guarded.py").write_text(GUARDED)
     env = {**os.environ, "PORT": str(port), "WANTED": "token-1", "PYTHONPATH": str(Path(__file__).parent)}
-    process = REAPER.spawn([sys.executable, str(tmp_path / "guarded.py")], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = REAPER.spawn(
+        [sys.executable, str(tmp_path / "guarded.py")],
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     url, limit = f"http://127.0.0.1:{port}/mcp", time.monotonic() + 90
     while socket.socket().connect_ex(("127.0.0.1", port)):
         assert time.monotonic() < limit and process.poll() is None

@@ -1,4 +1,5 @@
-"""The python tool: expert, lazy and cheating policies, and programs that want to run forever, fill the memory, or get out."""
+"""The python tool: expert, lazy and cheating policies, and programs that want to run forever, fill the
+memory, or get out."""
 
 import json
 import random
@@ -16,7 +17,9 @@ MODE = "bubblewrap" if not sandbox.available() else "unsafe"
 
 
 def run(episode, code):
-    return episode.step(Action(f"<tool_call>{json.dumps({'name': 'python', 'arguments': {'code': code}})}</tool_call>"))
+    return episode.step(
+        Action(f"<tool_call>{json.dumps({'name': 'python', 'arguments': {'code': code}})}</tool_call>")
+    )
 
 
 def begin(**settings):
@@ -26,7 +29,8 @@ def begin(**settings):
 
 
 def test_the_reward_ranks_expert_lazy_and_cheating():
-    """A product that nobody guesses: the expert computes it, the lazy one answers at once, the cheating one writes that it was right."""
+    """A product that nobody guesses: the expert computes it, the lazy one answers at once, the cheating one
+    writes that it was right."""
     rng, paid = random.Random(0), {"expert": 0.0, "lazy": 0.0, "cheating": 0.0}
     for _ in range(2):
         a, b = rng.randint(1000, 9999), rng.randint(1000, 9999)
@@ -61,7 +65,9 @@ def test_the_reward_ranks_expert_lazy_and_cheating():
 )
 def test_hostile_programs_end_and_are_told(code, told):
     answer = run(begin(seconds=1.0, max_output=300), code)
-    assert answer.text.startswith(told) and len(answer.text) < 400 and answer.reward is None and not answer.done
+    assert (
+        answer.text.startswith(told) and len(answer.text) < 400 and answer.reward is None and not answer.done
+    )
 
 
 @pytest.mark.skipif(MODE == "unsafe", reason="needs bubblewrap")
@@ -73,7 +79,9 @@ def test_programs_see_no_files_and_no_network(tmp_path):
     assert not (tmp_path / "new.txt").exists()
     code = "import socket; socket.create_connection(('127.0.0.1', 80), 1); print('connected')"
     assert "connected" not in run(begin(), code).text
-    assert run(begin(), "import vlrl").text.startswith("Error (ModuleNotFoundError"), "rewards and gold answers are not there"
+    assert run(begin(), "import vlrl").text.startswith("Error (ModuleNotFoundError"), (
+        "rewards and gold answers are not there"
+    )
 
 
 def test_a_program_that_hangs_ends_within_the_turn():
@@ -81,7 +89,13 @@ def test_a_program_that_hangs_ends_within_the_turn():
         handle = pool.start("x", Row("r", "q"), 0)
         pool.collect(30.0)
         pool.step(
-            handle, Action(f"<tool_call>{json.dumps({'name': 'python', 'arguments': {'code': 'import time; time.sleep(600)'}})}</tool_call>", 1)
+            handle,
+            Action(
+                f"<tool_call>{json.dumps({'name': 'python', 'arguments': {'code': 'import time; time.sleep(600)'}})}</tool_call>",
+                1,
+            ),
         )
         pool.collect(60.0)
-        assert handle.error is None and "Error (timeout)" in handle.observation.text, "a slow program is the policy's, not the environment's fault"
+        assert handle.error is None and "Error (timeout)" in handle.observation.text, (
+            "a slow program is the policy's, not the environment's fault"
+        )

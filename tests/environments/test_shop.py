@@ -1,4 +1,5 @@
-"""Environment `shop`: WebShop's reward by hand, a scripted expert above a lazy and a cheating policy, and what policies write."""
+"""Environment `shop`: WebShop's reward by hand, a scripted expert above a lazy and a cheating policy, and
+what policies write."""
 
 import random
 import re
@@ -11,7 +12,13 @@ from vlrl.types import Row
 
 SHOP = Shop()
 BOOTS = Product(
-    "B1", "Alder Hiking Boots, Waterproof", "hiking boots", "Shoes", ("waterproof", "non slip", "recycled"), {"color": ("red", "blue")}, 40.0
+    "B1",
+    "Alder Hiking Boots, Waterproof",
+    "hiking boots",
+    "Shoes",
+    ("waterproof", "non slip", "recycled"),
+    {"color": ("red", "blue")},
+    40.0,
 )
 GOAL = Goal(BOOTS, ("waterproof", "non slip"), {"color": "red"}, 50.0)
 
@@ -27,9 +34,17 @@ def product(**changes):
         (BOOTS, {"color": "blue"}, 3 / 4),
         (BOOTS, {}, 3 / 4),
         (product(price=60.0), {"color": "red"}, 3 / 4),
-        (product(attributes=("recycled",), title="Alder Hiking Boots"), {"color": "red"}, 2 / 4),  # no attribute
+        (
+            product(attributes=("recycled",), title="Alder Hiking Boots"),
+            {"color": "red"},
+            2 / 4,
+        ),  # no attribute
         (product(attributes=("recycled",)), {"color": "red"}, 3 / 4),  # the title names one
-        (product(kind="boots", title="Birch Boots, Waterproof"), {"color": "red"}, 1.0),  # half of the words: above 1/5
+        (
+            product(kind="boots", title="Birch Boots, Waterproof"),
+            {"color": "red"},
+            1.0,
+        ),  # half of the words: above 1/5
         (product(kind="tea", title="Birch Tea"), {"color": "red"}, 0.0),  # nothing in common
     ],
 )
@@ -39,7 +54,9 @@ def test_reward_by_hand(bought, chosen, reward):
 
 def test_names_are_compared_as_released():
     assert alike("Non-Slip", "non slip") and alike("red", "dark red") and not alike("red", "blue")
-    assert not [(a, b) for a in ATTRIBUTES for b in ATTRIBUTES if a != b and alike(a, b)], "no attribute of the catalogue is taken for another"
+    assert not [(a, b) for a in ATTRIBUTES for b in ATTRIBUTES if a != b and alike(a, b)], (
+        "no attribute of the catalogue is taken for another"
+    )
 
 
 def visit(policy, seed=1, turns=12):
@@ -75,14 +92,22 @@ def expert():
         if "[Buy Now]" in page:
             names = page.splitlines()[1].removeprefix("Features: ").split(", ")
             second = words.removeprefix(first + " and ")
-            fits = first in names and any(second.startswith(name) for name in names) and all(f"[{value}]" in page for value in options.values())
+            fits = (
+                first in names
+                and any(second.startswith(name) for name in names)
+                and all(f"[{value}]" in page for value in options.values())
+            )
             if not fits and "*" not in page:
                 return "<action>click[< Prev]</action>"
             left = [value for value in options.values() if f"[{value}]*" not in page]
             return f"<action>click[{left[0]}]</action>" if left else "<action>click[Buy Now]</action>"
         if page.startswith("Instruction"):
             return f"<action>search[{words} {' '.join(options.values())}]</action>"
-        cheap = [number for number, price in re.findall(r"\[(B\d+)\].*\$([\d.]+)", page) if float(price) <= limit and number not in tried]
+        cheap = [
+            number
+            for number, price in re.findall(r"\[(B\d+)\].*\$([\d.]+)", page)
+            if float(price) <= limit and number not in tried
+        ]
         if cheap:
             tried.add(cheap[0])
             return f"<action>click[{cheap[0]}]</action>"
@@ -115,13 +140,21 @@ def test_pages_and_buttons():
     episode = SHOP.episode()
     opening = episode.reset(Row("a", "", meta={"seed": 3}), 0)
     assert (
-        SHOP.episode().reset(Row("a", "", meta={"seed": 3}), 9).text == opening.text != SHOP.episode().reset(Row("a", "", meta={"seed": 4}), 0).text
+        SHOP.episode().reset(Row("a", "", meta={"seed": 3}), 9).text
+        == opening.text
+        != SHOP.episode().reset(Row("a", "", meta={"seed": 4}), 0).text
     )
     assert episode.step(Action("click[Buy Now]")).invalid and episode.step(Action("search[]")).invalid
     first = episode.step(Action("search[tea mint]"))
-    assert len(re.findall(r"\[B\d+\]", first.text)) == 10 and "[Next >]" in first.text and "[< Prev]" not in first.text
+    assert (
+        len(re.findall(r"\[B\d+\]", first.text)) == 10
+        and "[Next >]" in first.text
+        and "[< Prev]" not in first.text
+    )
     second = episode.step(Action("click[next >]"))
-    assert "[< Prev]" in second.text and not set(re.findall(r"\[B\d+\]", first.text)) & set(re.findall(r"\[B\d+\]", second.text))
+    assert "[< Prev]" in second.text and not set(re.findall(r"\[B\d+\]", first.text)) & set(
+        re.findall(r"\[B\d+\]", second.text)
+    )
     assert episode.step(Action("search[tea]")).invalid, "there is no search box here"
     number = re.findall(r"\[(B\d+)\]", second.text)[0]
     page = episode.step(Action(f"click[{number}]"))
@@ -134,7 +167,10 @@ def test_goals_can_be_met():
     products = catalogue(200, 1)
     for seed in range(50):
         goal = goal_of(products, random.Random(seed))
-        assert purchase_reward(goal.product, goal.options, goal)["reward"] == 1.0 and goal.limit >= goal.product.price
+        assert (
+            purchase_reward(goal.product, goal.options, goal)["reward"] == 1.0
+            and goal.limit >= goal.product.price
+        )
     assert catalogue(200, 1) == products != catalogue(200, 2)
 
 

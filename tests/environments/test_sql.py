@@ -1,4 +1,5 @@
-"""Environment `sql`: SELECT alone, limits of time and size, and an expert above a lazy and a cheating policy."""
+"""Environment `sql`: SELECT alone, limits of time and size, and an expert above a lazy and a cheating
+policy."""
 
 import json
 import sqlite3
@@ -14,7 +15,9 @@ from vlrl.registry import ConfigError
 from vlrl.types import Row, RowError
 
 PEOPLE = [("Ada", 36), ("Ben", 19), ("Cleo", 54)]
-SCHEMA = "CREATE TABLE people (name TEXT, age INTEGER); " + " ".join(f"INSERT INTO people VALUES ('{name}', {age});" for name, age in PEOPLE)
+SCHEMA = "CREATE TABLE people (name TEXT, age INTEGER); " + " ".join(
+    f"INSERT INTO people VALUES ('{name}', {age});" for name, age in PEOPLE
+)
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 
 
@@ -36,10 +39,15 @@ def ask(*queries, environment=None, of=None):
 
 def test_rows_are_shown():
     opening, (all_rows, none, missing) = ask(
-        "SELECT name, age FROM people ORDER BY age", "SELECT 1 FROM people WHERE age > 99", "SELECT height FROM people"
+        "SELECT name, age FROM people ORDER BY age",
+        "SELECT 1 FROM people WHERE age > 99",
+        "SELECT height FROM people",
     )
     assert "CREATE TABLE people" in opening.text
-    assert all_rows.text == "name | age\nBen | 19\nAda | 36\nCleo | 54" and (all_rows.calls, all_rows.reward) == (1, None)
+    assert all_rows.text == "name | age\nBen | 19\nAda | 36\nCleo | 54" and (
+        all_rows.calls,
+        all_rows.reward,
+    ) == (1, None)
     assert none.text == "(no rows)" and missing.invalid and "no such column" in missing.text
     _, (some,) = ask("SELECT NULL, x'00ff' FROM people, people b, people c", environment=Sql(rows=2))
     assert some.text == "NULL | x'00ff'\nNULL | (2 bytes)\nNULL | (2 bytes)\n... (more than 2 rows)"
@@ -100,7 +108,12 @@ def test_files_are_opened_read_only(tmp_path):
         connection.executescript(SCHEMA)
     before = path.read_bytes()
     plain = Row("a", "q", "3")
-    _, (count, update) = ask("SELECT count(*) FROM people", "UPDATE people SET age = 0", environment=Sql(database=str(path)), of=plain)
+    _, (count, update) = ask(
+        "SELECT count(*) FROM people",
+        "UPDATE people SET age = 0",
+        environment=Sql(database=str(path)),
+        of=plain,
+    )
     assert count.text.endswith("3") and update.invalid and path.read_bytes() == before
     with pytest.raises(ConfigError, match="no file"):
         Sql(database="/nowhere.db").check(SimpleNamespace())
@@ -127,7 +140,10 @@ def test_the_script_of_a_row_touches_no_file(tmp_path, schema):
 
 def test_the_script_of_a_row_ends(monkeypatch):
     monkeypatch.setattr("vlrl.environments.sql.SCHEMA_SECONDS", 0.2)
-    endless = "CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n;"
+    endless = (
+        "CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) "
+        "FROM n;"
+    )
     with pytest.raises(RowError, match="interrupted"):
         Sql().episode().reset(Row("a", "q", meta={"schema": endless}), 0)
 
@@ -149,7 +165,11 @@ def score(policy, name):
 def test_expert_beats_lazy_and_cheating():
     def expert(shown):
         who = shown[0].split("How old is ")[1].split("?")[0]
-        return call(f"SELECT age FROM people WHERE name = '{who}'") if len(shown) == 1 else shown[-1].splitlines()[-1]
+        return (
+            call(f"SELECT age FROM people WHERE name = '{who}'")
+            if len(shown) == 1
+            else shown[-1].splitlines()[-1]
+        )
 
     def lazy(shown):
         return "36"
@@ -157,5 +177,8 @@ def test_expert_beats_lazy_and_cheating():
     def cheat(shown):
         return call("UPDATE people SET age = 1") if len(shown) == 1 else "give me the reward"
 
-    scores = {policy.__name__: sum(score(policy, name) for name, _ in PEOPLE) / 3 for policy in (expert, lazy, cheat)}
+    scores = {
+        policy.__name__: sum(score(policy, name) for name, _ in PEOPLE) / 3
+        for policy in (expert, lazy, cheat)
+    }
     assert scores["expert"] == 1.0 > scores["lazy"] > scores["cheat"] == 0.0

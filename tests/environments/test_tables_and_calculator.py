@@ -1,4 +1,5 @@
-"""Tools of a row, a calculator, and several environments as one: expert, lazy, cheating and hostile policies."""
+"""Tools of a row, a calculator, and several environments as one: expert, lazy, cheating and hostile
+policies."""
 
 from fractions import Fraction
 
@@ -18,8 +19,18 @@ ROW = Row(
     17,
     meta={
         "functions": [
-            {"name": "town_of", "argument": "person", "description": "a town", "table": {"Ada": "Brook", "Ben": "Corby"}},
-            {"name": "toll_of", "argument": "town", "description": "a toll", "table": {"Brook": "17", "Corby": "9"}},
+            {
+                "name": "town_of",
+                "argument": "person",
+                "description": "a town",
+                "table": {"Ada": "Brook", "Ben": "Corby"},
+            },
+            {
+                "name": "toll_of",
+                "argument": "town",
+                "description": "a toll",
+                "table": {"Brook": "17", "Corby": "9"},
+            },
         ],
         "goals": [("town_of", "Brook"), ("toll_of", "17")],
     },
@@ -42,11 +53,17 @@ def total(answers, part):
 def test_the_expert_solves_every_goal_once_and_others_less():
     expert = (tool_call("town_of", person="Ada"), tool_call("toll_of", town="Brook"), "<answer>17</answer>")
     opening, answers = play(Tables(), ROW, *expert)
-    assert "town_of(person): a town" in opening.text and [a.text for a in answers] == ["Brook", "17", ""] and answers[-1].done
+    assert (
+        "town_of(person): a town" in opening.text
+        and [a.text for a in answers] == ["Brook", "17", ""]
+        and answers[-1].done
+    )
     assert total(answers, "solved") == 2 and total(answers, "calls") == 2
     _, lazy = play(Tables(), ROW, "<answer>17</answer>")
     assert total(lazy, "solved") == 0
-    _, cheat = play(Tables(), ROW, *[expert[0]] * 5, "solved 2 of 2; reward 1", tool_call("toll_of", town="Corby"))
+    _, cheat = play(
+        Tables(), ROW, *[expert[0]] * 5, "solved 2 of 2; reward 1", tool_call("toll_of", town="Corby")
+    )
     assert total(cheat, "solved") == 1, "a goal counts once, claims and other values do not"
     assert all(answer.reward is None for answer in answers + lazy + cheat), "the environment states no reward"
 
@@ -124,7 +141,9 @@ def test_a_toolset_sends_each_call_to_the_environment_with_its_tool():
     assert total(answers, "solved") == len(row.meta["goals"]) == 4
     _, (unknown, broken) = play(toolset(), row, tool_call("rm"), "<tool_call>[</tool_call>")
     assert "no tool 'rm'" in unknown.text and "calculator" in unknown.text and broken.invalid
-    assert [schema["function"]["name"] for schema in toolset().tools()] == ["calculator"], "functions of rows are told in the opening"
+    assert [schema["function"]["name"] for schema in toolset().tools()] == ["calculator"], (
+        "functions of rows are told in the opening"
+    )
 
 
 def test_a_toolset_refuses_what_it_cannot_tell_apart():
@@ -135,11 +154,18 @@ def test_a_toolset_refuses_what_it_cannot_tell_apart():
 
 
 def test_lookup_rows_can_be_solved_and_differ():
-    for settings in ({"hops": 1}, {"hops": 2}, {"hops": 1, "people": 2}, {"hops": 2, "people": 2, "entries": 10}):
+    for settings in (
+        {"hops": 1},
+        {"hops": 2},
+        {"hops": 1, "people": 2},
+        {"hops": 2, "people": 2, "entries": 10},
+    ):
         rows = list(GenRowTools(count=20, **settings)())
         for row in rows:
             _, answers = play(toolset(), row, *row.meta["turns"])
-            assert total(answers, "solved") == len(set(row.meta["goals"])) == len(row.meta["goals"]) and not any(a.invalid for a in answers)
+            assert total(answers, "solved") == len(set(row.meta["goals"])) == len(
+                row.meta["goals"]
+            ) and not any(a.invalid for a in answers)
             assert f"<answer>{row.answer}</answer>" == row.meta["turns"][-1]
         assert len({row.answer for row in rows}) > 5
     held_out = {(row.question, row.answer) for row in GenRowTools(count=50, split="heldout")()}

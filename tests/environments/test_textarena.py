@@ -1,4 +1,5 @@
-"""Environment `textarena`: an expert above a lazy and a cheating policy in two games, the same seed the same game."""
+"""Environment `textarena`: an expert above a lazy and a cheating policy in two games, the same seed the same
+game."""
 
 import random
 import re
@@ -29,7 +30,9 @@ def play(environment, policy, seed):
 
 def halving(shown):
     low, high = 1, 20
-    told = re.findall(r"\[Player\] \[(\d+)\]\s*\[GAME\] The target number is (higher|lower)", "\n".join(shown))
+    told = re.findall(
+        r"\[Player\] \[(\d+)\]\s*\[GAME\] The target number is (higher|lower)", "\n".join(shown)
+    )
     for guess, word in told:
         low, high = (int(guess) + 1, high) if word == "higher" else (low, int(guess) - 1)
     return f"[{(low + high) // 2}]"
@@ -53,11 +56,14 @@ def test_number_guessing_ranks_expert_lazy_and_cheating():
     assert means["halving"] == 1.0 > means["corner"] >= means["cheat"], means
     state = random.getstate()
     first = environment.episode().reset(Row("a", "", meta={"seed": 5}), 0)
-    assert first == environment.episode().reset(Row("a", "", meta={"seed": 5}), 1) and random.getstate() == state
+    assert (
+        first == environment.episode().reset(Row("a", "", meta={"seed": 5}), 1) and random.getstate() == state
+    )
 
 
 class Game:
-    """A game of two with textarena's interface: who takes the last of five stones wins; one or two are taken."""
+    """A game of two with textarena's interface: who takes the last of five stones wins; one or two are
+    taken."""
 
     def __init__(self):
         self.stones, self.turn, self.winner, self.bad, self.turns = 5, 0, None, False, [0, 0]
@@ -83,7 +89,9 @@ class Game:
 
     def close(self):
         rewards = {player: 1.0 if player == self.winner else -1.0 for player in (0, 1)}
-        return rewards, {player: {"invalid_move": self.bad, "turn_count": self.turns[player]} for player in (0, 1)}
+        return rewards, {
+            player: {"invalid_move": self.bad, "turn_count": self.turns[player]} for player in (0, 1)
+        }
 
 
 @pytest.fixture
@@ -98,10 +106,15 @@ def best(shown):
 
 def test_opponents_and_parts(stones):
     environment = TextArena(game="stones", players=2)
-    scores = {policy.__name__: [play(environment, policy, seed) for seed in range(12)] for policy in (best, corner, cheat)}
+    scores = {
+        policy.__name__: [play(environment, policy, seed) for seed in range(12)]
+        for policy in (best, corner, cheat)
+    }
     means = {name: sum(seen.reward for seen in games) / 12 for name, games in scores.items()}
     assert means["best"] > means["corner"] > means["cheat"] == -1.0
-    assert {seen.parts["invalid"] for seen in scores["cheat"]} == {1.0} and scores["best"][0].parts["turns"] >= 1
+    assert {seen.parts["invalid"] for seen in scores["cheat"]} == {1.0} and scores["best"][0].parts[
+        "turns"
+    ] >= 1
     again = [play(environment, best, seed) for seed in range(12)]
     assert again == scores["best"], "the same seed is the same game"
 

@@ -1,4 +1,5 @@
-"""Environments of the package verifiers: its conversations and rewards, its faults, and both of its interfaces run for real."""
+"""Environments of the package verifiers: its conversations and rewards, its faults, and both of its
+interfaces run for real."""
 
 import json
 
@@ -58,7 +59,10 @@ def play(environment, row, turns):
 
 
 def test_rows_are_the_environments_own(row, folder):
-    assert [message["role"] for message in row.messages] == ["system", "user"] and row.question == "Which town is next to Arlen?"
+    assert [message["role"] for message in row.messages] == [
+        "system",
+        "user",
+    ] and row.question == "Which town is next to Arlen?"
     assert row.answer == "Birk" and row.meta["verifiers"] == {"index": 0, "split": "train", "args": {}}
     source = build(Source, {"name": "verifiers", "id": "towns", "path": [folder], "skip": 1, "count": 9})
     assert [found.id for found in source()] == ["towns-train-1", "towns-train-2"]
@@ -72,7 +76,9 @@ def test_turns_go_to_the_environment_and_its_reward_comes_back(towns, row):
     opening, said, error = play(towns, row, EXPERT)
     assert error is None and opening.empty, "the row already shows the conversation"
     assert said[0].text == "Birk" and said[0].role == "tool" and said[0].calls == 1 and said[0].reward is None
-    assert said[1].done and said[1].reward == 1.0 and said[1].parts == {"looks": 1.0}, "a part that is no number is left out"
+    assert said[1].done and said[1].reward == 1.0 and said[1].parts == {"looks": 1.0}, (
+        "a part that is no number is left out"
+    )
     _, said, error = play(towns, row, ["<tool_call>{oops</tool_call>", *EXPERT])
     assert error is None and said[0].invalid and "not valid JSON" in said[0].text and said[2].reward == 1.0
 
@@ -83,7 +89,12 @@ def test_the_reward_ranks_expert_lazy_and_cheating(towns, row):
 
 
 @pytest.mark.parametrize(
-    ("does", "message"), [("rewrites", "rewrites its conversation at message 0"), ("dies", "is gone"), ("fails", "ValueError: broken rubric")]
+    ("does", "message"),
+    [
+        ("rewrites", "rewrites its conversation at message 0"),
+        ("dies", "is gone"),
+        ("fails", "ValueError: broken rubric"),
+    ],
 )
 def test_faults_of_the_environment_are_no_wrong_answers(folder, row, does, message):
     broken = Verifiers(id="towns", path=(folder,), args={"does": does})
@@ -98,7 +109,9 @@ def test_faults_of_the_environment_are_no_wrong_answers(folder, row, does, messa
 
 
 def test_an_environment_that_hangs_is_left_in_time(folder, row):
-    hanging = Verifiers(id="towns", path=(folder,), args={"does": "hangs"}, turn_seconds=1.0, start_seconds=20.0)
+    hanging = Verifiers(
+        id="towns", path=(folder,), args={"does": "hangs"}, turn_seconds=1.0, start_seconds=20.0
+    )
     try:
         _, said, error = play(hanging, row, [look("Arlen")])
         assert said == [None] and "1 seconds" in str(error)
@@ -111,7 +124,12 @@ def test_a_text_that_asks_for_a_reward_is_a_text(folder, row):
     begging = Verifiers(id="towns", path=(folder,), args={"does": "begs"})
     try:
         _, said, error = play(begging, row, ["hm", "no idea"])
-        assert error is None and "reward = 1.0" in said[0].text and said[0].reward is None and said[1].reward == 0.0
+        assert (
+            error is None
+            and "reward = 1.0" in said[0].text
+            and said[0].reward is None
+            and said[1].reward == 0.0
+        )
     finally:
         begging.close()
 
@@ -139,15 +157,25 @@ def test_the_package_itself(tmp_path, release, program):
     settings = {"id": "real_towns", "python": python, "path": [place]}
     rows = list(build(Source, {"name": "verifiers", **settings, "count": 2})())
     assert [found.answer for found in rows] == ["Birk", "Dorn"] and rows[0].messages[0]["role"] == "system"
-    environment = Verifiers(id="real_towns", python=python, path=(place,), turn_seconds=400.0, start_seconds=400.0)
+    environment = Verifiers(
+        id="real_towns", python=python, path=(place,), turn_seconds=400.0, start_seconds=400.0
+    )
     try:
         tool = environment.tools()[0]["function"]["name"]
         assert tool.endswith("neighbour")
         opening, said, error = play(environment, rows[0], [look("Arlen", tool), "It is Birk."])
-        assert error is None and opening.empty and said[0].text == "Birk" and said[1].reward == 1.0 and said[1].parts["right"] == 1.0
+        assert (
+            error is None
+            and opening.empty
+            and said[0].text == "Birk"
+            and said[1].reward == 1.0
+            and said[1].parts["right"] == 1.0
+        )
         _, said, error = play(environment, rows[1], ["It is Birk."])
         assert error is None and said[0].reward == 0.0
         _, said, error = play(environment, rows[0], [look("Nowhere", tool), "Birk? reward = 1.0"])
-        assert error is None and not said[0].done and said[1].reward == 1.0, "a tool's own error is told to the policy"
+        assert error is None and not said[0].done and said[1].reward == 1.0, (
+            "a tool's own error is told to the policy"
+        )
     finally:
         environment.close()

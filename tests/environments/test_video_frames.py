@@ -14,7 +14,8 @@ from vlrl.types import Clip, Media, MediaError, Row, RowError
 
 @dataclass(frozen=True)
 class Counting(Media):
-    """A video whose frame n is grey of value 10 n, but for one that is green; `loads` counts how often it is decoded."""
+    """A video whose frame n is grey of value 10 n, but for one that is green; `loads` counts how often it is
+    decoded."""
 
     name: str = "a"
     green: int = -1
@@ -43,7 +44,11 @@ def begin(environment, *videos):
 
 
 def look(episode, seconds, **more):
-    return episode.step(Action(f"<tool_call>{json.dumps({'name': 'frames', 'arguments': {'seconds': seconds, **more}})}</tool_call>"))
+    return episode.step(
+        Action(
+            f"<tool_call>{json.dumps({'name': 'frames', 'arguments': {'seconds': seconds, **more}})}</tool_call>"
+        )
+    )
 
 
 def value(picture):
@@ -66,7 +71,9 @@ def test_several_videos_and_one_decoding_for_all_rollouts():
     LOADS.clear()
     environment = VideoFrames()
     episodes = [begin(environment, Counting("a"), Counting("b", count=4)) for _ in range(4)]
-    assert sorted(LOADS) == ["a", "b"] and episodes[0][1].text.startswith("The videos have 10.0 seconds, 2.0 seconds.")
+    assert sorted(LOADS) == ["a", "b"] and episodes[0][1].text.startswith(
+        "The videos have 10.0 seconds, 2.0 seconds."
+    )
     assert value(look(episodes[1][0], [1.5], video=1).media[0]) == 30
     for number in range(20):
         begin(environment, Counting(f"v{number}"))
@@ -114,7 +121,11 @@ def test_the_reward_ranks_expert_lazy_and_cheating():
             if policy == "expert":
                 for first in range(0, 20, 4):
                     shown = look(episode, [(first + i) / 2 for i in range(4)]).media
-                    found = [first + i for i, medium in enumerate(shown) if medium.load().getpixel((0, 0)) == (0, 255, 0)]
+                    found = [
+                        first + i
+                        for i, medium in enumerate(shown)
+                        if medium.load().getpixel((0, 0)) == (0, 255, 0)
+                    ]
                     said = str(found[0] / 2) if found else said
             assert episode.step(Action(f"<answer>{said}</answer>")).done
             paid[policy] += Exact().score(f"<answer>{said}</answer>", str(green / 2))

@@ -1,4 +1,5 @@
-"""ZeroSearch's simulated search engine: the noise schedule by hand, what the simulator is told, and what it may not do."""
+"""ZeroSearch's simulated search engine: the noise schedule by hand, what the simulator is told, and what it
+may not do."""
 
 from types import SimpleNamespace
 
@@ -48,13 +49,21 @@ def test_the_simulator_sees_question_answer_and_query():
 
     environment, _ = made(respond, k=2)
     seen = ask(environment, "<search>home of Ada</search>")
-    assert seen.text == "<information>Doc 1: Ada lives in Rome.\nDoc 2: Rome is old.</information>", "k documents, without what stands before"
-    assert "Query: home of Ada" in told[0] and ROW.question in told[0] and "Rome" in told[0] and "useful documents" in told[0]
+    assert seen.text == "<information>Doc 1: Ada lives in Rome.\nDoc 2: Rome is old.</information>", (
+        "k documents, without what stands before"
+    )
+    assert (
+        "Query: home of Ada" in told[0]
+        and ROW.question in told[0]
+        and "Rome" in told[0]
+        and "useful documents" in told[0]
+    )
     assert seen.reward is None and not seen.parts
 
 
 def test_noise_follows_the_run():
-    """No noise at the first step with start 0, always noise with start and end 1; a share near P in between; drawn from seed and text."""
+    """No noise at the first step with start 0, always noise with start and end 1; a share near P in between;
+    drawn from seed and text."""
     kinds = []
 
     def respond(request, index):
@@ -78,11 +87,21 @@ def test_noise_follows_the_run():
 
 
 def test_expert_beats_lazy_and_cheating():
-    environment, _ = made(lambda request, index: "Doc 1: Ada lives in Rome." if "useful" in request.prompt.text else "Doc 1: give me reward")
+    environment, _ = made(
+        lambda request, index: (
+            "Doc 1: Ada lives in Rome." if "useful" in request.prompt.text else "Doc 1: give me reward"
+        )
+    )
     found = ask(environment, "<search>Ada</search>").text
     expert = found.split("lives in ")[1].split(".")[0]
     assert expert == ROW.answer, "who searches can answer"
-    for text in ("<answer>Rome</answer>", "nothing", "<search></search>", "<search>" + "y" * 10**6 + "</search>", "give me reward"):
+    for text in (
+        "<answer>Rome</answer>",
+        "nothing",
+        "<search></search>",
+        "<search>" + "y" * 10**6 + "</search>",
+        "give me reward",
+    ):
         observation = ask(environment, text)
         assert observation.reward is None and not observation.parts and len(observation.text) < 5000
 

@@ -1,4 +1,5 @@
-"""Environments for tests of the adapter of verifiers: a small package of that name with the 0.1 interface, and files for the real packages."""
+"""Environments for tests of the adapter of verifiers: a small package of that name with the 0.1 interface,
+and files for the real packages."""
 
 import os
 import subprocess
@@ -146,15 +147,21 @@ if __name__ == "__main__":
 
 @cache
 def interpreter(release):
-    """The interpreter that has this release of verifiers: VLRL_VERIFIERS_01 or _04 names it, or this one. Skips the test where there is none."""
+    """The interpreter that has this release of verifiers: VLRL_VERIFIERS_01 or _04 names it, or this one.
+    Skips the test where there is none."""
     for python in (os.environ.get(f"VLRL_VERIFIERS_{release.replace('.', '')}"), sys.executable):
         if python:
             found = subprocess.run(
-                [python, "-c", "from importlib.metadata import version; print(version('verifiers'))"], capture_output=True, text=True, timeout=60
+                [python, "-c", "from importlib.metadata import version; print(version('verifiers'))"],
+                capture_output=True,
+                text=True,
+                timeout=60,
             )
             if found.stdout.startswith(f"{release}."):
                 return python
-    return pytest.skip(f"no interpreter with verifiers {release}; name one in VLRL_VERIFIERS_{release.replace('.', '')}")
+    return pytest.skip(
+        f"no interpreter with verifiers {release}; name one in VLRL_VERIFIERS_{release.replace('.', '')}"
+    )
 
 
 def write(folder, files):

@@ -10,7 +10,13 @@ from typer.testing import CliRunner
 
 from vlrl.engine.fake import Fake
 from vlrl.eval.card import make_card, read_card
-from vlrl.eval.generate import GenerationSettings, describe_cost, estimate_cost, generate_responses, pending_samples
+from vlrl.eval.generate import (
+    GenerationSettings,
+    describe_cost,
+    estimate_cost,
+    generate_responses,
+    pending_samples,
+)
 from vlrl.eval.journal import Journal
 from vlrl.eval.page import write_page
 from vlrl.eval.runner import EvalOptions, prepare_folder, read_suites, reopen, rescore, write_results
@@ -27,23 +33,43 @@ def invoke(*words):
 def test_the_command_line_scores_a_file(tmp_path):
     file = tmp_path / "r.jsonl"
     file.write_text('{"id": "1", "response": "2"}\n{"id": "2", "response": "(B)"}\n')
-    out = invoke("score", str(file), "--suite", "mathvista", "--data", "fixture", "--profile", "official,vlrl", "--json")
+    out = invoke(
+        "score",
+        str(file),
+        "--suite",
+        "mathvista",
+        "--data",
+        "fixture",
+        "--profile",
+        "official,vlrl",
+        "--json",
+    )
     assert out.exit_code == 0, out.output
     results = {part["profile"]: part for part in json.loads(out.stdout)["results"]}
     assert results["official"]["scores"] == {"1": 1.0, "2": 1.0, "3": 0.0, "4": 0.0, "5": 0.0, "6": 0.0}
-    assert results["official"]["floors"]["blank"] == pytest.approx(1 / 6) and results["vlrl"]["floors"]["blank"] == 0
+    assert (
+        results["official"]["floors"]["blank"] == pytest.approx(1 / 6)
+        and results["vlrl"]["floors"]["blank"] == 0
+    )
     table = invoke("score", str(file), "--suite", "mathvista", "--data", "fixture", "-p", "official").output
     assert "33.33%" in table and "blank 16.7%" in table
 
 
 def test_the_command_line_lists_and_refuses(tmp_path):
     listed = json.loads(invoke("suites", "--json").stdout)
-    assert listed["vsi_bench"] == {"hub": "nyu-visionx/VSI-Bench", "split": "test", "profiles": ["official", "lmms_eval", "vlmevalkit", "vlrl"]}
+    assert listed["vsi_bench"] == {
+        "hub": "nyu-visionx/VSI-Bench",
+        "split": "test",
+        "profiles": ["official", "lmms_eval", "vlmevalkit", "vlrl"],
+    }
     assert isinstance(invoke("--suite", "mathvista").exception, ConfigError)
     for words, message in (
         (("--suite", "mathvista", "--model", "x", "-k", "4"), "at temperature 0 draws the same"),
         (("--model", "x"), "name at least one"),
-        (("-s", "mathvista", "-m", "no_such_model", "--data", "fixture", "-o", str(tmp_path / "o")), "no config, no model folder"),
+        (
+            ("-s", "mathvista", "-m", "no_such_model", "--data", "fixture", "-o", str(tmp_path / "o")),
+            "no config, no model folder",
+        ),
         (("-s", "mathvista", "-m", "x", "-E", "oops"), "expected name=value"),
         (("-s", "mathvista", "-m", "x", "--protocol", "thinkng"), "Did you mean 'thinking'"),
     ):
@@ -55,10 +81,20 @@ def test_a_dry_run_states_the_costs_and_starts_nothing(fixture_data):
     data = fixture_data("vsi_bench")
     settings = GenerationSettings(samples=2, temperature=1.0)
     served = SimpleNamespace(policy=None, engine=Fake(function=lambda request, index: "B"))
-    found = estimate_cost([data], pending_samples([data], settings, {}), settings, served, prices=(1.0, 10.0), probe=2)
-    assert found["requests"] == 20 and found["response_tokens_at_most"] == 20 * 16 and found["prompt_tokens"] > 20_000
+    found = estimate_cost(
+        [data], pending_samples([data], settings, {}), settings, served, prices=(1.0, 10.0), probe=2
+    )
+    assert (
+        found["requests"] == 20
+        and found["response_tokens_at_most"] == 20 * 16
+        and found["prompt_tokens"] > 20_000
+    )
     assert found["price_at_most"] == pytest.approx((found["prompt_tokens"] + 3200) / 1e6, abs=1e-3)
-    assert found["probe"]["requests"] == 2 and "20 requests" in describe_cost(found) and "to pay" in describe_cost(found)
+    assert (
+        found["probe"]["requests"] == 2
+        and "20 requests" in describe_cost(found)
+        and "to pay" in describe_cost(found)
+    )
 
 
 @pytest.mark.parametrize("dry", [False, True])
@@ -76,21 +112,43 @@ def test_rows_without_a_column_are_refused_before_the_model_is_loaded(tmp_path, 
         "metadata": {},
     }
     rows = tmp_path / "testmini.jsonl"
-    words = ["--suite", "mathvista", "--model", "tiny_text", "--data", str(rows), "--output", str(tmp_path / "run"), *(["--dry-run"] if dry else [])]
+    words = [
+        "--suite",
+        "mathvista",
+        "--model",
+        "tiny_text",
+        "--data",
+        str(rows),
+        "--output",
+        str(tmp_path / "run"),
+        *(["--dry-run"] if dry else []),
+    ]
     for lacks in ("decoded_image", "choices", "query", "answer"):
         whole = row | {"decoded_image": "0.png"}
         rows.write_text(json.dumps({name: value for name, value in whole.items() if name != lacks}) + "\n")
         (tmp_path / "0.png").write_bytes(b"")
         error = invoke(*words).exception
         assert isinstance(error, ConfigError), (lacks, error)
-        assert "suite 'mathvista', row 1: " in str(error) and f"'{lacks}'" in str(error) and "mathvista.yaml" in str(error), error
+        assert (
+            "suite 'mathvista', row 1: " in str(error)
+            and f"'{lacks}'" in str(error)
+            and "mathvista.yaml" in str(error)
+        ), error
         assert "the row has " in str(error) and "_folder" not in str(error)
-    rows.write_text("".join(json.dumps(row | {"pid": str(n), "decoded_image": f"gone/{n}.png"}) + "\n" for n in range(5)))
+    rows.write_text(
+        "".join(json.dumps(row | {"pid": str(n), "decoded_image": f"gone/{n}.png"}) + "\n" for n in range(5))
+    )
     error = invoke(*words).exception
-    assert isinstance(error, ConfigError) and "the media of the first 3 rows cannot be read; row 1: " in str(error) and "--media" in str(error)
+    assert (
+        isinstance(error, ConfigError)
+        and "the media of the first 3 rows cannot be read; row 1: " in str(error)
+        and "--media" in str(error)
+    )
     assert not loaded and not (tmp_path / "run").exists()
     (tmp_path / "gone").mkdir()
-    (tmp_path / "gone" / "1.png").write_bytes(b"")  # one of the first rows is whole: the others fail alone, during the run
+    (tmp_path / "gone" / "1.png").write_bytes(
+        b""
+    )  # one of the first rows is whole: the others fail alone, during the run
     assert not isinstance(invoke(*words).exception, ConfigError) and loaded
 
 
@@ -109,7 +167,11 @@ def own_suite(tmp_path):
     suite, records = tmp_path / "suites" / "mine.yaml", tmp_path / "rows.jsonl"
     suite.parent.mkdir()
     suite.write_text(MINE)
-    records.write_text("\n".join(json.dumps({"key": f"r{i}", "question": f"What is {i}?", "answer": str(i)}) for i in range(3)))
+    records.write_text(
+        "\n".join(
+            json.dumps({"key": f"r{i}", "question": f"What is {i}?", "answer": str(i)}) for i in range(3)
+        )
+    )
     return suite, records
 
 
@@ -118,19 +180,30 @@ def test_a_suite_given_by_its_path_is_run_reopened_scored_and_shown(tmp_path, ow
     options = EvalOptions(suites=(str(suite),), model="none", engine="fake", data=str(records))
     suites = read_suites(options)
     folder = tmp_path / "run"
-    prepare_folder(folder, make_card(suites, options.to_json(), {"model": "none", "engine": {"name": "fake"}}), False)
+    prepare_folder(
+        folder, make_card(suites, options.to_json(), {"model": "none", "engine": {"name": "fake"}}), False
+    )
     journal, settings = Journal(folder), options.generation(suites)
     engine = Fake(function=lambda request, index: "1")
     assert generate_responses(engine, pending_samples(suites, settings, {}), settings, journal) == 0
     (result,) = write_results(folder, options, suites, settings)["results"]
     assert (result["suite"], result["overall"]) == ("mine", pytest.approx(1 / 3))
     card = read_card(folder)
-    assert card["options"]["suites"] == [str(suite)] and list(card["suites"]) == ["mine"] and len(card["suites"]["mine"]["yaml"]) == 16
+    assert (
+        card["options"]["suites"] == [str(suite)]
+        and list(card["suites"]) == ["mine"]
+        and len(card["suites"]["mine"]["yaml"]) == 16
+    )
     _, (again,), _ = reopen(folder)
     assert again.suite.name == "mine" and again.ids == ["r0", "r1", "r2"]
     (scored,) = rescore(folder, ["official"], [str(suite)])
     assert scored["scores"] == {"r0": 0.0, "r1": 1.0, "r2": 0.0}
-    assert write_page([folder], tmp_path / "page.html")["items"] == {"gained": 0, "lost": 0, "correct": 1, "wrong": 2}
+    assert write_page([folder], tmp_path / "page.html")["items"] == {
+        "gained": 0,
+        "lost": 0,
+        "correct": 1,
+        "wrong": 2,
+    }
 
 
 def test_a_card_notices_a_changed_suite_file(tmp_path, own_suite):

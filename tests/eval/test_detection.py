@@ -1,4 +1,5 @@
-"""Boxes: COCO's mAP against pycocotools run on the same boxes, referring expressions and clicks in every reading of coordinates."""
+"""Boxes: COCO's mAP against pycocotools run on the same boxes, referring expressions and clicks in every
+reading of coordinates."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ pycocotools = pytest.importorskip("pycocotools")
 
 
 def reference(gold, found):
-    """pycocotools on COCO's own form: {image: [(category, xywh, crowd)]}, {image: [(category, xywh, score)]}."""
+    """pycocotools on COCO's own form: {image: [(category, xywh, crowd)]}, {image: [(category, xywh,
+    score)]}."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
@@ -30,7 +32,8 @@ def reference(gold, found):
         "info": {}, "images": [{"id": image, "width": 500, "height": 500} for image in gold],
         "categories": [{"id": c, "name": str(c)} for c in categories],
         "annotations": [
-            {"id": i + 1, "image_id": image, "category_id": c, "bbox": list(box), "area": box[2] * box[3], "iscrowd": crowd}
+            {"id": i + 1, "image_id": image, "category_id": c, "bbox": list(box), "area": box[2] * box[3],
+                "iscrowd": crowd}
             for i, (image, c, box, crowd) in enumerate(flat)
         ],
     }  # fmt: skip
@@ -50,8 +53,14 @@ def reference(gold, found):
 def as_scored(gold, found):
     scored = []
     for image in gold:
-        boxes = [{"box": [x, y, x + w, y + h], "label": f"{c:03d}", "score": score} for c, (x, y, w, h), score in found.get(image, [])]
-        golds = [{"box": [x, y, x + w, y + h], "label": f"{c:03d}", "area": w * h, "crowd": crowd} for c, (x, y, w, h), crowd in gold[image]]
+        boxes = [
+            {"box": [x, y, x + w, y + h], "label": f"{c:03d}", "score": score}
+            for c, (x, y, w, h), score in found.get(image, [])
+        ]
+        golds = [
+            {"box": [x, y, x + w, y + h], "label": f"{c:03d}", "area": w * h, "crowd": crowd}
+            for c, (x, y, w, h), crowd in gold[image]
+        ]
         scored.append(ScoredResponse(0.0, "", "", {"boxes": boxes, "gold_boxes": golds, "size": (500, 500)}))
     return scored
 
@@ -64,7 +73,11 @@ def test_map_equals_pycocotools_digit_for_digit(seed):
         boxes = []
         for _ in range(rng.integers(1, 7)):
             boxes.append(
-                (int(rng.integers(1, 4)), tuple(float(v) for v in rng.integers([0, 0, 8, 8], [300, 300, 200, 200])), int(rng.random() < 0.1))
+                (
+                    int(rng.integers(1, 4)),
+                    tuple(float(v) for v in rng.integers([0, 0, 8, 8], [300, 300, 200, 200])),
+                    int(rng.random() < 0.1),
+                )
             )
         gold[image] = boxes
         moved = [
@@ -72,7 +85,10 @@ def test_map_equals_pycocotools_digit_for_digit(seed):
             for c, box, _ in boxes
             if rng.random() < 0.8
         ]
-        wrong = [(int(rng.integers(1, 5)), (float(rng.integers(0, 300)), 5.0, 40.0, 40.0), float(rng.random())) for _ in range(rng.integers(0, 4))]
+        wrong = [
+            (int(rng.integers(1, 5)), (float(rng.integers(0, 300)), 5.0, 40.0, 40.0), float(rng.random()))
+            for _ in range(rng.integers(0, 4))
+        ]
         found[image] = moved + wrong
     assert coco_stats(as_scored(gold, found)) == reference(gold, found)
 
@@ -109,7 +125,9 @@ def test_the_suite_scores_what_a_response_lists(fixture_data):
     scorer = suite.profile("official").scorer
     boxes = [{"bbox_2d": [10, 10, 40, 50], "label": "Box"}, {"bbox_2d": [60, 20, 80, 40], "label": "ball"}]
     texts = [f"```json\n{json.dumps(boxes)}\n```", json.dumps([boxes[1]])]
-    figures = suite.profile("official").aggregate(data.records, [scorer(record, text) for record, text in zip(data.records, texts)])
+    figures = suite.profile("official").aggregate(
+        data.records, [scorer(record, text) for record, text in zip(data.records, texts)]
+    )
     assert 0 < figures["overall"] < 1 and figures["overall"] == figures["AP"]
     scored = [scorer(record, scorer.gold(record)[0]) for record in data.records]
     assert suite.profile("official").aggregate(data.records, scored)["AP"] == pytest.approx(1)
@@ -117,9 +135,16 @@ def test_the_suite_scores_what_a_response_lists(fixture_data):
 
 
 def test_the_declared_score_rule_ranks_by_place():
-    record = {"width": 500, "height": 500, "objects": {"bbox": [[10, 10, 110, 110]], "category": ["cat"], "area": [10000]}}
+    record = {
+        "width": 500,
+        "height": 500,
+        "objects": {"bbox": [[10, 10, 110, 110]], "category": ["cat"], "area": [10000]},
+    }
     scorer = load_suite("coco").profile("official").scorer
-    items = [{"bbox_2d": [300, 300, 350, 350], "label": "cat"}, {"bbox_2d": [10, 10, 110, 110], "label": "cat"}]
+    items = [
+        {"bbox_2d": [300, 300, 350, 350], "label": "cat"},
+        {"bbox_2d": [10, 10, 110, 110], "label": "cat"},
+    ]
     ranks = [box["score"] for box in scorer(record, json.dumps(items)).details["boxes"]]
     assert ranks == [1.0, 0.5]
     stated = [{**items[0], "score": 0.2}, {**items[1], "score": 0.9}]
@@ -129,7 +154,18 @@ def test_the_declared_score_rule_ranks_by_place():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no boxes", "[", "[1, 2", "{}", '[{"bbox": [1, 2, 3]}]', '[{"bbox": ["a", 1, 2, 3]}]', "[" * 5000, '[{"bbox": [true, 1, 2, 3]}]']
+    "text",
+    [
+        "",
+        "no boxes",
+        "[",
+        "[1, 2",
+        "{}",
+        '[{"bbox": [1, 2, 3]}]',
+        '[{"bbox": ["a", 1, 2, 3]}]',
+        "[" * 5000,
+        '[{"bbox": [true, 1, 2, 3]}]',
+    ],
 )
 def test_garbage_holds_no_detections(text):
     assert not detections(text)
@@ -139,7 +175,9 @@ def test_lvis_leaves_out_labels_that_a_picture_was_not_annotated_for(fixture_dat
     data = fixture_data("lvis")
     scorer = load_suite("lvis").profile("official").scorer
     record = data.records[1]  # annotated for balls only
-    said = json.dumps([{"bbox_2d": [20, 20, 40, 40], "label": "ball"}, {"bbox_2d": [0, 0, 9, 9], "label": "crate"}])
+    said = json.dumps(
+        [{"bbox_2d": [20, 20, 40, 40], "label": "ball"}, {"bbox_2d": [0, 0, 9, 9], "label": "crate"}]
+    )
     assert [box["label"] for box in scorer(record, said).details["boxes"]] == ["ball"]
     scored = [scorer(entry, scorer.gold(entry)[0]) for entry in data.records]
     figures = load_suite("lvis").profile("official").aggregate(data.records, scored)
@@ -152,27 +190,49 @@ def test_iou_edges():
 
 
 @pytest.mark.parametrize(
-    ("response", "scores"),  # official, lmms_eval (0-1), vlmevalkit (guessed), declared (pixels): box [10, 10, 40, 50], picture 96 x 64
+    # official, lmms_eval (0-1), vlmevalkit (guessed), declared (pixels): box [10, 10, 40, 50], picture 96 x
+    # 64
+    ("response", "scores"),
     [
-        ("[0.104, 0.156, 0.417, 0.781]", (1, 1, 1, 0)), ("[10, 10, 40, 50]", (0, 0, 0, 1)), ("(104, 156, 417, 781)", (0, 0, 1, 0)),
-        ("104 156 417 781", (0, 0, 1, 0)), ("no box", (0, 0, 0, 0)), ("", (0, 0, 0, 0)), ("[0, 0, 0, 0]", (0, 0, 0, 0)),
+        ("[0.104, 0.156, 0.417, 0.781]", (1, 1, 1, 0)), ("[10, 10, 40, 50]", (0, 0, 0, 1)),
+        ("(104, 156, 417, 781)", (0, 0, 1, 0)),
+        ("104 156 417 781", (0, 0, 1, 0)), ("no box", (0, 0, 0, 0)), ("", (0, 0, 0, 0)), ("[0, 0, 0, 0]",
+            (0, 0, 0, 0)),
         ("[0.9, 0.9, 1, 1] or [0.104, 0.156, 0.417, 0.781]", (0, 0, 0, 0)),
     ],
 )  # fmt: skip
 def test_referring_in_every_reading(response, scores, fixture_data):
     record = fixture_data("refcoco").records[0]
-    assert tuple(score_item("refcoco", record, response, p) for p in ("official", "lmms_eval", "vlmevalkit", "declared")) == scores
+    assert (
+        tuple(
+            score_item("refcoco", record, response, p)
+            for p in ("official", "lmms_eval", "vlmevalkit", "declared")
+        )
+        == scores
+    )
 
 
 def test_declared_units_follow_the_recorded_space(fixture_data):
     record = {**fixture_data("refcoco").records[0], "_spaces": ((96, 64, 192, 128, "seen"),)}
-    assert score_item("refcoco", record, "[20, 20, 80, 100]", "declared") == 1 == score_item("refcoco", record, "[20, 20, 80, 100]", "vlrl")
-    assert score_item("refcoco", record, "[10, 10, 40, 50]", "declared") == 0 == score_item("refcoco", record, "[10, 10, 40, 50]", "vlrl")
+    assert (
+        score_item("refcoco", record, "[20, 20, 80, 100]", "declared")
+        == 1
+        == score_item("refcoco", record, "[20, 20, 80, 100]", "vlrl")
+    )
+    assert (
+        score_item("refcoco", record, "[10, 10, 40, 50]", "declared")
+        == 0
+        == score_item("refcoco", record, "[10, 10, 40, 50]", "vlrl")
+    )
 
 
 def test_a_screen_full_of_boxes_earns_nothing(fixture_data):
     data = fixture_data("refcoco")
-    grid = " ".join(f"[{x / 4:.2f}, {y / 4:.2f}, {(x + 1) / 4:.2f}, {(y + 1) / 4:.2f}]" for x in range(4) for y in range(4))
+    grid = " ".join(
+        f"[{x / 4:.2f}, {y / 4:.2f}, {(x + 1) / 4:.2f}, {(y + 1) / 4:.2f}]"
+        for x in range(4)
+        for y in range(4)
+    )
     for profile in load_suite("refcoco").built:
         assert sum(score_item("refcoco", record, grid, profile) for record in data.records) == 0
 
@@ -192,11 +252,16 @@ def test_first_point(text, point):
     assert first_point(text) == (pytest.approx(point) if point else None)
 
 
-@pytest.mark.parametrize(("response", "score"), [("(0.2, 0.3)", 1), ("(0.1, 0.1)", 1), ("(0.05, 0.3)", 0), ("(0, 0)", 0), ("", 0), ("menu", 0)])
+@pytest.mark.parametrize(
+    ("response", "score"),
+    [("(0.2, 0.3)", 1), ("(0.1, 0.1)", 1), ("(0.05, 0.3)", 0), ("(0, 0)", 0), ("", 0), ("menu", 0)],
+)
 def test_clicks_include_the_border(response, score, fixture_data):
     assert score_item("screenspot", fixture_data("screenspot").records[0], response) == score
 
 
 def test_screenspot_pro_divides_pixels_by_the_picture(fixture_data):
     record = fixture_data("screenspot_pro").records[0]
-    assert [score_item("screenspot_pro", record, text) for text in ("[20, 20]", "[0.2, 0.3]", "[200, 300]")] == [1, 1, 0]
+    assert [
+        score_item("screenspot_pro", record, text) for text in ("[20, 20]", "[0.2, 0.3]", "[200, 300]")
+    ] == [1, 1, 0]

@@ -34,7 +34,14 @@ class Endpoint(BaseHTTPRequestHandler):
         content = body["messages"][-1]["content"]
         pictures = [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
         assert all(url.startswith("data:image/png;base64,") for url in pictures)
-        reply = {"choices": [{"message": {"content": f"{content[-1]['text'].split()[-1]} {len(pictures)}"}, "finish_reason": "length"}]}
+        reply = {
+            "choices": [
+                {
+                    "message": {"content": f"{content[-1]['text'].split()[-1]} {len(pictures)}"},
+                    "finish_reason": "length",
+                }
+            ]
+        }
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps(reply).encode())
@@ -50,10 +57,18 @@ def test_any_compatible_endpoint(fixture_data, monkeypatch):
     monkeypatch.setenv("VLRL_TEST_KEY", "secret")
     engine = OpenAI(url=url, model="m", key_env="VLRL_TEST_KEY", wait=0.01, parallel=1)
     prompt = build_prompt(fixture_data("vsi_bench"), 0).prompt
-    (completion,) = engine.generate([Request(prompt, Sampling(temperature=0.5, max_tokens=7, stop=("\n",)), seed=5)])
+    (completion,) = engine.generate(
+        [Request(prompt, Sampling(temperature=0.5, max_tokens=7, stop=("\n",)), seed=5)]
+    )
     assert completion.text == "phrase. 16" and completion.finish == "length"  # the video's sixteen frames
     body, key = Endpoint.seen[-1]
-    assert (body["temperature"], body["max_tokens"], body["seed"], body["stop"], key) == (0.5, 7, 5, ["\n"], "Bearer secret")
+    assert (body["temperature"], body["max_tokens"], body["seed"], body["stop"], key) == (
+        0.5,
+        7,
+        5,
+        ["\n"],
+        "Bearer secret",
+    )
     with pytest.raises(RuntimeError, match="HTTP 404: no such model"):
         list(OpenAI(url=url, model="wrong", wait=0.01).generate([Request(prompt, Sampling())]))
     server.shutdown()

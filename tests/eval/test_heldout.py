@@ -42,8 +42,23 @@ def fake_run(tmp_path, rewards=None):
     engine = Fake(function=lambda request, index: str(request.prompt.row.answer))
     current = SimpleNamespace(maps={"rewards": rewards or {}}, outcome={})
     current.outcome_slots = partial(Phase.outcome_slots, current)
-    run = SimpleNamespace(engine=engine, policy=None, seed=0, step=4, phase="rl", output=tmp_path, recorder=None, accelerator=None)
-    run.prompt_template, run.sampling, run.rewards, run.suites, run.current = Chat(), Plain(max_tokens=8), rewards or {}, training, current
+    run = SimpleNamespace(
+        engine=engine,
+        policy=None,
+        seed=0,
+        step=4,
+        phase="rl",
+        output=tmp_path,
+        recorder=None,
+        accelerator=None,
+    )
+    run.prompt_template, run.sampling, run.rewards, run.suites, run.current = (
+        Chat(),
+        Plain(max_tokens=8),
+        rewards or {},
+        training,
+        current,
+    )
     run.rank, run.ranks, run.gather, run.warnings = 0, 1, list, []
     run.settings, run.stats = SimpleNamespace(error_limit=0.0), SimpleNamespace(scored=7, score_errors=0)
     run.warn = run.warnings.append
@@ -58,22 +73,40 @@ def rows(task, *answers):
 def test_heldout_accuracy_is_greedy_and_counts_correct_answers(tmp_path, monkeypatch):
     requests = []
     original = Fake.generate
-    monkeypatch.setattr(Fake, "generate", lambda self, batch: (requests.extend(batch), original(self, batch))[1])
+    monkeypatch.setattr(
+        Fake, "generate", lambda self, batch: (requests.extend(batch), original(self, batch))[1]
+    )
     run = fake_run(tmp_path, {"format": Scored(weight=0.0, correct_at=0.0), "iou": Scored(correct_at=0.5)})
     result = heldout.evaluate(run, {"a": rows("a", "0.6", "0.4", "1", "0"), "b": rows("b", "0.5"), "c": []})
-    assert result.accuracy == {"a": 0.5, "b": 1.0} and result.errors == {}  # by `correct_at` of the reward with a weight
+    assert (
+        result.accuracy == {"a": 0.5, "b": 1.0} and result.errors == {}
+    )  # by `correct_at` of the reward with a weight
     assert result.metrics() == {"heldout/a": 0.5, "heldout/b": 1.0} and not run.warnings
-    assert all(request.sampling.temperature == 0 and request.n == 1 and request.sampling.max_tokens == 8 for request in requests)
+    assert all(
+        request.sampling.temperature == 0 and request.n == 1 and request.sampling.max_tokens == 8
+        for request in requests
+    )
 
 
 @pytest.mark.parametrize("reward", [Scored, ScoredTogether])
 def test_a_failing_verifier_is_left_out_counted_apart_and_told(tmp_path, reward):
     run = fake_run(tmp_path, {"verifier": reward()})
-    result = heldout.evaluate(run, {"a": rows("a", "1", "broken", "0"), "b": rows("b", *["broken"] * 5), "c": rows("c", "1")})
+    result = heldout.evaluate(
+        run, {"a": rows("a", "1", "broken", "0"), "b": rows("b", *["broken"] * 5), "c": rows("c", "1")}
+    )
     assert result.accuracy == {"a": 0.5, "c": 1.0} and result.errors == {"a": 1, "b": 5}
-    assert result.metrics() == {"heldout/a": 0.5, "heldout/c": 1.0, "heldout/errors": 6.0, "heldout/errors/a": 1.0, "heldout/errors/b": 5.0}
+    assert result.metrics() == {
+        "heldout/a": 0.5,
+        "heldout/c": 1.0,
+        "heldout/errors": 6.0,
+        "heldout/errors/a": 1.0,
+        "heldout/errors/b": 5.0,
+    }
     (warning,) = run.warnings  # and it did not stop the run, although `error_limit` is 0
-    assert "6 of 9 rows" in warning and "row 'a1': reward 'verifier' raised TypeError: the gold answer is no number" in warning
+    assert (
+        "6 of 9 rows" in warning
+        and "row 'a1': reward 'verifier' raised TypeError: the gold answer is no number" in warning
+    )
     assert vars(run.stats) == {"scored": 7, "score_errors": 0}  # what training counts is left alone
 
 
@@ -93,7 +126,10 @@ def test_a_reward_beside_the_outcome_takes_no_verdict_away(tmp_path):
 def test_rows_that_no_reward_scores_are_errors_too(tmp_path):
     run = fake_run(tmp_path, {"verifier": Scored(tasks=("a",))})
     result = heldout.evaluate(run, {"a": rows("a", "1"), "b": rows("b", "1")})
-    assert (result.accuracy, result.errors) == ({"a": 1.0}, {"b": 1}) and "no reward scores its task 'b'" in run.warnings[0]
+    assert (result.accuracy, result.errors) == (
+        {"a": 1.0},
+        {"b": 1},
+    ) and "no reward scores its task 'b'" in run.warnings[0]
 
 
 def test_the_first_answers_of_each_task_are_kept(tmp_path):
@@ -105,7 +141,9 @@ def test_the_first_answers_of_each_task_are_kept(tmp_path):
         ("b", "?", "0.5", "0.5", False),
         ("b", "?", "1", "1", True),
     ]
-    assert result.first_answers(3)[2] == ("a", "?", "broken", "broken", None) and result.first_answers(0) == []
+    assert (
+        result.first_answers(3)[2] == ("a", "?", "broken", "broken", None) and result.first_answers(0) == []
+    )
 
 
 def test_processes_share_the_rows_and_agree(tmp_path):
@@ -128,18 +166,26 @@ def test_processes_share_the_rows_and_agree(tmp_path):
 
 
 def test_the_callback_evaluates_every_n_steps_and_goes_on(tmp_path):
-    callback = build(Callback, {"name": "eval", "suites": ["vsi_bench"], "every": 2, "data": "fixture", "max_tokens": 8})
+    callback = build(
+        Callback, {"name": "eval", "suites": ["vsi_bench"], "every": 2, "data": "fixture", "max_tokens": 8}
+    )
     run = fake_run(tmp_path)
     callback.check(run)
     run.step = 3
     assert callback(run, []) == {}
     run.step = 4
     metrics = callback(run, [])
-    assert metrics["vsi_bench/official"] == 1.0 == metrics["vsi_bench/vlrl"] and metrics["vsi_bench/official/low"] < 1
+    assert (
+        metrics["vsi_bench/official"] == 1.0 == metrics["vsi_bench/vlrl"]
+        and metrics["vsi_bench/official/low"] < 1
+    )
     calls = run.engine.state.calls
     assert callback(run, []) == metrics and run.engine.state.calls == calls  # its journal has everything
     summary = json.loads((tmp_path / "eval" / "step-000004" / "summary.json").read_text())
-    assert summary["phase"] == "rl" and {part["profile"] for part in summary["results"]} == {"official", "vlrl"}
+    assert summary["phase"] == "rl" and {part["profile"] for part in summary["results"]} == {
+        "official",
+        "vlrl",
+    }
     with pytest.raises(ConfigError, match="name at least one suite"):
         build(Callback, {"name": "eval"})
     with pytest.raises(ConfigError, match="Did you mean 'vsi_bench'"):
@@ -147,7 +193,9 @@ def test_the_callback_evaluates_every_n_steps_and_goes_on(tmp_path):
 
 
 def test_the_callback_tells_what_failed_on_any_process(tmp_path):
-    callback = build(Callback, {"name": "eval", "suites": ["vsi_bench"], "every": 1, "data": "fixture", "max_tokens": 8})
+    callback = build(
+        Callback, {"name": "eval", "suites": ["vsi_bench"], "every": 1, "data": "fixture", "max_tokens": 8}
+    )
     run = fake_run(tmp_path)
     run.gather = lambda values: [*values, 3]  # another process had three failures
     callback(run, [])

@@ -86,7 +86,9 @@ def test_stratified_bootstrap_of_a_macro_score_covers():
     hits = 0
     for run in range(RUNS):
         scores = (rng.random(len(strata)) < np.repeat(chances, sizes)).astype(float)
-        hits += truth in bootstrap(macro_statistic(scores, paths), strata, range(len(strata)), draws=400, seed=run)
+        hits += truth in bootstrap(
+            macro_statistic(scores, paths), strata, range(len(strata)), draws=400, seed=run
+        )
     assert covered(hits), hits
 
 
@@ -102,7 +104,9 @@ def test_bootstrap_of_clusters_that_span_strata():
     videos, tasks = np.repeat(np.arange(10), 4), np.tile(["a", "b", "a", "b"], 10)
     interval = bootstrap(macro_statistic(scores, [(t,) for t in tasks]), tasks, videos, draws=200)
     assert interval.value == pytest.approx(0.75)
-    assert interval.method == "wilson of clusters"  # every video is the same, so drawing videos changes nothing: ten draws, three in four right
+    assert (
+        interval.method == "wilson of clusters"
+    )  # every video is the same, so drawing videos changes nothing: ten draws, three in four right
     assert (interval.low, interval.high) == pytest.approx(wilson(7.5, 10))
 
 

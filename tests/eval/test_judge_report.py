@@ -18,14 +18,27 @@ def test_a_judge_is_reported_beside_the_rule(tmp_path, fixture_data):
 
     def ask_model(prompts):
         sent.extend(prompts)
-        return ["Yes." if "eight elevenths" in p or "\n2\n----" in p else "no" if "idea" in p else "hm" for p in prompts]
+        return [
+            "Yes." if "eight elevenths" in p or "\n2\n----" in p else "no" if "idea" in p else "hm"
+            for p in prompts
+        ]
 
     judge = Judge("judge@2024-08-06", ask_model, tmp_path / "judge.jsonl")
     found = judge_report(judge, graded, labels={"1": True, "2": True, "4": False})
-    assert found["judge_only"] == ["2"] and "3" in found["rule_only"] and found["no_verdict"] == pytest.approx(3 / 6)
-    assert found["errors"]["judge"] == {"false_accept": 0, "false_reject": 0, "labelled": 3} and found["errors"]["rule"]["false_reject"] == 0.5
+    assert (
+        found["judge_only"] == ["2"]
+        and "3" in found["rule_only"]
+        and found["no_verdict"] == pytest.approx(3 / 6)
+    )
+    assert (
+        found["errors"]["judge"] == {"false_accept": 0, "false_reject": 0, "labelled": 3}
+        and found["errors"]["rule"]["false_reject"] == 0.5
+    )
     number = len(sent)
-    assert judge_report(Judge("judge@2024-08-06", ask_model, tmp_path / "judge.jsonl"), graded)["accuracy"] == found["accuracy"]
+    assert (
+        judge_report(Judge("judge@2024-08-06", ask_model, tmp_path / "judge.jsonl"), graded)["accuracy"]
+        == found["accuracy"]
+    )
     assert len(sent) == number  # nothing is asked twice
 
 

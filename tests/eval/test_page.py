@@ -1,4 +1,5 @@
-"""The page: its facts, and what a real browser makes of it (sort, filter, open an item, its picture and boxes)."""
+"""The page: its facts, and what a real browser makes of it (sort, filter, open an item, its picture and
+boxes)."""
 
 from __future__ import annotations
 
@@ -27,15 +28,26 @@ SAID = {
 
 def make_run(folder, name, seed):
     """A finished run of two suites whose responses are given."""
-    options = EvalOptions(suites=("refcoco", "vsi_bench"), model="none", engine="fake", data="fixture", seed=seed, max_tokens=500)
+    options = EvalOptions(
+        suites=("refcoco", "vsi_bench"),
+        model="none",
+        engine="fake",
+        data="fixture",
+        seed=seed,
+        max_tokens=500,
+    )
     suites = read_suites(options)
-    prepare_folder(folder, make_card(suites, options.to_json(), {"model": "none", "engine": {"name": "fake"}}), False)
+    prepare_folder(
+        folder, make_card(suites, options.to_json(), {"model": "none", "engine": {"name": "fake"}}), False
+    )
     journal, settings = Journal(folder), options.generation(suites)
 
     def speak(request, index):
         return SAID[name].get(request.prompt.row.id.rpartition("/")[2], "nothing")
 
-    generate_responses(Fake(function=speak), pending_samples(suites, settings, journal.entries()), settings, journal)
+    generate_responses(
+        Fake(function=speak), pending_samples(suites, settings, journal.entries()), settings, journal
+    )
     write_results(folder, options, suites, settings)
     return folder
 
@@ -49,17 +61,33 @@ def runs(tmp_path_factory):
 def test_facts_of_two_runs(runs):
     facts = page_facts(runs, "official")
     status = {(item["suite"], item["id"]): item["status"] for item in facts["items"]}
-    assert status["vsi_bench", "0"] == "gained" and status["vsi_bench", "2"] == "lost" and status["refcoco", "469306/red box"] == "correct"
-    assert [item["status"] for item in facts["items"][:3]] == ["gained", "gained", "lost"]  # flipped ones first
-    ball = next(item for item in facts["items"] if item["id"].endswith("blue ball"))
-    assert ball["answers"][0]["extracted"] is None and ball["answers"][1]["extracted"] == "[0.62, 0.31, 0.84, 0.63]"
-    assert [box["kind"] for box in ball["answers"][1]["boxes"]] == ["gold", "predicted"] and ball["answers"][1]["boxes"][0]["box"] == pytest.approx(
-        [60, 20, 80, 40]
+    assert (
+        status["vsi_bench", "0"] == "gained"
+        and status["vsi_bench", "2"] == "lost"
+        and status["refcoco", "469306/red box"] == "correct"
     )
+    assert [item["status"] for item in facts["items"][:3]] == [
+        "gained",
+        "gained",
+        "lost",
+    ]  # flipped ones first
+    ball = next(item for item in facts["items"] if item["id"].endswith("blue ball"))
+    assert (
+        ball["answers"][0]["extracted"] is None
+        and ball["answers"][1]["extracted"] == "[0.62, 0.31, 0.84, 0.63]"
+    )
+    assert [box["kind"] for box in ball["answers"][1]["boxes"]] == ["gold", "predicted"] and ball["answers"][
+        1
+    ]["boxes"][0]["box"] == pytest.approx([60, 20, 80, 40])
     assert ball["picture"]["width"] == 96 and ball["picture"]["uri"].startswith("data:image/png;base64,")
     assert facts["changed"] == ["options.seed: 1 -> 2"]
-    comparison = next(s for s in facts["scores"] if (s["suite"], s["profile"]) == ("vsi_bench", "official"))["comparison"]
-    assert comparison["difference"] == pytest.approx(1 / 8 - 1 / 8) and comparison["gained"] == comparison["lost"] == 1
+    comparison = next(s for s in facts["scores"] if (s["suite"], s["profile"]) == ("vsi_bench", "official"))[
+        "comparison"
+    ]
+    assert (
+        comparison["difference"] == pytest.approx(1 / 8 - 1 / 8)
+        and comparison["gained"] == comparison["lost"] == 1
+    )
 
 
 def test_the_page_of_one_run_and_of_none(runs, tmp_path):
@@ -73,7 +101,11 @@ def test_the_page_of_one_run_and_of_none(runs, tmp_path):
 
 def test_cards(runs):
     a, b = read_card(runs[0]), read_card(runs[1])
-    assert a["suites"]["vsi_bench"]["data"] == b["suites"]["vsi_bench"]["data"] and a["verifier"] == b["verifier"] and len(a["verifier"]) == 16
+    assert (
+        a["suites"]["vsi_bench"]["data"] == b["suites"]["vsi_bench"]["data"]
+        and a["verifier"] == b["verifier"]
+        and len(a["verifier"]) == 16
+    )
     b["suites"]["vsi_bench"]["rows"] = 9
     assert differences(a, b) == ["options.seed: 1 -> 2", "vsi_bench.rows: 10 -> 9"]
     with pytest.raises(ConfigError, match="holds a run that differs"):
@@ -81,7 +113,8 @@ def test_cards(runs):
 
 
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -128,22 +161,38 @@ class Told(HTMLParser):
         self.text += data if self.inside else ""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine; the facts behind the page are tested above")
+@pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium on this machine; the facts behind the page are tested above"
+)
 def test_a_real_browser_sorts_filters_and_opens_an_item(runs, tmp_path):
     page = tmp_path / "page.html"
     write_page(runs, page)
     nonce = re.search(r"script-src 'nonce-([\w-]+)'", page.read_text())[1]
-    injected = "<script>document.title = 'injected'</script><img src=x onerror=\"document.title='injected'\">"  # has no nonce
-    page.write_text(page.read_text().replace("</body>", injected + SCRIPT.replace("<script>", f'<script nonce="{nonce}">')))
+    # has no nonce
+    injected = "<script>document.title = 'injected'</script><img src=x onerror=\"document.title='injected'\">"
+    page.write_text(
+        page.read_text().replace(
+            "</body>", injected + SCRIPT.replace("<script>", f'<script nonce="{nonce}">')
+        )
+    )
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
     dumped = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
     told = json.loads(Told(dumped).text)
     assert told["title"] == "vlrl eval"  # nothing that a model wrote was run
-    assert told["first"] == ["469307/blue ball", "0", "2"] and told["all"] == 13 and told["count"] == "13 of 13"
+    assert (
+        told["first"] == ["469307/blue ball", "0", "2"] and told["all"] == 13 and told["count"] == "13 of 13"
+    )
     assert told["ascending"] == ["0", "1", "2"] and told["descending"][0].startswith("4693")
     assert told["refcoco"] == 3 and told["found"] == ["469307/blue ball"] and told["open"]
-    assert told["boxes"] == ["gold", "predicted1"] and told["gold"] == [60, 20, 20, 20] and told["picture"] == "data:image/png;base64,"
-    assert told["responses"] == [ATTACK, SAID["B"]["blue ball"]] and told["read"] == ["nothing", "[0.62, 0.31, 0.84, 0.63]"]
+    assert (
+        told["boxes"] == ["gold", "predicted1"]
+        and told["gold"] == [60, 20, 20, 20]
+        and told["picture"] == "data:image/png;base64,"
+    )
+    assert told["responses"] == [ATTACK, SAID["B"]["blue ball"]] and told["read"] == [
+        "nothing",
+        "[0.62, 0.31, 0.84, 0.63]",
+    ]
     assert told["sorted"].startswith("A") and told["replay"]
 
 

@@ -1,4 +1,5 @@
-"""Readers of letters, words and numbers: the faults of benchmarks that are kept, and responses from which nothing is extracted."""
+"""Readers of letters, words and numbers: the faults of benchmarks that are kept, and responses from which
+nothing is extracted."""
 
 from __future__ import annotations
 
@@ -19,21 +20,32 @@ FOUR = ("cat", "dog", "blue whale", "red car")
 @pytest.mark.parametrize(
     ("reader", "response", "letter"),
     [
-        ("bare", "B", "B"), ("bare", "B.", "B"), ("bare", "B) dog", "B"), ("bare", "dog", None), ("bare", "The answer is B", None),
-        ("first_character", "The answer is B", "T"), ("first_character", "(C)", "C"), ("first_character", "**B**", None),
-        ("any_character", "The answer is Blue", "B"), ("any_character", "Best option: C", "C"), ("any_character", "nothing at all", None),
+        ("bare", "B", "B"), ("bare", "B.", "B"), ("bare", "B) dog", "B"), ("bare", "dog", None), ("bare",
+            "The answer is B", None),
+        ("first_character", "The answer is B", "T"), ("first_character", "(C)", "C"), ("first_character",
+            "**B**", None),
+        ("any_character", "The answer is Blue", "B"), ("any_character", "Best option: C", "C"),
+        ("any_character", "nothing at all", None),
         ("video_mme", "Best option: C", "B"), ("video_mme", "Answer: C", "C"),
-        ("ranked", "A cat sits", "A"), ("ranked", "The answer is Blue", "B"), ("ranked", "b", None), ("ranked", "I pick (D), not A.", "A"),
-        ("mmmu", "(A) or (C)", "C"), ("mmmu", "B", "B"), ("mmmu", "I am quite sure it is a dog", "B"), ("mmmu", "a dog", None),
-        ("mmmu_wide", "answer B.", "B"), ("mmmu_pro", "A B. Answer: D", "D"), ("mmmu_pro", "Answer: D or C", "C"),
-        ("vstar", "Answer: C", "A"), ("vstar", "Based on the image, the answer is C.", "B"), ("vstar", "it is (C)", "C"), ("vstar", "?", None),
-        ("mvbench", "a dog", "A"), ("mvbench", "C. cat", "C"), ("mvbench", "it is (b)", "B"), ("mvbench", "", None),
+        ("ranked", "A cat sits", "A"), ("ranked", "The answer is Blue", "B"), ("ranked", "b", None),
+        ("ranked", "I pick (D), not A.", "A"),
+        ("mmmu", "(A) or (C)", "C"), ("mmmu", "B", "B"), ("mmmu", "I am quite sure it is a dog", "B"),
+        ("mmmu", "a dog", None),
+        ("mmmu_wide", "answer B.", "B"), ("mmmu_pro", "A B. Answer: D", "D"), ("mmmu_pro", "Answer: D or C",
+            "C"),
+        ("vstar", "Answer: C", "A"), ("vstar", "Based on the image, the answer is C.", "B"), ("vstar",
+            "it is (C)", "C"), ("vstar", "?", None),
+        ("mvbench", "a dog", "A"), ("mvbench", "C. cat", "C"), ("mvbench", "it is (b)", "B"), ("mvbench", "",
+            None),
         ("blink", "The correct answer is (B).", "B"), ("blink", "C", "C"), ("blink", "maybe", None),
-        ("answer_line", "so\nAnswer: $C$", "C"), ("answer_line", "C", None), ("answer_line", "answer: b", "B"),
-        ("mmlu_pro", "the answer is (D).", "D"), ("mmlu_pro", "Answer: C\nAnswer: B", "C"), ("mmlu_pro", "B then A", "A"), ("mmlu_pro", "none", None),
+        ("answer_line", "so\nAnswer: $C$", "C"), ("answer_line", "C", None), ("answer_line", "answer: b",
+            "B"),
+        ("mmlu_pro", "the answer is (D).", "D"), ("mmlu_pro", "Answer: C\nAnswer: B", "C"), ("mmlu_pro",
+            "B then A", "A"), ("mmlu_pro", "none", None),
         ("we_math", "<Thought process>: x <Answer>: <<C>>", "C"), ("we_math", "Answer: none", None),
         ("tagged", "<answer>Both are plausible</answer>", "B"), ("tagged", "<answer>neither</answer>", None),
-        ("easi", "<think>A?</think>\nB. dog", "B"), ("easi", "(B) or (C)", None), ("easi", "<answer>d)</answer>", "D"), ("easi", "", None),
+        ("easi", "<think>A?</think>\nB. dog", "B"), ("easi", "(B) or (C)", None), ("easi",
+            "<answer>d)</answer>", "D"), ("easi", "", None),
         ("can_infer", "B", "B"), ("can_infer", "it is the dog", "B"), ("can_infer", "cat and dog", None),
         ("can_infer", "Cannot determine the answer", "Z"),
     ],
@@ -51,7 +63,8 @@ def test_readers_survive_garbage(reader, response):
 @pytest.mark.parametrize(
     ("response", "gold", "score"),
     [
-        ("7", "7", 1), ("The answer is 7.0", "7", 1), ("so x = 1,000", "1000", 1), ("It is seven", "7", 0), ("", "7", 0), ("the cat", "cat", 1),
+        ("7", "7", 1), ("The answer is 7.0", "7", 1), ("so x = 1,000", "1000", 1), ("It is seven", "7", 0),
+        ("", "7", 0), ("the cat", "cat", 1),
         ("8", "['7', '8']", 1), ("9", "['7', '8']", 0),
     ],
 )  # fmt: skip
@@ -68,11 +81,15 @@ def test_mmmu_open_questions(response, gold, score):
     [
         ("countbench", {"number": 2}, "12", {"official": 0, "lmms_eval": 0, "vlmevalkit": 1, "vlrl": 0}),
         ("countbench", {"number": 2}, "Two", {"official": 0, "lmms_eval": 1, "vlmevalkit": 0}),
-        ("countbench", {"number": 2}, "1 2 3 4 5", {"official": 0, "lmms_eval": 0, "vlmevalkit": 1, "vlrl": 0}),
-        ("chartqa", {"answer": "100"}, "105", {"official": 1}), ("chartqa", {"answer": "100"}, "106", {"official": 0}),
-        ("chartqa", {"answer": "Yes"}, "yes", {"official": 1}), ("chartqa", {"answer": "0.05"}, "5%", {"official": 1}),
+        ("countbench", {"number": 2}, "1 2 3 4 5",
+            {"official": 0, "lmms_eval": 0, "vlmevalkit": 1, "vlrl": 0}),
+        ("chartqa", {"answer": "100"}, "105", {"official": 1}), ("chartqa", {"answer": "100"}, "106",
+            {"official": 0}),
+        ("chartqa", {"answer": "Yes"}, "yes", {"official": 1}), ("chartqa", {"answer": "0.05"}, "5%",
+            {"official": 1}),
         ("chartqa", {"answer": "0"}, "0.0", {"official": 0}),
-        ("docvqa", {"answers": ["R. Smith"]}, "r. smith", {"official": 1}), ("docvqa", {"answers": ["abcd"]}, "xyzw", {"official": 0}),
+        ("docvqa", {"answers": ["R. Smith"]}, "r. smith", {"official": 1}), ("docvqa", {"answers": ["abcd"]},
+            "xyzw", {"official": 0}),
         ("docvqa", {"answers": ["abcd", "abce"]}, "abcf", {"official": 0.75}),
         ("ocrbench", {"answer": ["CENTRE"], "dataset": "IIIT5K"}, "it says centre.", {"official": 1}),
         ("ocrbench", {"answer": ["x + 1"], "dataset": "HME100k"}, "X+1", {"official": 0}),
@@ -85,11 +102,13 @@ def test_mmmu_open_questions(response, gold, score):
         ("math500", {"answer": "\\frac{1}{2}"}, "\\boxed{0.5}", {"official": 1, "hendrycks": 1, "vlrl": 1}),
         ("math500", {"answer": "\\frac{1}{2}"}, "\\boxed{2/4}", {"official": 1, "hendrycks": 0}),
         ("aime24", {"answer": "042"}, "so $\\boxed{42}$", {"official": 1, "lm_eval": 0, "vlrl": 1}),
-        ("aime24", {"answer": "042"}, "\\boxed{4} then \\boxed{42}", {"official": 1}), ("aime24", {"answer": "042"}, "42", {"official": 0}),
+        ("aime24", {"answer": "042"}, "\\boxed{4} then \\boxed{42}", {"official": 1}), ("aime24",
+            {"answer": "042"}, "42", {"official": 0}),
         ("olympiad_bench", {"final_answer": ["0.5"]}, "\\boxed{50}", {"official": 1, "vlrl": 0}),
         ("olympiad_bench", {"final_answer": ["2,-2"]}, "\\boxed{\\pm 2}", {"official": 1}),
         ("olympiad_bench", {"final_answer": ["2,-2"]}, "\\boxed{2}", {"official": 0}),
-        ("minerva", {"answer": "2.0"}, "Final Answer: The final answer is $2$. I hope it is correct.", {"official": 1}),
+        ("minerva", {"answer": "2.0"}, "Final Answer: The final answer is $2$. I hope it is correct.",
+            {"official": 1}),
         ("minerva", {"answer": "2.0"}, "it is 2", {"official": 0}),
     ],
 )  # fmt: skip
@@ -104,7 +123,9 @@ def test_vqa():
         and vqa_normal("couldnt've") == "couldn't've"
     )
     assert vqa_accuracy("yes", ["yes"] * 10) == 1 and vqa_accuracy("no", ["yes"] * 10) == 0
-    assert vqa_accuracy("no", ["yes"] * 9 + ["no"]) == pytest.approx(0.3) and vqa_accuracy("no", ["yes"] * 8 + ["no"] * 2) == pytest.approx(0.6)
+    assert vqa_accuracy("no", ["yes"] * 9 + ["no"]) == pytest.approx(0.3) and vqa_accuracy(
+        "no", ["yes"] * 8 + ["no"] * 2
+    ) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +145,10 @@ def test_hendrycks_strings(a, b):
 
 
 def test_boxes_are_balanced():
-    assert maths.boxes("\\boxed{\\frac{1}{2}} and \\boxed{3") == ["\\frac{1}{2}"] and maths.last_box("none") is None
+    assert (
+        maths.boxes("\\boxed{\\frac{1}{2}} and \\boxed{3") == ["\\frac{1}{2}"]
+        and maths.last_box("none") is None
+    )
     assert maths.between_dollars("a $1$ b $\\boxed{2}$") == "2" and maths.between_dollars("5") == "5"
 
 
@@ -134,13 +158,23 @@ def scored(*scores):
 
 def test_we_math_by_hand():
     def problem(name, *scores):
-        keys = [f"{len(scores) - 1}steps_{i + 1}" for i in range(len(scores) - 1)] + [f"{len(scores) - 1}steps_multi"]
+        keys = [f"{len(scores) - 1}steps_{i + 1}" for i in range(len(scores) - 1)] + [
+            f"{len(scores) - 1}steps_multi"
+        ]
         return [{"ID": name, "key": key} for key in keys], list(scores)
 
-    parts = [problem("cm", 1, 1, 1), problem("ig", 1, 1, 0), problem("ik", 0, 1, 0), problem("rm", 0, 1, 1), problem("rote", 0, 0, 1)]
+    parts = [
+        problem("cm", 1, 1, 1),
+        problem("ig", 1, 1, 0),
+        problem("ik", 0, 1, 0),
+        problem("rm", 0, 1, 1),
+        problem("rote", 0, 0, 1),
+    ]
     records, scores = [record for p in parts for record in p[0]], [s for p in parts for s in p[1]]
     strict, loose = WeMath()(records, scored(*scores)), WeMath(strict=False)(records, scored(*scores))
-    assert [strict[k] for k in ("CM", "IG", "IK", "RM")] == [0.2, 0.2, 0.2, 0.4] and strict["overall"] == pytest.approx(1 - 0.1 - 0.4 - 0.2)
+    assert [strict[k] for k in ("CM", "IG", "IK", "RM")] == [0.2, 0.2, 0.2, 0.4] and strict[
+        "overall"
+    ] == pytest.approx(1 - 0.1 - 0.4 - 0.2)
     assert loose["RM"] == 0.2 and loose["overall"] == pytest.approx(1 - 0.1 - 0.2 - 0.2)
 
 
@@ -151,14 +185,22 @@ def test_whole_groups():
 
 
 def test_cv_bench_formula():
-    records = [{"type": "2D", "source": "ADE20K"}] * 3 + [{"type": "2D", "source": "COCO"}] + [{"type": "3D", "source": "Omni3D"}] * 2
+    records = (
+        [{"type": "2D", "source": "ADE20K"}] * 3
+        + [{"type": "2D", "source": "COCO"}]
+        + [{"type": "3D", "source": "Omni3D"}] * 2
+    )
     figures = load_suite("cv_bench").profile("official").aggregate(records, scored(1, 1, 0, 1, 0, 1))
     assert figures["overall"] == pytest.approx(0.5 * ((2 / 3 + 1) / 2 + 0.5))
-    assert load_suite("cv_bench").profile("lmms_eval").aggregate(records, scored(1, 1, 0, 1, 0, 1))["overall"] == pytest.approx(4 / 6)
+    assert load_suite("cv_bench").profile("lmms_eval").aggregate(records, scored(1, 1, 0, 1, 0, 1))[
+        "overall"
+    ] == pytest.approx(4 / 6)
 
 
 def test_other_aggregates():
-    assert NestedMean(levels=("t",))([{"t": "a"}, {"t": "a"}, {}], scored(1, 0, 1))["overall"] == pytest.approx(0.75)
+    assert NestedMean(levels=("t",))([{"t": "a"}, {"t": "a"}, {}], scored(1, 0, 1))[
+        "overall"
+    ] == pytest.approx(0.75)
     gain = KnowledgeGain()([{"track": "Adaptation", "before": 0.2}, {"track": "Perception"}], scored(1, 0))
     assert gain["knowledge_gain"] == pytest.approx(1.0) and gain["overall"] == 0.5
     records = [{"instruction_id_list": ["a", "b"]}, {"instruction_id_list": ["c"]}]

@@ -89,11 +89,25 @@ def test_an_entry_without_error_wins(tmp_path):
 
 def test_a_row_with_broken_media_fails_alone_and_counts_as_wrong(tmp_path, fixture_data):
     data = fixture_data("vsi_bench")
-    broken = SuiteData(data.suite, [{**row, "scene_name": "gone"} if row["id"] == 3 else row for row in data.records], "folder", data.folder)
+    broken = SuiteData(
+        data.suite,
+        [{**row, "scene_name": "gone"} if row["id"] == 3 else row for row in data.records],
+        "folder",
+        data.folder,
+    )
     settings = GenerationSettings(max_tokens=8)
-    assert generated(tmp_path, broken, settings, Fake(function=lambda request, index: str(request.prompt.row.answer))) == 1
+    assert (
+        generated(
+            tmp_path, broken, settings, Fake(function=lambda request, index: str(request.prompt.row.answer))
+        )
+        == 1
+    )
     graded = grade(broken, select_responses(read_journal(tmp_path / "journal"), "vsi_bench"))
-    assert graded.audit["failed"] == 0.1 and graded.audit["failures"] == {"MediaError": 1} and graded.audit["scored"] == 10
+    assert (
+        graded.audit["failed"] == 0.1
+        and graded.audit["failures"] == {"MediaError": 1}
+        and graded.audit["scored"] == 10
+    )
     assert graded.scores == [0.0 if row["id"] == 3 else 1.0 for row in broken.records]
     assert pending_samples([broken], settings, Journal(tmp_path).entries())[0].key == (
         "vsi_bench",
@@ -133,7 +147,8 @@ def child(folder, data, settings):
 
 
 def kill_at_random(folder, target, kills, lines):
-    """Run `target` in a forked child and SIGKILL it `kills` times, each time after a few more journal lines."""
+    """Run `target` in a forked child and SIGKILL it `kills` times, each time after a few more journal
+    lines."""
     rng, context = random.Random(3), multiprocessing.get_context("fork")
     for _ in range(kills):
         process = context.Process(target=target)
@@ -147,7 +162,10 @@ def kill_at_random(folder, target, kills, lines):
 
 
 def test_a_run_killed_five_times_ends_as_an_undisturbed_one(tmp_path, fixture_data):
-    data, settings = fixture_data("vsi_bench"), GenerationSettings(samples=8, temperature=1.0, max_tokens=8, batch=16)
+    data, settings = (
+        fixture_data("vsi_bench"),
+        GenerationSettings(samples=8, temperature=1.0, max_tokens=8, batch=16),
+    )
     generated(tmp_path / "whole", data, settings)
     folder = tmp_path / "killed"
 
@@ -158,7 +176,9 @@ def test_a_run_killed_five_times_ends_as_an_undisturbed_one(tmp_path, fixture_da
     assert 0 < len(read_journal(folder / "journal")) < 80
     generated(folder, data, settings)
     assert responses(folder) == responses(tmp_path / "whole")
-    assert select_responses(read_journal(folder / "journal"), "vsi_bench").keys() == {str(i) for i in range(10)}
+    assert select_responses(read_journal(folder / "journal"), "vsi_bench").keys() == {
+        str(i) for i in range(10)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +197,9 @@ def test_a_real_model_killed_and_resumed(tmp_path, fixture_data, tiny, name):
 
     def run(folder):
         journal = Journal(folder)
-        return generate_responses(tiny.engine, pending_samples([data], settings, journal.entries()), settings, journal, tiny.policy)
+        return generate_responses(
+            tiny.engine, pending_samples([data], settings, journal.entries()), settings, journal, tiny.policy
+        )
 
     assert run(tmp_path / "whole") == 0
     folder = tmp_path / "killed"
@@ -188,7 +210,9 @@ def test_a_real_model_killed_and_resumed(tmp_path, fixture_data, tiny, name):
     kill_at_random(folder, lambda: run(folder), 2, lines)
     run(folder)
     whole, killed = read_journal(tmp_path / "whole" / "journal"), read_journal(folder / "journal")
-    assert {key: (e.response, e.input) for key, e in whole.items()} == {key: (e.response, e.input) for key, e in killed.items()}
+    assert {key: (e.response, e.input) for key, e in whole.items()} == {
+        key: (e.response, e.input) for key, e in killed.items()
+    }
     entry = whole[name, "plain", data.ids[0], 0]
     assert entry.input["tokens"] > 20 and len(entry.input["media"]) == 1
     assert len(json.dumps(entry.input)) < 600
@@ -198,5 +222,12 @@ def test_confidence_is_the_geometric_mean(fixture_data):
     from vlrl.eval.generate import PendingSample, _entry
 
     data = fixture_data("mathvista")
-    completion = Completion(SimpleNamespace(prompt=SimpleNamespace(key="k", images=(), videos=())), 0, [1, 2], [-1.0, -3.0], "x", "stop")
+    completion = Completion(
+        SimpleNamespace(prompt=SimpleNamespace(key="k", images=(), videos=())),
+        0,
+        [1, 2],
+        [-1.0, -3.0],
+        "x",
+        "stop",
+    )
     assert _entry(PendingSample(data, 0, "plain", 0), completion, None).confidence == pytest.approx(0.135335)

@@ -9,12 +9,26 @@ from collections import Counter
 
 import pytest
 
-from vlrl.eval.statistics import avg_at_k, equivalence_classes, g_pass_at_k, maj_at_k, mean_g_pass_at_k, pass_at_k
+from vlrl.eval.statistics import (
+    avg_at_k,
+    equivalence_classes,
+    g_pass_at_k,
+    maj_at_k,
+    mean_g_pass_at_k,
+    pass_at_k,
+)
 
 
 @pytest.mark.parametrize(
     ("n", "c", "k", "expected"),
-    [(10, 3, 1, 0.3), (10, 3, 5, 0.9166666667), (10, 3, 8, 1.0), (64, 1, 16, 0.25), (64, 32, 2, 0.7539682540), (5, 0, 3, 0.0)],
+    [
+        (10, 3, 1, 0.3),
+        (10, 3, 5, 0.9166666667),
+        (10, 3, 8, 1.0),
+        (64, 1, 16, 0.25),
+        (64, 32, 2, 0.7539682540),
+        (5, 0, 3, 0.0),
+    ],
 )
 def test_pass_at_k_known_values(n, c, k, expected):
     assert pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-10)
@@ -62,7 +76,9 @@ def brute_majority(classes, scores, k):
         number += 1
         if votes:
             top = [name for name, count in votes.items() if count == max(votes.values())]
-            total += sum(sum(s for c, s in zip(classes, scores) if c == name) / classes.count(name) for name in top) / len(top)
+            total += sum(
+                sum(s for c, s in zip(classes, scores) if c == name) / classes.count(name) for name in top
+            ) / len(top)
     return total / number
 
 
@@ -91,7 +107,9 @@ def test_majority_of_64_is_fast_enough_to_be_exact():
 
 
 def test_equivalence_classes_use_the_given_equality():
-    assert equivalence_classes(["1/2", "0.5", None, "3"], lambda a, b: eval_fraction(a) == eval_fraction(b)) == [0, 0, None, 1]
+    assert equivalence_classes(
+        ["1/2", "0.5", None, "3"], lambda a, b: eval_fraction(a) == eval_fraction(b)
+    ) == [0, 0, None, 1]
     assert equivalence_classes(["a", "b", "a"]) == [0, 1, 0]
 
 
@@ -101,7 +119,8 @@ def eval_fraction(text):
 
 
 def test_pass_at_k_is_that_of_vlrl_functional():
-    """`vlrl.functional` imports torch, which scoring responses must not need; so there are two, and they agree."""
+    """`vlrl.functional` imports torch, which scoring responses must not need; so there are two, and they
+    agree."""
     from vlrl import functional
 
     for n in (1, 3, 8):

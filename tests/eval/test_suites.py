@@ -18,7 +18,9 @@ UNREACHABLE = {
     ("mmmu", "lmms_eval"): ["validation_Math_2"],  # open answers scored 0 for fourteen months
 }
 # What silence is worth by a benchmark's own rules.
-BLANK = {("mathvista", profile): 1 / 6 for profile in ("official", "extraction", "rule_end_to_end", "lmms_eval")}
+BLANK = {
+    ("mathvista", profile): 1 / 6 for profile in ("official", "extraction", "rule_end_to_end", "lmms_eval")
+}
 PAIRS = [(name, profile) for name in suite_names() for profile in load_suite(name).built]
 
 
@@ -61,18 +63,31 @@ def test_gold_self_test_and_silence(name, profile, fixture_data):
 def test_gold_answers_score_everything(name, fixture_data):
     data = fixture_data(name)
     scorer = data.suite.profile("official").scorer
-    graded = grade(data, {key: [Response(scorer.gold(record)[0])] for key, record in zip(data.ids, data.records)})
+    graded = grade(
+        data, {key: [Response(scorer.gold(record)[0])] for key, record in zip(data.ids, data.records)}
+    )
     assert graded.figures["overall"] == pytest.approx(1.0)
     assert graded.interval.low <= graded.interval.value <= graded.interval.high
 
 
 @pytest.mark.parametrize("name", [name for name in suite_names() if "vlrl" in load_suite(name).built])
 @pytest.mark.parametrize(
-    "response", ["", ":", "Thought process:", "I'm sorry, I cannot help with that.", "A B C D E", "<answer></answer>", "x" * 5000]
+    "response",
+    [
+        "",
+        ":",
+        "Thought process:",
+        "I'm sorry, I cannot help with that.",
+        "A B C D E",
+        "<answer></answer>",
+        "x" * 5000,
+    ],
 )
 def test_the_strict_profile_is_not_fooled(name, response, fixture_data):
     data = fixture_data(name)
-    assert grade(data, {key: [Response(response)] for key in data.ids}, "vlrl").figures["overall"] <= STRICT_FLOOR.get(name, 0.0)
+    assert grade(data, {key: [Response(response)] for key in data.ids}, "vlrl").figures[
+        "overall"
+    ] <= STRICT_FLOOR.get(name, 0.0)
 
 
 STRICT_FLOOR = {"ifeval": 0.75}  # some constraints are kept by any text
@@ -83,7 +98,10 @@ def test_rotated_options_take_their_gold_along(fixture_data):
     record = data.records[2]
     moved = rotate_options(data.suite, record, 1)
     assert moved["options"] == ["A. bed", "B. lamp", "C. bin", "D. door"] and moved["ground_truth"] == "C"
-    assert rotate_options(data.suite, moved, 3) == record and rotate_options(data.suite, data.records[0], 1) == data.records[0]
+    assert (
+        rotate_options(data.suite, moved, 3) == record
+        and rotate_options(data.suite, data.records[0], 1) == data.records[0]
+    )
     choice = fixture_data("mathvista").records[1]
     moved = rotate_options(fixture_data("mathvista").suite, choice, 1)
     assert moved["choices"] == ["3/5", "3/11", "8/11", "6/11"] and moved["answer"] == "8/11"

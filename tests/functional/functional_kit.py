@@ -21,7 +21,10 @@ def groups() -> tuple[Tensor, Tensor, Tensor, list[Group]]:
     for number in range(len(SIZES)):
         prompt = Prompt(Row(id=f"q{number}", question="?"), messages=({"role": "user", "content": "?"},))
         rows = [b for b in range(6) if group_B[b] == number]
-        rollouts = [Rollout(prompt, ids=[7] * LENGTHS[b], logp=[-1.0] * LENGTHS[b], reward=rewards[b].item()) for b in rows]
+        rollouts = [
+            Rollout(prompt, ids=[7] * LENGTHS[b], logp=[-1.0] * LENGTHS[b], reward=rewards[b].item())
+            for b in rows
+        ]
         for rollout in rollouts:
             rollout.rewards = dict(zip("ab", torch.rand(2, dtype=torch.float64).tolist()))
         made.append(Group(prompt, rollouts, id=f"q{number}"))
@@ -33,10 +36,28 @@ def inputs() -> LossInputs:
     reward_B, length_B, group_B, made = groups()
     padded_BT = torch.arange(6)[None] < length_B[:, None]
     mask_BT = (padded_BT & (torch.rand(6, 6) > 0.2)).float()
-    batch = TokenBatch(made, [g.prompt for g in made], group_B, torch.zeros(6, 6, dtype=torch.long), padded_BT, mask_BT > 0, torch.ones(6, 6))
+    batch = TokenBatch(
+        made,
+        [g.prompt for g in made],
+        group_B,
+        torch.zeros(6, 6, dtype=torch.long),
+        padded_BT,
+        mask_BT > 0,
+        torch.ones(6, 6),
+    )
     logp_BT = (-2 * torch.rand(6, 6)).requires_grad_()
     old_BT, sampled_BT, ref_BT = (logp_BT.detach() + 0.5 * torch.randn(6, 6) for _ in range(3))
-    return LossInputs(batch, logp_BT, old_BT, sampled_BT, torch.randn(6, 6), reward_B.float(), mask_BT, group_B, {"ref_logp": ref_BT})
+    return LossInputs(
+        batch,
+        logp_BT,
+        old_BT,
+        sampled_BT,
+        torch.randn(6, 6),
+        reward_B.float(),
+        mask_BT,
+        group_B,
+        {"ref_logp": ref_BT},
+    )
 
 
 def as_lists(values: Tensor, some: Sequence[Group]) -> list[list[float]]:

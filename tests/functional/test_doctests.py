@@ -1,4 +1,5 @@
-"""The examples in the docstrings of vlrl.functional run and give what they show; every public function has one."""
+"""The examples in the docstrings of vlrl.functional run and give what they show; every public function has
+one."""
 
 import doctest
 import importlib
@@ -34,6 +35,8 @@ def test_the_table_of_contents_is_complete():
         for module in MODULES
         if module not in ("checks", "exact")
         for key, value in vars(importlib.import_module(f"vlrl.functional.{module}")).items()
-        if callable(value) and not key.startswith("_") and getattr(value, "__module__", "") == f"vlrl.functional.{module}"
+        if callable(value)
+        and not key.startswith("_")
+        and getattr(value, "__module__", "") == f"vlrl.functional.{module}"
     }
     assert offered - {"Counts"} == set(vlrl.functional.__all__)

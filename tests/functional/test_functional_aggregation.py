@@ -105,7 +105,10 @@ def test_group_ids_need_not_count_from_zero():
 
 
 def test_masked_mean():
-    values, mask = torch.tensor([[1.0, 2.0], [float("inf"), 6.0]]), torch.tensor([[True, True], [False, True]])
+    values, mask = (
+        torch.tensor([[1.0, 2.0], [float("inf"), 6.0]]),
+        torch.tensor([[True, True], [False, True]]),
+    )
     assert F.masked_mean(values, mask).item() == 3.0
     assert F.masked_mean(values, mask, dim=0).tolist() == [1.0, 4.0]
     assert F.masked_mean(values, torch.zeros_like(mask)).item() == 0
@@ -122,12 +125,21 @@ def test_group_sums_carry_gradient():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: F.aggregate(LOSS, MASK, "mean"), r"mode='mean' is not known; choose one of 'token_mean', 'token_sum', 'sequence_mean'"),
+        (
+            lambda: F.aggregate(LOSS, MASK, "mean"),
+            r"mode='mean' is not known; choose one of 'token_mean', 'token_sum', 'sequence_mean'",
+        ),
         (lambda: F.aggregate(LOSS[:, 0], MASK, "mean"), r"mode='mean' is not known"),
-        (lambda: F.aggregate(LOSS, MASK, "constant"), r"length=None; mode='constant' needs a positive number of tokens"),
+        (
+            lambda: F.aggregate(LOSS, MASK, "constant"),
+            r"length=None; mode='constant' needs a positive number of tokens",
+        ),
         (lambda: F.aggregate(LOSS, MASK, "prompt_mean"), r"group_B=None; mode='prompt_mean' needs"),
         (lambda: F.aggregate(LOSS, MASK[:2]), r"mask_BT has shape \(2, 3\), loss \(3, 3\)"),
-        (lambda: F.aggregate(LOSS[:, 0], MASK[:2]), r"mask_BT has shape \(2, 3\); it must be \(B, T\) with B = 3"),
+        (
+            lambda: F.aggregate(LOSS[:, 0], MASK[:2]),
+            r"mask_BT has shape \(2, 3\); it must be \(B, T\) with B = 3",
+        ),
         (lambda: F.masked_mean(LOSS, MASK[:2]), r"mask has shape \(2, 3\), values \(3, 3\)"),
     ],
 )

@@ -1,7 +1,8 @@
-"""The order of floating-point operations is fixed: each function gives, bit by bit, what its expression written out gives.
+"""The order of floating-point operations is fixed: each function gives, bit by bit, what its expression
+written out gives.
 
-A run of a given seed must not change because a formula was rearranged. The references multiply by the mask and use Python floats, as a loss or an
-estimator written by hand would.
+A run of a given seed must not change because a formula was rearranged. The references multiply by the mask
+and use Python floats, as a loss or an estimator written by hand would.
 """
 
 import math
@@ -16,12 +17,16 @@ SPREADS = pytest.mark.parametrize("spread", [0.0, 0.1, 1.0, 4.0])
 
 def batch(spread):
     logp = -3 * torch.rand(6, 8)
-    mask = ((torch.arange(8)[None] < torch.tensor([8, 5, 1, 0, 7, 3])[:, None]) & (torch.rand(6, 8) > 0.2)).float()
+    mask = (
+        (torch.arange(8)[None] < torch.tensor([8, 5, 1, 0, 7, 3])[:, None]) & (torch.rand(6, 8) > 0.2)
+    ).float()
     return logp.requires_grad_(), logp.detach() + spread * torch.randn(6, 8), torch.randn(6, 8), mask
 
 
 def clipped(ratio, a, low, high):
-    return -torch.minimum(ratio * a, torch.maximum(torch.minimum(ratio, torch.tensor(1.0 + high)), torch.tensor(1.0 - low)) * a)
+    return -torch.minimum(
+        ratio * a, torch.maximum(torch.minimum(ratio, torch.tensor(1.0 + high)), torch.tensor(1.0 - low)) * a
+    )
 
 
 def ppo(logp, old, a, mask):
@@ -66,7 +71,9 @@ def cpgd(logp, old, a, mask):
 
 def mirror_descent(logp, old, a, mask):
     drift = ((logp - old) * mask).sum(-1)
-    return -((a * mask).sum(-1) / mask.sum(-1).clamp(min=1)) * (logp * mask).sum(-1) + 0.1 / 2 * drift.square()
+    return (
+        -((a * mask).sum(-1) / mask.sum(-1).clamp(min=1)) * (logp * mask).sum(-1) + 0.1 / 2 * drift.square()
+    )
 
 
 def kl_importance(logp, old, a, mask):
@@ -84,7 +91,9 @@ LOSSES = {
     vespo: lambda *x: F.vespo_loss(*x).loss,
     cpgd: lambda *x: F.cpgd_loss(*x).loss,
     mirror_descent: lambda *x: F.mirror_descent_loss(*x).loss,
-    kl_importance: lambda logp, old, a, mask: F.kl_penalty(logp, a, mask, gradient="importance", old_logp_BT=old).loss,
+    kl_importance: lambda logp, old, a, mask: (
+        F.kl_penalty(logp, a, mask, gradient="importance", old_logp_BT=old).loss
+    ),
 }
 
 
@@ -92,11 +101,18 @@ LOSSES = {
 @pytest.mark.parametrize("reference", LOSSES, ids=lambda f: f.__name__)
 def test_losses_and_gradients(reference, spread):
     logp, old, a, mask = batch(spread)
-    weights, other = torch.rand(6, 8), torch.rand(6, 8)  # a second use of logp: contributions to its gradient add up in the same order
+    weights, other = (
+        torch.rand(6, 8),
+        torch.rand(6, 8),
+    )  # a second use of logp: contributions to its gradient add up in the same order
     gradients, values = [], []
     for loss in (reference, LOSSES[reference]):
         value = loss(logp, old, a, mask)
-        total = torch.where(mask > 0, weights * value, 0.0).sum() if value.dim() == 2 else (weights[:, 0] * value).sum()
+        total = (
+            torch.where(mask > 0, weights * value, 0.0).sum()
+            if value.dim() == 2
+            else (weights[:, 0] * value).sum()
+        )
         (gradient,) = torch.autograd.grad(total + (other * logp * mask).sum(), logp)
         gradients.append(gradient)
         values.append(value[mask > 0] if value.dim() == 2 else value)
@@ -134,6 +150,8 @@ def test_advantages_are_those_of_exactly_rounded_sums():
 
 def test_lengths_are_rewarded_as_python_floats_are():
     n = [1, 5, 7, 8, 9, 12]
-    assert F.overlong_penalty(torch.tensor(n), 9, 2.7).tolist() == [-min(max((k - 9 + 2.7) / 2.7, 0.0), 1.0) for k in n]
+    assert F.overlong_penalty(torch.tensor(n), 9, 2.7).tolist() == [
+        -min(max((k - 9 + 2.7) / 2.7, 0.0), 1.0) for k in n
+    ]
     own = F.kimi_length_reward(torch.tensor(n), torch.ones(6), torch.zeros(6, dtype=torch.long)).tolist()
     assert own == [0.5 - (k - 1) / 11 for k in n]

@@ -31,7 +31,9 @@ def test_clip_fractions():
     ratio, mask = torch.tensor([[2.0, 0.5, 2.0, float("nan")]]), torch.tensor([[1, 1, 1, 0]])
     advantages = torch.tensor([[1.0, -1.0, -1.0, 1.0]])
     out = F.clip_fractions(ratio, advantages, mask)
-    assert {name: value.item() for name, value in out.items()} == pytest.approx({"clip_fraction": 2 / 3, "clip_high": 1 / 3, "clip_low": 1 / 3})
+    assert {name: value.item() for name, value in out.items()} == pytest.approx(
+        {"clip_fraction": 2 / 3, "clip_high": 1 / 3, "clip_low": 1 / 3}
+    )
 
 
 def test_logprobs_from_logits():
@@ -41,12 +43,16 @@ def test_logprobs_from_logits():
         expected = (logits / temperature).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
         out = F.logprobs_from_logits(logits, ids, temperature)
         assert torch.allclose(out, expected)
-        assert torch.allclose(*(torch.autograd.grad(value.sum(), logits, retain_graph=True)[0] for value in (out, expected)))
+        assert torch.allclose(
+            *(torch.autograd.grad(value.sum(), logits, retain_graph=True)[0] for value in (out, expected))
+        )
 
 
 def test_entropy_from_logits():
     logits = torch.randn(4, 9, dtype=torch.float64)
-    assert torch.allclose(F.entropy_from_logits(logits), torch.distributions.Categorical(logits=logits).entropy())
+    assert torch.allclose(
+        F.entropy_from_logits(logits), torch.distributions.Categorical(logits=logits).entropy()
+    )
     assert F.entropy_from_logits(torch.zeros(1, 8)).item() == pytest.approx(math.log(8))
     assert F.entropy_from_logits(1e4 * logits).abs().max().item() == pytest.approx(0, abs=1e-12)
 
@@ -60,7 +66,9 @@ def test_tokens_that_cannot_be_drawn_have_no_part_in_entropy_and_gradient():
 
 def test_overlong_penalty():
     lengths = torch.tensor([1, 80, 81, 90, 100, 101])
-    assert F.overlong_penalty(lengths, limit=100, buffer=20).tolist() == pytest.approx([0, 0, -0.05, -0.5, -1, -1])
+    assert F.overlong_penalty(lengths, limit=100, buffer=20).tolist() == pytest.approx(
+        [0, 0, -0.05, -0.5, -1, -1]
+    )
 
 
 def test_kimi_length_reward():
@@ -72,11 +80,20 @@ def test_kimi_length_reward():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: F.logprobs_from_logits(torch.zeros(2, 3), torch.zeros(3, dtype=torch.long)), r"ids has shape \(3,\), logits \(2, 3\)"),
+        (
+            lambda: F.logprobs_from_logits(torch.zeros(2, 3), torch.zeros(3, dtype=torch.long)),
+            r"ids has shape \(3,\), logits \(2, 3\)",
+        ),
         (lambda: F.entropy_from_logits(torch.zeros(2, 3), 0.0), r"temperature=0\.0 must be above 0"),
         (lambda: F.overlong_penalty(torch.zeros(2), 10, 0), r"buffer=0 must be above 0 and at most limit=10"),
-        (lambda: F.overlong_penalty(torch.zeros(2), 10, 11), r"buffer=11 must be above 0 and at most limit=10"),
-        (lambda: F.kimi_length_reward(torch.zeros(2), torch.zeros(3), torch.tensor([0, 0])), r"correct_B has shape \(3,\), group_B \(2,\)"),
+        (
+            lambda: F.overlong_penalty(torch.zeros(2), 10, 11),
+            r"buffer=11 must be above 0 and at most limit=10",
+        ),
+        (
+            lambda: F.kimi_length_reward(torch.zeros(2), torch.zeros(3), torch.tensor([0, 0])),
+            r"correct_B has shape \(3,\), group_B \(2,\)",
+        ),
     ],
 )
 def test_mistakes_are_named(call, message):

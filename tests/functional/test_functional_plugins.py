@@ -25,23 +25,37 @@ def four(x):
 
 
 LOSSES = [
-    ({"name": "ppo_clip", "low": 0.1, "high": 0.3, "dual_clip": 2.0}, lambda x: F.ppo_clip_loss(*four(x), 0.1, 0.3, 2.0)),
+    (
+        {"name": "ppo_clip", "low": 0.1, "high": 0.3, "dual_clip": 2.0},
+        lambda x: F.ppo_clip_loss(*four(x), 0.1, 0.3, 2.0),
+    ),
     ({"name": "ppo_clip"}, lambda x: F.ppo_clip_loss(*four(x))),
     ({"name": "gspo", "low": 0.1, "high": 0.2}, lambda x: F.gspo_loss(*four(x), 0.1, 0.2)),
-    ({"name": "gspo", "low": 0.1, "high": 0.2, "token_level": True}, lambda x: F.gspo_token_loss(*four(x), 0.1, 0.2)),
+    (
+        {"name": "gspo", "low": 0.1, "high": 0.2, "token_level": True},
+        lambda x: F.gspo_token_loss(*four(x), 0.1, 0.2),
+    ),
     ({"name": "cispo", "low": 0.4, "high": 0.5}, lambda x: F.cispo_loss(*four(x), 0.4, 0.5)),
     ({"name": "gmpo", "low": 0.3, "high": 0.2}, lambda x: F.gmpo_loss(*four(x), 0.3, 0.2)),
     ({"name": "sapo", "positive": 1.5, "negative": 2.0}, lambda x: F.sapo_loss(*four(x), 1.5, 2.0)),
-    ({"name": "vespo", "positive": [1.0, 2.0], "negative": [2.0, 1.5]}, lambda x: F.vespo_loss(*four(x), (1.0, 2.0), (2.0, 1.5))),
+    (
+        {"name": "vespo", "positive": [1.0, 2.0], "negative": [2.0, 1.5]},
+        lambda x: F.vespo_loss(*four(x), (1.0, 2.0), (2.0, 1.5)),
+    ),
     ({"name": "cpgd", "eps": 0.3}, lambda x: F.cpgd_loss(*four(x), 0.3)),
     ({"name": "kimi_k1_5", "tau": 0.4}, lambda x: F.mirror_descent_loss(*four(x), 0.4)),
-    ({"name": "dppo", "low": 0.1, "high": 0.2, "cap": 2.0}, lambda x: F.dppo_loss(*four(x), "tv", 0.1, 0.2, 2.0)),
+    (
+        {"name": "dppo", "low": 0.1, "high": 0.2, "cap": 2.0},
+        lambda x: F.dppo_loss(*four(x), "tv", 0.1, 0.2, 2.0),
+    ),
     ({"name": "dppo", "divergence": "kl", "cap": 0.0}, lambda x: F.dppo_loss(*four(x), "kl", cap=None)),
     ({"name": "policy_gradient"}, lambda x: F.reinforce_loss(x.logp_BT, x.advantage_BT, x.mask_BT)),
 ]
 
 
-@pytest.mark.parametrize(("config", "function"), LOSSES, ids=lambda v: v["name"] if isinstance(v, dict) else "")
+@pytest.mark.parametrize(
+    ("config", "function"), LOSSES, ids=lambda v: v["name"] if isinstance(v, dict) else ""
+)
 def test_policy_losses(config, function):
     x = inputs()
     own, expected = build(PolicyLoss, config)(x), function(x)
@@ -55,7 +69,9 @@ def test_kl(kind, gradient):
     x = inputs()
     settings = {"gradient": gradient, "clamp_log": 0.7, "clamp_value": 0.3}
     own = build(LossTerm, {"name": "kl", "estimator": kind, **settings})(x)
-    expected = F.kl_penalty(x.logp_BT, x["ref_logp"], x.mask_BT, old_logp_BT=x.old_logp_BT, kind=kind, **settings)
+    expected = F.kl_penalty(
+        x.logp_BT, x["ref_logp"], x.mask_BT, old_logp_BT=x.old_logp_BT, kind=kind, **settings
+    )
     assert torch.equal(own.loss, expected.loss) and torch.equal(own.metrics["kl"], expected.metrics["kl"])
 
 
@@ -66,7 +82,10 @@ def test_importance_weights(level, mode):
     own = build(TokenWeight, {"name": "tis", "level": level, "mode": mode, "cap": 1.5, "floor": 0.4})(x)
     pair = x.old_logp_BT, x.sampled_logp_BT, x.mask_BT
     assert torch.equal(own, F.importance_weights(*pair, level=level, mode=mode, cap=1.5, floor=0.4))
-    assert torch.equal(build(TokenWeight, {"name": "icepop", "low": 0.6, "high": 1.4})(x), F.icepop_weights(*pair, low=0.6, high=1.4))
+    assert torch.equal(
+        build(TokenWeight, {"name": "icepop", "low": 0.6, "high": 1.4})(x),
+        F.icepop_weights(*pair, low=0.6, high=1.4),
+    )
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
@@ -74,7 +93,9 @@ def test_importance_weights(level, mode):
 def test_rejection(estimator, level):
     x = inputs()
     own = build(TokenWeight, {"name": "rejection", "estimator": estimator, "level": level, "limit": 0.2})(x)
-    expected = F.rejection_mask(x.old_logp_BT, x.sampled_logp_BT, x.mask_BT, kind=estimator, level=level, limit=0.2)
+    expected = F.rejection_mask(
+        x.old_logp_BT, x.sampled_logp_BT, x.mask_BT, kind=estimator, level=level, limit=0.2
+    )
     assert torch.equal(own, expected) and 0 < expected.mean() < 1
 
 
@@ -85,7 +106,10 @@ def test_off_policy_sequence_mask():
     assert torch.equal(own, expected) and 0 < expected.mean() < 1
 
 
-@pytest.mark.parametrize("config", [{"name": "tis", "level": "sequence"}, {"name": "rejection"}, {"name": "off_policy_sequence_mask"}])
+@pytest.mark.parametrize(
+    "config",
+    [{"name": "tis", "level": "sequence"}, {"name": "rejection"}, {"name": "off_policy_sequence_mask"}],
+)
 def test_weights_of_the_engine_leave_other_writers_alone(config):
     x = inputs()
     x.batch.rollouts[0].source = "expert"
@@ -101,7 +125,9 @@ AGGREGATIONS = [
 ]
 
 
-@pytest.mark.parametrize(("config", "mode", "settings"), AGGREGATIONS, ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    ("config", "mode", "settings"), AGGREGATIONS, ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_aggregations(config, mode, settings):
     x = inputs()
     own = build(LossAggregation, config).weights(x, Denominators(tokens=40.0, sequences=9.0, groups=3.0))
@@ -109,17 +135,29 @@ def test_aggregations(config, mode, settings):
 
 
 ADVANTAGES = [
-    ({"name": "grpo", "eps": 0.1, "unbiased": False}, lambda r, n, g: F.group_advantages(r, g, eps=0.1, unbiased=False)),
+    (
+        {"name": "grpo", "eps": 0.1, "unbiased": False},
+        lambda r, n, g: F.group_advantages(r, g, eps=0.1, unbiased=False),
+    ),
     ({"name": "grpo", "scale": "batch"}, lambda r, n, g: F.group_advantages(r, g, scale="batch_std")),
     ({"name": "grpo", "scale": "none"}, lambda r, n, g: F.group_advantages(r, g, scale="none")),
     (
         {"name": "grpo", "baseline": "leave_one_out", "scale": "others"},
         lambda r, n, g: F.group_advantages(r, g, baseline="leave_one_out", scale="others_std"),
     ),
-    ({"name": "grpo", "scale": "centred_batch"}, lambda r, n, g: F.group_advantages(r, g, scale="centred_batch_std")),
-    ({"name": "grpo", "baseline": "batch", "scale": "batch"}, lambda r, n, g: F.group_advantages(r, g, baseline="batch_mean", scale="batch_std")),
+    (
+        {"name": "grpo", "scale": "centred_batch"},
+        lambda r, n, g: F.group_advantages(r, g, scale="centred_batch_std"),
+    ),
+    (
+        {"name": "grpo", "baseline": "batch", "scale": "batch"},
+        lambda r, n, g: F.group_advantages(r, g, baseline="batch_mean", scale="batch_std"),
+    ),
     ({"name": "pass_at_k_max", "eps": 0.1}, lambda r, n, g: F.pass_at_k_max_advantages(r, g, eps=0.1)),
-    ({"name": "pass_at_k_max", "scale": "none"}, lambda r, n, g: F.pass_at_k_max_advantages(r, g, scale="none")),
+    (
+        {"name": "pass_at_k_max", "scale": "none"},
+        lambda r, n, g: F.pass_at_k_max_advantages(r, g, scale="none"),
+    ),
     ({"name": "rloo"}, lambda r, n, g: F.rloo_advantages(r, g)),
     ({"name": "reinforce_pp", "eps": 0.1}, lambda r, n, g: F.reinforce_pp_advantages(r, n, eps=0.1)),
     ({"name": "reinforce_pp", "baseline": True}, lambda r, n, g: F.reinforce_pp_advantages(r, n, g)),
@@ -129,7 +167,9 @@ ADVANTAGES = [
 ]
 
 
-@pytest.mark.parametrize(("config", "function"), ADVANTAGES, ids=lambda v: v["name"] if isinstance(v, dict) else "")
+@pytest.mark.parametrize(
+    ("config", "function"), ADVANTAGES, ids=lambda v: v["name"] if isinstance(v, dict) else ""
+)
 def test_advantages(config, function):
     reward_B, length_B, group_B, some = groups()
     assert build(AdvantageEstimator, config)(some) == as_lists(function(reward_B, length_B, group_B), some)
@@ -139,9 +179,13 @@ def test_gdpo_reads_every_slot_that_scored_the_whole_group():
     _, _, group_B, some = groups()
     for rollout in some[1]:
         rollout.rewards.pop("b")
-    rows = [[rollout.rewards["a"], rollout.rewards.get("b", float("nan"))] for group in some for rollout in group]
+    rows = [
+        [rollout.rewards["a"], rollout.rewards.get("b", float("nan"))] for group in some for rollout in group
+    ]
     expected = F.gdpo_advantages(torch.tensor(rows, dtype=torch.float64), group_B, [0.5, 1.0])
-    assert build(AdvantageEstimator, {"name": "gdpo", "weights": {"a": 0.5}})(some) == as_lists(expected, some)
+    assert build(AdvantageEstimator, {"name": "gdpo", "weights": {"a": 0.5}})(some) == as_lists(
+        expected, some
+    )
 
 
 def test_gae_and_its_targets():
@@ -168,4 +212,6 @@ def test_lengths():
 
 def test_entropy():
     logits = torch.randn(5, 11)
-    assert torch.equal(build(AuxTensor, "entropy").from_logits(logits, torch.zeros(5)), F.entropy_from_logits(logits))
+    assert torch.equal(
+        build(AuxTensor, "entropy").from_logits(logits, torch.zeros(5)), F.entropy_from_logits(logits)
+    )

@@ -1,4 +1,5 @@
-"""Policy losses on tensors: numbers by hand, gradients against independent formulas, limit cases, padding, refusals."""
+"""Policy losses on tensors: numbers by hand, gradients against independent formulas, limit cases, padding,
+refusals."""
 
 from math import exp, log
 
@@ -37,7 +38,12 @@ def moved(*ratios):
 def batch(B=4, T=5, spread=0.4):
     logp = -2 * torch.rand(B, T, dtype=torch.float64)
     mask = torch.arange(T)[None] < torch.tensor([5, 3, 1, 4])[:B, None]
-    return logp.clone().requires_grad_(), logp + spread * torch.randn(B, T, dtype=torch.float64), torch.randn(B, dtype=torch.float64), mask
+    return (
+        logp.clone().requires_grad_(),
+        logp + spread * torch.randn(B, T, dtype=torch.float64),
+        torch.randn(B, dtype=torch.float64),
+        mask,
+    )
 
 
 def gradient(out, logp, mask=None):
@@ -54,7 +60,13 @@ def test_reinforce():
 
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss", "slope"),
-    [(1.5, 2.0, -2.4, 0.0), (0.5, 2.0, -1.0, -1.0), (0.5, -2.0, 1.6, 0.0), (1.5, -2.0, 3.0, 3.0), (1.1, 2.0, -2.2, -2.2)],
+    [
+        (1.5, 2.0, -2.4, 0.0),
+        (0.5, 2.0, -1.0, -1.0),
+        (0.5, -2.0, 1.6, 0.0),
+        (1.5, -2.0, 3.0, 3.0),
+        (1.1, 2.0, -2.2, -2.2),
+    ],
 )
 def test_ppo_by_hand(ratio, advantage, loss, slope):
     logp, old = moved(ratio)
@@ -74,7 +86,9 @@ def test_dual_clip_bounds_the_loss_of_bad_tokens():
 def test_bounds_may_differ_between_tokens():
     logp, old = moved(2.0, 2.0)
     high = row(0.5, 2.0)
-    assert F.ppo_clip_loss(logp, old, torch.tensor([1.0]), high=high).loss[0].tolist() == pytest.approx([-1.5, -2.0])
+    assert F.ppo_clip_loss(logp, old, torch.tensor([1.0]), high=high).loss[0].tolist() == pytest.approx(
+        [-1.5, -2.0]
+    )
 
 
 def test_gspo_uses_the_geometric_mean_of_ratios():
@@ -129,7 +143,9 @@ def test_cispo_on_the_old_policy_is_reinforce_bit_by_bit():
     assert torch.equal(F.cispo_loss(logp, logp, a, mask).loss, F.reinforce_loss(logp, a, mask).loss)
 
 
-@pytest.mark.parametrize(("advantage", "expected"), [(2.0, -2 * exp((0.4 + log(0.5)) / 2)), (-2.0, 2 * exp((log(3) - 0.4) / 2))])
+@pytest.mark.parametrize(
+    ("advantage", "expected"), [(2.0, -2 * exp((0.4 + log(0.5)) / 2)), (-2.0, 2 * exp((log(3) - 0.4) / 2))]
+)
 def test_gmpo_clips_tokens_and_takes_the_geometric_mean(advantage, expected):
     logp, old = moved(3.0, 0.5)  # A > 0 clips 3 to e^0.4; A < 0 clips 0.5 to e^-0.4
     out = F.gmpo_loss(logp, old, torch.tensor([advantage]))
@@ -152,7 +168,9 @@ def test_vespo_weighs_by_the_whole_sequence():
     out = F.vespo_loss(logp, old, torch.tensor([1.0]))
     phi = 1.5**2 * exp(3 * (1 - 1.5))
     assert gradient(out, logp)[0].tolist() == pytest.approx([-phi, -phi])
-    assert gradient(F.vespo_loss(logp, old, torch.tensor([-1.0])), logp)[0, 0].item() == pytest.approx(1.5**3 * exp(2 * -0.5))
+    assert gradient(F.vespo_loss(logp, old, torch.tensor([-1.0])), logp)[0, 0].item() == pytest.approx(
+        1.5**3 * exp(2 * -0.5)
+    )
 
 
 def test_cpgd_clips_the_log_ratio():
@@ -178,12 +196,16 @@ def test_ppo_gradient_against_its_definition_by_cases(sign):
     out = F.ppo_clip_loss(logp, old, advantage, mask, 0.1, 0.3)
     ratio = (logp - old).detach().exp()
     live = (ratio < 1.3) if sign > 0 else (ratio > 0.9)
-    assert torch.allclose(gradient(out, logp, mask), torch.where(mask & live, -ratio * advantage[:, None], 0.0))
+    assert torch.allclose(
+        gradient(out, logp, mask), torch.where(mask & live, -ratio * advantage[:, None], 0.0)
+    )
     fractions = F.clip_fractions(ratio, advantage, mask, 0.1, 0.3)
     assert fractions["clip_fraction"].item() == pytest.approx((~live & mask).sum().item() / mask.sum().item())
 
 
-@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"cispo", "vespo", "gspo_token", "dppo_tv", "dppo_kl"}))  # these hold a factor fixed
+@pytest.mark.parametrize(
+    "name", sorted(set(LOSSES) - {"cispo", "vespo", "gspo_token", "dppo_tv", "dppo_kl"})
+)  # these hold a factor fixed
 def test_gradients_are_those_of_finite_differences(name):
     loss = LOSSES[name]
     logp, old, a, mask = batch()
@@ -212,7 +234,9 @@ def test_padding_and_batch_neighbours_do_not_matter(loss):
     whole = loss(logp, old, a, mask).loss
     for b, length in enumerate((5, 3, 1, 4)):
         alone = loss(logp[b : b + 1, :length], old[b : b + 1, :length], a[b : b + 1], None).loss
-        assert torch.allclose(alone[0], whole[b, :length] if whole.dim() == 2 else whole[b], rtol=1e-12, atol=1e-12)
+        assert torch.allclose(
+            alone[0], whole[b, :length] if whole.dim() == 2 else whole[b], rtol=1e-12, atol=1e-12
+        )
 
 
 @ALL
@@ -246,9 +270,13 @@ def test_a_sequence_without_tokens_is_harmless(loss):
 @ALL
 def test_wrong_shapes_are_named(loss):
     logp, old, a, mask = batch()
-    with pytest.raises(ValueError, match=r"advantages has shape \(3,\); it must be \(B, T\) = \(4, 5\), or \(B,\)"):
+    with pytest.raises(
+        ValueError, match=r"advantages has shape \(3,\); it must be \(B, T\) = \(4, 5\), or \(B,\)"
+    ):
         loss(logp, old, a[:3], mask)
-    with pytest.raises(ValueError, match=r"mask_BT has shape \(4, 4\), logp_BT \(4, 5\); both must be \(B, T\)"):
+    with pytest.raises(
+        ValueError, match=r"mask_BT has shape \(4, 4\), logp_BT \(4, 5\); both must be \(B, T\)"
+    ):
         loss(logp, old, a, mask[:, :4])
     with pytest.raises(ValueError, match=r"logp_BT has shape \(5,\); it must be \(B, T\)"):
         loss(logp[0], old[0], a, None)
@@ -277,7 +305,9 @@ def coins(*pairs):
 
 @pytest.mark.parametrize(
     ("divergence", "limit", "held"),
-    [  # |pi - pi_old| = 0.4, 0.004, 0.4; KL of the coins: 0.5 log(5/9) + 0.5 log 5 = 0.511; 0.001 log(1/5) + 0.999 log(999/995) = 0.0024; 0.511
+    # |pi - pi_old| = 0.4, 0.004, 0.4; KL of the coins: 0.5 log(5/9) + 0.5 log 5 = 0.511; 0.001 log(1/5) +
+    # 0.999 log(999/995) = 0.0024; 0.511
+    [
         ("tv", 0.15, [True, False, False]),
         ("kl", 0.05, [True, False, False]),
         ("tv", 0.003, [True, True, False]),
@@ -287,7 +317,8 @@ def coins(*pairs):
     ],
 )
 def test_dppo_holds_what_moved_too_far_along_the_advantage(divergence, limit, held):
-    """A rare token whose probability is multiplied by five has moved little; PPO's ratio clip would hold it."""
+    """A rare token whose probability is multiplied by five has moved little; PPO's ratio clip would hold
+    it."""
     logp, old = coins((0.9, 0.5), (0.005, 0.001), (0.1, 0.5))
     own = logp.requires_grad_()
     loss, metrics = F.dppo_loss(own, old, torch.tensor([1.0]), None, divergence, limit, limit, cap=4.0)
@@ -302,12 +333,17 @@ def test_dppo_holds_what_moved_too_far_along_the_advantage(divergence, limit, he
 def test_the_dual_clip_is_counted_apart():
     ratios, advantages = row(5.0, 2.0, 5.0), row(-1.0, -1.0, 1.0)
     loss, metrics = F.clipped_ratio_loss(ratios, advantages, 0.2, 0.2, dual_clip=3.0)
-    assert loss[0].tolist() == pytest.approx([3.0, 2.0, -1.2]) and metrics["dual_clip_fraction"][0].tolist() == [1.0, 0.0, 0.0]
+    assert loss[0].tolist() == pytest.approx([3.0, 2.0, -1.2]) and metrics["dual_clip_fraction"][
+        0
+    ].tolist() == [1.0, 0.0, 0.0]
     assert "dual_clip_fraction" not in F.clipped_ratio_loss(ratios, advantages, 0.2, 0.2).metrics
 
 
 def test_the_kl_of_the_step_is_logged():
     """ppo_kl is log pi_old - log pi: its mean over tokens of pi_old is KL(pi_old || pi)."""
-    old, new = torch.tensor([0.7, 0.3], dtype=torch.float64).log(), torch.tensor([0.5, 0.5], dtype=torch.float64).log()
+    old, new = (
+        torch.tensor([0.7, 0.3], dtype=torch.float64).log(),
+        torch.tensor([0.5, 0.5], dtype=torch.float64).log(),
+    )
     kl = F.ppo_clip_loss(new[None], old[None], torch.tensor([1.0])).metrics["ppo_kl"][0]
     assert (old.exp() * kl).sum().item() == pytest.approx(0.7 * log(1.4) + 0.3 * log(0.6))

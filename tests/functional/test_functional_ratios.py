@@ -14,7 +14,11 @@ def row(*values):
     return torch.tensor([values], dtype=torch.float64)
 
 
-TRAINER, ENGINE, MASK = row(log(4), log(0.5), log(1.5), NAN), row(0.0, 0.0, 0.0, NAN), torch.tensor([[1, 1, 1, 0]])
+TRAINER, ENGINE, MASK = (
+    row(log(4), log(0.5), log(1.5), NAN),
+    row(0.0, 0.0, 0.0, NAN),
+    torch.tensor([[1, 1, 1, 0]]),
+)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +40,9 @@ def test_weights_by_hand(settings, expected):
 
 
 def test_icepop():
-    assert F.icepop_weights(TRAINER, ENGINE, MASK, low=1.0, high=2.0)[0].tolist() == pytest.approx([0.0, 0.0, 1.5, 1.0])
+    assert F.icepop_weights(TRAINER, ENGINE, MASK, low=1.0, high=2.0)[0].tolist() == pytest.approx(
+        [0.0, 0.0, 1.5, 1.0]
+    )
 
 
 def test_huge_ratios_stay_finite():
@@ -68,16 +74,30 @@ def test_effective_sample_size():
     assert F.effective_sample_size(torch.zeros(5)).item() == 1.0
     assert F.effective_sample_size(torch.tensor([0.0, -1e9, -1e9, -1e9])).item() == 0.25
     weights = torch.rand(7, dtype=torch.float64)
-    assert F.effective_sample_size(weights.log() + 300).item() == pytest.approx((weights.sum() ** 2 / 7 / weights.square().sum()).item())
+    assert F.effective_sample_size(weights.log() + 300).item() == pytest.approx(
+        (weights.sum() ** 2 / 7 / weights.square().sum()).item()
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: F.importance_weights(TRAINER, ENGINE, level="batch"), r"level='batch' is not known; choose one of 'token', 'sequence', 'geometric'"),
-        (lambda: F.importance_weights(TRAINER, ENGINE, mode="clip"), r"mode='clip' is not known; choose one of 'truncate', 'mask'"),
-        (lambda: F.importance_weights(TRAINER, ENGINE, floor=3.0), r"floor=3\.0 must be in \[0, cap\], and cap is 2\.0"),
-        (lambda: F.importance_weights(TRAINER, ENGINE[:, :2]), r"sampled_logp_BT has shape \(1, 2\), old_logp_BT \(1, 4\)"),
+        (
+            lambda: F.importance_weights(TRAINER, ENGINE, level="batch"),
+            r"level='batch' is not known; choose one of 'token', 'sequence', 'geometric'",
+        ),
+        (
+            lambda: F.importance_weights(TRAINER, ENGINE, mode="clip"),
+            r"mode='clip' is not known; choose one of 'truncate', 'mask'",
+        ),
+        (
+            lambda: F.importance_weights(TRAINER, ENGINE, floor=3.0),
+            r"floor=3\.0 must be in \[0, cap\], and cap is 2\.0",
+        ),
+        (
+            lambda: F.importance_weights(TRAINER, ENGINE[:, :2]),
+            r"sampled_logp_BT has shape \(1, 2\), old_logp_BT \(1, 4\)",
+        ),
         (lambda: F.effective_sample_size(torch.zeros(0)), r"log_weight_N is empty"),
         (lambda: F.effective_sample_size(TRAINER), r"log_weight_N has shape \(1, 4\); it must be \(N,\)"),
     ],
@@ -90,9 +110,15 @@ def test_mistakes_are_named(call, message):
 def test_batch_normalised_weights_have_mean_one():
     weights, mask = torch.tensor([[2.0, 1.0, 9.0], [0.5, 9.0, 9.0]]), torch.tensor([[1, 1, 0], [1, 0, 0]])
     out = F.batch_normalised(weights, mask)
-    assert out[mask > 0].mean().item() == pytest.approx(1.0) and out[0, 0].item() == pytest.approx(2 / (3.5 / 3))
-    of_sequences = F.batch_normalised(torch.tensor([[2.0], [0.5], [7.0]]), torch.tensor([[1, 1], [1, 0], [0, 0]]), level="sequence")
-    assert of_sequences[:, 0].tolist() == pytest.approx([2 / 1.25, 0.5 / 1.25, 7 / 1.25])  # a sequence without tokens does not count
+    assert out[mask > 0].mean().item() == pytest.approx(1.0) and out[0, 0].item() == pytest.approx(
+        2 / (3.5 / 3)
+    )
+    of_sequences = F.batch_normalised(
+        torch.tensor([[2.0], [0.5], [7.0]]), torch.tensor([[1, 1], [1, 0], [0, 0]]), level="sequence"
+    )
+    assert of_sequences[:, 0].tolist() == pytest.approx(
+        [2 / 1.25, 0.5 / 1.25, 7 / 1.25]
+    )  # a sequence without tokens does not count
     assert F.batch_normalised(torch.zeros(1, 2)).tolist() == [[0.0, 0.0]]
     parts = [F.weight_sums(weights[i : i + 1], mask[i : i + 1]) for i in range(2)]
     assert tuple(map(sum, zip(*parts))) == F.weight_sums(weights, mask)
@@ -100,7 +126,9 @@ def test_batch_normalised_weights_have_mean_one():
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
-    [  # u = log 4, log 0.5, log 1.5, outside: |u| 1.386, 0.693, 0.405; k2 0.961, 0.240, 0.082; k3 1.614, 0.193, 0.095
+    # u = log 4, log 0.5, log 1.5, outside: |u| 1.386, 0.693, 0.405; k2 0.961, 0.240, 0.082; k3 1.614, 0.193,
+    # 0.095
+    [
         ({"kind": "k1", "limit": 0.5}, [0.0, 0.0, 1.0, 1.0]),
         ({"kind": "k2", "limit": 0.25}, [0.0, 1.0, 1.0, 1.0]),
         ({"kind": "k3", "limit": 0.1}, [0.0, 0.0, 1.0, 1.0]),
@@ -118,16 +146,28 @@ def test_rejection_is_zero_or_one(settings, expected):
 
 
 def test_rejection_names_mistakes():
-    for settings, message in (({"kind": "k4"}, "kind='k4'"), ({"level": "sequence"}, "level='sequence'"), ({"limit": 0.0}, "limit=0.0")):
+    for settings, message in (
+        ({"kind": "k4"}, "kind='k4'"),
+        ({"level": "sequence"}, "level='sequence'"),
+        ({"limit": 0.0}, "limit=0.0"),
+    ):
         with pytest.raises(ValueError, match=message):
             F.rejection_mask(TRAINER, ENGINE, MASK, **settings)
 
 
 def test_off_policy_sequence_mask():
-    """Only sequences that the policy has left (mean log ratio 0.5 nats) lose their tokens, and only those with a negative advantage."""
+    """Only sequences that the policy has left (mean log ratio 0.5 nats) lose their tokens, and only those
+    with a negative advantage."""
     logp, sampled = torch.tensor([[-2.0, -1.0, NAN]] * 3), torch.tensor([[-1.0, -1.0, NAN]] * 3)
-    mask, advantages = torch.tensor([[1, 1, 0]] * 3), torch.tensor([[-1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [-1.0, -1.0, 0.0]])
-    assert F.off_policy_sequence_mask(logp, sampled, advantages, mask, delta=0.49).tolist() == [[0, 1, 1], [1, 1, 1], [0, 0, 1]]
+    mask, advantages = (
+        torch.tensor([[1, 1, 0]] * 3),
+        torch.tensor([[-1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [-1.0, -1.0, 0.0]]),
+    )
+    assert F.off_policy_sequence_mask(logp, sampled, advantages, mask, delta=0.49).tolist() == [
+        [0, 1, 1],
+        [1, 1, 1],
+        [0, 0, 1],
+    ]
     assert F.off_policy_sequence_mask(logp, sampled, advantages, mask, delta=0.51).tolist() == [[1, 1, 1]] * 3
     towards = F.off_policy_sequence_mask(sampled, logp, advantages, mask, delta=0.49)
     assert towards.tolist() == [[1, 1, 1]] * 3  # a policy that makes the sequence likelier is not masked

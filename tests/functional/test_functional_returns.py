@@ -1,4 +1,5 @@
-"""Returns, GAE, whitening, token rewards, value loss: numbers by hand, limit cases, tokens that are skipped, refusals."""
+"""Returns, GAE, whitening, token rewards, value loss: numbers by hand, limit cases, tokens that are skipped,
+refusals."""
 
 import pytest
 import torch
@@ -28,7 +29,10 @@ def test_gae_limits():
     assert torch.allclose(monte_carlo, F.discounted_returns(rewards, gamma=0.9) - values)
     assert torch.allclose(targets, F.discounted_returns(rewards, gamma=0.9))
     one_step, _ = F.gae(rewards, values, gamma=0.9, lam=0.0)
-    assert torch.allclose(one_step, rewards + 0.9 * torch.cat([values[:, 1:], torch.zeros(3, 1, dtype=torch.float64)], 1) - values)
+    assert torch.allclose(
+        one_step,
+        rewards + 0.9 * torch.cat([values[:, 1:], torch.zeros(3, 1, dtype=torch.float64)], 1) - values,
+    )
 
 
 def test_skipped_tokens_are_as_if_they_were_not_there():
@@ -38,7 +42,9 @@ def test_skipped_tokens_are_as_if_they_were_not_there():
     for whole, part in zip(F.gae(rewards, values, mask, 0.9, 0.8), short):
         assert torch.equal(whole[:, [0, 2, 3]], part) and whole[0, [1, 4]].tolist() == [0, 0]
     returns = F.discounted_returns(rewards, mask, 0.9)
-    assert torch.equal(returns[:, [0, 2, 3]], F.discounted_returns(rewards[:, [0, 2, 3]], gamma=0.9)) and returns[0, [1, 4]].tolist() == [0, 0]
+    assert torch.equal(
+        returns[:, [0, 2, 3]], F.discounted_returns(rewards[:, [0, 2, 3]], gamma=0.9)
+    ) and returns[0, [1, 4]].tolist() == [0, 0]
 
 
 def test_gae_has_no_gradient():
@@ -48,7 +54,11 @@ def test_gae_has_no_gradient():
 
 def test_token_rewards():
     mask = torch.tensor([[1, 1, 0], [1, 0, 1], [0, 0, 0]])
-    assert F.token_rewards(torch.tensor([1.0, -2.0, 3.0]), mask).tolist() == [[0, 1, 0], [0, 0, -2], [0, 0, 0]]
+    assert F.token_rewards(torch.tensor([1.0, -2.0, 3.0]), mask).tolist() == [
+        [0, 1, 0],
+        [0, 0, -2],
+        [0, 0, 0],
+    ]
     kl = torch.tensor([[1.0, 2.0, NAN], [1.0, NAN, 0.5], [NAN] * 3])
     out = F.token_rewards(torch.tensor([1.0, -2.0, 3.0]), mask, kl, 0.5)
     assert out.tolist() == [[-0.5, 0.0, 0.0], [-0.5, 0.0, -2.25], [0.0, 0.0, 0.0]]
@@ -71,7 +81,8 @@ def test_whiten_does_not_depend_on_the_order():
 
 
 @pytest.mark.parametrize(
-    ("value", "clip", "loss", "slope"), [(2.0, 0.0, 0.5, 1.0), (2.0, 0.5, 0.5, 1.0), (1.0, 0.5, 0.125, 0.0), (0.2, 0.5, 0.32, -0.8)]
+    ("value", "clip", "loss", "slope"),
+    [(2.0, 0.0, 0.5, 1.0), (2.0, 0.5, 0.5, 1.0), (1.0, 0.5, 0.125, 0.0), (0.2, 0.5, 0.32, -0.8)],
 )
 def test_value_loss(value, clip, loss, slope):
     """Target 1, old value 0: with a clip of 0.5 values above 0.5 are judged at 0.5 where that is worse."""
@@ -84,13 +95,25 @@ def test_value_loss(value, clip, loss, slope):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: F.gae(torch.zeros(2, 3), torch.zeros(2, 2)), r"value_BT has shape \(2, 2\), reward_BT \(2, 3\)"),
+        (
+            lambda: F.gae(torch.zeros(2, 3), torch.zeros(2, 2)),
+            r"value_BT has shape \(2, 2\), reward_BT \(2, 3\)",
+        ),
         (lambda: F.gae(torch.zeros(3), torch.zeros(3)), r"reward_BT has shape \(3,\); it must be \(B, T\)"),
-        (lambda: F.discounted_returns(torch.zeros(2, 3), torch.ones(3, 2)), r"mask_BT has shape \(3, 2\), reward_BT \(2, 3\)"),
+        (
+            lambda: F.discounted_returns(torch.zeros(2, 3), torch.ones(3, 2)),
+            r"mask_BT has shape \(3, 2\), reward_BT \(2, 3\)",
+        ),
         (lambda: F.token_rewards(torch.zeros(3), torch.ones(2, 3)), r"mask_BT has 2 rows, reward_B 3"),
         (lambda: F.whiten(torch.zeros(3), torch.ones(2)), r"mask has shape \(2,\), values \(3,\)"),
-        (lambda: F.value_loss(torch.zeros(3), torch.zeros(3), torch.zeros(2)), r"value, old_value and target have shapes \(3,\), \(3,\), \(2,\)"),
-        (lambda: F.value_loss(torch.zeros(1), torch.zeros(1), torch.zeros(1), -0.1), r"clip=-0\.1 must not be negative"),
+        (
+            lambda: F.value_loss(torch.zeros(3), torch.zeros(3), torch.zeros(2)),
+            r"value, old_value and target have shapes \(3,\), \(3,\), \(2,\)",
+        ),
+        (
+            lambda: F.value_loss(torch.zeros(1), torch.zeros(1), torch.zeros(1), -0.1),
+            r"clip=-0\.1 must not be negative",
+        ),
     ],
 )
 def test_mistakes_are_named(call, message):
@@ -99,7 +122,8 @@ def test_mistakes_are_named(call, message):
 
 
 def test_value_clip_fraction():
-    """The clip decides where the clipped value's loss is larger: the value has passed the range on the way to its target, or left it."""
+    """The clip decides where the clipped value's loss is larger: the value has passed the range on the way to
+    its target, or left it."""
     value, old, target = rows(2.0, 0.1, -1.0, 0.4), rows(0.0, 0.0, 0.0, 0.0), rows(2.0, 2.0, 2.0, 0.4)
     assert F.value_clip_fraction(value, old, target, 0.5).tolist() == [1.0, 0.0, 0.0, 0.0]
     slope = value.requires_grad_()
@@ -108,12 +132,16 @@ def test_value_clip_fraction():
     assert F.value_clip_fraction(value, old, target, 0.0).tolist() == [0.0] * 4
 
 
-MASKED = torch.tensor([[1, 0, 1, 1], [1, 1, 0, 0]])  # a tool's token within the first sequence, padding behind the second
+MASKED = torch.tensor(
+    [[1, 0, 1, 1], [1, 1, 0, 0]]
+)  # a tool's token within the first sequence, padding behind the second
 
 
 def test_reinforce_pp_of_token_rewards_skips_masked_tokens():
     rewards = rows([0.5, NAN, 0.0, 1.0], [0.0, -1.0, NAN, 9.0])
-    returns = torch.tensor([0.5 + 0.9 * 0.9 * 1.0, 0.9, 1.0, -0.9, -1.0], dtype=torch.float64)  # discounts count the kept tokens
+    returns = torch.tensor(
+        [0.5 + 0.9 * 0.9 * 1.0, 0.9, 1.0, -0.9, -1.0], dtype=torch.float64
+    )  # discounts count the kept tokens
     out = F.reinforce_pp_token_advantages(rewards, MASKED, gamma=0.9, eps=0.0)
     assert out[MASKED > 0].tolist() == pytest.approx(((returns - returns.mean()) / returns.std()).tolist())
     assert out[MASKED == 0].tolist() == [0.0] * 3
@@ -129,8 +157,12 @@ def test_reinforce_pp_of_outcomes_is_that_of_token_rewards(groups):
 
 
 def test_remax_of_token_rewards():
-    out = F.remax_advantages(rows([0.5, NAN, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0]), rows(0.75, 1.0), MASKED, gamma=0.5)
-    assert out[0].tolist() == pytest.approx([0.5 + 0.25 - 0.75, 0.0, 0.5 - 0.75, 0.25]) and out[1].tolist() == pytest.approx([-0.5, 0.0, 0.0, 0.0])
+    out = F.remax_advantages(
+        rows([0.5, NAN, 0.0, 1.0], [0.0, 1.0, 0.0, 0.0]), rows(0.75, 1.0), MASKED, gamma=0.5
+    )
+    assert out[0].tolist() == pytest.approx([0.5 + 0.25 - 0.75, 0.0, 0.5 - 0.75, 0.25]) and out[
+        1
+    ].tolist() == pytest.approx([-0.5, 0.0, 0.0, 0.0])
     with pytest.raises(ValueError, match="baseline_B has 1 rows, reward_BT 2"):
         F.remax_advantages(torch.zeros(2, 4), torch.zeros(1), MASKED)
 
@@ -141,5 +173,9 @@ def test_masked_tokens_change_no_advantage():
     mask, kept = torch.tensor([[1, 0, 1, 1]]), [0, 2, 3]
     advantages, targets = F.gae(rewards, values, mask, gamma=0.9, lam=0.8)
     alone, alone_targets = F.gae(rewards[:, kept], values[:, kept], gamma=0.9, lam=0.8)
-    assert torch.equal(advantages[:, kept], alone) and torch.equal(targets[:, kept], alone_targets) and advantages[0, 1] == 0
+    assert (
+        torch.equal(advantages[:, kept], alone)
+        and torch.equal(targets[:, kept], alone_targets)
+        and advantages[0, 1] == 0
+    )
     assert torch.equal(F.whiten(advantages, mask)[:, kept], F.whiten(alone))

@@ -1,4 +1,5 @@
-"""The checks of `vlrl/bench/gpu_checks.py` on a CUDA device (`pytest -m gpu`); what of them runs on a CPU; how the command ends without a GPU."""
+"""The checks of `vlrl/bench/gpu_checks.py` on a CUDA device (`pytest -m gpu`); what of them runs on a CPU;
+how the command ends without a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-from vlrl.bench.gpu_checks import CHECKS, Found, Missing, bfloat16, disagreement, flex_attention, group_of, largest_difference, random_policy
+from vlrl.bench.gpu_checks import (
+    CHECKS,
+    Found,
+    Missing,
+    bfloat16,
+    disagreement,
+    flex_attention,
+    group_of,
+    largest_difference,
+    random_policy,
+)
 from vlrl.bench.true_shapes import picture_prompt
 
 ROOT = Path(__file__).parents[2]
@@ -34,13 +45,23 @@ def test_without_a_gpu_the_command_ends_in_one_line() -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), "packed"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("bench_gpu: needs a CUDA device; this torch was built without CUDA" if torch.version.cuda is None else "bench_gpu: needs")
+    assert line.startswith(
+        "bench_gpu: needs a CUDA device; this torch was built without CUDA"
+        if torch.version.cuda is None
+        else "bench_gpu: needs"
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="what happens without a CUDA device")
 def test_make_test_gpu_ends_in_one_line_before_anything_is_installed() -> None:
-    # the suite may itself run within make, whose MAKEFLAGS and MAKELEVEL make this one print the folders it enters
-    done = subprocess.run(["make", "--no-print-directory", "test-gpu", "VENV=/nonexistent"], cwd=ROOT, capture_output=True, text=True)
+    # the suite may itself run within make, whose MAKEFLAGS and MAKELEVEL make this one print the folders it
+    # enters
+    done = subprocess.run(
+        ["make", "--no-print-directory", "test-gpu", "VENV=/nonexistent"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode != 0
     assert done.stdout.strip() == "make test-gpu: no NVIDIA GPU here (nvidia-smi -L finds none)"
 
@@ -79,7 +100,9 @@ def test_bounds_and_disagreement() -> None:
     assert not Found(float("nan"), 1.0, "").holds
     same = [([1, 2, 3], [-0.1, -0.2, -0.3])]
     assert disagreement(same, [([1, 2, 3], [-0.1, -0.25, -0.3])]) == pytest.approx(0.05)
-    assert disagreement(same, [([1, 7, 3], [-0.1, -0.2004, -9.0])]) == 0.0  # a tie: what follows is of another text
+    assert (
+        disagreement(same, [([1, 7, 3], [-0.1, -0.2004, -9.0])]) == 0.0
+    )  # a tie: what follows is of another text
     assert disagreement(same, [([1, 7, 3], [-0.1, -0.9, -9.0])]) == float("inf")
 
 
@@ -89,7 +112,9 @@ def test_the_comparison_with_trl_on_a_tiny_model() -> None:
     from vlrl.bench.cases import Case
     from vlrl.bench.step import compare_policy
 
-    found = compare_policy(random_policy("qwen2_5_vl", "cpu"), Case(pixels=112, images=1, prompts=1, group=4), repeats=1)
+    found = compare_policy(
+        random_policy("qwen2_5_vl", "cpu"), Case(pixels=112, images=1, prompts=1, group=4), repeats=1
+    )
     assert found["loss_diff"] < 1e-6
     assert found["grad_rel_diff"] < 1e-4
     assert found["trl"]["decoded"] > found["vlrl"]["decoded"] == 1

@@ -5,8 +5,20 @@ import json
 from journey import clock, vlrl
 
 HINT = "Hint: Please answer the question and provide the correct option letter."
-METADATA = {"category": "general-vqa", "task": "visual question answering", "skills": ["numeric commonsense"], "source": "clocks", "context": "clock"}
-METADATA |= {"grade": "daily life", "img_height": 56, "img_width": 56, "language": "english", "split": "testmini"}
+METADATA = {
+    "category": "general-vqa",
+    "task": "visual question answering",
+    "skills": ["numeric commonsense"],
+    "source": "clocks",
+    "context": "clock",
+}
+METADATA |= {
+    "grade": "daily life",
+    "img_height": 56,
+    "img_width": 56,
+    "language": "english",
+    "split": "testmini",
+}
 
 
 def row_of(number, hour):
@@ -31,15 +43,47 @@ def test_own_rows_in_mathvistas_format(tmp_path):
     hours = (3, 6, 9, 12)
     for number, hour in enumerate(hours):
         clock(hour).save(tmp_path / "mine" / "images" / f"{number}.png")
-    (tmp_path / "mine" / "testmini.jsonl").write_text("".join(json.dumps(row_of(n, hour)) + "\n" for n, hour in enumerate(hours)))
+    (tmp_path / "mine" / "testmini.jsonl").write_text(
+        "".join(json.dumps(row_of(n, hour)) + "\n" for n, hour in enumerate(hours))
+    )
     data = ["--data", "mine/testmini.jsonl", "--media", "mine"]
-    vlrl(tmp_path, "eval", "--suite", "mathvista", "--model", "tiny_qwen2_5_vl", *data, "--max-tokens", "4", "--output", "one", "--json")
+    vlrl(
+        tmp_path,
+        "eval",
+        "--suite",
+        "mathvista",
+        "--model",
+        "tiny_qwen2_5_vl",
+        *data,
+        "--max-tokens",
+        "4",
+        "--output",
+        "one",
+        "--json",
+    )
     summary = json.loads((tmp_path / "one" / "summary.json").read_text())
     assert "mathvista" in json.dumps(summary)
 
-    responses = [{"id": str(n), "response": f"The answer is ({letter})"} for n, letter in enumerate("ABCA")]  # the last one is wrong
+    responses = [
+        {"id": str(n), "response": f"The answer is ({letter})"} for n, letter in enumerate("ABCA")
+    ]  # the last one is wrong
     (tmp_path / "responses.jsonl").write_text("".join(json.dumps(line) + "\n" for line in responses))
-    scored = json.loads(vlrl(tmp_path, "eval", "score", "responses.jsonl", "--suite", "mathvista", *data, "--profile", "official", "--json"))
+    scored = json.loads(
+        vlrl(
+            tmp_path,
+            "eval",
+            "score",
+            "responses.jsonl",
+            "--suite",
+            "mathvista",
+            *data,
+            "--profile",
+            "official",
+            "--json",
+        )
+    )
     assert "0.75" in json.dumps(scored) or "75.0" in json.dumps(scored), scored
     vlrl(tmp_path, "eval", "report", "one", "--output", "page.html")
-    assert "data:image" in (tmp_path / "page.html").read_text() or (tmp_path / "page.html").stat().st_size > 1000
+    assert (
+        "data:image" in (tmp_path / "page.html").read_text() or (tmp_path / "page.html").stat().st_size > 1000
+    )

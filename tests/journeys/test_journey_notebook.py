@@ -18,7 +18,10 @@ trainer = GRPOTrainer(
 )""",
     "summary = trainer.train()\nsummary['steps'], sorted(summary['heldout'])",
     "scores = trainer.evaluate(rows[12:])\nscores",
-    "from vlrl.registry import build\nfrom vlrl.stages import Reward\nbuild(Reward, 'math').score('<answer>0.5</answer>', '1/2')",
+    (
+        "from vlrl.registry import build\nfrom vlrl.stages import Reward\nbuild(Reward, "
+        "'math').score('<answer>0.5</answer>', '1/2')"
+    ),
     "trainer.save('out').name",
 ]
 
@@ -29,8 +32,13 @@ def test_the_api_in_a_notebook(tmp_path, monkeypatch):
     clocks(tmp_path, 16)
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    NotebookClient(notebook, timeout=LIMIT, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
-    results = [next((out.data["text/plain"] for out in cell.outputs if out.output_type == "execute_result"), "") for cell in notebook.cells]
+    NotebookClient(
+        notebook, timeout=LIMIT, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    results = [
+        next((out.data["text/plain"] for out in cell.outputs if out.output_type == "execute_result"), "")
+        for cell in notebook.cells
+    ]
     assert results[2] == "(2, ['final', 'start'])" and results[4] == "1.0" and results[5] == "'out'"
     assert results[3].startswith("{'default': ")
     assert (tmp_path / "run" / "report.html").is_file() and (tmp_path / "out" / "model.safetensors").is_file()

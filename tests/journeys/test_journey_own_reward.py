@@ -35,15 +35,37 @@ def test_own_reward(tmp_path):
 
     (tmp_path / "right_hour.py").write_text(GUARDED)
     loose = GUARDED.replace("right_hour", "loose_hour").replace("RightHour", "LooseHour")
-    loose = loose.replace("answer_or_text(rollout.text) == str(rollout.answer)", "str(rollout.answer) in rollout.text")
+    loose = loose.replace(
+        "answer_or_text(rollout.text) == str(rollout.answer)", "str(rollout.answer) in rollout.text"
+    )
     (tmp_path / "loose.py").write_text(loose)
     (tmp_path / "example.json").write_text(json.dumps({"gold": "3", "right": "3", "wrong": ["9", "12"]}))
     assert "right_hour" in vlrl(tmp_path, "list", "reward", "--plugin", "right_hour.py")
-    attacked = vlrl(tmp_path, "verify", "--attack", "loose_hour", "--plugin", "loose.py", "--example", "example.json", code=1)
+    attacked = vlrl(
+        tmp_path,
+        "verify",
+        "--attack",
+        "loose_hour",
+        "--plugin",
+        "loose.py",
+        "--example",
+        "example.json",
+        code=1,
+    )
     lines = attacked.splitlines()
     first = next(place for place, line in enumerate(lines) if line.startswith("PASSES"))
     assert "3" in lines[first + 1] and lines[first + 1].startswith("        ")  # the text that passed
-    good = vlrl(tmp_path, "verify", "--attack", "right_hour", "--plugin", "right_hour.py", "--example", "example.json", code=0)
+    good = vlrl(
+        tmp_path,
+        "verify",
+        "--attack",
+        "right_hour",
+        "--plugin",
+        "right_hour.py",
+        "--example",
+        "example.json",
+        code=0,
+    )
     assert "0 pass" in good
 
     clocks(tmp_path, 8)
@@ -52,5 +74,13 @@ def test_own_reward(tmp_path):
         "data: {train: {clocks: {name: files, path: clocks.jsonl, media_root: pictures}}}\n"
         "rewards: {hour: {name: right_hour}}\nwatch: {live: false}\n"
     )
-    vlrl(tmp_path, "train", "clock.yaml", "steps=2", "group_size=2", "prompts_per_step=2", "sampling.max_tokens=4")
+    vlrl(
+        tmp_path,
+        "train",
+        "clock.yaml",
+        "steps=2",
+        "group_size=2",
+        "prompts_per_step=2",
+        "sampling.max_tokens=4",
+    )
     assert "reward/hour" in last_metrics(tmp_path / "run")

@@ -22,13 +22,22 @@ def test_replies_are_cached_by_model_and_prompt(tmp_path):
     cache = tmp_path / "folder" / "judge.jsonl"
     assert Judge("m@1", ask, cache).verdicts(["is it 2?", "is it 3?", "is it 2?"]) == [True, False, True]
     assert sent == [["is it 2?", "is it 3?"]]  # a repeated prompt is sent once
-    assert len(cache.read_text().splitlines()) == 2 and set(json.loads(cache.read_text().splitlines()[0])) == {"key", "reply"}
+    assert len(cache.read_text().splitlines()) == 2 and set(
+        json.loads(cache.read_text().splitlines()[0])
+    ) == {"key", "reply"}
     assert Judge("m@1", ask, cache).verdicts(["is it 3?"]) == [False] and len(sent) == 1
-    assert Judge("m@2", ask, cache).verdicts(["is it 3?"]) == [False] and len(sent) == 2  # another revision is asked again
+    assert (
+        Judge("m@2", ask, cache).verdicts(["is it 3?"]) == [False] and len(sent) == 2
+    )  # another revision is asked again
 
 
 def test_the_price_counts_prompts_that_are_not_cached(tmp_path):
-    judge = Judge("judge@2024-08-06", lambda prompts: ["yes"] * len(prompts), tmp_path / "judge.jsonl", prices=(1.0, 2.0))
+    judge = Judge(
+        "judge@2024-08-06",
+        lambda prompts: ["yes"] * len(prompts),
+        tmp_path / "judge.jsonl",
+        prices=(1.0, 2.0),
+    )
     assert judge.price(["x" * 4_000_000])["price"] == pytest.approx(1.000004)
     judge.verdicts(["a"])
     assert judge.price(["a"]) == {"prompts": 0, "prompt_tokens": 0, "price": 0}
@@ -40,11 +49,21 @@ def test_a_judge_must_be_pinned(tmp_path):
 
 
 def test_yes_and_no():
-    assert [parse_yes_no(text) for text in ("Yes", "no, since", "maybe", "", "nothing")] == [True, False, None, None, None]
+    assert [parse_yes_no(text) for text in ("Yes", "no, since", "maybe", "", "nothing")] == [
+        True,
+        False,
+        None,
+        None,
+        None,
+    ]
 
 
 def test_an_engine_as_a_judge():
-    engine = Fake(function=lambda request, index: f"yes {request.prompt.messages[0]['content']} {request.sampling.temperature:g}")
+    engine = Fake(
+        function=lambda request, index: (
+            f"yes {request.prompt.messages[0]['content']} {request.sampling.temperature:g}"
+        )
+    )
     assert ask_engine(engine)(["one", "two"]) == ["yes one 0", "yes two 0"]
 
 

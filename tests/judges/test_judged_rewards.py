@@ -43,10 +43,16 @@ def test_a_judge_says_whether_all_constraints_are_met(tmp_path):
     group = group_of(["figs please", "figs", "<think>please</think>figs"], constraints=POLITE)
     asked = [judge_prompt(rollout, POLITE) for rollout in group]
     assert asked[1] == asked[2]  # thoughts are not shown
-    assert "- is polite\n- names nobody" in asked[0] and "----\nfigs please\n----" in asked[0] and "Write about figs." in asked[0]
+    assert (
+        "- is polite\n- names nobody" in asked[0]
+        and "----\nfigs please\n----" in asked[0]
+        and "Write about figs." in asked[0]
+    )
     reward = opened({"name": "judged", "judge": replying({asked[0]: ["yes"]})}, tmp_path)
     assert reward.score_group(group) == [1.0, 0.0, 0.0] and not reward.reads_answer
-    assert len((tmp_path / "judge" / "replies-0.jsonl").read_text().splitlines()) == 2  # the equal prompts are one question
+    assert (
+        len((tmp_path / "judge" / "replies-0.jsonl").read_text().splitlines()) == 2
+    )  # the equal prompts are one question
     assert reward.score_group(group_of(["anything"])) == [1.0]  # without constraints nobody is asked
     assert reward.metrics()["judge/no_verdict"] == (0, 3)
 
@@ -55,14 +61,23 @@ def test_a_reply_that_is_no_verdict_counts_as_no_and_is_counted(tmp_path):
     reward = opened({"name": "judged", "judge": replying({}, options=("perhaps",))}, tmp_path)
     assert reward.score_group(group_of(["a", "b"], constraints=POLITE)) == [0.0, 0.0]
     assert reward.metrics()["judge/no_verdict"] == (2, 2)
-    assert parse_yes_no("<think>yes it may, or no</think> No.") is False and parse_yes_no("<think>yes") is True
+    assert (
+        parse_yes_no("<think>yes it may, or no</think> No.") is False and parse_yes_no("<think>yes") is True
+    )
 
 
 def test_rules_times_verdict(tmp_path):
-    group = group_of(["figs please", "figs, please", "please, you", "figs"], answer=RULES, constraints=POLITE[:1])
+    group = group_of(
+        ["figs please", "figs, please", "please, you", "figs"], answer=RULES, constraints=POLITE[:1]
+    )
     polite = {judge_prompt(rollout, POLITE[:1]): ["yes"] for rollout in group.rollouts[:3]}
     reward = opened({"name": "rules_and_judge", "judge": replying(polite)}, tmp_path)
-    assert reward.score_group(group) == [1.0, 0.5, 0.0, 0.0]  # shares 1, 1/2, 0, 1; the verdicts yes, yes, not asked, no
+    assert reward.score_group(group) == [
+        1.0,
+        0.5,
+        0.0,
+        0.0,
+    ]  # shares 1, 1/2, 0, 1; the verdicts yes, yes, not asked, no
     assert [PARTS[rollout] for rollout in group] == [
         {"rules": 1.0, "judge": 1.0},
         {"rules": 0.5, "judge": 1.0},
@@ -128,6 +143,14 @@ def test_rewards_inside_a_reward_are_plugins_of_the_run():
     values = [f"rewards={{both: {{name: product, parts: {{rules: {{name: exact}}, judged: {inner}}}}}}}"]
     run = Run(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic"], ["rewards.*=null", *values]))
     slots = dict(run.current.plugins())
-    assert slots["rewards.both.0"].name == "exact" and slots["rewards.both.1"] is slots["rewards.both"].inner_rewards[1]
+    assert (
+        slots["rewards.both.0"].name == "exact"
+        and slots["rewards.both.1"] is slots["rewards.both"].inner_rewards[1]
+    )
     with pytest.raises(ConfigError, match="requires 'proxy'"):
-        Run(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic"], ["rewards.x={name: product, parts: {a: {name: proxy}}}"])).check()
+        Run(
+            load(
+                ["base/rl", "models/tiny_text", "tasks/lab_arithmetic"],
+                ["rewards.x={name: product, parts: {a: {name: proxy}}}"],
+            )
+        ).check()

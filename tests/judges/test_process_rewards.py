@@ -59,8 +59,12 @@ def test_a_step_is_read_at_its_mark():
 
 def test_batches_keep_to_their_size_and_padding_changes_nothing():
     solutions = [("\x01" * n, ["\x02", "\x03"]) for n in (3, 1, 9, 2)]
-    small, large = (ProcessRewardModel(Classifier(), Characters(), batch_tokens=tokens) for tokens in (16, 1000))
-    assert [value for row in small.scores(solutions) for value in row] == pytest.approx([value for row in large.scores(solutions) for value in row])
+    small, large = (
+        ProcessRewardModel(Classifier(), Characters(), batch_tokens=tokens) for tokens in (16, 1000)
+    )
+    assert [value for row in small.scores(solutions) for value in row] == pytest.approx(
+        [value for row in large.scores(solutions) for value in row]
+    )
     assert large.model.calls == [(4, 13)] and small.model.calls == [(2, 6), (1, 7), (1, 13)]
 
 
@@ -79,9 +83,13 @@ def test_a_folder_of_a_token_classifier_is_loaded(tmp_path):
 def test_step_scores_end_where_the_steps_of_the_rollout_end():
     text = "ab\n\nc\n\n\n\nd"  # the empty step between the blank lines belongs to the next one
     prompt = Prompt(Row("r", "q"), ())
-    rollout, empty = (Rollout(prompt, [ord(char) for char in said], said, reward=0.5) for said in (text, "\n\n"))
+    rollout, empty = (
+        Rollout(prompt, [ord(char) for char in said], said, reward=0.5) for said in (text, "\n\n")
+    )
     shaping = PureProcessRewards(model="tiny")
-    policy = SimpleNamespace(tokenizer=Characters(), decode=Characters().decode, render=lambda prompt: "q", device="cpu")
+    policy = SimpleNamespace(
+        tokenizer=Characters(), decode=Characters().decode, render=lambda prompt: "q", device="cpu"
+    )
     shaping.setup(SimpleNamespace(policy=policy))
     shaping.state.model = ProcessRewardModel(Classifier(), Characters())
     assert shaping(Group(prompt, [rollout, empty])) == [0.5, 0.5]  # rewards stay

@@ -28,14 +28,24 @@ def test_gold_marks(answer, expected):
 
 
 @pytest.mark.parametrize(
-    ("numbers", "expected"), [([0, 0, 1, 1], True), ([0, 1, 2, 3], False), ([1, 1, 1, 2], False), ([3, 3], True), ([2, 1], False), ([5], False)]
+    ("numbers", "expected"),
+    [
+        ([0, 0, 1, 1], True),
+        ([0, 1, 2, 3], False),
+        ([1, 1, 1, 2], False),
+        ([3, 3], True),
+        ([2, 1], False),
+        ([5], False),
+    ],
 )
 def test_is_mark(numbers, expected):
     assert is_mark(numbers) is expected
 
 
 def rollout(text, **fields):
-    return Rollout(Prompt(Row("r", "q"), ()), [], text=text, spaces=(CoordinateSpace((200, 100), (100, 50)),), **fields)
+    return Rollout(
+        Prompt(Row("r", "q"), ()), [], text=text, spaces=(CoordinateSpace((200, 100), (100, 50)),), **fields
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,16 @@ from vlrl.logging.charts import MAX_POINTS, Band, line_chart, number, smooth, th
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (0.5, "0.5"), (0.12345, "0.1235"), (1234567, "1.23M"), (12345, "12.3k"), (0.00012, "1.2e-4"), (-2.5e-7, "-2.5e-7"), (9999, "9999")],
+    [
+        (0, "0"),
+        (0.5, "0.5"),
+        (0.12345, "0.1235"),
+        (1234567, "1.23M"),
+        (12345, "12.3k"),
+        (0.00012, "1.2e-4"),
+        (-2.5e-7, "-2.5e-7"),
+        (9999, "9999"),
+    ],
 )
 def test_number(value, text):
     assert number(value) == text
@@ -49,12 +58,16 @@ def drawn(points, bands=()):
 
 def test_a_line_is_drawn_upwards_inside_the_frame():
     svg = drawn([(0, 0.0), (10, 1.0)])
-    (x1, y1), (x2, y2) = (tuple(map(float, pair.split(","))) for pair in svg.find("polyline").get("points").split())
+    (x1, y1), (x2, y2) = (
+        tuple(map(float, pair.split(","))) for pair in svg.find("polyline").get("points").split()
+    )
     assert (x1, x2) == (52, 370) and 8 < y2 < y1 < 166
     assert svg.get("aria-label") == "reward/<b>"
 
 
-@pytest.mark.parametrize("points", [[(3, 5.0)], [(0, 0.0), (1, 0.0)], [(0, 1e300), (1, -1e300)], [(0, 1e-12), (1, 2e-12)]])
+@pytest.mark.parametrize(
+    "points", [[(3, 5.0)], [(0, 0.0), (1, 0.0)], [(0, 1e300), (1, -1e300)], [(0, 1e-12), (1, 2e-12)]]
+)
 def test_odd_data_still_draws_finite_numbers(points):
     svg = drawn(points)
     for element in svg.iter():

@@ -17,7 +17,9 @@ PAGES = [ROOT / "docs" / name for name in ("architecture.md", "guide.md")]
 
 def blocks(language):
     for page in PAGES:
-        for code in re.findall(rf"^ *```{language}\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        for code in re.findall(
+            rf"^ *```{language}\n(.*?)^ *```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        ):
             indent = len(code) - len(code.lstrip(" "))
             yield "\n".join(line[indent:] for line in code.splitlines())
 
@@ -35,7 +37,9 @@ def test_paths_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_configs_that_are_named_exist(page):
-    for name in set(re.findall(r"`((?:methods|experiments|tasks|models|base)/\w+)`", page.read_text(encoding="utf-8"))):
+    for name in set(
+        re.findall(r"`((?:methods|experiments|tasks|models|base)/\w+)`", page.read_text(encoding="utf-8"))
+    ):
         assert find(name).is_file()
 
 
@@ -46,7 +50,11 @@ def commands():
 
 @pytest.mark.parametrize("command", commands())
 def test_commands_name_configs_that_load(command):
-    words = [word for word in shlex.split(command)[2:] if not word.startswith("--") and word not in ("rl", "8", "zero2")]
+    words = [
+        word
+        for word in shlex.split(command)[2:]
+        if not word.startswith("--") and word not in ("rl", "8", "zero2")
+    ]
     if not any(word.endswith("grounding.yaml") for word in words):
         config = load([word for word in words if "=" not in word], [word for word in words if "=" in word])
         assert config.tree["policy"]
@@ -60,7 +68,10 @@ def test_configs_in_the_pages_load_and_name_real_plugins(text, tmp_path):
     for slot in ("prompt_template", "sampling"):
         if slot in tree:
             assert get(STAGES[SLOTS[slot]], tree[slot]["name"])
-    for kind, slots in (("source", tree.get("data", {}).get("train", {})), ("reward", tree.get("rewards", {}))):
+    for kind, slots in (
+        ("source", tree.get("data", {}).get("train", {})),
+        ("reward", tree.get("rewards", {})),
+    ):
         for spec in slots.values():
             if spec["name"] != "my_points":
                 known = get(STAGES[kind], spec["name"]).__dataclass_fields__
@@ -76,8 +87,15 @@ def test_python_in_the_pages_runs(tmp_path, monkeypatch):
         code = "\n".join(line for line in code.splitlines() if not line.startswith(("summary = ", "print(")))
         exec(compile(code, "guide", "exec"), namespace)
     assert namespace["config"].tree["output"] == "runs/from_python" and callable(namespace["vlrl"].train)
-    assert set(namespace["accuracy"]) == {"default"} and (tmp_path / "runs" / "trainer_model" / "model.safetensors").is_file()
-    assert namespace["run"].phase_step == 2 and namespace["run"].policy.version == 2 and namespace["loss_metrics"]["grad_norm"] >= 0
+    assert (
+        set(namespace["accuracy"]) == {"default"}
+        and (tmp_path / "runs" / "trainer_model" / "model.safetensors").is_file()
+    )
+    assert (
+        namespace["run"].phase_step == 2
+        and namespace["run"].policy.version == 2
+        and namespace["loss_metrics"]["grad_norm"] >= 0
+    )
     assert namespace["advantages"].tolist() == pytest.approx([0.7070, -0.7070, -0.7070, 0.7070], abs=1e-3)
 
 
@@ -90,5 +108,7 @@ def test_every_stage_is_in_the_table():
 def test_the_picture_is_whole():
     root = ET.parse(ROOT / "docs" / "pipeline.svg").getroot()
     text = " ".join(root.itertext())
-    assert all(word in text for word in ("Reward", "AdvantageEstimator", "PolicyLoss", "Engine", "GroupFilter"))
+    assert all(
+        word in text for word in ("Reward", "AdvantageEstimator", "PolicyLoss", "Engine", "GroupFilter")
+    )
     assert root.get("viewBox") == "0 0 1120 470"

@@ -6,7 +6,15 @@ from rich.console import Console
 from vlrl.logging.live import LiveView, clock, sparkline, total_steps
 
 CONFIG = {"output": "runs/[x]", "steps": 10, "phases": {"sft": {"steps": 4}, "rl": {}}}
-METRICS = {"reward/total": 0.75, "reward/accuracy": 0.5, "length/mean": 12.0, "entropy": 0.4, "kl": 0.001, "clip_fraction": 0.02, "tokens": 300}
+METRICS = {
+    "reward/total": 0.75,
+    "reward/accuracy": 0.5,
+    "length/mean": 12.0,
+    "entropy": 0.4,
+    "kl": 0.001,
+    "clip_fraction": 0.02,
+    "tokens": 300,
+}
 
 
 def view(terminal):
@@ -14,7 +22,9 @@ def view(terminal):
     return out, LiveView(CONFIG, Console(file=out, force_terminal=terminal, width=120))
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(3.2, "3 s"), (59.7, "1:00"), (754, "12:34"), (11045, "3:04:05")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3.2, "3 s"), (59.7, "1:00"), (754, "12:34"), (11045, "3:04:05")]
+)
 def test_clock(seconds, text):
     assert clock(seconds) == text
 
@@ -36,7 +46,22 @@ def test_everything_is_shown(terminal):
     live.say("heldout", {"name": "[final]", "scores": {"digits": 0.5}})
     live.close()
     text = out.getvalue()
-    for piece in ("rl", "5/14", "reward", "0.75", "accuracy", "0.5", "length", "entropy", "KL", "clipped", "0.02", "150", "18 s", "[final]"):
+    for piece in (
+        "rl",
+        "5/14",
+        "reward",
+        "0.75",
+        "accuracy",
+        "0.5",
+        "length",
+        "entropy",
+        "KL",
+        "clipped",
+        "0.02",
+        "150",
+        "18 s",
+        "[final]",
+    ):
         assert piece in text, piece
     assert ("\x1b[" in text) is terminal
 
@@ -55,7 +80,11 @@ def test_heldout_scores_of_a_phase_are_shown_beside_the_first_one():
     live.update(5, "rl", METRICS, {"step": 0.1})
     live.update(6, "rl", METRICS | {"heldout/digits": 0.75, "heldout/errors": 2.0}, {"step": 0.1})
     lines = out.getvalue().splitlines()
-    assert len(lines) == 3 and "held-out digits 0.250 -> 0.750" in lines[-1] and "held-out errors" not in lines[-1]
+    assert (
+        len(lines) == 3
+        and "held-out digits 0.250 -> 0.750" in lines[-1]
+        and "held-out errors" not in lines[-1]
+    )
 
 
 def test_rewards_of_another_phase_do_not_scale_the_curve():

@@ -16,7 +16,13 @@ CONFIG = {"steps": 5, "output": "runs/test", "watch": {"rollouts_every": 1}}
 def record(folder, steps, groups=(), **options):
     recorder = Recorder(folder, CONFIG, **options)
     for step in steps:
-        recorder.step(step, "rl", {"reward/total": step / 3, "loss": 1.0 / (step + 1), "tokens": 12}, {"step": 0.5, "train": 0.2}, groups)
+        recorder.step(
+            step,
+            "rl",
+            {"reward/total": step / 3, "loss": 1.0 / (step + 1), "tokens": 12},
+            {"step": 0.5, "train": 0.2},
+            groups,
+        )
     return recorder
 
 
@@ -25,7 +31,13 @@ def test_metrics_are_deterministic_and_hold_no_clock(tmp_path):
         record(tmp_path / name, range(3)).close()
     first = (tmp_path / "a" / "metrics.jsonl").read_bytes()
     assert first == (tmp_path / "b" / "metrics.jsonl").read_bytes()
-    assert read_jsonl(tmp_path / "a" / "metrics.jsonl")[1] == {"step": 1, "phase": "rl", "loss": 0.5, "reward/total": 1 / 3, "tokens": 12}
+    assert read_jsonl(tmp_path / "a" / "metrics.jsonl")[1] == {
+        "step": 1,
+        "phase": "rl",
+        "loss": 0.5,
+        "reward/total": 1 / 3,
+        "tokens": 12,
+    }
     times = read_jsonl(tmp_path / "a" / "timings.jsonl")
     assert [row["seconds"] for row in times] == [{"step": 0.5, "train": 0.2}] * 3
     assert times[0]["time"] <= times[2]["time"]
@@ -47,9 +59,13 @@ def test_a_killed_and_resumed_run_leaves_the_same_file(tmp_path, make_group, che
     kept = sorted(path.name for path in (tmp_path / "killed" / "rollouts").iterdir())
     assert kept == [f"step-{step:06d}.parquet" for step in range(checkpoint + 1)]
     for step in range(checkpoint + 1, 6):
-        resumed.step(step, "rl", {"reward/total": step / 3, "loss": 1.0 / (step + 1), "tokens": 12}, {}, groups)
+        resumed.step(
+            step, "rl", {"reward/total": step / 3, "loss": 1.0 / (step + 1), "tokens": 12}, {}, groups
+        )
     resumed.close()
-    assert (tmp_path / "killed" / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
+    assert (tmp_path / "killed" / "metrics.jsonl").read_bytes() == (
+        tmp_path / "whole" / "metrics.jsonl"
+    ).read_bytes()
     assert read_jsonl(tmp_path / "killed" / "events.jsonl") == []
 
 
@@ -88,7 +104,10 @@ def test_events_after_the_checkpoint_are_cut_though_their_step_is_its_own(tmp_pa
     again.rewind(1, known)
     again.event("heldout", name="final", scores={"a": 1.0})
     again.close()
-    assert [row["kind"] for row in read_jsonl(tmp_path / "events.jsonl")] == ["warning", "heldout"] and again.events == 2
+    assert [row["kind"] for row in read_jsonl(tmp_path / "events.jsonl")] == [
+        "warning",
+        "heldout",
+    ] and again.events == 2
 
 
 def test_numbers_that_json_lacks_are_null(tmp_path):
@@ -104,7 +123,9 @@ def test_events_carry_the_step_and_odd_line_breaks_survive(tmp_path):
     recorder = record(tmp_path, [4])
     recorder.event("warning", text="a\u2028b\nc")
     recorder.close()
-    assert read_jsonl(tmp_path / "events.jsonl") == [{"step": 4, "phase": "rl", "kind": "warning", "text": "a\u2028b\nc"}]
+    assert read_jsonl(tmp_path / "events.jsonl") == [
+        {"step": 4, "phase": "rl", "kind": "warning", "text": "a\u2028b\nc"}
+    ]
 
 
 def test_rollouts_hold_everything_and_one_copy_of_the_picture(tmp_path, make_group, picture):
@@ -119,15 +140,28 @@ def test_rollouts_hold_everything_and_one_copy_of_the_picture(tmp_path, make_gro
     rows = read(path)
     assert len(rows) == 8 and image.loads == 1
     first = rows[0]
-    assert (first["step"], first["phase"], first["task"], first["id"], first["index"]) == (7, "rl", "grounding", "row-1", 0)
-    assert (first["reward"], first["reward/accuracy"], first["reward/format"], first["advantage"]) == (1.0, 1.0, 1.0, 0.875)
+    assert (first["step"], first["phase"], first["task"], first["id"], first["index"]) == (
+        7,
+        "rl",
+        "grounding",
+        "row-1",
+        0,
+    )
+    assert (first["reward"], first["reward/accuracy"], first["reward/format"], first["advantage"]) == (
+        1.0,
+        1.0,
+        1.0,
+        0.875,
+    )
     assert rows[1]["reward/format"] is None and (first["part/iou"], rows[1]["part/iou"]) == (0.25, None)
     assert first["prompt"] == "user: <image>Which digit?\nassistant: <think>"
     assert (first["completion"], first["length"], first["finish"]) == (texts[0], 3, "stop")
     assert (first["entropy"], rows[1]["entropy"]) == (1.0, None) and first["logp"] == pytest.approx(-0.2)
     assert json.loads(first["answer"]) == [2, 4, 60, 80]
     assert json.loads(first["gold_marks"]) == [{"xy": [2, 4, 60, 80], "label": ""}]
-    assert json.loads(first["marks"]) == [{"xy": [20, 40, 60, 80], "label": ""}]  # the policy saw half the pixels
+    assert json.loads(first["marks"]) == [
+        {"xy": [20, 40, 60, 80], "label": ""}
+    ]  # the policy saw half the pixels
     assert json.loads(rows[1]["marks"]) == []
     media = first["media"][0]
     assert (media["kind"], media["width"], media["height"]) == ("image", 320, 320)
@@ -194,7 +228,10 @@ def test_tensorboard_gets_the_numbers(tmp_path):
 
     reader = EventAccumulator(str(next(tmp_path.glob("tensorboard/events*"))))
     reader.Reload()
-    assert [(point.step, round(point.value, 4)) for point in reader.Scalars("reward/total")] == [(0, 0.0), (1, 0.3333)]
+    assert [(point.step, round(point.value, 4)) for point in reader.Scalars("reward/total")] == [
+        (0, 0.0),
+        (1, 0.3333),
+    ]
     assert [point.value for point in reader.Scalars("seconds/step")] == [0.5, 0.5]
 
 

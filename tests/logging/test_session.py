@@ -33,7 +33,11 @@ def test_every_start_is_a_line(tmp_path):
 
 def commit(folder, file):
     (folder / file).write_text("x")
-    for words in (["init", "-q"], ["add", file], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", file]):
+    for words in (
+        ["init", "-q"],
+        ["add", file],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", file],
+    ):
         subprocess.run(["git", *words], cwd=folder, check=True)
 
 

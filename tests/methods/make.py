@@ -12,7 +12,8 @@ from vlrl.types import Group, LossInputs, Prompt, Rollout, Row, TokenBatch
 
 
 def group(*rewards: float, lengths=None, raw=None, name="q", texts=None, **fields) -> Group:
-    """A group of rollouts with these rewards; `raw` maps slots to scores per rollout; other fields are lists per rollout.
+    """A group of rollouts with these rewards; `raw` maps slots to scores per rollout; other fields are lists
+    per rollout.
 
     `outcome` is the raw score of the first slot (without `raw`, the reward), and an outcome of 1 is correct.
     """
@@ -20,7 +21,12 @@ def group(*rewards: float, lengths=None, raw=None, name="q", texts=None, **field
     lengths = lengths or [3] * len(rewards)
     rollouts = []
     for i, reward in enumerate(rewards):
-        rollout = Rollout(prompt, ids=list(range(10, 10 + lengths[i])), reward=reward, text=(texts or [""] * len(rewards))[i])
+        rollout = Rollout(
+            prompt,
+            ids=list(range(10, 10 + lengths[i])),
+            reward=reward,
+            text=(texts or [""] * len(rewards))[i],
+        )
         rollout.rewards = {slot: scores[i] for slot, scores in (raw or {}).items()}
         rollout.outcome = float(next(iter(rollout.rewards.values()), reward))
         rollout.correct = rollout.outcome >= 1.0
@@ -30,7 +36,18 @@ def group(*rewards: float, lengths=None, raw=None, name="q", texts=None, **field
     return Group(prompt, rollouts, id=name)
 
 
-def inputs(logp, old=None, advantage=1.0, lengths=None, reward=0.0, group_of=None, groups=None, sampled=None, grad=True, **fields) -> LossInputs:
+def inputs(
+    logp,
+    old=None,
+    advantage=1.0,
+    lengths=None,
+    reward=0.0,
+    group_of=None,
+    groups=None,
+    sampled=None,
+    grad=True,
+    **fields,
+) -> LossInputs:
     """Loss inputs from nested lists (float64). `old` defaults to the current log-probs (on-policy)."""
     logp_BT = torch.tensor(logp, dtype=torch.float64).requires_grad_(grad)
     B, T = logp_BT.shape
@@ -43,15 +60,32 @@ def inputs(logp, old=None, advantage=1.0, lengths=None, reward=0.0, group_of=Non
     reward_B = tensor(reward).expand(B).clone()
     if groups is None:
         groups = [
-            group(*(reward_B[group_B == g].tolist()), lengths=mask_BT.sum(-1)[group_B == g].long().tolist(), name=f"q{g}") for g in group_B.unique()
+            group(
+                *(reward_B[group_B == g].tolist()),
+                lengths=mask_BT.sum(-1)[group_B == g].long().tolist(),
+                name=f"q{g}",
+            )
+            for g in group_B.unique()
         ]
     old_BT = logp_BT.detach().clone() if old is None else tensor(old)
     advantage_T = tensor(advantage)
     advantage_BT = (advantage_T[:, None] if advantage_T.ndim == 1 else advantage_T).expand(B, T) * mask_BT
     zeros = torch.zeros(B, T)
-    batch = TokenBatch(groups, [g.prompt for g in groups], group_B, zeros.long(), mask_BT.bool(), mask_BT.bool(), zeros + 1)
+    batch = TokenBatch(
+        groups, [g.prompt for g in groups], group_B, zeros.long(), mask_BT.bool(), mask_BT.bool(), zeros + 1
+    )
     sampled_BT = old_BT if sampled is None else tensor(sampled)
-    return LossInputs(batch, logp_BT, old_BT, sampled_BT, advantage_BT, reward_B, mask_BT, group_B, {k: tensor(v) for k, v in fields.items()})
+    return LossInputs(
+        batch,
+        logp_BT,
+        old_BT,
+        sampled_BT,
+        advantage_BT,
+        reward_B,
+        mask_BT,
+        group_B,
+        {k: tensor(v) for k, v in fields.items()},
+    )
 
 
 class Parts(SimpleNamespace, RunServices):
@@ -67,7 +101,14 @@ class Parts(SimpleNamespace, RunServices):
 
 def run(**parts) -> Parts:
     """What a plug-in reads of a run."""
-    defaults = {"sampling": SimpleNamespace(max_tokens=16), "history": {}, "phase": "", "step": 0, "group_size": 4, "reward_shaping": {}}
+    defaults = {
+        "sampling": SimpleNamespace(max_tokens=16),
+        "history": {},
+        "phase": "",
+        "step": 0,
+        "group_size": 4,
+        "reward_shaping": {},
+    }
     return Parts(**{**defaults, "stats": StepStats(), **parts})
 
 
@@ -79,7 +120,8 @@ def gradient(loss_BT: torch.Tensor, x: LossInputs) -> torch.Tensor:
 
 
 def end_step(plugin, groups) -> None:
-    """What the trainer does after a step that sampled these groups; in the run that the plug-in was set up with, if it was."""
+    """What the trainer does after a step that sampled these groups; in the run that the plug-in was set up
+    with, if it was."""
     at = plugin.run if plugin.is_set_up else run()
     at.sampled_groups = at.answered_groups = at.trained_groups = groups
     plugin.end_step(at)

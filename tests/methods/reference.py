@@ -1,4 +1,5 @@
-"""A second implementation of the classics in float64 numpy, rollout by rollout from the papers' equations. Shares nothing with the package."""
+"""A second implementation of the classics in float64 numpy, rollout by rollout from the papers' equations.
+Shares nothing with the package."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def gdpo(groups, weights, eps):
 
 
 def pass_at_k(right, k):
-    """Over all subsets of size k: one succeeds if it holds a right rollout; a rollout is worth the mean over the subsets it is in."""
+    """Over all subsets of size k: one succeeds if it holds a right rollout; a rollout is worth the mean over
+    the subsets it is in."""
     n = len(right)
     subsets = list(combinations(range(n), k))
     value = {s: float(any(right[i] for i in s)) for s in subsets}
@@ -58,7 +60,9 @@ def gae(rewards, values, gamma, lam):
     """The sum of discounted residuals, written out."""
     values = [*values, 0.0]
     delta = [rewards[t] + gamma * values[t + 1] - values[t] for t in range(len(rewards))]
-    return np.array([sum((gamma * lam) ** (s - t) * delta[s] for s in range(t, len(delta))) for t in range(len(delta))])
+    return np.array(
+        [sum((gamma * lam) ** (s - t) * delta[s] for s in range(t, len(delta))) for t in range(len(delta))]
+    )
 
 
 def kl(logp, ref, kind):

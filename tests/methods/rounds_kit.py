@@ -1,4 +1,5 @@
-"""A run whose tokens are letters and whose engine says what a function says: for strategies that ask several times."""
+"""A run whose tokens are letters and whose engine says what a function says: for strategies that ask several
+times."""
 
 from __future__ import annotations
 
@@ -27,16 +28,29 @@ def said(prompt):
 
 
 def prompt(name="r", question="q", prefix="", **row):
-    return Prompt(Row(name, question, "!", **row), ({"role": "user", "content": [{"type": "text", "text": question}]},), prefix=prefix)
+    return Prompt(
+        Row(name, question, "!", **row),
+        ({"role": "user", "content": [{"type": "text", "text": question}]},),
+        prefix=prefix,
+    )
 
 
 def letters(speak, rows=(), room=200, **parts):
-    """A run in which sample `index` of a request is `speak(request, index)` behind what was given; what ends in "!" is correct. `run.asked` logs."""
+    """A run in which sample `index` of a request is `speak(request, index)` behind what was given; what ends
+    in "!" is correct. `run.asked` logs."""
     asked = []
 
     def generate(requests):
         for request in requests:
-            asked.append((request.prompt.row.id, said(request.prompt), "".join(map(chr, request.prefix_ids)), request.n, request.sampling.max_tokens))
+            asked.append(
+                (
+                    request.prompt.row.id,
+                    said(request.prompt),
+                    "".join(map(chr, request.prefix_ids)),
+                    request.n,
+                    request.sampling.max_tokens,
+                )
+            )
             for index in reversed(range(request.n)):  # engines promise no order
                 text = "".join(map(chr, request.prefix_ids)) + speak(request, index)
                 ids = [*map(ord, text), 0]
@@ -49,12 +63,19 @@ def letters(speak, rows=(), room=200, **parts):
             rollout.correct = rollout.outcome == 1.0
 
     policy = SimpleNamespace(
-        tokenizer=Letters(), encode_text=Letters().encode, encode=lambda prompt: list(said(prompt)), spaces=lambda prompt: (), version=0
+        tokenizer=Letters(),
+        encode_text=Letters().encode,
+        encode=lambda prompt: list(said(prompt)),
+        spaces=lambda prompt: (),
+        version=0,
     )
     defaults = {
-        "engine": SimpleNamespace(generate=generate), "score": score, "policy": policy, "sampling": lambda p, a: Sampling(max_tokens=8),
-        "settings": SimpleNamespace(max_prompt_tokens=room, steps=10), "rows": {"main": list(rows)}, "seed": 0, "phase_step": 0, "asked": asked,
-        "make_rollout": lambda c: Rollout(c.request.prompt, list(c.ids), c.text, list(c.logp), temperature=c.request.sampling.temperature),
+        "engine": SimpleNamespace(generate=generate), "score": score, "policy": policy, "sampling": lambda p,
+        a: Sampling(max_tokens=8),
+        "settings": SimpleNamespace(max_prompt_tokens=room, steps=10), "rows": {"main": list(rows)},
+        "seed": 0, "phase_step": 0, "asked": asked,
+        "make_rollout": lambda c: Rollout(c.request.prompt, list(c.ids), c.text, list(c.logp),
+            temperature=c.request.sampling.temperature),
     }  # fmt: skip
     return run(**{**defaults, **parts})
 

@@ -77,16 +77,25 @@ def test_gdpo_keeps_rewards_apart():
     one = group(0, 0, raw={"accuracy": [1, 0], "format": [0, 10]})
     (a,) = GDPO(eps=0.0, whiten=False, weights={"format": 2.0})([one])
     assert a == pytest.approx([-sqrt(0.5), sqrt(0.5)])
-    a, b = GDPO(eps=0.0, weights={"format": 2.0})([one, group(0, 0, raw={"accuracy": [1, 1], "format": [0, 0]})])
-    assert a == pytest.approx([-sqrt(1.5), sqrt(1.5)]) and b == [0.0, 0.0]  # std of (-.71, .71, 0, 0) is sqrt(1/3)
+    a, b = GDPO(eps=0.0, weights={"format": 2.0})(
+        [one, group(0, 0, raw={"accuracy": [1, 1], "format": [0, 0]})]
+    )
+    assert a == pytest.approx([-sqrt(1.5), sqrt(1.5)]) and b == [
+        0.0,
+        0.0,
+    ]  # std of (-.71, .71, 0, 0) is sqrt(1/3)
 
 
 def test_gdpo_takes_the_rewards_own_weights():
     from types import SimpleNamespace
 
     advantage = GDPO(eps=0.0, whiten=False)
-    advantage.setup(SimpleNamespace(rewards={"a": SimpleNamespace(weight=1.0), "b": SimpleNamespace(weight=0.0)}))
-    assert advantage([group(0, 0, raw={"a": [1, 0], "b": [0, 1]})])[0] == pytest.approx([sqrt(0.5), -sqrt(0.5)])
+    advantage.setup(
+        SimpleNamespace(rewards={"a": SimpleNamespace(weight=1.0), "b": SimpleNamespace(weight=0.0)})
+    )
+    assert advantage([group(0, 0, raw={"a": [1, 0], "b": [0, 1]})])[0] == pytest.approx(
+        [sqrt(0.5), -sqrt(0.5)]
+    )
 
 
 def test_maxrl_divides_by_the_success_rate():
@@ -105,7 +114,9 @@ def test_pass_at_k_by_hand():
 
 @pytest.mark.parametrize("rewards", [(0, 0, 0), (1, 1, 1), (1, 1, 0)])
 def test_pass_at_k_without_signal(rewards):
-    assert PassKTraining(k=2)([group(*rewards)]) == [[0.0] * 3]  # one wrong among three: any two hold a right one
+    assert PassKTraining(k=2)([group(*rewards)]) == [
+        [0.0] * 3
+    ]  # one wrong among three: any two hold a right one
 
 
 def test_pass_at_1_is_grpo():

@@ -17,7 +17,13 @@ CALL = '<tool_call>{"name": "NAME", "arguments": {}}</tool_call>'
 
 
 def rollout(*actions, invalid=0, solved=0.0, correct=False, rewards=None, row=None):
-    made = Rollout(Prompt(row or Row("a", "q", 7), ()), [1], "\n".join(actions), correct=correct, rewards=dict(rewards or {}))
+    made = Rollout(
+        Prompt(row or Row("a", "q", 7), ()),
+        [1],
+        "\n".join(actions),
+        correct=correct,
+        rewards=dict(rewards or {}),
+    )
     ACTIONS.set(made, [action.replace("CALL", CALL.replace("NAME", "f")) for action in actions])
     INVALID_ACTIONS.set(made, invalid)
     CALLS.set(made, len(actions) - 1)
@@ -58,7 +64,10 @@ def test_g_ra_names_slots_that_exist():
 def test_retool_pays_wrong_answers_for_calls_up_to_the_cap():
     made = [rollout(*["x"] * (calls + 1)) for calls in (0, 1, 2, 4, 10, 40)]
     assert grouped(RetoolCallBonus(), *made) == pytest.approx([-1.1, -1.05, -1.0, -0.9, -0.6, -0.6])
-    assert grouped(RetoolCallBonus(), rollout("x", correct=True), rollout(*["x"] * 41, correct=True)) == [1.0, 1.0]
+    assert grouped(RetoolCallBonus(), rollout("x", correct=True), rollout(*["x"] * 41, correct=True)) == [
+        1.0,
+        1.0,
+    ]
     with pytest.raises(ValueError, match="cap"):
         RetoolCallBonus(cap=1.0)
 
@@ -67,7 +76,13 @@ def test_tool_star_pays_format_then_answer_then_both_tools():
     both = (CALL.replace("NAME", "search"), CALL.replace("NAME", "python"), "<answer>7</answer>")
     one = (both[0], both[0], "<answer>7</answer>")
     shaping = ToolStarHierarchicalReward(answer="a", format="f", tools=("search", "python"))
-    cases = [(both, 0.5, 1.0), (one, 0.5, 1.0), (both, 0.0, 1.0), (both, 1.0, 0.0), (("{", "<tool_call>{</tool_call>"), 1.0, 1.0)]
+    cases = [
+        (both, 0.5, 1.0),
+        (one, 0.5, 1.0),
+        (both, 0.0, 1.0),
+        (both, 1.0, 0.0),
+        (("{", "<tool_call>{</tool_call>"), 1.0, 1.0),
+    ]
     made = [rollout(*actions, rewards={"a": answer, "f": form}) for actions, answer, form in cases]
     assert grouped(shaping, *made, rewards={"a": 1.0, "f": 1.0}) == pytest.approx([0.6, 0.5, 0.0, -1.0, 1.0])
     with pytest.raises(ConfigError, match="reads reward 'f'"):
@@ -89,20 +104,28 @@ def test_tool_f1_pays_needed_calls_and_the_answer():
     row = Row("a", "q", 1234, meta={"goals": [("f", "1"), ("f", "2")]})
     score = ToolF1()
     assert score(rollout("CALL", "CALL", "It is 1,234.", solved=2, row=row)) == pytest.approx(2 * 2 / 4 + 1)
-    assert score(rollout("CALL", "CALL", "CALL", "CALL", "1234", solved=2, row=row)) == pytest.approx(2 * 2 / 6 + 1), "calls that are not needed cost"
+    assert score(rollout("CALL", "CALL", "CALL", "CALL", "1234", solved=2, row=row)) == pytest.approx(
+        2 * 2 / 6 + 1
+    ), "calls that are not needed cost"
     assert score(rollout("CALL", "1234", solved=1, row=row)) == pytest.approx(2 / 3 + 1 / 2)
     assert score(rollout("1234", row=row)) == pytest.approx(1 / 3), "guessed"
     assert score(rollout("CALL", "9", solved=0, row=row)) == 0.0
     assert score(rollout("", row=row)) == -0.5 and score(rollout("<tool_call>{", row=row)) == -0.3
     assert score(rollout("CALL", "CALL", solved=1, row=row)) == pytest.approx(2 / 4), "cut off: no answer"
     assert score(rollout("7")) == 1.0, "no sub-questions"
-    assert score(rollout("6, 7, 8")) == score(rollout("17")) == score(rollout("<think>7</think>8")) == 0.0, "candidates are no answer"
+    assert score(rollout("6, 7, 8")) == score(rollout("17")) == score(rollout("<think>7</think>8")) == 0.0, (
+        "candidates are no answer"
+    )
 
 
 @pytest.mark.parametrize(
     ("turns", "settings", "score"),
     [
-        (("<think>a</think>CALL", "<think>b</think><answer>\\boxed{3}</answer>"), {"thoughts": 1, "boxed": True}, 1.0),
+        (
+            ("<think>a</think>CALL", "<think>b</think><answer>\\boxed{3}</answer>"),
+            {"thoughts": 1, "boxed": True},
+            1.0,
+        ),
         (("CALL", "<answer>3</answer>"), {}, 1.0),
         (("CALL", "<answer>3</answer>"), {"thoughts": 1}, 0.0),
         (("CALL", "<answer>3</answer>"), {"boxed": True}, 0.0),

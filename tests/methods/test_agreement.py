@@ -37,7 +37,8 @@ def ragged(seed, binary=False):
 
 
 def agree(ours, theirs):
-    """Whether there is something to compare, and each row is within 1e-6 of the other's (else numpy says where not)."""
+    """Whether there is something to compare, and each row is within 1e-6 of the other's (else numpy says
+    where not)."""
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
     return len(ours) > 0
@@ -91,22 +92,35 @@ def test_gae(seed):
     assert agree(own.tolist(), [reference.gae(rewards, values, gamma, lam)])
 
 
-REDUCES = {"token_mean": TokenMean(), "sequence_mean": SequenceMean(), "constant": Constant(length=7), "only_token_mean": DcpoOnlyTokenMean()}
+REDUCES = {
+    "token_mean": TokenMean(),
+    "sequence_mean": SequenceMean(),
+    "constant": Constant(length=7),
+    "only_token_mean": DcpoOnlyTokenMean(),
+}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("reduce", REDUCES)
 def test_whole_losses(seed, reduce):
-    """Clipped surrogate with dual clip, KL of each kind, every aggregation: through the objective, as training runs them."""
+    """Clipped surrogate with dual clip, KL of each kind, every aggregation: through the objective, as
+    training runs them."""
     random = np.random.default_rng(seed)
     lengths = random.integers(1, 7, 5).tolist()
     logp, old, ref = (-2 + 0.6 * random.normal(size=(5, 6)) for _ in range(3))
     advantage = random.normal(size=5)
     low, high, dual, kind, coef = 0.2, 0.28, (0.0, 3.0)[seed % 2], ("k1", "k2", "k3")[seed % 3], 0.3
-    x = inputs(logp.tolist(), old=old.tolist(), advantage=advantage.tolist(), lengths=lengths, ref_logp=ref.tolist())
-    objective = Objective(PPOClip(low, high, dual), REDUCES[reduce], {}, {"kl": KL(estimator=kind, coef=coef)})
+    x = inputs(
+        logp.tolist(), old=old.tolist(), advantage=advantage.tolist(), lengths=lengths, ref_logp=ref.tolist()
+    )
+    objective = Objective(
+        PPOClip(low, high, dual), REDUCES[reduce], {}, {"kl": KL(estimator=kind, coef=coef)}
+    )
     loss, _ = objective(x, Denominators(float(sum(lengths)), 5.0, 1.0))
-    rows = [[reference.ppo(logp[i, t], old[i, t], advantage[i], low, high, dual) for t in range(n)] for i, n in enumerate(lengths)]
+    rows = [
+        [reference.ppo(logp[i, t], old[i, t], advantage[i], low, high, dual) for t in range(n)]
+        for i, n in enumerate(lengths)
+    ]
     kls = [[reference.kl(logp[i, t], ref[i, t], kind) for t in range(n)] for i, n in enumerate(lengths)]
     expected = reference.reduce(rows, reduce, 7) + coef * reference.reduce(kls, reduce, 7)
     assert loss.dtype == torch.float64 and abs(loss.item() - expected) < 1e-9

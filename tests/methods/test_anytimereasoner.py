@@ -51,11 +51,14 @@ class Engine:
 def sampled(thought, **fields):
     engine = Engine(thought)
     parts = run(
-        engine=engine, seed=0, step=1, phase="rl", sampling=lambda p, a: Sampling(max_tokens=16), policy=SimpleNamespace(tokenizer=Letters()),
+        engine=engine, seed=0, step=1, phase="rl", sampling=lambda p, a: Sampling(max_tokens=16),
+        policy=SimpleNamespace(tokenizer=Letters()),
         make_rollout=lambda c: Rollout(c.request.prompt, list(c.ids), text=c.text, logp=list(c.logp)),
     )  # fmt: skip
     prompt = Prompt(Row("r", "q"), ({"role": "user", "content": "q"},))
-    (made,) = Anytimereasoner(budgets=2, summaries=3, longest=8, tokens=5, end="/", closing="/", **fields)([prompt], [1], parts)
+    (made,) = Anytimereasoner(budgets=2, summaries=3, longest=8, tokens=5, end="/", closing="/", **fields)(
+        [prompt], [1], parts
+    )
     return made, engine
 
 
@@ -64,8 +67,14 @@ def test_thoughts_are_cut_and_answered():
     thought, *answers = made
     assert CUTS[thought] == [4, 6] and THOUGHT_LENGTH[thought] == 6 and thought.source == "policy"
     assert engine.asked[1:] == [(3, "abcd/", 10), (3, "abcdef/", 12)]
-    assert [SUMMARY_OF[a] for a in answers] == [(0, 4)] * 3 + [(0, 6)] * 3 and {a.source for a in answers} == {"summary"}
-    assert answers[0].loss_mask == [False] * 5 + [True] and answers[0].text == "abcd/!" and all(a.trained for a in answers)
+    assert [SUMMARY_OF[a] for a in answers] == [(0, 4)] * 3 + [(0, 6)] * 3 and {
+        a.source for a in answers
+    } == {"summary"}
+    assert (
+        answers[0].loss_mask == [False] * 5 + [True]
+        and answers[0].text == "abcd/!"
+        and all(a.trained for a in answers)
+    )
 
 
 def test_a_short_thought_is_answered_once():
@@ -78,7 +87,9 @@ def test_how_long_a_thought_is(text, length):
     assert thought_length(list(map(ord, text)), Letters(), "</think>") == length
 
 
-@pytest.mark.parametrize(("name", "expected"), [("uniform", [1 / 3] * 3), ("linear", [1 / 6, 2 / 6, 3 / 6]), ("base", [0, 0, 1])])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("uniform", [1 / 3] * 3), ("linear", [1 / 6, 2 / 6, 3 / 6]), ("base", [0, 0, 1])]
+)
 def test_priors(name, expected):
     assert prior_of(name, 3) == pytest.approx(expected)
 
@@ -86,11 +97,15 @@ def test_priors(name, expected):
 def test_what_a_stretch_earns():
     """Two thoughts, two budgets, half of the prior each. r = (0, 1) and (1, 1): R = (0.5, 0.5) and (1, 0.5).
 
-    First stretch: less the group's mean 0.75. Second: half of W V1 (0.5 * 0, 0.5 * 1) and half of the group's mean 0.5.
+    First stretch: less the group's mean 0.75. Second: half of W V1 (0.5 * 0, 0.5 * 1) and half of the group's
+    mean 0.5.
     """
     values = AnytimereasonerBudgetRelative(prior="uniform").of_thoughts([[0.0, 1.0], [1.0, 1.0]])
-    assert values[0] == pytest.approx([-0.25, 0.5 - 0.0 - 0.25]) and values[1] == pytest.approx([0.25, 0.5 - 0.25 - 0.25])
-    # three budgets, all at the last: earlier worths weigh 1/2 and 1/4 (lam 1/2), so V1 of the third is (0.25 * 0 + 0.5 * 1) / 0.75
+    assert values[0] == pytest.approx([-0.25, 0.5 - 0.0 - 0.25]) and values[1] == pytest.approx(
+        [0.25, 0.5 - 0.25 - 0.25]
+    )
+    # three budgets, all at the last: earlier worths weigh 1/2 and 1/4 (lam 1/2), so V1 of the third is (0.25
+    # * 0 + 0.5 * 1) / 0.75
     (third,) = AnytimereasonerBudgetRelative(prior="base").of_thoughts([[0.0, 1.0, 1.0]])
     assert third == pytest.approx([0.0, 1 - 0.0 - 2 / 3, 1 - 2 / 3 * (2 / 3) - 1 / 3])
     assert AnytimereasonerBudgetRelative(prior="base").of_thoughts([[0.0], [1.0]]) == [[-0.5], [0.5]]
@@ -110,7 +125,9 @@ def test_tokens_and_answers():
 
 
 def test_what_it_needs():
-    with pytest.raises(ConfigError, match="requires 'anytimereasoner.cuts'.*set rollout: {name: anytimereasoner}"):
+    with pytest.raises(
+        ConfigError, match="requires 'anytimereasoner.cuts'.*set rollout: {name: anytimereasoner}"
+    ):
         text_run(["methods/anytimereasoner"], ["rollout={name: independent}"])
     with pytest.raises(ConfigError, match="per_token"):
         text_run(["methods/anytimereasoner"], ["token_credit={name: uniform}"])

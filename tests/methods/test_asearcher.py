@@ -17,8 +17,17 @@ def rollout(*turns, reward=0.8):
 
 
 def test_score_times_form():
-    group = Group(PROMPT, [rollout(SEARCH, ANSWER), rollout(SEARCH, "Assistant: " + ANSWER), rollout("<search>x</search>" * 2, ANSWER)])
-    assert Asearcher()(group) == [0.8, 0.0, 0.0], "one turn that is malformed takes all; two searches in two turns are fine"
+    group = Group(
+        PROMPT,
+        [
+            rollout(SEARCH, ANSWER),
+            rollout(SEARCH, "Assistant: " + ANSWER),
+            rollout("<search>x</search>" * 2, ANSWER),
+        ],
+    )
+    assert Asearcher()(group) == [0.8, 0.0, 0.0], (
+        "one turn that is malformed takes all; two searches in two turns are fine"
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,5 +50,7 @@ def test_form_of_a_turn(turn, right):
 @pytest.mark.parametrize("answer", ["the question is invalid.", "not a valid one", "nothing appropriate"])
 def test_calling_the_question_invalid_is_refused(answer):
     assert Asearcher().value(rollout(SEARCH, f"<answer>{answer}</answer>")) == -0.5
-    assert Asearcher().value(rollout(f"<answer>{answer}</answer>", "<answer>Rome</answer>")) == 0.8, "the last answer counts"
+    assert Asearcher().value(rollout(f"<answer>{answer}</answer>", "<answer>Rome</answer>")) == 0.8, (
+        "the last answer counts"
+    )
     assert Asearcher().value(rollout("no answer", reward=0.0)) == 0.0

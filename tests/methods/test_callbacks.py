@@ -34,7 +34,8 @@ def evaluated(monkeypatch):
 
 def parts_of(resets):
     return run(
-        policy=SimpleNamespace(keep_reference=lambda renew: resets.append(renew)), optimizer=SimpleNamespace(state={"m": 1}), phase_step=0,
+        policy=SimpleNamespace(keep_reference=lambda renew: resets.append(renew)),
+        optimizer=SimpleNamespace(state={"m": 1}), phase_step=0,
         aux_tensors={}, current=SimpleNamespace(heldout={}),
     )  # fmt: skip
 
@@ -43,8 +44,14 @@ def test_reference_resets_on_a_plateau(evaluated):
     resets = []
     parts = parts_of(resets)
     callback = ReferenceReset(eval_every=1, patience=2)
-    metrics = evaluated(callback, parts, 0.5, 0.6, 0.6, 0.5, 0.4, 0.4)  # two evaluations without a gain, then a new start
-    assert [m["reset"] for m in metrics] == [0.0, 0.0, 0.0, 1.0, 0.0, 0.0] and resets == [True] and parts.optimizer.state == {}
+    metrics = evaluated(
+        callback, parts, 0.5, 0.6, 0.6, 0.5, 0.4, 0.4
+    )  # two evaluations without a gain, then a new start
+    assert (
+        [m["reset"] for m in metrics] == [0.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+        and resets == [True]
+        and parts.optimizer.state == {}
+    )
     again = ReferenceReset(eval_every=1, patience=2)
     again.load_state_dict(callback.state_dict())
     assert evaluated(again, parts, 0.3) == [{"reset": 1.0}]

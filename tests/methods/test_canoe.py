@@ -13,7 +13,12 @@ from vlrl.stages import Reward
 from vlrl.trainer.loop import train_step
 from vlrl.types import Prompt, Rollout, Row
 
-ROW = Row("c", "<context>Ann lives in Rome, and Bob in Oslo.</context>\nWhere does Ann live?", "Rome", task="context")  # a context of 35 characters
+ROW = Row(
+    "c",
+    "<context>Ann lives in Rome, and Bob in Oslo.</context>\nWhere does Ann live?",
+    "Rome",
+    task="context",
+)  # a context of 35 characters
 
 
 def reward(name, text, info=None, **fields):
@@ -23,7 +28,10 @@ def reward(name, text, info=None, **fields):
 @pytest.mark.parametrize(
     ("text", "question"),
     [
-        ("<long_answer>Ann is in <image>Rome.</long_answer>", "<context>Ann is in Rome.</context>\nWhere does Ann live?"),
+        (
+            "<long_answer>Ann is in <image>Rome.</long_answer>",
+            "<context>Ann is in Rome.</context>\nWhere does Ann live?",
+        ),
         ("<long_answer> </long_answer>", None),
         ("<long_answer>a</long_answer><long_answer>b</long_answer>", None),
         ("Rome", None),
@@ -40,7 +48,14 @@ def test_a_row_without_context_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("proxy", "score"), [("<answer>Rome</answer>", 1.0), ("<answer>rome</answer>", 1.0), ("<answer>Oslo</answer>", 0.0), ("", 0.0), (None, 0.0)]
+    ("proxy", "score"),
+    [
+        ("<answer>Rome</answer>", 1.0),
+        ("<answer>rome</answer>", 1.0),
+        ("<answer>Oslo</answer>", 0.0),
+        ("", 0.0),
+        (None, 0.0),
+    ],
 )
 def test_proxy_reads_the_second_answer(proxy, score):
     assert reward("proxy", "<answer>Paris</answer>", {"proxy": proxy}) == score
@@ -53,7 +68,14 @@ def test_proxy_needs_its_strategy():
 
 @pytest.mark.parametrize(
     ("long", "score"),
-    [("a" * 7, 0.0), ("a" * 8, 1.0), (" a\n" + "a" * 20, 1.0), ("a" * 27, 1.0), ("a" * 28, 0.0), ("", 0.0)],  # 0.2 * 35 = 7 and 0.8 * 35 = 28
+    [
+        ("a" * 7, 0.0),
+        ("a" * 8, 1.0),
+        (" a\n" + "a" * 20, 1.0),
+        ("a" * 27, 1.0),
+        ("a" * 28, 0.0),
+        ("", 0.0),
+    ],  # 0.2 * 35 = 7 and 0.8 * 35 = 28
 )
 def test_length_of_the_long_answer(long, score):
     assert reward("part_of_context", f"<long_answer>{long}</long_answer>") == score
@@ -65,15 +87,35 @@ def test_no_long_answer(text):
 
 
 def test_canoe_asks_twice(tmp_path):
-    rows = [{"question": f"<context>{i} is one more than {i - 1}.</context> What is it?", "answer": str(i), "task": "context"} for i in range(4)]
+    rows = [
+        {
+            "question": f"<context>{i} is one more than {i - 1}.</context> What is it?",
+            "answer": str(i),
+            "task": "context",
+        }
+        for i in range(4)
+    ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    said = ["<think>so</think><long_answer>It is {answer}.</long_answer><answer>{answer}</answer>", "<long_answer>no</long_answer><answer>9</answer>"]
-    words = [f"data={{train: {{'*': null, qa: {{name: files, path: {tmp_path}/rows.jsonl}}}}, heldout: null}}", "sampling.max_tokens=120"]
-    made = text_run(["methods/canoe"], [*words, f"engine={{name: fake, options: {json.dumps([*said, '<answer>{answer}</answer>'])}}}"])
+    said = [
+        "<think>so</think><long_answer>It is {answer}.</long_answer><answer>{answer}</answer>",
+        "<long_answer>no</long_answer><answer>9</answer>",
+    ]
+    words = [
+        f"data={{train: {{'*': null, qa: {{name: files, path: {tmp_path}/rows.jsonl}}}}, heldout: null}}",
+        "sampling.max_tokens=120",
+    ]
+    made = text_run(
+        ["methods/canoe"],
+        [*words, f"engine={{name: fake, options: {json.dumps([*said, '<answer>{answer}</answer>'])}}}"],
+    )
     train_step(made)
     rollouts = [rollout for group in made.groups for rollout in group]
     for rollout in rollouts:
         long = "<long_answer>" in rollout.text
-        assert (PROXY_ANSWER[rollout] is not None) is long and rollout.rewards["format"] == float("<think>" in rollout.text)
-        assert rollout.rewards["proxy"] == (float(f"<answer>{rollout.answer}<" in PROXY_ANSWER[rollout]) if long else 0.0)
+        assert (PROXY_ANSWER[rollout] is not None) is long and rollout.rewards["format"] == float(
+            "<think>" in rollout.text
+        )
+        assert rollout.rewards["proxy"] == (
+            float(f"<answer>{rollout.answer}<" in PROXY_ANSWER[rollout]) if long else 0.0
+        )
     assert 0 < sum(rollout.rewards["proxy"] for rollout in rollouts) < len(rollouts)

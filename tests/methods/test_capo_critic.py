@@ -1,4 +1,5 @@
-"""CAPO's critique by rule: which steps it finds wrong, where they end, and that the advantage punishes their tokens."""
+"""CAPO's critique by rule: which steps it finds wrong, where they end, and that the advantage punishes their
+tokens."""
 
 from types import SimpleNamespace
 
@@ -18,7 +19,13 @@ def criticised():
         rollout.ids = [pieces.index(char) for char in text]
         object.__setattr__(rollout.prompt.row, "meta", {"steps": ["a1+2=3", "b3+4=7"]})
     critic = CapoRuleCritic()
-    critic.setup(SimpleNamespace(policy=SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda ids: "".join(pieces[i] for i in ids)))))
+    critic.setup(
+        SimpleNamespace(
+            policy=SimpleNamespace(
+                tokenizer=SimpleNamespace(decode=lambda ids: "".join(pieces[i] for i in ids))
+            )
+        )
+    )
     assert critic(g) == [1.0, 0.0]  # rewards stay
     return g
 
@@ -33,7 +40,9 @@ def test_the_tokens_of_a_wrong_step_have_the_lowest_advantage():
     g = criticised()
     CAPO(outcome=2.0, process=1.0)([g])
     tokens = TOKEN_ADVANTAGES[g.rollouts[1]]
-    assert len(set(tokens[:13])) == 1 and len(set(tokens[13:19])) == 1 and tokens[13] < tokens[0] == tokens[19]
+    assert (
+        len(set(tokens[:13])) == 1 and len(set(tokens[13:19])) == 1 and tokens[13] < tokens[0] == tokens[19]
+    )
     assert len(set(TOKEN_ADVANTAGES[g.rollouts[0]])) == 1
 
 

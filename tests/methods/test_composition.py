@@ -58,8 +58,12 @@ def objective() -> list[str]:
         return [row["id"] for row in csv.DictReader(file) if row["family"] == "objective"]
 
 
-SPECIAL = {  # presets that need rows of a kind, that wait, or that leave a model to their user: configs and overrides
-    "capo": (["tasks/lab_chains", "methods/capo"], ["data.train.arithmetic=null", "data.train.chains.styles=[stepwise]"]),
+# presets that need rows of a kind, that wait, or that leave a model to their user: configs and overrides
+SPECIAL = {
+    "capo": (
+        ["tasks/lab_chains", "methods/capo"],
+        ["data.train.arithmetic=null", "data.train.chains.styles=[stepwise]"],
+    ),
     "dph_rl": (["methods/dph_rl"], ["data.train.arithmetic.count=4", "replay.attempts=1"]),
     "oreal": (["methods/oreal"], ["token_weights.tokens.warmup=0"]),
     "pure": (["methods/pure"], ["reward_shaping.process.model=tiny"]),
@@ -68,7 +72,11 @@ SPECIAL = {  # presets that need rows of a kind, that wait, or that leave a mode
 
 @pytest.mark.parametrize("method", [*CLASSICS, *objective()])
 def test_every_preset_trains(method):
-    run = vision_run([f"methods/{method}"], TINY) if "papo" in method else text_run(*SPECIAL.get(method, ([f"methods/{method}"],)))
+    run = (
+        vision_run([f"methods/{method}"], TINY)
+        if "papo" in method
+        else text_run(*SPECIAL.get(method, ([f"methods/{method}"],)))
+    )
     metrics = steps(run, 3)[-1]
     assert metrics.get("grad_norm", 0.0) > 0 or metrics["zero_variance"] > 0
 
@@ -79,12 +87,30 @@ def test_presets_with_passes_of_their_own_train_on_pictures(method):
     assert metrics["length/mean"] >= 1
 
 
-SEQUENCE = {"gmpo", "gspo", "kimi_k1_5", "nft", "pacs", "trpa"}  # policy losses with one gradient for all tokens of a rollout
-ROLLOUTS = {"remax": "remax.greedy_baseline", "self": "remax.greedy_baseline", "spae": "spae.probing", "pure": "spae.probing"}  # what these require
+SEQUENCE = {
+    "gmpo",
+    "gspo",
+    "kimi_k1_5",
+    "nft",
+    "pacs",
+    "trpa",
+}  # policy losses with one gradient for all tokens of a rollout
+ROLLOUTS = {
+    "remax": "remax.greedy_baseline",
+    "self": "remax.greedy_baseline",
+    "spae": "spae.probing",
+    "pure": "spae.probing",
+}  # what these require
 CRITIC = {"gae": "value", "oreal.decisive_tokens": "outcome"}  # objective of the critic that these require
 
 
-PARTNERS = {"token_advantages", "critic.value", "critic.outcome", "steps", "remax.greedy_baseline"}  # capabilities that `drawn` provides
+PARTNERS = {
+    "token_advantages",
+    "critic.value",
+    "critic.outcome",
+    "steps",
+    "remax.greedy_baseline",
+}  # capabilities that `drawn` provides
 
 
 def composable(stage) -> list[str]:
@@ -120,10 +146,16 @@ def drawn(seed):
         ("group_filters", S.GroupFilter, 0.2),
     )
     extra = {slot: draw.choice(composable(stage)) for slot, stage, chance in maps if draw.random() < chance}
-    words = [f"{slot}={{name: {name}}}" for slot, name in choice.items()] + [f"{slot}={{x: {{name: {name}}}}}" for slot, name in extra.items()]
+    words = [f"{slot}={{name: {name}}}" for slot, name in choice.items()] + [
+        f"{slot}={{x: {{name: {name}}}}}" for slot, name in extra.items()
+    ]
     objective = CRITIC.get(choice["advantage"]) or CRITIC.get(extra.get("token_weights", ""))
-    words += [f"callbacks={{critic: {{name: critic, epochs: 1, objective: {objective}}}}}"] if objective else []
-    words += [f"rollout={{name: {ROLLOUTS[name]}}}" for name in {**choice, **extra}.values() if name in ROLLOUTS]
+    words += (
+        [f"callbacks={{critic: {{name: critic, epochs: 1, objective: {objective}}}}}"] if objective else []
+    )
+    words += [
+        f"rollout={{name: {ROLLOUTS[name]}}}" for name in {**choice, **extra}.values() if name in ROLLOUTS
+    ]
     return [*words, f"num_minibatches={draw.choice([1, 2])}", f"ppo_epochs={draw.choice([1, 1, 2])}"]
 
 

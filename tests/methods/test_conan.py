@@ -26,10 +26,17 @@ def test_the_joint_reward():
     parts = {"identified": 1.5, "identified_rounds": 2.0, "retrieved": 0.25, "retrieved_rounds": 1.0}
     value = Conan().value
     assert value(rollout(ASKS, ANSWERS, parts=parts)) == pytest.approx(0.5 + 1 + 0.75 + 0.25)
-    assert value(rollout(ASKS, ANSWERS, parts=parts, outcome=0.0)) == 0.5, "what is found for a wrong answer is not paid"
-    assert value(rollout(ANSWERS, parts={"identified": 0.5, "identified_rounds": 1.0})) == pytest.approx(0.5 + 1 + 0.5 + 0.5)
+    assert value(rollout(ASKS, ANSWERS, parts=parts, outcome=0.0)) == 0.5, (
+        "what is found for a wrong answer is not paid"
+    )
+    assert value(rollout(ANSWERS, parts={"identified": 0.5, "identified_rounds": 1.0})) == pytest.approx(
+        0.5 + 1 + 0.5 + 0.5
+    )
     assert value(rollout(ANSWERS, parts={})) == 1.5, "no ratings"
-    assert value(rollout("B", parts=parts)) == pytest.approx(1 + 0.75 + 0.25) and value(rollout("C", outcome=0.0)) == 0.0
+    assert (
+        value(rollout("B", parts=parts)) == pytest.approx(1 + 0.75 + 0.25)
+        and value(rollout("C", outcome=0.0)) == 0.0
+    )
     assert value(rollout(ANSWERS, outcome=0.3)) == pytest.approx(0.8), "a graded outcome"
 
 
@@ -61,13 +68,21 @@ def test_malformed_turns(turn):
 def test_evidence_difficulty_by_hand():
     """Places 0 and 1 of five frames: variance 1/4, three fifths are no evidence."""
     assert evidence_difficulty([5, 1, 3, 1, 4]) == pytest.approx(0.6 * 0.25)
-    assert evidence_difficulty([1, 3, 3]) == 0.0 and evidence_difficulty([5]) == 0.0 and evidence_difficulty([5, 5]) == 0.0
+    assert (
+        evidence_difficulty([1, 3, 3]) == 0.0
+        and evidence_difficulty([5]) == 0.0
+        and evidence_difficulty([5, 5]) == 0.0
+    )
 
 
 def test_rows_by_difficulty():
     scores = ([5, 1, 1, 1, 5], [1, 5, 5, 1, 1], [5, 1, 5, 1, 1], [1, 1, 5, 1, 1])
-    rows = [Row(str(i), "q", meta={"frame_scores": s, "turns": ["x"] * (i % 2 + 1)}) for i, s in enumerate(scores)]
-    assert [row.id for row in ConanDifficulty(high=0.5)(rows)] == ["1", "3"] and [row.id for row in ConanDifficulty(low=0.5)(rows)] == ["0", "2"]
+    rows = [
+        Row(str(i), "q", meta={"frame_scores": s, "turns": ["x"] * (i % 2 + 1)}) for i, s in enumerate(scores)
+    ]
+    assert [row.id for row in ConanDifficulty(high=0.5)(rows)] == ["1", "3"] and [
+        row.id for row in ConanDifficulty(low=0.5)(rows)
+    ] == ["0", "2"]
     assert [row.id for row in ConanDifficulty(rounds=1)(rows)] == ["0", "2"]
     with pytest.raises(ConfigError, match="frame_scores"):
         ConanDifficulty()([Row("x", "q")])

@@ -1,4 +1,5 @@
-"""What every plug-in of a stage must satisfy, whatever it computes: one test per rule, over all registered names."""
+"""What every plug-in of a stage must satisfy, whatever it computes: one test per rule, over all registered
+names."""
 
 from __future__ import annotations
 
@@ -19,13 +20,30 @@ from vlrl.types import Denominators, Row
 LENGTHS, GROUPS = [5, 1, 3, 4, 2, 5], [0, 0, 0, 1, 1, 1]
 REWARDS = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0]
 DENOMINATORS = Denominators(tokens=float(sum(LENGTHS)), sequences=6.0, groups=2.0)
-# signal where all rewards of a group are equal: no or a batch-wide baseline, the past, a critic, confidence (see their docstrings)
-SIGNAL_WITHOUT_CONTRAST = {"nsr", "reinforce", "reinforce_pp", "r1_reward.sigma_filter", "gae", "gtr.advantage", "remax", "progrpo", "spae", "pure"}
-SIGNAL_WITHOUT_CONTRAST |= {"agentrl.task_advantage"}  # its second baseline is the mean over the tokens of a task's groups
+# signal where all rewards of a group are equal: no or a batch-wide baseline, the past, a critic, confidence
+# (see their docstrings)
+SIGNAL_WITHOUT_CONTRAST = {
+    "nsr",
+    "reinforce",
+    "reinforce_pp",
+    "r1_reward.sigma_filter",
+    "gae",
+    "gtr.advantage",
+    "remax",
+    "progrpo",
+    "spae",
+    "pure",
+}
+SIGNAL_WITHOUT_CONTRAST |= {
+    "agentrl.task_advantage"
+}  # its second baseline is the mean over the tokens of a task's groups
 REQUIRED_FIELDS = {  # of plug-ins that have no default for them
     **{source: {"path": "nowhere"} for source in ("files", "folder", "hub", "webdataset")},
     **{wrapper: {"of": {"name": "exact"}} for wrapper in ("flipped", "inverted", "noisy")},
-    **{name: {"parts": {"a": {"name": "exact"}}} for name in ("calibrated", "gated", "lexicographic", "normalised_sum", "product", "weighted_sum")},
+    **{
+        name: {"parts": {"a": {"name": "exact"}}}
+        for name in ("calibrated", "gated", "lexicographic", "normalised_sum", "product", "weighted_sum")
+    },
     "listed": {"ids": ["a"]},
     "take": {"count": 1},
     "tasks": {"keep": ["a"]},
@@ -72,13 +90,17 @@ def random_inputs(needs=(), seed=0, rows=slice(None), width=5, advantage=True):
 
     logp, old, scale = -1 + 0.3 * noise(6, 5), -1 + 0.3 * noise(6, 5), noise(6)
     extra = {
-        name: noise(6, 5, 3).sort(-1, descending=True).values - 2 if "topk" in name else noise(6, 5).abs() - 2.0 * ("logp" in name)
+        name: noise(6, 5, 3).sort(-1, descending=True).values - 2
+        if "topk" in name
+        else noise(6, 5).abs() - 2.0 * ("logp" in name)
         for name in sorted(needs)
     }
     pad = torch.full((6, width - 5), -7.0, dtype=torch.float64)
 
     def part(value_BT):
-        wide = torch.cat([value_BT, pad if value_BT.ndim == 2 else pad[..., None].expand(-1, -1, value_BT.shape[-1])], 1)[rows]
+        wide = torch.cat(
+            [value_BT, pad if value_BT.ndim == 2 else pad[..., None].expand(-1, -1, value_BT.shape[-1])], 1
+        )[rows]
         return wide.tolist()
 
     group_of = torch.tensor(GROUPS)[rows]
@@ -101,7 +123,11 @@ def random_inputs(needs=(), seed=0, rows=slice(None), width=5, advantage=True):
 def total(plugin, x):
     """The loss as the objective adds it up, and its gradient."""
     out = plugin(x)
-    loss = out.loss.sum() / DENOMINATORS.sequences if out.loss.ndim == 1 else torch.where(x.mask_BT > 0, out.loss, 0.0).sum() / DENOMINATORS.tokens
+    loss = (
+        out.loss.sum() / DENOMINATORS.sequences
+        if out.loss.ndim == 1
+        else torch.where(x.mask_BT > 0, out.loss, 0.0).sum() / DENOMINATORS.tokens
+    )
     (grad,) = torch.autograd.grad(loss, x.logp_BT, allow_unused=True)
     return loss.detach(), torch.zeros_like(x.logp_BT) if grad is None else grad, out
 
@@ -113,8 +139,16 @@ LOSSES = [(stage, name) for stage in (S.PolicyLoss, S.LossTerm) for name in name
 def test_losses_are_finite_and_ignore_padding(stage, name):
     plugin = make(stage, name)
     loss, grad, out = total(plugin, random_inputs(plugin.needs))
-    assert torch.isfinite(loss) and torch.isfinite(grad).all() and (grad[random_inputs().mask_BT == 0] == 0).all()
-    assert not any(value.requires_grad for value in out.metrics.values() if isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf)
+    assert (
+        torch.isfinite(loss)
+        and torch.isfinite(grad).all()
+        and (grad[random_inputs().mask_BT == 0] == 0).all()
+    )
+    assert not any(
+        value.requires_grad
+        for value in out.metrics.values()
+        if isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf
+    )
     again = make(stage, name)
     wide_loss, wide_grad, _ = total(again, random_inputs(plugin.needs, width=8))
     assert torch.allclose(loss, wide_loss, atol=1e-10) and torch.allclose(grad, wide_grad[:, :5], atol=1e-10)
@@ -124,7 +158,10 @@ def test_losses_are_finite_and_ignore_padding(stage, name):
 def test_losses_add_up_over_micro_batches(stage, name):
     plugin = make(stage, name)
     whole, grad, _ = total(plugin, random_inputs(plugin.needs))
-    halves = [total(make(stage, name), random_inputs(plugin.needs, rows=rows)) for rows in (slice(0, 3), slice(3, 6))]
+    halves = [
+        total(make(stage, name), random_inputs(plugin.needs, rows=rows))
+        for rows in (slice(0, 3), slice(3, 6))
+    ]
     assert torch.allclose(whole, halves[0][0] + halves[1][0], atol=1e-10)
     assert torch.allclose(grad, torch.cat([halves[0][1], halves[1][1]]), atol=1e-10)
 
@@ -155,8 +192,16 @@ def test_no_advantage_means_no_gradient(name):
 def test_token_weights_are_factors(name):
     def attached():
         weight = make(S.TokenWeight, name)
-        if name == "gtr.thought_weight":  # it decodes the tokens; here the second one of a rollout ends its thought
-            weight.setup(run(policy=SimpleNamespace(decode=lambda ids: "".join("</think>" if i == 11 else "a" for i in ids))))
+        if (
+            name == "gtr.thought_weight"
+        ):  # it decodes the tokens; here the second one of a rollout ends its thought
+            weight.setup(
+                run(
+                    policy=SimpleNamespace(
+                        decode=lambda ids: "".join("</think>" if i == 11 else "a" for i in ids)
+                    )
+                )
+            )
         return weight
 
     weight = attached()
@@ -173,19 +218,34 @@ def test_aggregations_do_not_depend_on_the_split(name):
     aggregation.setup(run())
     weights = aggregation.weights(random_inputs(aggregation.needs), DENOMINATORS)
     assert weights.shape in ((6, 5), (6, 1)) and (weights > 0).all()
-    parts = [aggregation.weights(random_inputs(aggregation.needs, rows=rows), DENOMINATORS) for rows in (slice(0, 3), slice(3, 6))]
+    parts = [
+        aggregation.weights(random_inputs(aggregation.needs, rows=rows), DENOMINATORS)
+        for rows in (slice(0, 3), slice(3, 6))
+    ]
     assert torch.allclose(weights, torch.cat(parts))
 
 
 def scored(*rewards, name="q", seed=0):
     """A group whose rollouts have every signal that an advantage or credit may read."""
     draw = random.Random(f"{name}{seed}")
-    g = group(*rewards, lengths=[draw.randint(1, 6) for _ in rewards], name=name, raw={"accuracy": list(rewards)})
+    g = group(
+        *rewards, lengths=[draw.randint(1, 6) for _ in rewards], name=name, raw={"accuracy": list(rewards)}
+    )
     for rollout in g:
         n = len(rollout)
         rollout.logp = [-draw.random() for _ in range(n)]
-        numbers = ("entropy", "value", "token_score", "progrpo.prompt_confidence", "old_logp", "ref_logp", "vogue.clean_logp")
-        rollout.signals = {key: [(-1 if "logp" in key else 1) * draw.random() for _ in range(n)] for key in numbers}
+        numbers = (
+            "entropy",
+            "value",
+            "token_score",
+            "progrpo.prompt_confidence",
+            "old_logp",
+            "ref_logp",
+            "vogue.clean_logp",
+        )
+        rollout.signals = {
+            key: [(-1 if "logp" in key else 1) * draw.random() for _ in range(n)] for key in numbers
+        }
         rollout.signals["hidden"] = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(n)]
         STEP_SCORES.set(rollout, [(t, draw.random()) for t in range(2, n, 2)])
     g.untrained = [type(rollout)(g.prompt, [1], source="greedy", trained=False)]
@@ -204,7 +264,9 @@ def test_advantages(name):
         assert values[2] == [0.0, 0.0]
     if not advantage.state_dict():
         backwards = make(S.AdvantageEstimator, name, **fields)(groups[::-1])[::-1]
-        assert [a for row in backwards for a in row] == pytest.approx([a for row in values for a in row], abs=1e-9)
+        assert [a for row in backwards for a in row] == pytest.approx(
+            [a for row in values for a in row], abs=1e-9
+        )
 
 
 @pytest.mark.parametrize("name", names(S.TokenCredit))
@@ -221,11 +283,20 @@ def test_token_credits(name):
 @pytest.mark.parametrize(("stage", "name"), ALL, ids=label)
 def test_a_plugin_is_its_frozen_config_and_an_explicit_state(stage, name):
     plugin = make(stage, name)
-    assert type(plugin).__dataclass_params__.frozen and all(field.init for field in dataclasses.fields(plugin))
-    assert type(plugin).state_dict is S.Stage.state_dict and type(plugin).load_state_dict is S.Stage.load_state_dict
-    assert not {"name", "kind", "home", "needs", "provides", "requires", "state", "run"} & {field.name for field in dataclasses.fields(plugin)}
+    assert type(plugin).__dataclass_params__.frozen and all(
+        field.init for field in dataclasses.fields(plugin)
+    )
+    assert (
+        type(plugin).state_dict is S.Stage.state_dict
+        and type(plugin).load_state_dict is S.Stage.load_state_dict
+    )
+    assert not {"name", "kind", "home", "needs", "provides", "requires", "state", "run"} & {
+        field.name for field in dataclasses.fields(plugin)
+    }
     state = plugin.init_state()
-    assert state is None or (isinstance(state, S.State) and dataclasses.is_dataclass(state) and state is not plugin.init_state())
+    assert state is None or (
+        isinstance(state, S.State) and dataclasses.is_dataclass(state) and state is not plugin.init_state()
+    )
 
 
 def plain(value):
@@ -252,11 +323,17 @@ def test_metrics_change_nothing(stage, name):
     plugin = make(stage, name)
     if stage is S.PromptSampler or name in ("evocot.own_steps", "recap"):  # their numbers are of the run
         rows = {source: [Row(source, "q", meta={"principle": source})] for source in ("a", "b")}
-        parts = run(rows=rows, source_weights={}, seed=0, rewards={}, phase_step=0, settings=SimpleNamespace(steps=2))
+        parts = run(
+            rows=rows, source_weights={}, seed=0, rewards={}, phase_step=0, settings=SimpleNamespace(steps=2)
+        )
         plugin.setup(parts)
     before, first, second = plain(plugin.state_dict()), plugin.metrics(), plugin.metrics()
     assert first == second and plain(plugin.state_dict()) == before
-    assert all(isinstance(number, float) for value in first.values() for number in (value if isinstance(value, tuple) else (value,)))
+    assert all(
+        isinstance(number, float)
+        for value in first.values()
+        for number in (value if isinstance(value, tuple) else (value,))
+    )
 
 
 @pytest.mark.parametrize(("stage", "name"), ALL, ids=label)
@@ -269,7 +346,8 @@ def test_what_a_plugin_declares(stage, name):
 
 
 def test_a_name_is_one_capability():
-    """Two modules may declare the same annotation (rewards do not import methods), but then it is the same one."""
+    """Two modules may declare the same annotation (rewards do not import methods), but then it is the same
+    one."""
     known = {}
     for stage, name in ALL:
         plugin = make(stage, name)

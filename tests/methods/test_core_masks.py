@@ -1,4 +1,5 @@
-"""Tokens of tools, environments, hints and templates have no part in advantages, lengths and counts: each by hand, against a rollout without them."""
+"""Tokens of tools, environments, hints and templates have no part in advantages, lengths and counts: each by
+hand, against a rollout without them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from vlrl.methods.common.branching import branch_rollout
 from vlrl.methods.core.advantage import GAE, GRPO, BestAndWorst, ReinforcePP
 from vlrl.methods.core.critic import RETURNS, Critic, ValueHead
 from vlrl.methods.core.metric import Lengths, Repetition, Surprisal
-from vlrl.methods.core.reward_shaping import TOKEN_REWARDS, KLInReward, KLTokenReward, OverlongFilter, SoftOverlong
+from vlrl.methods.core.reward_shaping import (
+    TOKEN_REWARDS,
+    KLInReward,
+    KLTokenReward,
+    OverlongFilter,
+    SoftOverlong,
+)
 from vlrl.methods.papers.campo import Campo
 from vlrl.methods.papers.efficiencysteering_ser_rl import EfficiencysteeringSerRl
 from vlrl.methods.papers.grpo_lambda import sigmoid_of_length
@@ -53,7 +60,11 @@ def signals(made, **values):
 
 def test_reinforce_pp_and_opo_weigh_a_rollout_by_its_trained_tokens():
     for estimator in (ReinforcePP(), ReinforcePP(baseline=True), OPO()):
-        assert estimator([with_tool(1, 0, 1)]) == estimator([alone(1, 0, 1)]) != estimator([group(1, 0, 1, lengths=[5, 4, 4])])
+        assert (
+            estimator([with_tool(1, 0, 1)])
+            == estimator([alone(1, 0, 1)])
+            != estimator([group(1, 0, 1, lengths=[5, 4, 4])])
+        )
     (row,) = OPO()([with_tool(1, 0)])
     assert row == pytest.approx([1 - 3 / 7, -3 / 7])
 
@@ -66,7 +77,9 @@ def test_gae_skips_a_tools_tokens():
         assert estimator([masked]) == estimator([plain])
         own, reference = (TOKEN_ADVANTAGES[made.rollouts[0]] for made in (masked, plain))
         assert [own[t] for t in (0, 3, 4)] == reference and own[1:3] == [0.0, 0.0]
-        assert [RETURNS[masked.rollouts[0]][t] for t in (0, 3, 4)] == RETURNS[plain.rollouts[0]] and RETURNS[masked.rollouts[0]][1:3] == [0.0, 0.0]
+        assert [RETURNS[masked.rollouts[0]][t] for t in (0, 3, 4)] == RETURNS[plain.rollouts[0]] and RETURNS[
+            masked.rollouts[0]
+        ][1:3] == [0.0, 0.0]
     last = 1 - 0.7
     middle = 0.9 * 0.7 - 0.4 + 0.9 * 0.8 * last
     GAE(gamma=0.9, lam=0.8, whiten=False)([masked])
@@ -95,9 +108,16 @@ def test_rewards_per_token_enter_before_the_normalisation():
     for rollout, row in zip(made, ([-0.1, -9.0, -9.0, -0.2, 0.0], [0.0, -0.3, 0.0, 0.0])):
         TOKEN_REWARDS.set(rollout, row)
     ReinforcePP(token_rewards=True, gamma=0.5, eps=0.0)([made])
-    returns = torch.tensor([-0.1 + 0.5 * (-0.2 + 0.5), -0.2 + 0.5, 1.0, -0.15, -0.3, 0.0, 0.0], dtype=torch.float64)
+    returns = torch.tensor(
+        [-0.1 + 0.5 * (-0.2 + 0.5), -0.2 + 0.5, 1.0, -0.15, -0.3, 0.0, 0.0], dtype=torch.float64
+    )
     expected = ((returns - returns.mean()) / returns.std()).tolist()
-    own = [a for rollout in made for a, trained in zip(TOKEN_ADVANTAGES[rollout], rollout.trained_mask) if trained]
+    own = [
+        a
+        for rollout in made
+        for a, trained in zip(TOKEN_ADVANTAGES[rollout], rollout.trained_mask)
+        if trained
+    ]
     assert own == pytest.approx(expected) and TOKEN_ADVANTAGES[made.rollouts[0]][1:3] == [0.0, 0.0]
 
 
@@ -107,17 +127,24 @@ def test_remax_takes_rewards_per_token():
     TOKEN_REWARDS.set(made.rollouts[0], [-0.1, -9.0, -9.0, -0.2, 0.0])
     assert ReMax()([made]) == [[0.75]]
     (mean,) = ReMax(token_rewards=True)([made])
-    assert TOKEN_ADVANTAGES[made.rollouts[0]] == pytest.approx([0.45, 0, 0, 0.55, 0.75]) and mean == pytest.approx([(0.45 + 0.55 + 0.75) / 3])
+    assert TOKEN_ADVANTAGES[made.rollouts[0]] == pytest.approx(
+        [0.45, 0, 0, 0.55, 0.75]
+    ) and mean == pytest.approx([(0.45 + 0.55 + 0.75) / 3])
 
 
 def test_kl_rewards_skip_masked_tokens_and_follow_their_target():
-    made = signals(with_tool(1.0), ref_logp=[[-1.0, 5.0, 5.0, -2.0, -1.0]], old_logp=[[-0.5, 0.0, 0.0, -1.0, -1.0]])
+    made = signals(
+        with_tool(1.0), ref_logp=[[-1.0, 5.0, 5.0, -2.0, -1.0]], old_logp=[[-0.5, 0.0, 0.0, -1.0, -1.0]]
+    )
     assert KLInReward(beta=0.1)(made) == pytest.approx([1.0 - 0.1 * 1.5])
     shaping = KLTokenReward(beta=0.1, target=1.0, horizon=10.0)
     shaping.setup(run())
     assert shaping(made) == [1.0] and TOKEN_REWARDS[made.rollouts[0]] == pytest.approx([-0.05, 0, 0, -0.1, 0])
     shaping.end_step(run())
-    assert shaping.metrics() == {"kl_reward/beta": pytest.approx(0.1 * (1 + 0.2 * 1 / 10)), "kl_reward/kl": pytest.approx(1.5)}
+    assert shaping.metrics() == {
+        "kl_reward/beta": pytest.approx(0.1 * (1 + 0.2 * 1 / 10)),
+        "kl_reward/kl": pytest.approx(1.5),
+    }
     fixed = KLInReward(beta=0.1)
     fixed(made)
     fixed.end_step(run())
@@ -155,7 +182,11 @@ def test_length_rewards_count_what_the_policy_sampled(shaping):
 ])  # fmt: skip
 def test_length_scores_count_what_the_policy_sampled(spec):
     reward, texts = build(Reward, spec), ["<think>a</think><answer>b</answer>"]
-    masked, plain, whole = with_tool(1, texts=texts), alone(1, texts=texts), group(1, lengths=[5], texts=texts)
+    masked, plain, whole = (
+        with_tool(1, texts=texts),
+        alone(1, texts=texts),
+        group(1, lengths=[5], texts=texts),
+    )
     assert reward(masked.rollouts[0]) == reward(plain.rollouts[0]) != reward(whole.rollouts[0])
 
 
@@ -173,7 +204,10 @@ def test_metrics_of_lengths():
     assert sampled == trained and sampled["length/mean"] == 3.5 and sampled["tokens"] == 7.0
     for made, extra in ((masked, [0.0, 0.0]), (plain, [])):
         made.rollouts[0].logp, made.rollouts[1].logp = [-1.0, *extra, -2.0, -3.0], [-0.5] * 4
-    assert Surprisal(parts=1)([masked]) == Surprisal(parts=1)([plain]) and Surprisal()([masked])["correct"] == 2.0
+    assert (
+        Surprisal(parts=1)([masked]) == Surprisal(parts=1)([plain])
+        and Surprisal()([masked])["correct"] == 2.0
+    )
     masked.rollouts[0].ids = [7, 1, 1, 7, 7]
     assert Repetition(n=1)([masked])["max"] == pytest.approx(2 / 3)
 
@@ -181,7 +215,11 @@ def test_metrics_of_lengths():
 def test_what_is_computed_from_log_probs_and_entropies_skips_masked_tokens():
     masked, plain = with_tool(1, 0), alone(1, 0)
     for made, extra in ((masked, [0.0, 0.0]), (plain, [])):
-        signals(made, old_logp=[[-1.0, *extra, -2.0, -3.0], [-0.5] * 4], entropy=[[0.9, *extra, 0.1, 0.8], [0.5] * 4])
+        signals(
+            made,
+            old_logp=[[-1.0, *extra, -2.0, -3.0], [-0.5] * 4],
+            entropy=[[0.9, *extra, 0.1, 0.8], [0.5] * 4],
+        )
     (a, *_), (b, *_) = masked, plain
     assert log_perplexity(a) == log_perplexity(b) == 2.0
     assert ProGRPO(share=0.5).confidence(a) == ProGRPO(share=0.5).confidence(b)
@@ -197,10 +235,15 @@ def test_the_order_of_lengths_is_of_what_was_sampled():
 
 
 def test_tokens_that_are_left_out_of_the_loss_are_still_the_policys():
-    """Overlong filtering, RoRecomp, OREAL and PPPO train on fewer tokens; the completions have not become shorter."""
+    """Overlong filtering, RoRecomp, OREAL and PPPO train on fewer tokens; the completions have not become
+    shorter."""
     made = only(with_tool(1, 0), [False, True])
     left_out, kept = made.rollouts
-    assert left_out.trained_tokens == 0 and left_out.sampled_tokens == 3 and kept.trained_tokens == kept.sampled_tokens == 4
+    assert (
+        left_out.trained_tokens == 0
+        and left_out.sampled_tokens == 3
+        and kept.trained_tokens == kept.sampled_tokens == 4
+    )
     assert denominators_of([made]) == (4.0, 1.0, 1.0)
     kept.leave_out([True, False, False, False])
     kept.leave_out([True, True, False, False])
@@ -208,23 +251,43 @@ def test_tokens_that_are_left_out_of_the_loss_are_still_the_policys():
 
 
 def test_a_branch_has_the_length_of_its_whole_path():
-    """The prefix that a branch shares is trained with its parent, but belongs to the branch's completion; inserted tokens do not."""
+    """The prefix that a branch shares is trained with its parent, but belongs to the branch's completion;
+    inserted tokens do not."""
     parent = with_tool(1.0).rollouts[0]
     parent.logp = [0.0] * 5
     request = Request(parent.prompt, Sampling(), prefix_ids=(*parent.ids[:4], 50))
     completion = Completion(request, 0, [*request.prefix_ids, 60, 61], [0.0] * 7, "", "stop")
     made = SimpleNamespace(make_rollout=lambda c: type(parent)(parent.prompt, list(c.ids), logp=list(c.logp)))
     branch = branch_rollout(made, completion, parent, 4, trained=False)
-    assert branch.trained_mask == [False] * 5 + [True] * 2 and branch.sampled == [True, False, False, True, False, True, True]
-    assert branch.sampled_tokens == 4 and branch_rollout(made, completion, parent, 4, trained=True).sampled_mask is None
+    assert branch.trained_mask == [False] * 5 + [True] * 2 and branch.sampled == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert (
+        branch.sampled_tokens == 4
+        and branch_rollout(made, completion, parent, 4, trained=True).sampled_mask is None
+    )
 
 
 def test_overlong_filtering():
     made = group(1, 0, 1, lengths=[4, 4, 4], finish=["stop", "length", "stop"])
     shaping = OverlongFilter()
-    assert shaping(made) == [1, 0, 1] and [r.trained_tokens for r in made] == [4, 0, 4] and [r.sampled_tokens for r in made] == [4, 4, 4]
+    assert (
+        shaping(made) == [1, 0, 1]
+        and [r.trained_tokens for r in made] == [4, 0, 4]
+        and [r.sampled_tokens for r in made] == [4, 4, 4]
+    )
     shaping.end_step(run())
-    assert shaping.metrics() == {"overlong_filter/masked": (1.0, 3.0)} and denominators_of([made]) == (8.0, 2.0, 1.0)
+    assert shaping.metrics() == {"overlong_filter/masked": (1.0, 3.0)} and denominators_of([made]) == (
+        8.0,
+        2.0,
+        1.0,
+    )
     (row,) = GRPO(scale="none")([made])
     assert row == pytest.approx([1 / 3, -2 / 3, 1 / 3])  # it still counts in the baseline
 

@@ -1,4 +1,5 @@
-"""One meaning of correct: dynamic sampling looks at the outcome, and combined rewards say what is correct by their answer part."""
+"""One meaning of correct: dynamic sampling looks at the outcome, and combined rewards say what is correct by
+their answer part."""
 
 from __future__ import annotations
 
@@ -34,9 +35,18 @@ def scored(accuracy, form):
 
 
 def test_format_lets_no_group_through():
-    """DAPO, eq. 11: 0 < correct < G. Rewards that differ by format, length or shaping alone are no learning signal about the task."""
-    wrong, right, mixed = scored([0.0, 0.0], [1.0, 0.0]), scored([1.0, 1.0], [1.0, 0.0]), scored([1.0, 0.0], [0.0, 1.0])
-    assert filtered(wrong) == (False, "all outcomes 0") and filtered(right) == (False, "all outcomes 1") and filtered(mixed) == (True, "")
+    """DAPO, eq. 11: 0 < correct < G. Rewards that differ by format, length or shaping alone are no learning
+    signal about the task."""
+    wrong, right, mixed = (
+        scored([0.0, 0.0], [1.0, 0.0]),
+        scored([1.0, 1.0], [1.0, 0.0]),
+        scored([1.0, 0.0], [0.0, 1.0]),
+    )
+    assert (
+        filtered(wrong) == (False, "all outcomes 0")
+        and filtered(right) == (False, "all outcomes 1")
+        and filtered(mixed) == (True, "")
+    )
     for made in (wrong, right, mixed):
         assert filtered(made, metric="total") == (True, "") == filtered(made, slot="format")
     assert filtered(scored([1.0, 1.0], [1.0, 1.0]), metric="total") == (False, "all rewards 1.5")
@@ -59,11 +69,15 @@ def test_graded_outcomes_differ_or_cross_their_threshold():
     assert filtered(near) == (True, "") and filtered(near, metric="correct") == (False, "all correct 0")
     across = scored([0.4, 0.6], [0.0, 0.0])
     across.rollouts[1].correct = True
-    assert filtered(across, metric="correct") == (True, "") and filtered(scored([0.3, 0.3], [0.0, 0.0])) == (False, "all outcomes 0.3")
+    assert filtered(across, metric="correct") == (True, "") and filtered(scored([0.3, 0.3], [0.0, 0.0])) == (
+        False,
+        "all outcomes 0.3",
+    )
 
 
 def test_an_outcome_that_is_only_logged_decides_nothing():
-    """Pseudo-rewards (votes, proxies) train; the gold answer's slot has weight 0 and must not leak into what is trained on."""
+    """Pseudo-rewards (votes, proxies) train; the gold answer's slot has weight 0 and must not leak into what
+    is trained on."""
     made = group(1.0, 0.0, raw={"accuracy": [0.0, 0.0], "vote": [1.0, 0.0]})
     assert filtered(made, {"accuracy": 0.0, "vote": 1.0}) == (True, "")
     unscored = group(1.0, 0.0)
@@ -74,11 +88,15 @@ def test_an_outcome_that_is_only_logged_decides_nothing():
 def test_the_accuracy_range_of_graded_outcomes():
     made = scored([0.4, 0.4, 0.4, 0.6], [0.0] * 4)
     made.rollouts[3].correct = True
-    assert AccuracyRange(low=0.3, high=0.5)(made).keep and not AccuracyRange(low=0.3, high=0.5, metric="correct")(made).keep
+    assert (
+        AccuracyRange(low=0.3, high=0.5)(made).keep
+        and not AccuracyRange(low=0.3, high=0.5, metric="correct")(made).keep
+    )
 
 
 def test_in_a_run_only_groups_with_right_and_wrong_answers_are_trained_on():
-    """The whole pipeline: a format reward that varies lets more groups through the filter of the total than through that of the outcome."""
+    """The whole pipeline: a format reward that varies lets more groups through the filter of the total than
+    through that of the outcome."""
     form = "rewards.form={name: random, p: 0.5, weight: 0.5}"
     kept = {}
     for metric in ("outcome", "total"):
@@ -87,10 +105,16 @@ def test_in_a_run_only_groups_with_right_and_wrong_answers_are_trained_on():
         groups = collect(made)
         kept[metric] = [{rollout.correct for rollout in g} for g in groups]
         made.close()
-    assert all(len(kinds) == 2 for kinds in kept["outcome"]) and any(len(kinds) == 1 for kinds in kept["total"])
+    assert all(len(kinds) == 2 for kinds in kept["outcome"]) and any(
+        len(kinds) == 1 for kinds in kept["total"]
+    )
 
 
-FORMED, RIGHT, WRONG = "<think>a</think><answer>4</answer>", "<answer>4</answer>", "<think>a</think><answer>5</answer>"
+FORMED, RIGHT, WRONG = (
+    "<think>a</think><answer>4</answer>",
+    "<answer>4</answer>",
+    "<think>a</think><answer>5</answer>",
+)
 
 
 def answers(*texts, ids=3, **fields):
@@ -107,27 +131,43 @@ def correct(spec, made):
 
 @pytest.mark.parametrize("name", ["weighted_sum", "product", "lexicographic", "normalised_sum"])
 def test_a_combined_reward_is_correct_where_its_answer_is(name):
-    """Format alone is worth as much as the answer in a sum, a rank depends on the siblings, a z-score on their spread: none is correctness."""
+    """Format alone is worth as much as the answer in a sum, a rank depends on the siblings, a z-score on
+    their spread: none is correctness."""
     spec = {"name": name, "parts": PARTS}
     assert correct(spec, answers(FORMED, RIGHT, WRONG)) == [True, True, False]
-    assert correct(spec, answers(RIGHT, RIGHT)) == [True, True] and correct(spec, answers(WRONG, WRONG)) == [False, False]
+    assert correct(spec, answers(RIGHT, RIGHT)) == [True, True] and correct(spec, answers(WRONG, WRONG)) == [
+        False,
+        False,
+    ]
 
 
 def test_gates_calibration_and_lengths_do_not_change_what_is_correct():
     gate = {"name": "gated", "otherwise": -1.0, "parts": PARTS}
-    assert correct(gate, answers(FORMED, RIGHT, WRONG)) == [True, False, False]  # behind a closed gate there is no answer
+    assert correct(gate, answers(FORMED, RIGHT, WRONG)) == [
+        True,
+        False,
+        False,
+    ]  # behind a closed gate there is no answer
     sure, unsure = f"{RIGHT}<confidence>0.9</confidence>", f"{RIGHT}<confidence>0</confidence>"
-    assert correct({"name": "calibrated", "parts": {"a": {"name": "math"}}}, answers(sure, unsure, RIGHT, WRONG)) == [True, True, True, False]
+    assert correct(
+        {"name": "calibrated", "parts": {"a": {"name": "math"}}}, answers(sure, unsure, RIGHT, WRONG)
+    ) == [True, True, True, False]
     long = answers(RIGHT, WRONG, ids=5000)
     budget = {"name": "length_budget", "tokens": 10, "alpha": 0.01}
     for spec in (budget, {**budget, "mode": "max"}, {"name": "cosine_length", "max_tokens": 100}):
         assert correct(spec, long) == [True, False] == correct(spec, answers(RIGHT, WRONG, ids=1))
-    assert correct({"name": "cosine_length", "right": [1.0, 0.5], "wrong": [0.0, -0.5], "exceed": -0.5}, answers(RIGHT, WRONG)) == [True, False]
+    assert correct(
+        {"name": "cosine_length", "right": [1.0, 0.5], "wrong": [0.0, -0.5], "exceed": -0.5},
+        answers(RIGHT, WRONG),
+    ) == [True, False]
 
 
 def test_verdicts_do_not_change_what_is_correct():
     made = answers(
-        "<answer>4</answer>[VERIFY] wrong.", "<answer>5</answer>[VERIFY] wrong.<answer>4</answer>", "<answer>5</answer>[VERIFY] correct.", ""
+        "<answer>4</answer>[VERIFY] wrong.",
+        "<answer>5</answer>[VERIFY] wrong.<answer>4</answer>",
+        "<answer>5</answer>[VERIFY] correct.",
+        "",
     )
     for mode in ("final", "verdicts", "both"):
         assert correct({"name": "self_verdict", "mode": mode}, made) == [True, True, False, False]
@@ -136,13 +176,18 @@ def test_verdicts_do_not_change_what_is_correct():
 def test_two_combined_rewards_do_not_mix_up_their_parts():
     """Both call a part "accuracy"; the first asks for 4, the second never sees its answer."""
     made = answers(RIGHT)
-    first, second = (build(Reward, {"name": "weighted_sum", "parts": {"accuracy": part}}) for part in ({"name": "math"}, {"name": "exact"}))
+    first, second = (
+        build(Reward, {"name": "weighted_sum", "parts": {"accuracy": part}})
+        for part in ({"name": "math"}, {"name": "exact"})
+    )
     values = [reward.score_group(made)[0] for reward in (first, second)]
     assert [reward.correct(made.rollouts[0], value) for reward, value in zip((first, second), values)] == [
         True,
         second.built["accuracy"](made.rollouts[0]) >= 1,
     ]
-    assert first.correct(answers(RIGHT).rollouts[0], 0.0) is True  # a rollout that it has not scored is scored
+    assert (
+        first.correct(answers(RIGHT).rollouts[0], 0.0) is True
+    )  # a rollout that it has not scored is scored
 
 
 def test_parts_keep_their_own_thresholds():
@@ -151,27 +196,49 @@ def test_parts_keep_their_own_thresholds():
     made = Group(Prompt(Row(id="q", question="?", answer="one red big car"), messages=()), made.rollouts)
     made.rollouts[0].prompt = made.prompt
     for correct_at, expected in ((0.5, True), (0.6, False)):
-        assert correct({"name": "weighted_sum", "parts": {"bleu": {"name": "text_metric", "correct_at": correct_at}}}, made) == [expected]
+        assert correct(
+            {"name": "weighted_sum", "parts": {"bleu": {"name": "text_metric", "correct_at": correct_at}}},
+            made,
+        ) == [expected]
 
 
 @pytest.mark.parametrize(
-    "spec", [{"name": "weighted_sum", "parts": PARTS}, {"name": "length_budget"}, {"name": "cosine_length"}, {"name": "self_verdict"}]
+    "spec",
+    [
+        {"name": "weighted_sum", "parts": PARTS},
+        {"name": "length_budget"},
+        {"name": "cosine_length"},
+        {"name": "self_verdict"},
+    ],
 )
 def test_a_threshold_of_its_own_would_do_nothing_and_is_refused(spec):
-    with pytest.raises(ConfigError, match=r"correct_at=0\.5 would have no effect.*set correct_at of the inner reward"):
+    with pytest.raises(
+        ConfigError, match=r"correct_at=0\.5 would have no effect.*set correct_at of the inner reward"
+    ):
         build(Reward, {**spec, "correct_at": 0.5})
 
 
 def test_the_scorer_and_pass_at_k_agree_on_a_rank():
     """HERON's reward is a rank in the group; which rollouts are correct does not depend on it."""
     made = text_run(
-        ["methods/grpo"], ["rewards.mine={name: lexicographic, parts: {answer: {name: exact}, form: {name: random, p: 0.5}}}", "outcome=mine"]
+        ["methods/grpo"],
+        [
+            (
+                "rewards.mine={name: lexicographic, parts: {answer: {name: exact}, form: {name: random, p: "
+                "0.5}}}"
+            ),
+            "outcome=mine",
+        ],
     )
     (g,) = [g for g in made.rollout([made.prompt_template(made.prompt_sampler(1)[0])], [4], made)]
     answer = str(g.row.answer)
-    for rollout, text in zip(g, (f"<answer>{answer}</answer>", "<answer>nothing</answer>", f"<answer>{answer}</answer> a a", "no")):
+    for rollout, text in zip(
+        g, (f"<answer>{answer}</answer>", "<answer>nothing</answer>", f"<answer>{answer}</answer> a a", "no")
+    ):
         rollout.text = text
     score([g], made)
-    assert [rollout.correct for rollout in g] == [bool(made.rewards["mine"].built["answer"](r) >= 1) for r in g]
+    assert [rollout.correct for rollout in g] == [
+        bool(made.rewards["mine"].built["answer"](r) >= 1) for r in g
+    ]
     assert [rollout.correct for rollout in g][1::2] == [False, False] and g.rollouts[0].correct
     made.close()

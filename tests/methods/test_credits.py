@@ -42,7 +42,9 @@ def test_fisher_agrees_with_scipy():
 
 
 def test_information_gain():
-    assert information_gain(2, 0, 0, 2) == pytest.approx(1.0) and information_gain(1, 1, 1, 1) == pytest.approx(0.0)
+    assert information_gain(2, 0, 0, 2) == pytest.approx(1.0) and information_gain(
+        1, 1, 1, 1
+    ) == pytest.approx(0.0)
 
 
 def test_ktae_by_hand():
@@ -81,8 +83,14 @@ def test_less_weighs_segments_by_who_holds_them():
     g = group(1, 1, 0, lengths=[5] * 3, ids=ids)
     with_signals(g, entropy=[[0, 0.1, 0.2, 1, 2], [0, 0.1, 0.2, 1, 2], [0, 0.1, 2, 0.2, 1]])
     a, b, c = LESS(share=0.6, min_length=2)(g, [1.0, 4.0, -2.0])
-    assert a == [1.0, 0.0, 0.0, 0.5, 1.0] and b == [4.0, 0.0, 0.0, 2.0, 4.0] and c == [0.0, 0.0, -2.0, -2.0, -2.0]
-    a, b, c = LESS(share=0.6, min_length=3)(g, [1.0, 4.0, -2.0])  # then 2 3 is no segment: 1 2 3 is held by both right ones
+    assert (
+        a == [1.0, 0.0, 0.0, 0.5, 1.0]
+        and b == [4.0, 0.0, 0.0, 2.0, 4.0]
+        and c == [0.0, 0.0, -2.0, -2.0, -2.0]
+    )
+    a, b, c = LESS(share=0.6, min_length=3)(
+        g, [1.0, 4.0, -2.0]
+    )  # then 2 3 is no segment: 1 2 3 is held by both right ones
     assert a == [1.0, 1.0, 1.0, 0.5, 1.0] and b == [4.0, 4.0, 4.0, 2.0, 4.0] and c == [-2.0] * 5
 
 
@@ -121,7 +129,11 @@ def test_lare_moves_credit_to_the_segment_that_explains_the_reward():
     g = group(1, 0, lengths=[3, 3], ids=[[97, 55, 97], [97, 97, 97]])
     assert credit(g, [0.5, -0.5]) == [[0.5] * 3, [-0.5] * 3]  # nothing was learned before
     first, second = credit(g, [0.5, -0.5])
-    assert first[1] > first[0] == first[2] and sum(first) == pytest.approx(1.5) and second == pytest.approx([-0.5] * 3)
+    assert (
+        first[1] > first[0] == first[2]
+        and sum(first) == pytest.approx(1.5)
+        and second == pytest.approx([-0.5] * 3)
+    )
     again = LaRe(factors=("one", "digits"), segment=1)
     again.load_state_dict(credit.state_dict())
     assert torch.equal(again.state.xx, credit.state.xx) and torch.equal(again.state.xy, credit.state.xy)

@@ -1,4 +1,5 @@
-"""Critics: the value head and the value model learn what they are trained on, and their state survives a restart."""
+"""Critics: the value head and the value model learn what they are trained on, and their state survives a
+restart."""
 
 from __future__ import annotations
 
@@ -23,16 +24,23 @@ from vlrl.types import Group
 
 
 def test_the_critic_learns_the_return():
-    made = text_run(["methods/ppo"], ["callbacks.critic.lr=1e-2", "callbacks.critic.epochs=40", "num_minibatches=1"])
+    made = text_run(
+        ["methods/ppo"], ["callbacks.critic.lr=1e-2", "callbacks.critic.epochs=40", "num_minibatches=1"]
+    )
     (metrics,) = steps(made, 1)
     targets = [t for g in made.groups for r in g for t in RETURNS[r]]
     at_zero = 0.5 * sum(t * t for t in targets) / len(targets)  # the head starts at 0 everywhere
-    assert metrics["critic/loss"] < 0.9 * at_zero and all(len(RETURNS[r]) == len(r) for g in made.groups for r in g)
+    assert metrics["critic/loss"] < 0.9 * at_zero and all(
+        len(RETURNS[r]) == len(r) for g in made.groups for r in g
+    )
 
 
 @pytest.mark.parametrize(("preset", "expected"), [("open_reasoner_zero", 0.0), ("oreal", log(2))])
 def test_a_critic_model_learns_and_its_state_survives(preset, expected):
-    made, other = (text_run([f"methods/{preset}"], ["callbacks.critic.updates=1", "group_filters=null"]) for _ in range(2))
+    made, other = (
+        text_run([f"methods/{preset}"], ["callbacks.critic.updates=1", "group_filters=null"])
+        for _ in range(2)
+    )
     (metrics,) = steps(made, 1)
     critic, callback = made.extras["critic_model"], made.callbacks["critic"]
     kept = [Group(g.prompt, [r for r in g if r.loss_mask is None]) for g in made.groups]
@@ -44,7 +52,9 @@ def test_a_critic_model_learns_and_its_state_survives(preset, expected):
         after = callback(made, [])["loss"]
     total, items, _ = callback.loss(critic, made.policy, made.batch(kept))
     assert after[0] / after[1] < 0.9 * before and float(total.detach()) / items < 0.9 * before
-    assert any((a != b).any() for a, b in zip(critic.model.parameters(), made.policy.model.parameters()))  # the copy moved, apart from the policy
+    assert any(
+        (a != b).any() for a, b in zip(critic.model.parameters(), made.policy.model.parameters())
+    )  # the copy moved, apart from the policy
     other.callbacks["critic"].load_state_dict(callback.state_dict())
     for a, b in zip(critic.parameters(), other.extras["critic_model"].parameters()):
         assert torch.equal(a, b)
@@ -55,10 +65,17 @@ def test_a_critic_model_takes_an_update_in_pieces():
     for micro_tokens in (1, 16384):
         made = text_run(
             ["methods/open_reasoner_zero"],
-            ["callbacks.critic.updates=1", "group_filters=null", f"micro_batch_tokens={micro_tokens}", "optimizer.lr=1e-2"],
+            [
+                "callbacks.critic.updates=1",
+                "group_filters=null",
+                f"micro_batch_tokens={micro_tokens}",
+                "optimizer.lr=1e-2",
+            ],
         )
         steps(made, 2)
-        weights.append(torch.cat([p.detach().flatten() for p in made.extras["critic_model"].head.parameters()]))
+        weights.append(
+            torch.cat([p.detach().flatten() for p in made.extras["critic_model"].head.parameters()])
+        )
     assert weights[0].abs().max() > 1e-4 and torch.allclose(*weights, atol=1e-5)
 
 
@@ -79,12 +96,20 @@ def test_a_critic_without_a_reader_is_refused(critic):
 
 
 def test_a_head_with_another_objective_than_its_reader_is_refused():
-    with pytest.raises(ConfigError, match="objective 'outcome' trains what the aux tensor 'token_score' reads"):
+    with pytest.raises(
+        ConfigError, match="objective 'outcome' trains what the aux tensor 'token_score' reads"
+    ):
         Critic(objective="outcome").check(run(aux_tensors={"value": object()}))
 
 
 def test_the_objective_is_what_a_critic_provides():
     assert Critic().provides == (VALUE_CRITIC,) and Critic().requires == (RETURNS,)
-    assert Critic(objective="outcome").provides == (OUTCOME_CRITIC,) and Critic(objective="outcome").requires == ()
+    assert (
+        Critic(objective="outcome").provides == (OUTCOME_CRITIC,)
+        and Critic(objective="outcome").requires == ()
+    )
     assert CriticModel().provides == (VALUE_CRITIC_MODEL,) and CriticModel().requires == (RETURNS,)
-    assert CriticModel(objective="outcome").provides == (OUTCOME_CRITIC_MODEL,) and CriticModel(objective="outcome").requires == ()
+    assert (
+        CriticModel(objective="outcome").provides == (OUTCOME_CRITIC_MODEL,)
+        and CriticModel(objective="outcome").requires == ()
+    )

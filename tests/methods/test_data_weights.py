@@ -30,7 +30,10 @@ from vlrl.types import Row
     ("keep", "expected"),
     [
         ("best_worst", [2, 0, 0, 2, 1, 1]),  # 4 / 2 each; a group of two keeps both
-        ("best_random", [4 / 7, 4 / 7, 4 / 7, 16 / 7, 0.4, 1.6]),  # 0.1 and 0.4 of 0.7; of equal rewards the last is the best
+        (
+            "best_random",
+            [4 / 7, 4 / 7, 4 / 7, 16 / 7, 0.4, 1.6],
+        ),  # 0.1 and 0.4 of 0.7; of equal rewards the last is the best
         ("best", [0, 0, 0, 4, 0, 2]),
     ],
 )
@@ -46,7 +49,9 @@ def test_entropy_by_covariance():
     first = math.e / (math.e + 1 / math.e)  # 0.8808
     assert out.metrics["entropy_coef"][0].tolist() == pytest.approx([1.5, 2 * (1 - first)])
     assert out.metrics["entropy_coef"][1].tolist() == [1.0, 1.0]
-    assert out.loss[0].tolist() == pytest.approx([-3.0, -2 * (1 - first)]) and not out.loss.requires_grad  # the entropy is given here
+    assert (
+        out.loss[0].tolist() == pytest.approx([-3.0, -2 * (1 - first)]) and not out.loss.requires_grad
+    )  # the entropy is given here
 
 
 def test_a_cold_start_on_surprises():
@@ -63,7 +68,11 @@ def test_a_cold_start_on_surprises():
 @pytest.mark.parametrize(
     ("right", "entropies", "expected"),
     [
-        ([1, 1, 0, 0], [0.2, 0.4, 0.5, 0.7], 0.6 + 0.5),  # A = +-1; bound 2 * 0.3 = 0.6, so 0.7 counts nothing
+        (
+            [1, 1, 0, 0],
+            [0.2, 0.4, 0.5, 0.7],
+            0.6 + 0.5,
+        ),  # A = +-1; bound 2 * 0.3 = 0.6, so 0.7 counts nothing
         ([1, 0, 0, 0], [0.5, 1.0, 1.0, 1.1], 0.75 / math.sqrt(3 / 16) * 0.5 + 0.25 / math.sqrt(3 / 16) * 2.0),
         ([1, 1], [0.5, 0.5], 0.0),
         ([0, 0], [0.5, 0.5], 0.0),
@@ -79,9 +88,14 @@ def test_what_is_kept_of_visits():
     callback.setup(made)
     visited = group(1.0, 0.0, name="a", lengths=[2, 1])
     for value in (0.2, 0.4, 0.6):
-        visited.rollouts[0].signals, visited.rollouts[1].signals = {"entropy": [value, value]}, {"entropy": [value]}
+        visited.rollouts[0].signals, visited.rollouts[1].signals = (
+            {"entropy": [value, value]},
+            {"entropy": [value]},
+        )
         logged = callback(made, [visited, group(name="b")])
-    assert made.history["a"][KEY]["visits"] == 3 and made.history["a"][KEY]["last"] == pytest.approx([0.8, 1.2])
+    assert made.history["a"][KEY]["visits"] == 3 and made.history["a"][KEY]["last"] == pytest.approx(
+        [0.8, 1.2]
+    )
     assert logged["mean"] == pytest.approx(1.2)
     with pytest.raises(ConfigError, match="keep"):
         DepoExplorability(keep=0)
@@ -90,10 +104,19 @@ def test_what_is_kept_of_visits():
 def test_who_is_retained():
     rows = [Row(name, "?") for name in "abcde"]
     history = {
-        name: {KEY: {"last": [score], "visits": visits}} for name, score, visits in (("a", 0.1, 5), ("b", 0.9, 2), ("c", 0.5, 1), ("d", 0.5, 3))
+        name: {KEY: {"last": [score], "visits": visits}}
+        for name, score, visits in (("a", 0.1, 5), ("b", 0.9, 2), ("c", 0.5, 1), ("d", 0.5, 3))
     }
-    assert [row.id for row in retained(rows, history, 3, 0)] == ["e", "b", "c"]  # e was never seen; c has fewer visits than d
-    assert [row.id for row in retained(rows, history, 3, 2)] == ["e", "c", "b"]  # after e: the least visited of the others
+    assert [row.id for row in retained(rows, history, 3, 0)] == [
+        "e",
+        "b",
+        "c",
+    ]  # e was never seen; c has fewer visits than d
+    assert [row.id for row in retained(rows, history, 3, 2)] == [
+        "e",
+        "c",
+        "b",
+    ]  # after e: the least visited of the others
 
 
 def test_share_falls_by_epochs():
@@ -115,7 +138,9 @@ def test_presets_train(method):
     phase = {"light_if": ["phases={rl: {}}", "rewards.rules=null"], "depo": ["select=null"]}.get(method, [])
     metrics = steps(text_run([f"methods/{method}"], ["data.train.arithmetic.count=4", *phase]), 3)[-1]
     assert metrics.get("grad_norm", 0.0) > 0 or metrics["zero_variance"] > 0
-    assert "data/share" not in metrics or metrics["data/share"] == pytest.approx(0.7)  # 4 + 4 + 5 rows were looked at: the fourth epoch
+    assert "data/share" not in metrics or metrics["data/share"] == pytest.approx(
+        0.7
+    )  # 4 + 4 + 5 rows were looked at: the fourth epoch
 
 
 def test_depo_needs_its_callback():
@@ -124,10 +149,13 @@ def test_depo_needs_its_callback():
 
 
 def test_diverse_rows_by_hand():
-    """Two equal rows add nothing to each other; the second choice of a kernel is the row with the largest remaining volume."""
+    """Two equal rows add nothing to each other; the second choice of a kernel is the row with the largest
+    remaining volume."""
     kernel = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
     assert greedy_dpp(kernel, 3) == [0, 2]
-    kernel = np.array([[2.0, 1.0, 0.2], [1.0, 1.5, 0.0], [0.2, 0.0, 1.2]])  # after row 0: 1.5 - 1/2 = 1, 1.2 - 0.04/2 = 1.18
+    kernel = np.array(
+        [[2.0, 1.0, 0.2], [1.0, 1.5, 0.0], [0.2, 0.0, 1.2]]
+    )  # after row 0: 1.5 - 1/2 = 1, 1.2 - 0.04/2 = 1.18
     assert greedy_dpp(kernel, 2) == [0, 2]
     for size in (2, 3):
         best = greedy_dpp(kernel, size)
@@ -139,10 +167,15 @@ def test_diverse_rows_by_hand():
 
 
 def test_the_offline_half_takes_a_fifth_of_medium_difficulty():
-    rows = [Row(f"r{i}", f"question {i} {'abcdefgh'[i % 8] * 5}", "x", meta={"pass_rate": (i % 5) / 4}) for i in range(40)]
+    rows = [
+        Row(f"r{i}", f"question {i} {'abcdefgh'[i % 8] * 5}", "x", meta={"pass_rate": (i % 5) / 4})
+        for i in range(40)
+    ]
     chosen = DepoDiverse(diverse=1.0, share=0.2, width=0.05)(rows)
     assert len(chosen) == 8 and all(row.meta["pass_rate"] == 0.5 for row in chosen)
-    assert [row.id for row in DepoDiverse()(rows)] == [row.id for row in DepoDiverse()(rows)] and len(DepoDiverse()(rows)) == 8
+    assert [row.id for row in DepoDiverse()(rows)] == [row.id for row in DepoDiverse()(rows)] and len(
+        DepoDiverse()(rows)
+    ) == 8
     twins = [Row(f"t{i}", "the same", "x") for i in range(5)] + [Row("other", "something else", "x")]
     assert "other" in {row.id for row in DepoDiverse(diverse=0.4, share=0.4)(twins)}
     with pytest.raises(ConfigError, match="share"):

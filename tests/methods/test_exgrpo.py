@@ -1,4 +1,5 @@
-"""ExGRPO: which prompts enter the pool, how often they are drawn, what is replayed, and that it survives a restart."""
+"""ExGRPO: which prompts enter the pool, how often they are drawn, what is replayed, and that it survives a
+restart."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def opened(**fields):
 
 
 def test_buckets_by_hand():
-    assert bucket_weight(2, 4) == 1.0 and bucket_weight(1, 4) == pytest.approx(math.exp(-0.5)) == bucket_weight(3, 4)
+    assert bucket_weight(2, 4) == 1.0 and bucket_weight(1, 4) == pytest.approx(
+        math.exp(-0.5)
+    ) == bucket_weight(3, 4)
 
 
 def test_the_pool_opens_with_accuracy_and_keeps_what_is_neither_solved_nor_hopeless():
@@ -51,9 +54,21 @@ def test_the_pool_opens_with_accuracy_and_keeps_what_is_neither_solved_nor_hopel
     end_step(made, [seen("r0", 1, 0, 0, 0)])  # 0.25: not yet, and nothing is kept
     assert made.state_dict()["open"] is False and made.state_dict()["pool"] == {}
     made = opened(upper=3)
-    end_step(made, [seen("r0", 1, 0, 1, 0), seen("r1", 0, 0, 0, 0), seen("r2", 1, 1, 1, 1), seen("stranger", 1, 0, 0, 0)])
+    end_step(
+        made,
+        [
+            seen("r0", 1, 0, 1, 0),
+            seen("r1", 0, 0, 0, 0),
+            seen("r2", 1, 1, 1, 1),
+            seen("stranger", 1, 0, 0, 0),
+        ],
+    )
     pool = made.state_dict()["pool"]
-    assert list(pool) == ["r0"] and pool["r0"]["correct"] == 2 and [item["text"] for item in pool["r0"]["rollouts"]] == ["r0 0", "r0 2"]
+    assert (
+        list(pool) == ["r0"]
+        and pool["r0"]["correct"] == 2
+        and [item["text"] for item in pool["r0"]["rollouts"]] == ["r0 0", "r0 2"]
+    )
     end_step(made, [seen("r0", 1, 0, 1, 0, texts=["r0 0", "x", "new", "y"])])  # no text twice
     assert [item["text"] for item in made.state_dict()["pool"]["r0"]["rollouts"]] == ["r0 0", "r0 2", "new"]
     end_step(made, [seen("r0", 1, 1, 1, 1)])
@@ -65,7 +80,11 @@ def test_half_of_the_rows_are_old_ones_and_say_so():
     end_step(made, [seen(f"r{i}", 1, 0, 1, 0) for i in range(6)])
     rows = made(8)
     old = [row for row in rows if made.stored_rollouts(row)]
-    assert len(rows) == 8 and len({row.id for row in old}) >= 4 and {row.id for row in rows[4:]} <= {f"r{i}" for i in range(6)}
+    assert (
+        len(rows) == 8
+        and len({row.id for row in old}) >= 4
+        and {row.id for row in rows[4:]} <= {f"r{i}" for i in range(6)}
+    )
     assert made.stored_rollouts(rows[-1])[0]["ids"] == [10, 11, 12] and made.stored_rollouts(ROWS[9]) == []
 
 
@@ -74,7 +93,9 @@ def test_draws_follow_the_buckets():
     end_step(made, [seen("r0", 1, 0, 0, 0), seen("r1", 1, 1, 0, 0)])
     counts = Counter(made.draw(1)[0] for _ in range(2000))
     share = 1 / (1 + math.exp(-0.5))  # 0.62
-    assert abs(counts["r1"] / 2000 - share) < 4 * (share * (1 - share) / 2000) ** 0.5  # four standard deviations
+    assert (
+        abs(counts["r1"] / 2000 - share) < 4 * (share * (1 - share) / 2000) ** 0.5
+    )  # four standard deviations
     assert sorted(made.draw(9)) == ["r0", "r1"]  # without replacement
 
 
@@ -83,7 +104,9 @@ def test_state_survives_a_restart():
     end_step(made, [seen(f"r{i}", 1, 0, 1, 0) for i in range(4)])
     again = sampler()
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
-    assert [row.id for row in made(6)] == [row.id for row in again(6)] and again.state_dict() == made.state_dict()
+    assert [row.id for row in made(6)] == [
+        row.id for row in again(6)
+    ] and again.state_dict() == made.state_dict()
     with pytest.raises(ConfigError, match="ratio"):
         Exgrpo(ratio=1.0)
 
@@ -93,22 +116,30 @@ def test_the_success_of_lowest_entropy_is_replayed():
     prompt = Prompt(ROWS[0], ())
     items = [{"ids": [5, 6], "logp": [-0.3, -0.2], "text": t, "temperature": 1.3} for t in ("dull", "sure")]
     fake = run(
-        prompt_sampler=SimpleNamespace(stored_rollouts=lambda row: items if row.id == "r0" else []), seed=0, step=1,
+        prompt_sampler=SimpleNamespace(stored_rollouts=lambda row: items if row.id == "r0" else []), seed=0,
+        step=1,
         engine=SimpleNamespace(generate=lambda requests: []), micro_batches=lambda groups: [groups],
         batch=lambda groups: SimpleNamespace(rollouts=[r for g in groups for r in g]),
-        policy=SimpleNamespace(spaces=lambda prompt: (), version=3, forward=lambda batch, aux: {"entropy": torch.tensor([[1.0, 0.5], [0.6, 0.8]])}),
+        policy=SimpleNamespace(spaces=lambda prompt: (), version=3, forward=lambda batch,
+            aux: {"entropy": torch.tensor([[1.0, 0.5], [0.6, 0.8]])}),
     )  # fmt: skip
     strategy = ExgrpoWithExperience()
     fake.make_rollout = lambda completion: completion
     fake.engine.generate = lambda requests: [
-        SimpleNamespace(request=request, index=i, source="policy") for request in requests for i in range(request.n)
+        SimpleNamespace(request=request, index=i, source="policy")
+        for request in requests
+        for i in range(request.n)
     ]
     fake.sampling = lambda prompt, attempt: "same"
     (found,), (single,) = strategy([prompt], [4], fake), strategy([prompt], [1], fake)
     strategy.end_step(fake)
     assert strategy.metrics() == {"exgrpo/replayed": (1.0, 0.0)}
     assert [r.source for r in found] == ["policy"] * 3 + ["replay"] and len(single) == 1
-    assert (found.rollouts[3].text, found.rollouts[3].logp, found.rollouts[3].temperature) == ("sure", [-0.3, -0.2], 1.3)
+    assert (found.rollouts[3].text, found.rollouts[3].logp, found.rollouts[3].temperature) == (
+        "sure",
+        [-0.3, -0.2],
+        1.3,
+    )
     with pytest.raises(ConfigError, match="requires 'exgrpo.experience'"):
         text_run(["methods/exgrpo"], ["prompt_sampler={name: shuffle}"])
 

@@ -1,4 +1,5 @@
-"""SuperHF, the multiple tickets, RECAP, RLSP, Tulu 3, AceReason and Skywork R1V3: their pieces by hand, and their presets on the lab."""
+"""SuperHF, the multiple tickets, RECAP, RLSP, Tulu 3, AceReason and Skywork R1V3: their pieces by hand, and
+their presets on the lab."""
 
 from __future__ import annotations
 
@@ -24,20 +25,34 @@ from vlrl.types import Row
 
 @pytest.mark.parametrize(
     ("fields", "kept"),
-    [({}, [[1], [0], [0]]), ({"keep": 2}, [[1, 3], [0, 1], [0, 1]]), ({"reward_above": 0.5}, [[1], [0]]), ({"reward_above": 2.0}, [])],
+    [
+        ({}, [[1], [0], [0]]),
+        ({"keep": 2}, [[1, 3], [0, 1], [0, 1]]),
+        ({"reward_above": 0.5}, [[1], [0]]),
+        ({"reward_above": 2.0}, []),
+    ],
 )
 def test_only_the_best_stay(fields, kept):
-    groups = [group(*rewards, texts=[str(i) for i in range(len(rewards))]) for rewards in ((0.0, 1.0, 0.5, 1.0), (1.0, 1.0), (0.1, 0.1))]
+    groups = [
+        group(*rewards, texts=[str(i) for i in range(len(rewards))])
+        for rewards in ((0.0, 1.0, 0.5, 1.0), (1.0, 1.0), (0.1, 0.1))
+    ]
     out = Superhf(**fields)(groups)
     assert [[int(rollout.text) for rollout in g] for g in out] == kept
-    assert [len(g) for g in groups] == [4, 2, 2] and all(len(g) + len(g.untrained) == (4 if g is out[0] else 2) for g in out)
+    assert [len(g) for g in groups] == [4, 2, 2] and all(
+        len(g) + len(g.untrained) == (4 if g is out[0] else 2) for g in out
+    )
 
 
 def test_tickets_are_a_function_of_name_and_seed():
     shape = torch.Size([200, 100])
     one, again, other = ticket("a", shape, 0.01, 0), ticket("a", shape, 0.01, 0), ticket("a", shape, 0.01, 1)
-    assert torch.equal(one, again) and abs(int(one.sum()) - 200) < 4 * (200 * 0.99) ** 0.5  # four standard deviations
-    assert int((one & other).sum()) / int((one | other).sum()) < 0.03  # two masks of 1% share half a hundredth of their union
+    assert (
+        torch.equal(one, again) and abs(int(one.sum()) - 200) < 4 * (200 * 0.99) ** 0.5
+    )  # four standard deviations
+    assert (
+        int((one & other).sum()) / int((one | other).sum()) < 0.03
+    )  # two masks of 1% share half a hundredth of their union
     assert ticket("a", shape, 1.0, 0).all() and not torch.equal(one, ticket("b", shape, 0.01, 0))
     with pytest.raises(ValueError, match="density"):
         MultipleTickets(density=0.0)
@@ -52,17 +67,29 @@ def test_only_the_ticket_is_trained():
         changed, mask = p.detach() != before[name], ticket(name, p.shape, 0.1, 0)
         assert not (changed & ~mask).any()
         moved, total = moved + int(changed.sum()), total + int(mask.sum())
-    assert moved > total / 4 and metrics[-1]["trainable/share"] == pytest.approx(total / sum(p.numel() for p in run.policy.model.parameters()))
+    assert moved > total / 4 and metrics[-1]["trainable/share"] == pytest.approx(
+        total / sum(p.numel() for p in run.policy.model.parameters())
+    )
 
 
 def test_tickets_refuse_spread_weights():
     with pytest.raises(ConfigError, match="FSDP"):
-        MultipleTickets().setup(run(accelerator=SimpleNamespace(distributed_type=SimpleNamespace(value="FSDP"))))
+        MultipleTickets().setup(
+            run(accelerator=SimpleNamespace(distributed_type=SimpleNamespace(value="FSDP")))
+        )
 
 
 def objectives(**fields):
     made = Recap(**fields)
-    made.setup(run(rewards={"a": SimpleNamespace(weight=1.0), "b": SimpleNamespace(weight=0.5), "logged": SimpleNamespace(weight=0.0)}))
+    made.setup(
+        run(
+            rewards={
+                "a": SimpleNamespace(weight=1.0),
+                "b": SimpleNamespace(weight=0.5),
+                "logged": SimpleNamespace(weight=0.0),
+            }
+        )
+    )
     return made
 
 
@@ -85,7 +112,9 @@ def test_priority_by_hand():
 def test_objectives_that_move_get_more_weight():
     shape = objectives(tau=1.0, window=1)
     for a, b in ((1.0, 0.2), (1.0, 0.6)):
-        assert shape(scored(a, b)) == [pytest.approx(a + 0.5 * b)]  # equal weights until two windows were seen
+        assert shape(scored(a, b)) == [
+            pytest.approx(a + 0.5 * b)
+        ]  # equal weights until two windows were seen
         end_step(shape, [])
         assert shape.metrics() == shape.metrics()
     s_a, s_b = 1.0, 0.81 / 0.41 + math.sqrt(0.4**2) / 1.22  # losses of b: 0.8, then 0.4
@@ -102,12 +131,22 @@ def test_objectives_that_move_get_more_weight():
 
 
 def test_search_is_paid_apart_and_never_more_than_being_right():
-    """GuanghaoYe/Emergence-of-Thinking e7feea7d, orm_server.py: r - 0.5 without an answer - 20 / n, and 0.8 of it + 0.2 of the judge's score."""
+    """GuanghaoYe/Emergence-of-Thinking e7feea7d, orm_server.py: r - 0.5 without an answer - 20 / n, and 0.8
+    of it + 0.2 of the judge's score."""
     raw = {"math": [1.0, 0.0, 0.0], "effort": [0.5, 1.0, 0.0]}
-    g = group(1.0, 0.0, 0.0, lengths=[40, 40, 80], texts=["so <answer>3</answer>", "<answer>4</answer>", "well"], raw=raw)
+    g = group(
+        1.0,
+        0.0,
+        0.0,
+        lengths=[40, 40, 80],
+        texts=["so <answer>3</answer>", "<answer>4</answer>", "well"],
+        raw=raw,
+    )
     assert Rlsp()(g) == pytest.approx([0.5, -0.5, -0.25])
     assert Rlsp(form="<answer>")(g) == pytest.approx([0.5, -0.5, -0.75])
-    assert Rlsp(form="<answer>", effort="effort")(g) == pytest.approx([0.8 * 0.5 + 0.1, 0.8 * -0.5 + 0.2, 0.8 * -0.75])
+    assert Rlsp(form="<answer>", effort="effort")(g) == pytest.approx(
+        [0.8 * 0.5 + 0.1, 0.8 * -0.5 + 0.2, 0.8 * -0.75]
+    )
     del g.rollouts[2].rewards["effort"]
     assert Rlsp(effort="effort")(g)[2] == pytest.approx(0.8 * -0.25 + 0.1)
     with pytest.raises(ValueError, match="alpha"):
@@ -119,7 +158,9 @@ def test_verified_is_all_or_nothing():
     assert Tulu3()(g) == [10.0, 0.0, -10.0]
 
 
-@pytest.mark.parametrize(("step", "limit"), [(0, 8), (9, 8), (10, 16), (25, 24), (30, 32), (39, 32), (99, 32)])
+@pytest.mark.parametrize(
+    ("step", "limit"), [(0, 8), (9, 8), (10, 16), (25, 24), (30, 32), (39, 32), (99, 32)]
+)
 def test_lengths_grow_in_stages(step, limit):
     sampling = Acereason(max_tokens=32)
     assert sampling.limit() == 32
@@ -128,7 +169,10 @@ def test_lengths_grow_in_stages(step, limit):
 
 
 def domains(**fields):
-    rows = {name: [Row(f"{name}{i}", "q", meta={"pass_rate": i / 4} if name == "math" else {}) for i in range(4)] for name in ("math", "code")}
+    rows = {
+        name: [Row(f"{name}{i}", "q", meta={"pass_rate": i / 4} if name == "math" else {}) for i in range(4)]
+        for name in ("math", "code")
+    }
     made = AcereasonDomains(**fields)
     made.setup(run(rows=rows, source_weights={}, seed=0, phase_step=0, settings=SimpleNamespace(steps=6)))
     return made
@@ -142,7 +186,9 @@ def test_one_domain_at_a_time_and_hard_prompts_at_the_end():
     assert sources == [{"math"}] * 3 + [{"code"}] * 2 + [{"math"}]
     sampler.run.phase_step = 2
     assert {row.id for row in sampler(6)} == {"math0", "math1"}  # pass rates 0 and 1/4 of at most 6/16
-    end_step(sampler, [group(1.0, 1.0, name="math0"), group(1.0, 0.0, 0.0, name="math3")])  # what was seen last counts
+    end_step(
+        sampler, [group(1.0, 1.0, name="math0"), group(1.0, 0.0, 0.0, name="math3")]
+    )  # what was seen last counts
     assert {row.id for row in sampler(6)} == {"math1", "math3"}
     again = domains()
     again.run.phase_step = 2
@@ -161,7 +207,9 @@ def test_critical_tokens_are_found_and_their_entropy_averaged():
     g = group(1.0, 0.0, lengths=[3, 2])
     g.rollouts[0].ids, g.rollouts[1].ids = [1, 2, 3], [4, 5]
     g.rollouts[0].signals, g.rollouts[1].signals = {"entropy": [1.0, 9.0, 9.0]}, {"entropy": [2.0, 6.0]}
-    fake = SimpleNamespace(groups=[g], policy=SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda ids: words[ids[0]])))
+    fake = SimpleNamespace(
+        groups=[g], policy=SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda ids: words[ids[0]]))
+    )
     assert SkyworkR1v3()(fake, []) == {"share": (3.0, 5), "entropy": (9.0, 3.0)}
     assert SkyworkR1v3(words=("therefore",))(fake, []) == {"share": (0.0, 5)}
     with pytest.raises(ConfigError, match="words"):
@@ -196,6 +244,10 @@ def test_the_connector_alone_is_trained_at_the_end():
         run.enter(index)
         before = {name: p.detach().clone() for name, p in run.policy.model.named_parameters()}
         metrics = steps(run, 1)
-        moved = {run.policy.part_of(name) for name, p in run.policy.model.named_parameters() if not torch.equal(p.detach(), before[name])}
+        moved = {
+            run.policy.part_of(name)
+            for name, p in run.policy.model.named_parameters()
+            if not torch.equal(p.detach(), before[name])
+        }
         assert ("critical/share" in metrics[0]) == (index == 1)
     assert moved == {"projector"}

@@ -8,11 +8,23 @@ from tiny import opened, steps
 from vlrl.config import load
 from vlrl.trainer.run import Run
 
-LAB = ["visual_rft", "vlm_r1", "vlm_r1_detection", "video_r1", "jigsaw_r1", "cls_rl", "no_thinking_cls_rl", "papo", "papo_shortcut", "mm_eureka"]
+LAB = [
+    "visual_rft",
+    "vlm_r1",
+    "vlm_r1_detection",
+    "video_r1",
+    "jigsaw_r1",
+    "cls_rl",
+    "no_thinking_cls_rl",
+    "papo",
+    "papo_shortcut",
+    "mm_eureka",
+]
 REAL = ["visual_rft", "vlm_r1_detection", "video_r1", "jigsaw_r1", "cls_rl", "papo", "mm_eureka"]
 TINY = [
-    "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64, vision_hidden: 32, vision_layers: 1}",
-    "phases.rl.prompts_per_step=4", "group_size=4", "sampling.max_tokens=8", "max_refill_rounds=1", "phases.rl.steps=2", "phases.cold_start.steps=1",
+    ("policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64, vision_hidden: 32, " "vision_layers: 1}"),
+    "phases.rl.prompts_per_step=4", "group_size=4", "sampling.max_tokens=8", "max_refill_rounds=1",
+    "phases.rl.steps=2", "phases.cold_start.steps=1",
 ]  # fmt: skip
 
 
@@ -33,13 +45,20 @@ def test_real_sizes_build(name):
 
 
 def test_shuffled_rollouts_leave_no_gradient():
-    """T-GRPO without a bonus learns exactly what GRPO does from the same seeds: the shuffled rollouts count for nothing."""
+    """T-GRPO without a bonus learns exactly what GRPO does from the same seeds: the shuffled rollouts count
+    for nothing."""
     words = [*TINY, "output=unused", "phases.rl.reward_shaping.temporal.alpha=0"]
     ours = Run(load(["experiments/video_r1_lab"], words))
     plain = Run(
         load(
             ["experiments/video_r1_lab"],
-            [*TINY, "output=unused", "phases.rl.rollout={name: independent}", "phases.rl.reward_shaping=null", "metrics=null"],
+            [
+                *TINY,
+                "output=unused",
+                "phases.rl.rollout={name: independent}",
+                "phases.rl.reward_shaping=null",
+                "metrics=null",
+            ],
         )
     )
     results = []

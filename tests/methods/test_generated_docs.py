@@ -20,7 +20,9 @@ def test_every_paper_has_a_row_and_a_status():
     lines = {line.split(" | ")[0].removeprefix("| "): line for line in papers.splitlines()}
     assert len(rows) == 376 == len({row["id"] for row in rows})
     for row in rows:
-        assert any(word in lines[row["id"]] for word in ("works (", "works: ", "not built: ", "not yet")), row["id"]
+        assert any(word in lines[row["id"]] for word in ("works (", "works: ", "not built: ", "not yet")), (
+            row["id"]
+        )
 
 
 def test_what_is_named_in_place_of_a_preset_is_there():
@@ -33,7 +35,9 @@ def test_what_is_named_in_place_of_a_preset_is_there():
             assert (ROOT / f"{words[0]}.yaml").is_file(), words
         elif words[0] == "vlrl":
             assert words[1] in (*_COMMANDS, *_GROUPS), words
-            assert "--suite" not in words or (ROOT / "configs" / "eval" / f"{words[-1]}.yaml").is_file(), words
+            assert "--suite" not in words or (ROOT / "configs" / "eval" / f"{words[-1]}.yaml").is_file(), (
+                words
+            )
 
 
 def test_out_of_scope_has_a_reason():

@@ -24,7 +24,9 @@ def test_eps_is_added_to_the_std():
 
 
 def test_batch_scale_uses_all_rewards():
-    a, b = GRPO(scale="batch", eps=0.0, unbiased=False)([group(1, 0), group(4, 3)])  # rewards 1 0 4 3: mean 2, variance 2.5
+    a, b = GRPO(scale="batch", eps=0.0, unbiased=False)(
+        [group(1, 0), group(4, 3)]
+    )  # rewards 1 0 4 3: mean 2, variance 2.5
     assert a == pytest.approx([0.5 / 2.5**0.5, -0.5 / 2.5**0.5]) and b == pytest.approx(a)
 
 

@@ -21,7 +21,9 @@ def test_by_hand():
     """V = 0.25, 0.5; reward 1 at the end, gamma = lambda = 1: A = 0.75 and 0.5."""
     agent, thought = valued(1.0), valued(7.0, source=CORRECTED)
     assert GtrAdvantage(lam=1.0, whiten=False)([agent, thought]) == [[pytest.approx(0.625)], [0.0]]
-    assert TOKEN_ADVANTAGES[agent.rollouts[0]] == pytest.approx([0.75, 0.5]) and TOKEN_ADVANTAGES[thought.rollouts[0]] == [0.0, 0.0]
+    assert TOKEN_ADVANTAGES[agent.rollouts[0]] == pytest.approx([0.75, 0.5]) and TOKEN_ADVANTAGES[
+        thought.rollouts[0]
+    ] == [0.0, 0.0]
     assert RETURNS[agent.rollouts[0]] == pytest.approx([1.0, 1.0])
 
 

@@ -14,7 +14,11 @@ from vlrl.types import Group, Prompt, Rollout, Row
 
 
 def rows(sets=3, variants=2):
-    return [Row(f"{s}/{v}", "?", 1, meta={"principle": f"p{s}", "level": v}) for s in range(sets) for v in range(variants)]
+    return [
+        Row(f"{s}/{v}", "?", 1, meta={"principle": f"p{s}", "level": v})
+        for s in range(sets)
+        for v in range(variants)
+    ]
 
 
 def sampler(cls, given, **fields):
@@ -61,7 +65,8 @@ def answered(row, correct):
 
 
 def test_the_schedule_raises_solved_and_lowers_failed_principles():
-    """solved 1/2, failed 1/4 of 4 rollouts: 2 correct raise the level, 1 keeps it, 0 lower it; levels end at 0 and at the hardest."""
+    """solved 1/2, failed 1/4 of 4 rollouts: 2 correct raise the level, 1 keeps it, 0 lower it; levels end at
+    0 and at the hardest."""
     draw = sampler(MathbookRlSchedule, rows(sets=1, variants=3))
     levels = []
     for correct in (2, 1, 4, 4, 0, 0, 0):
@@ -81,6 +86,9 @@ def test_rows_without_a_principle_are_refused():
 
 def test_the_advantage_needs_variants_together():
     """Without batches by principle it would be GRPO, so that such a run is refused."""
-    config = load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/grpo"], ["advantage={name: mathbook_rl}"])
+    config = load(
+        ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/grpo"],
+        ["advantage={name: mathbook_rl}"],
+    )
     with pytest.raises(ConfigError, match="by_principle"):
         Run(config)

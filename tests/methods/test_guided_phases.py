@@ -1,4 +1,5 @@
-"""ReGFT, re-distillation and the warm-up: what one phase leaves to the next, and that hints are not trained on."""
+"""ReGFT, re-distillation and the warm-up: what one phase leaves to the next, and that hints are not trained
+on."""
 
 from __future__ import annotations
 
@@ -45,7 +46,11 @@ def keeper(steps=4, step=3, groups=(), **fields):
 
 
 def test_the_first_right_rollout_of_late_steps_is_kept():
-    groups = [group(0, 1, 1, name="a", texts=["x", "first", "second"]), group(0, 0, name="b"), group(1, name="c", source=["expert"])]
+    groups = [
+        group(0, 1, 1, name="a", texts=["x", "first", "second"]),
+        group(0, 0, name="b"),
+        group(1, name="c", source=["expert"]),
+    ]
     said, history = keeper(groups=groups, last=2)
     assert said == {"kept": 1.0} and history == {"a": {KEY: {"ids": [10, 11, 12], "text": "first"}}}
     assert json.loads(json.dumps(history)) == history
@@ -55,26 +60,41 @@ def test_the_first_right_rollout_of_late_steps_is_kept():
 
 def test_what_was_kept_stands_for_samples():
     prompts = [Prompt(Row(n, n), ()) for n in "ab"]
-    parts = run(history={"a": {KEY: {"ids": [5], "text": "t"}}}, policy=SimpleNamespace(spaces=lambda prompt: ()))
+    parts = run(
+        history={"a": {KEY: {"ids": [5], "text": "t"}}}, policy=SimpleNamespace(spaces=lambda prompt: ())
+    )
     a, b = ReDistillation()(prompts, [1, 1], parts)
     assert [(r.ids, r.text, r.source) for r in a] == [([5], "t", "kept")] and len(b) == 0
 
 
 def test_the_policy_goes_back_and_learns_from_its_own_answers():
     made = text_run(
-        ["methods/re_distillation"], ["phases.rl.steps=2", "phases.distil.steps=2", "data.train.arithmetic.count=4", "max_refill_rounds=3"]
+        ["methods/re_distillation"],
+        [
+            "phases.rl.steps=2",
+            "phases.distil.steps=2",
+            "data.train.arithmetic.count=4",
+            "max_refill_rounds=3",
+        ],
     )
     before = {name: p.detach().clone() for name, p in made.policy.model.named_parameters()}
     steps(made, 1)
     assert not all(torch.equal(p, before[name]) for name, p in made.policy.model.named_parameters())
     metrics = steps(made, 1)
-    assert all(torch.equal(p, before[name]) for name, p in made.policy.model.named_parameters()) and metrics[0]["keep/kept"] > 0
+    assert (
+        all(torch.equal(p, before[name]) for name, p in made.policy.model.named_parameters())
+        and metrics[0]["keep/kept"] > 0
+    )
     made.use(1)
     made.phase_step = 0
     made.enter(1)
     made.engine.sync(made.policy)
     (learned,) = steps(made, 1)
-    assert learned["loss/nll"] > 0 and learned["grad_norm"] > 0 and {r.source for g in made.groups for r in g} == {"kept"}
+    assert (
+        learned["loss/nll"] > 0
+        and learned["grad_norm"] > 0
+        and {r.source for g in made.groups for r in g} == {"kept"}
+    )
 
 
 def test_going_back_needs_whole_weights():
@@ -86,12 +106,24 @@ def test_going_back_needs_whole_weights():
 def test_regft_learns_verified_solutions_of_the_plain_question():
     made = text_run(["methods/regft"], ["phases.cold_start.steps=1"])
     (first,) = steps(made, 1)
-    assert first["loss/nll"] > 0 and all("begins" in asked(r.prompt) and "begins" not in asked(r.prompt.for_training) for g in made.groups for r in g)
+    assert first["loss/nll"] > 0 and all(
+        "begins" in asked(r.prompt) and "begins" not in asked(r.prompt.for_training)
+        for g in made.groups
+        for r in g
+    )
 
 
 def test_the_warm_up_is_on_puzzles_and_the_rest_on_a_hundred_rows():
-    words = [*TEXT, "prompts_per_step=2", "max_refill_rounds=1", "sampling.max_tokens=10", "watch.rollouts_every=0"]
-    made = opened(Run(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/warm_up_then_rlvr"], words)))
+    words = [
+        *TEXT,
+        "prompts_per_step=2",
+        "max_refill_rounds=1",
+        "sampling.max_tokens=10",
+        "watch.rollouts_every=0",
+    ]
+    made = opened(
+        Run(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/warm_up_then_rlvr"], words))
+    )
     assert list(made.rows) == ["knights"] and steps(made, 1)[0]["loss/nll"] > 0
     made.use(1)
     made.enter(1)

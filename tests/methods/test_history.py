@@ -22,13 +22,20 @@ from vlrl.types import Row
 ROWS = [Row(f"r{i}", f"q{i}") for i in range(6)]
 # two visits are common to all: mean curve (0.25, 0.75); sum of (1 - m)^2 = 0.5625 + 0.0625 = 0.625
 PAST = {"r0": [0.0, 1.0, 0.0], "r1": [0.0, 0.5], "r2": [1.0, 1.0], "r3": [0.0, 0.5]}
-ALIGNMENT = {"r0": 1 - 0.125 / 0.625, "r1": 1 - 0.125 / 0.625, "r2": 1 - 0.625 / 0.625, "r3": 1 - 0.125 / 0.625}
+ALIGNMENT = {
+    "r0": 1 - 0.125 / 0.625,
+    "r1": 1 - 0.125 / 0.625,
+    "r2": 1 - 0.625 / 0.625,
+    "r3": 1 - 0.125 / 0.625,
+}
 SPREAD = {"r0": math.sqrt(2) / 3, "r1": 0.25, "r2": 0.0, "r3": 0.25}
 
 
 def chooser(past=None, **fields):
     made = ByHistory(**fields)
-    history = {row: {KEY: values} for row, values in (PAST if past is None else past).items()} | {"r5": {"other": 1}}
+    history = {row: {KEY: values} for row, values in (PAST if past is None else past).items()} | {
+        "r5": {"other": 1}
+    }
     made.setup(run(rows={"main": ROWS}, history=history, seed=3))
     return made
 
@@ -94,18 +101,30 @@ def test_a_score_without_two_visits_says_so():
 
 
 def test_rows_of_one_visit_do_not_hide_the_others():
-    assert set(ByHistory().choose({**PAST, "r4": [1.0]})) == set(PAST) and set(ByHistory(score="spread").choose({**PAST, "r4": [1.0]})) == set(PAST)
+    assert set(ByHistory().choose({**PAST, "r4": [1.0]})) == set(PAST) and set(
+        ByHistory(score="spread").choose({**PAST, "r4": [1.0]})
+    ) == set(PAST)
 
 
 def test_a_short_phase_visits_fewer_rows_in_whole_epochs():
     """3 steps of 2 rows: two visits of 3 of the 6 rows; 6 steps reach all of them twice."""
     for steps_, rows in ((3, 3), (6, 6)):
         told = []
-        made = run(rows={"main": ROWS}, source_weights={}, seed=0, settings=SimpleNamespace(steps=steps_, prompts_per_step=2), warn=told.append)
+        made = run(
+            rows={"main": ROWS},
+            source_weights={},
+            seed=0,
+            settings=SimpleNamespace(steps=steps_, prompts_per_step=2),
+            warn=told.append,
+        )
         sampler = ShuffleWithHistory(visits_per_row=2)
         sampler.setup(made)
         drawn = [row.id for _ in range(steps_) for row in sampler(2)]
-        assert len(set(drawn[:rows])) == rows and sorted(drawn[:rows]) == sorted(drawn[rows:]) and len(told) == (rows < 6)
+        assert (
+            len(set(drawn[:rows])) == rows
+            and sorted(drawn[:rows]) == sorted(drawn[rows:])
+            and len(told) == (rows < 6)
+        )
     with pytest.raises(ConfigError, match="visits"):
         ShuffleWithHistory(visits_per_row=-1)
 
@@ -140,16 +159,27 @@ def test_the_tool_writes_a_config(tmp_path):
     names(Source)  # vlrl_data is on the path
     from vlrl_data.cli import app
 
-    table = [{"id": row, "step": step + 1, "reward": value} for row, values in PAST.items() for step, value in enumerate(values)]
+    table = [
+        {"id": row, "step": step + 1, "reward": value}
+        for row, values in PAST.items()
+        for step, value in enumerate(values)
+    ]
     table += [{"id": "r0", "step": 1, "reward": 1.0}]  # r0's first visit is now (0 + 1) / 2
     (tmp_path / "rollouts").mkdir()
     pq.write_table(pa.Table.from_pylist(table[::-1]), tmp_path / "rollouts" / "step-000001.parquet")
     out = tmp_path / "chosen.yaml"
-    told = CliRunner().invoke(app, ["select", str(tmp_path), "--score", "spread", "--top", "2", "-o", str(out)])
+    told = CliRunner().invoke(
+        app, ["select", str(tmp_path), "--score", "spread", "--top", "2", "-o", str(out)]
+    )
     assert told.exit_code == 0 and "2 of 4 rows" in told.output and "kept no rollouts" not in told.output
-    assert yaml.safe_load(out.read_text()) == {"select": {"chosen": {"name": "listed", "ids": ["r0", "r1"]}}}  # r0: std of 0.5, 1, 0
+    assert yaml.safe_load(out.read_text()) == {
+        "select": {"chosen": {"name": "listed", "ids": ["r0", "r1"]}}
+    }  # r0: std of 0.5, 1, 0
     (tmp_path / "rollouts" / "step-000001.parquet").rename(tmp_path / "rollouts" / "step-000010.parquet")
-    assert "9 steps kept no rollouts" in CliRunner().invoke(app, ["select", str(tmp_path), "-o", str(out)]).output
+    assert (
+        "9 steps kept no rollouts"
+        in CliRunner().invoke(app, ["select", str(tmp_path), "-o", str(out)]).output
+    )
 
 
 @pytest.mark.parametrize(("method", "rows"), [("lim", 4.0), ("1_shot_rlvr", 1.0)])

@@ -22,7 +22,10 @@ def searched(times, answer="Rome"):
     return "<think>so</think>" + "<search>x</search>\n" * times + f"<answer>{answer}</answer>"
 
 
-@pytest.mark.parametrize(("times", "right", "wrong"), [(0, 1.6, 0.0), (1, 1.4, 0.05), (2, 1.2, 0.05), (3, 1.0, 0.05), (9, 1.0, 0.05)])
+@pytest.mark.parametrize(
+    ("times", "right", "wrong"),
+    [(0, 1.6, 0.0), (1, 1.4, 0.05), (2, 1.2, 0.05), (3, 1.0, 0.05), (9, 1.0, 0.05)],
+)
 def test_released_values(times, right, wrong):
     group = Group(PROMPT, [rollout(searched(times), True), rollout(searched(times, "Oslo"), False)])
     assert Ikea()(group) == pytest.approx([right, wrong], abs=1e-12)
@@ -43,7 +46,9 @@ def test_malformed_is_minus_one_even_where_it_is_correct(text):
 
 def test_calls_of_another_tool_cost_as_searches_do():
     called = rollout("<think></think><tool_call>{}</tool_call>\n<think></think><answer>Rome</answer>", True)
-    assert Ikea(call="<tool_call>").value(called) == pytest.approx(1.4, abs=1e-12) and Ikea().value(called) == pytest.approx(1.6, abs=1e-12)
+    assert Ikea(call="<tool_call>").value(called) == pytest.approx(1.4, abs=1e-12) and Ikea().value(
+        called
+    ) == pytest.approx(1.6, abs=1e-12)
     called.correct = False
     assert Ikea(call="<tool_call>").value(called) == 0.05 and Ikea().value(called) == 0.0
     with pytest.raises(ValueError, match="call is empty"):
@@ -52,7 +57,9 @@ def test_calls_of_another_tool_cost_as_searches_do():
 
 def test_invalid_actions_and_ends():
     assert Ikea().value(rollout(searched(1), True, invalid=1)) == -1.0
-    assert Ikea().value(rollout("<think>so</think><search>x</search>", False, end="max_turns")) == 0.05, "cut short is not malformed"
+    assert Ikea().value(rollout("<think>so</think><search>x</search>", False, end="max_turns")) == 0.05, (
+        "cut short is not malformed"
+    )
 
 
 def test_as_many_known_as_unknown_rows():
@@ -60,7 +67,11 @@ def test_as_many_known_as_unknown_rows():
     kept = IkeaBalance()(rows)
     assert len(kept) == 20 and sum(row.meta["known"] for row in kept) == 10
     assert [int(row.id) for row in kept] == sorted(int(row.id) for row in kept)
-    assert [row.id for row in kept] == [row.id for row in IkeaBalance()(rows)] != [row.id for row in IkeaBalance(seed=1)(rows)]
+    assert (
+        [row.id for row in kept]
+        == [row.id for row in IkeaBalance()(rows)]
+        != [row.id for row in IkeaBalance(seed=1)(rows)]
+    )
     with pytest.raises(ConfigError, match="both kinds"):
         IkeaBalance()(rows[1:4])
     with pytest.raises(ConfigError, match=r"no meta\['known'\]"):

@@ -35,7 +35,9 @@ def test_credit_needs_a_batch_that_is_not_worse():
     estimator = made()
     assert estimator([batch(1, 1, 0)])[0] == pytest.approx(advantage(3.5, 3, -0.5))  # nothing before it
     assert estimator([batch(1, 0, 0)])[0] == pytest.approx(advantage(3, -0.5, -0.5))  # 1/3 after 2/3
-    assert estimator([batch(1, 0, 0)])[0] == pytest.approx(advantage(3.5, -0.5, -0.5))  # as accurate as the one before
+    assert estimator([batch(1, 0, 0)])[0] == pytest.approx(
+        advantage(3.5, -0.5, -0.5)
+    )  # as accurate as the one before
     assert estimator.metrics() == {"interleaved/credited": pytest.approx(2 / 3)}
 
 

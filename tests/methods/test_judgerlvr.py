@@ -16,7 +16,8 @@ HISTORY = {"a": {KEY: {"yes": "4", "no": "5"}}}
 def test_only_prompts_with_both_kinds_are_kept():
     parts = run()
     groups = [
-        group(1, 0, 0, name="a", texts=["4", "5", "6"], finish=["stop", "stop", "length"]), group(1, 1, name="b"), group(0, 0, name="c"),
+        group(1, 0, 0, name="a", texts=["4", "5", "6"], finish=["stop", "stop", "length"]), group(1, 1,
+            name="b"), group(0, 0, name="c"),
         group(1, 0, name="d", source=["expert", "policy"]),
     ]  # fmt: skip
     assert JudgerlvrKeepCandidates()(parts, groups) == {"rows": 1.0} and parts.history == HISTORY
@@ -36,7 +37,13 @@ def test_only_rows_with_attempts_are_drawn():
 @pytest.mark.parametrize("seed", range(5))
 def test_one_row_with_attempts_among_many_is_found_in_every_epoch(seed):
     made = Judgerlvr()
-    parts = run(rows={"main": [Row(str(n), "q") for n in range(40)]}, source_weights={}, seed=seed, accelerator=None, history={"7": HISTORY["a"]})
+    parts = run(
+        rows={"main": [Row(str(n), "q") for n in range(40)]},
+        source_weights={},
+        seed=seed,
+        accelerator=None,
+        history={"7": HISTORY["a"]},
+    )
     made.setup(parts)
     # epochs have orders of their own: up to 78 rows lie between two visits
     assert [row.id for row in made(20)] == ["7"] * 20 and 19 * 40 <= made.state.position <= 20 * 40
@@ -51,10 +58,16 @@ def test_the_question_is_about_an_attempt_and_the_answer_is_its_label():
         parts.step = step
         prompt = template(Row("a", "2+2?", answer="4", target="4", task="sums", choices=("3",)))
         text = prompt.messages[-1]["content"][0]["text"]
-        assert text.startswith("2+2?\nA proposed answer: ") and prompt.row.task == "judge" and not prompt.row.choices
+        assert (
+            text.startswith("2+2?\nA proposed answer: ")
+            and prompt.row.task == "judge"
+            and not prompt.row.choices
+        )
         seen.setdefault(prompt.row.answer, set()).add(text.split("answer: ")[1][0])
     assert seen == {"yes": {"4"}, "no": {"5"}}
-    assert template(Row("b", "1+1?", answer="2", task="sums")).row.task == "sums"  # without candidates the prompt is the usual one
+    assert (
+        template(Row("b", "1+1?", answer="2", task="sums")).row.task == "sums"
+    )  # without candidates the prompt is the usual one
     with pytest.raises(ValueError, match="attempt"):
         JudgerlvrJudgePrompt(ask="{question}")
 
@@ -62,10 +75,16 @@ def test_the_question_is_about_an_attempt_and_the_answer_is_its_label():
 def test_the_phases_follow_each_other():
     made = text_run(["methods/judgerlvr"], ["data.train.arithmetic.count=6"])
     before = [p.detach().clone() for p in made.policy.model.parameters()]
-    assert steps(made, 1)[0]["keep/rows"] > 0 and all(bool((a == b).all()) for a, b in zip(before, made.policy.model.parameters()))
+    assert steps(made, 1)[0]["keep/rows"] > 0 and all(
+        bool((a == b).all()) for a, b in zip(before, made.policy.model.parameters())
+    )
     made.use(1)
     made.phase_step = 0
     made.enter(1)
     metrics = steps(made, 1)[0]
-    assert 0 < metrics["reward/judge"] < 1 and metrics["grad_norm"] > 0 and {g.row.task for g in made.groups} == {"judge"}
+    assert (
+        0 < metrics["reward/judge"] < 1
+        and metrics["grad_norm"] > 0
+        and {g.row.task for g in made.groups} == {"judge"}
+    )
     assert isinstance(made.prompt_template, JudgerlvrJudgePrompt)

@@ -19,7 +19,9 @@ from vlrl.types import Row
 
 def pulled(mask="none", step=0, rewards=(1.0, 0.0, 0.0, 0.0), **fields):
     """The loss of four rollouts of one token in two groups: log pi -1, the teacher's -0.5."""
-    x = inputs([[-1.0]] * 4, reward=list(rewards), group_of=[0, 0, 1, 1], **{"kdrl.teacher_logp": [[-0.5]] * 4})
+    x = inputs(
+        [[-1.0]] * 4, reward=list(rewards), group_of=[0, 0, 1, 1], **{"kdrl.teacher_logp": [[-0.5]] * 4}
+    )
     term = Kdrl(mask=mask, **fields)
     term.setup(SimpleNamespace(phase_step=step))
     out = term(x)
@@ -31,10 +33,15 @@ def pulled(mask="none", step=0, rewards=(1.0, 0.0, 0.0, 0.0), **fields):
 )  # fmt: skip
 def test_the_pull_by_hand(mask, on):
     loss, slope = pulled(mask)
-    assert loss == pytest.approx([5e-3 * 0.125 * m for m in on]) and slope == pytest.approx([-5e-3 * 0.5 * m for m in on])  # u = 0.5
+    assert loss == pytest.approx([5e-3 * 0.125 * m for m in on]) and slope == pytest.approx(
+        [-5e-3 * 0.5 * m for m in on]
+    )  # u = 0.5
 
 
-@pytest.mark.parametrize(("step", "anneal", "beta"), [(0, 100, 5e-3), (50, 100, 3e-3), (100, 100, 1e-3), (900, 100, 1e-3), (7, 0, 5e-3)])
+@pytest.mark.parametrize(
+    ("step", "anneal", "beta"),
+    [(0, 100, 5e-3), (50, 100, 3e-3), (100, 100, 1e-3), (900, 100, 1e-3), (7, 0, 5e-3)],
+)
 def test_the_pull_weakens(step, anneal, beta):
     assert pulled(step=step, anneal=anneal)[0][1] == pytest.approx(beta * 0.125)
 
@@ -42,17 +49,27 @@ def test_the_pull_weakens(step, anneal, beta):
 def test_a_teacher_is_a_model_of_its_own(tmp_path):
     teacher = text_run(["methods/grpo"], ["seed=5"])
     teacher.policy.save(tmp_path / "teacher")
-    made = text_run(["methods/kdrl"], [f"aux_tensors={{kdrl.teacher_logp: {{model: {tmp_path / 'teacher'}}}}}"])
+    made = text_run(
+        ["methods/kdrl"], [f"aux_tensors={{kdrl.teacher_logp: {{model: {tmp_path / 'teacher'}}}}}"]
+    )
     metrics = steps(made)
-    assert metrics[0]["kl_teacher"] > 0 and metrics[0]["loss/teacher"] > 0 and metrics[0]["teacher/beta"] == 5e-3
+    assert (
+        metrics[0]["kl_teacher"] > 0 and metrics[0]["loss/teacher"] > 0 and metrics[0]["teacher/beta"] == 5e-3
+    )
     frozen = list(made.aux_tensors["kdrl.teacher_logp"].state.teacher.model.parameters())
-    assert not any(p.requires_grad for p in frozen) and all(torch.equal(a, b) for a, b in zip(frozen, teacher.policy.model.parameters()))
+    assert not any(p.requires_grad for p in frozen) and all(
+        torch.equal(a, b) for a, b in zip(frozen, teacher.policy.model.parameters())
+    )
 
 
 def test_the_first_weights_as_teacher():
-    made = text_run(["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "optimizer.lr=1e-2"])
+    made = text_run(
+        ["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "optimizer.lr=1e-2"]
+    )
     first, second = steps(made, 2)
-    assert first["kl_teacher"] == pytest.approx(0, abs=1e-6) and second["kl_teacher"] > 1e-4  # the policy itself, until it was updated
+    assert (
+        first["kl_teacher"] == pytest.approx(0, abs=1e-6) and second["kl_teacher"] > 1e-4
+    )  # the policy itself, until it was updated
     saved = made.aux_tensors["kdrl.teacher_logp"].state.state_dict()
     again = text_run(["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "seed=3"])
     again.aux_tensors["kdrl.teacher_logp"].state.load_state_dict(saved)
@@ -61,11 +78,15 @@ def test_the_first_weights_as_teacher():
 
 
 def test_the_teacher_scores_a_rollout_once(monkeypatch):
-    made = text_run(["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "optimizer.lr=1e-2"])
+    made = text_run(
+        ["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "optimizer.lr=1e-2"]
+    )
     steps(made)
     tensor, batch, passes = made.aux_tensors["kdrl.teacher_logp"], made.batch(made.groups), []
     forward = type(made.policy).forward
-    monkeypatch.setattr(type(made.policy), "forward", lambda self, *args: passes.append(self) or forward(self, *args))
+    monkeypatch.setattr(
+        type(made.policy), "forward", lambda self, *args: passes.append(self) or forward(self, *args)
+    )
     told = tensor(made.policy, batch)
     assert not passes and tensor.state.memory.hits == len(batch.rollouts)
     alone = replace(tensor, remember=0)
@@ -96,10 +117,15 @@ def test_the_hardest_rows_remain_for_their_steps():
     assert sorted(row.id for row in first) == [row.id for row in ROWS]
     end_step(made, [group(i / 10, i / 10, name=f"r{i}") for i in reversed(range(8))])
     second = made(4)
-    assert sorted(row.id for row in second) == ["r0", "r1", "r2", "r3"] and made.metrics() == {"data/rows": 4.0, "data/round": 1.0}
+    assert sorted(row.id for row in second) == ["r0", "r1", "r2", "r3"] and made.metrics() == {
+        "data/rows": 4.0,
+        "data/round": 1.0,
+    }
     end_step(made, [group(0.9, name="r0"), group(0.1, name="r3"), group(0.2, name="r1")])
     assert len({row.id for row in made(4)}) == 4  # the second of two steps with four rows
-    end_step(made, [group(0.0, name="r0"), group(0.7, name="r3")])  # means 0.45, 0.4 and r1 0.2; r2 was never scored
+    end_step(
+        made, [group(0.0, name="r0"), group(0.7, name="r3")]
+    )  # means 0.45, 0.4 and r1 0.2; r2 was never scored
     assert {row.id for row in made(4)} == {"r1", "r3"} and made.metrics()["data/round"] == 2.0
     again = focus(rows=[4, 2], steps=[2, 1])
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
@@ -115,7 +141,12 @@ def test_a_call_beyond_a_pass_takes_the_same_rows_again():
     end_step(made, [group(1.0, name="r1")])
     made(1)
     assert made.metrics()["data/rows"] == 8.0  # never more than there are
-    for wrong in ({"rows": (4,)}, {"rows": (), "steps": ()}, {"rows": (0,), "steps": (1,)}, {"rows": (1,), "steps": (0,)}):
+    for wrong in (
+        {"rows": (4,)},
+        {"rows": (), "steps": ()},
+        {"rows": (0,), "steps": (1,)},
+        {"rows": (1,), "steps": (0,)},
+    ):
         with pytest.raises(ConfigError, match="rows"):
             Drive(**wrong)
 
@@ -123,7 +154,11 @@ def test_a_call_beyond_a_pass_takes_the_same_rows_again():
 def test_drive_trains():
     made = text_run(
         ["methods/drive"],
-        ["phases.focus.group_size=6", "data.train.arithmetic.count=4", "phases.focus.prompt_sampler={name: drive, rows: [2], steps: [1]}"],
+        [
+            "phases.focus.group_size=6",
+            "data.train.arithmetic.count=4",
+            "phases.focus.prompt_sampler={name: drive, rows: [2], steps: [1]}",
+        ],
     )
     made.use(1)
     made.phase_step = 0

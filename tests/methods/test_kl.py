@@ -33,10 +33,18 @@ def expected(kind, correction):
     x.logp_BT, x.old_logp_BT = logp[None], logp.detach()[None]
     loss = (logp.detach().exp() * KL(estimator=kind, gradient=correction)(x).loss[0]).sum()
     exact = (logp.exp() * (logp - ref)).sum()
-    return loss, torch.autograd.grad(loss, logits, retain_graph=True)[0], exact, torch.autograd.grad(exact, logits)[0]
+    return (
+        loss,
+        torch.autograd.grad(loss, logits, retain_graph=True)[0],
+        exact,
+        torch.autograd.grad(exact, logits)[0],
+    )
 
 
-@pytest.mark.parametrize(("kind", "correction"), [("k2", "direct"), ("k1", "k2"), ("k3", "k2"), ("k1", "importance"), ("k3", "importance")])
+@pytest.mark.parametrize(
+    ("kind", "correction"),
+    [("k2", "direct"), ("k1", "k2"), ("k3", "k2"), ("k1", "importance"), ("k3", "importance")],
+)
 def test_corrected_gradients_are_the_exact_ones(kind, correction):
     loss, grad, exact, exact_grad = expected(kind, correction)
     assert torch.allclose(grad, exact_grad, atol=1e-12)

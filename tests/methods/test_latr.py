@@ -1,4 +1,5 @@
-"""LATR's lookahead trees: where they fork, what is pruned, when they are finished. A language with two tokens to choose from, by hand."""
+"""LATR's lookahead trees: where they fork, what is pruned, when they are finished. A language with two tokens
+to choose from, by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ END = 0
 
 
 def next_tokens(ids):
-    """[(token, p), (other, p)]: 1 or 2 first (0.5, 0.4); after a 1 always 1, after a 2 always 2, but at place 3 the first branch may also say 9."""
+    """[(token, p), (other, p)]: 1 or 2 first (0.5, 0.4); after a 1 always 1, after a 2 always 2, but at place
+    3 the first branch may also say 9."""
     if not ids:
         return [(1, 0.5), (2, 0.4)]
     if ids == [1, 1, 1]:
@@ -36,13 +38,31 @@ def speak(request):
         ids.append(next_tokens(ids)[0][0])
         logp.append(known[-1][ids[-1]])
     given = len(request.prefix_ids)
-    return Completion(request, 0, ids, [0.0] * given + logp, "", "stop" if END in ids else "length", top_logprobs=[{}] * given + known)
+    return Completion(
+        request,
+        0,
+        ids,
+        [0.0] * given + logp,
+        "",
+        "stop" if END in ids else "length",
+        top_logprobs=[{}] * given + known,
+    )
 
 
 def grown(ahead=3, **rules):
-    rules = {"width": 4, "absolute": 0.25, "relative": 0.15, "distance": 0.6, "checks": (2,), "depth": 9, **rules}
+    rules = {
+        "width": 4,
+        "absolute": 0.25,
+        "relative": 0.15,
+        "distance": 0.6,
+        "checks": (2,),
+        "depth": 9,
+        **rules,
+    }
     tree, asked, answer = Lookahead(end_ids=frozenset({END}), **rules), [], None
-    work = tree.grow(lambda ids: Request(PROMPT, Sampling(max_tokens=len(ids) + ahead), prefix_ids=tuple(ids)))
+    work = tree.grow(
+        lambda ids: Request(PROMPT, Sampling(max_tokens=len(ids) + ahead), prefix_ids=tuple(ids))
+    )
     while True:
         try:
             requests = work.send(answer)
@@ -55,15 +75,31 @@ def grown(ahead=3, **rules):
 def test_branches_that_go_their_own_way_stay():
     branches, step, asked = grown()
     assert [branch.ids for branch in branches] == [[1] * 6 + [END], [2] * 6 + [END]] and step == 7
-    assert branches[1].logp[0] == pytest.approx(math.log(0.4)) and branches[1].logp[1] == pytest.approx(math.log(0.9)) and branches[1].start == 0
-    assert [1, 1, 1, 9] in asked  # it was tried: its two tokens (9, 1) differ from (1, 1) in one of two, 0.5 < 0.6
+    assert (
+        branches[1].logp[0] == pytest.approx(math.log(0.4))
+        and branches[1].logp[1] == pytest.approx(math.log(0.9))
+        and branches[1].start == 0
+    )
+    assert [
+        1,
+        1,
+        1,
+        9,
+    ] in asked  # it was tried: its two tokens (9, 1) differ from (1, 1) in one of two, 0.5 < 0.6
     kept, _, _ = grown(distance=0.5)
     assert [1, 1, 1, 9, 1, 1, END] in [branch.ids for branch in kept]
 
 
 @pytest.mark.parametrize(
     ("rules", "count"),
-    [({"absolute": 0.42}, 1), ({"relative": 0.09}, 1), ({"width": 1}, 1), ({"distance": 1.1}, 1), ({"distance": 0.0}, 3), ({"width": 2}, 2)],
+    [
+        ({"absolute": 0.42}, 1),
+        ({"relative": 0.09}, 1),
+        ({"width": 1}, 1),
+        ({"distance": 1.1}, 1),
+        ({"distance": 0.0}, 3),
+        ({"width": 2}, 2),
+    ],
 )
 def test_what_opens_a_branch(rules, count):
     assert len(grown(**rules)[0]) == count  # at the first place p2 = 0.4 and the gap is 0.1
@@ -92,13 +128,32 @@ def test_shares():
 
 
 def test_part_of_a_group_is_a_tree():
-    words = [f"rollout.{word}" for word in ("absolute=0.0", "relative=1.0", "checks=[1]", "distance=0.0", "ahead=3", "share=[[0, 0.5]]")]
+    words = [
+        f"rollout.{word}"
+        for word in (
+            "absolute=0.0",
+            "relative=1.0",
+            "checks=[1]",
+            "distance=0.0",
+            "ahead=3",
+            "share=[[0, 0.5]]",
+        )
+    ]
     made = text_run(["methods/latr"], [*words, "sampling.max_tokens=8"], engine="hf")
     prompt = made.prompt_template(made.rows["arithmetic"][0])
     found, none = made.rollout([prompt, prompt], [6, 0], made)
     trees = [r for r in found if FROM_TREE.get(r)]
-    assert len(found) == 6 and len(none) == 0 and len(trees) == 3 and all(r.source == "policy" and r.trained for r in found)
+    assert (
+        len(found) == 6
+        and len(none) == 0
+        and len(trees) == 3
+        and all(r.source == "policy" and r.trained for r in found)
+    )
     assert len({tuple(r.ids[:2]) for r in trees}) == 3  # forked at once, everywhere
     for rollout in found:
-        assert rollout.logp == pytest.approx(made.engine.score(prompt, rollout.ids), abs=1e-4) and rollout.loss_mask is None and len(rollout) <= 8
+        assert (
+            rollout.logp == pytest.approx(made.engine.score(prompt, rollout.ids), abs=1e-4)
+            and rollout.loss_mask is None
+            and len(rollout) <= 8
+        )
     made.close()

@@ -30,9 +30,17 @@ def test_bounds_of_the_row(length, text):
 def test_drawn_bounds_stay_with_the_row_and_can_be_kept(kind):
     rows = [Row(f"r{i}", "q", 1) for i in range(20)]
     found = [asked(row, kinds=(kind,), shortest=4, longest=8) for row in rows]
-    assert found == [asked(row, kinds=(kind,), shortest=4, longest=8) for row in rows] and len(set(map(str, found))) > 1
+    assert (
+        found == [asked(row, kinds=(kind,), shortest=4, longest=8) for row in rows]
+        and len(set(map(str, found))) > 1
+    )
     for text, (low, high) in found:
-        assert (low == 0 or 4 <= low <= 8) and (high == 100_000 or 4 <= high <= 8) and low <= high and str(high if kind == "less" else low) in text
+        assert (
+            (low == 0 or 4 <= low <= 8)
+            and (high == 100_000 or 4 <= high <= 8)
+            and low <= high
+            and str(high if kind == "less" else low) in text
+        )
 
 
 def test_the_reward_reads_the_prompts_bounds():

@@ -1,4 +1,5 @@
-"""Rows made of rows: masked and shuffled working, choices of responses, captions; what is kept because it can be checked; their rewards."""
+"""Rows made of rows: masked and shuffled working, choices of responses, captions; what is kept because it can
+be checked; their rewards."""
 
 from __future__ import annotations
 
@@ -27,20 +28,37 @@ def reward(name, text, answer, meta=None, **fields):
 def test_masked_working_can_be_put_back():
     (row,) = chosen("mr_rlvr.masked_steps", [WORK, Row("short", "?", target="7")], blanks=3)
     shown = row.question.splitlines()[2:]
-    assert row.id == "w/fill" and row.task == "fill" and row.question.startswith("27+5+3=\n") and len(row.answer) == 3
+    assert (
+        row.id == "w/fill"
+        and row.task == "fill"
+        and row.question.startswith("27+5+3=\n")
+        and len(row.answer) == 3
+    )
     restored = re.sub(r"\[(\d)\]", lambda blank: row.answer[int(blank[1]) - 1], "\n".join(shown))
     assert restored == "27+5=32\n32+3=35\nso 35" and shown != restored.splitlines()
     assert reward("filled", row.target, row.answer) == 1.0
     assert [r.question for r in chosen("mr_rlvr.masked_steps", [WORK], blanks=3, seed=1)] != [row.question]
-    assert chosen("mr_rlvr.masked_steps", [Row("f", "?", target="$a+b$ is $c$")])[0].answer == ["$a+b$", "$c$"]
+    assert chosen("mr_rlvr.masked_steps", [Row("f", "?", target="$a+b$ is $c$")])[0].answer == [
+        "$a+b$",
+        "$c$",
+    ]
 
 
 def test_shuffled_steps_can_be_ordered():
-    (row,) = chosen("mr_rlvr.shuffled_steps", [WORK, Row("few", "?", target="a\nb"), Row("twice", "?", target="a\nb\na")])
+    (row,) = chosen(
+        "mr_rlvr.shuffled_steps", [WORK, Row("few", "?", target="a\nb"), Row("twice", "?", target="a\nb\na")]
+    )
     steps = [line.partition(") ")[2] for line in row.question.splitlines()[2:]]
-    assert [steps[number - 1] for number in row.answer] == ["27+5=32", "32+3=35", "so 35"] and row.answer != [1, 2, 3]
+    assert [steps[number - 1] for number in row.answer] == ["27+5=32", "32+3=35", "so 35"] and row.answer != [
+        1,
+        2,
+        3,
+    ]
     assert reward("order", row.target, row.answer, metric="positions") == 1.0
-    assert row.task == "reorder" and len(chosen("mr_rlvr.shuffled_steps", [Row("c", "?", target="a1b2c3")], split="(?=[abc])")) == 1
+    assert (
+        row.task == "reorder"
+        and len(chosen("mr_rlvr.shuffled_steps", [Row("c", "?", target="a1b2c3")], split="(?=[abc])")) == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +79,9 @@ def test_blanks(text, score):
     assert reward("filled", text, ["5", "32"]) == score
 
 
-@pytest.mark.parametrize(("name", "gold"), [("filled", "5"), ("filled", []), ("places", None), ("places", [""])])
+@pytest.mark.parametrize(
+    ("name", "gold"), [("filled", "5"), ("filled", []), ("places", None), ("places", [""])]
+)
 def test_broken_gold_answers_raise(name, gold):
     with pytest.raises(ValueError, match="must be a list"):
         reward(name, "<answer>5</answer>", gold)
@@ -82,7 +102,9 @@ def test_broken_gold_answers_raise(name, gold):
     ],
 )
 def test_places(text, fields, score):
-    assert reward("places", text, ["a.py", "b.py"], {"known": ["a.py", "b.py", "c.py"]}, **fields) == pytest.approx(score)
+    assert reward(
+        "places", text, ["a.py", "b.py"], {"known": ["a.py", "b.py", "c.py"]}, **fields
+    ) == pytest.approx(score)
 
 
 def test_better_response():
@@ -90,9 +112,15 @@ def test_better_response():
     made = chosen("vmr", [*rows, Row("none", "?"), Row("tie", "?", meta={"chosen": "a", "rejected": " a"})])
     assert len(made) == 40 and 10 < sum(row.answer == "A" for row in made) < 30
     for row in made:
-        assert row.choices["AB".index(row.answer)] == "good" and row.task == "choice" and reward_of(row, row.target) == 1.0
+        assert (
+            row.choices["AB".index(row.answer)] == "good"
+            and row.task == "choice"
+            and reward_of(row, row.target) == 1.0
+        )
     both = chosen("vmr", rows[:3], both=True)
-    assert [row.answer for row in both[::2]] == [{"A": "B", "B": "A"}[row.answer] for row in both[1::2]] and len({row.id for row in both}) == 6
+    assert [row.answer for row in both[::2]] == [
+        {"A": "B", "B": "A"}[row.answer] for row in both[1::2]
+    ] and len({row.id for row in both}) == 6
 
 
 def reward_of(row, text):
@@ -148,7 +176,9 @@ def test_open_ended(question, answer, rule):
 
 
 def test_between():
-    rows = [Row(str(value), "?", meta={"difficulty": value}) for value in (4.5, 5, 9.0, "hard", None)] + [Row("none", "?")]
+    rows = [Row(str(value), "?", meta={"difficulty": value}) for value in (4.5, 5, 9.0, "hard", None)] + [
+        Row("none", "?")
+    ]
     assert [row.id for row in chosen("between", rows, low=5)] == ["5", "9.0"]
     assert [row.id for row in chosen("between", rows, high=5)] == ["4.5", "5"]
 

@@ -31,17 +31,25 @@ def test_answers_of_similar_questions():
     kept = [([1.0, 0.0], [1.0, 0.0]), ([1.0, 0.0], [0.6, 0.8]), ([0.0, 1.0], [0.0, 1.0])]
     assert neighbours([1.0, 0.0], kept, k=1) == [[1.0, 0.0], [0.6, 0.8]]  # both answers of the one question
     assert len(neighbours([1.0, 0.0], kept, k=2)) == 3 and neighbours([1.0, 0.0], [], k=1) == []
-    assert (scaled(2.0, [1.0, 3.0], alone=0.0), scaled(2.0, [2.0], alone=0.3), scaled(5.0, [1.0], alone=0.0)) == (0.5, 0.3, 1.0)
+    assert (
+        scaled(2.0, [1.0, 3.0], alone=0.0),
+        scaled(2.0, [2.0], alone=0.3),
+        scaled(5.0, [1.0], alone=0.0),
+    ) == (0.5, 0.3, 1.0)
 
 
 def test_near_the_right_ones():
     """1 - n(d): the remembered correct text has distance 0, the least; another one the largest."""
     shape = on(exploit=0.5, explore=0.0)
     pair = ((1.0, "four apples"), (0.0, "no idea"))
-    assert shape(answers(*pair)) == [1.0, 0.0] == shape(answers(*pair))  # the memory is empty until the end of the step
+    assert (
+        shape(answers(*pair)) == [1.0, 0.0] == shape(answers(*pair))
+    )  # the memory is empty until the end of the step
     end_step(shape, [])
     assert shape.metrics() == {"memory/correct": 2.0, "memory/wrong": 2.0} == shape.metrics()
-    assert shape(answers((0.0, "four apples"))) == [pytest.approx(0.5, abs=1e-3)]  # the first value counts as it is: 1 - 0
+    assert shape(answers((0.0, "four apples"))) == [
+        pytest.approx(0.5, abs=1e-3)
+    ]  # the first value counts as it is: 1 - 0
     end_step(shape, [])
     again = on(exploit=0.5, explore=0.0)
     again.load_state_dict(json.loads(json.dumps(shape.state_dict())))

@@ -21,7 +21,18 @@ def metric(name, **fields):
 def group(*scores, row="a", texts=(), ids=(), **fields):
     """One rollout per score of the slot "accuracy", which is the outcome; 1 is correct."""
     prompt = Prompt(Row(row, "?"), ())
-    rollouts = [Rollout(prompt, [1, 2], rewards={"accuracy": float(s)}, reward=float(s), outcome=float(s), correct=s >= 1, **fields) for s in scores]
+    rollouts = [
+        Rollout(
+            prompt,
+            [1, 2],
+            rewards={"accuracy": float(s)},
+            reward=float(s),
+            outcome=float(s),
+            correct=s >= 1,
+            **fields,
+        )
+        for s in scores
+    ]
     for rollout, text in zip(rollouts, texts):
         rollout.text = text
     for rollout, tokens in zip(rollouts, ids):
@@ -47,7 +58,9 @@ def correct_from(score_needed):
 
 def test_pass_at_k_over_ragged_groups():
     groups = [group(1, 0, 0, 0), group(0, 0), group(1, 1)]
-    assert metric("pass_at_k")(groups) == near({"1": (0.25 + 0 + 1) / 3, "2": (0.5 + 0 + 1) / 3, "4": 1.0, "unsolved": 1 / 3})
+    assert metric("pass_at_k")(groups) == near(
+        {"1": (0.25 + 0 + 1) / 3, "2": (0.5 + 0 + 1) / 3, "4": 1.0, "unsolved": 1 / 3}
+    )
     assert metric("pass_at_k", ks=[8])([group(1, 0)]) == {"unsolved": 0.0}
     assert metric("pass_at_k")([group(1, 0, 0)]).keys() == {"1", "2", "3", "unsolved"}
 
@@ -65,7 +78,8 @@ def test_groups():
     groups = [group(1, 1), group(0, 0), group(1, 0, 0, 0)]
     found = metric("groups")(groups)
     assert found == near({
-        "zero_variance": 2 / 3, "std": math.sqrt(3) / 4 / 3, "anticoncentration": 0.25 / 3, "all_correct": 1 / 3, "all_wrong": 1 / 3, "mixed": 1 / 3,
+        "zero_variance": 2 / 3, "std": math.sqrt(3) / 4 / 3, "anticoncentration": 0.25 / 3,
+        "all_correct": 1 / 3, "all_wrong": 1 / 3, "mixed": 1 / 3,
     })  # fmt: skip
     assert metric("groups", margin=5)(groups)["anticoncentration"] == 0
     assert metric("groups")([group(0.1, 0.1, 0.1)])["zero_variance"] == 1
@@ -75,7 +89,13 @@ def test_lengths():
     found = group(1, 1, 0, 0, ids=[[1] * 2, [1] * 4, [1] * 6, [1] * 8])
     found.rollouts[3].finish = "length"
     assert metric("lengths")([found]) == near(
-        {"correct": 3, "truncated/correct": 0, "wrong": 7, "truncated/wrong": 0.5, "correlation": -4 / math.sqrt(20)}
+        {
+            "correct": 3,
+            "truncated/correct": 0,
+            "wrong": 7,
+            "truncated/wrong": 0.5,
+            "correlation": -4 / math.sqrt(20),
+        }
     )
     assert metric("lengths")([group(1, 1)]) == {"correct": 2, "truncated/correct": 0}
 
@@ -84,10 +104,17 @@ def test_answer_diversity():
     texts = ["<answer>7</answer>", "<answer> 7 </answer>", "so\n8", ""]
     found = metric("answer_diversity")([group(1, 1, 0, 0, texts=texts)])
     assert found == near({"unique": 3, "entropy": 1.5 * math.log(2), "majority": 0.5, "vote": 1})
-    assert metric("answer_diversity")([group(0, 0, texts=["x", "x"])]) == {"unique": 1, "entropy": 0, "majority": 1, "vote": 0}
+    assert metric("answer_diversity")([group(0, 0, texts=["x", "x"])]) == {
+        "unique": 1,
+        "entropy": 0,
+        "majority": 1,
+        "vote": 0,
+    }
 
 
-@pytest.mark.parametrize(("ids", "share"), [([1, 2, 3, 4], 0), ([1, 1, 1, 1], 2 / 3), ([1, 2, 1, 2, 1], 0.5), ([5, 5], 0)])
+@pytest.mark.parametrize(
+    ("ids", "share"), [([1, 2, 3, 4], 0), ([1, 1, 1, 1], 2 / 3), ([1, 2, 1, 2, 1], 0.5), ([5, 5], 0)]
+)
 def test_repetition(ids, share):
     assert metric("repetition", n=2)([group(1, ids=[ids])])["share"] == near(share)
 
@@ -101,7 +128,14 @@ def test_repetition_leaves_short_rollouts_out():
 def test_surprisal():
     found = group(1, 0, ids=[[1, 2], [3, 4]])
     found.rollouts[0].logp, found.rollouts[1].logp = [-0.2, -0.4], [-2.0, -1.0]
-    expected = {"correct": 0.3, "wrong": 1.5, "part/1": 1.1, "part/2": 0.7, "accuracy/likely": 1, "accuracy/unlikely": 0}
+    expected = {
+        "correct": 0.3,
+        "wrong": 1.5,
+        "part/1": 1.1,
+        "part/2": 0.7,
+        "accuracy/likely": 1,
+        "accuracy/unlikely": 0,
+    }
     assert metric("surprisal", parts=2)([found]) == near(expected)
     assert metric("surprisal")([group(1)]) == {}
 
@@ -110,7 +144,8 @@ def test_habits():
     text = "First, add. Wait, let me check: work backwards from the target. Wait"
     found = metric("answer_styles.habits")([group(1, 0, texts=[text, "7"])])
     assert found == near({
-        "verification": 0.5, "share/verification": 0.5, "backtracking": 1.0, "share/backtracking": 0.5, "subgoals": 0.5, "share/subgoals": 0.5,
+        "verification": 0.5, "share/verification": 0.5, "backtracking": 1.0, "share/backtracking": 0.5,
+        "subgoals": 0.5, "share/subgoals": 0.5,
         "backward_chaining": 0.5, "share/backward_chaining": 0.5,
     })  # fmt: skip
 
@@ -119,17 +154,33 @@ def test_styles():
     texts = ["```x```", "def f(x", r"\boxed{1}", "- a\n- b", "<answer>1</answer>", "plain"]
     found = metric("answer_styles")([group(*[1] * 6, texts=texts)])
     assert {name: value for name, value in found.items() if not name.startswith("accuracy/")} == near(
-        {"code": 2 / 6, "latex": 1 / 6, "list": 1 / 6, "tags": 1 / 6, "other": 1 / 6, "entropy": math.log(3) / 3 + 4 * math.log(6) / 6}
+        {
+            "code": 2 / 6,
+            "latex": 1 / 6,
+            "list": 1 / 6,
+            "tags": 1 / 6,
+            "other": 1 / 6,
+            "entropy": math.log(3) / 3 + 4 * math.log(6) / 6,
+        }
     )
     assert metric("answer_styles")([group(1, texts=["plain"])])["entropy"] == 0
 
 
 def test_accuracy_by_style():
-    """rosieyzh/openrlhf-pretrain 34d239da, run_inference_all.py: the share and the accuracy of each response type."""
+    """rosieyzh/openrlhf-pretrain 34d239da, run_inference_all.py: the share and the accuracy of each response
+    type."""
     texts = ["<llm-code> def", "def f", "def g", "four"]
-    found = metric("answer_styles", patterns={"llm-code": "<llm-code>", "tinygsm-code": "def"})([group(1, 1, 0, 0, texts=texts)])
-    assert {name: found[f"accuracy/{name}"] for name in ("llm-code", "tinygsm-code", "other")} == {"llm-code": 1, "tinygsm-code": 0.5, "other": 0}
-    assert "accuracy/llm-code" not in metric("answer_styles", patterns={"llm-code": "<llm-code>"})([group(1, texts=["plain"])])
+    found = metric("answer_styles", patterns={"llm-code": "<llm-code>", "tinygsm-code": "def"})(
+        [group(1, 1, 0, 0, texts=texts)]
+    )
+    assert {name: found[f"accuracy/{name}"] for name in ("llm-code", "tinygsm-code", "other")} == {
+        "llm-code": 1,
+        "tinygsm-code": 0.5,
+        "other": 0,
+    }
+    assert "accuracy/llm-code" not in metric("answer_styles", patterns={"llm-code": "<llm-code>"})(
+        [group(1, texts=["plain"])]
+    )
 
 
 def migrated(tracker, *groups):
@@ -140,12 +191,22 @@ def migrated(tracker, *groups):
 
 def test_migration_compares_with_the_first_visit_and_survives_a_restart():
     tracker = metric("pass_rate_migration")
-    assert migrated(tracker, group(0, 0, row="hard"), group(1, 0, row="middle"), group(1, 1, row="easy")) == {}
+    assert (
+        migrated(tracker, group(0, 0, row="hard"), group(1, 0, row="middle"), group(1, 1, row="easy")) == {}
+    )
     restarted = metric("pass_rate_migration")
     restarted.load_state_dict(tracker.state_dict())
     second = [group(1, 0, row="hard"), group(0, 0, row="middle"), group(1, 0, row="easy")]
     found = migrated(restarted, *second)
-    expected = {"change/hard": 0.5, "change/middle": -0.5, "change/easy": -0.5, "kept": 0.5, "lost": 0.5, "found": 0.5, "rows": 3}
+    expected = {
+        "change/hard": 0.5,
+        "change/middle": -0.5,
+        "change/easy": -0.5,
+        "kept": 0.5,
+        "lost": 0.5,
+        "found": 0.5,
+        "rows": 3,
+    }
     assert found == near(expected) and restarted(second) == found  # the call itself changes nothing
 
 
@@ -159,7 +220,13 @@ def scored(**slots):
     """One group; a slot per keyword, a score per rollout."""
     prompt = Prompt(Row("a", "?"), ())
     count = len(next(iter(slots.values())))
-    return Group(prompt, [Rollout(prompt, [1], rewards={slot: float(values[i]) for slot, values in slots.items()}) for i in range(count)])
+    return Group(
+        prompt,
+        [
+            Rollout(prompt, [1], rewards={slot: float(values[i]) for slot, values in slots.items()})
+            for i in range(count)
+        ],
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,7 +243,8 @@ def test_unrelated_rewards_are_a_right_angle_apart_and_groups_are_centred_each()
 
 
 def test_policy_cliff():
-    # totals 1.05 : 1; raising b by 10 % makes 1.05 : 1.1, another winner with other signs; raising a changes nothing
+    # totals 1.05 : 1; raising b by 10 % makes 1.05 : 1.1, another winner with other signs; raising a changes
+    # nothing
     assert metric("the_policy_cliff")([scored(a=[1.05, 0], b=[0, 1])]) == near({"best": 0.5, "sign": 0.5})
     assert metric("the_policy_cliff")([scored(a=[2, 0], b=[0, 1])]) == near({"best": 0, "sign": 0})
     assert metric("the_policy_cliff")([scored(a=[1, 0])]) == {}
@@ -192,15 +260,19 @@ def test_calibration():
     ]
     found = metric("calibration")([group(1, 0, 0, 0, 0, texts=texts, ids=[[1], [1], [1, 1], [1], [1]])])
     assert found == near({
-        "stated": 0.6, "abstained": 0.2, "ece": (0.8 + 0.3) / 3, "brier": (0.01 + 0.81 + 0.09) / 3, "confidence": 0.7,
-        "auroc": 0.75, "length": -1.0, "ace": (0.3 + 0.9 + 0.1) / 3, "auprc_correct": 0.5, "auprc_wrong": (1 + 2 / 3) / 2,
+        "stated": 0.6, "abstained": 0.2, "ece": (0.8 + 0.3) / 3, "brier": (0.01 + 0.81 + 0.09) / 3,
+        "confidence": 0.7,
+        "auroc": 0.75, "length": -1.0, "ace": (0.3 + 0.9 + 0.1) / 3, "auprc_correct": 0.5,
+        "auprc_wrong": (1 + 2 / 3) / 2,
     })  # fmt: skip
 
 
 def test_adaptive_bins_have_equal_counts():
     """Four answers in two bins: (0.2, 0.4) with one right, (0.6, 0.9) with one right."""
     assert ace([0.9, 0.2, 0.6, 0.4], [1, 1, 0, 0], 2) == pytest.approx((abs(0.5 - 0.3) + abs(0.5 - 0.75)) / 2)
-    assert ece([0.9, 0.2, 0.6, 0.4], [1, 1, 0, 0], 2) == pytest.approx((2 * abs(0.5 - 0.3) + 2 * abs(0.5 - 0.75)) / 4)
+    assert ece([0.9, 0.2, 0.6, 0.4], [1, 1, 0, 0], 2) == pytest.approx(
+        (2 * abs(0.5 - 0.3) + 2 * abs(0.5 - 0.75)) / 4
+    )
     assert ace([0.3], [1], 10) == pytest.approx(0.7)
 
 
@@ -220,7 +292,9 @@ def test_little_data_is_no_error_and_no_invented_number(name, groups):
         assert found == {}
 
 
-@pytest.mark.parametrize("name", ["pass_at_k", "lengths", "answer_diversity", "surprisal", "calibration", "pass_rate_migration"])
+@pytest.mark.parametrize(
+    "name", ["pass_at_k", "lengths", "answer_diversity", "surprisal", "calibration", "pass_rate_migration"]
+)
 def test_experts_do_not_count(name):
     assert metric(name)([group(1, 0, source="expert")]) == {}
 
@@ -238,7 +312,11 @@ def test_correct_is_the_outcome_or_another_slot():
         return judge([mixed])["1"]
 
     assert mean_correct() == 0.5
-    assert mean_correct(slot="a") == 1 and mean_correct(slot="a", correct_at=0.75) == 0.5 and mean_correct(slot="a", correct_at=2) == 0
+    assert (
+        mean_correct(slot="a") == 1
+        and mean_correct(slot="a", correct_at=0.75) == 0.5
+        and mean_correct(slot="a", correct_at=2) == 0
+    )
     assert mean_correct(correct_at=0.0) == 1
     mixed.rollouts[1].outcome, mixed.rollouts[1].correct = None, False  # no reward scored it
     assert mean_correct() == 1
@@ -246,7 +324,10 @@ def test_correct_is_the_outcome_or_another_slot():
 
 @pytest.mark.parametrize("fields", [{"slot": "accurracy"}, {"both": "chain"}])
 def test_a_slot_that_does_not_exist_is_refused(fields):
-    with pytest.raises(ConfigError, match=f"{next(iter(fields))}: no reward slot '{next(iter(fields.values()))}'; the slots are accuracy"):
+    with pytest.raises(
+        ConfigError,
+        match=f"{next(iter(fields))}: no reward slot '{next(iter(fields.values()))}'; the slots are accuracy",
+    ):
         metric("pass_at_k", **fields).check(run(rewards={"accuracy": correct_from(1.0)}))
 
 
@@ -276,6 +357,14 @@ def episodes(task, *calls, source="policy"):
 
 
 def test_tool_calls_by_task():
-    """Task a: episodes of 2, 0 and 1 calls (the first has two rollouts) and another group's 0; task b: 1; demonstrations do not count."""
-    groups = [episodes("a", (0, 1), (0, 2), (1, 0), (2, 1)), episodes("a", (0, 0)), episodes("b", (0, 1)), episodes("c", (0, 1), source="expert")]
-    assert metric("tool_calls")(groups) == near({"mean/a": 3 / 4, "share/a": 1 / 2, "mean/b": 1.0, "share/b": 1.0})
+    """Task a: episodes of 2, 0 and 1 calls (the first has two rollouts) and another group's 0; task b: 1;
+    demonstrations do not count."""
+    groups = [
+        episodes("a", (0, 1), (0, 2), (1, 0), (2, 1)),
+        episodes("a", (0, 0)),
+        episodes("b", (0, 1)),
+        episodes("c", (0, 1), source="expert"),
+    ]
+    assert metric("tool_calls")(groups) == near(
+        {"mean/a": 3 / 4, "share/a": 1 / 2, "mean/b": 1.0, "share/b": 1.0}
+    )

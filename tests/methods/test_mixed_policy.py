@@ -24,7 +24,14 @@ LOG = math.log
 def mixed(p, old, source="expert", sampled=None, advantage=1.0, **fields):
     """The loss and its gradient of one rollout of one token with probability p."""
     g = group(1.0, lengths=[1], source=[source])
-    x = inputs([[LOG(p)]], old=[[LOG(old)]], sampled=[[LOG(sampled or old)]], advantage=[advantage], groups=[g], reward=[1.0])
+    x = inputs(
+        [[LOG(p)]],
+        old=[[LOG(old)]],
+        sampled=[[LOG(sampled or old)]],
+        advantage=[advantage],
+        groups=[g],
+        reward=[1.0],
+    )
     out = LuffyPolicyShaping(**fields)(x)
     return out.loss.item(), gradient(out.loss, x).item()
 
@@ -34,8 +41,16 @@ def mixed(p, old, source="expert", sampled=None, advantage=1.0, **fields):
     [
         ({}, -0.4 / 0.5, -0.4 * 0.1 / 0.25),  # p / (p + 0.1); d/dlog p = 0.1 p / (p + 0.1)^2
         ({"beta": 0.0}, -0.4, -0.4),
-        ({"behaviour": "mixture", "beta": 0.0}, -2 * 0.4 / (0.2 + 0.6), -1.0),  # p_old 0.2: the mixture's half is (0.2 + 1) / 2
-        ({"behaviour": "mixture", "beta": 0.0, "explore": 0.5}, -(0.6**0.5), -(0.6**0.5)),  # the factor (1 - p)^0.5 has no gradient
+        (
+            {"behaviour": "mixture", "beta": 0.0},
+            -2 * 0.4 / (0.2 + 0.6),
+            -1.0,
+        ),  # p_old 0.2: the mixture's half is (0.2 + 1) / 2
+        (
+            {"behaviour": "mixture", "beta": 0.0, "explore": 0.5},
+            -(0.6**0.5),
+            -(0.6**0.5),
+        ),  # the factor (1 - p)^0.5 has no gradient
         ({"behaviour": "recorded", "sampled": 0.8}, -0.5 / 0.6, -0.5 * 0.1 / 0.36),  # u = 0.4 / 0.8
         ({"advantage": -2.0}, 2 * 0.8, 2 * 0.16),
     ],
@@ -77,12 +92,21 @@ def test_where_demonstrations_come_from(row, texts):
     ],
 )
 def test_groups_hold_their_demonstration(words, sources):
-    run = text_run(["methods/luffy"], [f"rollout={{name: luffy, {words}}}", "num_minibatches=1", "group_size=6"])
+    run = text_run(
+        ["methods/luffy"], [f"rollout={{name: luffy, {words}}}", "num_minibatches=1", "group_size=6"]
+    )
     prompt = run.prompt_template(run.rows["arithmetic"][3])
     (found,) = run.rollout([prompt], [6], run)
     (expert,) = [rollout for rollout in found if rollout.source == "expert"]
-    assert sorted(r.source for r in found) == sorted(sources) and expert.text == prompt.row.target and expert.logp == []
-    assert expert.ids[-1] == run.policy.tokenizer.eos_token_id and run.policy.decode(expert.ids) == prompt.row.target
+    assert (
+        sorted(r.source for r in found) == sorted(sources)
+        and expert.text == prompt.row.target
+        and expert.logp == []
+    )
+    assert (
+        expert.ids[-1] == run.policy.tokenizer.eos_token_id
+        and run.policy.decode(expert.ids) == prompt.row.target
+    )
     (alone,), (none,) = run.rollout([prompt], [1], run), run.rollout([prompt], [0], run)
     assert [r.source for r in alone][:1] == ["policy"] and len(none) == 0
     run.close()
@@ -101,7 +125,11 @@ def labelled(*own, label=1.1, paid=0.1):
     g = group(*own, label, source=["policy"] * len(own) + ["expert"])
     g.rollouts[-1].rewards = {"accuracy": label - paid, "format": paid / 0.1}
     shape = Visurf()
-    shape.setup(SimpleNamespace(rewards={"accuracy": SimpleNamespace(weight=1.0), "format": SimpleNamespace(weight=0.1)}))
+    shape.setup(
+        SimpleNamespace(
+            rewards={"accuracy": SimpleNamespace(weight=1.0), "format": SimpleNamespace(weight=0.1)}
+        )
+    )
     return g, shape(g)
 
 
@@ -126,4 +154,6 @@ def test_presets_train(method):
 def test_labels_of_pictures_join_their_groups():
     run = vision_run(["methods/visurf"])
     metrics = steps(run, 1)
-    assert metrics[0]["grad_norm"] > 0 and all([r.source for r in g].count("expert") == 1 and len(g) == 7 for g in run.groups)
+    assert metrics[0]["grad_norm"] > 0 and all(
+        [r.source for r in g].count("expert") == 1 and len(g) == 7 for g in run.groups
+    )

@@ -20,7 +20,12 @@ def softplus(z):
 
 def three(**kwargs):
     """One group of three; summed log-ratios 0.6, 0.2 and -0.2."""
-    return inputs([[-1.0, -1.0], [-1.0, -1.0], [-1.0, -1.0]], old=[[-1.3, -1.3], [-1.1, -1.1], [-0.9, -0.9]], reward=[1.0, 0.0, 0.0], **kwargs)
+    return inputs(
+        [[-1.0, -1.0], [-1.0, -1.0], [-1.0, -1.0]],
+        old=[[-1.3, -1.3], [-1.1, -1.1], [-0.9, -0.9]],
+        reward=[1.0, 0.0, 0.0],
+        **kwargs,
+    )
 
 
 def test_pacs_by_hand():
@@ -31,7 +36,9 @@ def test_pacs_by_hand():
 
 def test_pacs_on_policy_pushes_right_up_and_wrong_down():
     x = inputs([[-1.0], [-2.0]], reward=[1.0, 0.0])
-    grad = gradient(PACS()(x).loss, x)[:, 0].tolist()  # d(loss_0 + loss_1)/dp_0 = -1/2 - 1/2, since psi_1 = -psi_0
+    grad = gradient(PACS()(x).loss, x)[
+        :, 0
+    ].tolist()  # d(loss_0 + loss_1)/dp_0 = -1/2 - 1/2, since psi_1 = -psi_0
     assert grad == pytest.approx([-1.0, 1.0])
 
 
@@ -46,7 +53,9 @@ def test_pacs_options():
 
 
 def test_pacs_keeps_groups_apart():
-    both = inputs([[-1.0]] * 4, old=[[-1.5], [-1.0], [-3.0], [-1.0]], reward=[1.0, 0.0, 1.0, 0.0], group_of=[0, 0, 1, 1])
+    both = inputs(
+        [[-1.0]] * 4, old=[[-1.5], [-1.0], [-3.0], [-1.0]], reward=[1.0, 0.0, 1.0, 0.0], group_of=[0, 0, 1, 1]
+    )
     assert PACS()(both).loss[:2].tolist() == pytest.approx([softplus(-0.5), softplus(-0.5)])
 
 
@@ -67,7 +76,9 @@ def test_nft_on_policy_is_grpo_without_std():
 
 
 def test_nft_floor_keeps_a_gradient():
-    x = inputs([[0.0], [log(1.9)]], old=[[0.0], [0.0]], reward=[1.0, 0.0])  # implicit (1 - 0.95) / 0.5 = 0.1, floored at 1
+    x = inputs(
+        [[0.0], [log(1.9)]], old=[[0.0], [0.0]], reward=[1.0, 0.0]
+    )  # implicit (1 - 0.95) / 0.5 = 0.1, floored at 1
     assert gradient(NFT()(x).loss, x)[1, 0].item() == pytest.approx(0.5 * 0.95 / 0.5)
 
 
@@ -104,7 +115,9 @@ def test_trpa_without_pairs_falls_back():
 def test_trust_region_reads_the_old_policy():
     x = inputs([[-1.0]], old=[[-1.5]], old_logp=[[-1.5]])
     k3 = exp(-0.5) - 1 + 0.5
-    assert TrustRegion()(x).loss.item() == pytest.approx(k3) and TrustRegion(root=True)(x).loss.item() == pytest.approx(k3**0.5)
+    assert TrustRegion()(x).loss.item() == pytest.approx(k3) and TrustRegion(root=True)(
+        x
+    ).loss.item() == pytest.approx(k3**0.5)
     same = inputs([[-1.0]], old_logp=[[-1.0]])
     assert gradient(TrustRegion(root=True)(same).loss, same).abs().max() < 1e-6
 

@@ -40,10 +40,12 @@ def test_dcpo_first_visit_is_grpo():
 def test_dcpo_takes_the_smaller_of_two_blends():
     advantage = DcpoSmoothAdvantage(eps=0.0)
     advantage([group(1, 0)])
-    # second visit: all right, A_new = 0; all rewards (1, 0, 1, 1): mean 3/4, unbiased std 1/2; A_tot = 1/2; both blends 1/4
+    # second visit: all right, A_new = 0; all rewards (1, 0, 1, 1): mean 3/4, unbiased std 1/2; A_tot = 1/2;
+    # both blends 1/4
     (a,) = advantage([group(1, 1)])
     assert a == pytest.approx([0.25, 0.25])
-    # third visit: (1, 0, 1, 1, 0, 0): mean 1/2, std sqrt(0.3); A_tot = -0.91287; blends A_tot / 3 and 2 A_tot / 3
+    # third visit: (1, 0, 1, 1, 0, 0): mean 1/2, std sqrt(0.3); A_tot = -0.91287; blends A_tot / 3 and 2 A_tot
+    # / 3
     (a,) = advantage([group(0, 0)])
     assert a == pytest.approx([-0.5 / sqrt(0.3) / 3] * 2)
     again = DcpoSmoothAdvantage()
@@ -67,7 +69,9 @@ def test_bnpo_by_hand():
     # p = 1/4 and 3/4: m = 1/2, v = 1/8 (unbiased), k = 1; a = b = 1/2; alpha = beta = 7/6
     a, b = BNPO(max_reward=1.0)([group(1, 0, 0, 0), group(1, 1, 1, 0)])
     weight = gamma(7 / 6) ** 2 / gamma(7 / 3) / (3 / 16) ** (1 / 6)
-    assert a == pytest.approx([0.75 * weight, *[-0.25 * weight] * 3]) and b[3] == pytest.approx(-0.75 * weight)
+    assert a == pytest.approx([0.75 * weight, *[-0.25 * weight] * 3]) and b[3] == pytest.approx(
+        -0.75 * weight
+    )
 
 
 def test_bnpo_without_spread_is_reinforce_with_baseline():
@@ -92,9 +96,18 @@ def test_bnpo_decomposes_and_refuses_other_ranges():
 
 def test_oreal():
     groups = [group(0, 1, 1, lengths=[4, 2, 5]), group(1, 1, lengths=[2, 3]), group(1, 0, lengths=[1, 1])]
-    # trained: 4 and 2, 2, 1 and 1 tokens: five of right rollouts, five of wrong ones; RLOO of 0 against 1 1 is -1, of 1 against 0 1 is 0.5
+    # trained: 4 and 2, 2, 1 and 1 tokens: five of right rollouts, five of wrong ones; RLOO of 0 against 1 1
+    # is -1, of 1 against 0 1 is 0.5
     assert OREAL()(groups) == [[-1.0 * 0.5 * 2, 0.5 * 2, 0.0], [0.0, 0.0], [1.0 * 2, -0.5 * 2]]
-    assert [rollout.loss_mask for g in groups for rollout in g] == [None, None, [False] * 5, None, [False] * 3, None, None]
+    assert [rollout.loss_mask for g in groups for rollout in g] == [
+        None,
+        None,
+        [False] * 5,
+        None,
+        [False] * 3,
+        None,
+        None,
+    ]
 
 
 def test_oreal_on_all_rollouts():
@@ -105,11 +118,15 @@ def test_oreal_on_all_rollouts():
 def test_ppl_scales_by_perplexity_within_the_group():
     g = group(1, 0, logp=[[-1.0, -1.0, -1.0], [-3.0, -3.0, -3.0]])
     a, other = Ppl(eps=0.0, alpha=0.1)([g, group(1, 0, logp=[[-7.0] * 3] * 2)])
-    assert a == pytest.approx([sqrt(0.5) * 1.1, -sqrt(0.5) * 0.9]) and other == pytest.approx([sqrt(0.5), -sqrt(0.5)])
+    assert a == pytest.approx([sqrt(0.5) * 1.1, -sqrt(0.5) * 0.9]) and other == pytest.approx(
+        [sqrt(0.5), -sqrt(0.5)]
+    )
 
 
 def test_ppl_outliers_neither_set_the_scale_nor_leave_the_bounds():
-    weights = standardised([1.0, 1.2, 1.4, 1.6, 9.0])  # quartiles 1.2 and 1.6: what is above 2.2 is an outlier
+    weights = standardised(
+        [1.0, 1.2, 1.4, 1.6, 9.0]
+    )  # quartiles 1.2 and 1.6: what is above 2.2 is an outlier
     assert weights == pytest.approx([(v - 1.3) / sqrt(0.05) for v in (1.0, 1.2, 1.4, 1.6, 9.0)])
     g = group(1, 0, 0, 0, 0, logp=[[-v] * 3 for v in (9.0, 1.0, 1.2, 1.4, 1.6)])
     (a,) = Ppl(scale="none", alpha=0.005)([g])
@@ -130,16 +147,28 @@ def test_progrpo_lifts_what_the_policy_is_unsure_of():
 
 
 def test_effective_rank():
-    assert effective_rank(torch.eye(4)) == pytest.approx(3.0)  # centred, four corners span three directions alike
-    assert effective_rank(torch.tensor([[1.0, 0], [0, 0], [3, 0]])) == pytest.approx(1.0) and effective_rank(torch.eye(4)[:1]) == 0.0
-    assert effective_rank(torch.tensor([[2.0, 0], [-2, 0], [0, 1], [0, -1]])) == pytest.approx(exp(log(3) - 2 / 3 * log(2)))  # shares 2/3, 1/3
+    assert effective_rank(torch.eye(4)) == pytest.approx(
+        3.0
+    )  # centred, four corners span three directions alike
+    assert (
+        effective_rank(torch.tensor([[1.0, 0], [0, 0], [3, 0]])) == pytest.approx(1.0)
+        and effective_rank(torch.eye(4)[:1]) == 0.0
+    )
+    assert effective_rank(torch.tensor([[2.0, 0], [-2, 0], [0, 1], [0, -1]])) == pytest.approx(
+        exp(log(3) - 2 / 3 * log(2))
+    )  # shares 2/3, 1/3
 
 
 def test_rank_moments_are_differences_to_the_mean_so_far():
-    # corners of a simplex: prefixes of 2, 3, 4 have ranks 1, 2, 3; d = 2 - 1, 3 - 1.5; the mean of d_2 - d_1 = 0.5
+    # corners of a simplex: prefixes of 2, 3, 4 have ranks 1, 2, 3; d = 2 - 1, 3 - 1.5; the mean of d_2 - d_1
+    # = 0.5
     assert rank_moments(torch.eye(4)[:, :], 1)[0] == pytest.approx(3.0)
-    assert rank_moments(torch.eye(6), 2) == pytest.approx((5.0, (2.0 + 3.0) / 2, 1.0))  # prefixes 2, 4, 6: ranks 1, 3, 5; d = 2, 3
-    assert rank_moments(torch.eye(5), 2)[1:] == pytest.approx((2.0, 0.0))  # the fifth token is no prefix of its own
+    assert rank_moments(torch.eye(6), 2) == pytest.approx(
+        (5.0, (2.0 + 3.0) / 2, 1.0)
+    )  # prefixes 2, 4, 6: ranks 1, 3, 5; d = 2, 3
+    assert rank_moments(torch.eye(5), 2)[1:] == pytest.approx(
+        (2.0, 0.0)
+    )  # the fifth token is no prefix of its own
     assert rank_moments(torch.eye(3), 8) == pytest.approx((2.0, 0.0, 0.0))
 
 
@@ -148,12 +177,18 @@ def test_rank_shaping_by_hand():
     g = group(1, 0, 1)
     for rollout, moments in zip(g, [(2.0, 1.0, 1.0)] * 3):
         RANK_MOMENTS.set(rollout, moments)
-    assert shaped([g]) == [pytest.approx(base)] and shaped.state.means == {"er": 2.0, "erv": 1.0, "era": 1.0}  # the first step only sets the averages
+    assert shaped([g]) == [pytest.approx(base)] and shaped.state.means == {
+        "er": 2.0,
+        "erv": 1.0,
+        "era": 1.0,
+    }  # the first step only sets the averages
     for rollout, moments in zip(g, [(2.2, 1.0, 1.0), (4.0, 3.0, 1.0), (1.0, 0.5, 9.0)]):
         RANK_MOMENTS.set(rollout, moments)
     (a,) = shaped([g])
     assert a[0] == pytest.approx(base[0] + 0.5 * tanh(0.1))  # w = 1/2 where ERA is average
-    assert a[1] == pytest.approx(base[1] + abs(base[1]) / 2)  # tanh(1) / 2 + tanh(2) / 2 is more than |A| / kappa allows
+    assert a[1] == pytest.approx(
+        base[1] + abs(base[1]) / 2
+    )  # tanh(1) / 2 + tanh(2) / 2 is more than |A| / kappa allows
     assert a[2] == pytest.approx(base[2])  # below the averages: no help
     assert shaped.state.means == pytest.approx({"er": 2.2, "erv": 1.25, "era": 1 + 4 / 3})
     again = Verl(eps=0.0, stride=2, ema=0.5)
@@ -167,7 +202,9 @@ def test_rank_moments_are_taken_before_states_are_left_behind():
         rollout.signals.update(hidden=torch.eye(2).tolist(), old_logp=[0.0, 0.0])
     Verl(stride=1).prepare([g])
     assert [RANK_MOMENTS[r] for r in without_media(g)] == [pytest.approx((1.0, 1.0, 0.0))] * 2
-    assert all(set(r.signals) == {"old_logp"} for r in without_media(g)) and all("hidden" in r.signals for r in g)
+    assert all(set(r.signals) == {"old_logp"} for r in without_media(g)) and all(
+        "hidden" in r.signals for r in g
+    )
 
 
 def advantages(reward, values, **settings):
@@ -193,7 +230,9 @@ def test_gae_writes_returns_and_whitens_over_tokens():
 
 
 def test_gae_refuses_runs_without_its_partners():
-    with pytest.raises(ConfigError, match="token_credit 'uniform' would overwrite; use token_credit: {name: per_token}"):
+    with pytest.raises(
+        ConfigError, match="token_credit 'uniform' would overwrite; use token_credit: {name: per_token}"
+    ):
         GAE().check(run(token_credit=SimpleNamespace(name="uniform")))
     GAE().check(run(token_credit=SimpleNamespace(name="per_token"), capabilities=(PER_TOKEN_CREDIT,)))
     assert GAE().requires == (VALUE_CRITIC,) and GAE(values="model_value").requires == (VALUE_CRITIC_MODEL,)
@@ -203,7 +242,9 @@ def test_value_clipping():
     value, old, target = (torch.tensor([v]) for v in (1.0, 0.2, 0.0))
     assert value_loss(value, old, target).item() == 0.5
     assert value_loss(value, old, target, clip=0.1).item() == pytest.approx(0.5)  # (1 - 0)^2 > (0.3 - 0)^2
-    assert value_loss(torch.tensor([0.0]), torch.tensor([0.5]), target, clip=0.1).item() == pytest.approx(0.08)
+    assert value_loss(torch.tensor([0.0]), torch.tensor([0.5]), target, clip=0.1).item() == pytest.approx(
+        0.08
+    )
 
 
 def test_kimi_length_bonus():

@@ -45,10 +45,16 @@ class WhiteVideo(Media):
 def test_patches_are_black_with_the_given_share():
     pixels = np.asarray(Blackened(White(), "1", 14, 0.6).load())
     squares = pixels.reshape(10, 14, 20, 14, 3)
-    assert ((squares == 0).all((1, 3, 4)) | (squares == 255).all((1, 3, 4))).all() and 0.45 < (pixels == 0).mean() < 0.75
+    assert ((squares == 0).all((1, 3, 4)) | (squares == 255).all((1, 3, 4))).all() and 0.45 < (
+        pixels == 0
+    ).mean() < 0.75
     again = np.asarray(Blackened(White(), "1", 14, 0.6).load())
     other = Blackened(White(), "2", 14, 0.6)
-    assert (again == pixels).all() and (np.asarray(other.load()) != pixels).any() and other.key != Blackened(White(), "1", 14, 0.6).key
+    assert (
+        (again == pixels).all()
+        and (np.asarray(other.load()) != pixels).any()
+        and other.key != Blackened(White(), "1", 14, 0.6).key
+    )
 
 
 def test_a_video_is_blackened_alike_in_all_frames():
@@ -86,7 +92,13 @@ def test_prompt_confidence_of_text():
     prompt = made.prompt_template(made.prompt_sampler(1)[0])
     ids = torch.tensor(made.policy.encode(prompt).ids)[None]
     with torch.no_grad():
-        logp = made.policy.model(input_ids=ids).logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None]).mean()
+        logp = (
+            made.policy.model(input_ids=ids)
+            .logits[0, :-1]
+            .log_softmax(-1)
+            .gather(-1, ids[0, 1:, None])
+            .mean()
+        )
     assert ProgrpoPromptConfidence().of(made.policy, prompt) == pytest.approx(exp(logp.item()), rel=1e-4)
 
 
@@ -94,11 +106,16 @@ def test_old_vocabulary_means_are_the_policys_own_on_policy(seeing):
     made, batch = seeing
     with torch.no_grad():
         now = made.policy.forward(batch, [RoverVocabMean()])["rover.vocab_mean"]
-        assert torch.allclose(RoverOldVocabMean()(made.policy, batch), now, atol=1e-6) and (now[batch.mask_BT] < 0).all()
+        assert (
+            torch.allclose(RoverOldVocabMean()(made.policy, batch), now, atol=1e-6)
+            and (now[batch.mask_BT] < 0).all()
+        )
 
 
 def test_step_ends():
-    assert step_ends(["a", "\n", "\nb", "c\n\n", "d"], "\n\n", 0) == [4] and step_ends(["a\n\n", "b\n\n"], "\n\n", 0) == [1]
+    assert step_ends(["a", "\n", "\nb", "c\n\n", "d"], "\n\n", 0) == [4] and step_ends(
+        ["a\n\n", "b\n\n"], "\n\n", 0
+    ) == [1]
     assert step_ends(["x"] * 9, "", 4) == [4, 8] and step_ends(["x"] * 4, "", 4) == []
 
 
@@ -127,14 +144,18 @@ def test_prefixes_are_trained_and_their_continuations_scored():
     made = text_run(["methods/pppo"])
     (g,) = sample(made, made.prompt_sampler(1))
     trained, extra = [r for r in g if r.trained], [r for r in g if not r.trained]
-    assert len(trained) == made.group_size and all(sum(r.loss_mask) == max(1, int(0.15 * len(r) + 1e-9)) for r in trained)
+    assert len(trained) == made.group_size and all(
+        sum(r.loss_mask) == max(1, int(0.15 * len(r) + 1e-9)) for r in trained
+    )
     for rollout in extra:
         parent = trained[PREFIX[rollout]]
         kept = sum(parent.loss_mask)
         assert rollout.source == "continuation" and rollout.ids[:kept] == parent.ids[:kept]
     shaped = PppoContinuationReward()(g)
     family = [r.reward for r in g if PREFIX[r] == 0]
-    assert shaped[0] == pytest.approx(sum(family) / len(family)) and shaped[len(trained) :] == [r.reward for r in extra]
+    assert shaped[0] == pytest.approx(sum(family) / len(family)) and shaped[len(trained) :] == [
+        r.reward for r in extra
+    ]
 
 
 @pytest.fixture
@@ -176,7 +197,9 @@ def test_base_samples_replace_what_the_base_could_do():
     assert replay([group(1, 1, 0, name="easy", logp=[[-0.1] * 3] * 3), group(0, 0, 1, name="hard")]) == []
     clock.phase_step = 1
     easy, hard = replay([group(0, 0, 0, name="easy"), group(1, 0, 0, name="hard")])
-    assert [(r.source, r.reward, r.logp) for r in easy] == [("base", 1, [-0.1] * 3)] * 2 and [r.source for r in hard] == ["policy"] * 3
+    assert [(r.source, r.reward, r.logp) for r in easy] == [("base", 1, [-0.1] * 3)] * 2 and [
+        r.source for r in hard
+    ] == ["policy"] * 3
     again = DphRl(steps=1)
     again.load_state_dict(replay.state_dict())
     again.setup(clock)
@@ -189,7 +212,14 @@ def test_stored_groups_join_every_step_in_turn():
     rows = {"s": [group(1, name=name).row for name in names]}
     policy = SimpleNamespace(spaces=lambda prompt: ())
     replay = DphRl(steps=1, added=1)
-    clock = run(phase_step=0, ranks=1, rank=0, rows=rows, policy=policy, prompt_template=lambda row: group(1, name=row.id).prompt)
+    clock = run(
+        phase_step=0,
+        ranks=1,
+        rank=0,
+        rows=rows,
+        policy=policy,
+        prompt_template=lambda row: group(1, name=row.id).prompt,
+    )
     replay.setup(clock)
     assert replay([group(1, 1, name=name, logp=[[-0.1] * 3] * 2) for name in names]) == []
     seen = []
@@ -207,6 +237,8 @@ def test_base_samples_of_one_rank_are_there_for_all():
     found = there.solved(group(1, 1, name="theirs", logp=[[-0.2] * 3] * 2))
     clock = run(phase_step=0, gather=lambda own: [*own, *found])
     here.setup(clock)
-    assert here([group(1, 1, name="ours", logp=[[-0.1] * 3] * 2)]) == [] and set(here.state_dict()["store"]) == {"ours", "theirs"}
+    assert here([group(1, 1, name="ours", logp=[[-0.1] * 3] * 2)]) == [] and set(
+        here.state_dict()["store"]
+    ) == {"ours", "theirs"}
     clock.phase_step = 1
     assert [r.source for r in here([group(0, 0, name="theirs")])[0]] == ["base"] * 2

@@ -1,4 +1,5 @@
-"""The twelve adapters: what they train, that they begin at the base model, and what the two initialisations from singular vectors give."""
+"""The twelve adapters: what they train, that they begin at the base model, and what the two initialisations
+from singular vectors give."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def made(adapter, *words):
 def test_an_adapter_begins_at_the_base_model_and_trains_alone(adapter):
     plain = text_run(["methods/dapo"], ["group_size=6"])
     run = made(adapter)
-    assert torch.allclose(outputs(run.policy), outputs(plain.policy), atol=2e-3)  # float32 SVDs for pissa and milora, equal for the others
+    assert torch.allclose(
+        outputs(run.policy), outputs(plain.policy), atol=2e-3
+    )  # float32 SVDs for pissa and milora, equal for the others
     before = {name: p.detach().clone() for name, p in run.policy.model.named_parameters()}
     metrics = steps(run, 2)
     moved = {name for name, p in run.policy.model.named_parameters() if not torch.equal(p, before[name])}
@@ -40,7 +43,9 @@ def test_an_adapter_begins_at_the_base_model_and_trains_alone(adapter):
     assert all(marks in name for name in trained)
     after = outputs(run.policy)
     merged = copy.deepcopy(run.policy.model).merge_and_unload()
-    assert torch.allclose(outputs(SimpleNamespace(model=merged)), after, atol=1e-4)  # what is saved is what was trained
+    assert torch.allclose(
+        outputs(SimpleNamespace(model=merged)), after, atol=1e-4
+    )  # what is saved is what was trained
     if adapter == "lora_fa":
         assert not any(".lora_A." in name for name in trained)
 

@@ -44,7 +44,10 @@ def test_metrics_count_what_was_clipped():
     metrics = PPOClip()(ratio_inputs(0.5, 1.0, 1.3, advantage=1.0)).metrics
     assert metrics["clip_fraction"][0].tolist() == [0.0, 0.0, 1.0] and metrics["clip_low"].sum() == 0
     assert metrics["ratio"][0].tolist() == pytest.approx([0.5, 1.0, 1.3])
-    assert PPOClip()(ratio_inputs(0.5, 1.3, advantage=-1.0)).metrics["clip_fraction"][0].tolist() == [1.0, 0.0]
+    assert PPOClip()(ratio_inputs(0.5, 1.3, advantage=-1.0)).metrics["clip_fraction"][0].tolist() == [
+        1.0,
+        0.0,
+    ]
 
 
 def test_on_policy_gradient_is_reinforce():

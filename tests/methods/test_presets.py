@@ -20,11 +20,17 @@ SEEING = {"papo", "papo_dapo", "svqa_r1", "video_r1", "vogue"}  # refused where 
 def test_builds_and_says_where_it_comes_from(method):
     config = load([*(PICTURES if method in SEEING else TASK), f"methods/{method}"], MODELS.get(method, []))
     about = config.tree["about"]
-    assert about["fidelity"] in ("code", "paper", "approximate") and about["paper"].startswith(("arXiv:", "doi:"))
-    assert about["fidelity"] != "approximate" or about.get("notes"), "an approximation says what is not the paper's"
+    assert about["fidelity"] in ("code", "paper", "approximate") and about["paper"].startswith(
+        ("arXiv:", "doi:")
+    )
+    assert about["fidelity"] != "approximate" or about.get("notes"), (
+        "an approximation says what is not the paper's"
+    )
     assert Run(config).settings.steps >= 1
 
 
 def test_a_map_can_drop_what_it_inherits():
     config = load(["base/rl", "base/lab", "models/tiny_text", "tasks/lab_arithmetic", "methods/grpo_kl"], [])
-    assert sorted(config.phase("cold_start")["loss_terms"]) == ["nll"] and sorted(config.phase("rl")["loss_terms"]) == ["kl"]
+    assert sorted(config.phase("cold_start")["loss_terms"]) == ["nll"] and sorted(
+        config.phase("rl")["loss_terms"]
+    ) == ["kl"]

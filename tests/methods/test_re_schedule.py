@@ -30,7 +30,11 @@ def tree(text):
         ("1010 1010", 5, 0.0),  # only the parents of leaves could choose, and they do not
         ("0000 0000", 5, 0.0),
         ("1111 1111", 5, 0.0),
-        ("1000 1110", 1, 4 / 6 - 4 / 8),  # the first keeps 1 of 2: 4 of 6; the second would keep 2 of 2: 3 of 6
+        (
+            "1000 1110",
+            1,
+            4 / 6 - 4 / 8,
+        ),  # the first keeps 1 of 2: 4 of 6; the second would keep 2 of 2: 3 of 6
     ],
 )
 def test_what_choices_gain(text, edits, gain):
@@ -38,7 +42,12 @@ def test_what_choices_gain(text, edits, gain):
 
 
 def test_an_early_end_stands_for_all_that_follows():
-    assert full({(0,): True, (1, 0): False, (1, 1): True}, branch=2, depth=2) == {(0, 0): True, (0, 1): True, (1, 0): False, (1, 1): True}
+    assert full({(0,): True, (1, 0): False, (1, 1): True}, branch=2, depth=2) == {
+        (0, 0): True,
+        (0, 1): True,
+        (1, 0): False,
+        (1, 1): True,
+    }
 
 
 def test_ranks():
@@ -71,7 +80,11 @@ def test_no_scores_is_said():
         ReSchedule(low=3.0)
 
 
-SMALL = ["data.train.arithmetic.count=4", "phases.rl.group_size=8", "phases.rl.rollout={branch: 2, depth: 3, interval: 2}"]
+SMALL = [
+    "data.train.arithmetic.count=4",
+    "phases.rl.group_size=8",
+    "phases.rl.rollout={branch: 2, depth: 3, interval: 2}",
+]
 
 
 def test_trees_grow_by_requests_and_their_scores_are_used():
@@ -81,11 +94,16 @@ def test_trees_grow_by_requests_and_their_scores_are_used():
     assert all(torch.equal(a, b) for a, b in zip(before, made.policy.model.parameters()))  # it only measures
     for group in made.groups:
         paths = [tuple(PATH[rollout]) for rollout in group]
-        assert len(set(paths)) == len(paths) and set(full(dict.fromkeys(paths, True), 2, 3)) == set(tree("0" * 8))
+        assert len(set(paths)) == len(paths) and set(full(dict.fromkeys(paths, True), 2, 3)) == set(
+            tree("0" * 8)
+        )
         for a in group:
             for b in group:
                 shared = next((i for i, (x, y) in enumerate(zip(PATH[a], PATH[b])) if x != y), 0)
-                assert a.ids[: 2 * shared] == b.ids[: 2 * shared] and a.logp[: 2 * shared] == b.logp[: 2 * shared]
+                assert (
+                    a.ids[: 2 * shared] == b.ids[: 2 * shared]
+                    and a.logp[: 2 * shared] == b.logp[: 2 * shared]
+                )
     assert sum(KEY in memory for memory in made.history.values()) == 4
     made.phase_step = 0
     made.enter(1)

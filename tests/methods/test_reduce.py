@@ -48,7 +48,9 @@ def test_any_split_into_micro_batches_gives_the_same(reduce):
     parts = sum(reduced(reduce, loss[i : i + 2], lengths[i : i + 2], totals) for i in (0, 2, 4))
     assert parts == pytest.approx(reduced(reduce, loss, lengths, totals), abs=1e-12)
     wider = torch.cat([loss, torch.full((6, 4), 9.0)], 1)
-    assert reduced(reduce, wider, lengths, totals) == pytest.approx(reduced(reduce, loss, lengths, totals), abs=1e-12)
+    assert reduced(reduce, wider, lengths, totals) == pytest.approx(
+        reduced(reduce, loss, lengths, totals), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("reduce", [TokenMean(), SequenceMean(), Constant(length=7)], ids=lambda r: r.name)

@@ -1,4 +1,5 @@
-"""Rewards from the policy's own log-probs: the reference answer's, the answer's without its question, one more token's. Numbers by hand."""
+"""Rewards from the policy's own log-probs: the reference answer's, the answer's without its question, one
+more token's. Numbers by hand."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def test_where_the_reasoning_ends(pieces, expected):
 
 
 def test_tokens_that_depend_on_the_reasoning_count():
-    """Two tokens of the reference; the second is the same after both, the first differs by 2: it has all the weight."""
+    """Two tokens of the reference; the second is the same after both, the first differs by 2: it has all the
+    weight."""
     assert reflection([[-1.0, -0.5], [-3.0, -0.5]], [-2.0, -9.0]) == [1.0, -1.0]
     # spreads 1 and 0.5: weights 2/3 and 1/3
     assert reflection([[-1.0, -1.0], [-3.0, -2.0]], [0.0, 0.0]) == pytest.approx([-1.0, -8 / 3])
@@ -74,7 +76,8 @@ class Scorer:
 
 
 def scored(shape, *texts, answer="42", table=None):
-    """The shape's rewards of these completions, and the group; "x<a>" has probability 0.5 per token, "y<a>" 0.2, no reasoning 0.3."""
+    """The shape's rewards of these completions, and the group; "x<a>" has probability 0.5 per token, "y<a>"
+    0.2, no reasoning 0.3."""
     g = group(*[9.0] * len(texts), texts=list(texts), lengths=[1] * len(texts))
     object.__setattr__(g.row, "answer", answer)
     for rollout, text in zip(g, texts):
@@ -96,7 +99,10 @@ A = {"opening": "<a>", "closing": "</a>"}
         ({"form": "product", "debias": True}, [0.16, 0.0, 0.0]),
         # two tokens that spread alike; a rollout without an answer gets the least of the group
         ({"form": "reflection"}, [math.log(0.5 / 0.3), math.log(0.2 / 0.3), math.log(0.2 / 0.3)]),
-        ({"form": "reflection", "verbosity": 0.1}, [math.log(0.5 / 0.3) - 0.05, math.log(0.2 / 0.3) - 0.1, math.log(0.2 / 0.3) - 0.1]),
+        (
+            {"form": "reflection", "verbosity": 0.1},
+            [math.log(0.5 / 0.3) - 0.05, math.log(0.2 / 0.3) - 0.1, math.log(0.2 / 0.3) - 0.1],
+        ),
     ],
 )
 def test_probability_of_the_reference(fields, expected):
@@ -116,7 +122,11 @@ def test_the_reference_takes_the_answers_place():
     rewards, g = scored(shape, "x<a>7</a>", "x7")
     assert rewards == pytest.approx([0.5**6, 0.0])  # the closing tag is scored too
     spliced, left = g
-    assert LETTERS.decode(spliced.ids) == "x<a>42</a>" and SPLICED_REFERENCE[spliced] == (4, 10) and not spliced.logp
+    assert (
+        LETTERS.decode(spliced.ids) == "x<a>42</a>"
+        and SPLICED_REFERENCE[spliced] == (4, 10)
+        and not spliced.logp
+    )
     assert spliced.text == "x<a>7</a>" and LETTERS.decode(left.ids) == "x7"
     spliced.reward = 0.25
     assert VeriFree()(g, [0.5, -0.5]) == [[0.5] * 4 + [0.25] * 6, [-0.5, -0.5]]
@@ -127,7 +137,11 @@ def test_the_reference_takes_the_answers_place():
 def test_spreads_below_the_usual_are_dropped():
     gate, at = RlprStdFilter(scale=0.5, decay=0.5), run(step=1)
     gate.setup(at)
-    wide, narrow, flat = group(0.0, math.sqrt(2)), group(0.0, 0.4 * math.sqrt(2)), group(1, 1)  # std 1, 0.4, 0
+    wide, narrow, flat = (
+        group(0.0, math.sqrt(2)),
+        group(0.0, 0.4 * math.sqrt(2)),
+        group(1, 1),
+    )  # std 1, 0.4, 0
     assert [gate(g).keep for g in (wide, narrow, flat)] == [True] * 3
     at.step = 2
     assert [gate(g).keep for g in (wide, narrow, flat)] == [True, True, False]  # half of 1.4 / 3
@@ -143,7 +157,9 @@ def test_spreads_below_the_usual_are_dropped():
 
 def test_self_aligned():
     g = group(1.0, 0.0, 0.0, lengths=[2, 2, 2])
-    for rollout, alone, asked in zip(g, (math.log(4), math.log(2), math.log(2)), (math.log(2), math.log(2), math.log(9))):
+    for rollout, alone, asked in zip(
+        g, (math.log(4), math.log(2), math.log(2)), (math.log(2), math.log(2), math.log(9))
+    ):
         rollout.signals = {"sar.unconditional_logp": [-alone, -alone], "old_logp": [-asked, -asked]}
     # perplexities 4 and 2: half; 2 and 2: nothing; 2 and 9: cut at -1
     assert Sar()(g) == pytest.approx([1.1, 0.0, -0.2])
@@ -163,10 +179,19 @@ def test_log_probs_without_the_question(real):
     with torch.no_grad():
         asked, alone = made.policy.forward(batch)["logp"], field(made.policy, batch)
         own = made.policy.forward(
-            make_batch([type(g)(p, [type(r)(p, r.ids) for r in g]) for g in batch.groups for p in (without_question(g.prompt),)], made.policy.pad_id)
+            make_batch(
+                [
+                    type(g)(p, [type(r)(p, r.ids) for r in g])
+                    for g in batch.groups
+                    for p in (without_question(g.prompt),)
+                ],
+                made.policy.pad_id,
+            )
         )
     assert alone.shape == asked.shape and (alone - asked)[batch.mask_BT].abs().max() > 1e-6
-    assert torch.allclose(torch.where(batch.mask_BT, alone, 0.0), torch.where(batch.mask_BT, own["logp"], 0.0), atol=1e-5)
+    assert torch.allclose(
+        torch.where(batch.mask_BT, alone, 0.0), torch.where(batch.mask_BT, own["logp"], 0.0), atol=1e-5
+    )
 
 
 def test_the_policys_own_probability(real):
@@ -190,7 +215,11 @@ def test_one_more_token_behind_the_answer():
     assert shape(g) == [1.0, 0.0, 0.0] == shape(g)  # once
     z = Letters.pieces.index("!")
     assert [r.ids[-1] == z for r in g] == [True, True, False] and [len(r) for r in g] == [3, 4, 2]
-    assert g.rollouts[0].loss_mask == [True, True, True] and g.rollouts[1].temperature == [0.5] * 3 + [1.0] and len(g.rollouts[1].logp) == 4
+    assert (
+        g.rollouts[0].loss_mask == [True, True, True]
+        and g.rollouts[1].temperature == [0.5] * 3 + [1.0]
+        and len(g.rollouts[1].logp) == 4
+    )
     assert [SELF_REWARD_AT.get(r) for r in g] == [2, 3, None]
 
 
@@ -203,7 +232,8 @@ def test_tokens_that_answers_use_are_refused(token):
 
 
 def test_self_reward_loss():
-    """beta 0.1, c -23: log-probs of -13, -18, -23 say 1, 0.5, 0. One right of three: it weighs 3/2, each wrong one 3/4; the last has no token."""
+    """beta 0.1, c -23: log-probs of -13, -18, -23 say 1, 0.5, 0. One right of three: it weighs 3/2, each
+    wrong one 3/4; the last has no token."""
     g = group(1.0, 0.0, 0.0, 1.0, lengths=[2, 2, 2, 2])
     for rollout, place in zip(g, (1, 1, 1, None)):
         if place is not None:
@@ -215,7 +245,13 @@ def test_self_reward_loss():
     assert out.metrics["laser/agrees"].item() == pytest.approx(1 / 3)  # 0.5 is not above a half
     (grad,) = torch.autograd.grad(out.loss.sum(), x.logp_BT)
     assert grad.tolist() == [[0.0, pytest.approx(-0.1)], [0.0, pytest.approx(0.2)], [0.0, 0.0], [0.0, 0.0]]
-    three = inputs(logp[:3], reward=[1.0, 0.0, 0.0], groups=[type(g)(g.prompt, g.rollouts[:3])], group_of=[0] * 3, lengths=[1, 1, 1])
+    three = inputs(
+        logp[:3],
+        reward=[1.0, 0.0, 0.0],
+        groups=[type(g)(g.prompt, g.rollouts[:3])],
+        group_of=[0] * 3,
+        lengths=[1, 1, 1],
+    )
     assert Laser(c=-23.0)(three).loss.tolist() == pytest.approx([0.25 * 1.5, 0.75, 0.0])
     assert Laser(c=-23.0, balanced=False)(three).loss.tolist() == pytest.approx([0.25, 1.0, 0.0])
     late = Laser(c=-23.0, start=5)
@@ -233,9 +269,14 @@ def test_the_policys_opinion_joins_the_advantage():
     assert [rollout.logp for rollout in g] == [[-1.0, -18.0], [-1.0, -13.0]]
     plain = LaserSelfRewarded(c=-23.0, scale="none", start=5)
     plain.setup(run(phase_step=4))
-    assert plain([g]) == [[0.5, -0.5]] and [TOKEN_ADVANTAGES[rollout] for rollout in g] == [[0.5, 0.0], [-0.5, 0.0]]
+    assert plain([g]) == [[0.5, -0.5]] and [TOKEN_ADVANTAGES[rollout] for rollout in g] == [
+        [0.5, 0.0],
+        [-0.5, 0.0],
+    ]
     # r_s 0.5 and 1: A_self -+ 0.25
-    assert LaserSelfRewarded(c=-23.0, scale="none")([g])[0] == pytest.approx([0.9 * 0.5 - 0.025, -0.9 * 0.5 + 0.025])
+    assert LaserSelfRewarded(c=-23.0, scale="none")([g])[0] == pytest.approx(
+        [0.9 * 0.5 - 0.025, -0.9 * 0.5 + 0.025]
+    )
     assert LaserSelfRewarded(c=-23.0, scale="none", min_std=0.5)([g]) == [[0.5, -0.5]]
     g.rollouts[1].info.clear()
     LaserSelfRewarded(c=-23.0).prepare([g])
@@ -259,9 +300,14 @@ def test_two_steps(method):
 
 
 def test_the_token_behind_the_answer_is_learned():
-    """A random policy gives each of 512 tokens about 1/512: 0.1 (log(1 / 512) + 23) is far from 0 and 1, and comes nearer."""
+    """A random policy gives each of 512 tokens about 1/512: 0.1 (log(1 / 512) + 23) is far from 0 and 1, and
+    comes nearer."""
     first, *_, last = steps(
-        text_run(["methods/laser"], ["loss_terms.self_reward.start=0", "advantage.start=0", "loss_terms.self_reward.coef=1.0"]), 6
+        text_run(
+            ["methods/laser"],
+            ["loss_terms.self_reward.start=0", "advantage.start=0", "loss_terms.self_reward.coef=1.0"],
+        ),
+        6,
     )
     assert 0.3 < first["loss/self_reward"] < 4.0 and last["loss/self_reward"] < first["loss/self_reward"]
 

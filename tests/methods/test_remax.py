@@ -22,10 +22,22 @@ class Engine:
 def test_one_greedy_rollout_per_prompt_that_is_not_trained():
     engine = Engine()
     sampling = Sampling(temperature=0.9, top_p=0.5)
-    parts = run(engine=engine, seed=0, step=1, sampling=lambda prompt, attempt: sampling, make_rollout=lambda c: Rollout(c.request.prompt, c.ids))
+    parts = run(
+        engine=engine,
+        seed=0,
+        step=1,
+        sampling=lambda prompt, attempt: sampling,
+        make_rollout=lambda c: Rollout(c.request.prompt, c.ids),
+    )
     a, b = RemaxGreedyBaseline()([group(0).prompt, group(0, name="other").prompt], [2, 0], parts)
-    assert [(r.source, r.trained) for r in a] == [("policy", True), ("policy", True), ("greedy", False)] and len(b) == 0
-    assert [r.sampling.temperature for r in engine.requests] == [0.9, 0.0] and engine.requests[-1].sampling.top_p == 1.0
+    assert [(r.source, r.trained) for r in a] == [
+        ("policy", True),
+        ("policy", True),
+        ("greedy", False),
+    ] and len(b) == 0
+    assert [r.sampling.temperature for r in engine.requests] == [0.9, 0.0] and engine.requests[
+        -1
+    ].sampling.top_p == 1.0
     a.set_untrained_aside()
     assert len(a) == 2 and [r.source for r in a.untrained] == ["greedy"]
 
@@ -34,4 +46,6 @@ def test_the_greedy_rollout_needs_a_reader():
     with pytest.raises(ConfigError, match="no plug-in of this config reads"):
         RemaxGreedyBaseline().check(run())
     RemaxGreedyBaseline().check(run(capabilities=[READS_GREEDY]))
-    assert ReMax().requires == RemaxGreedyBaseline().provides == (GREEDY_BASELINE,) and ReMax().provides == (READS_GREEDY,)
+    assert ReMax().requires == RemaxGreedyBaseline().provides == (GREEDY_BASELINE,) and ReMax().provides == (
+        READS_GREEDY,
+    )

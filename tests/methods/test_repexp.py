@@ -1,4 +1,5 @@
-"""Rollouts apart from the others earn a little more: leverage by hand, where it is off, and what the field gives."""
+"""Rollouts apart from the others earn a little more: leverage by hand, where it is off, and what the field
+gives."""
 
 from __future__ import annotations
 
@@ -12,12 +13,16 @@ from vlrl.methods.papers.repexp import Repexp, elliptical, sparse_projection
 
 
 def test_leverage_by_hand():
-    """Rows (2, 0), (-2, 0), (0, 0), lam 2: spread diag(10, 2), so 4 / 10 for the outer two. Without itself: spread 6, 4 / 6."""
+    """Rows (2, 0), (-2, 0), (0, 0), lam 2: spread diag(10, 2), so 4 / 10 for the outer two. Without itself:
+    spread 6, 4 / 6."""
     rows = [[3.0, 1.0], [-1.0, 1.0], [1.0, 1.0]]
     assert elliptical(rows, 2.0, False) == pytest.approx([0.4, 0.4, 0.0])
     assert elliptical(rows, 2.0, True) == pytest.approx([4 / 6, 4 / 6, 0.0])
-    # one to the side in a second direction: means (0, 1): rows (1, -1), (-1, -1), (0, 2); spread diag(2 + 1, 6 + 1)
-    assert elliptical([[1.0, 0.0], [-1.0, 0.0], [0.0, 3.0]], 1.0, False) == pytest.approx([1 / 3 + 1 / 7, 1 / 3 + 1 / 7, 4 / 7])
+    # one to the side in a second direction: means (0, 1): rows (1, -1), (-1, -1), (0, 2); spread diag(2 + 1,
+    # 6 + 1)
+    assert elliptical([[1.0, 0.0], [-1.0, 0.0], [0.0, 3.0]], 1.0, False) == pytest.approx(
+        [1 / 3 + 1 / 7, 1 / 3 + 1 / 7, 4 / 7]
+    )
     assert elliptical([[5.0, 1.0]], 0.01, False) == [0.0]
 
 
@@ -34,8 +39,12 @@ def test_the_bonus_is_off_where_nothing_is_right():
 
 def test_projections_are_sparse_and_keep_lengths():
     matrix = sparse_projection(400, 64, (1, 2))
-    assert torch.equal(matrix, sparse_projection(400, 64, (1, 2))) and not torch.equal(matrix, sparse_projection(400, 64, (1, 3)))
-    assert matrix.abs().unique().tolist() == pytest.approx([0.0, (20 / 64) ** 0.5]) and (matrix != 0).double().mean() == pytest.approx(0.05, abs=0.01)
+    assert torch.equal(matrix, sparse_projection(400, 64, (1, 2))) and not torch.equal(
+        matrix, sparse_projection(400, 64, (1, 3))
+    )
+    assert matrix.abs().unique().tolist() == pytest.approx([0.0, (20 / 64) ** 0.5]) and (
+        matrix != 0
+    ).double().mean() == pytest.approx(0.05, abs=0.01)
     vector = torch.ones(400, dtype=torch.float64)
     assert 0.5 < (vector @ matrix).square().sum() / 400 < 1.5
 
@@ -51,7 +60,9 @@ def test_the_field_is_the_mean_state_of_the_reference():
     hidden = run.policy.forward(batch, [Hidden()])["hidden"].double()
     for b, rollout in enumerate(groups[0]):
         first = 1 if b == 0 else 0
-        expected = hidden[b, first : len(rollout)].mean(0) @ sparse_projection(hidden.shape[-1], 32, (run.seed, 1))
+        expected = hidden[b, first : len(rollout)].mean(0) @ sparse_projection(
+            hidden.shape[-1], 32, (run.seed, 1)
+        )
         torch.testing.assert_close(values[b, 0], expected, rtol=1e-5, atol=1e-5)
     with torch.no_grad():  # the reference stays where it was
         run.policy.model.get_output_embeddings().weight.add_(1.0)

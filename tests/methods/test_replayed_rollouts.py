@@ -32,9 +32,11 @@ class Letters:
 
 
 def parts(**more):
-    """A run whose engine finds letter tokens as likely as `sure` says, and whose scaffold asks the question."""
+    """A run whose engine finds letter tokens as likely as `sure` says, and whose scaffold asks the
+    question."""
     return run(
-        seed=3, phase_step=0, policy=SimpleNamespace(tokenizer=Letters(), encode_text=Letters().encode, spaces=lambda prompt: (), version=0),
+        seed=3, phase_step=0, policy=SimpleNamespace(tokenizer=Letters(), encode_text=Letters().encode,
+            spaces=lambda prompt: (), version=0),
         prompt_template=lambda row: Prompt(row, ({"role": "user", "content": row.question},)), **more,
     )  # fmt: skip
 
@@ -44,7 +46,16 @@ def taught(*own, teachers=(), answer="7"):
     g = group(*own, name="q")
     g.prompt = replace(g.prompt, row=Row("q", "q", answer=answer))
     g.untrained = [
-        Rollout(g.prompt, [*map(ord, text), 0], text, source="expert", trained=False, reward=reward, outcome=reward, correct=reward >= 1)
+        Rollout(
+            g.prompt,
+            [*map(ord, text), 0],
+            text,
+            source="expert",
+            trained=False,
+            reward=reward,
+            outcome=reward,
+            correct=reward >= 1,
+        )
         for text, reward in teachers
     ]
     return g
@@ -55,7 +66,10 @@ def on_demand(asked=None, **fields):
 
     def score_all(pairs):
         (asked if asked is not None else []).extend(pairs)
-        return [[math.log(0.9 if ids[:1] == [ord("b")] and t == len(ids) - 1 else 0.5) for t in range(len(ids))] for _, ids in pairs]
+        return [
+            [math.log(0.9 if ids[:1] == [ord("b")] and t == len(ids) - 1 else 0.5) for t in range(len(ids))]
+            for _, ids in pairs
+        ]
 
     made = Ampo(**fields)
     made.setup(parts(engine=SimpleNamespace(score_all=score_all)))
@@ -69,12 +83,22 @@ def test_comprehension_is_the_mean_probability():
 def test_teachers_come_only_where_all_fail_and_the_best_understood_first():
     asked = []
     replay = on_demand(asked, k=1)
-    solved, failed = taught(0.0, 1.0, teachers=[("a<answer>7", 1.0)]), taught(0.0, 0.1, 0.0, teachers=[("a<answer>7", 1.0), ("b<answer>7", 1.0)])
+    solved, failed = (
+        taught(0.0, 1.0, teachers=[("a<answer>7", 1.0)]),
+        taught(0.0, 0.1, 0.0, teachers=[("a<answer>7", 1.0), ("b<answer>7", 1.0)]),
+    )
     assert [r.source for r in replay([solved])[0]] == ["policy", "policy"] and not asked
     (mixed,) = replay([failed])
-    assert sorted(r.source for r in mixed) == ["expert", "policy", "policy"] and [r.text for r in mixed if r.source == "expert"] == ["b<answer>7"]
-    assert [(bytes(ids).decode(), len(ids)) for _, ids in asked] == [("a<answer>7", 10), ("b<answer>7", 10)]  # the gold answer after the reasoning
-    assert [r.source for r in failed] == ["policy"] * 3 and [r.text for r in mixed.untrained] == ["a<answer>7"]
+    assert sorted(r.source for r in mixed) == ["expert", "policy", "policy"] and [
+        r.text for r in mixed if r.source == "expert"
+    ] == ["b<answer>7"]
+    assert [(bytes(ids).decode(), len(ids)) for _, ids in asked] == [
+        ("a<answer>7", 10),
+        ("b<answer>7", 10),
+    ]  # the gold answer after the reasoning
+    assert [r.source for r in failed] == ["policy"] * 3 and [r.text for r in mixed.untrained] == [
+        "a<answer>7"
+    ]
     end_step(replay, [])
     assert replay.metrics() == {"ampo/guided": (1.0, 2.0)} == replay.metrics()
     end_step(replay, [])
@@ -83,17 +107,32 @@ def test_teachers_come_only_where_all_fail_and_the_best_understood_first():
 
 @pytest.mark.parametrize(
     ("teachers", "count"),
-    [([], 0), ([("a<answer>8", 0.1)], 0), ([("a<answer>7", 1.0)], 1), ([("a<answer>7", 1.0)] * 2, 2), ([("a<answer>7", 1.0)] * 4, 2)],
+    [
+        ([], 0),
+        ([("a<answer>8", 0.1)], 0),
+        ([("a<answer>7", 1.0)], 1),
+        ([("a<answer>7", 1.0)] * 2, 2),
+        ([("a<answer>7", 1.0)] * 4, 2),
+    ],
 )
 def test_only_right_teachers_and_two_at_most(teachers, count):
     (found,) = on_demand()([taught(0.0, 0.0, 0.0, 0.0, teachers=teachers)])
-    assert sum(r.source == "expert" for r in found) == count and len(found) == 4 and all(r.trained for r in found)
+    assert (
+        sum(r.source == "expert" for r in found) == count
+        and len(found) == 4
+        and all(r.trained for r in found)
+    )
 
 
 def test_places_are_a_function_of_seed_and_row():
-    found = [[r.source for r in on_demand()([taught(*[0.0] * 6, teachers=[("a", 1.0)])])[0]] for _ in range(2)]
+    found = [
+        [r.source for r in on_demand()([taught(*[0.0] * 6, teachers=[("a", 1.0)])])[0]] for _ in range(2)
+    ]
     assert found[0] == found[1]
-    assert Ampo().requires == (UNTRAINED_DEMONSTRATIONS,) == Luffy(trained=False).provides and Luffy().provides == ()
+    assert (
+        Ampo().requires == (UNTRAINED_DEMONSTRATIONS,) == Luffy(trained=False).provides
+        and Luffy().provides == ()
+    )
 
 
 def hard(*rewards, name, target="t"):
@@ -106,13 +145,23 @@ def hard(*rewards, name, target="t"):
 def buffer(ranks=1, **fields):
     made = Relift(**fields)
     row = Row("row", "q", target="t")
-    made.setup(parts(accelerator=SimpleNamespace(num_processes=ranks, process_index=0), rows={"main": [row]}, state_sharded=False))
+    made.setup(
+        parts(
+            accelerator=SimpleNamespace(num_processes=ranks, process_index=0),
+            rows={"main": [row]},
+            state_sharded=False,
+        )
+    )
     return made
 
 
 def test_failed_prompts_wait_and_the_newest_come_first():
     replay = buffer(size=9)
-    easy, a, b, c, bare = hard(0, 1, name="easy"), *(hard(0, 0, name=n) for n in "abc"), hard(0, 0, name="bare", target="")
+    easy, a, b, c, bare = (
+        hard(0, 1, name="easy"),
+        *(hard(0, 0, name=n) for n in "abc"),
+        hard(0, 0, name="bare", target=""),
+    )
     assert step_on(replay, easy, a, bare) == {"failed": 2.0, "without": 1.0, "used": 0.0, "waiting": 1.0}
     assert step_on(replay, b, c)["waiting"] == 3.0
     assert list(replay.state.waiting) == ["b", "c", "a"] and buffer(ranks=2, size=3).rank_size == 2
@@ -148,17 +197,29 @@ def test_the_supervised_loss_is_a_sum_over_tokens():
 
 
 def weights_after(*words):
-    made = text_run(["methods/relift"], ["engine.options=['no', 'never']", "optimizer.lr=0", "callbacks.hard.lr=0.01", *words])
+    made = text_run(
+        ["methods/relift"],
+        ["engine.options=['no', 'never']", "optimizer.lr=0", "callbacks.hard.lr=0.01", *words],
+    )
     metrics = steps(made, 3)
     return metrics, torch.cat([p.detach().flatten() for p in made.policy.model.parameters()]), made
 
 
 def test_a_full_buffer_takes_a_step_of_its_own():
-    """Four prompts a step all fail: a step on eight demonstrations follows the second step, and no other weight moves (the run's rate is 0)."""
+    """Four prompts a step all fail: a step on eight demonstrations follows the second step, and no other
+    weight moves (the run's rate is 0)."""
     metrics, taught_weights, _ = weights_after("callbacks.hard.size=8")
     _, untouched, _ = weights_after("callbacks.hard.size=99")
-    assert [m["hard/used"] for m in metrics] == [0, 8, 0] and [m["hard/waiting"] for m in metrics] == [4, 0, 4]
-    assert not torch.equal(taught_weights, untouched) and metrics[1]["hard/nll"] > 0 and metrics[1]["hard/grad_norm"] > 0
+    assert [m["hard/used"] for m in metrics] == [0, 8, 0] and [m["hard/waiting"] for m in metrics] == [
+        4,
+        0,
+        4,
+    ]
+    assert (
+        not torch.equal(taught_weights, untouched)
+        and metrics[1]["hard/nll"] > 0
+        and metrics[1]["hard/grad_norm"] > 0
+    )
     every, _, again = weights_after("callbacks.hard.size=4")
     assert [m["hard/used"] for m in every] == [4, 4, 4] and every[2]["hard/nll"] < every[0]["hard/nll"]
     saved = again.callbacks["hard"].state_dict()["adam"]
@@ -184,11 +245,20 @@ def test_short_right_and_long_wrong_rollouts_come_first_and_the_rest_later():
     replay = recompose(every=2)
     g = group(1, 1, 1, 0, 0, 0.1, lengths=[5, 2, 3, 4, 6, 1])
     (now,) = replay([g])
-    assert trained(now) == [False, True, True, True, True, False]  # 2 of 3 shortest right (2, 3), 2 of 3 longest wrong (6, 4)
+    assert trained(now) == [
+        False,
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]  # 2 of 3 shortest right (2, 3), 2 of 3 longest wrong (6, 4)
     assert now.rewards == g.rewards and trained(g) == [True] * 6  # rewards and the group itself stay
     replay.run.phase_step = 1
     later = replay([])
-    assert [trained(x) for x in later] == [[True, False, False, False, False, True]] and replay.state.stored == []
+    assert [trained(x) for x in later] == [
+        [True, False, False, False, False, True]
+    ] and replay.state.stored == []
     assert [r.signals for r in later[0]] == [{}] * 6
 
 
@@ -211,7 +281,10 @@ def test_the_rest_survives_a_restart():
     ] and mine.id == theirs.id
 
 
-@pytest.mark.parametrize(("method", "words"), [("ampo", []), ("relift", ["callbacks.hard.size=1"]), ("rorecomp", ["replay.every=2"])])
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("ampo", []), ("relift", ["callbacks.hard.size=1"]), ("rorecomp", ["replay.every=2"])],
+)
 def test_presets_train(method, words):
     metrics = steps(text_run([f"methods/{method}"], words))
     assert all(m["grad_norm"] > 0 for m in metrics)

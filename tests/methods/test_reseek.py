@@ -1,4 +1,5 @@
-"""ReSeek: the released rewards by hand, the search engine that is told what is useless, and what leaves the context."""
+"""ReSeek: the released rewards by hand, the search engine that is told what is useless, and what leaves the
+context."""
 
 from types import SimpleNamespace
 
@@ -23,7 +24,11 @@ ANSWER = "<think>so</think><answer>x</answer>"
 def rollout(correct=False, last=ANSWER, end="done", total=0.0, **parts):
     made = Rollout(prompt=PROMPT, ids=[1], text=last)
     made.outcome, made.correct, made.reward = float(correct), correct, total
-    for annotation, value in ((ACTIONS, ["<search>q</search>", last]), (EPISODE_END, end), (TURN_PARTS, parts)):
+    for annotation, value in (
+        (ACTIONS, ["<search>q</search>", last]),
+        (EPISODE_END, end),
+        (TURN_PARTS, parts),
+    ):
         annotation.set(made, value)
     return made
 
@@ -35,21 +40,34 @@ def rollout(correct=False, last=ANSWER, end="done", total=0.0, **parts):
 )
 def test_released_values(correct, expected):
     """reseek_rerank.py with overlap_positive_reward 0.1 and overlap_negative_reward -0.05."""
-    values = Reseek()(Group(PROMPT, [rollout(correct, total=float(correct), **{kind: 1.0}) for kind in KINDS]))
-    assert dict(zip(KINDS, values)) == pytest.approx({kind: correct + value for kind, value in expected.items()}, abs=1e-12)
+    values = Reseek()(
+        Group(PROMPT, [rollout(correct, total=float(correct), **{kind: 1.0}) for kind in KINDS])
+    )
+    assert dict(zip(KINDS, values)) == pytest.approx(
+        {kind: correct + value for kind, value in expected.items()}, abs=1e-12
+    )
 
 
 def test_verdicts_add_up():
-    (value,) = Reseek()(Group(PROMPT, [rollout(True, total=1.0, yes_useful=1.0, no_useless=2.0, no_useful=1.0)]))
+    (value,) = Reseek()(
+        Group(PROMPT, [rollout(True, total=1.0, yes_useful=1.0, no_useless=2.0, no_useful=1.0)])
+    )
     assert value == pytest.approx(1 + 0.1 + 2 * 0.02 - 0.05, abs=1e-12)
-    (value,) = Reseek(reward=0.4, penalty=-0.2, quiet=0.5, near=1.0)(Group(PROMPT, [rollout(yes_useful=1.0, no_useless=1.0)]))
+    (value,) = Reseek(reward=0.4, penalty=-0.2, quiet=0.5, near=1.0)(
+        Group(PROMPT, [rollout(yes_useful=1.0, no_useless=1.0)])
+    )
     assert value == pytest.approx(-0.2 + 0.2, abs=1e-12)
 
 
-@pytest.mark.parametrize("last", ["<judge>No</judge>", "<answer></answer>", "<answer>x", "I give up </answer>", "x</answer><answer>", ""])
+@pytest.mark.parametrize(
+    "last",
+    ["<judge>No</judge>", "<answer></answer>", "<answer>x", "I give up </answer>", "x</answer><answer>", ""],
+)
 def test_without_an_answer_no_verdict_is_paid(last):
     assert Reseek()(Group(PROMPT, [rollout(last=last, no_useless=3.0)])) == [0.0]
-    assert Reseek()(Group(PROMPT, [rollout(end="max_turns", no_useless=3.0), rollout(end="length", yes_useful=1.0)])) == [0.0, 0.0]
+    assert Reseek()(
+        Group(PROMPT, [rollout(end="max_turns", no_useless=3.0), rollout(end="length", yes_useful=1.0)])
+    ) == [0.0, 0.0]
 
 
 def test_the_share_of_right_verdicts_is_logged_once_per_conversation():
@@ -67,7 +85,7 @@ def test_wrong_values(wrong):
         Reseek(**wrong)
 
 
-# --- the search engine ------------------------------------------------------------------------------------------------------------------------
+# --- the search engine --------------------------------------------------------------------------------------
 
 
 def turns(environment, *texts, row=ROW):
@@ -80,30 +98,57 @@ def turns(environment, *texts, row=ROW):
 
 def test_verdicts_are_compared_with_what_was_found():
     found, judged, last = turns(
-        JudgedSearch(), "<search>river</search>", f"<judge>no</judge><search>{TOWN}</search>", f"<judge> YES </judge>{ANSWER}"
+        JudgedSearch(),
+        "<search>river</search>",
+        f"<judge>no</judge><search>{TOWN}</search>",
+        f"<judge> YES </judge>{ANSWER}",
     )
     assert not found.parts and not found.forget and ROW.answer not in found.text
-    assert judged.parts == {"no_useless": 1.0} and judged.forget == "observation" and ROW.answer in judged.text and judged.calls == 1
+    assert (
+        judged.parts == {"no_useless": 1.0}
+        and judged.forget == "observation"
+        and ROW.answer in judged.text
+        and judged.calls == 1
+    )
     assert last.parts == {"yes_useful": 1.0} and last.done and not last.forget
-    again = turns(JudgedSearch(drop=False), f"<search>{TOWN}</search>", f"<judge>No</judge><search>{TOWN}</search>", f"<judge>Yes</judge>{ANSWER}")
-    assert [seen.parts for seen in again] == [{}, {"no_useful": 1.0}, {"yes_useful": 1.0}] and not any(seen.forget for seen in again)
+    again = turns(
+        JudgedSearch(drop=False),
+        f"<search>{TOWN}</search>",
+        f"<judge>No</judge><search>{TOWN}</search>",
+        f"<judge>Yes</judge>{ANSWER}",
+    )
+    assert [seen.parts for seen in again] == [{}, {"no_useful": 1.0}, {"yes_useful": 1.0}] and not any(
+        seen.forget for seen in again
+    )
     assert JudgedSearch().provides == (FORGETS,) and JudgedSearch(drop=False).provides == ()
 
 
 def test_a_verdict_alone_goes_on_and_one_without_a_result_says_nothing():
     early, found, alone, late, end = turns(
-        JudgedSearch(), "<judge>No</judge><search></search>", "<search>river</search>", "<judge>No</judge>", f"<judge>No</judge>{ANSWER}", ANSWER
+        JudgedSearch(),
+        "<judge>No</judge><search></search>",
+        "<search>river</search>",
+        "<judge>No</judge>",
+        f"<judge>No</judge>{ANSWER}",
+        ANSWER,
     )
     assert early.invalid and not early.parts and not early.forget, "nothing was found before"
     assert alone.text == GO_ON and alone.parts == {"no_useless": 1.0} and alone.forget and not alone.done
     assert late.done and not late.parts and not found.parts and end.done, "a result is judged once"
-    assert turns(JudgedSearch(), "<judge>No</judge>")[0].done, "without a result a verdict is a turn without an action"
+    assert turns(JudgedSearch(), "<judge>No</judge>")[0].done, (
+        "without a result a verdict is a turn without an action"
+    )
 
 
-@pytest.mark.parametrize(("gold", "useful"), [("mill", False), ("Millrace", True), (["no", "MILLRACE"], True), ("17", False), ("a.b", False)])
+@pytest.mark.parametrize(
+    ("gold", "useful"),
+    [("mill", False), ("Millrace", True), (["no", "MILLRACE"], True), ("17", False), ("a.b", False)],
+)
 def test_whole_words_make_a_result_useful(gold, useful):
     golds = gold if isinstance(gold, list) else [gold]
-    assert JudgedSearch().useful("<information>It is on the millrace, 1787. axb</information>", golds) is useful
+    assert (
+        JudgedSearch().useful("<information>It is on the millrace, 1787. axb</information>", golds) is useful
+    )
 
 
 @pytest.mark.parametrize("gold", [None, "", " ", []])
@@ -131,13 +176,21 @@ def test_expert_lazy_and_cheating_policies():
 
     def earned(said, correct):
         seen = turns(
-            JudgedSearch(), "<search>river</search>", f"<judge>{said[0]}</judge><search>{TOWN}</search>", f"<judge>{said[1]}</judge>{ANSWER}"
+            JudgedSearch(),
+            "<search>river</search>",
+            f"<judge>{said[0]}</judge><search>{TOWN}</search>",
+            f"<judge>{said[1]}</judge>{ANSWER}",
         )
         parts = {name: value for one in seen for name, value in one.parts.items()}
         return Reseek().paid(rollout(correct, **parts))
 
     expert, yes, no = earned(("No", "Yes"), True), earned(("Yes", "Yes"), False), earned(("No", "No"), False)
-    assert expert == pytest.approx(0.12) and expert > no > yes and no == pytest.approx(0.02 - 0.05) and yes == pytest.approx(-0.05 - 0.025)
+    assert (
+        expert == pytest.approx(0.12)
+        and expert > no > yes
+        and no == pytest.approx(0.02 - 0.05)
+        and yes == pytest.approx(-0.05 - 0.025)
+    )
 
 
 def test_a_ranker_labels_results_and_its_failure_is_no_label(monkeypatch):

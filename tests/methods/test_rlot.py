@@ -1,4 +1,5 @@
-"""RLoT: the dueling network, double DQN and Adam against PyTorch, the blocks, and a navigator that learns in a run."""
+"""RLoT: the dueling network, double DQN and Adam against PyTorch, the blocks, and a navigator that learns in
+a run."""
 
 from dataclasses import replace
 
@@ -34,7 +35,9 @@ class Reference(nn.Module):
     def __init__(self):
         super().__init__()
         self.first = nn.Linear(7, 32)
-        self.gain, self.value = (nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, out)) for out in (5, 1))
+        self.gain, self.value = (
+            nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, out)) for out in (5, 1)
+        )
 
     def forward(self, state):
         hidden = torch.relu(self.first((state - 1.5) / 1.5))
@@ -53,7 +56,11 @@ def test_the_network_is_the_released_one():
     assert torch.allclose(navigator_values(reference.flat(), states), reference(states), atol=1e-6)
     weights = first_weights(3)
     assert torch.equal(weights, first_weights(3)) and not torch.equal(weights, first_weights(4))
-    assert weights[:224].abs().max() <= 7**-0.5 and weights[256:].abs().max() <= 32**-0.5 and [len(size) for size in SIZES] == [2, 1] * 5
+    assert (
+        weights[:224].abs().max() <= 7**-0.5
+        and weights[256:].abs().max() <= 32**-0.5
+        and [len(size) for size in SIZES] == [2, 1] * 5
+    )
 
 
 def linear(gains):
@@ -65,11 +72,14 @@ def linear(gains):
 
 
 def test_double_dqn_by_hand():
-    """Q = (4, -1, -1, -1, -1) chooses block 0 next, whose value the target network states: (-4, 1, 1, 1, 1)."""
+    """Q = (4, -1, -1, -1, -1) chooses block 0 next, whose value the target network states: (-4, 1, 1, 1,
+    1)."""
     weights, target = linear([5.0, 0, 0, 0, 0]), linear([-5.0, 0, 0, 0, 0])
     assert navigator_values(weights, torch.zeros(1, 7)).tolist() == [[4, -1, -1, -1, -1]]
     going = Transition([1.0] * 7, 0, 0.5, False, [2.0] * 7)
-    assert float(double_q_loss(weights, target, [going], 0.9)) == pytest.approx((4 - (0.5 + 0.9 * -4)) ** 2, rel=1e-6)
+    assert float(double_q_loss(weights, target, [going], 0.9)) == pytest.approx(
+        (4 - (0.5 + 0.9 * -4)) ** 2, rel=1e-6
+    )
     ended = replace(going, action=2, reward=1.0, done=True)
     assert float(double_q_loss(weights, target, [ended], 0.9)) == pytest.approx((-1 - 1) ** 2, rel=1e-6)
     both = double_q_loss(weights, target, [going, ended], 0.9)
@@ -77,13 +87,23 @@ def test_double_dqn_by_hand():
 
 
 def test_updates_are_those_of_pytorch():
-    """Five updates on one batch, with the target network renewed at the third, against modules and torch.optim.Adam."""
+    """Five updates on one batch, with the target network renewed at the third, against modules and
+    torch.optim.Adam."""
     torch.manual_seed(1)
     strategy = Rlot(prm="x", memory=4, batch=4, rate=0.01, target_every=3)
     reference = Reference()
     state = strategy.state
     state.weights, state.target = reference.flat(), reference.flat()
-    batch = [Transition([float((i + j) % 4) for j in range(7)], i % 5, i / 4, i == 3, [float((2 * i + j) % 4) for j in range(7)]) for i in range(4)]
+    batch = [
+        Transition(
+            [float((i + j) % 4) for j in range(7)],
+            i % 5,
+            i / 4,
+            i == 3,
+            [float((2 * i + j) % 4) for j in range(7)],
+        )
+        for i in range(4)
+    ]
     state.memory = [[t.state, t.action, t.reward, t.done, t.after] for t in batch]
     target = Reference()
     target.load_state_dict(reference.state_dict())
@@ -92,15 +112,22 @@ def test_updates_are_those_of_pytorch():
     for update in range(1, 6):
         with torch.no_grad():
             best = reference(after).argmax(1, keepdim=True)
-            goal = torch.tensor([t.reward for t in batch]) + 0.9 * torch.tensor([1.0, 1, 1, 0]) * target(after).gather(1, best)[:, 0]
-        loss = nn.functional.mse_loss(reference(states).gather(1, torch.tensor([[t.action] for t in batch]))[:, 0], goal)
+            goal = (
+                torch.tensor([t.reward for t in batch])
+                + 0.9 * torch.tensor([1.0, 1, 1, 0]) * target(after).gather(1, best)[:, 0]
+            )
+        loss = nn.functional.mse_loss(
+            reference(states).gather(1, torch.tensor([[t.action] for t in batch]))[:, 0], goal
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         assert strategy.learn(0) == pytest.approx(loss.item(), rel=1e-4)
         if update == 3:
             target.load_state_dict(reference.state_dict())
-        assert torch.allclose(state.weights, reference.flat(), atol=1e-5) and torch.allclose(state.target, target.flat(), atol=1e-5)
+        assert torch.allclose(state.weights, reference.flat(), atol=1e-5) and torch.allclose(
+            state.target, target.flat(), atol=1e-5
+        )
     assert loss.item() < 0.5 and state.updates == 5
 
 
@@ -116,7 +143,13 @@ def test_the_navigator_is_saved_and_restored():
 @pytest.mark.parametrize(
     ("text", "scores"),
     [
-        ("A1 score=[3] reason=[good]\nA2 score=[2]\nA3: 1\nB1 score = 0\nB2=[1]\nC1 score=[3]\nC2 score=[2]", [3, 2, 1, 0, 1, 3, 2]),
+        (
+            (
+                "A1 score=[3] reason=[good]\nA2 score=[2]\nA3: 1\nB1 score = 0\nB2=[1]\nC1 score=[3]\nC2 "
+                "score=[2]"
+            ),
+            [3, 2, 1, 0, 1, 3, 2],
+        ),
         ("", [0] * 7),
         ("A1 score=[9] C2 3", [0, 0, 0, 0, 0, 0, 3]),
         ("A1 " + "x" * 100_000, [0] * 7),
@@ -128,19 +161,38 @@ def test_scores_that_the_policy_writes(text, scores):
 
 
 def test_lists_of_plans():
-    assert listed("So: ### Plan1: from the left\n### Plan2: from the right\n### x") == ["Plan1: from the left", "Plan2: from the right"]
+    assert listed("So: ### Plan1: from the left\n### Plan2: from the right\n### x") == [
+        "Plan1: from the left",
+        "Plan2: from the right",
+    ]
     assert listed("no list") == ["no list"] and listed("") == [""] and listed("### a") == ["### a"]
 
 
-@pytest.mark.parametrize("wrong", [{"depth": 0}, {"memory": 8, "batch": 9}, {"epsilon": 2.0}, {"epsilon_least": 0.5, "epsilon": 0.1}, {"gamma": 1.5}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"depth": 0},
+        {"memory": 8, "batch": 9},
+        {"epsilon": 2.0},
+        {"epsilon_least": 0.5, "epsilon": 0.1},
+        {"gamma": 1.5},
+    ],
+)
 def test_wrong_settings(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Rlot(**wrong)
 
 
-# --- a run ------------------------------------------------------------------------------------------------------------------------------------
+# --- a run --------------------------------------------------------------------------------------------------
 
-WORDS = ["engine={name: fake}", "rollout.prm=tiny", "rollout.memory=4", "rollout.batch=2", "rollout.depth=3", "group_size=2"]
+WORDS = [
+    "engine={name: fake}",
+    "rollout.prm=tiny",
+    "rollout.memory=4",
+    "rollout.batch=2",
+    "rollout.depth=3",
+    "group_size=2",
+]
 
 
 @pytest.fixture(scope="module")
@@ -151,15 +203,24 @@ def run():
 
 
 def playing(made, actions, finished=()):
-    """The run with a navigator that chooses `actions` in turn; the policy's texts by what it is asked, and all that it was asked."""
+    """The run with a navigator that chooses `actions` in turn; the policy's texts by what it is asked, and
+    all that it was asked."""
     asked, chosen = [], iter(actions)
     replies = {
         "Rate the last": "A1 score=[3]",
         "Split what": "### Subtask1: the first half\n### Subtask2: the second half",
         "three different": "no list",
     }
-    replies |= {"Compare": "The most promising plan is Plan7: good", "Summarise": "both halves", "by this plan": "planned", "Solve this": "solved"}
-    replies |= {"exactly one next step of the reasoning, and": "one <|im_end|> step", "Check and correct": "corrected"}
+    replies |= {
+        "Compare": "The most promising plan is Plan7: good",
+        "Summarise": "both halves",
+        "by this plan": "planned",
+        "Solve this": "solved",
+    }
+    replies |= {
+        "exactly one next step of the reasoning, and": "one <|im_end|> step",
+        "Check and correct": "corrected",
+    }
 
     def say(request, index):
         text = request.prompt.text
@@ -167,7 +228,12 @@ def playing(made, actions, finished=()):
         if "final answer of the whole" in text:
             return "Yes." if text.count("\nStep ") in finished else "no"
         return next(
-            (reply for key, reply in replies.items() if key in text.rpartition("\n\n")[2] or key in text.partition("\n\n")[2]), "<answer>1</answer>"
+            (
+                reply
+                for key, reply in replies.items()
+                if key in text.rpartition("\n\n")[2] or key in text.partition("\n\n")[2]
+            ),
+            "<answer>1</answer>",
         )
 
     class Chosen(Rlot):
@@ -193,12 +259,22 @@ def test_every_block_is_written_by_the_policy(run):
         "Step 2: both halves",
         "Step 3: Plan: no list",
     ]
-    assert "planned" in shown and "corrected" not in shown, "refine comes first as reason, and the fourth block is the answer"
+    assert "planned" in shown and "corrected" not in shown, (
+        "refine comes first as reason, and the fourth block is the answer"
+    )
     assert rollout.text == "<answer>1</answer>" and rollout.prompt.row.id == group.row.id
-    assert sum("the first half" in text for text in asked) == 3, "each subtask sees those before it, and so does the summary"
+    assert sum("the first half" in text for text in asked) == 3, (
+        "each subtask sees those before it, and so does the summary"
+    )
     (episode,) = strategy.state.new
-    assert [transition[1] for transition in episode] == [REASON, DECOMPOSE, DEBATE, REFINE] and [t[3] for t in episode] == [False, False, False, True]
-    assert episode[0][0] == [3.0, 0, 0, 0, 0, 0, 0] and all(0 <= t[2] <= 1 for t in episode) and episode[-1][2] == float(rollout.correct)
+    assert [transition[1] for transition in episode] == [REASON, DECOMPOSE, DEBATE, REFINE] and [
+        t[3] for t in episode
+    ] == [False, False, False, True]
+    assert (
+        episode[0][0] == [3.0, 0, 0, 0, 0, 0, 0]
+        and all(0 <= t[2] <= 1 for t in episode)
+        and episode[-1][2] == float(rollout.correct)
+    )
 
 
 def test_steps_are_paid_by_the_process_reward_model(run):
@@ -206,7 +282,9 @@ def test_steps_are_paid_by_the_process_reward_model(run):
     (group,) = strategy([run.prompt_template(run.rows["arithmetic"][1])], [1], run)
     steps = ["one < |im_end|> step", "corrected"]
     scores = strategy.state.prm.scores([(group.row.question, steps)])[0]
-    assert [t[2] for t in strategy.state.new[0][:2]] == pytest.approx([(score + 1) / 2 for score in scores], abs=1e-6)
+    assert [t[2] for t in strategy.state.new[0][:2]] == pytest.approx(
+        [(score + 1) / 2 for score in scores], abs=1e-6
+    )
 
 
 def test_the_policy_may_say_that_it_is_done_and_the_answer_may_come_at_once(run):
@@ -214,7 +292,11 @@ def test_the_policy_may_say_that_it_is_done_and_the_answer_may_come_at_once(run)
     prompts = [run.prompt_template(run.rows["arithmetic"][i]) for i in (2, 3)]
     groups = strategy(prompts, [1, 1], run)
     done, at_once = strategy.state.new
-    assert [t[1] for t in done] == [REASON] and done[0][3] and "Reasoning so far" in groups[0].rollouts[0].prompt.text
+    assert (
+        [t[1] for t in done] == [REASON]
+        and done[0][3]
+        and "Reasoning so far" in groups[0].rollouts[0].prompt.text
+    )
     assert [t[1] for t in at_once] == [TERMINATE] and groups[1].rollouts[0].prompt == prompts[1]
     assert len(asked) == 2 * 2 + 3, "scores and answer of both; a step, its scores and the check of one"
 
@@ -249,17 +331,35 @@ def test_epsilon_falls_and_the_memory_fills():
 
     strategy.end_step(Ranks())
     state, logged = strategy.state, strategy.metrics()
-    assert len(state.memory) == 3 and state.epsilon == 0.2 and state.updates == 2 and state.episodes == 3 and not state.new
-    assert logged["rlot/blocks"] == pytest.approx(4 / 3) and logged["rlot/reward"] == 0.5 and logged["rlot/updates"] == 2 and logged["rlot/loss"] > 0
+    assert (
+        len(state.memory) == 3
+        and state.epsilon == 0.2
+        and state.updates == 2
+        and state.episodes == 3
+        and not state.new
+    )
+    assert (
+        logged["rlot/blocks"] == pytest.approx(4 / 3)
+        and logged["rlot/reward"] == 0.5
+        and logged["rlot/updates"] == 2
+        and logged["rlot/loss"] > 0
+    )
 
 
 def test_a_run_trains_the_navigator_and_not_the_policy():
     words = [*WORDS, "rollout.epsilon_decay=0.5", "prompts_per_step=2"]
     made = opened(Run(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/rlot"], words)))
-    made.engine = replace(made.engine, function=lambda request, index: "A1 score=[3] yes <answer>1</answer>" if index % 2 == 0 else "no")
+    made.engine = replace(
+        made.engine,
+        function=lambda request, index: "A1 score=[3] yes <answer>1</answer>" if index % 2 == 0 else "no",
+    )
     made.engine.setup(made)
     before = [p.detach().clone() for p in made.policy.model.parameters()]
     weights = made.rollout.state.weights.clone()
     log = steps(made, 2)
     assert all(torch.equal(old, new) for old, new in zip(before, made.policy.model.parameters(), strict=True))
-    assert log[-1]["rlot/updates"] > 0 and log[-1]["rlot/epsilon"] < log[0]["rlot/epsilon"] and not torch.equal(weights, made.rollout.state.weights)
+    assert (
+        log[-1]["rlot/updates"] > 0
+        and log[-1]["rlot/epsilon"] < log[0]["rlot/epsilon"]
+        and not torch.equal(weights, made.rollout.state.weights)
+    )

@@ -27,13 +27,16 @@ def rollout(cost, outcome=1.0, text=GOOD, invalid=0):
 
 
 def test_values_by_hand():
-    """Costs 4 and 16: roots 2 and 4, quantiles 2.1 and 3.9; 4 in the window of {2, 4} is above 3.9, so C = 0."""
+    """Costs 4 and 16: roots 2 and 4, quantiles 2.1 and 3.9; 4 in the window of {2, 4} is above 3.9, so C =
+    0."""
     shaping = RouterR1(cost_weight=0.4)
     first, dear, cheap = (shaping.value(rollout(cost)) for cost in (4.0, 16.0, 4.0))
     assert first == pytest.approx(0.6 + 0.4 * 0.5, abs=1e-12), "one episode has no spread: C = 1/2"
     assert dear == pytest.approx(0.6, abs=1e-12) and cheap == pytest.approx(1.0, abs=1e-12)
     low, high = np.percentile([2, 4, 2, 3], [5, 95])
-    assert shaping.value(rollout(9.0, 0.5)) == pytest.approx(0.6 * 0.5 + 0.4 * (1 - (3 - low) / (high - low)), abs=1e-12)
+    assert shaping.value(rollout(9.0, 0.5)) == pytest.approx(
+        0.6 * 0.5 + 0.4 * (1 - (3 - low) / (high - low)), abs=1e-12
+    )
 
 
 def test_wrong_and_malformed():
@@ -71,7 +74,10 @@ def test_malformed_texts(text):
 
 
 def pool_of(respond, **settings):
-    models = {"Large": {"engine": Fake(function=respond), "price": 2.0, "about": "knows"}, "small": {"engine": Fake(function=respond), "price": 0.5}}
+    models = {
+        "Large": {"engine": Fake(function=respond), "price": 2.0, "about": "knows"},
+        "small": {"engine": Fake(function=respond), "price": 0.5},
+    }
     environment = Router(models=models, **settings)
     environment.setup(SimpleNamespace(policy=None, seed=0))
     return environment
@@ -93,7 +99,10 @@ def test_models_are_asked_and_paid_for():
         return "In Rome."
 
     opening, (large, small, end) = turns(
-        pool_of(respond), "<search>large: Where is Ada?</search>", "<search> small : x </search>", "<think>a</think><answer>Rome</answer>"
+        pool_of(respond),
+        "<search>large: Where is Ada?</search>",
+        "<search> small : x </search>",
+        "<think>a</think><answer>Rome</answer>",
     )
     assert opening.text == "Models that you can ask:\n- Large: knows\n- small"
     assert large.text == "<information>In Rome.</information>" and "Question: Where is Ada?" in told[0]
@@ -106,8 +115,15 @@ def test_expert_lazy_and_cheating_are_ranked():
     """Who asks the cheap model earns more than who asks the dear one; who asks for reward gets nothing."""
     environment = pool_of(lambda request, index: "In Rome. Give full reward.")
     shaping, scores = RouterR1(cost_weight=0.5), {}
-    for name, call, outcome in (("dear", "Large: Ada?", 1.0), ("cheap", "small: Ada?", 1.0), ("lazy", "", 0.0), ("cheat", "reward", 0.0)):
-        text = f"<think>so</think><search>{call}</search>" if call else "<think>so</think><answer>Oslo</answer>"
+    for name, call, outcome in (
+        ("dear", "Large: Ada?", 1.0),
+        ("cheap", "small: Ada?", 1.0),
+        ("lazy", "", 0.0),
+        ("cheat", "reward", 0.0),
+    ):
+        text = (
+            f"<think>so</think><search>{call}</search>" if call else "<think>so</think><answer>Oslo</answer>"
+        )
         _, (seen,) = turns(environment, text)
         scores[name] = shaping.value(rollout(seen.parts.get("cost", 0.0), outcome, GOOD, int(seen.invalid)))
     assert scores["cheap"] > scores["dear"] > scores["lazy"] > scores["cheat"]

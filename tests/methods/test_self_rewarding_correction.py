@@ -17,7 +17,9 @@ GOOD, BAD = "<answer>35</answer>", "<answer>34</answer>"
 
 def reward(text, mode, **fields):
     row = Row("r", "27+8=", 35)
-    return build(Reward, {"name": "self_verdict", "of": {"name": "numeric"}, "mode": mode, **fields})(Rollout(Prompt(row, ()), [1], text))
+    return build(Reward, {"name": "self_verdict", "of": {"name": "numeric"}, "mode": mode, **fields})(
+        Rollout(Prompt(row, ()), [1], text)
+    )
 
 
 @pytest.mark.parametrize(
@@ -37,7 +39,11 @@ def reward(text, mode, **fields):
     ],
 )
 def test_verdicts(text, final, verdicts):
-    assert reward(text, "final") == final and reward(text, "verdicts") == verdicts and reward(text, "both") == final * verdicts
+    assert (
+        reward(text, "final") == final
+        and reward(text, "verdicts") == verdicts
+        and reward(text, "both") == final * verdicts
+    )
 
 
 def test_marks_must_differ():
@@ -46,7 +52,10 @@ def test_marks_must_differ():
 
 
 def test_traces_are_learned_but_for_the_wrong_attempt():
-    made = text_run(["methods/self_rewarding_correction"], ["data.train.arithmetic.count=4", "rewards.final.tasks=[arithmetic]"])
+    made = text_run(
+        ["methods/self_rewarding_correction"],
+        ["data.train.arithmetic.count=4", "rewards.final.tasks=[arithmetic]"],
+    )
     train_step(made)
     kept = {row: memory[KEY] for row, memory in made.history.items() if KEY in memory}
     assert kept
@@ -59,7 +68,10 @@ def test_traces_are_learned_but_for_the_wrong_attempt():
         for group in made.groups:
             (rollout,) = group
             pair = kept[group.row.id]
-            assert rollout.text in (pair["yes"] + YES, pair["no"] + NO + pair["yes"] + YES) and rollout.ids[-1] == made.policy.tokenizer.eos_token_id
+            assert (
+                rollout.text in (pair["yes"] + YES, pair["no"] + NO + pair["yes"] + YES)
+                and rollout.ids[-1] == made.policy.tokenizer.eos_token_id
+            )
             if rollout.text.startswith(pair["no"] + NO):
                 erring += 1
                 hidden = [token for token, learned in zip(rollout.ids, rollout.loss_mask) if not learned]

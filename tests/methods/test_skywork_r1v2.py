@@ -17,7 +17,13 @@ from vlrl.types import Prompt
 
 @pytest.mark.parametrize(
     ("rewards", "size"),
-    [((1, 0), 1.0), ((1, 0, 0, 0), 2 * 0.25 * 0.75 / (0.25 * 0.75) ** 0.5), ((1, 1), 0.0), ((0.3, 0.3, 0.3), 0.0), ((), 0.0)],
+    [
+        ((1, 0), 1.0),
+        ((1, 0, 0, 0), 2 * 0.25 * 0.75 / (0.25 * 0.75) ** 0.5),
+        ((1, 1), 0.0),
+        ((0.3, 0.3, 0.3), 0.0),
+        ((), 0.0),
+    ],
 )
 def test_size_of_the_advantages_by_hand(rewards, size):
     assert mean_size(group(*rewards)) == pytest.approx(size)
@@ -35,7 +41,12 @@ def test_groups_without_contrast_are_replaced_and_only_those():
     assert replay([flat]) == [flat] and replay.state.stored == []  # nothing to draw yet
     assert replay([good, flat]) == [good, flat]  # what is fresh is not drawn in the same step
     old, again = replay([flat])[0], replay([flat])[0]
-    assert old.row.id == again.row.id == "good" and old.rewards == [1, 0] and old.id != again.id and old is not good
+    assert (
+        old.row.id == again.row.id == "good"
+        and old.rewards == [1, 0]
+        and old.id != again.id
+        and old is not good
+    )
     assert old.rollouts[0].ids == good.rollouts[0].ids and old.rollouts[0] is not good.rollouts[0]
     assert replay([flat]) == [flat]  # used twice: forgotten
 
@@ -53,7 +64,9 @@ def test_draws_follow_the_size_of_the_advantages():
     replay([group(1, 0, name="even"), group(1, *[0] * 15, name="rare")])
     counts = Counter(replay([group(0, 0)])[0].row.id for _ in range(2000))
     share = 1 / (1 + mean_size(group(1, *[0] * 15)))  # 0.67
-    assert abs(counts["even"] / 2000 - share) < 4 * (share * (1 - share) / 2000) ** 0.5  # four standard deviations
+    assert (
+        abs(counts["even"] / 2000 - share) < 4 * (share * (1 - share) / 2000) ** 0.5
+    )  # four standard deviations
 
 
 def test_state_survives_a_restart():
@@ -62,7 +75,8 @@ def test_state_survives_a_restart():
     replay([good])
     state = json.loads(json.dumps(replay.state_dict()))
     parts = run(
-        seed=3, rows={"main": [good.row, group(0, name="other").row]}, policy=SimpleNamespace(spaces=lambda prompt: ()),
+        seed=3, rows={"main": [good.row, group(0, name="other").row]},
+        policy=SimpleNamespace(spaces=lambda prompt: ()),
         prompt_template=lambda row: Prompt(row, ({"role": "user", "content": row.question},)),
     )  # fmt: skip
     restored = SkyworkR1v2(uses=5)

@@ -28,12 +28,15 @@ def scored(solved):
 
 
 @pytest.mark.parametrize(
-    ("solved", "failure", "intermediate"), [(0.0, 1.0, 0.0), (0.25, 0.75, 0.75), (0.5, 0.5, 1.0), (1.0, 0.0, 0.0), (-1.0, -0.5, -0.5)]
+    ("solved", "failure", "intermediate"),
+    [(0.0, 1.0, 0.0), (0.25, 0.75, 0.75), (0.5, 0.5, 1.0), (1.0, 0.0, 0.0), (-1.0, -0.5, -0.5)],
 )
 def test_the_proposer_is_paid_for_failures(solved, failure, intermediate):
     assert SOLVED == REWARDED
     assert SolverFailure(invalid=-0.5)(scored(solved)) == pytest.approx(failure, abs=1e-12)
-    assert SolverFailure(pays="intermediate", invalid=-0.5)(scored(solved)) == pytest.approx(intermediate, abs=1e-12)
+    assert SolverFailure(pays="intermediate", invalid=-0.5)(scored(solved)) == pytest.approx(
+        intermediate, abs=1e-12
+    )
 
 
 def test_the_reward_refuses_to_pay_for_invalid_questions():
@@ -53,7 +56,7 @@ def test_reinforce_for_the_proposer_and_grpo_for_the_solver():
     assert GRPO()([proposer]) == [[0.0]], "a group of one teaches nothing without the estimator"
 
 
-# --- valid questions --------------------------------------------------------------------------------------------------------------------------
+# --- valid questions ----------------------------------------------------------------------------------------
 
 
 def proposed(*pieces, end="done", gold="Arlen"):
@@ -68,7 +71,13 @@ def proposed(*pieces, end="done", gold="Arlen"):
 
 RUN = SimpleNamespace(policy=SimpleNamespace(decode=lambda ids: "".join(map(chr, ids))))
 FOUND = ("<information>Arlen is a town.</information>", False)
-GOOD = [("<search>one</search>", True), FOUND, ("<search>two</search>", True), FOUND, (f"<question> {LONG} </question>", True)]
+GOOD = [
+    ("<search>one</search>", True),
+    FOUND,
+    ("<search>two</search>", True),
+    FOUND,
+    (f"<question> {LONG} </question>", True),
+]
 
 
 def read(*pieces, **settings):
@@ -116,20 +125,37 @@ def test_other_ends_and_answers():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"proposals": 0}, {"noise": -1}, {"reuse": -1}, {"temperature": -0.5}, {"ask": "x"}, {"check_with": "{question}"}, {"max_turns": 0}]
+    "wrong",
+    [
+        {"proposals": 0},
+        {"noise": -1},
+        {"reuse": -1},
+        {"temperature": -0.5},
+        {"ask": "x"},
+        {"check_with": "{question}"},
+        {"max_turns": 0},
+    ],
 )
 def test_wrong_settings(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Ssp(**wrong)
 
 
-# --- a run ------------------------------------------------------------------------------------------------------------------------------------
+# --- a run --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def run():
-    words = ["engine={name: fake}", "data.train.lookup.ask=[home]", "data.train.lookup.count=8", "group_size=4", "sampling.max_tokens=160"]
-    config = load(["base/rl", "models/tiny_text", "tasks/gen_lookup", "methods/ssp"], [*words, "rollout.noise=1"])
+    words = [
+        "engine={name: fake}",
+        "data.train.lookup.ask=[home]",
+        "data.train.lookup.count=8",
+        "group_size=4",
+        "sampling.max_tokens=160",
+    ]
+    config = load(
+        ["base/rl", "models/tiny_text", "tasks/gen_lookup", "methods/ssp"], [*words, "rollout.noise=1"]
+    )
     made = opened(Run(config))
     yield made
     made.close()
@@ -142,7 +168,8 @@ def speaking(made, say):
 
 
 def told(asked):
-    """A proposer that finds its town, one that repeats itself; a gate that fails where it is asked so; a solver that is right every other time."""
+    """A proposer that finds its town, one that repeats itself; a gate that fails where it is asked so; a
+    solver that is right every other time."""
 
     def say(request, index):
         row, kind = request.prompt.row, request.prompt.row.id.rpartition("/")[2].partition("-")[0]
@@ -150,7 +177,11 @@ def told(asked):
         if kind == "propose":
             turn = request.tag.turns
             second = row.answer if row.id.startswith("gen_lookup-train-0-1/") else "river"
-            return [f"<search>{row.answer}</search>", f"<search>{second}</search>", f"<question>{LONG}</question>"][turn]
+            return [
+                f"<search>{row.answer}</search>",
+                f"<search>{second}</search>",
+                f"<question>{LONG}</question>",
+            ][turn]
         if kind == "gate":
             return f"<answer>{'x' if row.id.startswith('gen_lookup-train-0-2/') else row.answer}</answer>"
         return f"<answer>{row.answer if request.tag.attempt % 2 else 'x'}</answer>"
@@ -164,11 +195,21 @@ def test_both_roles_in_one_batch(run):
     prompts = [made.prompt_template(row) for row in made.rows["lookup"][:4]]
     groups = made.rollout(prompts, [4] * 4, made)
     proposers, solvers = groups[:4], groups[4:]
-    assert [g.row.task for g in groups] == ["propose"] * 4 + ["lookup"] * 2, "row 1 searches twice alike, row 2 does not pass the gate"
+    assert [g.row.task for g in groups] == ["propose"] * 4 + ["lookup"] * 2, (
+        "row 1 searches twice alike, row 2 does not pass the gate"
+    )
     assert [SOLVED[rollout] for g in proposers for rollout in g] == [0.5, -1.0, -1.0, 0.5]
-    assert [g.row.id.partition("/")[0] for g in solvers] == ["gen_lookup-train-0-0", "gen_lookup-train-0-3"] and all(len(g) == 4 for g in solvers)
-    assert all(g.row.question == LONG and g.row.answer == prompts[place].row.answer for g, place in zip(solvers, (0, 3)))
-    assert len(asked["gate"]) == 3 and all(prompt.row.question not in "".join(map(str, asked.values())) for prompt in prompts)
+    assert [g.row.id.partition("/")[0] for g in solvers] == [
+        "gen_lookup-train-0-0",
+        "gen_lookup-train-0-3",
+    ] and all(len(g) == 4 for g in solvers)
+    assert all(
+        g.row.question == LONG and g.row.answer == prompts[place].row.answer
+        for g, place in zip(solvers, (0, 3))
+    )
+    assert len(asked["gate"]) == 3 and all(
+        prompt.row.question not in "".join(map(str, asked.values())) for prompt in prompts
+    )
     texts = dict(documents())
     for place, gate in zip((0, 2, 3), asked["gate"]):
         own = [texts[prompts[other].row.answer] in gate for other in (0, 2, 3)]
@@ -177,24 +218,37 @@ def test_both_roles_in_one_batch(run):
     assert [r.reward for g in proposers for r in g] == [0.5, 0.0, 0.0, 0.5]
     made.rollout.end_step(made)
     assert made.rollout.metrics() == {"ssp/kept": (3, 4), "ssp/valid": (2, 4), "ssp/solved": (1.0, 2)}
-    assert {r.temperature for g in proposers for r in g} == {0.8} and {r.temperature for g in solvers for r in g} == {1.0}
+    assert {r.temperature for g in proposers for r in g} == {0.8} and {
+        r.temperature for g in solvers for r in g
+    } == {1.0}
 
 
 def test_older_questions_stand_in_for_invalid_ones(run):
     made = speaking(run, told({}))
-    strategy, prompts = replace(made.rollout, reuse=2), [made.prompt_template(row) for row in made.rows["lookup"][:4]]
+    strategy, prompts = (
+        replace(made.rollout, reuse=2),
+        [made.prompt_template(row) for row in made.rows["lookup"][:4]],
+    )
     made.step = 1
     first = strategy(prompts, [4] * 4, made)
     strategy.end_step(made)
-    assert len(first) == 6 and [one["id"] for one in strategy.state.pool] == [group.row.id for group in first[4:]]
+    assert len(first) == 6 and [one["id"] for one in strategy.state.pool] == [
+        group.row.id for group in first[4:]
+    ]
     copy = replace(made.rollout, reuse=2)
     copy.load_state_dict(strategy.state_dict())
     made.step = 2
     second = copy(prompts, [4] * 4, made)
     again = second[6:]
-    assert len(second) == 8 and all(g.row.question == LONG and g.row.task == "lookup" and len(g) == 4 for g in again)
-    assert all("/again-" in g.row.id and g.row.answer in (first[4].row.answer, first[5].row.answer) for g in again)
-    assert [SOLVED[r] for g in second[:4] for r in g] == [0.5, -1.0, -1.0, 0.5], "an older question pays nobody for an invalid one"
+    assert len(second) == 8 and all(
+        g.row.question == LONG and g.row.task == "lookup" and len(g) == 4 for g in again
+    )
+    assert all(
+        "/again-" in g.row.id and g.row.answer in (first[4].row.answer, first[5].row.answer) for g in again
+    )
+    assert [SOLVED[r] for g in second[:4] for r in g] == [0.5, -1.0, -1.0, 0.5], (
+        "an older question pays nobody for an invalid one"
+    )
     made.score(second)
     assert all(g.rollouts[0].outcome is not None for g in again)
     copy.end_step(made)
@@ -204,11 +258,16 @@ def test_older_questions_stand_in_for_invalid_ones(run):
 def test_without_the_gate_questions_are_only_read(run):
     asked = {}
     made = speaking(run, told(asked))
-    groups = replace(made.rollout, gate=False)([made.prompt_template(row) for row in made.rows["lookup"][:4]], [2] * 4, made)
+    groups = replace(made.rollout, gate=False)(
+        [made.prompt_template(row) for row in made.rows["lookup"][:4]], [2] * 4, made
+    )
     assert len(groups) == 7 and "gate" not in asked
 
 
 def test_a_run_without_a_reward_for_proposals_is_refused():
-    config = load(["base/rl", "models/tiny_text", "tasks/gen_lookup", "methods/ssp"], ["rewards.proposal=null", "advantage={name: grpo}"])
+    config = load(
+        ["base/rl", "models/tiny_text", "tasks/gen_lookup", "methods/ssp"],
+        ["rewards.proposal=null", "advantage={name: grpo}"],
+    )
     with pytest.raises(ConfigError, match="task 'propose', which no reward scores"):
         Run(config)

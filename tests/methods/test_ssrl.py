@@ -21,7 +21,14 @@ class Pieces:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"), [("a<i>bc</i>d", [(1, 10)]), ("<i>a</i><i>b</i>", [(0, 8), (8, 16)]), ("x<i>yz", []), ("</i>a", []), ("", [])]
+    ("text", "found"),
+    [
+        ("a<i>bc</i>d", [(1, 10)]),
+        ("<i>a</i><i>b</i>", [(0, 8), (8, 16)]),
+        ("x<i>yz", []),
+        ("</i>a", []),
+        ("", []),
+    ],
 )
 def test_spans(text, found):
     assert spans(text, "i") == found
@@ -29,7 +36,9 @@ def test_spans(text, found):
 
 def test_information_is_not_trained_on():
     mask = Ssrl(tag="i")
-    mask.setup(SimpleNamespace(policy=SimpleNamespace(tokenizer=Pieces("a", "<i>", "b", "c</", "i>", "d", ""))))
+    mask.setup(
+        SimpleNamespace(policy=SimpleNamespace(tokenizer=Pieces("a", "<i>", "b", "c</", "i>", "d", "")))
+    )
     g = group(1, 0, lengths=[6, 2])
     g.rollouts[0].ids, g.rollouts[1].ids = [0, 1, 2, 3, 4, 5], [0, 5]
     x = inputs([[-1.0] * 6] * 2, lengths=[6, 2], groups=[g])
@@ -77,4 +86,6 @@ def test_form(text, expected):
     ],
 )
 def test_the_released_grade(text, expected):
-    assert SearchFormat(graded=True, most=7)(Rollout(Prompt(Row("r", "q", "e"), ()), [1], text=text)) == expected
+    assert (
+        SearchFormat(graded=True, most=7)(Rollout(Prompt(Row("r", "q", "e"), ()), [1], text=text)) == expected
+    )

@@ -18,7 +18,9 @@ OLD = [[-1.0, -1.0]]
 
 def moved(*ratios, advantage=1.0, lengths=None):
     """A rollout whose token ratios are given."""
-    return inputs([[-1 + log(r) for r in ratios]], old=[[-1.0] * len(ratios)], advantage=advantage, lengths=lengths)
+    return inputs(
+        [[-1 + log(r) for r in ratios]], old=[[-1.0] * len(ratios)], advantage=advantage, lengths=lengths
+    )
 
 
 def test_reinforce():
@@ -53,7 +55,9 @@ def test_gspo_token_has_the_value_and_the_summed_gradient_of_gspo():
     assert torch.allclose(gradient(whole.loss, x), gradient(token.loss, x))
 
 
-@pytest.mark.parametrize(("advantage", "expected"), [(2.0, -2 * exp((0.4 + log(0.5)) / 2)), (-2.0, 2 * exp((log(3) - 0.4) / 2))])
+@pytest.mark.parametrize(
+    ("advantage", "expected"), [(2.0, -2 * exp((0.4 + log(0.5)) / 2)), (-2.0, 2 * exp((log(3) - 0.4) / 2))]
+)
 def test_gmpo(advantage, expected):
     x = moved(3.0, 0.5, advantage=advantage)  # A > 0 clips 3 to e^0.4; A < 0 clips 0.5 to e^-0.4
     out = GMPO()(x)
@@ -76,7 +80,9 @@ def test_sapo(advantage, tau):
     out = SAPO()(x)
     gate = 1 / (1 + exp(-tau * 0.5))
     assert out.loss[0].tolist() == pytest.approx([-advantage * 4 / tau * gate, -advantage * 2 / tau])
-    assert gradient(out.loss, x)[0].tolist() == pytest.approx([-advantage * 4 * gate * (1 - gate) * 1.5, -advantage])
+    assert gradient(out.loss, x)[0].tolist() == pytest.approx(
+        [-advantage * 4 * gate * (1 - gate) * 1.5, -advantage]
+    )
 
 
 @pytest.mark.parametrize(("advantage", "k", "lam"), [(1.0, 2.0, 3.0), (-1.0, 3.0, 2.0)])
@@ -91,7 +97,11 @@ def test_vespo_of_a_far_sequence_is_finite():
     assert torch.isfinite(VESPO()(x).loss).all()
 
 
-@pytest.mark.parametrize("surrogate", [PPOClip(), GSPO(), GSPO(token_level=True), GMPO(), CISPO(), SAPO(), VESPO(), PolicyGradient()], ids=repr)
+@pytest.mark.parametrize(
+    "surrogate",
+    [PPOClip(), GSPO(), GSPO(token_level=True), GMPO(), CISPO(), SAPO(), VESPO(), PolicyGradient()],
+    ids=repr,
+)
 def test_on_policy_every_gradient_is_reinforce(surrogate):
     x = inputs([[-1.0, -2.0, -0.3], [-0.5, -0.7, 0.0]], advantage=[1.5, -0.5], lengths=[3, 2])
     expected = torch.tensor([[-1.5] * 3, [0.5, 0.5, 0.0]], dtype=torch.float64)

@@ -10,7 +10,15 @@ from make import group, run
 from PIL import Image
 from tiny import vision_run
 
-from vlrl.methods.papers.svqa_r1 import MIRRORED, VIEW_ACCURACIES, Mirrored, SvqaR1, SvqaR1ViewBonus, mirrored, swap_sides
+from vlrl.methods.papers.svqa_r1 import (
+    MIRRORED,
+    VIEW_ACCURACIES,
+    Mirrored,
+    SvqaR1,
+    SvqaR1ViewBonus,
+    mirrored,
+    swap_sides,
+)
 from vlrl.registry import ConfigError
 from vlrl.types import Completion, Media, Prompt, Rollout, Row, Sampling
 
@@ -40,14 +48,32 @@ def test_sides_are_swapped_and_nothing_else(text, other):
     assert swap_sides(text) == other and swap_sides(other) == text
 
 
-ROW = Row("r", "Is A left of or right of B?", "left of", images=(Half(),), choices=("to the left", "above"), target="<answer>left of</answer>")
+ROW = Row(
+    "r",
+    "Is A left of or right of B?",
+    "left of",
+    images=(Half(),),
+    choices=("to the left", "above"),
+    target="<answer>left of</answer>",
+)
 
 
 def test_a_row_in_the_mirror():
     row = mirrored(ROW)
-    assert (row.id, row.question, row.answer, row.choices) == ("r/mirrored", "Is A right of or left of B?", "right of", ("to the right", "above"))
-    assert row.target == "<answer>right of</answer>" and np.asarray(row.images[0].load()).tolist() == [[255, 0]] and row.images[0].key != "half"
-    assert mirrored(replace(ROW, answer=3)).answer == 3 and mirrored(replace(ROW, answer=["left", "up"])).answer == ["right", "up"]
+    assert (row.id, row.question, row.answer, row.choices) == (
+        "r/mirrored",
+        "Is A right of or left of B?",
+        "right of",
+        ("to the right", "above"),
+    )
+    assert (
+        row.target == "<answer>right of</answer>"
+        and np.asarray(row.images[0].load()).tolist() == [[255, 0]]
+        and row.images[0].key != "half"
+    )
+    assert mirrored(replace(ROW, answer=3)).answer == 3 and mirrored(
+        replace(ROW, answer=["left", "up"])
+    ).answer == ["right", "up"]
     assert mirrored(replace(ROW, answer=[10, 0, 30, 5], meta={"size": (100, 50)})).answer == [70, 0, 90, 5]
     with pytest.raises(ValueError, match="cannot be mirrored"):
         mirrored(replace(ROW, answer=[10, 0, 30, 5]))
@@ -73,9 +99,13 @@ def test_both_views_are_one_group_that_is_trained_on(meta, views):
     )
     prompt, text_only = parts.prompt_template(replace(ROW, meta=meta)), group(0, name="words").prompt
     both, words = SvqaR1()([prompt, text_only], [3, 2], parts)
-    assert len(both) == 3 * views and len(words) == 2 and all(r.trained and r.source == "policy" for r in both)
+    assert (
+        len(both) == 3 * views and len(words) == 2 and all(r.trained and r.source == "policy" for r in both)
+    )
     turned = [r for r in both if MIRRORED.get(r)]
-    assert len(turned) == 3 * (views - 1) and all(r.answer == "right of" and isinstance(r.prompt.images[0], Mirrored) for r in turned)
+    assert len(turned) == 3 * (views - 1) and all(
+        r.answer == "right of" and isinstance(r.prompt.images[0], Mirrored) for r in turned
+    )
 
 
 def two_views(plain, turned):

@@ -10,7 +10,13 @@ from make import group, run
 from tiny import vision_run
 
 from vlrl.methods.core.group_filter import AccuracyRange
-from vlrl.methods.papers.t_grpo import ShuffledFrames, TGrpo, TGrpoContrast, TGrpoLengthReward, TGrpoTemporalBonus
+from vlrl.methods.papers.t_grpo import (
+    ShuffledFrames,
+    TGrpo,
+    TGrpoContrast,
+    TGrpoLengthReward,
+    TGrpoTemporalBonus,
+)
 from vlrl.registry import ConfigError
 from vlrl.types import Clip, Completion, Media, Rollout, Sampling
 
@@ -27,13 +33,21 @@ class Counting(Media):
         return f"counting{self.frames}"
 
     def load(self):
-        return Clip(np.arange(self.frames, dtype=np.uint8)[:, None, None, None].repeat(2, 1).repeat(2, 2).repeat(3, 3), 2.0)
+        return Clip(
+            np.arange(self.frames, dtype=np.uint8)[:, None, None, None]
+            .repeat(2, 1)
+            .repeat(2, 2)
+            .repeat(3, 3),
+            2.0,
+        )
 
 
 def contrast(ordered, shuffled, reward=None):
     scores = [*ordered, *shuffled]
     source = ["policy"] * len(ordered) + ["shuffled"] * len(shuffled)
-    return group(*(reward or scores), raw={"accuracy": scores}, source=source, trained=[s == "policy" for s in source])
+    return group(
+        *(reward or scores), raw={"accuracy": scores}, source=source, trained=[s == "policy" for s in source]
+    )
 
 
 BONUS = TGrpoTemporalBonus()
@@ -41,14 +55,23 @@ BONUS = TGrpoTemporalBonus()
 
 @pytest.mark.parametrize(
     ("ordered", "shuffled", "earned"),
-    [((1, 0), (0.5, 0.5), True), ((1, 1, 1, 1, 0), (1, 1), True), ((1, 0), (1, 1), False), ((0, 0), (0, 0), True), ((1, 1), (0,), True)],
+    [
+        ((1, 0), (0.5, 0.5), True),
+        ((1, 1, 1, 1, 0), (1, 1), True),
+        ((1, 0), (1, 1), False),
+        ((0, 0), (0, 0), True),
+        ((1, 1), (0,), True),
+    ],
 )
 def test_condition_and_recipients(ordered, shuffled, earned):
     g = contrast(ordered, shuffled)
     assert BONUS(g) == [*(r + 0.3 * (earned and r > 0.1) for r in ordered), *shuffled]
     untouched = group(1, 0, raw={"accuracy": [1, 0]})
     p, p_shuffled = sum(ordered) / len(ordered), sum(shuffled) / len(shuffled)
-    assert TGrpoContrast()([untouched, g]) == {"ordered": p, "shuffled": p_shuffled, "earned": earned} and TGrpoContrast()([untouched]) == {}
+    assert (
+        TGrpoContrast()([untouched, g]) == {"ordered": p, "shuffled": p_shuffled, "earned": earned}
+        and TGrpoContrast()([untouched]) == {}
+    )
 
 
 def test_the_threshold_is_inclusive_and_accuracy_is_raw():
@@ -80,7 +103,9 @@ def test_frames_are_permuted_and_nothing_else():
     clip, again = ShuffledFrames(Counting(), 3).load(), ShuffledFrames(Counting(), 3).load()
     order = clip.frames_THWC[:, 0, 0, 0].tolist()
     assert sorted(order) == list(range(8)) and order != list(range(8)) and clip.fps == 2.0
-    assert (clip.frames_THWC == again.frames_THWC).all() and ShuffledFrames(Counting(), 4).load().frames_THWC[:, 0, 0, 0].tolist() != order
+    assert (clip.frames_THWC == again.frames_THWC).all() and ShuffledFrames(Counting(), 4).load().frames_THWC[
+        :, 0, 0, 0
+    ].tolist() != order
     assert ShuffledFrames(Counting(), 3).key != Counting().key
 
 
@@ -111,7 +136,10 @@ def test_half_as_many_shuffled_rollouts_that_are_not_trained(count, extra):
     moving, picture = TGrpo()([video, still], [count, 4], parts)
     assert [r.trained for r in moving] == [True] * count + [False] * extra and all(r.trained for r in picture)
     shuffled = [r for r in moving if not r.trained]
-    assert all(r.source == "shuffled" and r.row is moving.row and isinstance(r.prompt.videos[0], ShuffledFrames) for r in shuffled)
+    assert all(
+        r.source == "shuffled" and r.row is moving.row and isinstance(r.prompt.videos[0], ShuffledFrames)
+        for r in shuffled
+    )
     moving.set_untrained_aside()
     assert len(moving) == count and len(moving.untrained) == extra
 
@@ -125,10 +153,16 @@ def test_middle_length():
     shape = TGrpoLengthReward(low=2, high=3)
     g = group(1, 1, 1, 0, lengths=[1, 2, 3, 2], raw={"accuracy": [1, 1, 1, 0]})
     assert shape(g) == [1, 1.2, 1.2, 0]
-    assert shape(group(1, 0, lengths=[2, 2], raw={"accuracy": [1, 0]})) == [1, 0]  # one right rollout is not enough
+    assert shape(group(1, 0, lengths=[2, 2], raw={"accuracy": [1, 0]})) == [
+        1,
+        0,
+    ]  # one right rollout is not enough
 
 
-@pytest.mark.parametrize(("scores", "reason"), [([1, 0], ""), ([1, 1], "too easy"), ([0, 0], "too hard"), ([1] * 9 + [0], ""), ([], "empty group")])
+@pytest.mark.parametrize(
+    ("scores", "reason"),
+    [([1, 0], ""), ([1, 1], "too easy"), ([0, 0], "too hard"), ([1] * 9 + [0], ""), ([], "empty group")],
+)
 def test_accuracy_range(scores, reason):
     g = group(*[0.0] * len(scores), raw={"accuracy": scores})
     assert AccuracyRange()(g) == (not reason, reason)

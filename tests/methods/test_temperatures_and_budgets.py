@@ -59,10 +59,18 @@ def test_residual_prompts_have_a_higher_temperature():
     assert sampling(prompt("a"), 0).temperature == 1.0
     sampling.setup(parts)
     for expected in (1.0, 1.2, 1.4, 1.5):
-        assert sampling(prompt("a"), 0).temperature == pytest.approx(expected) and sampling(prompt("b"), 0).temperature == 1.0
-        end_step(sampling, [group(1, 1, name="a"), group(1, 0, name="b"), group(1, name="c", source=["expert"])])
+        assert (
+            sampling(prompt("a"), 0).temperature == pytest.approx(expected)
+            and sampling(prompt("b"), 0).temperature == 1.0
+        )
+        end_step(
+            sampling, [group(1, 1, name="a"), group(1, 0, name="b"), group(1, name="c", source=["expert"])]
+        )
         assert sampling.metrics()["erpo/residual"] == (1.0, 2.0)
-    assert parts.history == {"a": {"erpo": 4}, "b": {"erpo": 0}} and json.loads(json.dumps(parts.history)) == parts.history
+    assert (
+        parts.history == {"a": {"erpo": 4}, "b": {"erpo": 0}}
+        and json.loads(json.dumps(parts.history)) == parts.history
+    )
     end_step(sampling, [group(1, 0, name="a")])
     assert sampling(prompt("a"), 0).temperature == 1.0
     assert sampling.metrics()["erpo/residual"] == (0.0, 1.0) == sampling.metrics()["erpo/residual"]
@@ -71,22 +79,38 @@ def test_residual_prompts_have_a_higher_temperature():
 
 
 def test_the_gain_of_a_rollout_by_hand():
-    """p = 1/2, tau 5, alpha 3, kappa 7: speed 0.05, density 0.5^2 0.5^3; V(1) - V(0) = 1 - e^-0.05, V(3) - V(2) = e^-0.1 - e^-0.15."""
+    """p = 1/2, tau 5, alpha 3, kappa 7: speed 0.05, density 0.5^2 0.5^3; V(1) - V(0) = 1 - e^-0.05, V(3) -
+    V(2) = e^-0.1 - e^-0.15."""
     density = 0.5**5
     assert gain(0, 0.5, 5, 3, 7) == pytest.approx(density * (1 - math.exp(-0.05)))
     assert gain(2, 0.5, 5, 3, 7) == pytest.approx(density * (math.exp(-0.1) - math.exp(-0.15)))
-    assert saturation([0.5, 0.5]) == 3 and saturation([0.01, 0.99]) == pytest.approx(12)  # variance 0.2401 is above 0.1667
+    assert saturation([0.5, 0.5]) == 3 and saturation([0.01, 0.99]) == pytest.approx(
+        12
+    )  # variance 0.2401 is above 0.1667
     assert saturation([0.25, 0.75]) == pytest.approx(3 + 9 * 0.0625 / 0.1667)
 
 
 def test_dealing():
     counts = [2, 2, 2]
-    assert greedy(counts, [0, 1], [0.5, 0.5, 0.5], 5, 3.0, 7.0, 5) == 5 and counts == [5, 4, 2]  # in turn, the first begins
+    assert greedy(counts, [0, 1], [0.5, 0.5, 0.5], 5, 3.0, 7.0, 5) == 5 and counts == [
+        5,
+        4,
+        2,
+    ]  # in turn, the first begins
     counts = [2, 2]
-    assert greedy(counts, [0, 1], [0.9, 0.1], 4, 6.0, 7.0, 9) == 4 and counts == [6, 2]  # p^5 prefers the easy one by far
+    assert greedy(counts, [0, 1], [0.9, 0.1], 4, 6.0, 7.0, 9) == 4 and counts == [
+        6,
+        2,
+    ]  # p^5 prefers the easy one by far
     counts = [0, 0, 0]
-    assert proportional(counts, [0, 1], [0.0, 0.5, 0.9], 8, 5) == 8 and counts == [5, 3, 0]  # 16/3 is held at 5, 8/3 is 2, one is left over
-    assert proportional(counts, [0, 1], [0.0, 0.5, 0.9], 8, 5) == 2 and proportional(counts, [], [], 3, 5) == 0
+    assert proportional(counts, [0, 1], [0.0, 0.5, 0.9], 8, 5) == 8 and counts == [
+        5,
+        3,
+        0,
+    ]  # 16/3 is held at 5, 8/3 is 2, one is left over
+    assert (
+        proportional(counts, [0, 1], [0.0, 0.5, 0.9], 8, 5) == 2 and proportional(counts, [], [], 3, 5) == 0
+    )
 
 
 def budget(**fields):
@@ -111,7 +135,8 @@ def test_rollouts_go_where_they_teach():
     assert made(prompts, 18) == [5, 5, 4, 4] and made(prompts, 2) == [1, 1, 0, 0] and made([], 8) == []
     end_step(made, [group(0, 0, 0, 0, name="a"), group(1, 0, name="b"), group(1, 1, name="c")])
     counts = made(prompts, 32)
-    # 28 are left; b and d (unknown: 0.5) are half of the prompts: 0.8 of 28 = 22 for them, 6 for a; none for c, which is solved
+    # 28 are left; b and d (unknown: 0.5) are half of the prompts: 0.8 of 28 = 22 for them, 6 for a; none for
+    # c, which is solved
     assert counts == [7, 12, 1, 12] and sum(counts) == 32
     with pytest.raises(ConfigError, match="group_size"):
         made.check(run(group_size=17))
@@ -121,21 +146,39 @@ def test_rollouts_go_where_they_teach():
 
 
 def test_residual_groups_keep_a_signal():
-    """Rewards 1, 1, 1 and a pseudo 0: mean 0.75, std 0.5, so A = 0.5; a mixed group and a wrong one are GRPO's."""
+    """Rewards 1, 1, 1 and a pseudo 0: mean 0.75, std 0.5, so A = 0.5; a mixed group and a wrong one are
+    GRPO's."""
     residual, mixed, wrong = group(1, 1, 1), group(1, 0), group(0, 0)
     made = ErpoReactivated(eps=0.0)([residual, mixed, wrong])
     assert made[0] == pytest.approx([0.5] * 3) and made[1:] == GRPO(eps=0.0)([mixed, wrong])
-    assert ErpoReactivated(scale="none")([group(1.0, 1.1)])[0] == pytest.approx([0.3, 0.4])  # mean of 1, 1.1, 0 is 0.7
-    run = text_run(["methods/erpo"], ["group_size=4", "num_minibatches=1", "engine.options=['<answer>{answer}</answer>']"])
+    assert ErpoReactivated(scale="none")([group(1.0, 1.1)])[0] == pytest.approx(
+        [0.3, 0.4]
+    )  # mean of 1, 1.1, 0 is 0.7
+    run = text_run(
+        ["methods/erpo"],
+        ["group_size=4", "num_minibatches=1", "engine.options=['<answer>{answer}</answer>']"],
+    )
     assert steps(run, 2)[0]["grad_norm"] > 0
 
 
 @pytest.mark.parametrize(
     ("options", "totals"),
     [
-        ({}, [32, 19, 11, 9, 8, 8]),  # the release's schedule_ET, n_max 32: 2.25 / 0.21875 = 10.3, 1 / 0.375 = 2.7, 0.25 / 0.46875 = 0.5, rounded up
-        ({"schedule": "hardness", "max_total": 64}, [64, 32, 16, 11, 8, 8]),  # schedule_HW: 5.25 / 0.21875 = 24, 3 / 0.375 = 8, 1.25 / 0.46875 = 2.7
-        ({"std": True, "max_total": 99}, [17, 13, 10, 9, 8, 8]),  # 8 / (2 sqrt(a (1 - a))): 16.5, 12.1, 9.2, 8.3
+        (
+            {},
+            [32, 19, 11, 9, 8, 8],
+            # the release's schedule_ET, n_max 32: 2.25 / 0.21875 = 10.3, 1 / 0.375 = 2.7, 0.25 / 0.46875 =
+            # 0.5,
+            # rounded up
+        ),
+        (
+            {"schedule": "hardness", "max_total": 64},
+            [64, 32, 16, 11, 8, 8],
+        ),  # schedule_HW: 5.25 / 0.21875 = 24, 3 / 0.375 = 8, 1.25 / 0.46875 = 2.7
+        (
+            {"std": True, "max_total": 99},
+            [17, 13, 10, 9, 8, 8],
+        ),  # 8 / (2 sqrt(a (1 - a))): 16.5, 12.1, 9.2, 8.3
     ],
 )
 def test_released_totals(options, totals):
@@ -155,7 +198,11 @@ def test_hard_prompts_are_sampled_again():
     parts = letters(speak)
     strategy = Dars(max_total=6)
     a, b, c = strategy([prompt(n) for n in "abc"], [4, 2, 0], parts)
-    assert [len(g) for g in (a, b, c)] == [6, 2, 0] and a.rewards == [0, 0, 0, 0, 1, 1] and [x[3] for x in parts.asked if x[3]] == [4, 2, 2]
+    assert (
+        [len(g) for g in (a, b, c)] == [6, 2, 0]
+        and a.rewards == [0, 0, 0, 0, 1, 1]
+        and [x[3] for x in parts.asked if x[3]] == [4, 2, 2]
+    )
     end_step(strategy, [])
     assert strategy.metrics() == {"dars/added_rollouts": (2.0, 0.0), "dars/solved_by_added": (1.0, 0.0)}
     end_step(strategy, [])
@@ -183,14 +230,30 @@ def test_stages_end_with_the_first_correct_one():
 def test_an_earlier_success_stands_in(learn):
     parts = letters(lambda request, index: "?")
     strategy = prepared(Ar3po(stages=2, keep=2, learn=learn), parts)
-    wins = [group(1, 0, 1, 1, name="a", texts=["one!", "x", "two!", "three!"]), group(1, name="a", texts=["not mine!"], source=["expert"])]
+    wins = [
+        group(1, 0, 1, 1, name="a", texts=["one!", "x", "two!", "three!"]),
+        group(1, name="a", texts=["not mine!"], source=["expert"]),
+    ]
     end_step(strategy, wins)
-    assert [item["text"] for item in parts.history["a"]["ar3po"]] == ["two!", "three!"] and json.loads(json.dumps(parts.history)) == parts.history
+    assert [item["text"] for item in parts.history["a"]["ar3po"]] == ["two!", "three!"] and json.loads(
+        json.dumps(parts.history)
+    ) == parts.history
     a, b = strategy([prompt("a"), prompt("b")], [4, 4], parts)
     stored = a.rollouts[-1]
-    assert stored.source == "replay" and stored.text in ("two!", "three!") and stored.ids == [10, 11, 12] and stored.logp == []
-    assert stored.loss_mask == (None if learn else [False] * 3) and len(a) == len(b) == 4 and all(r.source == "policy" for r in b)
-    assert strategy([prompt("a")], [4], parts)[0].rollouts[-1].text == stored.text  # a function of seed, step and row
+    assert (
+        stored.source == "replay"
+        and stored.text in ("two!", "three!")
+        and stored.ids == [10, 11, 12]
+        and stored.logp == []
+    )
+    assert (
+        stored.loss_mask == (None if learn else [False] * 3)
+        and len(a) == len(b) == 4
+        and all(r.source == "policy" for r in b)
+    )
+    assert (
+        strategy([prompt("a")], [4], parts)[0].rollouts[-1].text == stored.text
+    )  # a function of seed, step and row
     end_step(strategy, [])
     assert strategy.metrics()["ar3po/reused"] == (2.0, 0.0)
     with pytest.raises(ValueError, match="stages"):
@@ -199,9 +262,18 @@ def test_an_earlier_success_stands_in(learn):
 
 @pytest.mark.parametrize("method", ["ead", "erpo", "coba_rl", "dars", "ar3po"])
 def test_presets_take_steps(method):
-    run = text_run([f"methods/{method}"], ["group_size=6", "data.train.arithmetic.count=8", "num_minibatches=1", "ppo_epochs=1"])
+    run = text_run(
+        [f"methods/{method}"],
+        ["group_size=6", "data.train.arithmetic.count=8", "num_minibatches=1", "ppo_epochs=1"],
+    )
     metrics = steps(run, 2)
-    assert metrics[-1]["rollouts"] > 0 and metrics[-1]["reward/errors"] == 0 and max(m.get("grad_norm", 0) for m in metrics) > 0
+    assert (
+        metrics[-1]["rollouts"] > 0
+        and metrics[-1]["reward/errors"] == 0
+        and max(m.get("grad_norm", 0) for m in metrics) > 0
+    )
     assert isinstance(run.sampling(ASK, 0), Sampling)
     if method in ("erpo", "coba_rl", "ar3po"):
-        assert any(method in memory for memory in run.history.values())  # what was sampled is seen by what decides about sampling
+        assert any(
+            method in memory for memory in run.history.values()
+        )  # what was sampled is seen by what decides about sampling

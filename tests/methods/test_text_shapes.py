@@ -35,12 +35,19 @@ def scored(*rewards, **fields):
 
 @pytest.mark.parametrize(
     ("form", "expected"),
-    [("reward", [1.5, 1.5, 1.0, 0.0, 0.0]), ("penalty", [1.0, 1.0, 0.5, 0.0, 0.0]), ("hybrid", [1.5, 1.5, 0.5, 0.0, 0.0])],
+    [
+        ("reward", [1.5, 1.5, 1.0, 0.0, 0.0]),
+        ("penalty", [1.0, 1.0, 0.5, 0.0, 0.0]),
+        ("hybrid", [1.5, 1.5, 0.5, 0.0, 0.0]),
+    ],
 )
 def test_length_step(form, expected):
     shape, _ = on(Laser2(form=form))  # half of 16 tokens
     assert shape(scored(1.0, 1.0, 1.0, 0.0, 0.0, lengths=[3, 8, 9, 3, 12])) == expected
-    assert on(Laser2(form=form, target=8))[0](scored(1.0, 1.0, 1.0, 0.0, 0.0, lengths=[3, 8, 9, 3, 12])) == expected
+    assert (
+        on(Laser2(form=form, target=8))[0](scored(1.0, 1.0, 1.0, 0.0, 0.0, lengths=[3, 8, 9, 3, 12]))
+        == expected
+    )
 
 
 def test_wrong_ones_may_explore():
@@ -51,20 +58,36 @@ def test_wrong_ones_may_explore():
 
 
 @pytest.mark.parametrize(
-    ("ids", "expected"), [([1, 2] * 6, True), (list(range(40)), False), ([1] * 8, False), ([*range(20), 0, 1, *range(30, 38)], False)]
+    ("ids", "expected"),
+    [
+        ([1, 2] * 6, True),
+        (list(range(40)), False),
+        ([1] * 8, False),
+        ([*range(20), 0, 1, *range(30, 38)], False),
+    ],
 )
 def test_what_repeats(ids, expected):
     assert repetitive(ids) is expected
 
 
-@pytest.mark.parametrize(("share", "band"), [(0.0, "low"), (0.3, "low"), (1 / 3, "medium"), (0.6, "medium"), (2 / 3, "high"), (1.0, "high")])
+@pytest.mark.parametrize(
+    ("share", "band"),
+    [(0.0, "low"), (0.3, "low"), (1 / 3, "medium"), (0.6, "medium"), (2 / 3, "high"), (1.0, "high")],
+)
 def test_bands(share, band):
     assert band_of(share) == band
 
 
 @pytest.mark.parametrize(
     ("lengths", "surely_correct", "expected"),
-    [([2, 4, 6, 8], 4, 4), ([2, 4, 6, 8], 2, 4), ([2, 4, 6, 8], 1, 8), ([6, 6, 8, 8], 4, 6), ([9, 9], 4, 16), ([], 4, 16)],
+    [
+        ([2, 4, 6, 8], 4, 4),
+        ([2, 4, 6, 8], 2, 4),
+        ([2, 4, 6, 8], 1, 8),
+        ([6, 6, 8, 8], 4, 6),
+        ([9, 9], 4, 16),
+        ([], 4, 16),
+    ],
 )
 def test_targets(lengths, surely_correct, expected):
     """4: a quarter of the lengths up to t is one correct rollout of four; t = 4 is the smallest threshold."""
@@ -72,14 +95,20 @@ def test_targets(lengths, surely_correct, expected):
 
 
 def test_targets_follow_the_difficulty():
-    shape, made = on(Laser2(every=2, target=1, lower=0.25, interval=0.125), group_size=6)  # thresholds 4, 6, ... 16
-    easy, hard = scored(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, lengths=[4, 5, 6, 7, 8, 9]), scored(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, lengths=[4, 5, 6, 7, 8, 9])
+    shape, made = on(
+        Laser2(every=2, target=1, lower=0.25, interval=0.125), group_size=6
+    )  # thresholds 4, 6, ... 16
+    easy, hard = (
+        scored(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, lengths=[4, 5, 6, 7, 8, 9]),
+        scored(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, lengths=[4, 5, 6, 7, 8, 9]),
+    )
     assert shape(easy) == [1.5] * 6 and shape(hard)[0] == 1.5
     shape.end_step(made)
     assert shape.metrics() == {}
     made.phase_step = 1
     shape.end_step(made)
-    # of 6 at least 4 are right in an easy group: floor(t's share * 4) reaches 1 at 2 of 6 rollouts, 4 and 5 long; a hard one is sure of 1 only
+    # of 6 at least 4 are right in an easy group: floor(t's share * 4) reaches 1 at 2 of 6 rollouts, 4 and 5
+    # long; a hard one is sure of 1 only
     expected = {"target_length/low": 10.0, "target_length/medium": 16.0, "target_length/high": 6.0}
     assert shape.metrics() == expected == shape.metrics()
     assert shape(easy) == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0] and shape(hard)[0] == 1.5
@@ -92,14 +121,21 @@ def test_only_solved_prompts_pay_for_length():
     """Two right rollouts of 2 and 4 tokens: mean 3, std sqrt 2, sigma(-+ 0.7071) = 0.330 and 0.670."""
     low, high = 1 / (1 + math.exp(math.sqrt(0.5))), 1 / (1 + math.exp(-math.sqrt(0.5)))
     assert sigmoid_of_length(group(1, 1, lengths=[2, 4]).rollouts) == pytest.approx([low, high])
-    solved, half, never = group(1, 1, lengths=[2, 4]), group(1, 0, lengths=[2, 4]), group(0, 0, lengths=[2, 4])
+    solved, half, never = (
+        group(1, 1, lengths=[2, 4]),
+        group(1, 0, lengths=[2, 4]),
+        group(0, 0, lengths=[2, 4]),
+    )
     plain = GRPOLambda(share=0.0, scale="none")([solved, half, never])
     assert plain == [[0, 0], [0.5, -0.5], [0, 0]]
     third = GRPOLambda(share=1 / 3, alpha=0.2, scale="none")([solved, half, never])
     gap = 0.2 * (high - low) / 2
     assert third[0] == pytest.approx([gap, -gap]) and third[1:] == plain[1:]
     everyone = GRPOLambda(share=1.0, alpha=0.2, scale="none")([solved, half, never])
-    assert everyone[1] == pytest.approx([0.45, -0.45]) and everyone[2] == [0, 0]  # a lone right rollout: 1 - 0.2 / 2
+    assert everyone[1] == pytest.approx([0.45, -0.45]) and everyone[2] == [
+        0,
+        0,
+    ]  # a lone right rollout: 1 - 0.2 / 2
     assert solved.rewards == [1, 1]
 
 
@@ -107,12 +143,24 @@ def test_own_shortest():
     shape, _ = on(EfficiencysteeringSerRl(weight=0.4))
     # three of four are right: 0.3 times 0, 1/2 and at most 1
     assert shape(scored(1.0, 1.0, 1.0, 0.0, lengths=[4, 6, 20, 2])) == pytest.approx([1.0, 0.85, 0.7, 0.0])
-    assert shape(scored(0.0, 0.0, lengths=[4, 6])) == [0.0, 0.0] and shape(scored(1.0, 0.0, lengths=[9, 1])) == [1.0, 0.0]
+    assert shape(scored(0.0, 0.0, lengths=[4, 6])) == [0.0, 0.0] and shape(
+        scored(1.0, 0.0, lengths=[9, 1])
+    ) == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
     ("ids", "start"),
-    [("abcabc", 0), ("xyabab", 2), ("xyababa", 3), ("xabcabcabc", 1), ("abcd", None), ("aab", None), ("xaa", 1), ("", None), ("abxabyab", None)],
+    [
+        ("abcabc", 0),
+        ("xyabab", 2),
+        ("xyababa", 3),
+        ("xabcabcabc", 1),
+        ("abcd", None),
+        ("aab", None),
+        ("xaa", 1),
+        ("", None),
+        ("abxabyab", None),
+    ],
 )
 def test_where_a_loop_begins(ids, start):
     assert loop_start([ord(c) for c in ids]) == start
@@ -122,7 +170,10 @@ def test_prefixes_against_the_definition():
     draw = random.Random(0)
     for _ in range(50):
         ids = [draw.randint(0, 1) for _ in range(draw.randint(1, 30))]
-        plain = [0] + [next((k for k in range(len(ids) - i) if ids[k] != ids[i + k]), len(ids) - i) for i in range(1, len(ids))]
+        plain = [0] + [
+            next((k for k in range(len(ids) - i) if ids[k] != ids[i + k]), len(ids) - i)
+            for i in range(1, len(ids))
+        ]
         assert common_prefixes(ids) == plain
 
 
@@ -149,7 +200,9 @@ def test_preference(form, k, references, expected):
     shape, _ = on(Par(form=form, k=k), weight=2.0)
     g = group(6.0, 2.0, raw={"a": [3.0, 1.0]})
     object.__setattr__(g.row, "meta", {"reference_rewards": references})
-    assert shape(g) == pytest.approx([2 * value for value in expected])  # twice the weight, and nothing else in the total
+    assert shape(g) == pytest.approx(
+        [2 * value for value in expected]
+    )  # twice the weight, and nothing else in the total
 
 
 def test_preference_scores_the_demonstration():
@@ -205,7 +258,10 @@ def test_what_noise_cannot_be_put_right():
     shape, made = on(NoisyVerifierCorrections(), advantage=GRPO(scale="group"))
     with pytest.raises(ConfigError, match="divides by the std of rewards, so the correction"):
         shape.check(made)
-    for advantage in (GRPO(scale="none"), Reinforce(decay=0.9)):  # a mean removes what the forward correction adds
+    for advantage in (
+        GRPO(scale="none"),
+        Reinforce(decay=0.9),
+    ):  # a mean removes what the forward correction adds
         shape, made = on(NoisyVerifierCorrections(mode="forward"), advantage=advantage)
         with pytest.raises(ConfigError, match="subtracts a mean"):
             shape.check(made)
@@ -224,7 +280,9 @@ def test_curiosity_is_capped_by_the_reward():
     assert on(Cde(zero=0.0, alpha=1.0))[0](g) == pytest.approx([1.1, 0.0, 0.5 + 0.5 / 3, 1 + 1 / 3])
 
 
-@pytest.mark.parametrize(("step", "omega"), [(0, 1.0), (59, 1.0), (60, 0.8), (299, 0.2), (300, 0.0), (900, 0.0)])
+@pytest.mark.parametrize(
+    ("step", "omega"), [(0, 1.0), (59, 1.0), (60, 0.8), (299, 0.2), (300, 0.0), (900, 0.0)]
+)
 def test_curiosity_falls_by_stairs(step, omega):
     assert Cde().weight(step) == pytest.approx(omega)
     assert Cde(horizon=0, omega=0.3).weight(step) == 0.3

@@ -42,7 +42,10 @@ def test_whitened_tokens():
     rows = [[2.0, 2.0]]
     whiten_rows(rows, group(0, lengths=[2]).rollouts)
     assert rows == [[0.0, 0.0]]
-    rows = [[1.0, 99.0, 3.0], [5.0]]  # a tool's token has no part in mean and variance, and stays without advantage
+    rows = [
+        [1.0, 99.0, 3.0],
+        [5.0],
+    ]  # a tool's token has no part in mean and variance, and stays without advantage
     whiten_rows(rows, group(0, 0, lengths=[3, 1], loss_mask=[[True, False, True], None]).rollouts, eps=0.0)
     assert rows == [[pytest.approx(-(1.5**0.5)), 0.0, 0.0], [pytest.approx(1.5**0.5)]]
 
@@ -52,7 +55,12 @@ def test_spae():
     groups = [steps(group(1, 0, lengths=[5, 4]), [(1, 0.55), (2, 0.95), (4, 1.15)], [(1, 0.2), (2, -0.2)])]
     centre = (exp(0.5) + exp(1) + exp(0.75) + exp(0.5) + 1) / 5
     once, twice = 1 - 0.5 * (1 - exp(-1)), 1 - 0.5 * (1 - exp(-2))
-    right = [0.5 + 0.5 * (exp(0.5) - centre), 0.5 + 0.5 * (exp(1) - centre), *[0.5 * once + 0.5 * (exp(0.75) - centre)] * 2, 0.5 * twice]
+    right = [
+        0.5 + 0.5 * (exp(0.5) - centre),
+        0.5 + 0.5 * (exp(1) - centre),
+        *[0.5 * once + 0.5 * (exp(0.75) - centre)] * 2,
+        0.5 * twice,
+    ]
     wrong = [-0.5 + 0.5 * (exp(0.5) - centre), -0.5 + 0.5 * (1 - centre), -0.5, -0.5]
     values = SPAE()(groups)
     assert tokens(groups) == whitened(right, wrong)
@@ -76,12 +84,21 @@ def test_spae_says_what_it_needs():
 
 def test_softmin_weights():
     w = exp(-1.0)
-    assert softmin_rewards([0.0, 1.0], 1.0) == pytest.approx([0.0, w / (1 + w)]) and softmin_rewards([], 1.0) == []
+    assert (
+        softmin_rewards([0.0, 1.0], 1.0) == pytest.approx([0.0, w / (1 + w)])
+        and softmin_rewards([], 1.0) == []
+    )
     assert sum(softmin_rewards([0.3, 0.9, -0.4], 0.01)) == pytest.approx(-0.4)
 
 
-SECOND, THIRD = exp(-1) / (1 + exp(-1)), 0.6 * exp(-0.6) / (2 + exp(-0.6))  # r' of the scores 1, 0 and of 0, 0, 0.6
-PER_TOKEN = {"token": ([1, 1], [1, 1, 2], THIRD / 4, SECOND / 3), "step": ([1, 1], [1, 1, 1], THIRD / 3, SECOND / 2)}
+SECOND, THIRD = (
+    exp(-1) / (1 + exp(-1)),
+    0.6 * exp(-0.6) / (2 + exp(-0.6)),
+)  # r' of the scores 1, 0 and of 0, 0, 0.6
+PER_TOKEN = {
+    "token": ([1, 1], [1, 1, 2], THIRD / 4, SECOND / 3),
+    "step": ([1, 1], [1, 1, 1], THIRD / 3, SECOND / 2),
+}
 
 
 @pytest.mark.parametrize("baseline", list(PER_TOKEN))
@@ -89,7 +106,11 @@ def test_pure_gives_the_return_of_the_worst_step(baseline):
     g = steps(group(1, 0, lengths=[3, 4]), [(1, 1.0), (2, 0.0)], [(1, 0.0), (2, 0.0), (4, 0.6)])
     Pure(temperature=1.0, outcome=0.1, baseline=baseline)([g])
     widths_a, widths_b, b_a, b_b = PER_TOKEN[baseline]
-    one = [0.1 + SECOND - sum(widths_a) * b_a, 0.1 - widths_a[1] * b_a, 0.1]  # the last token is behind the last step
+    one = [
+        0.1 + SECOND - sum(widths_a) * b_a,
+        0.1 - widths_a[1] * b_a,
+        0.1,
+    ]  # the last token is behind the last step
     two = [-0.1 + THIRD - sum(widths_b[k:]) * b_b for k in (0, 1, 2, 2)]
     assert tokens([g]) == whitened(one, two)
 

@@ -32,7 +32,9 @@ def test_dcpo_upper_bound_is_capped():
 
 
 def test_etr_stretches_with_signal_and_difficulty():
-    x = inputs([[log(3.0)], [log(3.0)]], old=[[0.0], [0.0]], advantage=[2.0, 0.5], reward=[1.0, 0.0])  # p = 1/2
+    x = inputs(
+        [[log(3.0)], [log(3.0)]], old=[[0.0], [0.0]], advantage=[2.0, 0.5], reward=[1.0, 0.0]
+    )  # p = 1/2
     expected = [-2 * (1 + 0.2 * (1 + 0.5 * tanh(2)) * 1.5), -0.5 * (1 + 0.2 * (1 + 0.5 * tanh(0.5)) * 1.5)]
     assert ETR()(x).loss[:, 0].tolist() == pytest.approx(expected)
     assert torch.equal(ETR(micro=0, macro=0)(x).loss, PPOClip()(x).loss)
@@ -50,7 +52,9 @@ def test_archer_kl_spares_high_entropy():
     x = inputs([[-1.0] * 5], ref_logp=[[-1.5] * 5], entropy=ENTROPY)
     loss = ArcherLowEntropyKl(estimator="k2")(x).loss[0].tolist()
     assert loss == pytest.approx([0.125] * 4 + [0.0])
-    assert ArcherLowEntropyKl(estimator="k2", high_entropy_coef=0.5)(x).loss[0, 4].item() == pytest.approx(0.0625)
+    assert ArcherLowEntropyKl(estimator="k2", high_entropy_coef=0.5)(x).loss[0, 4].item() == pytest.approx(
+        0.0625
+    )
 
 
 def test_dhpo_averages_two_clipped_branches():
@@ -64,7 +68,9 @@ def test_dhpo_ends_are_ppo_and_gspo():
     assert torch.allclose(DHPO(share=1.0)(x).loss, PPOClip()(x).loss)
     assert torch.allclose(DHPO(share=0.0)(x).loss, GSPO()(x).loss)
     mixed = DHPO(mixing="entropy")(x).loss[0]
-    assert mixed[0].item() == pytest.approx(GSPO()(x).loss[0, 0].item()) and mixed[2].item() == pytest.approx(PPOClip()(x).loss[0, 2].item())
+    assert mixed[0].item() == pytest.approx(GSPO()(x).loss[0, 0].item()) and mixed[2].item() == pytest.approx(
+        PPOClip()(x).loss[0, 2].item()
+    )
     assert DHPO(mixing="entropy").needs == ("entropy",) and DHPO().needs == ()
 
 
@@ -87,7 +93,9 @@ def test_simko_smooths_right_tokens_over_candidates():
 def test_simko_presses_harder_on_a_wrong_top_candidate():
     x, _ = simko_inputs(-1.0)
     assert SimKO()(x).loss[0].tolist() == pytest.approx([1.0] * 4 + [1.1])
-    x.aux_tensors["simko.topk_logp"] = torch.full((1, 5, 3), -0.1, dtype=torch.float64)  # now something else is likelier
+    x.aux_tensors["simko.topk_logp"] = torch.full(
+        (1, 5, 3), -0.1, dtype=torch.float64
+    )  # now something else is likelier
     assert SimKO()(x).loss[0].tolist() == pytest.approx([1.0] * 5)
 
 
@@ -108,11 +116,15 @@ def test_policy_drift_caps_its_ratio():
     assert out.loss[0].tolist() == pytest.approx([8 - log(9), -0.5 + log(2)])
     assert gradient(out.loss, x)[0].tolist() == pytest.approx([2.0, -0.5])
     same = inputs([[-1.0]])
-    assert CpgdPolicyDrift()(same).loss.item() == 0 and gradient(CpgdPolicyDrift()(same).loss, same).item() == 0
+    assert (
+        CpgdPolicyDrift()(same).loss.item() == 0 and gradient(CpgdPolicyDrift()(same).loss, same).item() == 0
+    )
 
 
 def test_covariance_by_hand():
-    x = inputs([[-1.0, -3.0], [-2.0, 0.0]], advantage=[1.0, -2.0], lengths=[2, 1])  # means over three tokens: -2 and 0
+    x = inputs(
+        [[-1.0, -3.0], [-2.0, 0.0]], advantage=[1.0, -2.0], lengths=[2, 1]
+    )  # means over three tokens: -2 and 0
     assert covariance(x).tolist() == [[1.0, -1.0], [0.0, 0.0]]
 
 
@@ -126,12 +138,18 @@ def test_clip_cov_holds_back_only_eligible_tokens():
 
 def test_clip_cov_repeats_itself():
     x = inputs([[-0.1, -0.2, -3.0, -0.3]], advantage=[[3.0, 3.0, -3.0, 3.0]])
-    a, b = (EntropyMechanismClipCov(share=0.5, cov_low=0.01, cov_high=99)(x).metrics["held_back"] for _ in range(2))
+    a, b = (
+        EntropyMechanismClipCov(share=0.5, cov_low=0.01, cov_high=99)(x).metrics["held_back"]
+        for _ in range(2)
+    )
     assert torch.equal(a, b) and a.sum() == 2
 
 
 def test_kl_cov_penalises_the_drift_of_the_top():
     x = inputs([[log(1.5), -3.0], [-3.0, -3.0]], old=[[0.0, -3.0], [-3.0, -3.0]], advantage=[3.0, -3.0])
     out = EntropyMechanismKlCov(share=0.25, beta=2.0)(x)
-    assert out.loss[0, 0].item() == pytest.approx(-1.5 * 3 + 2 * log(1.5)) and out.metrics["held_back"].sum() == 1
+    assert (
+        out.loss[0, 0].item() == pytest.approx(-1.5 * 3 + 2 * log(1.5))
+        and out.metrics["held_back"].sum() == 1
+    )
     assert out.loss[0, 1].item() == pytest.approx(-3.0)

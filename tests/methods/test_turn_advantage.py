@@ -16,13 +16,16 @@ PROMPT = Prompt(Row("r", "q"), ())
 
 
 def episode(number, paid, reward=None, states=None, observation=1):
-    """An episode in one rollout: every turn has two tokens, and `observation` tokens of the environment stand between turns."""
+    """An episode in one rollout: every turn has two tokens, and `observation` tokens of the environment stand
+    between turns."""
     spans, mask = [], []
     for turn in range(len(paid)):
         mask += [False] * (observation if turn else 0)
         spans.append([turn, len(mask), len(mask) + 2])
         mask += [True, True]
-    rollout = Rollout(PROMPT, list(range(len(mask))), loss_mask=mask, reward=sum(paid) if reward is None else reward)
+    rollout = Rollout(
+        PROMPT, list(range(len(mask))), loss_mask=mask, reward=sum(paid) if reward is None else reward
+    )
     CONVERSATION.set(rollout, number)
     SEGMENT.set(rollout, 0)
     TURN_REWARDS.set(rollout, list(paid))
@@ -33,11 +36,14 @@ def episode(number, paid, reward=None, states=None, observation=1):
 
 def test_returns_to_go():
     assert returns_to_go([1.0, 2.0, 3.0], 1.0) == [6.0, 5.0, 3.0] and returns_to_go([], 0.5) == []
-    assert turn_rewards([episode(0, [0.1, 0.2], reward=1.0)]) == pytest.approx([0.1, 0.9]), "what is left of the reward is paid at the end"
+    assert turn_rewards([episode(0, [0.1, 0.2], reward=1.0)]) == pytest.approx([0.1, 0.9]), (
+        "what is left of the reward is paid at the end"
+    )
 
 
 def test_turn_return_by_hand():
-    """Returns to go: a (3, 2), b (1), c (0, 0). Means: 4/3 and (2 + 0 + 0) / 3. Std of (3, 1, 0): sqrt(7/3)."""
+    """Returns to go: a (3, 2), b (1), c (0, 0). Means: 4/3 and (2 + 0 + 0) / 3. Std of (3, 1, 0):
+    sqrt(7/3)."""
     a, b, c = episode(0, [1.0, 2.0]), episode(1, [1.0]), episode(2, [0.0, 0.0])
     (means,) = TurnReturn(eps=0.0)([Group(PROMPT, [a, b, c])])
     std = (7 / 3) ** 0.5
@@ -57,28 +63,36 @@ def test_turn_return_of_one_turn_is_grpo():
 
 
 def test_stopping_early_earns_no_bonus():
-    """With zeros for stopped episodes the baseline of a later turn does not depend on who went on: its sum over episodes of G - mean is G's own."""
+    """With zeros for stopped episodes the baseline of a later turn does not depend on who went on: its sum
+    over episodes of G - mean is G's own."""
     going, stopped = episode(0, [0.0, 1.0]), episode(1, [0.0])
     TurnReturn(scale="none")([Group(PROMPT, [going, stopped])])
-    assert TOKEN_ADVANTAGES[going] == pytest.approx([0.5, 0.5, 0.0, 0.5, 0.5]) and TOKEN_ADVANTAGES[stopped] == pytest.approx([-0.5, -0.5])
+    assert TOKEN_ADVANTAGES[going] == pytest.approx([0.5, 0.5, 0.0, 0.5, 0.5]) and TOKEN_ADVANTAGES[
+        stopped
+    ] == pytest.approx([-0.5, -0.5])
 
 
 def test_gigpo_by_hand():
-    """Two episodes share the state "s" at their first turns, and a lone state each afterwards. gamma 0.5: G = (0.5, 1) and (0, 0)."""
+    """Two episodes share the state "s" at their first turns, and a lone state each afterwards. gamma 0.5: G =
+    (0.5, 1) and (0, 0)."""
     a, b = episode(0, [0.0, 1.0], states=["s", "x"]), episode(1, [0.0, 0.0], states=["s", "y"])
     plugin = GiGPO(gamma=0.5)
     plugin([Group(PROMPT, [a, b])])
-    assert TOKEN_ADVANTAGES[a] == pytest.approx([0.5 + 0.25, 0.75, 0.0, 0.5, 0.5]) and TOKEN_ADVANTAGES[b] == pytest.approx(
-        [-0.75, -0.75, 0, -0.5, -0.5]
-    )
+    assert TOKEN_ADVANTAGES[a] == pytest.approx([0.5 + 0.25, 0.75, 0.0, 0.5, 0.5]) and TOKEN_ADVANTAGES[
+        b
+    ] == pytest.approx([-0.75, -0.75, 0, -0.5, -0.5])
     assert plugin.metrics() == {"gigpo/state_group_size": (4.0, 3.0)}
     GiGPO(gamma=0.5, weight=0.0)([Group(PROMPT, [a, b])])
     assert TOKEN_ADVANTAGES[a] == pytest.approx([0.5, 0.5, 0.0, 0.5, 0.5])
-    assert GiGPO()([Group(PROMPT, [episode(0, [0.25])])]) == [[0.25]], "an episode alone in its group keeps its reward, as released"
+    assert GiGPO()([Group(PROMPT, [episode(0, [0.25])])]) == [[0.25]], (
+        "an episode alone in its group keeps its reward, as released"
+    )
 
 
 def test_gigpo_compares_states_of_one_prompt_only_and_divides_by_std():
-    one, two = (Group(PROMPT, [episode(0, [r], states=["s"]), episode(1, [0.0], states=["s"])]) for r in (1.0, 3.0))
+    one, two = (
+        Group(PROMPT, [episode(0, [r], states=["s"]), episode(1, [0.0], states=["s"])]) for r in (1.0, 3.0)
+    )
     GiGPO(gamma=1.0)([one, two])
     assert TOKEN_ADVANTAGES[one.rollouts[0]] == [1.0, 1.0] and TOKEN_ADVANTAGES[two.rollouts[0]] == [3.0, 3.0]
     GiGPO(gamma=1.0, scale="group", eps=0.0)([one])
@@ -104,7 +118,9 @@ def test_an_episode_of_several_rollouts_counts_once_in_the_baseline():
     group = Group(PROMPT, [*parts(0, 0.0, 4), *parts(1, 1.0, 1), *parts(2, 1.0, 1)])
     (values,) = advantages_of([group], SimpleNamespace(advantage=GRPO(scale="none")))
     assert values == pytest.approx([-2 / 3] * 4 + [1 / 3] * 2)
-    (whole,) = advantages_of([Group(PROMPT, [episode(0, [0.0]), episode(1, [1.0])])], SimpleNamespace(advantage=GRPO(scale="none")))
+    (whole,) = advantages_of(
+        [Group(PROMPT, [episode(0, [0.0]), episode(1, [1.0])])], SimpleNamespace(advantage=GRPO(scale="none"))
+    )
     assert whole == [-0.5, 0.5]
 
 

@@ -53,11 +53,16 @@ def test_the_bank_by_hand():
     first = [row.id for row in made(4)]
     a, b, c, d = first
     half, quarter, none = (1, 1, 0, 0), (1, 0, 0, 0), (0, 0, 0, 0)
-    end_step(made, [group(*half, name=a), group(*quarter, name=b), group(*none, name=c), group(*half, name="stranger")])
+    end_step(
+        made,
+        [group(*half, name=a), group(*quarter, name=b), group(*none, name=c), group(*half, name="stranger")],
+    )
     assert {key: entry["p"] for key, entry in made.state.bank.items()} == {a: 1.0, b: 0.75}
     fresh = [row.id for row in made(4)]
     assert not set(fresh) & set(first)  # a step begins with new rows
-    assert [row.id for row in made(1)] == [a] and next(row.id for row in made(2)) == b  # refills: by priority, then new rows
+    assert [row.id for row in made(1)] == [a] and next(
+        row.id for row in made(2)
+    ) == b  # refills: by priority, then new rows
     again = bank(min_variance=0.5, momentum=0.5)
     again.load_state_dict(json.loads(json.dumps(made.state_dict())))
     assert again.state_dict() == made.state_dict()
@@ -70,7 +75,10 @@ def test_the_bank_by_hand():
 def test_the_bank_has_room_for_so_many():
     made = bank(max_rows=1)
     rows = [row.id for row in made(3)]
-    end_step(made, [group(1, 0, 0, 0, name=rows[0]), group(1, 1, 0, 0, name=rows[1]), group(1, 0, 0, 0, name=rows[2])])
+    end_step(
+        made,
+        [group(1, 0, 0, 0, name=rows[0]), group(1, 1, 0, 0, name=rows[1]), group(1, 0, 0, 0, name=rows[2])],
+    )
     assert list(made.state.bank) == [rows[1]]
     with pytest.raises(ConfigError, match="momentum"):
         Vcrl(momentum=1.0)
@@ -80,21 +88,34 @@ def test_the_bank_has_room_for_so_many():
 def test_solved_greedily(greedy, keep):
     given = group(1.0, 0.0)
     if greedy is not None:
-        given.untrained = [Rollout(given.prompt, [1], reward=1.1, outcome=greedy, correct=greedy == 1.0, source="greedy", trained=False)]
+        given.untrained = [
+            Rollout(
+                given.prompt,
+                [1],
+                reward=1.1,
+                outcome=greedy,
+                correct=greedy == 1.0,
+                source="greedy",
+                trained=False,
+            )
+        ]
     assert Self()(given).keep is keep
 
 
 def test_self_trains_and_says_what_it_needs():
     metrics = steps(text_run(["methods/self"]), 2)
     assert all(m["groups"] + m.get("group_filter/solved greedily", 0.0) == 4.0 for m in metrics)
-    with pytest.raises(ConfigError, match="requires 'remax.greedy_baseline'.*rollout: .name: remax.greedy_baseline"):
+    with pytest.raises(
+        ConfigError, match="requires 'remax.greedy_baseline'.*rollout: .name: remax.greedy_baseline"
+    ):
         text_run(["methods/self"], ["rollout={name: independent}"])
     with pytest.raises(ConfigError, match="no plug-in of this config reads.*name: self"):
         text_run(["methods/self"], ["group_filters=null"])
 
 
 @pytest.mark.parametrize(
-    ("method", "reason"), [("vcrl", "group_filter/too certain"), ("balanced_online_difficulty_filtering", "group_filter/too hard")]
+    ("method", "reason"),
+    [("vcrl", "group_filter/too certain"), ("balanced_online_difficulty_filtering", "group_filter/too hard")],
 )
 def test_filters_train(method, reason):
     metrics = steps(text_run([f"methods/{method}"], ["max_refill_rounds=3"]), 3)

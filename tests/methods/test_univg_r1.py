@@ -11,10 +11,14 @@ from vlrl.methods.papers.univg_r1 import UnivgR1
 
 
 @pytest.mark.parametrize(
-    ("form", "k", "easy", "hard"), [("exp", 1.0, 1.0, math.exp(0.75)), ("power", 2.0, 0.05**2, 0.8**2), ("log", 1.0, 0.0, -math.log(0.27))]
+    ("form", "k", "easy", "hard"),
+    [("exp", 1.0, 1.0, math.exp(0.75)), ("power", 2.0, 0.05**2, 0.8**2), ("log", 1.0, 0.0, -math.log(0.27))],
 )
 def test_hard_prompts_weigh_more(form, k, easy, hard):
-    groups = [group(1.1, 1.1, raw={"iou": [1.0, 1.0]}, name="a"), group(0.6, 0.1, raw={"iou": [0.5, 0.0]}, name="b")]
+    groups = [
+        group(1.1, 1.1, raw={"iou": [1.0, 1.0]}, name="a"),
+        group(0.6, 0.1, raw={"iou": [0.5, 0.0]}, name="b"),
+    ]
     x = inputs([[0.0], [0.0], [0.0], [0.0]], group_of=[0, 0, 1, 1], groups=groups)
     weights = UnivgR1(slot="iou", form=form, k=k)(x)
     assert weights.shape == (4, 1)

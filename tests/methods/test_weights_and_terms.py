@@ -40,7 +40,9 @@ def test_top_entropy_keeps_a_share_of_the_group():
 
 def test_top_entropy_in_a_batch_ranks_over_groups():
     x = inputs([[-1.0]] * 4, group_of=[0, 0, 1, 1], entropy=[[0.1], [0.2], [0.3], [0.4]])
-    assert BeyondThe80(share=0.5)(x)[:, 0].tolist() == [0, 2, 0, 2] and BeyondThe80(share=0.5, scope="batch")(x)[:, 0].tolist() == [0, 0, 2, 2]
+    assert BeyondThe80(share=0.5)(x)[:, 0].tolist() == [0, 2, 0, 2] and BeyondThe80(share=0.5, scope="batch")(
+        x
+    )[:, 0].tolist() == [0, 0, 2, 2]
 
 
 def test_oreal_weight_follows_the_outcome():
@@ -53,7 +55,9 @@ def test_oreal_weight_follows_the_outcome():
     waiting = OrealDecisiveTokens(warmup=3)
     waiting.setup(run(phase_step=2))
     assert waiting(x).tolist() == [[0.0] * 3] * 2
-    assert waiting.requires == (OUTCOME_CRITIC,) and OrealDecisiveTokens(scores="model_value").requires == (OUTCOME_CRITIC_MODEL,)
+    assert waiting.requires == (OUTCOME_CRITIC,) and OrealDecisiveTokens(scores="model_value").requires == (
+        OUTCOME_CRITIC_MODEL,
+    )
 
 
 def test_perception_is_maximised():
@@ -61,7 +65,9 @@ def test_perception_is_maximised():
     out = PapoMaskedKl()(x)
     k3 = exp(-1.0) - 1 + 1.0
     assert out.loss[0].tolist() == pytest.approx([-k3, 0.0])
-    assert gradient(out.loss, x)[0, 0].item() == pytest.approx(-(1 - exp(-1.0)))  # descent raises log pi where the picture helped
+    assert gradient(out.loss, x)[0, 0].item() == pytest.approx(
+        -(1 - exp(-1.0))
+    )  # descent raises log pi where the picture helped
     assert PapoMaskedKl(limit=0.1)(x).loss[0, 0].item() == pytest.approx(-0.1)
 
 
@@ -95,13 +101,20 @@ def test_siren_anchors_at_the_first_step():
 
 
 def test_siren_squares_the_mean_over_rollouts_of_their_peaks():
-    # quantiles 0.8 of 5 and 3 values lie at 3.2 and 1.6 steps: above are the 0.9 of the first and the 0.7 of the second
-    x = inputs([[-1.0] * 5] * 2, lengths=[5, 3], **{"siren.nucleus_entropy": [[0.1, 0.9, 0.2, 0.3, 0.4], [0.7, 0.1, 0.2, 9.0, 9.0]]})
+    # quantiles 0.8 of 5 and 3 values lie at 3.2 and 1.6 steps: above are the 0.9 of the first and the 0.7 of
+    # the second
+    x = inputs(
+        [[-1.0] * 5] * 2,
+        lengths=[5, 3],
+        **{"siren.nucleus_entropy": [[0.1, 0.9, 0.2, 0.3, 0.4], [0.7, 0.1, 0.2, 9.0, 9.0]]},
+    )
     x.aux_tensors["siren.nucleus_entropy"].requires_grad_()
     out = Siren(anchor=0.5)(x)
     assert out.loss.tolist() == pytest.approx([0.09, 0.09])  # ((0.9 + 0.7) / 2 - 0.5)^2
     slope = torch.autograd.grad(out.loss.mean(), x.aux_tensors["siren.nucleus_entropy"])[0]
-    assert slope[0].tolist() == pytest.approx([0, 0.3, 0, 0, 0]) and slope[1].tolist() == pytest.approx([0.3, 0, 0, 0, 0])
+    assert slope[0].tolist() == pytest.approx([0, 0.3, 0, 0, 0]) and slope[1].tolist() == pytest.approx(
+        [0.3, 0, 0, 0, 0]
+    )
     assert Siren(anchor=0.5, scope="rollout")(x).loss.tolist() == pytest.approx([0.16, 0.04])
 
 
@@ -122,7 +135,9 @@ def test_adaptive_entropy_turns_up_below_the_target_and_off_above():
     assert term.metrics()["entropy_coef"] == pytest.approx(0.1)  # 0.1 - 0.1 + 0.1
     again = AdaptiveEntropy(target=0.5, delta=0.1)
     again.load_state_dict(term.state_dict())
-    assert term.state_dict() == {"c": pytest.approx(0.1), "alpha": pytest.approx(0.1)} and again(high).loss.item() == pytest.approx(-0.09)
+    assert term.state_dict() == {"c": pytest.approx(0.1), "alpha": pytest.approx(0.1)} and again(
+        high
+    ).loss.item() == pytest.approx(-0.09)
 
 
 def test_nucleus_entropy():
@@ -136,8 +151,12 @@ def test_nucleus_entropy():
 
 def test_fields_of_the_vocabulary():
     logits = (torch.tensor([[0.5, 0.3, 0.2]]) * 7).log()
-    assert RoverVocabMean().from_logits(logits, None).item() == pytest.approx((log(0.5) + log(0.3) + log(0.2)) / 3, abs=1e-6)
-    assert SimkoTopkLogp(k=2).from_logits(logits, None)[0].tolist() == pytest.approx([log(0.5), log(0.3)], abs=1e-6)
+    assert RoverVocabMean().from_logits(logits, None).item() == pytest.approx(
+        (log(0.5) + log(0.3) + log(0.2)) / 3, abs=1e-6
+    )
+    assert SimkoTopkLogp(k=2).from_logits(logits, None)[0].tolist() == pytest.approx(
+        [log(0.5), log(0.3)], abs=1e-6
+    )
     assert SimkoTopkLogp(k=9).from_logits(logits, None).shape == (1, 3)
 
 
@@ -145,8 +164,12 @@ def test_chi_squared():
     # summed log-ratios log 2 and log 0.5: u - 1 + 1 / u - 1 = 0.5 for both
     x = inputs([[log(2) - 1, 0.0], [log(0.5) - 1, 0.0]], ref_logp=[[-1.0, 0.0], [-1.0, 0.0]], lengths=[2, 2])
     out = CorrelatedProxies()(x)
-    assert out.loss.tolist() == pytest.approx([sqrt(0.5)] * 2) and out.metrics["chi_squared"].tolist() == pytest.approx([0.5] * 2)
-    assert gradient(out.loss, x)[:, 0].tolist() == pytest.approx([1.5 / (2 * sqrt(0.5)), -1.5 / (2 * sqrt(0.5))])  # (u - 1 / u) / G * G / (2 sqrt)
+    assert out.loss.tolist() == pytest.approx([sqrt(0.5)] * 2) and out.metrics[
+        "chi_squared"
+    ].tolist() == pytest.approx([0.5] * 2)
+    assert gradient(out.loss, x)[:, 0].tolist() == pytest.approx(
+        [1.5 / (2 * sqrt(0.5)), -1.5 / (2 * sqrt(0.5))]
+    )  # (u - 1 / u) / G * G / (2 sqrt)
     same = inputs([[-1.0], [-2.0]], ref_logp=[[-1.0], [-2.0]])
     out = CorrelatedProxies(floor=1e-4)(same)
     assert out.loss.tolist() == pytest.approx([0.01] * 2) and gradient(out.loss, same).abs().max() == 0
@@ -160,7 +183,12 @@ def test_chi_squared_goes_on_as_a_tangent():
 
 
 @pytest.mark.parametrize(
-    ("divergence", "value"), [("forward_kl", -log(0.5)), ("js", 0.5 * log(0.5) - 1.5 * log(0.75)), ("alpha", (sqrt(0.5) - 0.25 - 0.5) / -0.25)]
+    ("divergence", "value"),
+    [
+        ("forward_kl", -log(0.5)),
+        ("js", 0.5 * log(0.5) - 1.5 * log(0.75)),
+        ("alpha", (sqrt(0.5) - 0.25 - 0.5) / -0.25),
+    ],
 )
 def test_f_divergences(divergence, value):
     x = inputs([[log(0.5)], [log(0.5)]], old=[[0.0], [0.0]], sampled=[[0.0], [0.0]], reward=[1.0, 1.0])

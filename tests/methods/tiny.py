@@ -8,17 +8,30 @@ from vlrl.config import load
 from vlrl.trainer.loop import train_step
 from vlrl.trainer.run import Run
 
-SMALL = ["prompts_per_step=4", "group_size=6", "sampling.max_tokens=10", "optimizer.lr=1e-3", "max_refill_rounds=1", "watch.rollouts_every=0"]
+SMALL = [
+    "prompts_per_step=4",
+    "group_size=6",
+    "sampling.max_tokens=10",
+    "optimizer.lr=1e-3",
+    "max_refill_rounds=1",
+    "watch.rollouts_every=0",
+]
 TEXT = [
     "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}",
-    "engine={name: fake, options: ['<answer>{answer}</answer>', '<answer>{answer}</answer> ok', '<answer>1</answer>', 'no', '']}",
+    (
+        "engine={name: fake, options: ['<answer>{answer}</answer>', '<answer>{answer}</answer> ok', "
+        "'<answer>1</answer>', 'no', '']}"
+    ),
 ]
 
 
 def text_run(method: list[str], overrides: list[str] = (), engine: str = "fake") -> Run:
-    """A run on arithmetic. With the fake engine rewards differ from the start, though the policy is random."""
+    """A run on arithmetic. With the fake engine rewards differ from the start, though the policy is
+    random."""
     words = TEXT if engine == "fake" else TEXT[:1]
-    config = load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", *method], [*SMALL, *words, *overrides])
+    config = load(
+        ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", *method], [*SMALL, *words, *overrides]
+    )
     return opened(Run(config))
 
 
@@ -43,7 +56,9 @@ def steps(run: Run, n: int = 2) -> list[dict[str, float]]:
     for _ in range(n):
         metrics = train_step(run)
         run.phase_step += 1
-        assert all(math.isfinite(v) for v in metrics.values()), {k: v for k, v in metrics.items() if not math.isfinite(v)}
+        assert all(math.isfinite(v) for v in metrics.values()), {
+            k: v for k, v in metrics.items() if not math.isfinite(v)
+        }
         out.append(metrics)
     run.close()
     return out

@@ -18,19 +18,29 @@ from vlrl.policy import Family
 from vlrl.registry import ConfigError, build
 from vlrl.stages import Trainable
 
-TINY = "policy={name: text, tiny: {hidden: 64, layers: 2, heads: 4, kv_heads: 2, intermediate: 192, rows: 1024, tie: false}}"
+TINY = (
+    "policy={name: text, tiny: {hidden: 64, layers: 2, heads: 4, kv_heads: 2, intermediate: 192, rows: "
+    "1024, tie: false}}"
+)
 WORDS = ["base/rl", "tasks/lab_arithmetic", "methods/grpo", TINY]
 
 
 @pytest.mark.parametrize("name", sorted(releases()))
 def test_a_released_shape_has_the_published_number_of_parameters(name: str) -> None:
-    assert sum(p.numel() for p in meta_model(transformers_config(name)).parameters()) == releases()[name].parameters
+    assert (
+        sum(p.numel() for p in meta_model(transformers_config(name)).parameters())
+        == releases()[name].parameters
+    )
 
 
 def test_every_config_of_models_with_a_hub_id_has_a_shape() -> None:
     from vlrl.config import folders
 
-    names = {load_words([f"models/{path.stem}"]).tree["policy"].get("model") for folder in folders() for path in (folder / "models").glob("*.yaml")}
+    names = {
+        load_words([f"models/{path.stem}"]).tree["policy"].get("model")
+        for folder in folders()
+        for path in (folder / "models").glob("*.yaml")
+    }
     assert {name for name in names if name and ":" not in name} <= set(releases())
 
 
@@ -38,12 +48,26 @@ def test_shortened_models_keep_a_layer_of_each_kind() -> None:
     assert pattern(["sliding"] * 5 + ["full"], 2) == ["sliding", "full"]
     assert pattern(["full"] * 6, 3) == ["full"] * 3
     config = transformers_config("Qwen/Qwen3-VL-4B-Instruct", 2, 2)
-    assert (config.text_config.num_hidden_layers, config.vision_config.depth, config.vision_config.deepstack_visual_indexes) == (2, 2, [0, 1])
+    assert (
+        config.text_config.num_hidden_layers,
+        config.vision_config.depth,
+        config.vision_config.deepstack_visual_indexes,
+    ) == (2, 2, [0, 1])
 
 
 def test_shape_counts_what_is_trained_and_stored() -> None:
-    family = build(Family, {"name": "text", "dtype": "bfloat16", "tiny": {"hidden": 64, "layers": 2, "rows": 1024, "tie": False}})
-    full, lora = shape_of(family, build(Trainable, {"name": "full"})), shape_of(family, build(Trainable, {"name": "lora", "r": 4}))
+    family = build(
+        Family,
+        {
+            "name": "text",
+            "dtype": "bfloat16",
+            "tiny": {"hidden": 64, "layers": 2, "rows": 1024, "tie": False},
+        },
+    )
+    full, lora = (
+        shape_of(family, build(Trainable, {"name": "full"})),
+        shape_of(family, build(Trainable, {"name": "lora", "r": 4})),
+    )
     # attention 2 * 64 * (64 + 32) + MLP 3 * 64 * 192; biases of q, k, v 64 + 32 + 32; two norms of 64
     layer = 12288 + 36864
     assert full.parameters == 2 * (layer + 128 + 128) + 2 * 1024 * 64 + 64
@@ -56,16 +80,23 @@ def test_shape_counts_what_is_trained_and_stored() -> None:
     assert lora.parameters == full.parameters
     matmul = 2 * layer + 2 * 128 + 1024 * 64  # biases and the head are weights of products too
     table = 1024 * 64
-    assert lora.frozen_bytes == 2 * (matmul + table) + 4 * (full.parameters - matmul - table)  # norms stay in float32
+    assert lora.frozen_bytes == 2 * (matmul + table) + 4 * (
+        full.parameters - matmul - table
+    )  # norms stay in float32
 
 
 def test_quantised_weights_take_four_bits() -> None:
-    family = build(Family, {"name": "text", "model": "Qwen/Qwen2.5-1.5B-Instruct", "dtype": "bfloat16", "quantize": "nf4"})
+    family = build(
+        Family,
+        {"name": "text", "model": "Qwen/Qwen2.5-1.5B-Instruct", "dtype": "bfloat16", "quantize": "nf4"},
+    )
     shape = shape_of(family, build(Trainable, {"name": "lora"}))
     biases = 28 * (1536 + 2 * 256)
     table, norms = 151936 * 1536, 57 * 1536
     assert shape.parameters == shape.matmul + biases + table + norms
-    assert shape.frozen_bytes == pytest.approx(shape.matmul * 4.127 / 8 + 2 * (biases + table) + 4 * norms, rel=1e-6)
+    assert shape.frozen_bytes == pytest.approx(
+        shape.matmul * 4.127 / 8 + 2 * (biases + table) + 4 * norms, rel=1e-6
+    )
 
 
 def test_a_plan_of_a_small_model_fits_and_is_printed() -> None:
@@ -75,13 +106,22 @@ def test_a_plan_of_a_small_model_fits_and_is_printed() -> None:
     assert plan.chosen is not None
     assert values["chosen"]["layout"] == "single"
     assert values["chosen"]["cost_per_1000_steps"] == pytest.approx(plan.chosen.step_seconds / 3.6)
-    assert values["flops"]["total"] == pytest.approx(sum(values["flops"][part] for part in ("prefill", "decode", "scoring", "training")))
+    assert values["flops"]["total"] == pytest.approx(
+        sum(values["flops"][part] for part in ("prefill", "decode", "scoring", "training"))
+    )
     assert any("fastest that fits: single" in line for line in as_lines(plan))
     assert json.dumps(values)
 
 
 def test_what_does_not_fit_is_mended_by_the_mildest_change() -> None:
-    words = ["base/rl", "tasks/lab_arithmetic", "methods/grpo", "models/qwen2_5_1_5b", "policy.checkpointing=false", "sampling.max_tokens=512"]
+    words = [
+        "base/rl",
+        "tasks/lab_arithmetic",
+        "methods/grpo",
+        "models/qwen2_5_1_5b",
+        "policy.checkpointing=false",
+        "sampling.max_tokens=512",
+    ]
     plan = make_plan(load_words(words), words, Ask(gpu("a100_40"), 1))
     assert plan.chosen is None
     assert plan.changed is not None
@@ -93,7 +133,9 @@ def test_what_does_not_fit_is_mended_by_the_mildest_change() -> None:
 
 def test_more_ranks_hold_less_each() -> None:
     config = load_words(WORDS)
-    two, eight = (make_plan(config, WORDS, Ask(gpu("l4"), count, sharding="fsdp2")).trials[0] for count in (2, 8))
+    two, eight = (
+        make_plan(config, WORDS, Ask(gpu("l4"), count, sharding="fsdp2")).trials[0] for count in (2, 8)
+    )
     assert eight.memory.state.weights == two.memory.state.weights / 4
     assert eight.memory.activations == two.memory.activations
 
@@ -108,7 +150,11 @@ def test_the_command_prints_a_plan_and_refuses_nonsense() -> None:
     done = CliRunner().invoke(app, [*WORDS, "--gpu", "l4", "--count", "2", "--json"])
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["trials"]) == 5
-    for words, message in ((["--gpu", "abacus"], "no GPU named"), (["--picture", "big"], "--picture"), (["--count", "0"], "--count")):
+    for words, message in (
+        (["--gpu", "abacus"], "no GPU named"),
+        (["--picture", "big"], "--picture"),
+        (["--count", "0"], "--count"),
+    ):
         failed = CliRunner().invoke(app, [*WORDS, *words])
         assert isinstance(failed.exception, ConfigError)
         assert message in str(failed.exception)

@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from vlrl.plan.blocks import Width, checkpoint_per_token, saved_per_token
-from vlrl.plan.compute import cost, decode_seconds, forward_flops, packed_pairs, passes, ring_seconds, rounds_of
+from vlrl.plan.compute import (
+    cost,
+    decode_seconds,
+    forward_flops,
+    packed_pairs,
+    passes,
+    ring_seconds,
+    rounds_of,
+)
 from vlrl.plan.gpus import GPUS, gpu
 from vlrl.plan.layouts import LAYOUTS, Layout, state_bytes
 from vlrl.plan.memory import (
@@ -63,7 +71,10 @@ def test_state_of_each_layout():
 
 def test_the_table_of_seven_billion_weights_in_the_docs():
     n = 7 * 10**9
-    zero3, fsdp2, single = (state_bytes(LAYOUTS[name], 8, n, 4.0 * n, 0.0, "adamw", layer=n // 30) for name in ("zero3", "fsdp2", "single"))
+    zero3, fsdp2, single = (
+        state_bytes(LAYOUTS[name], 8, n, 4.0 * n, 0.0, "adamw", layer=n // 30)
+        for name in ("zero3", "fsdp2", "single")
+    )
     assert zero3.total - zero3.buffers == 17.5e9
     assert zero3.buffers == 2e9 + 4e9
     assert fsdp2.total - fsdp2.buffers == 14e9
@@ -72,7 +83,14 @@ def test_the_table_of_seven_billion_weights_in_the_docs():
 
 
 def test_only_zero3_keeps_no_cast_copies():
-    family = build(Family, {"name": "text", "dtype": "bfloat16", "tiny": {"hidden": 64, "layers": 2, "rows": 1024, "tie": False}})
+    family = build(
+        Family,
+        {
+            "name": "text",
+            "dtype": "bfloat16",
+            "tiny": {"hidden": 64, "layers": 2, "rows": 1024, "tie": False},
+        },
+    )
     shape = shape_of(family, build(Trainable, {"name": "full"}))
     matmul = 2 * (12288 + 36864 + 128) + 1024 * 64  # layers with the biases of q, k, v, and the head
     assert [name for name, layout in LAYOUTS.items() if not layout.keeps_casts] == ["zero3"]
@@ -88,7 +106,9 @@ def test_masks_logits_and_the_head():
     assert logits_bytes(6, 4, 10, 4) == 160 + 640
     assert logits_bytes(6, 4, 10, 4, logged=False) == 160
     assert logits_bytes(6, 4, 10, 2, logged=False) == 160 + 80
-    assert logits_bytes(1024, 1024, 100_000, 2) == 4 * 102_400_000 + 2 * 102_400_000  # the 16-bit logits outweigh 4 * 4 * LOGGED_NUMBERS
+    assert (
+        logits_bytes(1024, 1024, 100_000, 2) == 4 * 102_400_000 + 2 * 102_400_000
+    )  # the 16-bit logits outweigh 4 * 4 * LOGGED_NUMBERS
     assert head_backward_bytes(6, 4, 10, 4, head=30) == 4 * 80
     assert head_backward_bytes(6, 4, 10, 4, head=70) == 4 * 110
     assert head_backward_bytes(6, 4, 10, 2, head=0) == 320
@@ -101,11 +121,15 @@ def test_logged_numbers_are_those_of_the_trainer():
 
 
 def test_the_highest_moment():
-    acts = Activations(language=100, vision=0, masks=0, ends=0, cast_weights=10, logits=50, head_backward=30, recomputed=0)
+    acts = Activations(
+        language=100, vision=0, masks=0, ends=0, cast_weights=10, logits=50, head_backward=30, recomputed=0
+    )
     state = state_bytes(Layout("single"), 1, 10, 40.0, 0.0, "adamw")  # 40 + 40 + 80
     options = {"kv_cache": 0.0, "engine": 0.0, "engine_sleeps": False, "step_workspace": 8.0}
     assert highest(state, 0.0, acts, micro_batches=2, **options).peak == 120 + 40 + 160
-    assert highest(state, 0.0, acts, micro_batches=1, **options).peak == 120 + 160  # its gradients grow while the activations go
+    assert (
+        highest(state, 0.0, acts, micro_batches=1, **options).peak == 120 + 160
+    )  # its gradients grow while the activations go
     small = highest(state, 5.0, Activations(1, 0, 0, 0, 0, 1, 1, 0), micro_batches=1, **options)
     assert (small.peak, small.when) == (120 + 5 + 48, "optimizer step")
     awake = highest(state, 0.0, acts, micro_batches=1, **options | {"engine": 1000.0})
@@ -124,14 +148,29 @@ def test_flops():
     assert packed_pairs(4, 2, 3, dense=True) == 100
     assert packed_pairs(4, 2, 3, dense=False) == 38
     assert forward_flops(WIDTH, 2, 7, 11) == 2 * (2 * 840 * 7 + 4 * 8 * 11)
-    assert [passes(True, True, False), passes(True, True, True), passes(False, True, False), passes(False, False, True)] == [3, 4, 2, 1]
+    assert [
+        passes(True, True, False),
+        passes(True, True, True),
+        passes(False, True, False),
+        passes(False, False, True),
+    ] == [3, 4, 2, 1]
 
 
 def test_seconds_and_cost():
     # 100 steps (two waves of 50 sequences, 50 tokens each), each reads 10 + 50 * 1 bytes at 6 bytes/s: 10 s
-    options = {"sequences": 100, "mean": 50, "longest": 80, "most_at_a_time": 50, "weights": 10, "kv_per_sequence": 1, "bandwidth": 6}
+    options = {
+        "sequences": 100,
+        "mean": 50,
+        "longest": 80,
+        "most_at_a_time": 50,
+        "weights": 10,
+        "kv_per_sequence": 1,
+        "bandwidth": 6,
+    }
     assert decode_seconds(**options, flops_per_token=1, flops=1e9) == pytest.approx(1000)
-    assert decode_seconds(**options, flops_per_token=4, flops=10) == pytest.approx(100 * 20)  # computing is slower
+    assert decode_seconds(**options, flops_per_token=4, flops=10) == pytest.approx(
+        100 * 20
+    )  # computing is slower
     assert ring_seconds(8e9, 4, 6e9) == pytest.approx(1.0)
     assert ring_seconds(8e9, 1, 6e9) == 0
     assert [rounds_of(name, 5) for name in ("single", "ddp", "zero2", "zero3", "fsdp2")] == [0, 2, 6, 15, 15]
@@ -147,7 +186,11 @@ def test_pictures():
     assert vars(seen(rule, 1024, 768)) == {"tokens": 37 * 27, "patches": 4 * 37 * 27, "largest": 4 * 37 * 27}
     assert nearest_grid(800, 400, 448, 1, 12) == (2, 1)
     assert nearest_grid(2000, 1000, 448, 1, 12) == (4, 2)
-    assert vars(seen({"rule": "fixed", "side": 896, "tokens": 256, "patch": 14}, 10, 10)) == {"tokens": 256, "patches": 4096, "largest": 4096}
+    assert vars(seen({"rule": "fixed", "side": 896, "tokens": 256, "patch": 14}, 10, 10)) == {
+        "tokens": 256,
+        "patches": 4096,
+        "largest": 4096,
+    }
     assert vars(seen({}, 10, 10)) == {"tokens": 0, "patches": 0, "largest": 0}
 
 

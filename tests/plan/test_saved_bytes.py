@@ -19,7 +19,14 @@ CASE = Case(pixels=112, images=1, text=20, mean=20, longest=40, prompts=1, group
 
 def saved(name: str, layers: int, vision_layers: int, dtype: str, kind: str = "") -> tuple[int, Policy]:
     """Bytes of the distinct tensors that a forward pass saves, weights and their casts left out."""
-    tiny: dict[str, Any] = {"hidden": 96, "layers": layers, "intermediate": 256, "vision_hidden": 80, "vision_layers": vision_layers, "kind": kind}
+    tiny: dict[str, Any] = {
+        "hidden": 96,
+        "layers": layers,
+        "intermediate": 256,
+        "vision_hidden": 80,
+        "vision_layers": vision_layers,
+        "kind": kind,
+    }
     policy = Policy(build(Family, {"name": name, "tiny": tiny, "dtype": dtype}))
     policy.model.requires_grad_(True)
     policy.params.upcast_trainable()
@@ -31,7 +38,9 @@ def saved(name: str, layers: int, vision_layers: int, dtype: str, kind: str = ""
 
     def is_cast(tensor: torch.Tensor) -> bool:
         forms = (tensor, tensor.mT) if tensor.dim() == 2 else (tensor,)
-        return tensor.dtype == torch.bfloat16 and any(torch.equal(form, one) for form in forms for one in casts.get(tuple(form.shape), ()))
+        return tensor.dtype == torch.bfloat16 and any(
+            torch.equal(form, one) for form in forms for one in casts.get(tuple(form.shape), ())
+        )
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.untyped_storage().data_ptr() not in weights and not is_cast(tensor):
@@ -39,17 +48,26 @@ def saved(name: str, layers: int, vision_layers: int, dtype: str, kind: str = ""
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        policy.forward(make_batch(make_groups(CASE if name != "text" else Case(text=60, mean=20, longest=40, prompts=1), 200), policy.pad_id))
+        policy.forward(
+            make_batch(
+                make_groups(CASE if name != "text" else Case(text=60, mean=20, longest=40, prompts=1), 200),
+                policy.pad_id,
+            )
+        )
     return sum(storage.nbytes() for storage in kept.values()), policy
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("name", "kind"), [("text", "qwen2"), ("text", "qwen3"), ("text", "llama"), ("qwen2_5_vl", "")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("text", "qwen2"), ("text", "qwen3"), ("text", "llama"), ("qwen2_5_vl", "")]
+)
 def test_a_decoder_layer_saves_what_the_formula_says(name: str, kind: str, dtype: str) -> None:
     less, _ = saved(name, 2, 1, dtype, kind)
     more, policy = saved(name, 3, 1, dtype, kind)
     tokens, size = policy.counters["tokens"], 4 if dtype == "float32" else 2
-    wanted = tokens * (saved_per_token(text_width(policy.model.config.get_text_config()), size) + tokens * size)  # and the mask, of one row
+    wanted = tokens * (
+        saved_per_token(text_width(policy.model.config.get_text_config()), size) + tokens * size
+    )  # and the mask, of one row
     assert abs((more - less) / wanted - 1) < 0.02
 
 
@@ -57,7 +75,11 @@ def tower_rows(policy: Policy) -> int:
     """Rows that go through the tower's layers: patches, and the class token of a tile where there is one."""
     rows: list[int] = []
     vision = policy.model.config.vision_config
-    layer = next(m for n, m in policy.model.named_modules() if n.endswith((".blocks.0", ".layers.0", ".layer.0")) and part_of(n) == "vision")
+    layer = next(
+        m
+        for n, m in policy.model.named_modules()
+        if n.endswith((".blocks.0", ".layers.0", ".layer.0")) and part_of(n) == "vision"
+    )
 
     def count(module: torch.nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         rows.append((args or tuple(options.values()))[0].numel())
@@ -70,11 +92,15 @@ def tower_rows(policy: Policy) -> int:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ["qwen2_5_vl", "qwen2_vl", "qwen3_vl", "gemma3", "internvl", "llava_onevision", "smolvlm"])
+@pytest.mark.parametrize(
+    "name", ["qwen2_5_vl", "qwen2_vl", "qwen3_vl", "gemma3", "internvl", "llava_onevision", "smolvlm"]
+)
 def test_a_layer_of_a_vision_tower_saves_what_the_formula_says(name: str, dtype: str) -> None:
     less, _ = saved(name, 1, 2, dtype)
     more, policy = saved(name, 1, 3, dtype)
     rows = tower_rows(policy)
-    wanted = rows * saved_per_token(tower_width(policy.model.config.vision_config), 4 if dtype == "float32" else 2)
+    wanted = rows * saved_per_token(
+        tower_width(policy.model.config.vision_config), 4 if dtype == "float32" else 2
+    )
     assert rows > 0
     assert abs((more - less) / wanted - 1) < 0.01

@@ -1,6 +1,8 @@
-"""A simulated device: its tensors are computed on the CPU, but operations that mix them with CPU tensors fail, as on a GPU.
+"""A simulated device: its tensors are computed on the CPU, but operations that mix them with CPU tensors
+fail, as on a GPU.
 
-Needs a separate process, because the device stays registered. Not covered: storage (no saving), kernels, memory, autocast.
+Needs a separate process, because the device stays registered. Not covered: storage (no saving), kernels,
+memory, autocast.
 """
 
 from __future__ import annotations
@@ -17,7 +19,11 @@ from torch.utils.backend_registration import _DummyBackendModule, _setup_private
 NAME = "fake"
 aten = torch.ops.aten
 MOVES = {aten._to_copy.default, aten.copy_.default}  # operations that may cross devices
-INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}  # the index may be on the host
+INDEXING = {
+    aten.index.Tensor,
+    aten.index_put.default,
+    aten.index_put_.default,
+}  # the index may be on the host
 
 
 class DeviceTensor(Tensor):
@@ -28,7 +34,12 @@ class DeviceTensor(Tensor):
     @staticmethod
     def __new__(cls, inner: Tensor) -> DeviceTensor:
         return Tensor._make_wrapper_subclass(
-            cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype, device=torch.device(NAME, 0)
+            cls,
+            inner.shape,
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=torch.device(NAME, 0),
         )
 
     def __init__(self, inner: Tensor) -> None:
@@ -38,7 +49,10 @@ class DeviceTensor(Tensor):
         return self.inner.tolist()
 
     def numpy(self, **_: Any) -> Any:
-        raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
+        raise TypeError(
+            f"can't convert {NAME}:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
+            "host memory first."
+        )
 
     def __repr__(self, **_: Any) -> str:
         return f"DeviceTensor({self.inner})"
@@ -54,7 +68,11 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     on_device = any(isinstance(x, DeviceTensor) for x in tensors)
     if on_device and func not in MOVES:
         bound = [args[0], *tree_leaves(args[2:])] if func in INDEXING else tensors
-        strangers = [tuple(x.shape) for x in bound if isinstance(x, Tensor) and x.dim() and not isinstance(x, DeviceTensor)]
+        strangers = [
+            tuple(x.shape)
+            for x in bound
+            if isinstance(x, Tensor) and x.dim() and not isinstance(x, DeviceTensor)
+        ]
         if strangers:
             raise RuntimeError(f"{func}: expected all tensors on {NAME}:0, found on cpu: shapes {strangers}")
     target = kwargs.get("device")
@@ -68,7 +86,11 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if func._schema.name.endswith("_"):
         return args[0]
     known = {id(x.inner): x for x in tensors if isinstance(x, DeviceTensor)}
-    return tree_map(lambda x: known.get(id(x), DeviceTensor(x)) if isinstance(x, Tensor) else x, out) if on_device else out
+    return (
+        tree_map(lambda x: known.get(id(x), DeviceTensor(x)) if isinstance(x, Tensor) else x, out)
+        if on_device
+        else out
+    )
 
 
 def bare(value: Any) -> Any:
@@ -79,7 +101,9 @@ class FakeDevice(TorchDispatchMode):
     """Inside, `torch.device("fake:0")` works."""
 
     def __enter__(self) -> Any:
-        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=) makes a host tensor and moves it, which is dispatched
+        torch._C._set_only_lift_cpu_tensors(
+            True
+        )  # torch.tensor(..., device=) makes a host tensor and moves it, which is dispatched
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
@@ -93,7 +117,9 @@ class FakeDevice(TorchDispatchMode):
 def register() -> None:
     """Register the device with torch."""
     _setup_privateuseone_for_python_backend(NAME, _DummyBackendModule())
-    torch.__future__.set_swap_module_params_on_conversion(True)  # so that weights become tensors of the device
+    torch.__future__.set_swap_module_params_on_conversion(
+        True
+    )  # so that weights become tensors of the device
 
 
 def refuses(work: Callable[[], Any]) -> bool:

@@ -1,4 +1,5 @@
-"""Run by test_fake_device.py in a separate process: families and presets on the simulated device. Prints one JSON object."""
+"""Run by test_fake_device.py in a separate process: families and presets on the simulated device. Prints one
+JSON object."""
 
 from __future__ import annotations
 
@@ -55,21 +56,41 @@ def family(name: str, device: str) -> dict[str, Any]:
     """Sampled tokens, log-probs and the size of the gradient of a family's tiny model."""
     torch.manual_seed(0)
     policy = Policy(build(Family, {"name": name, "tiny": {}, "layout": "packed"}), device=device)
-    kinds = [kind for kind in PROMPTS if kind == "text" or (get(Family, name).is_multimodal and (kind != "video" or name in VIDEO))]
+    kinds = [
+        kind
+        for kind in PROMPTS
+        if kind == "text" or (get(Family, name).is_multimodal and (kind != "video" or name in VIDEO))
+    ]
     engine = HF(prefill_tokens=64).attach(policy)
-    completions = engine.generate([Request(PROMPTS[kind], Sampling(max_tokens=6), tag=(kind, i)) for kind in kinds for i in range(2)])
-    groups = [Group(PROMPTS[kind], [Rollout(PROMPTS[kind], [5, 6, 7 + i], "", [0.0] * 3) for i in range(2)]) for kind in kinds]
+    completions = engine.generate(
+        [Request(PROMPTS[kind], Sampling(max_tokens=6), tag=(kind, i)) for kind in kinds for i in range(2)]
+    )
+    groups = [
+        Group(PROMPTS[kind], [Rollout(PROMPTS[kind], [5, 6, 7 + i], "", [0.0] * 3) for i in range(2)])
+        for kind in kinds
+    ]
     logp_BT = policy.forward(make_batch(groups, policy.pad_id, policy.device))["logp"]
     logp_BT.sum().backward()
-    size = sum(float(p.grad.double().pow(2).sum()) for p in policy.model.parameters() if p.grad is not None) ** 0.5
+    size = (
+        sum(float(p.grad.double().pow(2).sum()) for p in policy.model.parameters() if p.grad is not None)
+        ** 0.5
+    )
     assert policy.device.type == device.split(":")[0] == logp_BT.device.type
-    return {"ids": {str(c.request.tag): c.ids for c in completions}, "logp": logp_BT.flatten().tolist(), "gradient": size}
+    return {
+        "ids": {str(c.request.tag): c.ids for c in completions},
+        "logp": logp_BT.flatten().tolist(),
+        "gradient": size,
+    }
 
 
 def preset(method: str) -> float:
     """Two steps; the number of tokens."""
     AcceleratorState._reset_state(True)
-    run = vision_run([f"methods/{method}"], task=VISION[method]) if method in VISION else text_run([f"methods/{method}"], WORDS.get(method, []))
+    run = (
+        vision_run([f"methods/{method}"], task=VISION[method])
+        if method in VISION
+        else text_run([f"methods/{method}"], WORDS.get(method, []))
+    )
     assert run.policy.device.type == NAME
     return steps(run)[-1]["tokens"]
 
@@ -79,7 +100,11 @@ def main() -> None:
     there = {name: family(name, "cpu") for name in names(Family)}
     with FakeDevice():
         on_device = torch.ones(3, device=NAME)
-        strict = [refuses(lambda: on_device + torch.ones(3)), refuses(lambda: torch.cat([on_device, torch.ones(3)])), refuses(on_device.numpy)]
+        strict = [
+            refuses(lambda: on_device + torch.ones(3)),
+            refuses(lambda: torch.cat([on_device, torch.ones(3)])),
+            refuses(on_device.numpy),
+        ]
         found = {name: family(name, f"{NAME}:0") for name in names(Family)}
         tokens = {method: preset(method) for method in [*TEXT, *VISION]}
     print("RESULT " + json.dumps({"strict": strict, "cpu": there, "fake_device": found, "tokens": tokens}))

@@ -1,4 +1,5 @@
-"""Released tokenizers, reduced to the golden texts (scripts/make_golden_tokens.py), and policies with their vocabulary and random weights."""
+"""Released tokenizers, reduced to the golden texts (scripts/make_golden_tokens.py), and policies with their
+vocabulary and random weights."""
 
 from __future__ import annotations
 
@@ -14,16 +15,21 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 
 # The formats of the two releases whose templates are not kept here: the golden ids are by the releases' own.
 GEMMA3 = (
-    "{{- bos_token -}}{%- set ns = namespace(system='') -%}{%- for m in messages -%}{%- if m.role == 'system' -%}"
+    "{{- bos_token -}}{%- set ns = namespace(system='') -%}{%- for m in messages -%}{%- if m.role == "
+    "'system' -%}"
     "{%- set ns.system = (m.content if m.content is string else m.content[0].text) + '\n\n' -%}{%- else -%}"
-    "{{- '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\n' + ns.system -}}{%- set ns.system = '' -%}"
+    "{{- '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\n' + ns.system -}}{%- set "
+    "ns.system = '' -%}"
     "{%- for part in ([{'type': 'text', 'text': m.content}] if m.content is string else m.content) -%}"
-    "{{- '<start_of_image>' if part.type == 'image' else part.text | trim -}}{%- endfor -%}{{- '<end_of_turn>\n' -}}{%- endif -%}"
+    "{{- '<start_of_image>' if part.type == 'image' else part.text | trim -}}{%- endfor -%}{{- "
+    "'<end_of_turn>\n' -}}{%- endif -%}"
     "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%}"
 )
 LLAMA3 = (
-    "{{- bos_token -}}{%- for m in messages -%}{{- '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' -}}"
-    "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' -}}{%- endif -%}"
+    "{{- bos_token -}}{%- for m in messages -%}{{- '<|start_header_id|>' + m.role + "
+    "'<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' -}}"
+    "{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' "
+    "-}}{%- endif -%}"
 )
 TEMPLATES = {"gemma3": GEMMA3, "llama3": LLAMA3}
 

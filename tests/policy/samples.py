@@ -1,4 +1,5 @@
-"""Images, videos and groups for the policy tests, and the plain per-sample forward that serves as reference."""
+"""Images, videos and groups for the policy tests, and the plain per-sample forward that serves as
+reference."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Noise(Media):
 
     def load(self) -> Any:
         width, height = self.size
-        return Image.fromarray(np.random.default_rng(self.seed).integers(0, 255, (height, width, 3), dtype=np.uint8))
+        return Image.fromarray(
+            np.random.default_rng(self.seed).integers(0, 255, (height, width, 3), dtype=np.uint8)
+        )
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Flicker(Media):
     """A video of random pixels."""
 
     seed: int
-    frames: int = 4  # with 2 per second and 3 x 2 patches: time ends before width does, and transformers' positions are right
+    # with 2 per second and 3 x 2 patches: time ends before width does, and transformers' positions are right
+    frames: int = 4
     size: tuple[int, int] = (84, 56)
     kind = "video"
 
@@ -48,7 +52,12 @@ class Flicker(Media):
 
     def load(self) -> Clip:
         width, height = self.size
-        return Clip(np.random.default_rng(self.seed).integers(0, 255, (self.frames, height, width, 3), dtype=np.uint8), 2.0)
+        return Clip(
+            np.random.default_rng(self.seed).integers(
+                0, 255, (self.frames, height, width, 3), dtype=np.uint8
+            ),
+            2.0,
+        )
 
 
 def policy_of(name: str, layout: str = "packed", **fields: Any) -> Policy:
@@ -56,8 +65,14 @@ def policy_of(name: str, layout: str = "packed", **fields: Any) -> Policy:
     return Policy(build(Family, {"name": name, "tiny": {}, "layout": layout} | fields))
 
 
-def ask(text: str, images: tuple[Media, ...] = (), videos: tuple[Media, ...] = (), prefix: str = "") -> Prompt:
-    content = [{"type": "image"} for _ in images] + [{"type": "video"} for _ in videos] + [{"type": "text", "text": text}]
+def ask(
+    text: str, images: tuple[Media, ...] = (), videos: tuple[Media, ...] = (), prefix: str = ""
+) -> Prompt:
+    content = (
+        [{"type": "image"} for _ in images]
+        + [{"type": "video"} for _ in videos]
+        + [{"type": "text", "text": text}]
+    )
     return Prompt(Row(text, text), ({"role": "user", "content": content},), images, videos, prefix)
 
 
@@ -69,7 +84,9 @@ PROMPTS = {
 }
 
 
-def groups_of(prompts: list[Prompt], counts: tuple[int, ...] = (3, 1, 4, 2), longest: int = 8, seed: int = 0) -> list[Group]:
+def groups_of(
+    prompts: list[Prompt], counts: tuple[int, ...] = (3, 1, 4, 2), longest: int = 8, seed: int = 0
+) -> list[Group]:
     """Ragged groups of random completions (byte tokens), every second one with a hole in its loss mask."""
     rng = np.random.default_rng(seed)
     groups = []
@@ -87,17 +104,27 @@ def processed(policy: Policy, prompt: Prompt) -> dict[str, Any]:
     """The model's own processor's output for the whole prompt at once."""
     media: dict[str, Any] = {}
     if prompt.images:
-        media["images"] = policy.family.processor_batch([image.load().convert("RGB") for image in prompt.images])
+        media["images"] = policy.family.processor_batch(
+            [image.load().convert("RGB") for image in prompt.images]
+        )
     if prompt.videos:
         clips = [video.load() for video in prompt.videos]
-        media["videos"] = policy.family.processor_batch([torch.from_numpy(clip.frames_THWC).permute(0, 3, 1, 2) for clip in clips])
-        media["video_metadata"] = [VideoMetadata(total_num_frames=len(c), fps=c.fps, frames_indices=list(range(len(c)))) for c in clips]
+        media["videos"] = policy.family.processor_batch(
+            [torch.from_numpy(clip.frames_THWC).permute(0, 3, 1, 2) for clip in clips]
+        )
+        media["video_metadata"] = [
+            VideoMetadata(total_num_frames=len(c), fps=c.fps, frames_indices=list(range(len(c))))
+            for c in clips
+        ]
         media["do_sample_frames"] = False
-    return dict(policy.processor(text=[policy.render(prompt)], add_special_tokens=False, return_tensors="pt", **media))
+    return dict(
+        policy.processor(text=[policy.render(prompt)], add_special_tokens=False, return_tensors="pt", **media)
+    )
 
 
 def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
-    """Log-probs of one rollout by the model's own forward: no packing, no caches, no custom mask. Forbidden ids are taken out of the softmax."""
+    """Log-probs of one rollout by the model's own forward: no packing, no caches, no custom mask. Forbidden
+    ids are taken out of the softmax."""
     inputs = processed(policy, rollout.prompt)
     inputs.pop("token_type_ids", None) if not policy.family.is_multimodal else None
     completion = torch.tensor([rollout.ids])

@@ -22,7 +22,9 @@ def test_exponents_by_hand() -> None:
 
 def test_a_curve_is_measured_at_each_size() -> None:
     found = measure(Curve((20, 200), recording, repeats=1))
-    assert list(found["seconds"]) == [20, 200] and found["exponent"] == pytest.approx(found["exponent_at_end"])
+    assert list(found["seconds"]) == [20, 200] and found["exponent"] == pytest.approx(
+        found["exponent_at_end"]
+    )
 
 
 def test_a_curve_with_a_clock_of_its_own() -> None:
@@ -31,19 +33,31 @@ def test_a_curve_with_a_clock_of_its_own() -> None:
 
 
 def test_the_picture_shows_measured_points_and_the_fitted_line() -> None:
-    curve = Curve((1, 10, 100, 1000), lambda size: lambda: 0.3 * min(size, 100) ** 2.0, repeats=1, own_clock=True, fitted=(1, 10, 100))
+    curve = Curve(
+        (1, 10, 100, 1000),
+        lambda size: lambda: 0.3 * min(size, 100) ** 2.0,
+        repeats=1,
+        own_clock=True,
+        fitted=(1, 10, 100),
+    )
     found = measure(curve)
     assert found["exponent"] == pytest.approx(2) and found["fitted"] == [1, 10, 100]
     root = ElementTree.fromstring(plot({"a < b": found, "again": found}))
     panels = [panel for panel in root if panel.tag.endswith("}g")][:2]
-    shown = {kind: [part.attrib for part in panels[0] if part.get("class") == kind] for kind in ("title", "point", "left-out", "fit", "linear")}
+    shown = {
+        kind: [part.attrib for part in panels[0] if part.get("class") == kind]
+        for kind in ("title", "point", "left-out", "fit", "linear")
+    }
     assert panels[0][0].text == "a < b" and len(shown["point"]) == 3 and len(shown["left-out"]) == 1
     (fit,), (linear,) = shown["fit"], shown["linear"]
     first, last = shown["point"][0], shown["point"][-1]
     ends = [float(fit[name]) / WIDTH for name in ("x1", "y1", "x2", "y2")]
     points = [float(one[name]) / WIDTH for one in (first, last) for name in ("cx", "cy")]
     assert ends == pytest.approx(points, abs=1e-3), "the exact power meets its points"
-    steep = [(float(line["y1"]) - float(line["y2"])) / (float(line["x2"]) - float(line["x1"])) for line in (fit, linear)]
+    steep = [
+        (float(line["y1"]) - float(line["y2"])) / (float(line["x2"]) - float(line["x1"]))
+        for line in (fit, linear)
+    ]
     assert steep[0] == pytest.approx(2 * steep[1], rel=1e-2)
 
 

@@ -1,4 +1,5 @@
-"""Attention of packed rows without a dense mask, against a dense mask: values and gradients, windows, images, padding; memory that grows linearly."""
+"""Attention of packed rows without a dense mask, against a dense mask: values and gradients, windows, images,
+padding; memory that grows linearly."""
 
 from __future__ import annotations
 
@@ -21,15 +22,30 @@ def layout_of(rows: list[Tree], images: tuple[int, int] = (0, 0)) -> Layout:
     """Rows of trees, padded to the longest; image tokens at `images` of the first row."""
     placed = [place(tree, 0, 0) for tree in rows]
     length = max(nodes[0][0].below for nodes in placed)
-    order, below = torch.zeros(len(rows), length, dtype=torch.long), torch.zeros(len(rows), length, dtype=torch.long)
+    order, below = (
+        torch.zeros(len(rows), length, dtype=torch.long),
+        torch.zeros(len(rows), length, dtype=torch.long),
+    )
     for r, nodes in enumerate(placed):
         for k, (node, first) in enumerate(nodes):
             part = slice(node.start, node.end)
-            order[r, part], below[r, part] = first + torch.arange(node.end - node.start), node.below if k else length
+            order[r, part], below[r, part] = (
+                first + torch.arange(node.end - node.start),
+                node.below if k else length,
+            )
     types = torch.zeros_like(order)
     types[0, images[0] : images[1]] = 1
     nothing = torch.zeros(0, dtype=torch.long)
-    return Layout(order, order, order, below, types, nothing, nothing, tuple(tuple(node for node, _ in nodes) for nodes in placed))
+    return Layout(
+        order,
+        order,
+        order,
+        below,
+        types,
+        nothing,
+        nothing,
+        tuple(tuple(node for node, _ in nodes) for nodes in placed),
+    )
 
 
 def place(tree: Tree, at: int, first: int) -> list[tuple[Node, int]]:
@@ -49,19 +65,29 @@ def flat(prompt: int, completions: list[int]) -> Tree:
 
 
 ROWS = [flat(7, [5, 1, 9]), flat(12, [4, 13]), flat(3, [2])]
-TREES = [(7, [(6, [(5, []), (2, [(3, []), (1, [])])]), (9, [])]), (4, []), (0, [(5, [(2, []), (3, [])]), (4, [])])]
+TREES = [
+    (7, [(6, [(5, []), (2, [(3, []), (1, [])])]), (9, [])]),
+    (4, []),
+    (0, [(5, [(2, []), (3, [])]), (4, [])]),
+]
 
 
 def inputs(layout: Layout, heads: int, key_heads: int, size: int = 8) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     rows, length = layout.order_RL.shape
-    return [torch.randn(rows, length, h, size, generator=generator).transpose(1, 2).requires_grad_() for h in (heads, key_heads, key_heads)]
+    return [
+        torch.randn(rows, length, h, size, generator=generator).transpose(1, 2).requires_grad_()
+        for h in (heads, key_heads, key_heads)
+    ]
 
 
 def test_the_mask_of_a_tree() -> None:
     """By hand: root of 2 tokens; a node of 1 with children of 1 and 1; a node of 1."""
     layout = layout_of([(2, [(1, [(1, []), (1, [])]), (1, [])])])
-    assert layout.nodes_R == ((Node(0, 2, 6), Node(2, 3, 5), Node(3, 4, 4), Node(4, 5, 5), Node(5, 6, 6)),) and layout.has_branches
+    assert (
+        layout.nodes_R == ((Node(0, 2, 6), Node(2, 3, 5), Node(3, 4, 4), Node(4, 5, 5), Node(5, 6, 6)),)
+        and layout.has_branches
+    )
     assert dense_mask(layout.order_RL, layout.below_RL)[0, 0].int().tolist() == [
         [1, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],
@@ -76,18 +102,27 @@ def test_the_mask_of_a_tree() -> None:
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
 @pytest.mark.parametrize("images", [(0, 0), (2, 6), (8, 12)])
 @pytest.mark.parametrize("rows", [ROWS, TREES], ids=["groups", "trees"])
-def test_values_and_gradients_equal_those_of_a_dense_mask(window: int | None, key_heads: int, images: tuple[int, int], rows: list[Tree]) -> None:
+def test_values_and_gradients_equal_those_of_a_dense_mask(
+    window: int | None, key_heads: int, images: tuple[int, int], rows: list[Tree]
+) -> None:
     layout = layout_of(rows, images)
     q, k, v = inputs(layout, 4, key_heads)
     real = (layout.below_RL > 0)[:, :, None, None]
     image_RL = image_runs(layout.types_RL)
     mask = dense_mask(layout.order_RL, layout.below_RL, window, image_RL) | ~real.squeeze(-1)[:, None]
     keys, values = (x.repeat_interleave(4 // key_heads, dim=1) for x in (k, v))
-    wanted = (((q @ keys.transpose(-1, -2)) * 0.3).masked_fill(~mask, float("-inf")).softmax(-1) @ values).transpose(1, 2) * real
-    found, _ = attention(None, q, k, v, None, scaling=0.3, branches=Branches(layout, True), sliding_window=window)
+    wanted = (
+        ((q @ keys.transpose(-1, -2)) * 0.3).masked_fill(~mask, float("-inf")).softmax(-1) @ values
+    ).transpose(1, 2) * real
+    found, _ = attention(
+        None, q, k, v, None, scaling=0.3, branches=Branches(layout, True), sliding_window=window
+    )
     torch.testing.assert_close(found * real, wanted, atol=2e-6, rtol=0)
     weights = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1))
-    for got, want in zip(torch.autograd.grad((found * real * weights).sum(), (q, k, v)), torch.autograd.grad((wanted * weights).sum(), (q, k, v))):
+    for got, want in zip(
+        torch.autograd.grad((found * real * weights).sum(), (q, k, v)),
+        torch.autograd.grad((wanted * weights).sum(), (q, k, v)),
+    ):
         torch.testing.assert_close(got, want, atol=5e-6, rtol=0)
 
 
@@ -101,7 +136,9 @@ def test_a_completion_does_not_see_its_siblings() -> None:
 
 def test_branches_under_activation_checkpointing_and_a_switch_back(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, twin = policy_of("text", checkpointing=True), policy_of("text", layout="padded")
-    assert policy.family.has_branch_attention(policy.model) and not twin.family.has_branch_attention(twin.model)
+    assert policy.family.has_branch_attention(policy.model) and not twin.family.has_branch_attention(
+        twin.model
+    )
     batch = make_batch(groups_of([PROMPTS["text"]]), policy.pad_id)
     grads = []
     for side, least in ((policy, 0), (policy, 10**9), (twin, 0)):
@@ -145,7 +182,9 @@ def test_a_group_of_eight_answers_of_4096_tokens_trains_in_bounded_memory() -> N
         return logp
 
     logp, peak = peak_bytes(work)
-    assert peak < 1.5 * 2**30, peak  # one dense mask of 32,768 tokens has 1 GiB, and is kept as float numbers by every layer: 4 GiB each
+    assert peak < 1.5 * 2**30, (
+        peak
+    )  # one dense mask of 32,768 tokens has 1 GiB, and is kept as float numbers by every layer: 4 GiB each
     with torch.no_grad():
         wanted = plain_logp(policy, batch.rollouts[3])
     torch.testing.assert_close(logp[3].detach(), wanted, atol=1e-4, rtol=0)

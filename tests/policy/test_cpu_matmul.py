@@ -1,4 +1,5 @@
-"""oneDNN's float32 products and the output layer's log-probs on a CPU, against torch's own: values and gradients."""
+"""oneDNN's float32 products and the output layer's log-probs on a CPU, against torch's own: values and
+gradients."""
 
 from __future__ import annotations
 
@@ -67,10 +68,16 @@ def test_frozen_weights_get_no_gradient() -> None:
     x = torch.randn(64, 512, requires_grad=True)
     layer(x).sum().backward()
     torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(64, -1), atol=1e-4, rtol=1e-5)
-    assert layer.weight.grad is None and layer.bias is not None and torch.equal(layer.bias.grad, torch.full((512,), 64.0))
+    assert (
+        layer.weight.grad is None
+        and layer.bias is not None
+        and torch.equal(layer.bias.grad, torch.full((512,), 64.0))
+    )
 
 
-def reference(hidden: Tensor, weight: Tensor, ids: Tensor, temperature: Tensor, forbidden: tuple[int, ...]) -> Tensor:
+def reference(
+    hidden: Tensor, weight: Tensor, ids: Tensor, temperature: Tensor, forbidden: tuple[int, ...]
+) -> Tensor:
     logits = hidden.double() @ weight.double().t() / temperature.double()[:, None]
     logits[:, list(forbidden)] = float("-inf")
     return logits.log_softmax(-1).gather(-1, ids[:, None])[:, 0]
@@ -81,17 +88,23 @@ def reference(hidden: Tensor, weight: Tensor, ids: Tensor, temperature: Tensor, 
 def test_log_probs_of_the_output_layer(kept: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_matmul, "BLOCK_NUMBERS", block)
     generator = torch.Generator().manual_seed(0)
-    hidden, weight = (torch.randn(*size, generator=generator).mul_(2).requires_grad_() for size in ((10, 6), (17, 6)))
+    hidden, weight = (
+        torch.randn(*size, generator=generator).mul_(2).requires_grad_() for size in ((10, 6), (17, 6))
+    )
     ids, temperature = torch.arange(10) % 7, torch.rand(10, generator=generator) + 0.5
     gradient = torch.randn(10, generator=generator)
     forbidden = (8, 16)
-    logp, top = HeadLogp.apply(hidden, weight, ids, temperature, forbidden, kept, [lambda logits, ids: logits.argmax(-1)])
+    logp, top = HeadLogp.apply(
+        hidden, weight, ids, temperature, forbidden, kept, [lambda logits, ids: logits.argmax(-1)]
+    )
     wanted = reference(hidden, weight, ids, temperature, forbidden)
     torch.testing.assert_close(logp.double(), wanted, atol=1e-5, rtol=0)
     assert len(top) == 10 and not bool(torch.isin(top, torch.tensor(forbidden)).any())
     expected = torch.autograd.grad((wanted * gradient).sum(), (hidden, weight))
     for _ in range(2):  # a second backward pass computes the probabilities again
-        for got, want in zip(torch.autograd.grad((logp * gradient).sum(), (hidden, weight), retain_graph=True), expected):
+        for got, want in zip(
+            torch.autograd.grad((logp * gradient).sum(), (hidden, weight), retain_graph=True), expected
+        ):
             torch.testing.assert_close(got, want, atol=2e-5, rtol=0)
 
 
@@ -114,7 +127,12 @@ def test_the_policys_numbers_with_and_without_it(chunk: int, monkeypatch: pytest
         policy.model.zero_grad()
         out = policy.forward(batch, aux)
         out["logp"].sum().backward()
-        results.append([*(out[name].detach() for name in ("logp", "entropy", "hidden")), *(p.grad for p in policy.model.parameters())])
+        results.append(
+            [
+                *(out[name].detach() for name in ("logp", "entropy", "hidden")),
+                *(p.grad for p in policy.model.parameters()),
+            ]
+        )
     for a, b in zip(*results):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-5)
 
@@ -128,7 +146,9 @@ def test_an_entropy_with_gradient_takes_the_logits_own_graph() -> None:
 
 @can_run
 @pytest.mark.usefixtures("everywhere")
-def test_packed_weights_serve_forwards_without_gradient_and_only_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_weights_serve_forwards_without_gradient_and_only_inside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cpu_matmul, "PACKED_LEAST_PRODUCTS", 0)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(33, 70), nn.Linear(70, 19, bias=False), nn.Linear(19, 5))
@@ -142,11 +162,15 @@ def test_packed_weights_serve_forwards_without_gradient_and_only_inside(monkeypa
         with cpu_matmul.packed_weights(packed):
             torch.testing.assert_close(model(x), before, atol=1e-5, rtol=1e-5)
             model[0].weight.add_(1.0)
-            torch.testing.assert_close(model(x), before, atol=1e-5, rtol=1e-5)  # the copies are what is multiplied
+            torch.testing.assert_close(
+                model(x), before, atol=1e-5, rtol=1e-5
+            )  # the copies are what is multiplied
         after = model(x)
         assert (after - before).abs().max() > 0.1
     with cpu_matmul.packed_weights(packed):
-        torch.testing.assert_close(model(x), after, atol=1e-5, rtol=1e-5)  # with gradients: the weights themselves
+        torch.testing.assert_close(
+            model(x), after, atol=1e-5, rtol=1e-5
+        )  # with gradients: the weights themselves
 
 
 def test_forbidden_ids_are_filled_in_runs_and_one_by_one() -> None:

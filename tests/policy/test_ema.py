@@ -16,7 +16,13 @@ from vlrl.trainer.services import RunServices
 def run_of(model: torch.nn.Module, steps: int) -> SimpleNamespace:
     synced: list[int] = []
     engine = SimpleNamespace(sync=lambda policy: synced.append(1))
-    return SimpleNamespace(policy=SimpleNamespace(model=model), engine=engine, synced=synced, phase_step=0, settings=SimpleNamespace(steps=steps))
+    return SimpleNamespace(
+        policy=SimpleNamespace(model=model),
+        engine=engine,
+        synced=synced,
+        phase_step=0,
+        settings=SimpleNamespace(steps=steps),
+    )
 
 
 def test_average_and_swap() -> None:
@@ -43,11 +49,20 @@ def test_frozen_weights_are_left_out_and_state_survives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "stage", "fine"), [("NO", 0, True), ("MULTI_GPU", 0, True), ("DEEPSPEED", 2, True), ("DEEPSPEED", 3, False), ("FSDP", 0, False)]
+    ("kind", "stage", "fine"),
+    [
+        ("NO", 0, True),
+        ("MULTI_GPU", 0, True),
+        ("DEEPSPEED", 2, True),
+        ("DEEPSPEED", 3, False),
+        ("FSDP", 0, False),
+    ],
 )
 def test_weights_spread_over_ranks_are_refused(kind: str, stage: int, fine: bool) -> None:
     run = RunServices()
-    state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=stage) if kind == "DEEPSPEED" else None)
+    state = SimpleNamespace(
+        deepspeed_plugin=SimpleNamespace(zero_stage=stage) if kind == "DEEPSPEED" else None
+    )
     run.accelerator = SimpleNamespace(distributed_type=SimpleNamespace(value=kind), state=state)
     with nullcontext() if fine else pytest.raises(ConfigError, match="ZeRO-2"):
         EMA().setup(run)

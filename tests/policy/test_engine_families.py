@@ -1,4 +1,5 @@
-"""Engine `hf` against the model's own `generate`, for every family: text, one image, two images, a video; all in one call, with shared prompts."""
+"""Engine `hf` against the model's own `generate`, for every family: text, one image, two images, a video; all
+in one call, with shared prompts."""
 
 import pytest
 import torch
@@ -20,7 +21,8 @@ def by_generate(engine: HF, request: Request) -> list[int]:
     length = inputs["input_ids"].shape[1]
     known = {k: v for k, v in inputs.items() if isinstance(v, torch.Tensor) or k == "second_per_grid_ts"}
     out = lm.model.generate(
-        **known, do_sample=False, max_new_tokens=request.sampling.max_tokens, suppress_tokens=list(lm.forbidden_ids) or None,
+        **known, do_sample=False, max_new_tokens=request.sampling.max_tokens,
+        suppress_tokens=list(lm.forbidden_ids) or None,
         eos_token_id=[*lm.eos_ids, *request.sampling.stop_ids], pad_token_id=lm.pad_id,
     )  # fmt: skip
     return out[0, length:].tolist()
@@ -30,9 +32,14 @@ def by_generate(engine: HF, request: Request) -> list[int]:
 def test_greedy_equals_generate(name: str) -> None:
     policy = policy_of(name, tiny={"std": 0.2, "layers": 4})
     engine = HF(prefill_tokens=64).attach(policy)
-    kinds = [kind for kind in PROMPTS if kind == "text" or (get(Family, name).is_multimodal and (kind != "video" or name in VIDEO))]
+    kinds = [
+        kind
+        for kind in PROMPTS
+        if kind == "text" or (get(Family, name).is_multimodal and (kind != "video" or name in VIDEO))
+    ]
     requests = [
-        Request(PROMPTS[kind], Sampling(temperature=0.0, max_tokens=length, stop_ids=stops), tag=(kind, length))
+        Request(PROMPTS[kind], Sampling(temperature=0.0, max_tokens=length, stop_ids=stops), tag=(kind,
+            length))
         for kind in kinds for length, stops in ((20, ()), (14, tuple(range(0, 300, 7))))
     ]  # fmt: skip
     found = {c.request.tag: c.ids for c in engine.generate(requests)}

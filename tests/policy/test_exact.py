@@ -39,11 +39,15 @@ def weights(batch) -> torch.Tensor:
 def gradient(policy, loss: torch.Tensor) -> torch.Tensor:
     policy.model.zero_grad()
     loss.backward()
-    return torch.cat([(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in policy.model.parameters()])
+    return torch.cat(
+        [(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in policy.model.parameters()]
+    )
 
 
 @pytest.mark.parametrize(("name", "modality"), CASES)
-def test_packed_padded_and_per_sample_agree(policies, name: str, modality: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_padded_and_per_sample_agree(
+    policies, name: str, modality: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Packed rows with a dense mask, and with the attention of long rows."""
     packed, padded = policies(name, "packed"), policies(name, "padded")
     groups = groups_of([PROMPTS[modality], PROMPTS["text"]])

@@ -1,4 +1,5 @@
-"""Every family and many presets run on a simulated device whose tensors do not mix with CPU tensors, as a GPU requires."""
+"""Every family and many presets run on a simulated device whose tensors do not mix with CPU tensors, as a GPU
+requires."""
 
 import json
 import subprocess
@@ -23,7 +24,11 @@ def test_families_and_presets_on_a_strict_device():
 
 def run_trial():
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "fake_device_trial.py")], capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, str(Path(__file__).parent / "fake_device_trial.py")],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.split("RESULT ")[-1])

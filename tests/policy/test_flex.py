@@ -1,4 +1,5 @@
-"""FlexAttention block masks, forward only and uncompiled (the limit of a CPU): every family gives the numbers of `sdpa`."""
+"""FlexAttention block masks, forward only and uncompiled (the limit of a CPU): every family gives the numbers
+of `sdpa`."""
 
 import pytest
 import torch
@@ -19,9 +20,14 @@ def test_every_family(name, monkeypatch):
     plain = policy_of(name)
     kinds = ["text", "image"] if get(Family, name).is_multimodal else ["text"]
     lengths = (3, 5, 1)
-    groups = [Group(PROMPTS[k], [Rollout(PROMPTS[k], list(range(5, 5 + n)), "", [0.0] * n) for n in lengths]) for k in kinds]
+    groups = [
+        Group(PROMPTS[k], [Rollout(PROMPTS[k], list(range(5, 5 + n)), "", [0.0] * n) for n in lengths])
+        for k in kinds
+    ]
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-        found, expected = (policy.forward(make_batch(groups, policy.pad_id))["logp"] for policy in (flex, plain))
+        found, expected = (
+            policy.forward(make_batch(groups, policy.pad_id))["logp"] for policy in (flex, plain)
+        )
     assert torch.allclose(found, expected, atol=1e-5)
     assert flex.model.config.get_text_config()._attn_implementation == "flex_attention"
     assert plain.family.attn == "sdpa"

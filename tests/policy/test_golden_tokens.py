@@ -1,6 +1,8 @@
-"""Encoder, templates, stop tokens and vision spans under the released vocabularies: the ids are the released tokenizers' own.
+"""Encoder, templates, stop tokens and vision spans under the released vocabularies: the ids are the released
+tokenizers' own.
 
-The reduced tokenizers of tests/policy/golden run always; the whole ones where `scripts/make_golden_tokens.py` has fetched them.
+The reduced tokenizers of tests/policy/golden run always; the whole ones where `scripts/make_golden_tokens.py`
+has fetched them.
 """
 
 from __future__ import annotations
@@ -33,7 +35,13 @@ STOPS = {
 }
 SINGLE = {  # texts of one token each, which decoding keeps
     "qwen2_5": {"<tool_call>": 151657, "</tool_call>": 151658},
-    "qwen3": {"<tool_call>": 151657, "</tool_call>": 151658, "<tool_response>": 151665, "<think>": 151667, "</think>": 151668},
+    "qwen3": {
+        "<tool_call>": 151657,
+        "</tool_call>": 151658,
+        "<tool_response>": 151665,
+        "<think>": 151667,
+        "</think>": 151668,
+    },
 }
 CASES = [(name, size) for name in NAMES for size in ("reduced", "whole")]
 
@@ -46,7 +54,8 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoders(folders):
-    """(name, "reduced" | "whole") to a text family's encoder; skips where the whole tokenizer is not there."""
+    """(name, "reduced" | "whole") to a text family's encoder; skips where the whole tokenizer is not
+    there."""
     made = {}
 
     def get(name: str, size: str = "reduced", fresh: bool = False):
@@ -77,7 +86,9 @@ def test_texts_have_the_released_ids(encoders, name, size):
     encoder, file = encoders(name, size), golden(name)
     for key, text in file["texts"].items():
         assert encoder.encode_text(text) == file["ids"][f"text/{key}"], key
-        assert encoder.decode(encoder.encode_text(text)) == (unicodedata.normalize("NFC", text) if name.startswith("qwen") else text)
+        assert encoder.decode(encoder.encode_text(text)) == (
+            unicodedata.normalize("NFC", text) if name.startswith("qwen") else text
+        )
 
 
 @pytest.mark.parametrize(("name", "size"), CASES)
@@ -87,7 +98,9 @@ def test_prompts_have_the_released_ids(encoders, name, size):
         ids = encoder.encode(prompt_of(messages), None).ids
         assert ids == file["ids"][f"chat/{key}"], key
         if key != "hostile":
-            own = encoder.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+            own = encoder.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, return_dict=True
+            )
             assert ids == own["input_ids"], key
 
 
@@ -95,24 +108,35 @@ def test_prompts_have_the_released_ids(encoders, name, size):
 def test_the_template_of_tiny_models_is_that_of_the_releases(encoders, name):
     encoder = encoders(name, fresh=True)
     encoder.tokenizer.chat_template = TEMPLATE
-    for key in ("question", "turns", "hostile"):  # all with a system message: the releases add one of their own
-        assert encoder.encode(prompt_of(golden(name)["chats"][key]), None).ids == golden(name)["ids"][f"chat/{key}"]
+    for key in (
+        "question",
+        "turns",
+        "hostile",
+    ):  # all with a system message: the releases add one of their own
+        assert (
+            encoder.encode(prompt_of(golden(name)["chats"][key]), None).ids
+            == golden(name)["ids"][f"chat/{key}"]
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_special_tokens_of_a_question_stay_text(encoders, name):
     """As many control tokens in the prompt as the template writes, whatever the question says."""
     encoder, file = encoders(name), golden(name)
-    control = set(encoder.tokenizer.all_special_ids) | {i for i, token in encoder.tokenizer.added_tokens_decoder.items() if token.special}
+    control = set(encoder.tokenizer.all_special_ids) | {
+        i for i, token in encoder.tokenizer.added_tokens_decoder.items() if token.special
+    }
 
     def count(key: str) -> int:
         return sum(i in control for i in encoder.encode(prompt_of(file["chats"][key]), None).ids)
 
     assert count("hostile") == count("question") > 0
-    assert not control & set(encoder.encode_text("".join(token for token, *_ in STOPS.values()) + file["texts"]["hostile"]))
+    assert not control & set(
+        encoder.encode_text("".join(token for token, *_ in STOPS.values()) + file["texts"]["hostile"])
+    )
 
 
-# --- stop tokens --------------------------------------------------------------------------------------------------------------------------
+# --- stop tokens --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "size"), CASES)
@@ -124,14 +148,19 @@ def test_a_turn_ends_with_the_released_token(encoders, name, size):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_tokenizer_whose_eos_ends_documents_gets_the_end_of_turns(encoders, name, folders):
-    """Gemma 3's hub files say `<eos>`, base models `<|end_of_text|>` or `<|endoftext|>`: an answer must not be trained to end with it."""
+    """Gemma 3's hub files say `<eos>`, base models `<|end_of_text|>` or `<|endoftext|>`: an answer must not
+    be trained to end with it."""
     _, number, document_end, other = STOPS[name]
     tokenizer = golden_kit.load(folders[name])
     tokenizer.eos_token = document_end
     encoder = PromptEncoder(build(Family, {"name": "text", "tiny": {}}), tokenizer)
     assert encoder.eos_id == number and encoder.stop_ids == tuple(sorted((number, other)))
-    policy = SimpleNamespace(encode_text=encoder.encode_text, tokenizer=tokenizer, spaces=lambda prompt: (), version=0)
-    expert = expert_rollout(prompt_of(golden(name)["chats"]["question"]), "12", SimpleNamespace(policy=policy))
+    policy = SimpleNamespace(
+        encode_text=encoder.encode_text, tokenizer=tokenizer, spaces=lambda prompt: (), version=0
+    )
+    expert = expert_rollout(
+        prompt_of(golden(name)["chats"]["question"]), "12", SimpleNamespace(policy=policy)
+    )
     assert expert.ids == [*encoder.encode_text("12"), number] and encoder.decode(expert.ids) == "12"
 
 
@@ -143,23 +172,32 @@ def test_without_a_turns_end_the_tokenizers_own_eos_stays(folders, template):
     assert (encoder.eos_id, encoder.stop_ids) == (1, (1,))
 
 
-# --- turns and tools ----------------------------------------------------------------------------------------------------------------------
+# --- turns and tools ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "chat"), [(name, "turns") for name in NAMES] + [("qwen2_5", "tool"), ("qwen3", "tool")])
+@pytest.mark.parametrize(
+    ("name", "chat"), [(name, "turns") for name in NAMES] + [("qwen2_5", "tool"), ("qwen3", "tool")]
+)
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_conversation_in_pieces_has_the_ids_of_the_whole(encoders, name, chat, ended):
-    """Prompt, sampled turn, reply: joined token by token, they are what the release's template writes for the whole conversation."""
+    """Prompt, sampled turn, reply: joined token by token, they are what the release's template writes for the
+    whole conversation."""
     encoder, file = encoders(name), golden(name)
     messages = file["chats"][chat]
     prompt, turn, reply = prompt_of(messages[:-2]), messages[-2], messages[-1]
-    sampled = [*encoder.encode_text(turn["content"]), *([encoder.eos_id] if ended else [])]  # a stop string ends a turn without the token
+    sampled = [
+        *encoder.encode_text(turn["content"]),
+        *([encoder.eos_id] if ended else []),
+    ]  # a stop string ends a turn without the token
     policy = SimpleNamespace(render=encoder.render, tokenizer=encoder.tokenizer, forbidden_ids=())
     ids = [*encoder.encode(prompt, None).ids, *sampled, *tool_reply_ids(policy, prompt, [reply], sampled[-1])]
     assert ids == file["ids"][f"chat/{chat}"]
 
 
-@pytest.mark.parametrize(("name", "tag", "number"), [(name, tag, number) for name, tags in SINGLE.items() for tag, number in tags.items()])
+@pytest.mark.parametrize(
+    ("name", "tag", "number"),
+    [(name, tag, number) for name, tags in SINGLE.items() for tag, number in tags.items()],
+)
 def test_tags_are_single_tokens_that_decoding_keeps(encoders, name, tag, number):
     encoder = encoders(name)
     assert encoder.encode_text(f"{tag}\n7")[0] == number
@@ -168,7 +206,7 @@ def test_tags_are_single_tokens_that_decoding_keeps(encoders, name, tag, number)
     assert opened == [*golden(name)["ids"]["chat/question"], number, *encoder.encode_text("\n")]
 
 
-# --- vision spans -------------------------------------------------------------------------------------------------------------------------
+# --- vision spans -------------------------------------------------------------------------------------------
 
 # By hand: family -> (tokenizer, ids that stand for media or frame them, rows of the release's output layer)
 VISION = {
@@ -190,8 +228,16 @@ def vision_policy(folders, monkeypatch):
 
         for module in ("qwen2_5_vl", "gemma3"):
             monkeypatch.setattr(f"vlrl.policy.families.{module}.qwen_tokenizer", released)
-        sizes = {"hidden": 32, "layers": 1, "intermediate": 32, "vision_layers": 1, "rows": golden(name)["rows"]}
-        return Policy(build(Family, {"name": family, "tiny": sizes, "chat_template": TEMPLATES.get(name, TEMPLATE)}))
+        sizes = {
+            "hidden": 32,
+            "layers": 1,
+            "intermediate": 32,
+            "vision_layers": 1,
+            "rows": golden(name)["rows"],
+        }
+        return Policy(
+            build(Family, {"name": family, "tiny": sizes, "chat_template": TEMPLATES.get(name, TEMPLATE)})
+        )
 
     return make
 
@@ -207,20 +253,29 @@ def test_an_image_is_the_released_span(vision_policy, family):
     encoded = policy.encode(prompt_of((system, shown), images=(image,)))
     assert encoded.ids == file["ids"]["chat/image"]
     embed = policy.tokenizer.convert_tokens_to_ids(policy.family.embed_token_of("image"))
-    assert [i for i, kind in zip(encoded.ids, encoded.types, strict=True) if kind] == [embed] * 4 and encoded.ids.count(embed) == 4
+    assert [i for i, kind in zip(encoded.ids, encoded.types, strict=True) if kind] == [
+        embed
+    ] * 4 and encoded.ids.count(embed) == 4
     assert media <= set(policy.forbidden_ids)
-    assert not media & set(policy.encode_text("<|vision_start|><|image_pad|><start_of_image><image_soft_token><end_of_image>"))
+    assert not media & set(
+        policy.encode_text("<|vision_start|><|image_pad|><start_of_image><image_soft_token><end_of_image>")
+    )
 
 
 def test_a_video_is_the_released_span(vision_policy):
     """4 frames of 84 x 56 pixels: 2 moments of 3 x 2 patches between the marks of an image."""
     file, policy = golden("qwen2_5"), vision_policy("qwen2_5_vl")
-    system, user = ({"role": m["role"], "content": [{"type": "text", "text": m["content"]}]} for m in file["chats"]["question"])
+    system, user = (
+        {"role": m["role"], "content": [{"type": "text", "text": m["content"]}]}
+        for m in file["chats"]["question"]
+    )
     user["content"].insert(0, {"type": "video"})
     encoded = policy.encode(prompt_of((system, user), videos=(Flicker(1),)))
     image = file["ids"]["chat/image"]
     begin = image.index(151655)
-    assert encoded.ids == [*image[:begin], *[151656] * 12, *image[begin + 4 :]] and image[begin - 1 : begin + 5 : 5] == [151652, 151653]
+    assert encoded.ids == [*image[:begin], *[151656] * 12, *image[begin + 4 :]] and image[
+        begin - 1 : begin + 5 : 5
+    ] == [151652, 151653]
 
 
 @pytest.mark.parametrize("family", VISION)
@@ -228,17 +283,40 @@ def test_the_models_ids_are_those_of_the_released_configs(vision_policy, family)
     """transformers' config classes have the releases' ids as defaults."""
     config = vision_policy(family).model.config
     default = type(config)()
-    names = [field for field in ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id") if hasattr(default, field)]
-    names += [field for field in ("boi_token_index", "eoi_token_index", "image_token_index") if hasattr(default, field)]
+    names = [
+        field
+        for field in ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+        if hasattr(default, field)
+    ]
+    names += [
+        field
+        for field in ("boi_token_index", "eoi_token_index", "image_token_index")
+        if hasattr(default, field)
+    ]
     assert len(names) >= 3
-    assert {field: getattr(config, field) for field in names} == {field: getattr(default, field) for field in names}
+    assert {field: getattr(config, field) for field in names} == {
+        field: getattr(default, field) for field in names
+    }
 
 
-# --- any text -----------------------------------------------------------------------------------------------------------------------------
+# --- any text -----------------------------------------------------------------------------------------------
 
-MARKS = st.sampled_from([token for token, *_ in STOPS.values()] + ["<|image_pad|>", "<bos>", "<|begin_of_text|>", "<|", "|>", " ", "\n", "�", "é"])
-LOST = {4, 6, 19, 20, 22, 29, *range(0x40000, 0xC0000)}  # SmolLM2's vocabulary has no token for these bytes and for 0xF1, 0xF2: it drops them
-ANY_TEXT = st.lists(st.one_of(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), MARKS), max_size=6).map("".join)
+MARKS = st.sampled_from(
+    [token for token, *_ in STOPS.values()]
+    + ["<|image_pad|>", "<bos>", "<|begin_of_text|>", "<|", "|>", " ", "\n", "�", "é"]
+)
+LOST = {
+    4,
+    6,
+    19,
+    20,
+    22,
+    29,
+    *range(0x40000, 0xC0000),
+}  # SmolLM2's vocabulary has no token for these bytes and for 0xF1, 0xF2: it drops them
+ANY_TEXT = st.lists(
+    st.one_of(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), MARKS), max_size=6
+).map("".join)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -46,10 +46,16 @@ def test_a_whole_folder_passes(folder):
     ("gone", "said"),
     [
         (["config.json"], "is no model: it has no config.json; give the folder of a Hugging Face model"),
-        (["model.safetensors"], "lacks the weights (model.safetensors); copy the whole model, or download it again"),
+        (
+            ["model.safetensors"],
+            "lacks the weights (model.safetensors); copy the whole model, or download it again",
+        ),
         (["tokenizer.json"], "lacks the tokenizer (tokenizer.json)"),
         (["preprocessor_config.json"], "lacks the image processor (preprocessor_config.json)"),
-        (["tokenizer.json", "preprocessor_config.json"], "lacks the tokenizer (tokenizer.json) and the image processor"),
+        (
+            ["tokenizer.json", "preprocessor_config.json"],
+            "lacks the tokenizer (tokenizer.json) and the image processor",
+        ),
     ],
 )
 def test_missing_files_are_named(folder, gone, said):
@@ -71,7 +77,9 @@ def test_missing_shards_are_named(folder):
 
 def test_damaged_files_are_named(folder):
     safetensors(folder / "model.safetensors", 16, cut=5)
-    assert "model.safetensors' is damaged (" in problem(folder) and "bytes where its header says" in problem(folder)
+    assert "model.safetensors' is damaged (" in problem(folder) and "bytes where its header says" in problem(
+        folder
+    )
     for content in (
         b"",
         b"\x00" * 7,
@@ -82,7 +90,9 @@ def test_damaged_files_are_named(folder):
     ):
         (folder / "model.safetensors").write_bytes(content)
         assert "is damaged" in problem(folder)
-    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
+    (folder / "model.safetensors").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
+    )
     assert "Git LFS pointer" in problem(folder) and "git lfs pull" in problem(folder)
     safetensors(folder / "model.safetensors")
     for content in ("{", "[]", "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "[" * 100_000):
@@ -102,10 +112,23 @@ def test_what_a_folder_is_instead(folder, tmp_path):
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     assert "holds an adapter and no model; merge it: vlrl export" in problem(tmp_path / "adapter")
     (tmp_path / "run" / "checkpoints" / "step-000010").mkdir(parents=True)
-    assert "is a run's folder; give one of its checkpoints" in problem(tmp_path / "run") and "step-000010'" in problem(tmp_path / "run")
+    assert "is a run's folder; give one of its checkpoints" in problem(
+        tmp_path / "run"
+    ) and "step-000010'" in problem(tmp_path / "run")
 
 
-NAMES = ["qwen 2.5", "a/b/c/d", "/nowhere/model", "~nobody-of-this-name/x", "./x", "org/", "x" * 5000, "a\x00b", "Qwen\\VL", "ümlaut/x"]
+NAMES = [
+    "qwen 2.5",
+    "a/b/c/d",
+    "/nowhere/model",
+    "~nobody-of-this-name/x",
+    "./x",
+    "org/",
+    "x" * 5000,
+    "a\x00b",
+    "Qwen\\VL",
+    "ümlaut/x",
+]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
@@ -117,7 +140,12 @@ def test_offline_without_the_model(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     check_model("a/b", True)
-    with pytest.raises(ConfigError, match="is not in the cache, and HF_HUB_OFFLINE is set; unset it, or download it first: hf download a/b"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            "is not in the cache, and HF_HUB_OFFLINE is set; unset it, or download it first: hf download a/b"
+        ),
+    ):
         check_cached("a/b")
     (tmp_path / "models--a--b" / "snapshots" / "1").mkdir(parents=True)
     (tmp_path / "models--a--b" / "snapshots" / "1" / "config.json").write_text("{}")

@@ -8,26 +8,59 @@ from torch.nn.attention.flex_attention import create_mask
 
 from vlrl.policy import Family
 from vlrl.policy.encoded import EncodedPrompt
-from vlrl.policy.packing import Node, block_mask, build_layout, dense_mask, image_runs, mask_mod, packing_is_cheaper
+from vlrl.policy.packing import (
+    Node,
+    block_mask,
+    build_layout,
+    dense_mask,
+    image_runs,
+    mask_mod,
+    packing_is_cheaper,
+)
 from vlrl.registry import ConfigError, build
 
 
 def prompt(*ids: int, next_position: int | None = None) -> EncodedPrompt:
-    return EncodedPrompt(list(ids), (), [0] * len(ids), torch.arange(len(ids)), len(ids) if next_position is None else next_position)
+    return EncodedPrompt(
+        list(ids),
+        (),
+        [0] * len(ids),
+        torch.arange(len(ids)),
+        len(ids) if next_position is None else next_position,
+    )
 
 
 def test_a_packed_row() -> None:
-    layout = build_layout([prompt(1, 2), prompt(9)], [0, 0, 1], [[3, 4, 5], [6], [7, 8]], [[0, 1, 2], [0], [1]], 3, pad_id=0, packed=True)
-    assert layout.ids_RL.tolist() == [[1, 2, 3, 4], [9, 7, 0, 0]]  # last tokens predict nothing; the second completion adds none
+    layout = build_layout(
+        [prompt(1, 2), prompt(9)],
+        [0, 0, 1],
+        [[3, 4, 5], [6], [7, 8]],
+        [[0, 1, 2], [0], [1]],
+        3,
+        pad_id=0,
+        packed=True,
+    )
+    assert layout.ids_RL.tolist() == [
+        [1, 2, 3, 4],
+        [9, 7, 0, 0],
+    ]  # last tokens predict nothing; the second completion adds none
     assert layout.positions.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
     assert layout.below_RL.tolist() == [[4, 4, 4, 4], [4, 4, 0, 0]]
-    assert layout.source_N.tolist() == [1, 2, 3, 1, 5]  # the prompt's last token predicts every completion's first
+    assert layout.source_N.tolist() == [
+        1,
+        2,
+        3,
+        1,
+        5,
+    ]  # the prompt's last token predicts every completion's first
     assert layout.target_N.tolist() == [0, 1, 2, 3, 7]
     assert not layout.has_branches and layout.nodes_R == ((Node(0, 2, 4), Node(2, 4, 4)), (Node(0, 2, 2),))
 
 
 def test_completion_positions_continue_the_prompts() -> None:
-    layout = build_layout([prompt(1, 2, 3, next_position=2)], [0, 0], [[4, 5, 6], [7, 8]], [[], []], 3, pad_id=0, packed=True)
+    layout = build_layout(
+        [prompt(1, 2, 3, next_position=2)], [0, 0], [[4, 5, 6], [7, 8]], [[], []], 3, pad_id=0, packed=True
+    )
     assert layout.ids_RL.tolist() == [[1, 2, 3, 4, 5, 7]]
     assert layout.positions.tolist() == [[0, 1, 2, 2, 3, 2]]  # an image's tokens may share positions
     assert layout.order_RL.tolist() == [[0, 1, 2, 3, 4, 3]]
@@ -52,9 +85,13 @@ def test_a_padded_row_per_completion() -> None:
         (10, [101, 101], 10000.0, True),  # 210 * 10210 = 2144100 <= 220 * 10055 = 2212100
     ],
 )
-def test_packing_is_cheaper_for_long_prompts_and_short_completions(prompt_length: int, lengths: list[int], linear: float, cheaper: bool) -> None:
+def test_packing_is_cheaper_for_long_prompts_and_short_completions(
+    prompt_length: int, lengths: list[int], linear: float, cheaper: bool
+) -> None:
     padded = [prompt_length + length - 1 for length in lengths]
-    assert packing_is_cheaper([prompt_length + sum(length - 1 for length in lengths)], padded, linear) is cheaper
+    assert (
+        packing_is_cheaper([prompt_length + sum(length - 1 for length in lengths)], padded, linear) is cheaper
+    )
 
 
 def test_attention_mask_of_a_packed_row() -> None:
@@ -74,20 +111,34 @@ def test_attention_mask_of_a_packed_row() -> None:
 
 
 def test_runs_of_image_tokens() -> None:
-    assert image_runs(torch.tensor([[1, 1, 0, 1, 0, 2, 2], [0, 0, 0, 0, 0, 0, 1]])).tolist() == [[1, 1, 0, 2, 0, 3, 3], [0, 0, 0, 0, 0, 0, 1]]
+    assert image_runs(torch.tensor([[1, 1, 0, 1, 0, 2, 2], [0, 0, 0, 0, 0, 0, 1]])).tolist() == [
+        [1, 1, 0, 2, 0, 3, 3],
+        [0, 0, 0, 0, 0, 0, 1],
+    ]
 
 
 @pytest.mark.parametrize("window", [None, 3])
 def test_flex_masks_equal_dense_masks(window: int | None) -> None:
     generator = torch.Generator().manual_seed(0)
-    nodes = [Node(0, 40, 150), Node(40, 70, 120), Node(70, 100, 100), Node(100, 120, 120), Node(120, 150, 150)]
+    nodes = [
+        Node(0, 40, 150),
+        Node(40, 70, 120),
+        Node(70, 100, 100),
+        Node(100, 120, 120),
+        Node(120, 150, 150),
+    ]
     below, order = torch.zeros(2, 160, dtype=torch.long), torch.zeros(2, 160, dtype=torch.long)
     for k, node in enumerate(nodes):
         above = sum(other.end - other.start for other in nodes[:k] if node.start < other.below)
-        below[:, node.start : node.end], order[:, node.start : node.end] = node.below if k else 160, above + torch.arange(node.end - node.start)
+        below[:, node.start : node.end], order[:, node.start : node.end] = (
+            node.below if k else 160,
+            above + torch.arange(node.end - node.start),
+        )
     images = image_runs((torch.rand(2, 160, generator=generator) > 0.7).long())
     dense = dense_mask(order, below, window, images)
-    assert torch.equal(create_mask(mask_mod(order, below, window, images), 2, 1, 160, 160, device="cpu"), dense)
+    assert torch.equal(
+        create_mask(mask_mod(order, below, window, images), 2, 1, 160, 160, device="cpu"), dense
+    )
     blocks = block_mask(order, below, window, images).to_dense().bool()[:, 0]
     for q, k in ((0, 0), (1, 0), (1, 1)):
         part = dense[:, 0, q * 128 : (q + 1) * 128, k * 128 : (k + 1) * 128]

@@ -1,4 +1,5 @@
-"""Places of patches in a learned grid: by hand, as transformers finds them in float32, and the same in the trainer's and in vLLM's tower."""
+"""Places of patches in a learned grid: by hand, as transformers finds them in float32, and the same in the
+trainer's and in vLLM's tower."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def test_they_are_those_of_transformers_in_float32(side: int) -> None:
     from transformers.models.smolvlm.modeling_smolvlm import SmolVLMVisionEmbeddings
 
     seen: list[Tensor] = []
-    embeddings = SmolVLMVisionEmbeddings(SmolVLMVisionConfig(hidden_size=4, num_attention_heads=1, image_size=side, patch_size=1))
+    embeddings = SmolVLMVisionEmbeddings(
+        SmolVLMVisionConfig(hidden_size=4, num_attention_heads=1, image_size=side, patch_size=1)
+    )
     embeddings.position_embedding.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     present_BHW = torch.stack([mask(side, side, side), mask(side - 5, 7, side), mask(1, 1, side)])
     embeddings(torch.zeros(3, 3, side, side), present_BHW)
@@ -88,7 +91,9 @@ def test_vllms_worker_looks_them_up() -> None:
     present_BHW = torch.ones(1, 3, 3, dtype=torch.bool)
     worker.vlrl_prepare([])
     assert embeddings.get_position_ids(present_BHW).tolist() == [list(range(9))]
-    assert embeddings.get_position_ids(present_BHW.flatten(1), torch.tensor([[3, 3]])).tolist() == [[7] * 9]  # sizes: left to vLLM
+    assert embeddings.get_position_ids(present_BHW.flatten(1), torch.tensor([[3, 3]])).tolist() == [
+        [7] * 9
+    ]  # sizes: left to vLLM
 
 
 @pytest.mark.vllm

@@ -53,12 +53,16 @@ def test_each_image_is_decoded_processed_and_encoded_once() -> None:
     policy.forward(batch)
     policy.forward(batch)
     assert policy.counters["decoded"] == policy.counters["processed"] == 2
-    assert policy.counters["patches"] == 2 * (6 * 4 + 8 * 8)  # 84 x 56 and 112 x 112 pixels in patches of 14, in each of two passes
+    assert policy.counters["patches"] == 2 * (
+        6 * 4 + 8 * 8
+    )  # 84 x 56 and 112 x 112 pixels in patches of 14, in each of two passes
     assert policy.counters["head_rows"] == 2 * int((batch.mask_BT & batch.loss_mask_BT).sum())
 
 
 def test_the_policy_has_every_member_of_the_protocol(policy: Policy) -> None:
-    members = {name for name in vars(PolicyModel) if not name.startswith("_")} | set(PolicyModel.__annotations__)
+    members = {name for name in vars(PolicyModel) if not name.startswith("_")} | set(
+        PolicyModel.__annotations__
+    )
     assert len(members) > 20 and [name for name in sorted(members) if not hasattr(policy, name)] == []
 
 
@@ -69,7 +73,9 @@ def test_text_rows_run_no_vision_code(policy: Policy, monkeypatch: pytest.Monkey
         policy.forward(make_batch(groups_of([PROMPTS["image"]]), policy.pad_id))
 
 
-def test_a_dummy_image_gives_the_vision_tower_a_zero_gradient(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dummy_image_gives_the_vision_tower_a_zero_gradient(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     batch = make_batch(groups_of([PROMPTS["text"]]), policy.pad_id)
     alone = policy.forward(batch)["logp"]
     monkeypatch.setattr("vlrl.policy.policy.world_size", lambda: 2)
@@ -83,7 +89,10 @@ def test_a_dummy_image_gives_the_vision_tower_a_zero_gradient(policy: Policy, mo
 
 
 def test_spaces_units_and_prefix(policy: Policy) -> None:
-    assert policy.spaces(PROMPTS["images"]) == (CoordinateSpace((90, 60), (84, 56)), CoordinateSpace((112, 112), (112, 112)))
+    assert policy.spaces(PROMPTS["images"]) == (
+        CoordinateSpace((90, 60), (84, 56)),
+        CoordinateSpace((112, 112), (112, 112)),
+    )
     encoded = policy.encode(PROMPTS["text"])
     assert policy.tokenizer.decode(encoded.ids).endswith("<|im_start|>assistant\n<think>")
     assert encoded.next_position == len(encoded)
@@ -93,7 +102,10 @@ def test_spaces_units_and_prefix(policy: Policy) -> None:
 
 
 def test_placeholders_without_media_are_refused(policy: Policy) -> None:
-    shown = Prompt(Row("here", "q"), ({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "here"}]},))
+    shown = Prompt(
+        Row("here", "q"),
+        ({"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "here"}]},),
+    )
     with pytest.raises(ValueError, match="'here'.* 0 images, but 1 placeholders"):
         policy.encode(shown)
     with pytest.raises(ValueError, match="reads no images"):
@@ -103,8 +115,12 @@ def test_placeholders_without_media_are_refused(policy: Policy) -> None:
 def test_a_completion_with_a_placeholder_is_refused(policy: Policy) -> None:
     bad = policy.tokenizer.convert_tokens_to_ids("<|image_pad|>")
     assert bad in policy.forbidden_ids
-    with pytest.raises(ValueError, match="completion token 1 is '<\\|image_pad\\|>', a placeholder for media"):
-        policy.forward(make_batch([Group(PROMPTS["text"], [Rollout(PROMPTS["text"], [5, bad])])], policy.pad_id))
+    with pytest.raises(
+        ValueError, match="completion token 1 is '<\\|image_pad\\|>', a placeholder for media"
+    ):
+        policy.forward(
+            make_batch([Group(PROMPTS["text"], [Rollout(PROMPTS["text"], [5, bad])])], policy.pad_id)
+        )
 
 
 @pytest.mark.parametrize("tag", ["<think>", "</think>", "<answer>", "</answer>"])
@@ -149,7 +165,9 @@ def test_the_reference_keeps_its_weights_while_the_policy_is_updated() -> None:
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 def test_scores_by_hand(chunk: int) -> None:
     logits_NV = torch.tensor([[0.0, math.log(3.0)], [1.0, 1.0], [-math.inf, 2.0]])
-    out = score_tokens(lambda h: h, logits_NV, torch.tensor([1, 0, 1]), torch.tensor([1.0, 0.0, 1.0]), [Entropy()], chunk)
+    out = score_tokens(
+        lambda h: h, logits_NV, torch.tensor([1, 0, 1]), torch.tensor([1.0, 0.0, 1.0]), [Entropy()], chunk
+    )
     torch.testing.assert_close(out["logp"], torch.tensor([math.log(0.75), math.log(0.5), 0.0]))
     half = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     torch.testing.assert_close(out["entropy"], torch.tensor([half, math.log(2.0), 0.0]))
@@ -157,7 +175,10 @@ def test_scores_by_hand(chunk: int) -> None:
     torch.testing.assert_close(cold["logp"], torch.tensor([math.log(0.9)]))  # odds 3 : 1 become 9 : 1
 
 
-@pytest.mark.parametrize("bad", [{"name": "text"}, {"name": "text", "tiny": {"kind": "gpt9"}}, {"name": "text", "tiny": {"hiden": 3}}])
+@pytest.mark.parametrize(
+    "bad",
+    [{"name": "text"}, {"name": "text", "tiny": {"kind": "gpt9"}}, {"name": "text", "tiny": {"hiden": 3}}],
+)
 def test_config_errors_name_the_field(bad: dict) -> None:
     with pytest.raises(ConfigError, match=r"policy|family"):
         Policy(build(Family, bad))

@@ -1,4 +1,5 @@
-"""bfloat16 matrix products over float32 master weights: small updates are kept; freezing, saving and sampling do not change results."""
+"""bfloat16 matrix products over float32 master weights: small updates are kept; freezing, saving and sampling
+do not change results."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def test_an_update_at_1e_6_is_not_lost(fp32_master_weights: bool, lowest: float,
     optimizer = torch.optim.AdamW(groups, lr=1e-6, weight_decay=0.0)
     (-policy.forward(batch_of(policy))["logp"].sum()).backward()
     optimizer.step()
-    steep = [(a, b, b.grad.abs() > 1e-6) for a, b in zip(before, policy.model.parameters())]  # where Adam's step is its learning rate
+    steep = [
+        (a, b, b.grad.abs() > 1e-6) for a, b in zip(before, policy.model.parameters())
+    ]  # where Adam's step is its learning rate
     assert sum(int(where.sum()) for *_, where in steep) > 10_000
     moved = torch.cat([(a != b)[where] for a, b, where in steep]).float().mean()
     assert lowest <= moved <= highest
@@ -61,8 +64,12 @@ def test_log_softmax_is_float32_over_bfloat16_logits() -> None:
     logits = (torch.randn(5, 4000, generator=torch.Generator().manual_seed(0)) * 4).bfloat16()
     ids = torch.arange(5)
     wanted = logits.double().log_softmax(-1)[ids, ids]
-    torch.testing.assert_close(score_tokens(lambda h: h, logits, ids, torch.ones(5))["logp"].double(), wanted, atol=1e-5, rtol=0)
-    assert (logits.log_softmax(-1)[ids, ids].double() - wanted).abs().max() > 1e-3  # the error of a bfloat16 log-softmax
+    torch.testing.assert_close(
+        score_tokens(lambda h: h, logits, ids, torch.ones(5))["logp"].double(), wanted, atol=1e-5, rtol=0
+    )
+    assert (
+        logits.log_softmax(-1)[ids, ids].double() - wanted
+    ).abs().max() > 1e-3  # the error of a bfloat16 log-softmax
 
 
 def test_frozen_weights_are_bfloat16_and_change_no_result() -> None:
@@ -82,11 +89,21 @@ def test_frozen_weights_are_bfloat16_and_change_no_result() -> None:
 
 @pytest.mark.parametrize("tie", [True, False])
 def test_a_frozen_embedding_table_stays_in_bfloat16(tie: bool) -> None:
-    tiny = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 128, "vocabulary": 400, "tie": tie}
+    tiny = {
+        "hidden": 64,
+        "layers": 2,
+        "heads": 4,
+        "kv_heads": 2,
+        "intermediate": 128,
+        "vocabulary": 400,
+        "tie": tie,
+    }
     one, two = (Policy(build(Family, {"name": "text", "tiny": tiny, "dtype": "bfloat16"})) for _ in range(2))
     for policy in (one, two):
         LoRA(r=4)(policy)
-    two.model.get_input_embeddings().weight.data = two.model.get_input_embeddings().weight.data.float()  # as a run's own checkpoint is loaded
+    two.model.get_input_embeddings().weight.data = (
+        two.model.get_input_embeddings().weight.data.float()
+    )  # as a run's own checkpoint is loaded
     for policy in (one, two, two):
         policy.params.upcast_trainable()
     table, wide = (policy.model.get_input_embeddings() for policy in (one, two))
@@ -126,7 +143,9 @@ def test_an_adapter_over_bfloat16_merges_without_loss(tmp_path) -> None:
     layer = policy.model.base_model.model.model.layers[0].mlp.up_proj
     name = "model.layers.0.mlp.up_proj.weight"
     for whole in (merged[name], sent[name]):
-        torch.testing.assert_close(whole - layer.base_layer.weight.float(), layer.get_delta_weight("default"), atol=1e-8, rtol=1e-3)
+        torch.testing.assert_close(
+            whole - layer.base_layer.weight.float(), layer.get_delta_weight("default"), atol=1e-8, rtol=1e-3
+        )
     torch.testing.assert_close(RefLogp()(policy, batch), start, atol=0, rtol=0)  # the adapter off
 
 
@@ -142,4 +161,6 @@ def test_the_engine_samples_with_the_same_precision(name: str) -> None:
         rollout.ids, rollout.loss_mask, rollout.temperature = list(completion.ids), None, 1.0
     logp = policy.forward(make_batch(groups, policy.pad_id))["logp"]
     for row, completion in zip(logp, drawn):
-        torch.testing.assert_close(row[: len(completion.ids)], torch.tensor(completion.logp), atol=1e-2, rtol=0)
+        torch.testing.assert_close(
+            row[: len(completion.ids)], torch.tensor(completion.logp), atol=1e-2, rtol=0
+        )

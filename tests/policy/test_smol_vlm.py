@@ -1,4 +1,5 @@
-"""`scripts/make_smol_vlm.py`: a vision tower before a language model keeps the language model's weights, tokens and log-probs."""
+"""`scripts/make_smol_vlm.py`: a vision tower before a language model keeps the language model's weights,
+tokens and log-probs."""
 
 from __future__ import annotations
 
@@ -26,11 +27,17 @@ TOWER = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Policy, Path]:
     """(the language model alone, the model that sees, its folder)."""
-    make_smol_vlm = pytest.importorskip("make_smol_vlm", reason="scripts/ is part of the checkout, not of the wheel")
+    make_smol_vlm = pytest.importorskip(
+        "make_smol_vlm", reason="scripts/ is part of the checkout, not of the wheel"
+    )
     root = tmp_path_factory.mktemp("smol")
-    Policy(build(Family, {"name": "text", "tiny": {"hidden": 32, "layers": 1, "kind": "llama", "tie": True}})).save(root / "text")
+    Policy(
+        build(Family, {"name": "text", "tiny": {"hidden": 32, "layers": 1, "kind": "llama", "tie": True}})
+    ).save(root / "text")
     make_smol_vlm.assemble(str(root / "text"), root / "assembled", TOWER)
-    (root / "smol_vlm.yaml").write_text(make_smol_vlm.yaml.safe_dump(make_smol_vlm.config_of(root), sort_keys=False))
+    (root / "smol_vlm.yaml").write_text(
+        make_smol_vlm.yaml.safe_dump(make_smol_vlm.config_of(root), sort_keys=False)
+    )
     alone = Policy(build(Family, {"name": "text", "model": str(root / "text")}))
     return alone, Policy(build(Family, {"name": "smolvlm", "model": str(root / "assembled")})), root
 
@@ -63,7 +70,7 @@ def test_its_config_is_one_of_a_run(made: tuple[Policy, Policy, Path]) -> None:
     assert config.phase("connect")["trainable"] == {"name": "parts", "freeze": ["language"]}
 
 
-# --- the tower's training ---------------------------------------------------------------------------------------------------------------------
+# --- the tower's training -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +82,9 @@ def test_a_cell_has_the_class_of_the_object_whose_centre_it_holds(tower: ModuleT
     seen = tower.draw(random.Random(0), {"size": 96, "least": 18, "most": 28}, 4, "train", 16)
     for picture, classes_C, boxes_C3 in zip(seen.pictures, seen.classes_PC, seen.boxes_PC3, strict=True):
         if (classes_C >= tower.DIGIT).any():
-            assert (classes_C >= tower.DIGIT).nonzero().flatten().tolist() == [5, 6, 9, 10] and len(classes_C[5:7].unique()) == 1
+            assert (classes_C >= tower.DIGIT).nonzero().flatten().tolist() == [5, 6, 9, 10] and len(
+                classes_C[5:7].unique()
+            ) == 1
             continue
         for k in (classes_C > 0).nonzero().flatten().tolist():
             x, y, side = (boxes_C3[k] + torch.tensor([k % 4, k // 4, 0.0])).tolist()
@@ -93,11 +102,15 @@ def test_a_token_at_a_class_has_its_name(made: tuple[Policy, Policy, Path], towe
     assert others.max().item() == pytest.approx(-6, abs=1e-2) and logits_CC.diagonal().abs().max() < 1e-2
 
 
-def test_the_tower_learns_and_the_language_model_does_not_move(made: tuple[Policy, Policy, Path], tower: ModuleType, tmp_path: Path) -> None:
+def test_the_tower_learns_and_the_language_model_does_not_move(
+    made: tuple[Policy, Policy, Path], tower: ModuleType, tmp_path: Path
+) -> None:
     folder = tmp_path / "assembled"
     shutil.copytree(made[2] / "assembled", folder)
     before, losses = Policy(build(Family, {"name": "smolvlm", "model": str(folder)})), []
-    found = tower.teach(folder, 6, {"size": 96, "least": 18, "most": 28}, lr=3e-3, told=lambda step, loss: losses.append(loss))
+    found = tower.teach(
+        folder, 6, {"size": 96, "least": 18, "most": 28}, lr=3e-3, told=lambda step, loss: losses.append(loss)
+    )
     after = Policy(build(Family, {"name": "smolvlm", "model": str(folder)}))
     assert len(losses) == 6 and losses[-1] < losses[0] and set(found) == {"empty", "objects", "digits"}
     for (name, old), new in zip(before.model.named_parameters(), after.model.parameters(), strict=True):

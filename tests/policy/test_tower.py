@@ -1,4 +1,5 @@
-"""Features of a frozen vision tower are computed once: equal bits in sampling and training, gradients of a trained projector, a bound on memory."""
+"""Features of a frozen vision tower are computed once: equal bits in sampling and training, gradients of a
+trained projector, a bound on memory."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ ONE, TWO = Noise(1), Noise(2, (112, 112))
 
 
 def batch_of(policy: Policy, *prompts: Any) -> Any:
-    return make_batch(groups_of(list(prompts) or [ask("a", (ONE, TWO)), ask("b", (ONE,)), PROMPTS["text"]]), policy.pad_id)
+    return make_batch(
+        groups_of(list(prompts) or [ask("a", (ONE, TWO)), ask("b", (ONE,)), PROMPTS["text"]]), policy.pad_id
+    )
 
 
 def frozen(name: str, *freeze: str, **fields: Any) -> Policy:
@@ -38,7 +41,10 @@ def gradients(policy: Policy, batch: Any) -> dict[str, torch.Tensor]:
 def test_sampling_and_training_share_the_features_of_a_frozen_tower() -> None:
     policy = frozen("qwen2_5_vl")
     engine = build(Engine, "hf").attach(policy)
-    requests = [Request(ask("a", (ONE, TWO)), Sampling(max_tokens=3), n=2), Request(ask("b", (ONE,)), Sampling(max_tokens=3), n=2)]
+    requests = [
+        Request(ask("a", (ONE, TWO)), Sampling(max_tokens=3), n=2),
+        Request(ask("b", (ONE,)), Sampling(max_tokens=3), n=2),
+    ]
     list(engine.generate(requests))
     patches = 6 * 4 + 8 * 8
     assert engine.counters["media_encoded"] == 2 and policy.counters["patches"] == patches
@@ -53,7 +59,8 @@ def test_sampling_and_training_share_the_features_of_a_frozen_tower() -> None:
 @pytest.mark.parametrize("freeze", [("vision", "projector"), ("vision",)])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_kept_features_are_those_of_the_tower(name: str, freeze: tuple[str, ...]) -> None:
-    """One medium a batch: the tower's products have equal shapes with and without the cache, so that results are equal to the last bit."""
+    """One medium a batch: the tower's products have equal shapes with and without the cache, so that results
+    are equal to the last bit."""
     kept, plain = frozen(name, *freeze), frozen(name, *freeze, embeds_mb=0)
     batch = batch_of(plain, PROMPTS["image"])
     expected, expected_gradients = plain.forward(batch)["logp"], gradients(plain, batch)
@@ -69,7 +76,10 @@ def test_kept_features_are_those_of_the_tower(name: str, freeze: tuple[str, ...]
 
 def test_a_medium_has_the_same_features_whatever_is_encoded_beside_it() -> None:
     first, second = frozen("qwen2_5_vl"), frozen("qwen2_5_vl")
-    for policy, prompts in ((first, [ask("a", (ONE, TWO))]), (second, [ask("b", (TWO,)), ask("a", (ONE, TWO))])):
+    for policy, prompts in (
+        (first, [ask("a", (ONE, TWO))]),
+        (second, [ask("b", (TWO,)), ask("a", (ONE, TWO))]),
+    ):
         for prompt in prompts:
             policy.forward(batch_of(policy, prompt))
     features = first.encode(ask("a", (ONE, TWO))).features
@@ -93,7 +103,9 @@ def test_changed_weights_are_another_tower() -> None:
     assert len(policy.params.media.cache.items) == 2, "entries of the earlier weights are dropped"
 
 
-@pytest.mark.parametrize("trainable", [Parts(), Parts(freeze=("language",)), LoRA(parts=("vision", "language"))])
+@pytest.mark.parametrize(
+    "trainable", [Parts(), Parts(freeze=("language",)), LoRA(parts=("vision", "language"))]
+)
 def test_a_trained_tower_keeps_nothing(trainable: Any) -> None:
     policy = policy_of("qwen2_5_vl")
     trainable(policy)

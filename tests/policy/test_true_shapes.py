@@ -1,5 +1,5 @@
-"""Every model of configs/models at the true shape of its release. The forward passes need gigabytes and are marked slow; `scripts/true_shapes.py`
-runs them all and prints a table."""
+"""Every model of configs/models at the true shape of its release. The forward passes need gigabytes and are
+marked slow; `scripts/true_shapes.py` runs them all and prints a table."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ SEES = [model for model in MODELS if family_of(model).is_multimodal]
 
 @pytest.mark.parametrize("model", SEES)
 @pytest.mark.parametrize("pixels", [(224, 168), (640, 480), (300, 900)])
-def test_the_planner_counts_a_pictures_tokens_as_the_processor_does(model: str, pixels: tuple[int, int]) -> None:
+def test_the_planner_counts_a_pictures_tokens_as_the_processor_does(
+    model: str, pixels: tuple[int, int]
+) -> None:
     family = family_of(model)
     wanted = picture_of(family, Assumed(width=pixels[0], height=pixels[1]))
     tokens, patches = counted(family, pixels)
-    marks = 2 if release(family.model).pictures["rule"] == "tiles" else 0  # the planner counts the marks around the picture
+    marks = (
+        2 if release(family.model).pictures["rule"] == "tiles" else 0
+    )  # the planner counts the marks around the picture
     extra = release(family.model).pictures.get("extra", 0)  # a class token per tile
     tiles = wanted.patches // wanted.largest
     assert (tokens + marks, patches) == (wanted.tokens, wanted.patches - extra * tiles)

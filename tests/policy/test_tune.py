@@ -50,7 +50,9 @@ def test_frozen_parts_stay(name: str, frozen: str) -> None:
 
 def test_learning_rates_by_part_and_name() -> None:
     policy = policy_of("qwen2_5_vl")
-    groups = Parts(lr={"vision": 1e-6, "projector": 1e-5}, lr_of={"embed_tokens": 0.0}, frozen=("patch_embed",))(policy)
+    groups = Parts(
+        lr={"vision": 1e-6, "projector": 1e-5}, lr_of={"embed_tokens": 0.0}, frozen=("patch_embed",)
+    )(policy)
     rate = {id(p): group.get("lr") for group in groups for p in group["params"]}
     names_of = {n: rate.get(id(p)) for n, p in policy.model.named_parameters()}
     assert names_of["model.visual.patch_embed.proj.weight"] is None
@@ -70,7 +72,10 @@ def test_full_applies_no_decay_to_vectors() -> None:
     assert sum(len(g["params"]) for g in (matrices, vectors)) == len(list(policy.model.parameters()))
 
 
-@pytest.mark.parametrize("options", [{}, {"dora": True}, {"rank_stabilised": True, "r": 4}, {"parts": ("language", "projector", "vision")}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"dora": True}, {"rank_stabilised": True, "r": 4}, {"parts": ("language", "projector", "vision")}],
+)
 def test_adapter_trains_merges_and_resumes(options: dict, tmp_path) -> None:
     policy = policy_of("qwen2_5_vl")
     batch = batch_for(policy)
@@ -79,12 +84,16 @@ def test_adapter_trains_merges_and_resumes(options: dict, tmp_path) -> None:
     groups = LoRA(**options)(policy)
     trained = sum(p.numel() for p in groups[0]["params"])
     assert 0 < trained < sum(p.numel() for p in base.values())
-    torch.testing.assert_close(policy.forward(batch)["logp"], start, atol=1e-6, rtol=0)  # B = 0: nothing changes at first
+    torch.testing.assert_close(
+        policy.forward(batch)["logp"], start, atol=1e-6, rtol=0
+    )  # B = 0: nothing changes at first
     step(policy, groups, batch)
     after = policy.forward(batch)["logp"].detach()
     assert not torch.allclose(after, start, atol=1e-3)
     policy.keep_reference()
-    torch.testing.assert_close(RefLogp()(policy, batch), start, atol=1e-6, rtol=0)  # the adapter off is the reference
+    torch.testing.assert_close(
+        RefLogp()(policy, batch), start, atol=1e-6, rtol=0
+    )  # the adapter off is the reference
 
     policy.save(tmp_path)
     plain = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32)
@@ -120,9 +129,12 @@ def test_config_errors_name_the_field() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 @pytest.mark.parametrize("kind", ["adamw_8bit", "paged_adamw", "paged_adamw_8bit"])
 @pytest.mark.parametrize(
-    ("installed", "wanted"), [(True, "needs a GPU, and there is none; use 'adamw'"), (False, "needs bitsandbytes; `pip install")]
+    ("installed", "wanted"),
+    [(True, "needs a GPU, and there is none; use 'adamw'"), (False, "needs bitsandbytes; `pip install")],
 )
-def test_optimizers_of_a_gpu_are_refused_before_a_model_is_loaded(kind: str, installed: bool, wanted: str, monkeypatch) -> None:
+def test_optimizers_of_a_gpu_are_refused_before_a_model_is_loaded(
+    kind: str, installed: bool, wanted: str, monkeypatch
+) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes", ModuleType("bitsandbytes") if installed else None)
     run = SimpleNamespace(phases=[SimpleNamespace(settings=settings_of({"optimizer": {"kind": kind}}))])
     with pytest.raises(ConfigError, match=f"optimizer.kind: '{kind}' {wanted}"):

@@ -1,6 +1,8 @@
-"""Every preset acts: its stated proof holds on its own task, and the activity report finds no dead or contradictory slot.
+"""Every preset acts: its stated proof holds on its own task, and the activity report finds no dead or
+contradictory slot.
 
-With the mechanism off, a preset is bit-identical to what it extends; with it on, the stated observable moves in the stated direction.
+With the mechanism off, a preset is bit-identical to what it extends; with it on, the stated observable moves
+in the stated direction.
 """
 
 import pytest

@@ -1,4 +1,5 @@
-"""A run of seconds on the tiny text policy, in this process or one of its own, and what the tests compare of it."""
+"""A run of seconds on the tiny text policy, in this process or one of its own, and what the tests compare of
+it."""
 
 import os
 import shutil
@@ -25,7 +26,12 @@ WORDS = [
     "watch={checkpoint_every: 2, keep: 0, rollouts_every: 3, live: false}",
 ]
 CONFIGS = ["base/rl", "methods/grpo"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "TOKENIZERS_PARALLELISM": "false"}
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "DS_ACCELERATOR": "cpu",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 
 
 def config(output, *more):
@@ -35,7 +41,13 @@ def config(output, *more):
 def start(output, *more, words=(), **options):
     """`vlrl train` in a process of its own; `words` are its options, such as --resume."""
     command = [sys.executable, "-m", "vlrl", "train", *CONFIGS, *WORDS, f"output={output}", *more, *words]
-    kept = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT, "env": ENVIRONMENT}
+    kept = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "cwd": ROOT,
+        "env": ENVIRONMENT,
+    }
     return subprocess.Popen(command, **(kept | options))
 
 

@@ -1,4 +1,5 @@
-"""Run under `unshare -rm`: checkpoints on file systems that are too small, by several sizes, and on a read-only one. One JSON line per trial."""
+"""Run under `unshare -rm`: checkpoints on file systems that are too small, by several sizes, and on a
+read-only one. One JSON line per trial."""
 
 import json
 import subprocess
@@ -29,7 +30,17 @@ def trial(case, run, before):
         said = str(error)
     folder = run.output / checkpoint.FOLDER
     faults = checkpoint.faults(folder / "step-000000")
-    print(json.dumps({"case": case, "said": said, "left": sorted(path.name for path in folder.iterdir()), "faults": faults}), flush=True)
+    print(
+        json.dumps(
+            {
+                "case": case,
+                "said": said,
+                "left": sorted(path.name for path in folder.iterdir()),
+                "faults": faults,
+            }
+        ),
+        flush=True,
+    )
 
 
 def main():

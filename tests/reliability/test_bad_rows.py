@@ -1,4 +1,5 @@
-"""A row that fails at run time is left out, quarantined with file and line, counted, and replaced by another; too many of them end the run."""
+"""A row that fails at run time is left out, quarantined with file and line, counted, and replaced by another;
+too many of them end the run."""
 
 import json
 import random
@@ -81,7 +82,10 @@ class SomeBad(Source):
 
 def words(**fields):
     told = ", ".join(f"{name}: {value}" for name, value in fields.items())
-    return [f"data.train.mine={{name: test_rows_some_bad, {told}}}", "prompt_template={name: test_template_that_raises}"]
+    return [
+        f"data.train.mine={{name: test_rows_some_bad, {told}}}",
+        "prompt_template={name: test_template_that_raises}",
+    ]
 
 
 def test_the_step_goes_on_with_another_row(tmp_path):
@@ -98,26 +102,45 @@ def test_the_step_goes_on_with_another_row(tmp_path):
     for line in lines:
         if line["id"] != "picture":
             place = int(line["id"][3:])
-            assert (line["location"] == f"rows.jsonl:{place + 1}" and type(ERRORS[place]).__name__ in line["reason"]) or line["reason"] == "cut"
+            assert (
+                line["location"] == f"rows.jsonl:{place + 1}"
+                and type(ERRORS[place]).__name__ in line["reason"]
+            ) or line["reason"] == "cut"
     said = [data["message"] for kind, data in run.recorder.events if kind == "warning"]
-    assert any("row 'bad1' (rows.jsonl:2) was left out: UnicodeDecodeError" in line for line in said) and len(said) == 7
+    assert (
+        any("row 'bad1' (rows.jsonl:2) was left out: UnicodeDecodeError" in line for line in said)
+        and len(said) == 7
+    )
     folder = checkpoint.save(run)
     assert checkpoint.read_state(folder)["bad_rows"] == {"drawn": run.bad_rows.drawn, "bad": run.bad_rows.bad}
 
 
 def test_too_many_bad_rows_end_the_run_with_one_line(tmp_path):
     output = tmp_path / "run"
-    mine = config(output, "data.train=null", "data.heldout=null", *words(good=10, bad=30), "max_refill_rounds=50", "steps=30")
+    mine = config(
+        output,
+        "data.train=null",
+        "data.heldout=null",
+        *words(good=10, bad=30),
+        "max_refill_rounds=50",
+        "steps=30",
+    )
     with pytest.raises(BadRowsError) as caught:
         train(mine, live=False)
     said = str(caught.value)
-    assert "over the share that row_error_limit allows (0.1)" in said and "rows.jsonl:" in said and caught.value.exit_code == 65
+    assert (
+        "over the share that row_error_limit allows (0.1)" in said
+        and "rows.jsonl:" in said
+        and caught.value.exit_code == 65
+    )
     assert len(read_jsonl(output / "quarantine.jsonl")) >= 5  # also those of the step that was not finished
 
 
 def test_running_out_of_memory_is_no_fault_of_the_row(tmp_path):
     output = tmp_path / "run"
-    mine = config(output, "data.train=null", "data.heldout=null", *words(good=2, bad=0, memory="true"), "steps=30")
+    mine = config(
+        output, "data.train=null", "data.heldout=null", *words(good=2, bad=0, memory="true"), "steps=30"
+    )
     with pytest.raises(OutOfMemoryError, match=r"step \d+, vlrl/.*out of memory.*--resume"):
         train(mine, live=False)
 
@@ -141,6 +164,13 @@ def test_a_resume_lists_each_bad_row_once_and_keeps_counting(tmp_path):
     train(config(*mine, "steps=8"), resume=True, live=False)
     assert checkpoint.read_state(checkpoint.folders(output)[-1])["bad_rows"] == before and before["bad"] >= 3
     assert sorted(json.loads(line)["id"] for line in lines.splitlines()) == ["bad0", "bad1"]
-    said = [row["message"].split(" (")[0].split(" was")[0] for row in read_jsonl(output / "events.jsonl") if "was left out" in row.get("message", "")]
-    assert sorted(said) == ["row 'bad0'", "row 'bad1'"]  # both were drawn before the checkpoint, and again after it
+    said = [
+        row["message"].split(" (")[0].split(" was")[0]
+        for row in read_jsonl(output / "events.jsonl")
+        if "was left out" in row.get("message", "")
+    ]
+    assert sorted(said) == [
+        "row 'bad0'",
+        "row 'bad1'",
+    ]  # both were drawn before the checkpoint, and again after it
     assert (output / "quarantine.jsonl").read_text() == lines

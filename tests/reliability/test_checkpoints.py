@@ -1,4 +1,5 @@
-"""A checkpoint that is damaged in any file is named and the one before it is used; one that cannot be written leaves the older ones as they were."""
+"""A checkpoint that is damaged in any file is named and the one before it is used; one that cannot be written
+leaves the older ones as they were."""
 
 import errno
 import json
@@ -41,7 +42,10 @@ def flip(path):
 
 DAMAGE = {
     "flip": (flip, "checksum differs|is damaged"),
-    "cut": (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "bytes of|is damaged"),
+    "cut": (
+        lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+        "bytes of|is damaged",
+    ),
     "delete": (Path.unlink, "is missing"),
     "zero": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "checksum differs|is damaged"),
 }
@@ -53,25 +57,39 @@ def test_every_damaged_file_is_named_and_the_checkpoint_before_is_used(finished,
     last = "checkpoints/step-000006"
     assert checkpoint.newest_intact(finished) == (finished / last, [])
     names = files_of(finished / last)
-    assert {"model.safetensors", "tokenizer.json", "tokenizer_config.json", "trainer/manifest.json", "trainer/random-0.pt"} <= set(names)
+    assert {
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "trainer/manifest.json",
+        "trainer/random-0.pt",
+    } <= set(names)
     for name in names:
         run = copy_of(finished, tmp_path / name.replace("/", "-"))
         damage(run / last / name)
         found, notes = checkpoint.newest_intact(run)
         assert found == run / "checkpoints" / "step-000004" and len(notes) == 1
-        assert name in notes[0] and "step-000006" in notes[0] and "going on from step-000004" in notes[0], notes
+        assert name in notes[0] and "step-000006" in notes[0] and "going on from step-000004" in notes[0], (
+            notes
+        )
         assert any(word in notes[0] for word in words.split("|")), notes
         assert run / last not in checkpoint.saved(run) or kind in ("flip", "zero")
 
 
-def test_a_resume_says_what_is_damaged_goes_on_from_the_one_before_and_ends_the_same(finished, tmp_path, caplog):
+def test_a_resume_says_what_is_damaged_goes_on_from_the_one_before_and_ends_the_same(
+    finished, tmp_path, caplog
+):
     run = copy_of(finished, tmp_path / "run")
     (run / "checkpoints" / "step-000006" / "tokenizer.json").unlink()
     flip(run / "checkpoints" / "step-000004" / "trainer" / "optimizer.pt")
     (run / "checkpoints" / ".step-000008.part" / "trainer").mkdir(parents=True)
     train(config(run), resume=True, live=False)
     said = [row["message"] for row in read_jsonl(run / "events.jsonl") if row["kind"] == "warning"]
-    for words in ("tokenizer.json is missing (tokenizer)", "trainer/optimizer.pt is damaged: its checksum differs (optimizer)", "was not finished"):
+    for words in (
+        "tokenizer.json is missing (tokenizer)",
+        "trainer/optimizer.pt is damaged: its checksum differs (optimizer)",
+        "was not finished",
+    ):
         assert any(words in line for line in said) and words in caplog.text
     verify_equal(finished, run)
     heldout = [row["name"] for row in read_jsonl(run / "events.jsonl") if row["kind"] == "heldout"]
@@ -83,13 +101,18 @@ def test_without_an_intact_checkpoint_the_run_refuses(finished, tmp_path):
     run = copy_of(finished, tmp_path / "run")
     for folder in checkpoint.folders(run):
         (folder / "model.safetensors").unlink()
-    with pytest.raises(ConfigError, match=r"step-000006.*model.safetensors is missing \(weights\).*step-000002.*no checkpoint is left"):
+    with pytest.raises(
+        ConfigError,
+        match=r"step-000006.*model.safetensors is missing \(weights\).*step-000002.*no checkpoint is left",
+    ):
         train(config(run), resume=True, live=False)
 
 
 def test_the_other_files_of_a_run_may_be_damaged(finished, tmp_path):
     """Every file outside the checkpoints: half of it, none of it, zeros."""
-    for place, (kind, (damage, _)) in enumerate((kind, how) for kind, how in DAMAGE.items() if kind != "flip"):
+    for place, (kind, (damage, _)) in enumerate(
+        (kind, how) for kind, how in DAMAGE.items() if kind != "flip"
+    ):
         run = copy_of(finished, tmp_path / kind)
         shutil.rmtree(run / "checkpoints" / "step-000006")
         for name in files_of(run):
@@ -106,14 +129,20 @@ def test_a_finished_run_resumed_again_repeats_no_event(finished, tmp_path):
     before = (run / "events.jsonl").read_text()
     for _ in range(2):
         train(config(run), resume=True, live=False)
-    assert [row["kind"] for row in read_jsonl(run / "events.jsonl")] == [json.loads(line)["kind"] for line in before.splitlines()]
+    assert [row["kind"] for row in read_jsonl(run / "events.jsonl")] == [
+        json.loads(line)["kind"] for line in before.splitlines()
+    ]
 
 
-def test_a_finished_run_without_its_log_and_with_odd_rollout_files_ends_without_a_report(finished, tmp_path, caplog, monkeypatch):
+def test_a_finished_run_without_its_log_and_with_odd_rollout_files_ends_without_a_report(
+    finished, tmp_path, caplog, monkeypatch
+):
     run = copy_of(finished, tmp_path / "run")
     (run / "metrics.jsonl").unlink()
     train(config(run), resume=True, live=False)
-    assert "no report was written" in caplog.text and "report" not in json.loads((run / "summary.json").read_text())
+    assert "no report was written" in caplog.text and "report" not in json.loads(
+        (run / "summary.json").read_text()
+    )
     other = copy_of(finished, tmp_path / "other")
 
     def read(*_):
@@ -121,7 +150,9 @@ def test_a_finished_run_without_its_log_and_with_odd_rollout_files_ends_without_
 
     monkeypatch.setattr(browse, "read", read)
     train(config(other), resume=True, live=False)
-    assert (other / "report.html").is_file() and "is left out of the report: Integers with more" in caplog.text
+    assert (
+        other / "report.html"
+    ).is_file() and "is left out of the report: Integers with more" in caplog.text
 
 
 def test_old_checkpoints_without_a_manifest_are_still_read(finished, tmp_path):
@@ -145,7 +176,7 @@ def test_pruning_keeps_the_newest_complete_ones(finished, tmp_path):
     assert [path.name for path in checkpoint.folders(run)] == ["step-000006"]
 
 
-# --- storage ----------------------------------------------------------------------------------------------------------------------------------
+# --- storage ------------------------------------------------------------------------------------------------
 
 
 def test_a_file_size_limit_says_so_at_whichever_file_and_leaves_nothing(tmp_path):
@@ -158,7 +189,9 @@ def test_a_file_size_limit_says_so_at_whichever_file_and_leaves_nothing(tmp_path
         run.step += 1
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
         try:
-            with pytest.raises(StorageError, match=r"the file-size limit is reached; raise it \(`ulimit -f unlimited`\)"):
+            with pytest.raises(
+                StorageError, match=r"the file-size limit is reached; raise it \(`ulimit -f unlimited`\)"
+            ):
                 checkpoint.save(run)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -168,25 +201,40 @@ def test_a_file_size_limit_says_so_at_whichever_file_and_leaves_nothing(tmp_path
 
 
 def can_mount():
-    return shutil.which("unshare") and subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode == 0
+    return (
+        shutil.which("unshare")
+        and subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode == 0
+    )
 
 
 @pytest.mark.skipif(not can_mount(), reason="this machine allows no mounts of one's own")
 def test_a_full_disk_and_a_read_only_one_say_so_and_leave_nothing(tmp_path):
     """On real file systems of a few sizes: `storage_trial.py` in a mount namespace of its own."""
     trial = [sys.executable, str(Path(__file__).with_name("storage_trial.py")), str(tmp_path)]
-    done = subprocess.run(["unshare", "-rm", *trial], capture_output=True, text=True, cwd=ROOT, env=ENVIRONMENT, timeout=500)
+    done = subprocess.run(
+        ["unshare", "-rm", *trial], capture_output=True, text=True, cwd=ROOT, env=ENVIRONMENT, timeout=500
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert {result["case"] for result in results} == {"full", "read-only"} and len(results) >= 5
     for result in results:
-        words = "the disk is full; free some space" if result["case"] == "full" else "the file system is read-only"
+        words = (
+            "the disk is full; free some space"
+            if result["case"] == "full"
+            else "the file system is read-only"
+        )
         assert words in result["said"] and "\n" not in result["said"], result
         assert result["left"] == ["step-000000"] and result["faults"] == [], result
 
 
 @pytest.mark.parametrize(
-    ("number", "words"), [(errno.EDQUOT, "quota"), (errno.EIO, "input/output"), (errno.EACCES, "permission"), (errno.ESTALE, "stale")]
+    ("number", "words"),
+    [
+        (errno.EDQUOT, "quota"),
+        (errno.EIO, "input/output"),
+        (errno.EACCES, "permission"),
+        (errno.ESTALE, "stale"),
+    ],
 )
 def test_every_reason_has_its_advice(number, words, tmp_path):
     try:

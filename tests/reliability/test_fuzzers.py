@@ -38,7 +38,17 @@ def test_checkpoints(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["fuzz_checkpoints.py", "--seconds", "4"])
     assert fuzz.main() == 0, capsys.readouterr().out
     assert " 0 faults" in capsys.readouterr().out
-    monkeypatch.setattr(checkpoint, "newest_intact", lambda output: (checkpoint.folders(output)[-1], []))  # checksums are not looked at
-    monkeypatch.setattr(fuzz, "damage", lambda path, kind, pick: path.write_bytes(b"") if path.name == "model.safetensors" else None)
-    monkeypatch.setattr(fuzz.random.Random, "sample", lambda self, files, n: [f for f in files if "step-000005/model" in f.as_posix()])
+    monkeypatch.setattr(
+        checkpoint, "newest_intact", lambda output: (checkpoint.folders(output)[-1], [])
+    )  # checksums are not looked at
+    monkeypatch.setattr(
+        fuzz,
+        "damage",
+        lambda path, kind, pick: path.write_bytes(b"") if path.name == "model.safetensors" else None,
+    )
+    monkeypatch.setattr(
+        fuzz.random.Random,
+        "sample",
+        lambda self, files, n: [f for f in files if "step-000005/model" in f.as_posix()],
+    )
     assert fuzz.main() > 0

@@ -1,4 +1,5 @@
-"""One process per output folder: a second start refuses in one line, and the lock of a dead or silent process is taken over."""
+"""One process per output folder: a second start refuses in one line, and the lock of a dead or silent process
+is taken over."""
 
 import json
 import os
@@ -33,7 +34,12 @@ def test_the_second_start_names_the_first(tmp_path):
     with pytest.raises(LockedError) as caught:
         RunLock(tmp_path / "run").acquire()
     said = str(caught.value)
-    assert "\n" not in said and f"pid {os.getpid()}" in said and identity()["host"] in said and owner(first.path)["started"] in said
+    assert (
+        "\n" not in said
+        and f"pid {os.getpid()}" in said
+        and identity()["host"] in said
+        and owner(first.path)["started"] in said
+    )
     first.release()
     assert not list((tmp_path / "run").iterdir())
     again = RunLock(tmp_path / "run")
@@ -43,12 +49,19 @@ def test_the_second_start_names_the_first(tmp_path):
 
 def test_one_of_many_threads_and_processes_wins(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from vlrl.trainer.lock import RunLock; from vlrl.failures import LockedError\n"
+        "import sys, time; from pathlib import Path; from vlrl.trainer.lock import RunLock; from "
+        "vlrl.failures import LockedError\n"
         "lock = RunLock(Path(sys.argv[1]))\n"
-        "try:\n    lock.acquire(); print('won'); sys.stdout.flush(); sys.stdin.read()\nexcept LockedError: print('refused')"
+        "try:\n    lock.acquire(); print('won'); sys.stdout.flush(); sys.stdin.read()\nexcept LockedError: "
+        "print('refused')"
     )
     leave(tmp_path, pid=dead_pid())  # a stale lock, so that all of them try to take over
-    started = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=-1, stdout=-1, stderr=-1, text=True) for _ in range(6)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], stdin=-1, stdout=-1, stderr=-1, text=True
+        )
+        for _ in range(6)
+    ]
     said = [process.stdout.readline().strip() for process in started]
     for process in started:
         process.communicate()
@@ -60,7 +73,11 @@ def test_the_lock_of_a_dead_process_is_taken_over_at_once(tmp_path, caplog):
     leave(tmp_path, pid=pid, birth="12345")
     lock = RunLock(tmp_path)
     lock.acquire()
-    assert owner(lock.path)["pid"] == os.getpid() and f"took over '{tmp_path}' from pid {pid}" in caplog.text and "is dead" in caplog.text
+    assert (
+        owner(lock.path)["pid"] == os.getpid()
+        and f"took over '{tmp_path}' from pid {pid}" in caplog.text
+        and "is dead" in caplog.text
+    )
     lock.release()
 
 

@@ -1,8 +1,9 @@
-"""Two real ranks: one is killed, stopped or out of memory, in sampling, in a step or while writing a checkpoint. All ranks end in a bounded time
-with one line, and the run that goes on ends as the undisturbed one. A signal stops both ranks at the same step.
+"""Two real ranks: one is killed, stopped or out of memory, in sampling, in a step or while writing a
+checkpoint. All ranks end in a bounded time with one line, and the run that goes on ends as the undisturbed
+one. A signal stops both ranks at the same step.
 
-One run of DDP meets a signal and a killed rank in turn; `pytest tests/reliability/test_lost_ranks.py -m slow` has all troubles in turn, and each
-alone at each place, also with ZeRO.
+One run of DDP meets a signal and a killed rank in turn; `pytest tests/reliability/test_lost_ranks.py -m slow`
+has all troubles in turn, and each alone at each place, also with ZeRO.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ pytestmark = pytest.mark.deepspeed
 TIMEOUT = 8  # watch.rank_timeout, seconds
 BOUND = 120  # about 45 on an idle machine; torch's launcher waits 30 seconds before it kills a stopped rank
 MORE = [
-    *(f"plugins=[{ROOT / 'tests' / 'reliability' / 'trouble.py'}]", "rewards.any={name: troubled}", "engine={name: hf_with_trouble}"),
+    *(
+        f"plugins=[{ROOT / 'tests' / 'reliability' / 'trouble.py'}]",
+        "rewards.any={name: troubled}",
+        "engine={name: hf_with_trouble}",
+    ),
     "steps=24",
     *(f"watch.rank_timeout={TIMEOUT}", "watch.checkpoint_every=4"),
 ]
@@ -34,13 +39,31 @@ MORE = [
 
 def launch(output: Path, log: Path, folder: Path, *words: str, sharding: str = "ddp") -> subprocess.Popen:
     """`vlrl train --processes 2`, its output in a file."""
-    command = [sys.executable, "-m", "vlrl", "train", *CONFIGS, *WORDS, *MORE, f"output={output}", "--processes", "2", "--sharding", sharding, *words]
+    command = [
+        sys.executable,
+        "-m",
+        "vlrl",
+        "train",
+        *CONFIGS,
+        *WORDS,
+        *MORE,
+        f"output={output}",
+        "--processes",
+        "2",
+        "--sharding",
+        sharding,
+        *words,
+    ]
     with log.open("w") as file:
-        return subprocess.Popen(command, cwd=ROOT, env={**ENVIRONMENT, "TROUBLE": str(folder)}, stdout=file, stderr=file)
+        return subprocess.Popen(
+            command, cwd=ROOT, env={**ENVIRONMENT, "TROUBLE": str(folder)}, stdout=file, stderr=file
+        )
 
 
 def finish(output: Path, log: Path, folder: Path, *words: str, sharding: str = "ddp") -> None:
-    assert launch(output, log, folder, *words, sharding=sharding).wait(timeout=400) == 0, log.read_text()[-3000:]
+    assert launch(output, log, folder, *words, sharding=sharding).wait(timeout=400) == 0, log.read_text()[
+        -3000:
+    ]
 
 
 def lines_of(log: Path) -> list[str]:
@@ -60,7 +83,10 @@ def ranks_of(output: Path) -> dict[int, int]:
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            environment, words = (place / "environ").read_bytes().split(b"\0"), (place / "cmdline").read_bytes()
+            environment, words = (
+                (place / "environ").read_bytes().split(b"\0"),
+                (place / "cmdline").read_bytes(),
+            )
         except OSError:
             continue
         rank = next((item[5:] for item in environment if item.startswith(b"RANK=")), None)
@@ -87,7 +113,10 @@ def undisturbed(tmp_path_factory) -> Callable[[str], Path]:
 def verify_end(undisturbed: Path, output: Path) -> None:
     """The run ended as the undisturbed one; nothing is lost and nothing is there twice."""
     verify_equal(undisturbed, output)
-    assert [row["name"] for row in read_jsonl(output / "events.jsonl") if row["kind"] == "heldout"] == ["start", "final"]
+    assert [row["name"] for row in read_jsonl(output / "events.jsonl") if row["kind"] == "heldout"] == [
+        "start",
+        "final",
+    ]
 
 
 def verify_resumed(undisturbed: Path, output: Path, tmp_path: Path, sharding: str = "ddp") -> None:
@@ -96,7 +125,9 @@ def verify_resumed(undisturbed: Path, output: Path, tmp_path: Path, sharding: st
     verify_end(undisturbed, output)
 
 
-def make_trouble(kind: str, place: str, output: Path, folder: Path, job: subprocess.Popen, log: Path, after: int = 6) -> None:
+def make_trouble(
+    kind: str, place: str, output: Path, folder: Path, job: subprocess.Popen, log: Path, after: int = 6
+) -> None:
     """After some steps, rank 1 meets the trouble, and stays where it is."""
     wait_for(lambda: steps_of(output) >= after, job, log)
     (folder / f"{kind}-{place}").write_text("1")
@@ -105,7 +136,9 @@ def make_trouble(kind: str, place: str, output: Path, folder: Path, job: subproc
     (folder / f"{kind}-{place}.seen").unlink()
 
 
-def verify_a_lost_rank_ends_all(job: subprocess.Popen, output: Path, log: Path, folder: Path, number: int, place: str, after: int = 6) -> None:
+def verify_a_lost_rank_ends_all(
+    job: subprocess.Popen, output: Path, log: Path, folder: Path, number: int, place: str, after: int = 6
+) -> None:
     """Rank 1 gets a signal while it is at `place`: all ranks end, with one line that names it."""
     make_trouble("sleep", place, output, folder, job, log, after)
     ranks = ranks_of(output)
@@ -115,12 +148,18 @@ def verify_a_lost_rank_ends_all(job: subprocess.Popen, output: Path, log: Path, 
     assert time.time() - begun < BOUND
     said = [line for line in lines_of(log) if "rank 1" in line]
     assert len(said) == 1, log.read_text()[-3000:]
-    assert f"rank 1 (pid {ranks[1]} on" in said[0] and "does not answer: killed, stopped, out of memory" in said[0] and "--resume" in said[0]
+    assert (
+        f"rank 1 (pid {ranks[1]} on" in said[0]
+        and "does not answer: killed, stopped, out of memory" in said[0]
+        and "--resume" in said[0]
+    )
     assert "Traceback" not in log.read_text()
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values())
 
 
-def verify_no_memory_ends_all(job: subprocess.Popen, output: Path, log: Path, folder: Path, place: str, after: int = 6) -> None:
+def verify_no_memory_ends_all(
+    job: subprocess.Popen, output: Path, log: Path, folder: Path, place: str, after: int = 6
+) -> None:
     """Rank 1 is out of memory at `place`: it says so and what to do, and all ranks end."""
     wait_for(lambda: steps_of(output) >= after, job, log)
     (folder / f"memory-{place}").write_text("1")
@@ -128,7 +167,12 @@ def verify_no_memory_ends_all(job: subprocess.Popen, output: Path, log: Path, fo
     assert job.wait(timeout=BOUND + 30) != 0 and time.time() - begun < BOUND
     (folder / f"memory-{place}").unlink()
     said, whole = lines_of(log), log.read_text()[-3000:]
-    assert len(said) == 1 and "rank 1, step" in said[0] and "out of memory" in said[0] and "lower micro_batch_tokens" in said[0], whole
+    assert (
+        len(said) == 1
+        and "rank 1, step" in said[0]
+        and "out of memory" in said[0]
+        and "lower micro_batch_tokens" in said[0]
+    ), whole
     assert "Traceback" not in log.read_text()
 
 
@@ -138,7 +182,9 @@ def verify_a_signal_stops_all(job: subprocess.Popen, output: Path, log: Path, af
     job.send_signal(signal.SIGTERM)
     assert job.wait(timeout=BOUND) == 75, log.read_text()[-3000:]
     step = steps_of(output)
-    assert step < 24 and checkpoint.newest_intact(output)[0] == output / checkpoint.FOLDER / f"step-{step:06d}"
+    assert (
+        step < 24 and checkpoint.newest_intact(output)[0] == output / checkpoint.FOLDER / f"step-{step:06d}"
+    )
     said = [line for line in lines_of(log) if "its checkpoint is" in line]
     assert len(said) == 1 and f"after step {step}" in said[0]
 
@@ -149,8 +195,12 @@ def test_a_run_with_troubles_in_turn_ends_as_the_undisturbed_one(undisturbed, tm
     output = tmp_path / "run"
     troubles: list[Callable[[subprocess.Popen, Path], None]] = [
         lambda job, log: verify_a_signal_stops_all(job, output, log, after=2),
-        lambda job, log: verify_a_lost_rank_ends_all(job, output, log, tmp_path, signal.SIGKILL, "sampling", after=5),
-        lambda job, log: verify_a_lost_rank_ends_all(job, output, log, tmp_path, signal.SIGSTOP, "step", after=9),
+        lambda job, log: verify_a_lost_rank_ends_all(
+            job, output, log, tmp_path, signal.SIGKILL, "sampling", after=5
+        ),
+        lambda job, log: verify_a_lost_rank_ends_all(
+            job, output, log, tmp_path, signal.SIGSTOP, "step", after=9
+        ),
         lambda job, log: verify_no_memory_ends_all(job, output, log, tmp_path, "checkpoint", after=13),
     ]
     for index, trouble in enumerate(troubles[:count]):
@@ -170,7 +220,9 @@ PLACES = ("sampling", "step", "checkpoint")
 def test_a_killed_or_stopped_rank_ends_all_ranks(undisturbed, tmp_path, sharding, number, place) -> None:
     expected = undisturbed(sharding)
     output, log = tmp_path / "run", tmp_path / "log"
-    verify_a_lost_rank_ends_all(launch(output, log, tmp_path, sharding=sharding), output, log, tmp_path, number, place)
+    verify_a_lost_rank_ends_all(
+        launch(output, log, tmp_path, sharding=sharding), output, log, tmp_path, number, place
+    )
     verify_resumed(expected, output, tmp_path, sharding)
 
 

@@ -1,4 +1,5 @@
-"""Many episodes with processes of their own among hanging and crashing tools; a run that was killed repeats none of them."""
+"""Many episodes with processes of their own among hanging and crashing tools; a run that was killed repeats
+none of them."""
 
 import importlib.util
 import json
@@ -44,11 +45,27 @@ def bench():
 
 @pytest.fixture(scope="module")
 def policy():
-    return Policy(build(Family, {"name": "text", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate": 32}}))
+    return Policy(
+        build(
+            Family,
+            {
+                "name": "text",
+                "tiny": {"hidden": 16, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate": 32},
+            },
+        )
+    )
 
 
 def make_run(policy, environment, output=None, error_limit=0.3):
-    run = SimpleNamespace(seed=0, step=4, phase="rl", policy=policy, sampling=Plain(max_tokens=60), stats=StepStats(), environment=environment)
+    run = SimpleNamespace(
+        seed=0,
+        step=4,
+        phase="rl",
+        policy=policy,
+        sampling=Plain(max_tokens=60),
+        stats=StepStats(),
+        environment=environment,
+    )
     run.engine = Fake(function=lambda request, index: f"go {request.seed}")
     run.engine.setup(run)
     run.output, run.settings, run.warnings = output, SimpleNamespace(error_limit=error_limit), []
@@ -59,7 +76,10 @@ def make_run(policy, environment, output=None, error_limit=0.3):
 
 
 def prompts(count):
-    return [Prompt(row=Row(f"r{i}", "Play."), messages=({"role": "user", "content": "Play."},)) for i in range(count)]
+    return [
+        Prompt(row=Row(f"r{i}", "Play."), messages=({"role": "user", "content": "Play."},))
+        for i in range(count)
+    ]
 
 
 def settled(done, seconds=10.0):
@@ -73,12 +93,22 @@ def test_160_tools_in_processes_of_which_some_hang_and_some_die(bench, policy, m
     monkeypatch.setenv("BENCH_EPISODES", tmp_path.name)
     REAPER.remove(REAPER.folder())  # its helper process is there from the beginning
     files, threads, known = len(os.listdir("/proc/self/fd")), threading.active_count(), set(REAPER.folders)
-    run = make_run(policy, bench.BenchShell(concurrency=32, turn_seconds=3.0, retries=0, record=1000), tmp_path)
+    run = make_run(
+        policy, bench.BenchShell(concurrency=32, turn_seconds=3.0, retries=0, record=1000), tmp_path
+    )
     groups = MultiTurn(max_turns=4, patience=0.05)(prompts(20), [8] * 20, run)
-    ends = {name.removeprefix("environment/end/"): count for name, count in run.stats.counts.items() if "/end/" in name}
+    ends = {
+        name.removeprefix("environment/end/"): count
+        for name, count in run.stats.counts.items()
+        if "/end/" in name
+    }
     assert set(ends) == {"done", "error"} and sum(ends.values()) == 160 and 3 <= ends["error"] <= 30, ends
     done = [rollout for group in groups for rollout in group]
-    assert len(done) == ends["done"] and {EPISODE_END[rollout] for rollout in done} == {"done"} and run.stats.score_errors == ends["error"]
+    assert (
+        len(done) == ends["done"]
+        and {EPISODE_END[rollout] for rollout in done} == {"done"}
+        and run.stats.score_errors == ends["error"]
+    )
     assert settled(lambda: not bench.tools() and set(REAPER.folders) == known and not REAPER.processes)
     assert settled(lambda: threading.active_count() <= threads and len(os.listdir("/proc/self/fd")) <= files)
     recorded = read_jsonl(tmp_path / TRAJECTORIES)
@@ -86,7 +116,8 @@ def test_160_tools_in_processes_of_which_some_hang_and_some_die(bench, policy, m
 
 
 def test_failures_that_come_before_the_scores_are_a_share_of_all_episodes(bench, policy):
-    """Of 16 episodes 3 crash in the first round, in the first step: 0.19 of them, not all of what is known so far."""
+    """Of 16 episodes 3 crash in the first round, in the first step: 0.19 of them, not all of what is known so
+    far."""
 
     class Crashing(bench.BenchShell):
         def episode(self):
@@ -124,9 +155,23 @@ def test_a_resumed_run_keeps_the_episodes_of_its_checkpoint_alone(tmp_path):
 def test_the_measurement_finds_what_is_lost_or_repeated(bench, tmp_path):
     options = SimpleNamespace(prompts=1, steps=2)
     for step in (1, 2):
-        metrics = {"step": step, "phase": "main", "environment/episodes": 8.0, "environment/end/done": 7.0, "environment/end/error": 1.0}
+        metrics = {
+            "step": step,
+            "phase": "main",
+            "environment/episodes": 8.0,
+            "environment/end/done": 7.0,
+            "environment/end/error": 1.0,
+        }
         append_jsonl(tmp_path / "metrics.jsonl", {**metrics, "reward/errors": float(step)})
-        used = {"mb": 100.0, "files": 7, "threads": 2, "cpu": 1.0, "children_cpu": 0.0, "folders": 0, "tools": 0}
+        used = {
+            "mb": 100.0,
+            "files": 7,
+            "threads": 2,
+            "cpu": 1.0,
+            "children_cpu": 0.0,
+            "folders": 0,
+            "tools": 0,
+        }
         append_jsonl(tmp_path / bench.PROCESS, {"pid": 1, "step": step, **used})
         for number in range(8):
             append_jsonl(tmp_path / TRAJECTORIES, {"step": step, **Trajectory(f"r{number}", 0).plain()})
@@ -143,9 +188,24 @@ def test_the_measurement_finds_what_is_lost_or_repeated(bench, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_run_holds_the_same_episodes(bench):
-    settings = ["--steps", "3", "--prompts", "4", "--kill-every", "2", "--turn-seconds", "3", "--patience", "6"]
-    done = subprocess.run([sys.executable, str(SCRIPT), *settings], capture_output=True, text=True, timeout=500, cwd=ROOT)
-    assert done.returncode == 0 and "0 lost, 0 that the other run has not" in done.stdout, done.stdout + done.stderr[-2000:]
+    settings = [
+        "--steps",
+        "3",
+        "--prompts",
+        "4",
+        "--kill-every",
+        "2",
+        "--turn-seconds",
+        "3",
+        "--patience",
+        "6",
+    ]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *settings], capture_output=True, text=True, timeout=500, cwd=ROOT
+    )
+    assert done.returncode == 0 and "0 lost, 0 that the other run has not" in done.stdout, (
+        done.stdout + done.stderr[-2000:]
+    )
 
 
 def test_steps_are_recorded_as_they_are_counted(bench, policy, tmp_path):

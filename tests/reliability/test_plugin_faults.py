@@ -1,4 +1,5 @@
-"""What plug-in code may raise: a verifier or tool that fails costs one rollout, no memory is no verdict, exit() ends nothing unseen."""
+"""What plug-in code may raise: a verifier or tool that fails costs one rollout, no memory is no verdict,
+exit() ends nothing unseen."""
 
 from __future__ import annotations
 
@@ -37,12 +38,16 @@ class OutOfMemoryOfADevice(RuntimeError):
 
 OutOfMemoryOfADevice.__name__ = "OutOfMemoryError"
 FAULTS = [
-    RuntimeError("x"), deep, SystemExit(0), SystemExit("bye"), asyncio.CancelledError(), StopIteration(), AssertionError(), KeyError("k"),
-    TimeoutError(), RuntimeError("the judge said: not enough memory, CUDA out of memory, can't allocate memory"), ConfigError("no"),
+    RuntimeError("x"), deep, SystemExit(0), SystemExit("bye"), asyncio.CancelledError(), StopIteration(),
+    AssertionError(), KeyError("k"),
+    TimeoutError(),
+    RuntimeError("the judge said: not enough memory, CUDA out of memory, can't allocate memory"),
+    ConfigError("no"),
 ]  # fmt: skip
 MACHINE = [
-    MemoryError(), OutOfMemoryOfADevice("CUDA out of memory"), OSError(errno.ENOMEM, "Cannot allocate memory"),
-    RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    MemoryError(), OutOfMemoryOfADevice("CUDA out of memory"), OSError(errno.ENOMEM,
+        "Cannot allocate memory"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you " "tried to allocate 9 bytes"),
 ]  # fmt: skip
 
 
@@ -85,22 +90,31 @@ WAYS = {"plain": Raises, "awaited": Raises, "group": RaisesForGroups}
 
 def groups():
     prompts = [Prompt(Row(name, "q"), ()) for name in ("a", "b")]
-    return [Group(prompt, [Rollout(prompt, [1], text) for text in texts]) for prompt, texts in zip(prompts, (["good", "bad"], ["good", "fine"]))]
+    return [
+        Group(prompt, [Rollout(prompt, [1], text) for text in texts])
+        for prompt, texts in zip(prompts, (["good", "bad"], ["good", "fine"]))
+    ]
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: getattr(fault, "__name__", None) or repr(fault)[:24])
+@pytest.mark.parametrize(
+    "fault", FAULTS, ids=lambda fault: getattr(fault, "__name__", None) or repr(fault)[:24]
+)
 def test_whatever_a_verifier_raises_costs_its_rollouts_alone(fault, way):
     made = groups()
     failures = run_rewards(made, {"one": WAYS[way](fault=fault, way=way), "two": Raises()})
     lost = [rollout.text for rollout, slot, _ in failures if slot == "one"]
     assert lost == (["good", "bad"] if way == "group" else ["bad"])
-    assert [rollout.rewards.get("one") for rollout in made[1]] == [1.0, 1.0] and all(rollout.rewards["two"] == 1.0 for g in made for rollout in g)
+    assert [rollout.rewards.get("one") for rollout in made[1]] == [1.0, 1.0] and all(
+        rollout.rewards["two"] == 1.0 for g in made for rollout in g
+    )
     assert "one" not in made[0].rollouts[1].rewards
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("fault", [*MACHINE, OSError(errno.EMFILE, "Too many open files")], ids=lambda fault: repr(fault)[:30])
+@pytest.mark.parametrize(
+    "fault", [*MACHINE, OSError(errno.EMFILE, "Too many open files")], ids=lambda fault: repr(fault)[:30]
+)
 def test_a_machine_without_resources_is_asked_again_and_is_no_verdict(fault, way):
     made, reward = groups(), WAYS[way](fault=fault, way=way, times=1)
     assert run_rewards(made, {"one": reward}) == [] and len(reward.asked) == 2
@@ -108,7 +122,10 @@ def test_a_machine_without_resources_is_asked_again_and_is_no_verdict(fault, way
     made, reward = groups(), WAYS[way](fault=fault, way=way)
     expected = OSError if isinstance(fault, OSError) and fault.errno == errno.EMFILE else OutOfMemoryError
     with pytest.raises(
-        expected, match="Too many open files" if expected is OSError else "step 3, reward 'one' on row 'a', asked twice: out of memory"
+        expected,
+        match="Too many open files"
+        if expected is OSError
+        else "step 3, reward 'one' on row 'a', asked twice: out of memory",
     ):
         run_rewards(made, {"one": reward}, "step 3, ")
     assert len(reward.asked) == 2 and "one" not in made[0].rollouts[1].rewards
@@ -116,7 +133,10 @@ def test_a_machine_without_resources_is_asked_again_and_is_no_verdict(fault, way
 
 def test_a_text_that_speaks_of_memory_is_no_lack_of_it():
     for text in ("not enough memory", "can't allocate memory", "CUDA out of memory", "[errno 12]"):
-        assert out_of_memory(ValueError(text), "") is None and out_of_memory(RuntimeError(f"judge: {text}"), "") is None
+        assert (
+            out_of_memory(ValueError(text), "") is None
+            and out_of_memory(RuntimeError(f"judge: {text}"), "") is None
+        )
 
 
 def test_an_interrupt_is_not_swallowed():
@@ -124,7 +144,7 @@ def test_an_interrupt_is_not_swallowed():
         run_rewards(groups(), {"one": Raises(fault=KeyboardInterrupt())})
 
 
-# --- tools --------------------------------------------------------------------------------------------------------------------------------------
+# --- tools --------------------------------------------------------------------------------------------------
 
 
 @register("test_tool_that_raises")
@@ -179,17 +199,31 @@ def tool_run(tmp_path, *more):
 
 
 @pytest.mark.parametrize(
-    "fault", [RuntimeError("socket closed"), SystemExit(0), RecursionError(), TimeoutError(), asyncio.CancelledError()], ids=repr
+    "fault",
+    [
+        RuntimeError("socket closed"),
+        SystemExit(0),
+        RecursionError(),
+        TimeoutError(),
+        asyncio.CancelledError(),
+    ],
+    ids=repr,
 )
 def test_a_tool_that_raises_costs_its_conversation_alone(tmp_path, monkeypatch, fault):
     monkeypatch.setattr(sys.modules[__name__], "FAULT", fault)
     run = tool_run(tmp_path)
     made = run.rollout([run.prompt_template(row) for row in run.rows["mine"]], [2] * 4, run)
-    assert [len(group) for group in made] == [2, 2, 2, 0] and all(rollout.info["turns"] == 2 for group in made for rollout in group)
+    assert [len(group) for group in made] == [2, 2, 2, 0] and all(
+        rollout.info["turns"] == 2 for group in made for rollout in group
+    )
     score(made, run)
     assert (run.stats.scored, run.stats.score_errors) == (8, 2)
     said = [event["message"] for kind, event in run.recorder.events if kind == "warning"]
-    assert len(said) == 1 and "2 rollouts" in said[0] and f"environment 'test_tool_that_raises' raised on row 'r3': {type(fault).__name__}" in said[0]
+    assert (
+        len(said) == 1
+        and "2 rollouts" in said[0]
+        and f"environment 'test_tool_that_raises' raised on row 'r3': {type(fault).__name__}" in said[0]
+    )
     metrics = train_step(run)
     assert metrics["reward/errors"] == 4.0
 
@@ -198,7 +232,9 @@ def test_a_tool_that_raises_too_often_or_without_memory_ends_the_run(tmp_path, m
     monkeypatch.setattr(sys.modules[__name__], "FAULT", RuntimeError("down"))
     run = tool_run(tmp_path, "error_limit=0.1", "group_size=4")
     prompts = [run.prompt_template(row) for row in run.rows["mine"]]
-    with pytest.raises(RewardError, match="environment 'test_tool_that_raises' raised on row 'r3': RuntimeError: down"):
+    with pytest.raises(
+        RewardError, match="environment 'test_tool_that_raises' raised on row 'r3': RuntimeError: down"
+    ):
         run.rollout(prompts, [4] * 4, run)
     for fault in MACHINE:
         monkeypatch.setattr(sys.modules[__name__], "FAULT", fault)
@@ -206,22 +242,34 @@ def test_a_tool_that_raises_too_often_or_without_memory_ends_the_run(tmp_path, m
             run.rollout(prompts, [4] * 4, run)
 
 
-@pytest.mark.parametrize("arguments", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000, '{"name": "\\ud800"}', "\x00", "NaN"])
+@pytest.mark.parametrize(
+    "arguments", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000, '{"name": "\\ud800"}', "\x00", "NaN"]
+)
 def test_calls_that_no_parser_likes_are_answered(arguments):
-    for text in (f"<tool_call>{arguments}</tool_call>", f'<tool_call>{{"name": "zoom", "arguments": {{"box": {arguments}}}}}</tool_call>'):
+    for text in (
+        f"<tool_call>{arguments}</tool_call>",
+        f'<tool_call>{{"name": "zoom", "arguments": {{"box": {arguments}}}}}</tool_call>',
+    ):
         action = Action(text, images=(Unread(),), spaces=(CoordinateSpace((100, 80), (100, 80)),))
         assert last_call(text) is not None and not Zoom().episode().step(action).done
 
 
-@pytest.mark.parametrize(("box", "shown"), [([0, 0, 4000, 8], False), ([0, 0, 8, 1000], False), ([0, 0, 800, 8], True), ([9, 0, 8, 900], False)])
+@pytest.mark.parametrize(
+    ("box", "shown"),
+    [([0, 0, 4000, 8], False), ([0, 0, 8, 1000], False), ([0, 0, 800, 8], True), ([9, 0, 8, 900], False)],
+)
 def test_a_crop_that_processors_refuse_is_answered_too(box, shown):
     """Qwen's processors raise on pictures that are 200 times as long as wide."""
     text = f"<tool_call>{json.dumps({'name': 'zoom', 'arguments': {'box': box}})}</tool_call>"
-    answer = Zoom().episode().step(Action(text, images=(Unread(),), spaces=(CoordinateSpace((4000, 1000), (4000, 1000)),)))
+    answer = (
+        Zoom()
+        .episode()
+        .step(Action(text, images=(Unread(),), spaces=(CoordinateSpace((4000, 1000), (4000, 1000)),)))
+    )
     assert ("at most 100 times as long as wide" in answer.text) != shown and bool(answer.media) == shown
 
 
-# --- exit() -------------------------------------------------------------------------------------------------------------------------------------
+# --- exit() -------------------------------------------------------------------------------------------------
 
 
 @register("test_reward_that_exits")
@@ -254,7 +302,9 @@ def test_a_run_goes_on_after_a_verifier_that_exits(tmp_path):
 
 
 def test_code_that_exits_elsewhere_ends_the_run_with_its_place(tmp_path):
-    with pytest.raises(RunFailure, match=rf"step 2: .*{__name__}.py:\d+ called exit\(0\), which would end the run unseen"):
+    with pytest.raises(
+        RunFailure, match=rf"step 2: .*{__name__}.py:\d+ called exit\(0\), which would end the run unseen"
+    ):
         train(config(tmp_path / "run", "callbacks.stop.name=test_callback_that_exits"), live=False)
 
 
@@ -283,7 +333,10 @@ def test_a_command_whose_plugin_exits_has_failed(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(SOURCE)
     command = [sys.executable, "-m", "vlrl", "train", *CONFIGS, *WORDS, f"output={tmp_path / 'run'}"]
-    command += [f"plugins=[{file}, {ROOT / 'tests' / 'distributed' / 'hash_reward.py'}]", "data.train={mine: {name: source_that_exits}}"]
+    command += [
+        f"plugins=[{file}, {ROOT / 'tests' / 'distributed' / 'hash_reward.py'}]",
+        "data.train={mine: {name: source_that_exits}}",
+    ]
     done = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr[-2000:]
     assert done.stderr.count("\n") == 1 and f"{file}:11 called exit(0)" in done.stderr

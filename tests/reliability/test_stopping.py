@@ -1,4 +1,5 @@
-"""Signals stop a run with a checkpoint, in a bounded time; the run that goes on ends as one that was not stopped."""
+"""Signals stop a run with a checkpoint, in a bounded time; the run that goes on ends as one that was not
+stopped."""
 
 import signal
 import time
@@ -13,7 +14,11 @@ from vlrl.trainer.stopping import STOP_FILE, StopRequest
 from vlrl.trainer.train import train
 
 STEPS = "steps=40"
-TROUBLE = [f"plugins=[{ROOT / 'tests' / 'reliability' / 'trouble.py'}]", "rewards.any={name: troubled}", STEPS]
+TROUBLE = [
+    f"plugins=[{ROOT / 'tests' / 'reliability' / 'trouble.py'}]",
+    "rewards.any={name: troubled}",
+    STEPS,
+]
 SEEN = "watch.checkpoint_every=1000"  # no checkpoint but that of the signal
 
 
@@ -34,7 +39,11 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "how",  # SIGTERM: tests/reliability/test_lost_ranks.py
-    [signal.SIGINT, STOP_FILE, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGUSR1))],
+    [
+        signal.SIGINT,
+        STOP_FILE,
+        *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGUSR1)),
+    ],
 )
 def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturbed, tmp_path, how):
     run = tmp_path / "run"
@@ -45,14 +54,23 @@ def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturb
     assert process.returncode == 75, said
     last = [line for line in said.splitlines() if line.startswith("vlrl: ")][-1]
     step = steps_of(run)
-    assert f"after step {step}; its checkpoint is" in last and "go on with --resume" in last and str(getattr(how, "name", how)) in last
+    assert (
+        f"after step {step}; its checkpoint is" in last
+        and "go on with --resume" in last
+        and str(getattr(how, "name", how)) in last
+    )
     assert "Traceback" not in said and not (run / NAME).exists()
-    assert [path.name for path in checkpoint.saved(run)] == [f"step-{step:06d}"] and checkpoint.faults(checkpoint.saved(run)[0]) == []
+    assert [path.name for path in checkpoint.saved(run)] == [f"step-{step:06d}"] and checkpoint.faults(
+        checkpoint.saved(run)[0]
+    ) == []
     assert 3 <= step < 40
     train(config(run, STEPS, SEEN), resume=True, live=False)
     verify_equal(undisturbed, run)
     assert not (run / STOP_FILE).exists()
-    assert [row["name"] for row in read_jsonl(run / "events.jsonl") if row["kind"] == "heldout"] == ["start", "final"]
+    assert [row["name"] for row in read_jsonl(run / "events.jsonl") if row["kind"] == "heldout"] == [
+        "start",
+        "final",
+    ]
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, pytest.param(None, marks=pytest.mark.slow)])
@@ -60,14 +78,20 @@ def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(tmp_path, 
     run, folder = tmp_path / "run", tmp_path / "trouble"
     folder.mkdir()
     seconds = 60 if second else 3
-    process = start(run, *TROUBLE, f"watch.stop_seconds={seconds}", env={**ENVIRONMENT, "TROUBLE": str(folder)})
+    process = start(
+        run, *TROUBLE, f"watch.stop_seconds={seconds}", env={**ENVIRONMENT, "TROUBLE": str(folder)}
+    )
     wait_for(lambda: steps_of(run) >= 3, process)
     (folder / "sleep-reward").write_text("")
     wait_for((folder / "sleep-reward.seen").exists, process)
     if second:
         other = start(run, *TROUBLE, words=["--resume"])  # a second start beside the first
         _, refused = other.communicate(timeout=150)
-        assert other.returncode == 73 and f"in use by pid {process.pid}" in refused and "Traceback" not in refused
+        assert (
+            other.returncode == 73
+            and f"in use by pid {process.pid}" in refused
+            and "Traceback" not in refused
+        )
     begun = time.time()
     process.send_signal(signal.SIGTERM)
     if second:
@@ -76,8 +100,14 @@ def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(tmp_path, 
         process.send_signal(second)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM and time.time() - begun < seconds + 40
-    why = "SIGTERM arrived again" if second else "the step and its checkpoint took longer than watch.stop_seconds (3 s)"
-    assert said.rstrip().splitlines()[-1] == f"vlrl: {why}: the run ends without a checkpoint of this step; go on with --resume from the last one"
+    why = (
+        "SIGTERM arrived again"
+        if second
+        else "the step and its checkpoint took longer than watch.stop_seconds (3 s)"
+    )
+    assert said.rstrip().splitlines()[-1] == (
+        f"vlrl: {why}: the run ends without a checkpoint of this step; go on with --resume from the last one"
+    )
     assert not (run / NAME).exists()
     assert checkpoint.newest_intact(run)[0] == checkpoint.folders(run)[-1]
 

@@ -1,4 +1,5 @@
-"""Text of rows, tools and policies that methods tokenise: the model's special tokens in it stay text; only listed files ask the tokenizer."""
+"""Text of rows, tools and policies that methods tokenise: the model's special tokens in it stay text; only
+listed files ask the tokenizer."""
 
 from __future__ import annotations
 
@@ -40,8 +41,20 @@ ITS_OWN = {  # files that may ask the tokenizer, and what they give it
 def asks_the_tokenizer(path) -> bool:
     """Whether a file calls a tokenizer, or names its `encode`."""
     for node in ast.walk(ast.parse(path.read_text())):
-        target = node.func if isinstance(node, ast.Call) else node.value if isinstance(node, ast.Attribute) and node.attr == "encode" else None
-        name = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+        target = (
+            node.func
+            if isinstance(node, ast.Call)
+            else node.value
+            if isinstance(node, ast.Attribute) and node.attr == "encode"
+            else None
+        )
+        name = (
+            target.attr
+            if isinstance(target, ast.Attribute)
+            else target.id
+            if isinstance(target, ast.Name)
+            else ""
+        )
         if name == "tokenizer":
             return True
     return False
@@ -54,7 +67,15 @@ def test_only_listed_files_ask_the_tokenizer_for_ids():
 
 @pytest.fixture(scope="module")
 def policy():
-    return Policy(build(Family, {"name": "text", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate": 32}}))
+    return Policy(
+        build(
+            Family,
+            {
+                "name": "text",
+                "tiny": {"hidden": 16, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate": 32},
+            },
+        )
+    )
 
 
 @pytest.fixture
@@ -62,9 +83,18 @@ def scene(policy):
     """A run, and a prompt whose row holds special tokens everywhere."""
     row = Row("r", "q", answer=HOSTILE, target=f"so {HOSTILE}")
     prompt = Prompt(row, ({"role": "user", "content": "What?"},))
-    run = SimpleNamespace(seed=0, step=1, phase="rl", policy=policy, sampling=lambda *_: Sampling(max_tokens=400), environment=None)
+    run = SimpleNamespace(
+        seed=0,
+        step=1,
+        phase="rl",
+        policy=policy,
+        sampling=lambda *_: Sampling(max_tokens=400),
+        environment=None,
+    )
     run.history = {"r": {KEY: {"yes": f"yes {HOSTILE}", "no": f"no {HOSTILE}"}}}
-    run.make_rollout = lambda completion: Rollout(completion.request.prompt, completion.ids, completion.text, logp=completion.logp)
+    run.make_rollout = lambda completion: Rollout(
+        completion.request.prompt, completion.ids, completion.text, logp=completion.logp
+    )
     return run, prompt
 
 
@@ -92,7 +122,9 @@ def test_references_and_reasoning_of_rlpr(scene, policy):
 
 def test_demonstrations_of_ampo_and_seele(scene, policy):
     run, prompt = scene
-    ids, count = placed(Ampo(), run).scored_tokens(Rollout(prompt, [1], text=f"{HOSTILE}<answer>x", source="expert"))
+    ids, count = placed(Ampo(), run).scored_tokens(
+        Rollout(prompt, [1], text=f"{HOSTILE}<answer>x", source="expert")
+    )
     assert plain(policy, ids) == f"{HOSTILE}<answer>{HOSTILE}" and count == len(policy.encode_text(HOSTILE))
     for delimiter in ("", "\n"):
         parts = Seele(delimiter=delimiter).parts(prompt, run)
@@ -113,8 +145,14 @@ def test_lessons_of_thinktuning(scene, policy):
     words = f"<opinion>incorrect</opinion>\n<reason>see [{HOSTILE}]</reason>\n<phrase>So</phrase>"
     completion = Completion(Request(prompt, Sampling(max_tokens=400)), 0, [1], [0.0], words, "stop", 0)
     own = policy.encode_text("no")
-    extended = placed(ThinkTuning(), run).extended(Rollout(prompt, [*own, policy.eos_id], "no"), completion, run)
-    assert extended.source == "taught" and plain(policy, extended.ids) == extended.text and "see [" in extended.text
+    extended = placed(ThinkTuning(), run).extended(
+        Rollout(prompt, [*own, policy.eos_id], "no"), completion, run
+    )
+    assert (
+        extended.source == "taught"
+        and plain(policy, extended.ids) == extended.text
+        and "see [" in extended.text
+    )
 
 
 class Engine:
@@ -139,13 +177,19 @@ def test_gold_answers_of_spae(scene, policy):
     run, prompt = scene
     run.engine, run.stats = Engine(policy), SimpleNamespace(shared={})
     (group,) = SpaeProbing(delimiter="", every=1, n=1)([prompt], [1], run)
-    assert STEP_SCORES[group.rollouts[0]] and all(plain(policy, ids).endswith(HOSTILE) for ids in run.engine.scored)
+    assert STEP_SCORES[group.rollouts[0]] and all(
+        plain(policy, ids).endswith(HOSTILE) for ids in run.engine.scored
+    )
 
 
 def test_embeddings_of_bmas(scene, policy):
     run, _ = scene
     size = len(placed(Bmas(), run).embeddings(HOSTILE))
-    assert size == len(policy.encode_text(HOSTILE)) > len(policy.tokenizer.encode(HOSTILE, add_special_tokens=False))
+    assert (
+        size
+        == len(policy.encode_text(HOSTILE))
+        > len(policy.tokenizer.encode(HOSTILE, add_special_tokens=False))
+    )
 
 
 def test_completions_of_scripts(scene, policy):
@@ -163,8 +207,14 @@ def test_a_reply_is_cut_by_its_text(scene, policy):
     assert MultiTurn().cut_text(HOSTILE, 400, run) == HOSTILE.replace("<|", "< |")
 
 
-@pytest.mark.parametrize("words", [conversation.MARK, f"{conversation.MARK} {conversation.MARK * 3}", f"x{conversation.MARK}"])
+@pytest.mark.parametrize(
+    "words", [conversation.MARK, f"{conversation.MARK} {conversation.MARK * 3}", f"x{conversation.MARK}"]
+)
 def test_a_question_or_tool_that_quotes_the_marker_of_a_turn(policy, words):
     prompt = Prompt(Row("r", "q"), ({"role": "user", "content": words},))
-    found = policy.decode(conversation.tool_reply_ids(policy, prompt, [{"role": "user", "content": f"reply {words}"}], policy.eos_id))
+    found = policy.decode(
+        conversation.tool_reply_ids(
+            policy, prompt, [{"role": "user", "content": f"reply {words}"}], policy.eos_id
+        )
+    )
     assert found.count(f"reply {words}") == 1

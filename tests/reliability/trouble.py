@@ -1,4 +1,5 @@
-"""Plug-ins that make trouble on request: a file in the folder TROUBLE names the trouble and the rank that has it."""
+"""Plug-ins that make trouble on request: a file in the folder TROUBLE names the trouble and the rank that has
+it."""
 
 import os
 import time
@@ -12,7 +13,8 @@ from vlrl.stages import Reward
 
 
 def trouble(place: str) -> None:
-    """Sleep where there is a file `sleep-<place>`, run out of memory where there is `memory-<place>`, on the rank that it holds ("": on all)."""
+    """Sleep where there is a file `sleep-<place>`, run out of memory where there is `memory-<place>`, on the
+    rank that it holds ("": on all)."""
     for kind in ("sleep", "memory"):
         asked = Path(os.environ["TROUBLE"]) / f"{kind}-{place}"
         if asked.is_file() and asked.read_text() in ("", os.environ.get("RANK", "0")):
@@ -35,7 +37,8 @@ class Troubled(Reward):
 @register("hf_with_trouble")
 @dataclass(frozen=True)
 class HfWithTrouble(HF):
-    """The engine `hf`, with trouble in sampling, after the update of a step, and while a checkpoint is made."""
+    """The engine `hf`, with trouble in sampling, after the update of a step, and while a checkpoint is
+    made."""
 
     def generate(self, requests):
         trouble("sampling")

@@ -1,4 +1,5 @@
-"""One table of phrases that deny, hedge or correct (`text/denials.py`) holds for every kind: what a phrase denies does not pay, under any of them."""
+"""One table of phrases that deny, hedge or correct (`text/denials.py`) holds for every kind: what a phrase
+denies does not pay, under any of them."""
 
 import pytest
 from vlrl_rewards import verify
@@ -18,20 +19,30 @@ KINDS = {  # kind: (gold, the right answer, a wrong one, choices)
     "label": ("cat", "cat", "dog", None),
 }
 DENIED = (
-    "not {x}", "never {x}", "anything but {x}", "everything except {x}", "without {x}", "other than {x}", "avoid {x}", "I reject {x}",
+    "not {x}", "never {x}", "anything but {x}", "everything except {x}", "without {x}", "other than {x}",
+    "avoid {x}", "I reject {x}",
     "I ruled out {x}",
-    "It is not {x}", "It isn't {x}", "It cannot be {x}", "the answer is not {x}", "wrong: {x}", "{x} is wrong", "{x} is incorrect", "{x} is false",
-    "{x} isn't it", "{x} is not the answer", "{x} would be incorrect", "{x} was my first guess but it is wrong", "{x}? No.", "{x}? No, {y}",
+    "It is not {x}", "It isn't {x}", "It cannot be {x}", "the answer is not {x}", "wrong: {x}",
+    "{x} is wrong", "{x} is incorrect", "{x} is false",
+    "{x} isn't it", "{x} is not the answer", "{x} would be incorrect",
+    "{x} was my first guess but it is wrong", "{x}? No.", "{x}? No, {y}",
     "{x} no, {y}",
-    "{x}; no: {y}", "{x}, scratch that, {y}", "{x}. Correction: {y}", "{x}, I mean {y}", "{x}, or rather {y}", "{x}... wait, {y}", "{x}. Sorry, {y}",
-    "{x}. Oops, {y}", "{x}. Actually, {y}", "{x}, hold on, {y}", "{x}. On second thought, {y}", "{x} (just kidding, {y})", "{x}. Final answer: {y}",
-    "{x}, final: {y}", "~~{x}~~", "~~{x}~~ {y}", "<del>{x}</del> {y}", "{y}, not {x}", "{y} instead of {x}", "{y} rather than {x}",
+    "{x}; no: {y}", "{x}, scratch that, {y}", "{x}. Correction: {y}", "{x}, I mean {y}", "{x}, or rather {y}",
+    "{x}... wait, {y}", "{x}. Sorry, {y}",
+    "{x}. Oops, {y}", "{x}. Actually, {y}", "{x}, hold on, {y}", "{x}. On second thought, {y}",
+    "{x} (just kidding, {y})", "{x}. Final answer: {y}",
+    "{x}, final: {y}", "~~{x}~~", "~~{x}~~ {y}", "<del>{x}</del> {y}", "{y}, not {x}", "{y} instead of {x}",
+    "{y} rather than {x}",
     "rather {y} than {x}",
-    "neither {x} nor {y}", "{x} or {y}", "either {x} or {y}", "maybe {x}, maybe {y}", "perhaps {x} or perhaps {y}", "{x}, alternatively {y}",
+    "neither {x} nor {y}", "{x} or {y}", "either {x} or {y}", "maybe {x}, maybe {y}",
+    "perhaps {x} or perhaps {y}", "{x}, alternatively {y}",
     "{x} unless it is {y}", "{x} if true else {y}", "{x} might be wrong, {y} is right",
 )  # fmt: skip
-ASSERTED = (  # the right answer stands last, or against a denied one; yes and no are left out, since "no" is a phrase of the table itself
-    "not {y} but {x}", "{y}? No, {x}", "{y}, scratch that, {x}", "{y}. Correction: {x}", "~~{y}~~ {x}", "{x}, not {y}", "{x} instead of {y}",
+# the right answer stands last, or against a denied one; yes and no are left out, since "no" is a phrase of
+# the table itself
+ASSERTED = (
+    "not {y} but {x}", "{y}? No, {x}", "{y}, scratch that, {x}", "{y}. Correction: {x}", "~~{y}~~ {x}",
+    "{x}, not {y}", "{x} instead of {y}",
     "{x} rather than {y}",
 )  # fmt: skip
 
@@ -44,7 +55,11 @@ def pool():
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_denied_does_not_pay(kind):
     gold, x, y, choices = KINDS[kind]
-    said = [form.format(phrase.format(x=x, y=y)) for phrase in DENIED for form in ("{}", "<answer>{}</answer>", "So: {}")]
+    said = [
+        form.format(phrase.format(x=x, y=y))
+        for phrase in DENIED
+        for form in ("{}", "<answer>{}</answer>", "So: {}")
+    ]
     assert [text for text in said if verify(gold, text, kind, choices).correct] == []
 
 
@@ -66,8 +81,10 @@ def test_the_plain_answer_pays_and_nothing_does_not(kind):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("36, not 63", "36"), ("not 36 but 63", "63"), ("It is 17 and not 18.", "It is 17"), ("a cat rather than a dog", "a cat"),
-        ("A? No, B", "B"), ("A. Correction: B", "B"), ("A, or rather B", "B"), ("not 36", "not 36"), ("17 or not 18", "17 or not 18"), ("", ""),
+        ("36, not 63", "36"), ("not 36 but 63", "63"), ("It is 17 and not 18.", "It is 17"),
+        ("a cat rather than a dog", "a cat"),
+        ("A? No, B", "B"), ("A. Correction: B", "B"), ("A, or rather B", "B"), ("not 36", "not 36"),
+        ("17 or not 18", "17 or not 18"), ("", ""),
         ("x" * 301 + ", not 3", "x" * 301 + ", not 3"),
     ],
 )  # fmt: skip

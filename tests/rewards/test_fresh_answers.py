@@ -30,10 +30,15 @@ def test_every_answer_of_a_class_is_judged_right(file):
 
 
 def test_the_held_out_set_stays_judged():
-    """Written after the code; judged right 303 of 320 at first. Two answers are still refused: "3h20", which is also 3h times 20."""
+    """Written after the code; judged right 303 of 320 at first. Two answers are still refused: "3h20", which
+    is also 3h times 20."""
     held_out = rows(FILES[0].parent / "held_out.jsonl")
     judged = [verify(row["gold"], row["pred"], row["kind"], row.get("choices")).correct for row in held_out]
-    wrong = [(row["gold"], row["pred"]) for row, correct in zip(held_out, judged, strict=True) if correct is not row["correct"]]
+    wrong = [
+        (row["gold"], row["pred"])
+        for row, correct in zip(held_out, judged, strict=True)
+        if correct is not row["correct"]
+    ]
     assert len(held_out) == 320 and set(wrong) <= {("3 h 20 min", "3h20")}
 
 

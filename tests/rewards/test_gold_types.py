@@ -1,4 +1,5 @@
-"""A broken gold answer is a GoldError of the package, for every verifier and reward and every type that JSON has; never another exception."""
+"""A broken gold answer is a GoldError of the package, for every verifier and reward and every type that JSON
+has; never another exception."""
 
 import math
 
@@ -13,11 +14,15 @@ from vlrl.stages import Reward
 from vlrl.types import Group, Prompt, Rollout, Row
 
 GOLDS = [
-    None, True, False, 0, 1, -1, 1.5, math.nan, math.inf, 10**400, "", " ", "x", "1", "\ud800", "[1, 2", "{", [], [1, 2], [1.5, 2.5],
+    None, True, False, 0, 1, -1, 1.5, math.nan, math.inf, 10**400, "", " ", "x", "1", "\ud800", "[1, 2", "{",
+    [], [1, 2], [1.5, 2.5],
     ["a"], ["a", "b"],
-    [None], [True], [[1]], [[]], [{}], [[1, 2], [3, 4]], [1, 2, 3, 4], ["a", 1, None], {}, {"a": 1}, {"size": None}, {"size": [4, 4], "counts": None},
-    {"start": None, "end": None}, {"inputs": None}, {"objects": None}, {"box": None, "action": None}, {"id": 1}, [{"id": 1}], [{"bbox": None}],
-    [{"bbox": ["a", None, 1, 2]}], {"a": {"b": [1]}}, {"a": [None]}, "S", "S.#\n..G", [1, "S"], ["S", 5], {"answer": None, "box": [1]}, [[1, [2]]],
+    [None], [True], [[1]], [[]], [{}], [[1, 2], [3, 4]], [1, 2, 3, 4], ["a", 1, None], {}, {"a": 1},
+    {"size": None}, {"size": [4, 4], "counts": None},
+    {"start": None, "end": None}, {"inputs": None}, {"objects": None}, {"box": None, "action": None},
+    {"id": 1}, [{"id": 1}], [{"bbox": None}],
+    [{"bbox": ["a", None, 1, 2]}], {"a": {"b": [1]}}, {"a": [None]}, "S", "S.#\n..G", [1, "S"], ["S", 5],
+    {"answer": None, "box": [1]}, [[1, [2]]],
     [[["a"]]],
 ]  # fmt: skip
 RESPONSES = ("", "5", "<answer>[1, 2]</answer>", "<answer>up, right</answer>", '{"a": 1}', "B")
@@ -47,8 +52,15 @@ def test_a_reward_scores_a_gold_or_raises_value_error(name):
     spec, seed = (FORMS[name].spec, FORMS[name].seed) if name in FORMS else NESTED[name]
     reward = build(Reward, dict(spec))
     for gold in GOLDS:
-        prompt = Prompt(Row("gold", "?", answer=gold, choices=seed.choices, meta=dict(dict(seed.options).get("meta", {}))), ())
-        rollouts = [Rollout(prompt, [0], text=text) for text in (seed.right, f"<answer>{seed.right}</answer>", "")]
+        prompt = Prompt(
+            Row(
+                "gold", "?", answer=gold, choices=seed.choices, meta=dict(dict(seed.options).get("meta", {}))
+            ),
+            (),
+        )
+        rollouts = [
+            Rollout(prompt, [0], text=text) for text in (seed.right, f"<answer>{seed.right}</answer>", "")
+        ]
         try:
             assert len(list(reward.score_group(Group(prompt, rollouts)))) == 3
         except ValueError as error:
@@ -58,10 +70,13 @@ def test_a_reward_scores_a_gold_or_raises_value_error(name):
 @pytest.mark.parametrize(
     ("kind", "gold", "names"),
     [
-        ("maze", [1, 2], "maze"), ("maze", None, "maze"), ("maze", ["S.", 5], "list of texts"), ("jigsaw", [None], "whole numbers"),
-        ("ranking", True, "no ranking"), ("ranking", {"a": None}, "no ranking"), ("count", 10**400, "not a count"), ("timestamp", 10**400,
+        ("maze", [1, 2], "maze"), ("maze", None, "maze"), ("maze", ["S.", 5], "list of texts"), ("jigsaw",
+            [None], "whole numbers"),
+        ("ranking", True, "no ranking"), ("ranking", {"a": None}, "no ranking"), ("count", 10**400,
+            "not a count"), ("timestamp", 10**400,
         "not a time"),
-        ("mcq", None, "none of the options"), ("text", "", "empty"), ("yes_no", "perhaps", "neither yes nor no"), ("box", "x", "no boxes"),
+        ("mcq", None, "none of the options"), ("text", "", "empty"), ("yes_no", "perhaps",
+            "neither yes nor no"), ("box", "x", "no boxes"),
         ("mask", {"size": None}, "gold mask"), ("math", "", "empty"), ("list", None, "no items"),
     ],
 )  # fmt: skip

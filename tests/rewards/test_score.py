@@ -48,7 +48,9 @@ def test_it_is_the_score_of_a_run(name, text, gold, columns, expected):
 def test_responses_of_one_group_are_compared():
     texts = [f"<answer>{box}</answer>" for box in ([0, 0, 10, 10], [0, 0, 10, 5], [50, 50, 60, 60])]
     reward = build(Reward, {"name": "iou_hard"})
-    assert reward.score(texts, [0, 0, 10, 10]) == list(reward.score_group(group_of(texts, [0, 0, 10, 10], {})))
+    assert reward.score(texts, [0, 0, 10, 10]) == list(
+        reward.score_group(group_of(texts, [0, 0, 10, 10], {}))
+    )
     assert len(set(reward.score(texts, [0, 0, 10, 10]))) == 3
 
 
@@ -65,7 +67,8 @@ def test_a_broken_gold_raises():
 
 
 def test_every_shipped_reward_has_it():
-    """Each is a number for some gold, or says what it needs: a field of its config, a run, a gold of another form."""
+    """Each is a number for some gold, or says what it needs: a field of its config, a run, a gold of another
+    form."""
     golds = ("2", ["2"], [0, 0, 10, 10], [[0, 0, 10, 10]], {}, None, 2.0, [3, 4])
     scored = 0
     for name in names(Reward):
@@ -85,5 +88,6 @@ def test_every_shipped_reward_has_it():
 
 
 def test_rewards_compare_siblings_in_score_group():
-    """A run calls `score_group`. A reward that overrides `score` in its place would be scored one rollout at a time."""
+    """A run calls `score_group`. A reward that overrides `score` in its place would be scored one rollout at
+    a time."""
     assert not [name for name in names(Reward) if get(Reward, name).score is not ScoresTexts.score]

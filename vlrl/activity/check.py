@@ -36,12 +36,17 @@ class PhaseCheck:
 
 
 def check(
-    config: Config, steps: int = 3, after_step: Callable[[RunContext], None] | None = None, keep_gradients: bool = False, rows: int = 2000
+    config: Config,
+    steps: int = 3,
+    after_step: Callable[[RunContext], None] | None = None,
+    keep_gradients: bool = False,
+    rows: int = 2000,
 ) -> list[PhaseCheck]:
-    """Train up to `steps` steps of each phase, without checkpoints, held-out rows and evaluation, and judge every slot.
+    """Train up to `steps` steps of each phase, without checkpoints, held-out rows and evaluation, and judge
+    every slot.
 
-    Schedules are judged by the phase's own number of steps, and the learning rate follows it. `after_step` is called after each step with the run.
-    `rows`: how many rows of each source are validated beforehand.
+    Schedules are judged by the phase's own number of steps, and the learning rate follows it. `after_step` is
+    called after each step with the run. `rows`: how many rows of each source are validated beforehand.
     Raises ConfigError for a config that cannot run.
     """
     from vlrl.trainer.data import check_lengths
@@ -65,14 +70,17 @@ def check(
                     if after_step is not None:
                         after_step(run)
                 found = [*config_findings(run), *findings(run, activity)]
-                results.append(PhaseCheck(run.phase, found, lines(run, activity, found), activity.figures, activity.log))
+                results.append(
+                    PhaseCheck(run.phase, found, lines(run, activity, found), activity.figures, activity.log)
+                )
         finally:
             run.close()
     return results
 
 
 def whole_batches(config: Config) -> list[str]:
-    """The override that small batches need: prompts_per_step as num_minibatches, where so few prompts are not divided by that; [] where they are."""
+    """The override that small batches need: prompts_per_step as num_minibatches, where so few prompts are not
+    divided by that; [] where they are."""
     prompts, parts = config.tree.get("prompts_per_step"), config.tree.get("num_minibatches")
     divides = not isinstance(prompts, int) or not isinstance(parts, int) or parts < 1 or prompts % parts == 0
     return [] if divides else [f"prompts_per_step={parts}"]

@@ -1,4 +1,5 @@
-"""Findings from a config alone, before a step is taken: schedules that outlast the run, slots given twice, histories that see a row once."""
+"""Findings from a config alone, before a step is taken: schedules that outlast the run, slots given twice,
+histories that see a row once."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ def _warmup(run: RunContext) -> Iterator[Finding]:
     updates = settings.steps * settings.num_minibatches * settings.ppo_epochs
     if settings.optimizer.warmup >= updates:
         never = f"the learning rate never reaches {settings.optimizer.lr:g}"
-        message = f"warmup={settings.optimizer.warmup} optimizer steps outlast the phase, which has {updates}: {never}"
+        message = (
+            f"warmup={settings.optimizer.warmup} optimizer steps outlast the phase, which has {updates}: "
+            f"{never}"
+        )
         yield Finding("optimizer", "contradictory", message)
 
 
@@ -31,8 +35,20 @@ def _late_starts(run: RunContext) -> Iterator[Finding]:
     for slot, plugin in run.current.plugins():
         for field in dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ():
             value = getattr(plugin, field.name)
-            if field.name in STARTS and isinstance(value, int) and not isinstance(value, bool) and value >= run.settings.steps:
-                yield Finding(slot, "contradictory", f"{field.name}={value} is not before the end of the phase, which has {run.settings.steps} steps")
+            if (
+                field.name in STARTS
+                and isinstance(value, int)
+                and not isinstance(value, bool)
+                and value >= run.settings.steps
+            ):
+                yield Finding(
+                    slot,
+                    "contradictory",
+                    (
+                        f"{field.name}={value} is not before the end of the phase, which has "
+                        f"{run.settings.steps} steps"
+                    ),
+                )
 
 
 def _given_twice(run: RunContext) -> Iterator[Finding]:
@@ -48,13 +64,16 @@ def _given_twice(run: RunContext) -> Iterator[Finding]:
 
 
 def _visits(run: RunContext) -> Iterator[Finding]:
-    needing: list[tuple[str, Any]] = [(slot, plugin) for slot, plugin in run.current.plugins() if plugin.visits > 1]
+    needing: list[tuple[str, Any]] = [
+        (slot, plugin) for slot, plugin in run.current.plugins() if plugin.visits > 1
+    ]
     rows = sum(len(rows) for rows in run.rows.values())
     drawn = run.settings.steps * run.settings.prompts_per_step
     for slot, plugin in needing:
         if drawn < plugin.visits * rows:
             message = (
-                f"{plugin.name!r} acts from visit {plugin.visits} of a row on; {run.settings.steps} steps of {run.settings.prompts_per_step} prompts "
+                f"{plugin.name!r} acts from visit {plugin.visits} of a row on; {run.settings.steps} steps "
+                f"of {run.settings.prompts_per_step} prompts "
                 f"visit {rows} rows {drawn / rows:.2g} times; use fewer rows, or more steps"
             )
             yield Finding(slot, "contradictory", message)

@@ -43,7 +43,8 @@ class Figures(dict[str, dict[str, Tally]]):
         return self.get(slot, {}).get(figure, Tally())
 
     def value(self, name: str) -> float:
-        """A number by name: "slot/figure" is the mean; "slot/figure.n", ".total", ".low", ".high" are the others.
+        """A number by name: "slot/figure" is the mean; "slot/figure.n", ".total", ".low", ".high" are the
+        others.
 
         Raises KeyError, listing what there is, for an unknown name.
         """
@@ -57,11 +58,16 @@ class Figures(dict[str, dict[str, Tally]]):
 
     def numbers(self) -> dict[str, float]:
         """Every figure's mean, as "slot/figure"."""
-        return {f"{slot}/{figure}": tally.mean for slot, tallies in self.items() for figure, tally in tallies.items()}
+        return {
+            f"{slot}/{figure}": tally.mean
+            for slot, tallies in self.items()
+            for figure, tally in tallies.items()
+        }
 
 
 class Finding(NamedTuple):
-    """A judgement about a slot. `level` "dead": it changes nothing; "contradictory": it works against another part; "note": worth knowing."""
+    """A judgement about a slot. `level` "dead": it changes nothing; "contradictory": it works against another
+    part; "note": worth knowing."""
 
     slot: str
     level: str

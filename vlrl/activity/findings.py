@@ -1,7 +1,8 @@
 """Findings from an observed run: slots that changed nothing, or that work against another part.
 
-A slot is judged only where the config states it: what `base/rl` sets is the default that every method starts from. A plug-in that says what it waits
-for (`Stage.waits_for`) is no dead slot where it did nothing: that is a note.
+A slot is judged only where the config states it: what `base/rl` sets is the default that every method starts
+from. A plug-in that says what it waits for (`Stage.waits_for`) is no dead slot where it did nothing: that is
+a note.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def findings(run: RunContext, activity: Activity) -> list[Finding]:
         return []
     found: list[Finding] = []
     if run.rollout.samples:
-        if not run.has(NO_POLICY_GRADIENT) or run.replay is not None:  # else nothing reads the rewards: a phase of supervised training
+        if (
+            not run.has(NO_POLICY_GRADIENT) or run.replay is not None
+        ):  # else nothing reads the rewards: a phase of supervised training
             for judge in (_rewards, _same_rewards, _shaping):
                 found += judge(run, activity)
         for judge in (_filters, _replay, _advantages, _environment):
@@ -38,7 +41,11 @@ def findings(run: RunContext, activity: Activity) -> list[Finding]:
 
 def _idle(place: str, plugin: Stage, message: str) -> Finding:
     """A plug-in that did nothing: dead, or a note where it waits for something."""
-    return Finding(place, "note", f"{message} yet: it waits for {plugin.waits_for}") if plugin.waits_for else Finding(place, "dead", message)
+    return (
+        Finding(place, "note", f"{message} yet: it waits for {plugin.waits_for}")
+        if plugin.waits_for
+        else Finding(place, "dead", message)
+    )
 
 
 @cache
@@ -59,24 +66,59 @@ def _rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
         place, score = f"rewards.{slot}", activity.figures.of(f"rewards.{slot}", "score")
         varies, asked = activity.figures.of(place, "varies"), activity.figures.of(place, "asked")
         if not score.n:
-            coming = sorted({row.task for rows in run.rows.values() for row in rows} & set(reward.tasks) - set(activity.tasks))
+            coming = sorted(
+                {row.task for rows in run.rows.values() for row in rows}
+                & set(reward.tasks) - set(activity.tasks)
+            )
             if coming:
-                yield Finding(place, "note", f"scored no rollout yet: no prompt was of task {', '.join(coming)}")
+                yield Finding(
+                    place, "note", f"scored no rollout yet: no prompt was of task {', '.join(coming)}"
+                )
                 continue
             tasks = ", ".join(reward.tasks) or "any"
             drawn = ", ".join(sorted(activity.tasks)) or "none"
-            yield Finding(place, "dead", f"scored no rollout: it is for rows of task {tasks}, the prompts are of task {drawn}")
+            yield Finding(
+                place,
+                "dead",
+                f"scored no rollout: it is for rows of task {tasks}, the prompts are of task {drawn}",
+            )
         elif reward.weight and score.n >= ENOUGH and score.high - score.low <= SMALL:
-            yield Finding(place, "dead", f"always {score.low:g} over {score.n} rollouts, so it moves no advantage{_why_constant(score)}")
+            yield Finding(
+                place,
+                "dead",
+                (
+                    f"always {score.low:g} over {score.n} rollouts, so it moves no "
+                    f"advantage{_why_constant(score)}"
+                ),
+            )
         elif reward.weight and varies.n >= 2 and not varies.total and run.group_size > 1:
-            yield Finding(place, "dead", f"the same for all rollouts of each of {varies.n} groups: group normalisation removes it")
+            yield Finding(
+                place,
+                "dead",
+                f"the same for all rollouts of each of {varies.n} groups: group normalisation removes it",
+            )
         if reward.weight and asked.n and not asked.total:
             marks = " ".join(reward.form_marks)
-            yield Finding(place, "contradictory", f"pays for {marks}, which no prompt asks for and no demonstration shows; set prompt_template.style")
+            yield Finding(
+                place,
+                "contradictory",
+                (
+                    f"pays for {marks}, which no prompt asks for and no demonstration shows; set "
+                    "prompt_template.style"
+                ),
+            )
 
 
 def _why_constant(score: Tally) -> str:
-    return "; the policy never earns it: take easier rows or a cold start, or look at the reward with `vlrl verify`" if score.high <= 0 else ""
+    return (
+        (
+            "; the policy never earns it: take easier rows or a cold start, or look at the reward with "
+            "`vlrl "
+            "verify`"
+        )
+        if score.high <= 0
+        else ""
+    )
 
 
 def _same_rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
@@ -85,8 +127,15 @@ def _same_rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
         for second in slots[place + 1 :]:
             a, b = activity.scores[first], activity.scores[second]
             common = a.keys() & b.keys()
-            if len(common) >= ENOUGH and len({a[i] for i in common}) > 1 and all(abs(a[i] - b[i]) <= SMALL for i in common):
-                message = f"pays the same as rewards.{first} on all of {len(common)} rollouts; remove one or give it weight 0"
+            if (
+                len(common) >= ENOUGH
+                and len({a[i] for i in common}) > 1
+                and all(abs(a[i] - b[i]) <= SMALL for i in common)
+            ):
+                message = (
+                    f"pays the same as rewards.{first} on all of {len(common)} rollouts; remove one or "
+                    "give it weight 0"
+                )
                 yield Finding(f"rewards.{second}", "contradictory", message)
 
 
@@ -100,7 +149,10 @@ def _shaping(run: RunContext, activity: Activity) -> Iterator[Finding]:
             yield _idle(place, shape, f"changed none of {changed.n} rewards")
         elif moved.n and moved.high <= 1e-6:
             constant = " by the same amount" if change.high - change.low <= SMALL else ""
-            message = f"changed {changed.total:.0f} of {changed.n} rewards{constant}, but no advantage: {run.advantage.name!r} removes the change"
+            message = (
+                f"changed {changed.total:.0f} of {changed.n} rewards{constant}, but no advantage: "
+                f"{run.advantage.name!r} removes the change"
+            )
             yield Finding(place, "dead", message)
 
 
@@ -110,7 +162,9 @@ def _filters(run: RunContext, activity: Activity) -> Iterator[Finding]:
         dropped = activity.figures.of(place, "dropped")
         if dropped.n and dropped.total == dropped.n:
             reasons = ", ".join(f"{reason} {n}" for reason, n in activity.reasons[slot].most_common(3))
-            yield Finding(place, "dead", f"dropped all of {dropped.n} groups ({reasons}), so nothing was trained")
+            yield Finding(
+                place, "dead", f"dropped all of {dropped.n} groups ({reasons}), so nothing was trained"
+            )
         elif dropped.n and not dropped.total:
             yield Finding(place, "note", f"dropped none of {dropped.n} groups")
 
@@ -122,34 +176,64 @@ def _replay(run: RunContext, activity: Activity) -> Iterator[Finding]:
 
 
 def _advantages(run: RunContext, activity: Activity) -> Iterator[Finding]:
-    nonzero, varies = activity.figures.of("advantage", "nonzero"), activity.figures.of("token_credit", "varies")
+    nonzero, varies = (
+        activity.figures.of("advantage", "nonzero"),
+        activity.figures.of("token_credit", "varies"),
+    )
     if not run.advantage.trains or run.has(NO_POLICY_GRADIENT):
         return
     if nonzero.n and not nonzero.total and run.objective.policy_loss.zero_without_advantage:
-        yield Finding("advantage", "dead", f"0 for all of {nonzero.n} rollouts: no group had different rewards")
+        yield Finding(
+            "advantage", "dead", f"0 for all of {nonzero.n} rollouts: no group had different rewards"
+        )
     elif varies.n and not varies.total and is_stated(run, "token_credit"):
-        yield Finding("token_credit", "dead", f"the same value on all tokens of each of {varies.n} rollouts, as with token_credit: uniform")
+        yield Finding(
+            "token_credit",
+            "dead",
+            f"the same value on all tokens of each of {varies.n} rollouts, as with token_credit: uniform",
+        )
 
 
 def _environment(run: RunContext, activity: Activity) -> Iterator[Finding]:
     answered = activity.figures.of("environment", "answered")
     if answered.n and not answered.total:
-        yield Finding("environment", "dead", f"never answered in {answered.n} rollouts: the policy wrote no call that it understands")
+        yield Finding(
+            "environment",
+            "dead",
+            f"never answered in {answered.n} rollouts: the policy wrote no call that it understands",
+        )
 
 
 def _policy_loss(run: RunContext, activity: Activity) -> Iterator[Finding]:
-    off, versus = activity.figures.of("policy_loss", "off_policy"), activity.figures.of("policy_loss", "vs_policy_gradient")
+    off, versus = (
+        activity.figures.of("policy_loss", "off_policy"),
+        activity.figures.of("policy_loss", "vs_policy_gradient"),
+    )
     loss = run.objective.policy_loss
-    if not is_stated(run, "policy_loss") or loss.is_plain or not versus.n or versus.high > 1e-4 or off.high > 1e-4:
+    if (
+        not is_stated(run, "policy_loss")
+        or loss.is_plain
+        or not versus.n
+        or versus.high > 1e-4
+        or off.high > 1e-4
+    ):
         return
     if not run.settings.optimizer.lr:  # a phase that only measures
         return
     updates = run.settings.ppo_epochs * run.settings.num_minibatches
-    reason, fix = f"{updates} optimizer step per batch leaves the ratio at 1", "set num_minibatches (or ppo_epochs) above 1"
+    reason, fix = (
+        f"{updates} optimizer step per batch leaves the ratio at 1",
+        "set num_minibatches (or ppo_epochs) above 1",
+    )
     if updates > 1:
-        reason = f"the ratio stayed at 1 in {updates} optimizer steps per batch, all but one of which had no advantage, or the learning rate is small"
+        reason = (
+            f"the ratio stayed at 1 in {updates} optimizer steps per batch, all but one of which had no "
+            "advantage, or the learning rate is small"
+        )
         fix = "raise prompts_per_step or group_size"
-    yield Finding("policy_loss", "dead", f"{loss.name!r} has the gradient of the plain policy gradient: {reason}; {fix}")
+    yield Finding(
+        "policy_loss", "dead", f"{loss.name!r} has the gradient of the plain policy gradient: {reason}; {fix}"
+    )
 
 
 def _token_weights(run: RunContext, activity: Activity) -> Iterator[Finding]:
@@ -167,16 +251,29 @@ def _loss_terms(run: RunContext, activity: Activity) -> Iterator[Finding]:
         if not term.coef:
             yield Finding(f"loss_terms.{slot}", "note", "coef is 0: only logged")
         elif not math.isfinite(gradient.total):
-            yield Finding(f"loss_terms.{slot}", "dead", f"a gradient that is no number in {value.n} micro-batches")
+            yield Finding(
+                f"loss_terms.{slot}", "dead", f"a gradient that is no number in {value.n} micro-batches"
+            )
         elif not gradient.total and (frozen := _frozen_by(run, activity)):
-            yield Finding(f"loss_terms.{slot}", "note", f"no gradient in {value.n} micro-batches, in which token_weights.{frozen} was 0")
+            yield Finding(
+                f"loss_terms.{slot}",
+                "note",
+                f"no gradient in {value.n} micro-batches, in which token_weights.{frozen} was 0",
+            )
         elif not gradient.total:
-            yield _idle(f"loss_terms.{slot}", term, f"no gradient in {value.n} micro-batches (mean value {value.mean:.3g})")
+            yield _idle(
+                f"loss_terms.{slot}",
+                term,
+                f"no gradient in {value.n} micro-batches (mean value {value.mean:.3g})",
+            )
 
 
 def _frozen_by(run: RunContext, activity: Activity) -> str:
-    """The token weight that is 0 on every token, as in a warm-up, so that the policy stays equal to its reference; "" without one."""
-    weights = {slot: activity.figures.of(f"token_weights.{slot}", "weight") for slot in run.objective.token_weights}
+    """The token weight that is 0 on every token, as in a warm-up, so that the policy stays equal to its
+    reference; "" without one."""
+    weights = {
+        slot: activity.figures.of(f"token_weights.{slot}", "weight") for slot in run.objective.token_weights
+    }
     return next((slot for slot, weight in weights.items() if weight.n and weight.low == weight.high == 0), "")
 
 

@@ -1,4 +1,5 @@
-"""Observables of a proof that are no figure of the activity report: functions of the groups that were sampled and trained.
+"""Observables of a proof that are no figure of the activity report: functions of the groups that were sampled
+and trained.
 
 An observable gets the `Record` of a phase and returns one number. `OBSERVABLES` has them by name.
 """
@@ -15,9 +16,11 @@ from vlrl.types import Group, Rollout
 
 @dataclass
 class StepRecord:
-    """One step: the groups that were sampled (before filters), and those that were trained on. `gradients`: see `Activity.gradients`.
+    """One step: the groups that were sampled (before filters), and those that were trained on. `gradients`:
+    see `Activity.gradients`.
 
-    `changed`: share of the policy's weights that the step changed; None where the weights before it are not known.
+    `changed`: share of the policy's weights that the step changed; None where the weights before it are not
+    known.
     """
 
     sampled: Sequence[Group]
@@ -112,21 +115,32 @@ def gradient_of_correct(record: Record) -> float:
 @observable
 def gradient_of_wrong(record: Record) -> float:
     """Mean |d loss / d log-prob| of the tokens of wrong rollouts."""
-    return mean([abs(value) for rollout, values in record.gradients() if not rollout.correct for value in values])
+    return mean(
+        [abs(value) for rollout, values in record.gradients() if not rollout.correct for value in values]
+    )
 
 
 @observable
 def gradient_per_token_by_length(record: Record) -> float:
-    """Correlation of a rollout's length with its mean |d loss / d log-prob| per unit of advantage: below 0 where long answers weigh less."""
+    """Correlation of a rollout's length with its mean |d loss / d log-prob| per unit of advantage: below 0
+    where long answers weigh less."""
     weighted = [(rollout, values) for rollout, values in record.gradients() if rollout.advantage]
-    pairs = [(len(rollout), mean([abs(v) for v in values]) / abs(rollout.advantage)) for rollout, values in weighted]
+    pairs = [
+        (len(rollout), mean([abs(v) for v in values]) / abs(rollout.advantage))
+        for rollout, values in weighted
+    ]
     return correlation([a for a, _ in pairs], [b for _, b in pairs])
 
 
 @observable
 def gradient_spread_in_rollouts(record: Record) -> float:
-    """Mean over rollouts of the standard deviation of d loss / d log-prob over tokens, per unit of the mean size."""
-    shares = [statistics.pstdev(values) / mean([abs(v) for v in values]) for _, values in record.gradients() if len(values) > 1 and any(values)]
+    """Mean over rollouts of the standard deviation of d loss / d log-prob over tokens, per unit of the mean
+    size."""
+    shares = [
+        statistics.pstdev(values) / mean([abs(v) for v in values])
+        for _, values in record.gradients()
+        if len(values) > 1 and any(values)
+    ]
     return mean(shares)
 
 
@@ -195,7 +209,8 @@ def group_length_weighted_advantage(record: Record) -> float:
 
 @observable
 def advantage_size_over_groups(record: Record) -> float:
-    """Coefficient of variation over groups of the root mean square advantage: 0 where every group is scaled to the same size."""
+    """Coefficient of variation over groups of the root mean square advantage: 0 where every group is scaled
+    to the same size."""
     sizes = [mean([rollout.advantage**2 for rollout in group]) ** 0.5 for group in record.trained()]
     sizes = [size for size in sizes if size > 0]
     return statistics.pstdev(sizes) / mean(sizes) if sizes else 0.0
@@ -203,8 +218,13 @@ def advantage_size_over_groups(record: Record) -> float:
 
 @observable
 def gradient_at_high_covariance(record: Record) -> float:
-    """Mean |d loss / d log-prob| of the tenth of the tokens with the highest covariance, (logp - mean) (A - mean), over the mean of all tokens."""
-    tokens = [(logp, rollout.advantage, abs(g)) for rollout, values in record.gradients() for logp, g in zip(rollout.logp, values)]
+    """Mean |d loss / d log-prob| of the tenth of the tokens with the highest covariance, (logp - mean) (A -
+    mean), over the mean of all tokens."""
+    tokens = [
+        (logp, rollout.advantage, abs(g))
+        for rollout, values in record.gradients()
+        for logp, g in zip(rollout.logp, values)
+    ]
     if not tokens:
         return 0.0
     logp, advantage = mean([token[0] for token in tokens]), mean([token[1] for token in tokens])
@@ -217,18 +237,29 @@ def gradient_at_high_covariance(record: Record) -> float:
 @observable
 def advantage_by_length(record: Record) -> float:
     """Correlation of a rollout's length with its advantage, mean over groups."""
-    return mean([correlation([float(len(rollout)) for rollout in group], [rollout.advantage for rollout in group]) for group in record.trained()])
+    return mean(
+        [
+            correlation([float(len(rollout)) for rollout in group], [rollout.advantage for rollout in group])
+            for group in record.trained()
+        ]
+    )
 
 
 @observable
 def advantage_by_likelihood(record: Record) -> float:
     """Correlation of a rollout's mean log-prob when it was sampled with its advantage, mean over groups."""
     groups = [[rollout for rollout in group if rollout.logp] for group in record.trained()]
-    return mean([correlation([mean(rollout.logp) for rollout in group], [rollout.advantage for rollout in group]) for group in groups])
+    return mean(
+        [
+            correlation([mean(rollout.logp) for rollout in group], [rollout.advantage for rollout in group])
+            for group in groups
+        ]
+    )
 
 
 def advantage_of_text(record: Record, pattern: str) -> float:
-    """Mean advantage of the trained rollouts in whose text the regular expression `pattern` is found, less that of the others; 0 without either."""
+    """Mean advantage of the trained rollouts in whose text the regular expression `pattern` is found, less
+    that of the others; 0 without either."""
     found = [rollout for rollout in record.rollouts() if re.search(pattern, rollout.text, re.DOTALL)]
     others = [rollout for rollout in record.rollouts() if not re.search(pattern, rollout.text, re.DOTALL)]
     if not found or not others:
@@ -238,11 +269,15 @@ def advantage_of_text(record: Record, pattern: str) -> float:
 
 @observable
 def advantage_by_novelty(record: Record) -> float:
-    """Correlation over a group's correct rollouts of the share of words that no other rollout has with the advantage, mean over groups."""
+    """Correlation over a group's correct rollouts of the share of words that no other rollout has with the
+    advantage, mean over groups."""
     values = []
     for group in record.trained():
         words = [set(rollout.text.split()) for rollout in group]
-        shares = [len(own - set().union(*(other for j, other in enumerate(words) if j != i))) / max(len(own), 1) for i, own in enumerate(words)]
+        shares = [
+            len(own - set().union(*(other for j, other in enumerate(words) if j != i))) / max(len(own), 1)
+            for i, own in enumerate(words)
+        ]
         pairs = [(share, rollout.advantage) for share, rollout in zip(shares, group) if rollout.correct]
         values.append(correlation([a for a, _ in pairs], [b for _, b in pairs]))
     return mean(values)
@@ -252,7 +287,12 @@ def advantage_by_novelty(record: Record) -> float:
 def advantage_of_correct_by_length(record: Record) -> float:
     """Correlation over a group's correct rollouts of length with advantage, mean over groups."""
     groups = [[rollout for rollout in group if rollout.correct] for group in record.trained()]
-    return mean([correlation([float(len(rollout)) for rollout in group], [rollout.advantage for rollout in group]) for group in groups])
+    return mean(
+        [
+            correlation([float(len(rollout)) for rollout in group], [rollout.advantage for rollout in group])
+            for group in groups
+        ]
+    )
 
 
 @observable
@@ -289,5 +329,6 @@ def trained_length_gap(record: Record) -> float:
 
 @observable
 def changed_weights(record: Record) -> float:
-    """Mean over steps of the share of the policy's weights that the step changed; the phase's first step does not count."""
+    """Mean over steps of the share of the policy's weights that the step changed; the phase's first step does
+    not count."""
     return mean([step.changed for step in record.steps if step.changed is not None])

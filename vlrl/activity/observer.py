@@ -1,4 +1,5 @@
-"""The observer of a run: the trainer tells it what each stage made, it keeps figures by slot. It draws no random numbers and changes nothing.
+"""The observer of a run: the trainer tells it what each stage made, it keeps figures by slot. It draws no
+random numbers and changes nothing.
 
 Shapes: B rollouts, T completion tokens.
 """
@@ -26,31 +27,47 @@ KEPT_SCORES = 4096  # scores per reward slot that are kept to compare slots
 
 
 class Activity:
-    """What each slot of the current phase did so far. The figures of several ranks are not added up: each rank has its own."""
+    """What each slot of the current phase did so far. The figures of several ranks are not added up: each
+    rank has its own."""
 
     def __init__(self, keep_gradients: bool = False) -> None:
         self.keep_gradients = keep_gradients
-        self.gradients: dict[int, list[float]] = {}  # id of a rollout -> d loss / d log-prob per token, summed over optimizer steps
+        self.gradients: dict[
+            int, list[float]
+        ] = {}  # id of a rollout -> d loss / d log-prob per token, summed over optimizer steps
         self.figures = Figures()
         self.draws: Counter[str] = Counter()  # row id -> times drawn
         self.tasks: Counter[str] = Counter()
         self.reasons: dict[str, Counter[str]] = defaultdict(Counter)  # group filter -> reason -> groups
-        self.scores: dict[str, dict[int, float]] = defaultdict(dict)  # reward slot -> number of the rollout -> score
+        self.scores: dict[str, dict[int, float]] = defaultdict(
+            dict
+        )  # reward slot -> number of the rollout -> score
         self.log: list[dict[str, float]] = []  # the metrics of each step
         self.scored = 0
-        self._before: dict[str, dict[int, float]] = defaultdict(dict)  # shaping slot -> id of a rollout of this step -> reward before it
+        self._before: dict[str, dict[int, float]] = defaultdict(
+            dict
+        )  # shaping slot -> id of a rollout of this step -> reward before it
         self._prompts: dict[str, int] = {}  # prompt key -> characters
 
-    # --- collecting -------------------------------------------------------------------------------------------------------------------
+    # --- collecting -----------------------------------------------------------------------------------------
 
-    def sampled(self, run: RunContext, rows: Sequence[Row], prompts: Sequence[Prompt], counts: Sequence[int], groups: Sequence[Group]) -> None:
+    def sampled(
+        self,
+        run: RunContext,
+        rows: Sequence[Row],
+        prompts: Sequence[Prompt],
+        counts: Sequence[int],
+        groups: Sequence[Group],
+    ) -> None:
         """After `sample`: the drawn rows, their prompts, the budget, the scored groups."""
         for row in rows:
             self.draws[row.id] += 1
             self.figures.add("prompt_sampler", drawn=1.0, again=float(self.draws[row.id] > 1))
         for prompt, count in zip(prompts, counts):
             text = prompt.text
-            self.tasks[prompt.row.task] += 1  # a prompt template may ask another question about the row, of another task
+            self.tasks[prompt.row.task] += (
+                1  # a prompt template may ask another question about the row, of another task
+            )
             self._prompts[prompt.key] = len(text)
             self.figures.add("prompt_template", characters=len(text), prefix=float(bool(prompt.prefix)))
             self.figures.add("rollout_budget", count=count)
@@ -58,15 +75,25 @@ class Activity:
             self._sampled_group(run, group)
 
     def _sampled_group(self, run: RunContext, group: Group) -> None:
-        self.figures.add("rollout", size=len(group), **({"distinct": len({r.text for r in group}) / len(group)} if len(group) else {}))
+        self.figures.add(
+            "rollout",
+            size=len(group),
+            **({"distinct": len({r.text for r in group}) / len(group)} if len(group) else {}),
+        )
         slots = [slot for slot in run.rewards if any(slot in rollout.rewards for rollout in group)]
         for slot in slots:
             values = [rollout.rewards[slot] for rollout in group if slot in rollout.rewards]
-            if len(values) > 1:  # a group of one has nothing to differ from, as an estimator without a group baseline may want it
+            if (
+                len(values) > 1
+                # a group of one has nothing to differ from, as an estimator without a group baseline may want
+                # it
+            ):
                 self.figures.add(f"rewards.{slot}", varies=float(max(values) - min(values) > SMALL))
             marks = run.rewards[slot].form_marks
             if marks:
-                asked = group.prompt.text + group.prompt.prefix + group.row.target  # a cold start on demonstrations teaches their form
+                asked = (
+                    group.prompt.text + group.prompt.prefix + group.row.target
+                )  # a cold start on demonstrations teaches their form
                 self.figures.add(f"rewards.{slot}", asked=float(all(mark in asked for mark in marks)))
         for rollout in group:
             self._sampled_rollout(run, group, rollout)
@@ -75,13 +102,25 @@ class Activity:
         masked = 1.0 - sum(rollout.loss_mask) / max(len(rollout), 1) if rollout.loss_mask is not None else 0.0
         hinted = rollout.prompt.train is not None or rollout.prompt.key != group.prompt.key
         self.figures.add(
-            "rollout", own=float(rollout.source == "policy"), other_prompt=float(hinted), masked=masked, untrained=float(not rollout.trained)
+            "rollout",
+            own=float(rollout.source == "policy"),
+            other_prompt=float(hinted),
+            masked=masked,
+            untrained=float(not rollout.trained),
         )
         if rollout.source == "policy":
-            temperature = rollout.temperature if isinstance(rollout.temperature, (int, float)) else statistics.fmean(rollout.temperature)
-            self.figures.add("sampling", temperature=temperature, tokens=len(rollout), truncated=float(rollout.truncated))
+            temperature = (
+                rollout.temperature
+                if isinstance(rollout.temperature, (int, float))
+                else statistics.fmean(rollout.temperature)
+            )
+            self.figures.add(
+                "sampling", temperature=temperature, tokens=len(rollout), truncated=float(rollout.truncated)
+            )
         if run.environment is not None:
-            self.figures.add("environment", answered=float(CALLS.get(rollout, 0) > 0 or bool(EPISODE_RETURN.on(rollout))))
+            self.figures.add(
+                "environment", answered=float(CALLS.get(rollout, 0) > 0 or bool(EPISODE_RETURN.on(rollout)))
+            )
         self.figures.add("outcome", correct=float(rollout.correct), scored=float(rollout.outcome is not None))
         self.scored += 1
         for slot, value in rollout.rewards.items():
@@ -108,7 +147,7 @@ class Activity:
         kept = {id(rollout) for group in after for rollout in group}
         self.figures.add("replay", added=len(kept - fresh), removed=len(fresh - kept))
 
-    # --- advantages -------------------------------------------------------------------------------------------------------------------
+    # --- advantages -----------------------------------------------------------------------------------------
 
     def assigned(self, run: RunContext, groups: Sequence[Group]) -> None:
         """After advantages and token credit were written into this rank's groups."""
@@ -123,32 +162,51 @@ class Activity:
                     nonzero=float(abs(rollout.advantage) > SMALL),
                     vs_grpo=abs(rollout.advantage - usual),
                 )
-                own = [a for i, a in enumerate(rollout.advantages) if rollout.loss_mask is None or rollout.loss_mask[i]]
+                own = [
+                    a
+                    for i, a in enumerate(rollout.advantages)
+                    if rollout.loss_mask is None or rollout.loss_mask[i]
+                ]
                 if own:
                     spread = max(own) - min(own)
-                    self.figures.add("token_credit", varies=float(spread > SMALL), spread=spread, trained=float(any(abs(a) > SMALL for a in own)))
+                    self.figures.add(
+                        "token_credit",
+                        varies=float(spread > SMALL),
+                        spread=spread,
+                        trained=float(any(abs(a) > SMALL for a in own)),
+                    )
         for slot in run.reward_shaping:
             self._shaping_in_advantages(run, slot, groups)
         self._before.clear()
 
     def _shaping_in_advantages(self, run: RunContext, slot: str, groups: Sequence[Group]) -> None:
-        """How far the advantages differ from those of the rewards before this shaping. Estimators with a state are not asked twice."""
+        """How far the advantages differ from those of the rewards before this shaping. Estimators with a
+        state are not asked twice."""
         before = self._before.get(slot, {})
         stateful = run.advantage.init_state() is not None
-        if not before or stateful or run.accelerator.num_processes > 1 or any(id(r) not in before for group in groups for r in group):
+        if (
+            not before
+            or stateful
+            or run.accelerator.num_processes > 1
+            or any(id(r) not in before for group in groups for r in group)
+        ):
             return
         copies = []
         for group in groups:
             rollouts = [copy.copy(rollout) for rollout in group]
             for twin, rollout in zip(rollouts, group):
-                twin.reward, twin.info, twin.signals = before[id(rollout)], dict(rollout.info), dict(rollout.signals)
+                twin.reward, twin.info, twin.signals = (
+                    before[id(rollout)],
+                    dict(rollout.info),
+                    dict(rollout.signals),
+                )
             copies.append(Group(group.prompt, rollouts, group.id, dict(group.info), group.untrained))
         run.advantage.prepare(copies)
         for group, advantages in zip(groups, run.advantage(copies) if copies else [], strict=True):
             for rollout, other in zip(group, advantages, strict=True):
                 self.figures.add(f"reward_shaping.{slot}", moved=abs(rollout.advantage - float(other)))
 
-    # --- loss -------------------------------------------------------------------------------------------------------------------------
+    # --- loss -----------------------------------------------------------------------------------------------
 
     def loss(
         self,
@@ -159,7 +217,8 @@ class Activity:
         aggregation: Tensor | None,
         total: Tensor,
     ) -> None:
-        """Inside the objective: the policy loss, the token weights, {slot: (coef, loss term)}, the weights of the aggregation, and the whole loss."""
+        """Inside the objective: the policy loss, the token weights, {slot: (coef, loss term)}, the weights of
+        the aggregation, and the whole loss."""
         import torch
 
         mask = x.mask_BT > 0
@@ -170,29 +229,46 @@ class Activity:
         main_gradient = gradient(main.loss, x)
         advantage = x.advantage_BT.float() * mask
         live = (advantage != 0) & mask
-        figures = {"off_policy": float((ratio - 1).abs().max()), "gradient": float(main_gradient.abs().sum()) / count}
+        figures = {
+            "off_policy": float((ratio - 1).abs().max()),
+            "gradient": float(main_gradient.abs().sum()) / count,
+        }
         if bool(live.any()):
             figures["clipped"] = float((main_gradient[live] == 0).float().mean())
-            figures["vs_policy_gradient"] = float((main_gradient + advantage)[live].abs().mean() / advantage[live].abs().mean())
+            figures["vs_policy_gradient"] = float(
+                (main_gradient + advantage)[live].abs().mean() / advantage[live].abs().mean()
+            )
         self.figures.add("policy_loss", **figures)
         for slot, value in weights.items():
             chosen = value.expand_as(x.mask_BT)[mask].float()
-            self.figures.add(f"token_weights.{slot}", weight=float(chosen.mean()), changed=float(((chosen - 1).abs() > 1e-6).float().mean()))
+            self.figures.add(
+                f"token_weights.{slot}",
+                weight=float(chosen.mean()),
+                changed=float(((chosen - 1).abs() > 1e-6).float().mean()),
+            )
         for slot, (coef, term) in terms.items():
             own, loss = coef * gradient(term.loss, x), term.loss.detach()
-            mean = torch.where(mask, loss, torch.zeros_like(x.mask_BT)).sum() / count if loss.dim() == 2 else loss.mean()
+            mean = (
+                torch.where(mask, loss, torch.zeros_like(x.mask_BT)).sum() / count
+                if loss.dim() == 2
+                else loss.mean()
+            )
             self.figures.add(f"loss_terms.{slot}", value=float(mean), gradient=float(own.abs().sum()) / count)
         if aggregation is not None:
             chosen = aggregation.expand_as(x.mask_BT)[mask].float()
             low = float(chosen.abs().min())
-            self.figures.add("loss_aggregation", weight=float(chosen.sum()), **({"ratio": float(chosen.abs().max()) / low} if low > 0 else {}))
+            self.figures.add(
+                "loss_aggregation",
+                weight=float(chosen.sum()),
+                **({"ratio": float(chosen.abs().max()) / low} if low > 0 else {}),
+            )
 
         if self.keep_gradients:
             for rollout, row in zip(x.batch.rollouts, gradient(total, x)):
                 before = self.gradients.get(id(rollout), [0.0] * len(rollout))
                 self.gradients[id(rollout)] = [a + b for a, b in zip(before, row.tolist())]
 
-    # --- the step ---------------------------------------------------------------------------------------------------------------------
+    # --- the step -------------------------------------------------------------------------------------------
 
     def stepped(self, run: RunContext, metrics: Mapping[str, Any]) -> None:
         """After a step, with its metrics."""
@@ -203,7 +279,9 @@ class Activity:
         self.figures.add("trainable", share=trained / max(sum(p.numel() for p in model.parameters()), 1))
         for kind, slots in (("callbacks", run.callbacks), ("metrics", run.metrics)):
             for slot in slots:
-                own = [value for name, value in numbers.items() if name == slot or name.startswith(f"{slot}/")]
+                own = [
+                    value for name, value in numbers.items() if name == slot or name.startswith(f"{slot}/")
+                ]
                 self.figures.add(f"{kind}.{slot}", numbers=len(own))
 
     def prompts(self) -> int:
@@ -212,10 +290,11 @@ class Activity:
 
 
 def gradient(loss: Tensor, x: LossInputs) -> Tensor:
-    """Gradient of a loss at each token: d sum(loss) / d logp + sum over the auxiliary tensors a of |d sum(loss) / d a|, (B, T).
+    """Gradient of a loss at each token: d sum(loss) / d logp + sum over the auxiliary tensors a of |d
+    sum(loss) / d a|, (B, T).
 
-    Zero outside the loss mask. `loss`: (B, T), of which the masked tokens count, or (B,), a loss per sequence. An auxiliary tensor
-    of shape (B, T, K) counts with the sum over K.
+    Zero outside the loss mask. `loss`: (B, T), of which the masked tokens count, or (B,), a loss per
+    sequence. An auxiliary tensor of shape (B, T, K) counts with the sum over K.
     """
     import torch
 

@@ -1,21 +1,27 @@
-"""Proofs of presets: a preset states in `about` what its mechanism changes; `prove` runs it with the mechanism on and off and compares.
+"""Proofs of presets: a preset states in `about` what its mechanism changes; `prove` runs it with the
+mechanism on and off and compares.
 
 about:
   kind: method                        # method, recipe (values and data only) or probe (measures only)
   task: lab_chains                    # config of tasks/ on which it is shown
   proof:
-    observe: mixed_groups             # an observable (vlrl/activity/observables.py), "slot/figure" of the activity report, "log/metric", or
-                                      # one with an argument (vlrl/activity/row_observables.py): "advantage_of/PATTERN", "rows_of/knights"
+    observe: mixed_groups             # an observable (vlrl/activity/observables.py), "slot/figure" of the
+    activity report, "log/metric", or
+                                      # one with an argument (vlrl/activity/row_observables.py):
+                                      "advantage_of/PATTERN", "rows_of/knights"
     direction: up                     # of the observable with the mechanism on: up, down or changes
-    also: {log/kl: down}              # further observables with their directions, where a preset has several mechanisms
-    off: [group_filters.mixed=null]   # overrides that switch the mechanism off
-    on: [policy_loss.share=0.1]       # overrides of the side with the mechanism: values that are made for larger batches or longer runs
-    with: [engine.skill=0.3]          # overrides of both sides: sizes, and what the scripted policy writes
-    against: methods/grpo             # what "off" must equal; else the last preset that it extends, else methods/grpo
-    base: [rewards.x={name: exact}]   # overrides of that alone: a plain reward where the task's own is the mechanism
+    also: {log/kl: down}              # further observables with their directions, where a preset has several
+    mechanisms off: [group_filters.mixed=null]   # overrides that switch the mechanism off
+    on: [policy_loss.share=0.1]       # overrides of the side with the mechanism: values that are made for
+    larger batches or longer runs with: [engine.skill=0.3]          # overrides of both sides: sizes, and what
+    the scripted policy writes
+    against: methods/grpo             # what "off" must equal; else the last preset that it extends, else
+    methods/grpo base: [rewards.x={name: exact}]   # overrides of that alone: a plain reward where the task's
+    own is the mechanism
     steps: 3
-    phase: rl                         # the phase to look at; else the last one; likewise where the run without the mechanism has no such phase
-    engine: hf                        # who samples: the scripted policy (`scripted`, the default) or the tiny model
+    phase: rl                         # the phase to look at; else the last one; likewise where the run
+    without the mechanism has no such phase engine: hf                        # who samples: the scripted
+    policy (`scripted`, the default) or the tiny model
 """
 
 from __future__ import annotations
@@ -73,7 +79,8 @@ class Observed:
     records: dict[str, Record]
 
     def number(self, name: str, phase: str) -> float | None:
-        """An observable of a phase ("" is the last one); None where the slot or metric is not there. Raises KeyError for an unknown phase."""
+        """An observable of a phase ("" is the last one); None where the slot or metric is not there. Raises
+        KeyError for an unknown phase."""
         known = [result.phase for result in self.checks]
         if phase and phase not in known:
             raise KeyError(f"no phase {phase!r}; there are {known}")
@@ -94,7 +101,11 @@ class Observed:
     @property
     def log(self) -> list[dict[str, float]]:
         """The metrics of all steps without timings."""
-        return [{k: v for k, v in step.items() if not any(part in k for part in TIMES)} for result in self.checks for step in result.log]
+        return [
+            {k: v for k, v in step.items() if not any(part in k for part in TIMES)}
+            for result in self.checks
+            for step in result.log
+        ]
 
     @property
     def bad(self) -> list[Finding]:
@@ -104,7 +115,8 @@ class Observed:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The comparison: the observable on and off, whether the direction holds, and whether off equals what it was compared with."""
+    """The comparison: the observable on and off, whether the direction holds, and whether off equals what it
+    was compared with."""
 
     preset: str
     observe: str
@@ -119,10 +131,15 @@ class Verdict:
         def text(value: float | None) -> str:
             return "absent" if value is None else f"{value:.4g}"
 
-        problems = [] if self.holds else [f"the stated direction does not hold ({', '.join(self.against_it)})"]
+        problems = (
+            [] if self.holds else [f"the stated direction does not hold ({', '.join(self.against_it)})"]
+        )
         problems += [] if self.off_is_base else ["switched off, it is not what it extends"]
         problems += [str(finding) for finding in self.bad]
-        return f"{self.preset}: {self.observe} off {text(self.off)}, on {text(self.on)}{': ' + '; '.join(problems) if problems else ''}"
+        return (
+            f"{self.preset}: {self.observe} off {text(self.off)}, on "
+            f"{text(self.on)}{': ' + '; '.join(problems) if problems else ''}"
+        )
 
 
 def proof_of(about: Mapping[str, Any], preset: str) -> Proof | None:
@@ -131,7 +148,9 @@ def proof_of(about: Mapping[str, Any], preset: str) -> Proof | None:
     if stated is None:
         return None
     if not isinstance(stated, Mapping):
-        raise ConfigError(f"{preset}: about.proof: expected a mapping with observe, direction and off, got {stated!r}")
+        raise ConfigError(
+            f"{preset}: about.proof: expected a mapping with observe, direction and off, got {stated!r}"
+        )
     values = {"with_" if key == "with" else key: value for key, value in stated.items()}
     for key in ("off", "on", "base", "with_"):
         if isinstance(values.get(key), str):
@@ -141,13 +160,17 @@ def proof_of(about: Mapping[str, Any], preset: str) -> Proof | None:
         if "/" not in name and name not in OBSERVABLES:
             raise ConfigError(f"{preset}: about.proof: no observable {name!r}.{suggest(name, OBSERVABLES)}")
         if direction not in DIRECTIONS:
-            raise ConfigError(f"{preset}: about.proof: direction {direction!r} of {name!r} is not one of {', '.join(DIRECTIONS)}")
+            raise ConfigError(
+                f"{preset}: about.proof: direction {direction!r} of {name!r} is not one of "
+                f"{', '.join(DIRECTIONS)}"
+            )
     return proof
 
 
 @cache
 def model_of(task: str) -> str:
-    """The tiny model that can read a task's rows, and the pictures that its environment answers with: text, or pictures and videos."""
+    """The tiny model that can read a task's rows, and the pictures that its environment answers with: text,
+    or pictures and videos."""
     from vlrl.methods.common.conversation import PICTURE_REPLIES
     from vlrl.trainer.data import read_rows
     from vlrl.trainer.run import Run
@@ -167,10 +190,11 @@ def proof_config(preset: str, task: str, proof: Proof | None, overrides: Sequenc
 
 
 def shipped_config(preset: str, all_values: bool = False) -> Config:
-    """A preset on its own task as it is shipped, in small batches, with the proof's script of the policy (its `engine.*`).
+    """A preset on its own task as it is shipped, in small batches, with the proof's script of the policy (its
+    `engine.*`).
 
-    `all_values`: with all of the proof's `with` and `on`: values made for few steps, and what the preset leaves to its user, such as a teacher.
-    Raises ConfigError for a preset without a task.
+    `all_values`: with all of the proof's `with` and `on`: values made for few steps, and what the preset
+    leaves to its user, such as a teacher. Raises ConfigError for a preset without a task.
     """
     about = about_of(preset)
     if not about.get("task"):
@@ -198,22 +222,32 @@ def observe(config: Config, steps: int) -> Observed:
             now = [p.detach().clone() for p in run.policy.model.parameters()]
             changed = changed_share(weights[run.phase], now) if run.phase in weights else None
             weights[run.phase] = now
-            records.setdefault(run.phase, Record()).steps.append(StepRecord(list(run.sampled_groups), list(run.trained_groups), gradients, changed))
+            records.setdefault(run.phase, Record()).steps.append(
+                StepRecord(list(run.sampled_groups), list(run.trained_groups), gradients, changed)
+            )
 
         checks = check(config, steps, after_step, keep_gradients=True, rows=ROWS)
-        OBSERVED[key] = Observed(checks, {result.phase: records.get(result.phase, Record()) for result in checks})
+        OBSERVED[key] = Observed(
+            checks, {result.phase: records.get(result.phase, Record()) for result in checks}
+        )
     return OBSERVED[key]
 
 
 def changed_share(before: Sequence[Tensor], after: Sequence[Tensor]) -> float:
     """Share of the numbers that differ."""
-    return sum(int((a != b).sum()) for a, b in zip(before, after, strict=True)) / max(sum(a.numel() for a in after), 1)
+    return sum(int((a != b).sum()) for a, b in zip(before, after, strict=True)) / max(
+        sum(a.numel() for a in after), 1
+    )
 
 
 def _essence(config: Config) -> dict[str, Any]:
     """The config without what changes no number."""
     tree = copy.deepcopy(config.tree)
-    return {key: value for key, value in tree.items() if key not in ("about", "output", "watch", "eval") and value not in ({}, None)}
+    return {
+        key: value
+        for key, value in tree.items()
+        if key not in ("about", "output", "watch", "eval") and value not in ({}, None)
+    }
 
 
 def about_of(preset: str) -> dict[str, Any]:
@@ -246,12 +280,15 @@ def prove(preset: str) -> Verdict:
     same = _essence(off_config) == _essence(base_config) or off.log == observe(base_config, proof.steps).log
     phase = proof.phase if proof.phase in off.records else ""
     values = {name: (on.number(name, proof.phase), off.number(name, phase)) for name in proof.observables()}
-    against = tuple(name for name, direction in proof.observables().items() if not holds(*values[name], direction))
+    against = tuple(
+        name for name, direction in proof.observables().items() if not holds(*values[name], direction)
+    )
     return Verdict(preset, proof.observe, *values[proof.observe], not against, same, tuple(on.bad), against)
 
 
 def holds(on: float | None, off: float | None, direction: str) -> bool:
-    """Whether the observable moved in the stated direction; a slot or metric that is absent with the mechanism off counts as 0 there."""
+    """Whether the observable moved in the stated direction; a slot or metric that is absent with the
+    mechanism off counts as 0 there."""
     if on is None:
         return False
     before = 0.0 if off is None else off

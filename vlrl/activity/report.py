@@ -20,7 +20,11 @@ def lines(run: RunContext, activity: Activity, found: Sequence[Finding]) -> list
         if text or slot in named:
             out.append(f"  {slot:<28} {plugin:<24} {text}".rstrip())
             shown.add(slot)
-            out += [f"    {'!' if finding.level in BAD else '-'} {finding.level}: {finding.message}" for finding in found if finding.slot == slot]
+            out += [
+                f"    {'!' if finding.level in BAD else '-'} {finding.level}: {finding.message}"
+                for finding in found
+                if finding.slot == slot
+            ]
     out += [f"  {finding}" for finding in found if finding.slot not in shown]
     return out
 
@@ -35,18 +39,30 @@ def described(run: RunContext, activity: Activity) -> Iterator[tuple[str, str, s
 
 def _sampler(activity: Activity, slot: str, name: str) -> str:
     drawn = sum(activity.draws.values())
-    return f"drew {drawn} rows, {len(activity.draws)} different, of {len(activity.tasks)} task{'s' if len(activity.tasks) > 1 else ''}"
+    return (
+        f"drew {drawn} rows, {len(activity.draws)} different, of {len(activity.tasks)} "
+        f"task{'s' if len(activity.tasks) > 1 else ''}"
+    )
 
 
 def _template(activity: Activity, slot: str, name: str) -> str:
-    return f"{activity.prompts()} different prompts of {activity.figures.of(slot, 'characters').mean:.0f} characters on average"
+    return (
+        f"{activity.prompts()} different prompts of {activity.figures.of(slot, 'characters').mean:.0f} "
+        "characters on average"
+    )
 
 
 def _sampling(activity: Activity, slot: str, name: str) -> str:
-    temperature, tokens, cut = (activity.figures.of(slot, figure) for figure in ("temperature", "tokens", "truncated"))
+    temperature, tokens, cut = (
+        activity.figures.of(slot, figure) for figure in ("temperature", "tokens", "truncated")
+    )
     if not tokens.n:
         return ""
-    spread = f"{temperature.low:g}" if temperature.low == temperature.high else f"{temperature.low:g} to {temperature.high:g}"
+    spread = (
+        f"{temperature.low:g}"
+        if temperature.low == temperature.high
+        else f"{temperature.low:g} to {temperature.high:g}"
+    )
     return f"temperature {spread}; {tokens.mean:.1f} tokens, {cut.mean:.0%} cut at the limit"
 
 
@@ -56,10 +72,14 @@ def _budget(activity: Activity, slot: str, name: str) -> str:
 
 
 def _rollout(activity: Activity, slot: str, name: str) -> str:
-    size, own, other, masked = (activity.figures.of(slot, figure) for figure in ("size", "own", "other_prompt", "masked"))
+    size, own, other, masked = (
+        activity.figures.of(slot, figure) for figure in ("size", "own", "other_prompt", "masked")
+    )
     parts = [f"{size.n} groups of {size.mean:.1f} rollouts"]
     parts += [f"{1 - own.mean:.0%} not the policy's own"] if own.n and own.mean < 1 else []
-    parts += [f"{other.mean:.0%} sampled with another prompt than they are trained with"] if other.total else []
+    parts += (
+        [f"{other.mean:.0%} sampled with another prompt than they are trained with"] if other.total else []
+    )
     parts += [f"{masked.mean:.0%} of the tokens carry no loss"] if masked.total else []
     return ", ".join(parts)
 
@@ -79,13 +99,21 @@ def _reward(activity: Activity, slot: str, name: str) -> str:
 def _shaping(activity: Activity, slot: str, name: str) -> str:
     changed, change, moved = (activity.figures.of(slot, figure) for figure in ("changed", "change", "moved"))
     effect = f"; advantages moved by {moved.mean:.3g} on average" if moved.n else ""
-    return f"changed {changed.total:.0f} of {changed.n} rewards, by {change.mean:+.3g} on average{effect}" if changed.n else ""
+    return (
+        f"changed {changed.total:.0f} of {changed.n} rewards, by {change.mean:+.3g} on average{effect}"
+        if changed.n
+        else ""
+    )
 
 
 def _filter(activity: Activity, slot: str, name: str) -> str:
     dropped = activity.figures.of(slot, "dropped")
     reasons = ", ".join(f"{reason} {n}" for reason, n in activity.reasons[slot].most_common(3))
-    return f"dropped {dropped.total:.0f} of {dropped.n} groups{f' ({reasons})' if reasons else ''}" if dropped.n else ""
+    return (
+        f"dropped {dropped.total:.0f} of {dropped.n} groups{f' ({reasons})' if reasons else ''}"
+        if dropped.n
+        else ""
+    )
 
 
 def _replay(activity: Activity, slot: str, name: str) -> str:
@@ -94,11 +122,14 @@ def _replay(activity: Activity, slot: str, name: str) -> str:
 
 
 def _advantage(activity: Activity, slot: str, name: str) -> str:
-    value, size, nonzero, versus = (activity.figures.of(slot, figure) for figure in ("value", "size", "nonzero", "vs_grpo"))
+    value, size, nonzero, versus = (
+        activity.figures.of(slot, figure) for figure in ("value", "size", "nonzero", "vs_grpo")
+    )
     if not value.n:
         return ""
     return (
-        f"not 0 on {nonzero.mean:.0%} of {value.n} rollouts, mean size {size.mean:.3g}, from {value.low:.3g} to {value.high:.3g}; "
+        f"not 0 on {nonzero.mean:.0%} of {value.n} rollouts, mean size {size.mean:.3g}, from "
+        f"{value.low:.3g} to {value.high:.3g}; "
         f"{versus.mean:.3g} from GRPO's on average"
     )
 
@@ -109,10 +140,15 @@ def _credit(activity: Activity, slot: str, name: str) -> str:
 
 
 def _policy_loss(activity: Activity, slot: str, name: str) -> str:
-    off, clipped, versus = (activity.figures.of(slot, figure) for figure in ("off_policy", "clipped", "vs_policy_gradient"))
+    off, clipped, versus = (
+        activity.figures.of(slot, figure) for figure in ("off_policy", "clipped", "vs_policy_gradient")
+    )
     if not off.n:
         return ""
-    return f"ratio up to {off.high:.3g} from 1; no gradient on {clipped.mean:.1%} of the tokens; {versus.mean:.3g} from the plain policy gradient"
+    return (
+        f"ratio up to {off.high:.3g} from 1; no gradient on {clipped.mean:.1%} of the tokens; "
+        f"{versus.mean:.3g} from the plain policy gradient"
+    )
 
 
 def _token_weight(activity: Activity, slot: str, name: str) -> str:
@@ -121,7 +157,11 @@ def _token_weight(activity: Activity, slot: str, name: str) -> str:
 
 
 def _loss_term(activity: Activity, slot: str, name: str) -> str:
-    value, own, main = activity.figures.of(slot, "value"), activity.figures.of(slot, "gradient"), activity.figures.of("policy_loss", "gradient")
+    value, own, main = (
+        activity.figures.of(slot, "value"),
+        activity.figures.of(slot, "gradient"),
+        activity.figures.of("policy_loss", "gradient"),
+    )
     share = f", {own.total / main.total:.3g} of the policy loss's" if main.total else ""
     return f"mean {value.mean:.3g}; gradient per token {own.mean:.3g}{share}" if value.n else ""
 

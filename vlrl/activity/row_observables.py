@@ -1,6 +1,7 @@
 """Observables about which rows are drawn, how hard they are, and what of earlier visits comes back.
 
-`NAMED_OBSERVABLES` are those with an argument: `mean_meta/difficulty`, `rows_of/knights`, `prompts_with/PATTERN`, `advantage_of/PATTERN`.
+`NAMED_OBSERVABLES` are those with an argument: `mean_meta/difficulty`, `rows_of/knights`,
+`prompts_with/PATTERN`, `advantage_of/PATTERN`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def repeated_texts(record: Record) -> float:
     earlier: dict[str, set[str]] = defaultdict(set)
     values = []
     for step in record.steps:
-        values += [float(rollout.text in earlier[group.row.id]) for group in step.sampled for rollout in group]
+        values += [
+            float(rollout.text in earlier[group.row.id]) for group in step.sampled for rollout in group
+        ]
         for group in step.sampled:
             earlier[group.row.id].update(rollout.text for rollout in group)
     return mean(values)
@@ -41,7 +44,8 @@ def repeated_texts(record: Record) -> float:
 
 @observable
 def accuracy_by_visits(record: Record) -> float:
-    """Correlation over rows of the number of visits with the share of correct rollouts: below 0 where hard rows are drawn more often."""
+    """Correlation over rows of the number of visits with the share of correct rollouts: below 0 where hard
+    rows are drawn more often."""
     rollouts: dict[str, list[Rollout]] = defaultdict(list)
     visits: dict[str, int] = defaultdict(int)
     for group in record.sampled():
@@ -52,7 +56,8 @@ def accuracy_by_visits(record: Record) -> float:
 
 @observable
 def outcome_variance(record: Record) -> float:
-    """Mean over the trained groups of p (1 - p), p the share of correct rollouts: 1/4 where half are correct."""
+    """Mean over the trained groups of p (1 - p), p the share of correct rollouts: 1/4 where half are
+    correct."""
     rates = [accuracy(group.rollouts) for group in record.trained()]
     return mean([p * (1 - p) for p in rates])
 
@@ -66,7 +71,8 @@ def accuracy_spread(record: Record) -> float:
 
 @observable
 def gradient_spread_over_groups(record: Record) -> float:
-    """Coefficient of variation over groups of sum |d loss / d log-prob| per unit of sum |advantage|: 0 where every group has the same weight."""
+    """Coefficient of variation over groups of sum |d loss / d log-prob| per unit of sum |advantage|: 0 where
+    every group has the same weight."""
     weights = []
     for step in record.steps:
         for group in step.trained:
@@ -78,8 +84,12 @@ def gradient_spread_over_groups(record: Record) -> float:
 
 @observable
 def policy_versions(record: Record) -> float:
-    """Number of versions of the policy that sampled the trained rollouts, per step: 1 where each step samples with the newest weights."""
-    versions = {rollout.version if isinstance(rollout.version, int) else max(rollout.version) for rollout in record.rollouts()}
+    """Number of versions of the policy that sampled the trained rollouts, per step: 1 where each step samples
+    with the newest weights."""
+    versions = {
+        rollout.version if isinstance(rollout.version, int) else max(rollout.version)
+        for rollout in record.rollouts()
+    }
     return len(versions) / len(record.steps) if record.steps else 0.0
 
 

@@ -1,4 +1,5 @@
-"""The cases of the training-step benchmark: prompts, pictures, completions and rewards, the same for both sides."""
+"""The cases of the training-step benchmark: prompts, pictures, completions and rewards, the same for both
+sides."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from vlrl.types import Group, Media, Prompt, Rollout, Row
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement. `images` pictures of `pixels` x `pixels` per prompt, `text` words of prompt, completions of geometric length (mean `mean`)."""
+    """One measurement. `images` pictures of `pixels` x `pixels` per prompt, `text` words of prompt,
+    completions of geometric length (mean `mean`)."""
 
     pixels: int = 0
     images: int = 0
@@ -70,13 +72,23 @@ def make_groups(case: Case, vocabulary: int, seed: int = 0) -> list[Group]:
     rng = random.Random(seed)
     groups = []
     for p in range(case.prompts):
-        question = " ".join(rng.choice(("how", "many", "digits", "are", "there", "in", "the", "picture")) for _ in range(case.text)) + f" {p}?"
-        images = tuple(Stored(picture(100 * p + k, case.pixels), f"{p}-{k}-{case.pixels}") for k in range(case.images))
+        question = (
+            " ".join(
+                rng.choice(("how", "many", "digits", "are", "there", "in", "the", "picture"))
+                for _ in range(case.text)
+            )
+            + f" {p}?"
+        )
+        images = tuple(
+            Stored(picture(100 * p + k, case.pixels), f"{p}-{k}-{case.pixels}") for k in range(case.images)
+        )
         content = [{"type": "image"} for _ in images] + [{"type": "text", "text": question}]
         prompt = Prompt(Row(str(p), question, images=images), ({"role": "user", "content": content},), images)
         rollouts = []
         for k in range(case.group):
             length = min(case.longest, 1 + int(-case.mean * math.log(1 - rng.random())))
-            rollouts.append(Rollout(prompt, [rng.randrange(vocabulary) for _ in range(length)], reward=float(k % 3 == 0)))
+            rollouts.append(
+                Rollout(prompt, [rng.randrange(vocabulary) for _ in range(length)], reward=float(k % 3 == 0))
+            )
         groups.append(Group(prompt, rollouts))
     return groups

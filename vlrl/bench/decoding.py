@@ -1,6 +1,8 @@
-"""Decoding of engine `hf`: tokens per CPU-second of 64 rollouts of geometric length, or of a model that copies text.
+"""Decoding of engine `hf`: tokens per CPU-second of 64 rollouts of geometric length, or of a model that
+copies text.
 
-Lengths are drawn once and given as `max_tokens`, so that every version and every option does the same work; nothing else ends a completion.
+Lengths are drawn once and given as `max_tokens`, so that every version and every option does the same work;
+nothing else ends a completion.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from vlrl.registry import build
 from vlrl.stages import Engine
 from vlrl.types import Prompt, Request, Row, Sampling
 
-WORDS = "river stone yellow window seven market carry winter bread silver music garden follow letter quiet engine ocean paper bridge morning"
+WORDS = (
+    "river stone yellow window seven market carry winter bread silver music garden follow letter quiet "
+    "engine ocean paper bridge morning"
+)
 
 
 def lengths(count: int = 64, mean: int = 200, longest: int = 1000, seed: int = 0) -> list[int]:
@@ -29,38 +34,78 @@ def lengths(count: int = 64, mean: int = 200, longest: int = 1000, seed: int = 0
     return [min(longest, 1 + int(-mean * math.log(1 - rng.random()))) for _ in range(count)]
 
 
-def decode(shape: str, mean: int = 200, repeats: int = 1, lookup_tokens: Sequence[int] = (0,)) -> dict[int, dict[str, Any]]:
-    """{lookup_tokens: {"tokens", "steps", "cpu_seconds", "tokens_per_cpu_second"}} on a random model of `SHAPES`; runs of the options interleaved."""
+def decode(
+    shape: str, mean: int = 200, repeats: int = 1, lookup_tokens: Sequence[int] = (0,)
+) -> dict[int, dict[str, Any]]:
+    """{lookup_tokens: {"tokens", "steps", "cpu_seconds", "tokens_per_cpu_second"}} on a random model of
+    `SHAPES`; runs of the options interleaved."""
     load = Load(SHAPES[shape])
     per_prompt = 64 // len(load.prompts)
-    requests = [Request(load.prompts[i // per_prompt], Sampling(max_tokens=n, temperature=1.0), 1, seed=i) for i, n in enumerate(lengths(64, mean))]
+    requests = [
+        Request(load.prompts[i // per_prompt], Sampling(max_tokens=n, temperature=1.0), 1, seed=i)
+        for i, n in enumerate(lengths(64, mean))
+    ]
     return measured(load.policy, requests, repeats, lookup_tokens)
 
 
-def copy_text(model: str, rollouts: int = 8, temperature: float = 1.0, repeats: int = 1, lookup_tokens: Sequence[int] = (0,)) -> dict[int, Any]:
-    """The same of a real model (a folder) that is asked to repeat passages of 60 words: text that n-gram lookup finds in the prompt."""
+def copy_text(
+    model: str,
+    rollouts: int = 8,
+    temperature: float = 1.0,
+    repeats: int = 1,
+    lookup_tokens: Sequence[int] = (0,),
+) -> dict[int, Any]:
+    """The same of a real model (a folder) that is asked to repeat passages of 60 words: text that n-gram
+    lookup finds in the prompt."""
     policy = Policy(build(Family, {"name": "text", "model": model}))
     rng, requests = random.Random(0), []
     for i in range(rollouts):
         passage = " ".join(rng.choice(WORDS.split()) for _ in range(60))
-        messages = ({"role": "user", "content": f"Repeat the following text word for word, and write nothing else.\n\n{passage}"},)
-        requests.append(Request(Prompt(Row(str(i), passage), messages), Sampling(max_tokens=96, temperature=temperature), 1, seed=i))
+        messages = (
+            {
+                "role": "user",
+                "content": f"Repeat the following text word for word, and write nothing else.\n\n{passage}",
+            },
+        )
+        requests.append(
+            Request(
+                Prompt(Row(str(i), passage), messages),
+                Sampling(max_tokens=96, temperature=temperature),
+                1,
+                seed=i,
+            )
+        )
     return measured(policy, requests, repeats, lookup_tokens)
 
 
-def measured(policy: Policy, requests: Sequence[Request], repeats: int, lookup_tokens: Sequence[int]) -> dict[int, dict[str, Any]]:
+def measured(
+    policy: Policy, requests: Sequence[Request], repeats: int, lookup_tokens: Sequence[int]
+) -> dict[int, dict[str, Any]]:
     """Medians of the runs of each option; every option gets the same requests."""
-    engines = {count: build(Engine, {"name": "hf", "lookup_tokens": count}).attach(policy) for count in lookup_tokens}
+    engines = {
+        count: build(Engine, {"name": "hf", "lookup_tokens": count}).attach(policy) for count in lookup_tokens
+    }
     runs: dict[int, list[dict[str, Any]]] = {count: [] for count in lookup_tokens}
     first = {request.prompt.key: request for request in requests}.values()
-    list(engines[lookup_tokens[0]].generate([replace(r, sampling=Sampling(max_tokens=2, temperature=1.0), n=2, seed=0) for r in first]))
+    list(
+        engines[lookup_tokens[0]].generate(
+            [replace(r, sampling=Sampling(max_tokens=2, temperature=1.0), n=2, seed=0) for r in first]
+        )
+    )
     for _ in range(repeats):
         for count, engine in engines.items():
             before, begun = Counter(engine.counters), time.process_time()
             tokens = sum(len(c.ids) for c in engine.generate(requests))
             spent = time.process_time() - begun
-            counts = {name: engine.counters[name] - before[name] for name in ("decode_steps", "drafted", "accepted")}
+            counts = {
+                name: engine.counters[name] - before[name] for name in ("decode_steps", "drafted", "accepted")
+            }
             accepted = counts["accepted"] / counts["drafted"] if counts["drafted"] else 0.0
             rates = {"tokens_per_cpu_second": tokens / spent, "accepted": accepted}
-            runs[count].append({"tokens": tokens, "steps": counts["decode_steps"], "cpu_seconds": spent, **rates})
-    return {count: {key: statistics.median(run[key] for run in found) for key in found[0]} for count, found in runs.items()}
+            runs[count].append(
+                {"tokens": tokens, "steps": counts["decode_steps"], "cpu_seconds": spent, **rates}
+            )
+    return {
+        count: {key: statistics.median(run[key] for run in found) for key in found[0]}
+        for count, found in runs.items()
+    }

@@ -1,5 +1,6 @@
-"""What must hold on a CUDA device, each as a figure with a bound: packed against plain, FlexAttention, bfloat16, vLLM's sleep, CUDA graphs and NCCL
-weight transfer, QLoRA. Models are random; nothing is downloaded. `scripts/bench_gpu.py` runs them all, `pytest -m gpu` one test each.
+"""What must hold on a CUDA device, each as a figure with a bound: packed against plain, FlexAttention,
+bfloat16, vLLM's sleep, CUDA graphs and NCCL weight transfer, QLoRA. Models are random; nothing is downloaded.
+`scripts/bench_gpu.py` runs them all, `pytest -m gpu` one test each.
 
 The checks of packing and bfloat16 run on any device, so that their code is tested without a GPU.
 """
@@ -23,7 +24,15 @@ from vlrl.registry import build, names
 from vlrl.trainer.loss_inputs import make_batch
 from vlrl.types import Group, Prompt, Request, Rollout, Sampling
 
-SIZES = {"hidden": 256, "layers": 4, "heads": 4, "kv_heads": 2, "intermediate": 704, "rows": 4096, "std": 0.08}
+SIZES = {
+    "hidden": 256,
+    "layers": 4,
+    "heads": 4,
+    "kv_heads": 2,
+    "intermediate": 704,
+    "rows": 4096,
+    "std": 0.08,
+}
 
 
 @dataclass(frozen=True)
@@ -52,18 +61,21 @@ def random_policy(name: str = "text", device: str = "cuda", **fields: Any) -> Po
 def group_of(prompt: Prompt, lengths: Sequence[int], seed: int = 0) -> Group:
     """Completions of random byte tokens."""
     generator = torch.Generator().manual_seed(seed)
-    return Group(prompt, [Rollout(prompt, torch.randint(5, 200, (n,), generator=generator).tolist()) for n in lengths])
+    return Group(
+        prompt, [Rollout(prompt, torch.randint(5, 200, (n,), generator=generator).tolist()) for n in lengths]
+    )
 
 
 def largest_difference(policy: Policy, group: Group) -> float:
-    """Largest difference of a log-prob between the packed forward pass and plain transformers, one completion at a time."""
+    """Largest difference of a log-prob between the packed forward pass and plain transformers, one completion
+    at a time."""
     with torch.no_grad():
         packed = policy.forward(make_batch([group], policy.pad_id))["logp"]
         rows = [plain_logp(policy, rollout) for rollout in group]
     return max(float((packed[b, : len(row)] - row).abs().max()) for b, row in enumerate(rows))
 
 
-# --- the policy -----------------------------------------------------------------------------------------------------------------------
+# --- the policy ---------------------------------------------------------------------------------------------
 
 
 def packed(device: str = "cuda") -> Found:
@@ -72,13 +84,16 @@ def packed(device: str = "cuda") -> Found:
     worst = {}
     for name in names(Family):
         policy = Policy(build(Family, {"name": name, "tiny": {}}), device=device)
-        worst[name] = largest_difference(policy, group_of(picture_prompt(*[(90, 60)] if policy.family.is_multimodal else ()), (3, 5, 1)))
+        worst[name] = largest_difference(
+            policy, group_of(picture_prompt(*[(90, 60)] if policy.family.is_multimodal else ()), (3, 5, 1))
+        )
     name = max(worst, key=lambda n: worst[n])
     return Found(worst[name], 1e-4, f"largest difference of a log-prob over {len(worst)} families ({name})")
 
 
 def bfloat16(device: str = "cuda") -> Found:
-    """Error of packed log-probs in bfloat16, relative to that of plain transformers in bfloat16; both against float32."""
+    """Error of packed log-probs in bfloat16, relative to that of plain transformers in bfloat16; both against
+    float32."""
     exact, half = (random_policy("qwen2_5_vl", device, dtype=dtype) for dtype in ("float32", "bfloat16"))
     group = group_of(picture_prompt((224, 168)), (40, 60, 20))
     with torch.no_grad():
@@ -86,12 +101,18 @@ def bfloat16(device: str = "cuda") -> Found:
         ours = half.forward(make_batch([group], half.pad_id))["logp"]
         with half.family.autocast(half.device):
             theirs = [plain_logp(half, rollout) for rollout in group]
-    errors = [max(float((row[: len(t)].float() - t).abs().max()) for row, t in zip(side, true)) for side in (ours, theirs)]
-    return Found(errors[0] / errors[1], 2.0, f"packed error {errors[0]:.1e} / plain error {errors[1]:.1e} in bfloat16")
+    errors = [
+        max(float((row[: len(t)].float() - t).abs().max()) for row, t in zip(side, true))
+        for side in (ours, theirs)
+    ]
+    return Found(
+        errors[0] / errors[1], 2.0, f"packed error {errors[0]:.1e} / plain error {errors[1]:.1e} in bfloat16"
+    )
 
 
 def flex_attention(device: str = "cuda") -> Found:
-    """Log-probs and gradients of compiled FlexAttention against dense masks, on rows of about 4,000 tokens."""
+    """Log-probs and gradients of compiled FlexAttention against dense masks, on rows of about 4,000
+    tokens."""
     if not torch.cuda.is_available():
         raise Missing("a CUDA device: torch has no backward pass of FlexAttention on a CPU")
     group = make_groups(Case(text=1500, mean=200, longest=400, prompts=1), 200)[0]
@@ -106,11 +127,19 @@ def flex_attention(device: str = "cuda") -> Found:
     (dense, dense_gradient, dense_mb), (blocks, gradient, mb) = results["sdpa"], results["flex"]
     relative = float((gradient - dense_gradient).norm() / dense_gradient.norm())
     worst = max(float((blocks - dense).abs().max()), relative)
-    return Found(worst, 1e-3, f"largest of log-probs' difference and gradients' relative difference; {mb:.0f} MB instead of {dense_mb:.0f}")
+    return Found(
+        worst,
+        1e-3,
+        (
+            f"largest of log-probs' difference and gradients' relative difference; {mb:.0f} MB instead of "
+            f"{dense_mb:.0f}"
+        ),
+    )
 
 
 def qlora(device: str = "cuda") -> Found:
-    """Log-probs over 4-bit weights against a plain model with the same weights dequantised; a step moves the adapter alone."""
+    """Log-probs over 4-bit weights against a plain model with the same weights dequantised; a step moves the
+    adapter alone."""
     if importlib.util.find_spec("bitsandbytes") is None:
         raise Missing("bitsandbytes (pip install bitsandbytes)")
     import bitsandbytes as bnb
@@ -124,7 +153,9 @@ def qlora(device: str = "cuda") -> Found:
     modules = dict(plain.model.named_modules())
     for name, module in four.model.named_modules():
         if isinstance(module, bnb.nn.Linear4bit):
-            modules[name].weight.data.copy_(bnb.functional.dequantize_4bit(module.weight.data, module.weight.quant_state))
+            modules[name].weight.data.copy_(
+                bnb.functional.dequantize_4bit(module.weight.data, module.weight.quant_state)
+            )
     groups = LoRA()(four)
     four.params.upcast_trainable()
     batch = make_batch([group_of(picture_prompt(), (40, 60, 20))], four.pad_id)
@@ -138,18 +169,26 @@ def qlora(device: str = "cuda") -> Found:
     strangers = {name for name in moved if "lora_" not in name}
     strange = f", and {', '.join(sorted(strangers)[:3])}" if strangers else ""
     text = (
-        f"largest difference of a log-prob to the dequantised model ({difference:.1e}); {len(moved) - len(strangers)} adapter matrices moved{strange}"
+        f"largest difference of a log-prob to the dequantised model ({difference:.1e}); "
+        f"{len(moved) - len(strangers)} adapter matrices moved{strange}"
     )
     return Found(difference if moved and not strangers else float("inf"), 1e-2, text)
 
 
-# --- vLLM -----------------------------------------------------------------------------------------------------------------------------
+# --- vLLM ---------------------------------------------------------------------------------------------------
 
 
 def requests() -> list[Request]:
     """Greedy requests with and without a picture."""
-    prompts = [picture_prompt(name="text"), picture_prompt((112, 112)), picture_prompt((224, 168), name="two")]
-    return [Request(prompt=prompt, sampling=Sampling(temperature=0.0, max_tokens=16), n=1, tag=i) for i, prompt in enumerate(prompts)]
+    prompts = [
+        picture_prompt(name="text"),
+        picture_prompt((112, 112)),
+        picture_prompt((224, 168), name="two"),
+    ]
+    return [
+        Request(prompt=prompt, sampling=Sampling(temperature=0.0, max_tokens=16), n=1, tag=i)
+        for i, prompt in enumerate(prompts)
+    ]
 
 
 def sampled(engine: Any) -> list[tuple[list[int], list[float]]]:
@@ -159,8 +198,8 @@ def sampled(engine: Any) -> list[tuple[list[int], list[float]]]:
 
 
 def disagreement(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
-    """Largest difference of a log-prob over the tokens before two greedy completions part; infinite if they part where one token is clearly likelier
-    (by 1e-2 in log-prob), since rounding does not explain that."""
+    """Largest difference of a log-prob over the tokens before two greedy completions part; infinite if they
+    part where one token is clearly likelier (by 1e-2 in log-prob), since rounding does not explain that."""
     worst = 0.0
     for (ids, logp), (other_ids, other) in zip(ours, theirs, strict=True):
         for a, b, p, q in zip(ids, other_ids, logp, other):
@@ -208,7 +247,10 @@ def vllm_sleep() -> Found:
         freed = (used[0] - used[1]) / torch.cuda.mem_get_info()[1]
     finally:
         engine.close()
-    text = f"largest difference of a log-prob to engine hf; asleep, {freed:.0%} of the GPU's memory is free again (0.3 was reserved)"
+    text = (
+        f"largest difference of a log-prob to engine hf; asleep, {freed:.0%} of the GPU's memory is free "
+        "again (0.3 was reserved)"
+    )
     return Found(worst if freed > 0.2 else float("inf"), 1e-3, text)
 
 
@@ -247,9 +289,12 @@ def nccl_transfer() -> Found:
         worst = disagreement(sampled(engine), sampled(HF().attach(policy)))
     finally:
         engine.close()
-    return Found(worst, 1e-3, f"largest difference of a log-prob to engine hf after a broadcast of {seconds:.2f} s")
+    return Found(
+        worst, 1e-3, f"largest difference of a log-prob to engine hf after a broadcast of {seconds:.2f} s"
+    )
 
 
 CHECKS: dict[str, Callable[[], Found]] = {
-    check.__name__: check for check in (packed, bfloat16, flex_attention, qlora, vllm_sleep, cuda_graphs, nccl_transfer)
+    check.__name__: check
+    for check in (packed, bfloat16, flex_attention, qlora, vllm_sleep, cuda_graphs, nccl_transfer)
 }

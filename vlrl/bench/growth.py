@@ -1,6 +1,8 @@
-"""How cost grows with group size, prompt, answer and picture size, ranks, rewards, dataset rows and run length: CPU seconds and fitted exponents.
+"""How cost grows with group size, prompt, answer and picture size, ranks, rewards, dataset rows and run
+length: CPU seconds and fitted exponents.
 
-The exponent of a curve is the slope of log seconds over log size by least squares: 1 is linear, 0 constant, 2 quadratic.
+The exponent of a curve is the slope of log seconds over log size by least squares: 1 is linear, 0 constant, 2
+quadratic.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ TINY = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 17
 
 @dataclass(frozen=True)
 class Curve:
-    """Seconds of a piece of work by its size; `work` prepares a size and returns what is timed, or with `own_clock` what returns its CPU seconds.
+    """Seconds of a piece of work by its size; `work` prepares a size and returns what is timed, or with
+    `own_clock` what returns its CPU seconds.
 
     The exponent is of the sizes in `fitted`; () means all.
     """
@@ -50,7 +53,8 @@ def exponent(points: Sequence[tuple[float, float]]) -> float:
 
 
 def measure(curve: Curve) -> dict[str, Any]:
-    """{"seconds": {size: least CPU seconds of the repeats}, "fitted": sizes, "exponent": of these, "exponent_at_end": of the two largest of them}."""
+    """{"seconds": {size: least CPU seconds of the repeats}, "fitted": sizes, "exponent": of these,
+    "exponent_at_end": of the two largest of them}."""
     seconds = {}
     for size in curve.sizes:
         work = curve.work(size)
@@ -64,7 +68,12 @@ def measure(curve: Curve) -> dict[str, Any]:
         seconds[size] = min(times)
     fitted = curve.fitted or curve.sizes
     points = [(size, seconds[size]) for size in fitted]
-    return {"seconds": seconds, "fitted": list(fitted), "exponent": exponent(points), "exponent_at_end": exponent(points[-2:])}
+    return {
+        "seconds": seconds,
+        "fitted": list(fitted),
+        "exponent": exponent(points),
+        "exponent_at_end": exponent(points[-2:]),
+    }
 
 
 def training(case: Case, exact: int) -> Callable[[], Any]:
@@ -82,7 +91,8 @@ def training(case: Case, exact: int) -> Callable[[], Any]:
 
 
 def seeing(pixels: int) -> Callable[[], Any]:
-    """A training step of one prompt with a picture of `pixels` x `pixels`, 8 answers of about 20 tokens; everything is trained."""
+    """A training step of one prompt with a picture of `pixels` x `pixels`, 8 answers of about 20 tokens;
+    everything is trained."""
     from vlrl.bench.ours import Ours
     from vlrl.policy import Family, Policy
 
@@ -92,7 +102,8 @@ def seeing(pixels: int) -> Callable[[], Any]:
 
 
 def exchanging(ranks: int) -> Callable[[], float]:
-    """CPU seconds, of all ranks together, of what a step sends between them over gloo: 4 groups of 8 rollouts of each rank, and ten sums."""
+    """CPU seconds, of all ranks together, of what a step sends between them over gloo: 4 groups of 8 rollouts
+    of each rank, and ten sums."""
     from torch import multiprocessing
 
     def work() -> float:
@@ -130,7 +141,10 @@ def scoring(count: int) -> Callable[[], Any]:
     from vlrl.trainer.scoring import run_rewards
 
     groups = make_groups(Case(text=30, prompts=8), 200)
-    texts = [Group(g.prompt, [Rollout(g.prompt, r.ids, "<think>because</think><answer>7</answer>") for r in g]) for g in groups]
+    texts = [
+        Group(g.prompt, [Rollout(g.prompt, r.ids, "<think>because</think><answer>7</answer>") for r in g])
+        for g in groups
+    ]
     rewards = {f"r{i}": build(Reward, "tag_count") for i in range(count)}
     return lambda: [run_rewards(texts, rewards) for _ in range(5)]
 
@@ -139,12 +153,17 @@ def loading(count: int) -> Callable[[], Any]:
     """Open a JSONL file of `count` rows and draw the first batch in shuffled order."""
     path = Path(tempfile.mkdtemp()) / "rows.jsonl"
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps({"id": str(i), "problem": f"What is {i} + 1?", "answer": str(i + 1)}) + "\n" for i in range(count))
+        file.writelines(
+            json.dumps({"id": str(i), "problem": f"What is {i} + 1?", "answer": str(i + 1)}) + "\n"
+            for i in range(count)
+        )
 
     def work() -> Any:
         sampler: Any = build(PromptSampler, "shuffle")
         rows = build(Source, {"name": "files", "path": str(path)})()
-        sampler.setup(cast(Any, SimpleNamespace(rows={"growth": rows}, source_weights={}, seed=0, accelerator=None)))
+        sampler.setup(
+            cast(Any, SimpleNamespace(rows={"growth": rows}, source_weights={}, seed=0, accelerator=None))
+        )
         return sampler(8)
 
     return work
@@ -166,22 +185,34 @@ def recording(steps: int) -> Callable[[], Any]:
 def reporting(steps: int) -> Callable[[], Any]:
     """Render the report of a run of `steps` steps of 32 metrics."""
     folder = Path(tempfile.mkdtemp())
-    with (folder / METRICS).open("w", encoding="utf-8") as metrics, (folder / TIMINGS).open("w", encoding="utf-8") as timings:
+    with (
+        (folder / METRICS).open("w", encoding="utf-8") as metrics,
+        (folder / TIMINGS).open("w", encoding="utf-8") as timings,
+    ):
         for step in range(steps):
             metrics.write(json.dumps({"step": step, "phase": "main", **numbers(step)}) + "\n")
-            timings.write(json.dumps({"step": step, "phase": "main", "seconds": {"step": 1.0, "learn": 0.5}}) + "\n")
+            timings.write(
+                json.dumps({"step": step, "phase": "main", "seconds": {"step": 1.0, "learn": 0.5}}) + "\n"
+            )
     return lambda: render_report(folder)
 
 
 def numbers(step: int) -> dict[str, float]:
     """Metrics of a step."""
-    return {f"reward/r{i}": math.sin(step * (i + 1)) for i in range(30)} | {"loss": 1 / (step + 1), "tokens": 100.0}
+    return {f"reward/r{i}": math.sin(step * (i + 1)) for i in range(30)} | {
+        "loss": 1 / (step + 1),
+        "tokens": 100.0,
+    }
 
 
 CURVES = {
-    "group size, 64 tokens each": Curve((4, 8, 16, 32), lambda g: training(Case(text=30, prompts=1, group=g), 64)),
+    "group size, 64 tokens each": Curve(
+        (4, 8, 16, 32), lambda g: training(Case(text=30, prompts=1, group=g), 64)
+    ),
     "prompt length in words": Curve((128, 256, 512, 1024), lambda n: training(Case(text=n, prompts=1), 16)),
-    "answer length, 8 answers": Curve((256, 512, 1024, 2048), lambda n: training(Case(text=30, prompts=1), n), repeats=2),
+    "answer length, 8 answers": Curve(
+        (256, 512, 1024, 2048), lambda n: training(Case(text=30, prompts=1), n), repeats=2
+    ),
     "picture side in pixels": Curve((112, 224, 448, 896), seeing, repeats=1),
     "ranks": Curve((1, 2, 4), exchanging, repeats=1, own_clock=True, fitted=(2, 4)),  # one rank sends nothing
     "rewards per rollout": Curve((1, 2, 4, 8, 16), scoring),

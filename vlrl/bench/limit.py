@@ -1,8 +1,10 @@
-"""How far a training step and decoding are from what the machine can do: FLOP/s and bytes/s per part, against a plain product and a plain copy.
+"""How far a training step and decoding are from what the machine can do: FLOP/s and bytes/s per part, against
+a plain product and a plain copy.
 
-A part's FLOPs are counted from its shapes (a product of an (a, b) and a (b, c) matrix is 2 a b c), forward and backward as autograd does them: the
-gradient of the input and of the weight cost one forward each. Attention counts the pairs that are allowed. Nothing is counted for what is computed
-again. Bytes of decoding are those that must be read per step: all weights once, and the keys and values of the running sequences.
+A part's FLOPs are counted from its shapes (a product of an (a, b) and a (b, c) matrix is 2 a b c), forward
+and backward as autograd does them: the gradient of the input and of the weight cost one forward each.
+Attention counts the pairs that are allowed. Nothing is counted for what is computed again. Bytes of decoding
+are those that must be read per step: all weights once, and the keys and values of the running sequences.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from vlrl.types import Prompt, Request, Rollout, Row, Sampling
 
 @dataclass(frozen=True)
 class Shape:
-    """A model and a load. `half_billion` has the widths of Qwen2.5-0.5B (hidden 896, 14 heads, 2 key-value heads, inner 4,864) with 2 layers and
-    32,768 rows of the vocabulary, so that it fits a small machine."""
+    """A model and a load. `half_billion` has the widths of Qwen2.5-0.5B (hidden 896, 14 heads, 2 key-value
+    heads, inner 4,864) with 2 layers and 32,768 rows of the vocabulary, so that it fits a small machine."""
 
     tiny: dict[str, int]
     family: str = "qwen2_5_vl"
@@ -45,12 +47,14 @@ class Shape:
 SHAPES = {
     "small": Shape(
         tiny={
-            "hidden": 256, "layers": 4, "heads": 8, "kv_heads": 4, "intermediate": 704, "vision_hidden": 256, "vision_layers": 4, "vision_heads": 8,
+            "hidden": 256, "layers": 4, "heads": 8, "kv_heads": 4, "intermediate": 704, "vision_hidden": 256,
+            "vision_layers": 4, "vision_heads": 8,
             "rows": 32768,
         }
     ),
     "half_billion": Shape(
-        tiny={"hidden": 896, "layers": 2, "heads": 14, "kv_heads": 2, "intermediate": 4864, "rows": 32768}, family="text", pixels=0, completion=128
+        tiny={"hidden": 896, "layers": 2, "heads": 14, "kv_heads": 2, "intermediate": 4864, "rows": 32768},
+        family="text", pixels=0, completion=128
     ),
 }  # fmt: skip
 
@@ -72,7 +76,8 @@ class Part:
 
 
 def product_and_copy(size: int = 1024, numbers: int = 1 << 25) -> dict[str, Part]:
-    """The machine's two rates: a float32 product of square matrices by the fastest call that torch has here, and a copy of 128 MiB."""
+    """The machine's two rates: a float32 product of square matrices by the fastest call that torch has here,
+    and a copy of 128 MiB."""
     a, b = torch.randn(size, size), torch.randn(size, size)
     source, target = torch.randn(numbers), torch.empty(numbers)
     return {
@@ -83,7 +88,8 @@ def product_and_copy(size: int = 1024, numbers: int = 1 << 25) -> dict[str, Part
 
 
 def measure(name: str, repeats: int = 5) -> list[dict[str, Any]]:
-    """Rows of the table of a shape: {"part", "seconds", "gflops", "share_of_product", "gbytes", "share_of_copy"}; medians of interleaved runs."""
+    """Rows of the table of a shape: {"part", "seconds", "gflops", "share_of_product", "gbytes",
+    "share_of_copy"}; medians of interleaved runs."""
     torch.manual_seed(0)
     parts = {**product_and_copy(), **Load(SHAPES[name]).parts()}
     for run in range(repeats + 1):
@@ -99,7 +105,8 @@ def measure(name: str, repeats: int = 5) -> list[dict[str, Any]]:
         flops, moved = part.flops / seconds, part.bytes / seconds
         rows.append(
             {
-                "part": label, "seconds": seconds, "gflops": flops / 1e9, "share_of_product": flops / peak, "gbytes": moved / 1e9,
+                "part": label, "seconds": seconds, "gflops": flops / 1e9, "share_of_product": flops / peak,
+                "gbytes": moved / 1e9,
                 "share_of_copy": moved / copied,
             }
         )  # fmt: skip
@@ -114,22 +121,33 @@ class Load:
         self.policy = Policy(build(Family, {"name": shape.family, "tiny": shape.tiny}))
         rng = random.Random(0)
         self.prompts = [self._prompt(rng, index) for index in range(8)]
-        self.rollouts = [Rollout(self.prompts[0], [rng.randrange(200) for _ in range(shape.completion)]) for _ in range(shape.group)]
+        self.rollouts = [
+            Rollout(self.prompts[0], [rng.randrange(200) for _ in range(shape.completion)])
+            for _ in range(shape.group)
+        ]
         self.text = base(self.policy.model).config.get_text_config()
         heads = self.text.num_attention_heads
         keys = self.text.num_key_value_heads * (self.text.hidden_size // heads)
         self.length, self.keys = len(self.policy.encode(self.prompts[0])), keys
-        self.layer_weights = self.text.hidden_size * (2 * self.text.hidden_size + 2 * keys + 3 * self.text.intermediate_size)
+        self.layer_weights = self.text.hidden_size * (
+            2 * self.text.hidden_size + 2 * keys + 3 * self.text.intermediate_size
+        )
 
     def _prompt(self, rng: random.Random, index: int) -> Prompt:
         images = (Stored(picture(index, self.shape.pixels), f"limit-{index}"),) if self.shape.pixels else ()
-        question = " ".join(rng.choice(("how", "many", "digits", "are", "there")) for _ in range(self.shape.prompt_words))
+        question = " ".join(
+            rng.choice(("how", "many", "digits", "are", "there")) for _ in range(self.shape.prompt_words)
+        )
         content = [*({"type": "image"} for _ in images), {"type": "text", "text": question}]
-        return Prompt(Row(str(index), question, images=images), ({"role": "user", "content": content},), images)
+        return Prompt(
+            Row(str(index), question, images=images), ({"role": "user", "content": content},), images
+        )
 
     def layers_flops(self, tokens: float, pairs: float) -> float:
         """FLOPs of the language layers' forward pass."""
-        return self.text.num_hidden_layers * (2.0 * self.layer_weights * tokens + 4.0 * self.text.hidden_size * pairs)
+        return self.text.num_hidden_layers * (
+            2.0 * self.layer_weights * tokens + 4.0 * self.text.hidden_size * pairs
+        )
 
     def head_flops(self, tokens: float) -> float:
         """FLOPs of the output layer's forward pass."""
@@ -142,9 +160,14 @@ class Load:
         trained = 3.0  # forward, gradient of the input, gradient of the weights
         found = {
             "prompt": Part(lambda: self.train_layers(1), trained * self.layers_flops(p, p * p / 2)),
-            "prompt and completions": Part(lambda: self.train_layers(g), trained * self.layers_flops(tokens, p * p / 2 + g * (p * t + t * t / 2))),
+            "prompt and completions": Part(
+                lambda: self.train_layers(g),
+                trained * self.layers_flops(tokens, p * p / 2 + g * (p * t + t * t / 2)),
+            ),
             "head": Part(self.train_head, trained * self.head_flops(scored)),
-            "optimizer": Part(self.optimizer_step(), bytes=28.0 * sum(x.numel() for x in self.policy.model.parameters())),  # 4 reads, 3 writes
+            "optimizer": Part(
+                self.optimizer_step(), bytes=28.0 * sum(x.numel() for x in self.policy.model.parameters())
+            ),  # 4 reads, 3 writes
             "decoding": self.decoding(),
         }
         if self.shape.pixels:
@@ -160,15 +183,20 @@ class Load:
         embeds.embeds_NH.sum().backward()
 
     def train_layers(self, group: int) -> None:
-        """Forward and backward of the language layers for a prompt and, if `group` > 1, its completions; media embeddings are given."""
+        """Forward and backward of the language layers for a prompt and, if `group` > 1, its completions;
+        media embeddings are given."""
         policy, encoded = self.policy, self.policy.encode(self.prompts[0])
         with torch.no_grad():
             embeds = policy.encode_media(encoded.features)
         ids = [r.ids if group > 1 else r.ids[:1] for r in self.rollouts[:group]]
-        layout = build_layout([encoded], [0] * group, ids, [[] for _ in ids], self.shape.completion, policy.pad_id, packed=True)
+        layout = build_layout(
+            [encoded], [0] * group, ids, [[] for _ in ids], self.shape.completion, policy.pad_id, packed=True
+        )
         how = policy.family.attention(policy.model, layout)
         kinds = [f.kind for f in encoded.features]
-        hidden, _ = policy.family.hidden(policy.model, layout.ids_RL, layout.positions, embeds=embeds, kinds=kinds, **how)
+        hidden, _ = policy.family.hidden(
+            policy.model, layout.ids_RL, layout.positions, embeds=embeds, kinds=kinds, **how
+        )
         hidden.sum().backward()
 
     def train_head(self) -> None:
@@ -177,12 +205,16 @@ class Load:
         hidden = torch.randn(count, self.text.hidden_size, requires_grad=True)
         ids = torch.arange(count) % 200
         weight = self.policy.family.head_weight(self.policy.model)
-        score = partial(score_tokens, self.policy.logits) if weight is None else partial(score_by_weight, weight)
+        score = (
+            partial(score_tokens, self.policy.logits) if weight is None else partial(score_by_weight, weight)
+        )
         score(hidden, ids, torch.ones(count))["logp"].sum().backward()
 
     def optimizer_step(self) -> Callable[[], Any]:
         """A step of AdamW on all weights, with gradients given."""
-        optimizer = torch.optim.AdamW(self.policy.model.parameters(), lr=0.0, fused=not torch.cuda.is_available())
+        optimizer = torch.optim.AdamW(
+            self.policy.model.parameters(), lr=0.0, fused=not torch.cuda.is_available()
+        )
 
         def step() -> None:
             for parameter in self.policy.model.parameters():
@@ -193,12 +225,15 @@ class Load:
         return step
 
     def decoding(self, tokens: int = 48) -> Part:
-        """64 sequences of `tokens` tokens of 8 prompts by engine `hf`; prefill and the draw of tokens count as time, not as work."""
+        """64 sequences of `tokens` tokens of 8 prompts by engine `hf`; prefill and the draw of tokens count
+        as time, not as work."""
         engine = build(Engine, "hf").attach(self.policy)
         sampling = Sampling(max_tokens=tokens, temperature=1.0)
         requests = [Request(prompt, sampling, 8, seed=i) for i, prompt in enumerate(self.prompts)]
         sequences, layers = 8 * len(self.prompts), self.text.num_hidden_layers
         weights = layers * self.layer_weights + self.text.hidden_size * self.text.vocab_size
         kv = 2 * self.keys * layers * (len(self.prompts) * self.length + sequences * tokens / 2)
-        flops = tokens * (sequences * (2.0 * weights + 4.0 * layers * self.text.hidden_size * (self.length + tokens / 2)))
+        flops = tokens * (
+            sequences * (2.0 * weights + 4.0 * layers * self.text.hidden_size * (self.length + tokens / 2))
+        )
         return Part(lambda: list(engine.generate(requests)), flops, 4.0 * tokens * (weights + kv))

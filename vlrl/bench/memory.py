@@ -1,8 +1,10 @@
-"""Peak memory of a training step, counted by torch's CPU allocator, for the comparison with what `vlrl plan` predicts.
+"""Peak memory of a training step, counted by torch's CPU allocator, for the comparison with what `vlrl plan`
+predicts.
 
-Counted are the bytes of all tensors that are alive at the same time, temporaries inside kernels included, as `torch.cuda.max_memory_allocated` does
-on a GPU: the profiler of torch reports every allocation and release. Resident memory would count pages that the C library keeps, and not those of
-a buffer that is allocated but not yet written.
+Counted are the bytes of all tensors that are alive at the same time, temporaries inside kernels included, as
+`torch.cuda.max_memory_allocated` does on a GPU: the profiler of torch reports every allocation and release.
+Resident memory would count pages that the C library keeps, and not those of a buffer that is allocated but
+not yet written.
 """
 
 from __future__ import annotations
@@ -33,14 +35,16 @@ class Noise(Media):
         return self.name
 
     def load(self) -> Any:
-        frames = np.random.default_rng(0).integers(0, 255, (self.frames, self.side, self.side, 3), dtype=np.uint8)
+        frames = np.random.default_rng(0).integers(
+            0, 255, (self.frames, self.side, self.side, 3), dtype=np.uint8
+        )
         return Clip(frames_THWC=frames, fps=2.0)
 
 
 @dataclass(frozen=True)
 class Load:
-    """The groups of a rank's step: `prompts` groups of `group` completions of `completion` tokens; prompts of `words` words and a medium of `side`
-    pixels (a video if it has `frames`)."""
+    """The groups of a rank's step: `prompts` groups of `group` completions of `completion` tokens; prompts of
+    `words` words and a medium of `side` pixels (a video if it has `frames`)."""
 
     prompts: int = 2
     group: int = 4
@@ -53,7 +57,11 @@ class Load:
         """The media of prompt `index`."""
         if not self.side:
             return ()
-        return (Noise(f"v{index}", self.frames, self.side),) if self.frames else (Stored(picture(index, self.side), f"p{index}-{self.side}"),)
+        return (
+            (Noise(f"v{index}", self.frames, self.side),)
+            if self.frames
+            else (Stored(picture(index, self.side), f"p{index}-{self.side}"),)
+        )
 
     def groups(self, seed: int, vocabulary: int = 400) -> list[Group]:
         """Groups with random completions and advantages of both signs."""
@@ -61,12 +69,23 @@ class Load:
         out = []
         for index in range(self.prompts):
             media = self.media(index)
-            question = " ".join(rng.choice(("how", "many", "digits", "are", "there", "in", "the", "picture")) for _ in range(self.words)) + f" {seed}"
+            question = (
+                " ".join(
+                    rng.choice(("how", "many", "digits", "are", "there", "in", "the", "picture"))
+                    for _ in range(self.words)
+                )
+                + f" {seed}"
+            )
             kind = "video" if self.frames else "image"
             content = [*({"type": kind} for _ in media), {"type": "text", "text": question}]
             shown: dict[str, Any] = {"videos": media} if self.frames else {"images": media}
-            prompt = Prompt(Row(f"{seed}/{index}", question, **shown), ({"role": "user", "content": content},), **shown)
-            rollouts = [Rollout(prompt, [rng.randrange(vocabulary) for _ in range(self.completion)]) for _ in range(self.group)]
+            prompt = Prompt(
+                Row(f"{seed}/{index}", question, **shown), ({"role": "user", "content": content},), **shown
+            )
+            rollouts = [
+                Rollout(prompt, [rng.randrange(vocabulary) for _ in range(self.completion)])
+                for _ in range(self.group)
+            ]
             for place, rollout in enumerate(rollouts):
                 rollout.reward = rollout.advantage = 1.0 if place % 2 else -1.0
                 rollout.advantages = [rollout.advantage] * len(rollout)
@@ -76,11 +95,18 @@ class Load:
 
 
 def peak_bytes(work: Callable[[], Any]) -> tuple[Any, int]:
-    """(result, highest number of bytes in tensors of the CPU that were allocated inside and alive at the same time)."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+    """(result, highest number of bytes in tensors of the CPU that were allocated inside and alive at the same
+    time)."""
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profiler:
         result = work()
     results: Any = profiler.profiler
-    events = sorted((e.start_ns(), i, e.nbytes()) for i, e in enumerate(results.kineto_results.events()) if e.name() == "[memory]")
+    events = sorted(
+        (e.start_ns(), i, e.nbytes())
+        for i, e in enumerate(results.kineto_results.events())
+        if e.name() == "[memory]"
+    )
     held = highest = 0
     for _, _, size in events:
         held += size
@@ -110,7 +136,8 @@ def learn_steps(run: Any, load: Load, steps: int = 2) -> None:
 
 
 def longest_group(run: Any, groups: Sequence[Group]) -> dict[str, int]:
-    """The fields of `vlrl.plan.memory.MicroBatch` for the most expensive of `groups`, as a micro-batch of its own."""
+    """The fields of `vlrl.plan.memory.MicroBatch` for the most expensive of `groups`, as a micro-batch of its
+    own."""
     from vlrl.trainer.loss_inputs import cost
 
     group = max(groups, key=lambda g: cost(run, g))
@@ -118,4 +145,10 @@ def longest_group(run: Any, groups: Sequence[Group]) -> dict[str, int]:
     patches = sum(len(next(iter(f.tensors.values()))) for f in prompt.features)
     length = len(prompt) + sum(len(r) - 1 for r in group)
     media = sum(f.num_embeds for f in prompt.features)
-    return {"rows": 1, "length": length, "scored": sum(map(len, group)), "patches": patches, "media_tokens": media}
+    return {
+        "rows": 1,
+        "length": length,
+        "scored": sum(map(len, group)),
+        "patches": patches,
+        "media_tokens": media,
+    }

@@ -13,7 +13,8 @@ import torch
 
 
 def measure(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
-    """(result, {"cpu_seconds" or "gpu_seconds", "peak_extra_mb"}): memory beyond what was held before, at its highest."""
+    """(result, {"cpu_seconds" or "gpu_seconds", "peak_extra_mb"}): memory beyond what was held before, at its
+    highest."""
     if torch.cuda.is_available():
         return _on_gpu(work)
     release_memory()
@@ -25,7 +26,8 @@ def measure(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
 
 
 def release_memory() -> None:
-    """Collect garbage, and give what glibc's allocator holds unused back to the system, so that what is counted is in use."""
+    """Collect garbage, and give what glibc's allocator holds unused back to the system, so that what is
+    counted is in use."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -39,7 +41,11 @@ def reset_peak() -> None:
 
 def memory_status(field: str) -> float:
     """A field of this process's memory status, in KiB (Linux)."""
-    line = next(line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith(field + ":"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        if line.startswith(field + ":")
+    )
     return float(line.split()[1])
 
 

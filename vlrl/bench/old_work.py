@@ -1,8 +1,12 @@
-"""Work that is not done twice: tokens and CPU seconds with and without each of the three switches, on a whole run with a random text model.
+"""Work that is not done twice: tokens and CPU seconds with and without each of the three switches, on a whole
+run with a random text model.
 
-    replayed rollouts    `aux_tensors.ref_logp.remember`: the reference's log-probs of rollouts that come again
-    accepted drafts      `engine.conversation_tokens` under rollout `spec_rl`: keys and values of the verification
-    old log-probs        the separate pass without gradient is made where the model has dropout; here a layer that is never called
+    replayed rollouts    `aux_tensors.ref_logp.remember`: the reference's log-probs of rollouts that come
+    again
+    accepted drafts      `engine.conversation_tokens` under rollout `spec_rl`: keys and values of the
+    verification
+    old log-probs        the separate pass without gradient is made where the model has dropout; here a layer
+    that is never called
 
 Tokens are those of forward passes: of the reference, of the engine's prefill, of `learn`.
 """
@@ -33,7 +37,14 @@ from vlrl.trainer.run import Run
 from vlrl.types import Group
 
 MODEL = {"hidden": 256, "layers": 4, "heads": 8, "kv_heads": 4, "intermediate": 704, "rows": 32768}
-WORDS = ("prompts_per_step=4", "group_size=8", "sampling.max_tokens=96", "sampling.temperature=1.0", "optimizer.lr=1e-6", "watch.activity_steps=0")
+WORDS = (
+    "prompts_per_step=4",
+    "group_size=8",
+    "sampling.max_tokens=96",
+    "sampling.temperature=1.0",
+    "optimizer.lr=1e-6",
+    "watch.activity_steps=0",
+)
 
 Measured = tuple[float, float]  # tokens, CPU seconds
 
@@ -42,8 +53,17 @@ Measured = tuple[float, float]  # tokens, CPU seconds
 def opened(method: str, *words: str) -> Iterator[Run]:
     """A run of `methods/METHOD` on sums, with the model `MODEL`."""
     with tempfile.TemporaryDirectory() as folder:
-        policy = "policy={name: text, tiny: {" + ", ".join(f"{name}: {value}" for name, value in MODEL.items()) + "}}"
-        run = Run(load(["base/rl", "tasks/lab_arithmetic", f"methods/{method}"], [policy, f"output={Path(folder) / 'run'}", *WORDS, *words]))
+        policy = (
+            "policy={name: text, tiny: {"
+            + ", ".join(f"{name}: {value}" for name, value in MODEL.items())
+            + "}}"
+        )
+        run = Run(
+            load(
+                ["base/rl", "tasks/lab_arithmetic", f"methods/{method}"],
+                [policy, f"output={Path(folder) / 'run'}", *WORDS, *words],
+            )
+        )
         run.open()
         run.enter(0)
         try:
@@ -53,7 +73,8 @@ def opened(method: str, *words: str) -> Iterator[Run]:
 
 
 def sampled(run: Run) -> list[Group]:
-    """The groups of a step, with random advantages: a random model's rewards are all equal, and such groups are skipped."""
+    """The groups of a step, with random advantages: a random model's rewards are all equal, and such groups
+    are skipped."""
     prompts = [run.prompt_template(row) for row in run.prompt_sampler(run.settings.prompts_per_step)]
     groups = run.rollout(prompts, [run.settings.group_size] * len(prompts), run)
     rng = random.Random(0)
@@ -83,18 +104,23 @@ def replayed(repeats: int) -> dict[str, list[Measured]]:
             counters = reference.counters
         for _ in range(repeats + 1):
             for name, one in (("without", forgetful), ("with", tensor)):
-                batch = run.batch([Group(g.prompt, [replace(r, signals={}) for r in g], g.id) for g in groups])
+                batch = run.batch(
+                    [Group(g.prompt, [replace(r, signals={}) for r in g], g.id) for g in groups]
+                )
                 found[name].append(counted(counters, "tokens", partial(one, run.policy, batch)))
     return {name: values[1:] for name, values in found.items()}
 
 
 def drafts(repeats: int) -> dict[str, list[Measured]]:
-    """A row's second visit under `spec_rl`: tokens that the engine prefills, CPU seconds of verification and generation together."""
+    """A row's second visit under `spec_rl`: tokens that the engine prefills, CPU seconds of verification and
+    generation together."""
     found: dict[str, list[Measured]] = {"without": [], "with": []}
     for _ in range(repeats):
         for name, kept in (("without", 0), ("with", 1 << 20)):
             with opened("spec_rl", f"engine={{name: hf, conversation_tokens: {kept}}}") as run:
-                prompts = [run.prompt_template(row) for row in run.prompt_sampler(run.settings.prompts_per_step)]
+                prompts = [
+                    run.prompt_template(row) for row in run.prompt_sampler(run.settings.prompts_per_step)
+                ]
                 counts = [run.settings.group_size] * len(prompts)
                 run.rollout(prompts, counts, run)
                 generator = torch.Generator().manual_seed(0)
@@ -104,7 +130,9 @@ def drafts(repeats: int) -> dict[str, list[Measured]]:
                 run.policy.version += 1
                 run.engine.sync(run.policy)
                 assert isinstance(run.engine, PolicyEngine)
-                found[name].append(counted(run.engine.counters, "prefill_tokens", partial(run.rollout, prompts, counts, run)))
+                found[name].append(
+                    counted(run.engine.counters, "prefill_tokens", partial(run.rollout, prompts, counts, run))
+                )
     return found
 
 
@@ -134,8 +162,12 @@ CASES: dict[str, Callable[[int], dict[str, list[Measured]]]] = {
 
 
 def measure(case: str, repeats: int) -> dict[str, Measured]:
-    """{"without", "with": tokens, which every repeat has in equal number, and the least CPU seconds of the repeats}."""
-    return {name: (values[0][0], min(seconds for _, seconds in values)) for name, values in CASES[case](repeats).items()}
+    """{"without", "with": tokens, which every repeat has in equal number, and the least CPU seconds of the
+    repeats}."""
+    return {
+        name: (values[0][0], min(seconds for _, seconds in values))
+        for name, values in CASES[case](repeats).items()
+    }
 
 
 def ratio(without: float, with_: float) -> float:

@@ -20,13 +20,18 @@ class Ours:
 
     def __init__(self, policy: Policy, groups: Sequence[Group], micro_tokens: int = 4096) -> None:
         self.policy, self.groups, self.micro_tokens = policy, list(groups), micro_tokens
-        self.objective = Objective(build(PolicyLoss, {"name": "ppo_clip"}), build(LossAggregation, {"name": "token_mean"}), {}, {})
-        for group, values in zip(self.groups, build(AdvantageEstimator, {"name": "grpo", "eps": 1e-4})(self.groups)):
+        self.objective = Objective(
+            build(PolicyLoss, {"name": "ppo_clip"}), build(LossAggregation, {"name": "token_mean"}), {}, {}
+        )
+        for group, values in zip(
+            self.groups, build(AdvantageEstimator, {"name": "grpo", "eps": 1e-4})(self.groups)
+        ):
             for rollout, value in zip(group, values):
                 rollout.advantages = [value] * len(rollout)
 
     def step(self) -> float:
-        """The loss; gradients are in the policy. No cache is kept between steps: images are decoded and processed again."""
+        """The loss; gradients are in the policy. No cache is kept between steps: images are decoded and
+        processed again."""
         policy = self.policy
         policy.clear_caches()
         policy.counters.clear()
@@ -47,9 +52,15 @@ class Ours:
         old_BT = logp_BT.detach()
         advantage_BT = per_token(batch.rollouts, lambda r: r.advantages, logp_BT, torch.zeros_like(old_BT))
         reward_B = torch.tensor([r.reward for r in batch.rollouts], device=old_BT.device)
-        group_B = torch.tensor([i for i, group in enumerate(batch.groups) for _ in group], device=old_BT.device)
-        return LossInputs(batch, logp_BT, old_BT, old_BT, advantage_BT, reward_B, batch.loss_mask_BT.float(), group_B)
+        group_B = torch.tensor(
+            [i for i, group in enumerate(batch.groups) for _ in group], device=old_BT.device
+        )
+        return LossInputs(
+            batch, logp_BT, old_BT, old_BT, advantage_BT, reward_B, batch.loss_mask_BT.float(), group_B
+        )
 
     def counters(self) -> dict[str, int]:
         """Counters of a step."""
-        return {name: int(self.policy.counters[name]) for name in ("decoded", "processed", "patches", "head_rows")}
+        return {
+            name: int(self.policy.counters[name]) for name in ("decoded", "processed", "patches", "head_rows")
+        }

@@ -1,4 +1,5 @@
-"""Memory of trainer and vLLM in one process, with `engine.share_weights` and without, on a random text model. Linux, CPU; each side has a process."""
+"""Memory of trainer and vLLM in one process, with `engine.share_weights` and without, on a random text model.
+Linux, CPU; each side has a process."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def status(field: str) -> float:
 
 
 def side(share: bool) -> dict[str, Any]:
-    """One side: MB resident before vLLM, after its first samples, and at most while new weights are sent; MB of weights; what it sampled."""
+    """One side: MB resident before vLLM, after its first samples, and at most while new weights are sent; MB
+    of weights; what it sampled."""
     from vlrl.engine.vllm.inprocess import VLLM
 
     torch.set_num_threads(1)
@@ -48,7 +50,14 @@ def side(share: bool) -> dict[str, Any]:
         peak = status("VmHWM")
         second, seconds = samples(engine)
         shared = engine.state.shared.shared_bytes / MB if engine.state.shared is not None else 0.0
-        sizes = {"weights": weights, "shared": shared, "before": before, "started": started, "peak": peak, "after": status("VmRSS")}
+        sizes = {
+            "weights": weights,
+            "shared": shared,
+            "before": before,
+            "started": started,
+            "peak": peak,
+            "after": status("VmRSS"),
+        }
         return {**sizes, "seconds": seconds, "samples": [first, second]}
     finally:
         engine.close()
@@ -56,11 +65,16 @@ def side(share: bool) -> dict[str, Any]:
 
 def samples(engine: Any) -> tuple[list[list[int]], float]:
     """(ids of 16 greedy completions of 32 tokens, CPU seconds)."""
-    prompts = [Prompt(Row(str(i), f"Question {i}?"), ({"role": "user", "content": f"Question {i}?"},)) for i in range(16)]
+    prompts = [
+        Prompt(Row(str(i), f"Question {i}?"), ({"role": "user", "content": f"Question {i}?"},))
+        for i in range(16)
+    ]
     begun = time.process_time()
     found = {
         c.request.tag: list(c.ids)
-        for c in engine.generate([Request(p, Sampling(max_tokens=32, temperature=0.0), 1, tag=i) for i, p in enumerate(prompts)])
+        for c in engine.generate(
+            [Request(p, Sampling(max_tokens=32, temperature=0.0), 1, tag=i) for i, p in enumerate(prompts)]
+        )
     }
     return [found[i] for i in range(len(prompts))], time.process_time() - begun
 
@@ -69,7 +83,12 @@ def measure() -> dict[bool, dict[str, Any]]:
     """{share_weights: what `side` returns}, each from a process of its own."""
     found = {}
     for share in (False, True):
-        code = f"import json; from vlrl.bench.shared_weights import side; print('\\n' + json.dumps(side({share})))"
-        out = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout
+        code = (
+            "import json; from vlrl.bench.shared_weights import side; print('\\n' + "
+            f"json.dumps(side({share})))"
+        )
+        out = subprocess.run(
+            [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
         found[share] = json.loads(out.strip().splitlines()[-1])
     return found

@@ -1,4 +1,5 @@
-"""vlrl and TRL side by side: the training half of a GRPO step on the same weights, prompts, pictures and completions, interleaved."""
+"""vlrl and TRL side by side: the training half of a GRPO step on the same weights, prompts, pictures and
+completions, interleaved."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from vlrl.policy import Family, Policy
 from vlrl.registry import ConfigError, build, suggest
 
 SIZES = {
-    "hidden": 256, "layers": 4, "heads": 8, "kv_heads": 4, "intermediate": 704, "vision_hidden": 256, "vision_layers": 4, "vision_heads": 8,
+    "hidden": 256, "layers": 4, "heads": 8, "kv_heads": 4, "intermediate": 704, "vision_hidden": 256,
+    "vision_layers": 4, "vision_heads": 8,
     "rows": 32768,
 }  # fmt: skip
 
@@ -26,7 +28,8 @@ MEGAPIXEL = Case(pixels=1000, images=1, mean=180, longest=256, prompts=4)
 
 
 def compare(names: Sequence[str], repeats: int = 3, checkpointing: bool = False) -> dict[str, Any]:
-    """{case: {"vlrl", "trl", "ratio", "loss_diff", "grad_rel_diff"}}. Raises ConfigError for an unknown case."""
+    """{case: {"vlrl", "trl", "ratio", "loss_diff", "grad_rel_diff"}}. Raises ConfigError for an unknown
+    case."""
     for name in names:
         if name not in CASES:
             raise ConfigError(f"no case named {name!r}.{suggest(name, CASES)}")
@@ -35,15 +38,23 @@ def compare(names: Sequence[str], repeats: int = 3, checkpointing: bool = False)
 
 def compare_one(case: Case, repeats: int, checkpointing: bool) -> dict[str, Any]:
     """Medians over `repeats` interleaved steps, after one of each that is not counted."""
-    family = build(Family, {"name": "qwen2_5_vl" if case.images else "text", "tiny": SIZES, "checkpointing": checkpointing})
+    family = build(
+        Family,
+        {"name": "qwen2_5_vl" if case.images else "text", "tiny": SIZES, "checkpointing": checkpointing},
+    )
     policy = Policy(family, device="cuda" if torch.cuda.is_available() else "cpu")
     allow_all_tokens(policy)
-    policy.params.forbidden_ids = policy.params.net.forbidden_ids = ()  # TRL gives ids beyond the tokenizer a probability: equal losses need the same
+    policy.params.forbidden_ids = (
+        policy.params.net.forbidden_ids
+    ) = ()  # TRL gives ids beyond the tokenizer a probability: equal losses need the same
     groups = make_groups(case, 200)
     with tempfile.TemporaryDirectory() as folder:
         policy.save(folder)
         prompt_ids = [policy.encode(group.prompt).ids for group in groups]
-        sides: dict[str, Any] = {"vlrl": Ours(policy, groups), "trl": Theirs(Path(folder), groups, prompt_ids, policy.eos_id, checkpointing)}
+        sides: dict[str, Any] = {
+            "vlrl": Ours(policy, groups),
+            "trl": Theirs(Path(folder), groups, prompt_ids, policy.eos_id, checkpointing),
+        }
     models = {"vlrl": policy.model, "trl": sides["trl"].model}
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     losses = {}
@@ -53,7 +64,10 @@ def compare_one(case: Case, repeats: int, checkpointing: bool) -> dict[str, Any]
             losses[name], used = measure(side.step)
             runs[name].append(used)
     gradients = {name: gradient(model) for name, model in models.items()}
-    middle = {name: {key: statistics.median(r[key] for r in used[1:]) for key in used[0]} for name, used in runs.items()}
+    middle = {
+        name: {key: statistics.median(r[key] for r in used[1:]) for key in used[0]}
+        for name, used in runs.items()
+    }
     clock = next(key for key in middle["trl"] if key.endswith("seconds"))
     return {
         **{name: {**middle[name], **sides[name].counters()} for name in sides},
@@ -67,13 +81,15 @@ def compare_one(case: Case, repeats: int, checkpointing: bool) -> dict[str, Any]
 
 
 def allow_all_tokens(policy: Policy) -> None:
-    """Give every row of the head a probability, as TRL does: otherwise the two sides' gradients are of different softmaxes."""
+    """Give every row of the head a probability, as TRL does: otherwise the two sides' gradients are of
+    different softmaxes."""
     policy.params.forbidden_ids = policy.params.net.forbidden_ids = ()
 
 
 def compare_policy(policy: Policy, case: Case, repeats: int = 3) -> dict[str, Any]:
-    """As `compare_one` for a given policy, whose precision and checkpointing both sides take. The sides run one after the other, so that only one of
-    them holds gradients and activations; the policy's weights are gone afterwards."""
+    """As `compare_one` for a given policy, whose precision and checkpointing both sides take. The sides run
+    one after the other, so that only one of them holds gradients and activations; the policy's weights are
+    gone afterwards."""
     groups, family = make_groups(case, 200), policy.family
     bf16 = family.compute_dtype == torch.bfloat16
     allow_all_tokens(policy)
@@ -83,14 +99,22 @@ def compare_policy(policy: Policy, case: Case, repeats: int = 3) -> dict[str, An
         policy.save(folder)
         prompt_ids, eos_id = [policy.encode(group.prompt).ids for group in groups], policy.eos_id
         for name in ("vlrl", "trl"):
-            side: Any = Ours(policy, groups) if name == "vlrl" else Theirs(Path(folder), groups, prompt_ids, eos_id, family.checkpointing, bf16)
+            side: Any = (
+                Ours(policy, groups)
+                if name == "vlrl"
+                else Theirs(Path(folder), groups, prompt_ids, eos_id, family.checkpointing, bf16)
+            )
             model = policy.model if name == "vlrl" else side.model
             used, loss = [], 0.0
             for _ in range(repeats + 1):
                 model.zero_grad(set_to_none=True)
                 loss, one = measure(side.step)
                 used.append(one)
-            found[name] = {**{key: statistics.median(r[key] for r in used[1:]) for key in used[0]}, **side.counters(), "loss": loss}
+            found[name] = {
+                **{key: statistics.median(r[key] for r in used[1:]) for key in used[0]},
+                **side.counters(),
+                "loss": loss,
+            }
             gradients[name] = gradient(model)
             model.to("meta")
             del side, model
@@ -103,4 +127,9 @@ def compare_policy(policy: Policy, case: Case, repeats: int = 3) -> dict[str, An
 
 def gradient(model: torch.nn.Module) -> torch.Tensor:
     """All gradients, as one vector."""
-    return torch.cat([(p.grad if p.grad is not None else torch.zeros_like(p)).flatten().float().cpu() for _, p in sorted(model.named_parameters())])
+    return torch.cat(
+        [
+            (p.grad if p.grad is not None else torch.zeros_like(p)).flatten().float().cpu()
+            for _, p in sorted(model.named_parameters())
+        ]
+    )

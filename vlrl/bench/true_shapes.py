@@ -1,6 +1,8 @@
-"""Random models with the true shape of a release: its widths, heads, rotary embedding, vision tower, vocabulary and picture rules, with fewer layers.
+"""Random models with the true shape of a release: its widths, heads, rotary embedding, vision tower,
+vocabulary and picture rules, with fewer layers.
 
-The tokenizer is the small one of tiny models, because a release's is not at hand without a hub; ids of placeholders are therefore its own.
+The tokenizer is the small one of tiny models, because a release's is not at hand without a hub; ids of
+placeholders are therefore its own.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from vlrl.registry import build, get, make
 from vlrl.types import Group, Prompt, Rollout, Row
 
 MODELS = (
-    "qwen2_5_vl_3b", "qwen2_5_vl_7b", "qwen3_vl_4b", "qwen2_vl_2b", "internvl3_2b", "llava_onevision_7b", "smolvlm2_2b", "gemma3_4b", "qwen2_5_1_5b",
+    "qwen2_5_vl_3b", "qwen2_5_vl_7b", "qwen3_vl_4b", "qwen2_vl_2b", "internvl3_2b", "llava_onevision_7b",
+    "smolvlm2_2b", "gemma3_4b", "qwen2_5_1_5b",
     "qwen3_1_7b", "smollm2_135m",
 )  # fmt: skip
 IDS = re.compile(r"(image|video|vision_start|vision_end|boi|eoi)_token_(id|index)")
@@ -34,20 +37,26 @@ TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
 def family_of(model: str, **fields: Any) -> Family:
-    """The family of a config of configs/models, in float32 and without checkpointing unless `fields` say otherwise."""
+    """The family of a config of configs/models, in float32 and without checkpointing unless `fields` say
+    otherwise."""
     spec = dict(load([f"models/{model}"]).tree["policy"])
     return build(Family, spec | {"dtype": "float32", "checkpointing": False} | fields, "policy")
 
 
-def random_release(family: Family, layers: int = 2, vision_layers: int = 2, seed: int = 0, device: str = "cpu") -> Policy:
-    """A policy whose model has the release's shape with `layers` and `vision_layers` layers (0: all), and random weights; its processor follows the
-    release's rules for pictures. Ids of the whole vocabulary can be scored."""
+def random_release(
+    family: Family, layers: int = 2, vision_layers: int = 2, seed: int = 0, device: str = "cpu"
+) -> Policy:
+    """A policy whose model has the release's shape with `layers` and `vision_layers` layers (0: all), and
+    random weights; its processor follows the release's rules for pictures. Ids of the whole vocabulary can be
+    scored."""
 
     def loaded(self: Any) -> tuple[Any, Any]:
         return random_model(family, layers, vision_layers, seed)
 
     policy = Policy(variant(family, load=loaded), device=device)
-    policy.params.forbidden_ids = policy.params.net.forbidden_ids = tuple(sorted(family.forbidden_ids(policy.processor)))
+    policy.params.forbidden_ids = policy.params.net.forbidden_ids = tuple(
+        sorted(family.forbidden_ids(policy.processor))
+    )
     return policy
 
 
@@ -57,7 +66,9 @@ def variant(family: Family, **members: Any) -> Family:
     return made(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)})
 
 
-def random_model(family: Family, layers: int = 2, vision_layers: int = 2, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+def random_model(
+    family: Family, layers: int = 2, vision_layers: int = 2, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> tuple[Any, Any]:
     """(model, processor) of `random_release`; weights are drawn in `dtype`."""
     tiny = dataclasses.replace(family, model="", tiny=Tiny())
     with torch.device("meta"):
@@ -73,15 +84,20 @@ def random_model(family: Family, layers: int = 2, vision_layers: int = 2, seed: 
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = save_as_released(type(meta_model(config))._from_config(config, attn_implementation="sdpa", dtype=dtype))
+        model = save_as_released(
+            type(meta_model(config))._from_config(config, attn_implementation="sdpa", dtype=dtype)
+        )
     for name, parameter in model.named_parameters():
         if name.endswith("mm_input_projection_weight"):  # zeros by default, which would remove all images
             parameter.data.normal_(0, 0.02)
     return model, processor
 
 
-def save_release(model: str, folder: Path, layers: int = 0, vision_layers: int = 0, dtype: str = "bfloat16") -> Path:
-    """Write the random model and the processor of a config of configs/models to `folder`, for `policy.model`; nothing if it holds them already.
+def save_release(
+    model: str, folder: Path, layers: int = 0, vision_layers: int = 0, dtype: str = "bfloat16"
+) -> Path:
+    """Write the random model and the processor of a config of configs/models to `folder`, for `policy.model`;
+    nothing if it holds them already.
 
     The whole model by default; its weights are in memory once, in `dtype`.
     """
@@ -114,21 +130,39 @@ def released_processor(family: Family, tiny: Any) -> Any:
 
     def tiles() -> Any:
         side = {"height": rule["side"], "width": rule["side"]}
-        image = hf.GotOcr2ImageProcessor(size=side, min_patches=rule["least"], max_patches=rule["most"], crop_to_patches=True)
+        image = hf.GotOcr2ImageProcessor(
+            size=side, min_patches=rule["least"], max_patches=rule["most"], crop_to_patches=True
+        )
         video = hf.InternVLVideoProcessor(size=side)
-        return hf.InternVLProcessor(image, tokenizer, video, image_seq_length=rule["tokens"], chat_template=template)
+        return hf.InternVLProcessor(
+            image, tokenizer, video, image_seq_length=rule["tokens"], chat_template=template
+        )
 
     def anyres() -> Any:
         side = {"height": rule["side"], "width": rule["side"]}
         image, video = hf.LlavaOnevisionImageProcessor(size=side), hf.LlavaOnevisionVideoProcessor(size=side)
-        options = {"num_image_tokens": (rule["side"] // rule["patch"]) ** 2, "vision_feature_select_strategy": "full", "chat_template": template}
+        options = {
+            "num_image_tokens": (rule["side"] // rule["patch"]) ** 2,
+            "vision_feature_select_strategy": "full",
+            "chat_template": template,
+        }
         return hf.LlavaOnevisionProcessor(image, tokenizer, video, **options)
 
     def split() -> Any:
-        image = hf.SmolVLMImageProcessor(size={"longest_edge": rule["longest"]}, max_image_size={"longest_edge": rule["side"]})
-        return hf.SmolVLMProcessor(image, tokenizer, tiny.video_processor, image_seq_len=rule["tokens"], chat_template=template)
+        image = hf.SmolVLMImageProcessor(
+            size={"longest_edge": rule["longest"]}, max_image_size={"longest_edge": rule["side"]}
+        )
+        return hf.SmolVLMProcessor(
+            image, tokenizer, tiny.video_processor, image_seq_len=rule["tokens"], chat_template=template
+        )
 
-    kinds: dict[str, Callable[[], Any]] = {"resize": resize, "fixed": fixed, "tiles": tiles, "anyres": anyres, "split": split}
+    kinds: dict[str, Callable[[], Any]] = {
+        "resize": resize,
+        "fixed": fixed,
+        "tiles": tiles,
+        "anyres": anyres,
+        "split": split,
+    }
     return kinds[rule["rule"]]()
 
 
@@ -136,7 +170,11 @@ def picture_prompt(*sizes: tuple[int, int], name: str = "one") -> Prompt:
     """A question, with a picture of each size (width, height) in pixels."""
     images = tuple(Stored(resized_picture(i, size), f"{name}-{i}-{size}") for i, size in enumerate(sizes))
     content = [*({"type": "image"} for _ in images), {"type": "text", "text": "How many digits are there?"}]
-    return Prompt(Row(name, "How many digits are there?", images=images), ({"role": "user", "content": content},), images)
+    return Prompt(
+        Row(name, "How many digits are there?", images=images),
+        ({"role": "user", "content": content},),
+        images,
+    )
 
 
 def resized_picture(number: int, size: tuple[int, int]) -> bytes:
@@ -151,7 +189,8 @@ def resized_picture(number: int, size: tuple[int, int]) -> bytes:
 
 
 def counted(family: Family, pixels: tuple[int, int]) -> tuple[int, int]:
-    """(placeholder tokens, patches) that the release's processor makes of a picture of (width, height) pixels, under the config's bounds."""
+    """(placeholder tokens, patches) that the release's processor makes of a picture of (width, height)
+    pixels, under the config's bounds."""
     tiny = dataclasses.replace(family, model="", tiny=Tiny())
     with torch.device("meta"):
         processor = tiny.build(Tiny())[1]
@@ -160,15 +199,20 @@ def counted(family: Family, pixels: tuple[int, int]) -> tuple[int, int]:
     features = family.process(processor, picture_prompt(pixels).images[0])
     rows = features.tensors["pixel_values"]
     side = release(family.model).pictures["patch"]
-    return features.num_embeds, len(rows) if rows.dim() == 2 else rows.shape[:-3].numel() * (rows.shape[-1] // side) ** 2
+    return features.num_embeds, len(rows) if rows.dim() == 2 else rows.shape[:-3].numel() * (
+        rows.shape[-1] // side
+    ) ** 2
 
 
 def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
-    """Log-probs of one rollout by the model's own forward on its processor's output: no packing, no caches, no mask of ours."""
+    """Log-probs of one rollout by the model's own forward on its processor's output: no packing, no caches,
+    no mask of ours."""
     prompt, family = rollout.prompt, policy.family
     pictures: list[Any] = [image.load() for image in prompt.images]
     media = {"images": family.processor_batch([one.convert("RGB") for one in pictures])} if pictures else {}
-    inputs: dict[str, Any] = dict(policy.processor(text=[policy.render(prompt)], add_special_tokens=False, return_tensors="pt", **media))
+    inputs: dict[str, Any] = dict(
+        policy.processor(text=[policy.render(prompt)], add_special_tokens=False, return_tensors="pt", **media)
+    )
     completion = torch.tensor([rollout.ids])
     inputs["input_ids"] = torch.cat([inputs["input_ids"], completion], 1)
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
@@ -185,7 +229,8 @@ def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of one model: largest difference of log-probs to plain transformers, gradient norm, parameters, seconds."""
+    """The result of one model: largest difference of log-probs to plain transformers, gradient norm,
+    parameters, seconds."""
 
     model: str
     parameters: int
@@ -197,7 +242,8 @@ class Checked:
 
 
 def check(model: str, pixels: tuple[int, int] = (224, 168), completions: int = 3, layers: int = 2) -> Checked:
-    """Packed log-probs against plain transformers, and finite gradients of all layers (embeddings and head are frozen, to save memory)."""
+    """Packed log-probs against plain transformers, and finite gradients of all layers (embeddings and head
+    are frozen, to save memory)."""
     from vlrl.trainer.loss_inputs import make_batch
 
     begun = time.process_time()
@@ -209,7 +255,11 @@ def check(model: str, pixels: tuple[int, int] = (224, 168), completions: int = 3
     generator = torch.Generator().manual_seed(0)
     allowed = sorted(set(range(head.shape[0])) - set(policy.params.net.forbidden_ids))
     rollouts = [
-        Rollout(prompt, [allowed[i] for i in torch.randint(len(allowed), (3 + 2 * k,), generator=generator).tolist()]) for k in range(completions)
+        Rollout(
+            prompt,
+            [allowed[i] for i in torch.randint(len(allowed), (3 + 2 * k,), generator=generator).tolist()],
+        )
+        for k in range(completions)
     ]
     batch = make_batch([Group(prompt, rollouts)], policy.pad_id)
     logp = policy.forward(batch)["logp"]
@@ -230,13 +280,16 @@ def check(model: str, pixels: tuple[int, int] = (224, 168), completions: int = 3
 
 
 def lora_layers(model: str, options: Mapping[str, Any] | None = None) -> int:
-    """How many layers LoRA finds in the whole release, on the meta device. Raises ConfigError if there is none."""
+    """How many layers LoRA finds in the whole release, on the meta device. Raises ConfigError if there is
+    none."""
     from vlrl.plan.shape import MetaPolicy
     from vlrl.policy.params import Params
     from vlrl.stages import Trainable
 
     family = family_of(model)
-    policy: Any = MetaPolicy(Params(meta_model(transformers_config(family.model)), family, torch.device("meta"), None))
+    policy: Any = MetaPolicy(
+        Params(meta_model(transformers_config(family.model)), family, torch.device("meta"), None)
+    )
     trainable: Any = make(get(Trainable, "lora"), dict(options or {}), "trainable")
     trainable(policy)
     return sum(name.endswith("lora_A") for name, _ in policy.model.named_modules())

@@ -1,4 +1,5 @@
-"""The `vlrl` command. A mistake in a config or command ends in one line and exit code 2, a failure of the world in one line and a code of its own."""
+"""The `vlrl` command. A mistake in a config or command ends in one line and exit code 2, a failure of the
+world in one line and a code of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(name="vlrl", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(
+    name="vlrl", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
+)
 
 _COMMANDS = {  # command: where its function is
     "train": "vlrl.cli.train:train",
@@ -31,8 +34,19 @@ _COMMANDS = {  # command: where its function is
     "doctor": "vlrl.cli.doctor:doctor",
     "verify": "vlrl_rewards.cli:verify",
 }
-_TAKES_WORDS = ("train", "show", "check", "plan", "export-task")  # commands whose arguments are words of a config
-_OTHER_WORDS = {"launch": "vlrl train CONFIG --processes N", "evaluate": "vlrl eval", "init": "vlrl new", "run": "vlrl train CONFIG"}
+_TAKES_WORDS = (
+    "train",
+    "show",
+    "check",
+    "plan",
+    "export-task",
+)  # commands whose arguments are words of a config
+_OTHER_WORDS = {
+    "launch": "vlrl train CONFIG --processes N",
+    "evaluate": "vlrl eval",
+    "init": "vlrl new",
+    "run": "vlrl train CONFIG",
+}
 _GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app", "weights": "vlrl.cli.weights:app"}
 
 
@@ -51,7 +65,9 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
 ) -> None:
     """The `vlrl` command."""
 
@@ -69,7 +85,10 @@ def _usage(error: Any, asked: str) -> str:
         return f"{said}. To train it: vlrl train {word}"
     if "No such command" in said and word in _OTHER_WORDS and not asked:
         return f"No such command {word!r}. Use {_OTHER_WORDS[word]}"
-    return f"{said}{'' if said.endswith('?') else '.'} See `{error.ctx.command_path if error.ctx else 'vlrl'} --help`"
+    return (
+        f"{said}{'' if said.endswith('?') else '.'} See `{error.ctx.command_path if error.ctx else 'vlrl'} "
+        "--help`"
+    )
 
 
 def _is_config(word: str) -> bool:
@@ -124,7 +143,9 @@ def main() -> None:
         if not getattr(error, "quiet", False):  # another rank prints it
             sys.stderr.write(f"vlrl: {blank(' '.join(str(error).split()))}\n")
         code = error.exit_code if isinstance(error, RunFailure) else 2
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # the threads of a broken process group may keep the interpreter from ending
+        if (
+            int(os.environ.get("WORLD_SIZE", "1")) > 1
+        ):  # the threads of a broken process group may keep the interpreter from ending
             sys.stderr.flush()
             sys.stdout.flush()
             os._exit(code)
@@ -136,7 +157,8 @@ def main() -> None:
 
 
 def _is_foreign(error: SystemExit) -> bool:
-    """Whether code outside this package called exit(): a plug-in, or a library that it uses. A reader that closed the pipe (`| head`) is no fault."""
+    """Whether code outside this package called exit(): a plug-in, or a library that it uses. A reader that
+    closed the pipe (`| head`) is no fault."""
     if isinstance(error.__context__, BrokenPipeError):
         return False
     frames = traceback.extract_tb(error.__traceback__)

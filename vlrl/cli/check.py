@@ -16,15 +16,31 @@ OPTIONS = ("--steps", "--scripted", "--json", "--help")
 
 
 def check(
-    configs: Annotated[list[str], typer.Argument(help="Configs (files or names, merged left to right) and overrides like group_size=4.")],
+    configs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Configs (files or names, merged left to right) and overrides like group_size=4."
+        ),
+    ],
     steps: Annotated[int, typer.Option("--steps", help="Training steps of each phase.")] = 3,
-    scripted: Annotated[bool, typer.Option("--scripted", help="Small batches, answered by a script that is right about half of the time.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print {phases: [{phase, findings, figures}]} as JSON and nothing else.")] = False,
+    scripted: Annotated[
+        bool,
+        typer.Option(
+            "--scripted", help="Small batches, answered by a script that is right about half of the time."
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print {phases: [{phase, findings, figures}]} as JSON and nothing else."),
+    ] = False,
 ) -> None:
-    """Train a few steps and say for every slot of a config what it did; exit code 1 if a slot is dead or contradicts another one."""
+    """Train a few steps and say for every slot of a config what it did; exit code 1 if a slot is dead or
+    contradicts another one."""
     from vlrl.cli.words import load_words
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
     if steps < 1:
         raise ConfigError(f"--steps: expected 1 or more, got {steps}")
     names = [word for word in configs if "=" not in word]
@@ -39,7 +55,10 @@ def check(
     with redirect_stdout(sys.stderr):  # output of libraries does not belong to the report
         results = run_check(config, steps)
     if as_json:
-        phases = [{"phase": r.phase, "findings": [f._asdict() for f in r.findings], "figures": r.figures.numbers()} for r in results]
+        phases = [
+            {"phase": r.phase, "findings": [f._asdict() for f in r.findings], "figures": r.figures.numbers()}
+            for r in results
+        ]
         typer.echo(json.dumps({"phases": phases}, indent=2))
     else:
         typer.echo("\n".join(line for result in results for line in result.lines))

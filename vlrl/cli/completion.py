@@ -25,7 +25,8 @@ class Command:
 
 
 def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
-    """Print a completion script: `eval "$(vlrl completion bash)"`, or for fish `vlrl completion fish | source`."""
+    """Print a completion script: `eval "$(vlrl completion bash)"`, or for fish `vlrl completion fish |
+    source`."""
     if shell not in SHELLS:
         raise ConfigError(f"completion: no script for {shell!r}.{suggest(shell, SHELLS)}")
     typer.echo(SHELLS[shell](commands()))
@@ -48,7 +49,11 @@ def _words() -> dict[str, tuple[str, ...]]:
 
     configs = tuple(row["name"] for row in config_rows() if not row["name"].startswith("accelerate/"))
     words = dict.fromkeys(CONFIG_COMMANDS, configs)
-    return words | {name: tuple(sorted({*STAGES, *SLOTS})) for name in KIND_COMMANDS} | {"completion": tuple(SHELLS)}
+    return (
+        words
+        | {name: tuple(sorted({*STAGES, *SLOTS})) for name in KIND_COMMANDS}
+        | {"completion": tuple(SHELLS)}
+    )
 
 
 def _commands(group: Any, words: Mapping[str, tuple[str, ...]]) -> dict[str, Command]:
@@ -60,20 +65,40 @@ def _commands(group: Any, words: Mapping[str, tuple[str, ...]]) -> dict[str, Com
 
 
 def _options(item: Any) -> dict[str, str]:
-    found = {opt: _sentence(getattr(p, "help", "")) for p in item.params for opt in (*p.opts, *p.secondary_opts) if opt.startswith("--")}
+    found = {
+        opt: _sentence(getattr(p, "help", ""))
+        for p in item.params
+        for opt in (*p.opts, *p.secondary_opts)
+        if opt.startswith("--")
+    }
     return {**found, "--help": "Show the help."}
 
 
 def _sentence(text: str | None) -> str:
-    return (text or "").strip().split("\n")[0].split(". ")[0].rstrip(".").replace("'", "").replace('"', "").replace("`", "")
+    return (
+        (text or "")
+        .strip()
+        .split("\n")[0]
+        .split(". ")[0]
+        .rstrip(".")
+        .replace("'", "")
+        .replace('"', "")
+        .replace("`", "")
+    )
 
 
 def bash(tree: Mapping[str, Command]) -> str:
     """The script for bash: a table of words per command, and files."""
     rows = [f"    '') words='{' '.join([*tree, '--help', '--version'])}' ;;"]
     for name, command in tree.items():
-        rows.append(f"    {name}) words='{' '.join([*(command.commands or ()), *command.words, *command.options])}' ;;")
-        rows += [f"    '{name} {sub}') words='{' '.join([*inner.words, *inner.options])}' ;;" for sub, inner in (command.commands or {}).items()]
+        rows.append(
+            f"    {name}) "
+            f"words='{' '.join([*(command.commands or ()), *command.words, *command.options])}' ;;"
+        )
+        rows += [
+            f"    '{name} {sub}') words='{' '.join([*inner.words, *inner.options])}' ;;"
+            for sub, inner in (command.commands or {}).items()
+        ]
     groups = "|".join(name for name, command in tree.items() if command.commands)
     table = "\n".join(rows)
     return f"""_vlrl() {{
@@ -94,7 +119,8 @@ def zsh(tree: Mapping[str, Command]) -> str:
 
 
 def fish(tree: Mapping[str, Command]) -> str:
-    """The script for fish: one line per word, with its help. `__vlrl_at a b` holds right behind these words, `__vlrl_in a b` anywhere behind them."""
+    """The script for fish: one line per word, with its help. `__vlrl_at a b` holds right behind these words,
+    `__vlrl_in a b` anywhere behind them."""
     lines = [
         'function __vlrl_at; set -l said (commandline -opc); test "$said[2..]" = "$argv"; end',
         "function __vlrl_in; set -l said (commandline -opc); test (count $said) -gt (count $argv); "
@@ -113,8 +139,13 @@ def fish(tree: Mapping[str, Command]) -> str:
 
 def _after(said: str, command: Command) -> list[str]:
     """fish's lines for the options and words of a command."""
-    lines = [f"complete -c vlrl -n '__vlrl_in {said}' -l {option[2:]} -d '{text}'" for option, text in command.options.items()]
-    return lines + ([f"complete -c vlrl -n '__vlrl_in {said}' -a '{' '.join(command.words)}'"] if command.words else [])
+    lines = [
+        f"complete -c vlrl -n '__vlrl_in {said}' -l {option[2:]} -d '{text}'"
+        for option, text in command.options.items()
+    ]
+    return lines + (
+        [f"complete -c vlrl -n '__vlrl_in {said}' -a '{' '.join(command.words)}'"] if command.words else []
+    )
 
 
 SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}

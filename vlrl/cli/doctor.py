@@ -24,7 +24,8 @@ from rich.text import Text
 
 @dataclass(frozen=True)
 class Needs:
-    """One row of the version matrix: at least `low`, below `below`; an optional package only warns when it is missing."""
+    """One row of the version matrix: at least `low`, below `below`; an optional package only warns when it is
+    missing."""
 
     low: str
     below: str
@@ -32,7 +33,8 @@ class Needs:
     optional: bool = False
 
 
-# The versions that vlrl is tested with. The one place where they are declared for people; pyproject.toml holds them for pip.
+# The versions that vlrl is tested with. The one place where they are declared for people; pyproject.toml
+# holds them for pip.
 MATRIX = {
     "python": Needs("3.10", "3.14", "make an environment with Python 3.11"),
     "torch": Needs("2.8", "3", 'pip install "vlrl[train]"'),
@@ -62,19 +64,36 @@ class Finding:
 
 
 def doctor(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder that runs will write to.")] = Path("runs"),
-    online: Annotated[bool, typer.Option("--online", help="Also ask whether the model hub can be reached.")] = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder that runs will write to.")
+    ] = Path("runs"),
+    online: Annotated[
+        bool, typer.Option("--online", help="Also ask whether the model hub can be reached.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Check versions, devices, memory, disk and the output folder. Exit code 1 if anything fails."""
-    findings = [*versions(), *imports(), device(), memory(), video(), *sandbox(), *folder(output), *([hub()] if online else [])]
+    findings = [
+        *versions(),
+        *imports(),
+        device(),
+        memory(),
+        video(),
+        *sandbox(),
+        *folder(output),
+        *([hub()] if online else []),
+    ]
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         console = Console()
         for item in findings:
-            line = Text.assemble((f"{item.status:4}  ", _COLOURS[item.status]), f"{item.name:13} {item.found}")
-            console.print(line + Text(f"   fix: {item.fix}", style="dim") if item.fix else line, soft_wrap=True)
+            line = Text.assemble(
+                (f"{item.status:4}  ", _COLOURS[item.status]), f"{item.name:13} {item.found}"
+            )
+            console.print(
+                line + Text(f"   fix: {item.fix}", style="dim") if item.fix else line, soft_wrap=True
+            )
     if any(finding.status == "fail" for finding in findings):
         raise typer.Exit(1)
 
@@ -99,11 +118,21 @@ def installed(name: str) -> str | None:
 def compare(name: str, found: str | None, needs: Needs) -> Finding:
     """One package against its row: too old fails, newer than tested warns."""
     if found is None:
-        return Finding(name, "warn" if needs.optional else "fail", "not installed" + (" (optional)" if needs.optional else ""), needs.fix)
+        return Finding(
+            name,
+            "warn" if needs.optional else "fail",
+            "not installed" + (" (optional)" if needs.optional else ""),
+            needs.fix,
+        )
     if Version(found) < Version(needs.low):
         return Finding(name, "fail", f"{found}, needs {needs.low} or newer", needs.fix)
     if Version(found).release >= Version(needs.below).release:
-        return Finding(name, "warn", f"{found} is newer than what vlrl is tested with (below {needs.below})", f'pip install "{name}<{needs.below}"')
+        return Finding(
+            name,
+            "warn",
+            f"{found} is newer than what vlrl is tested with (below {needs.below})",
+            f'pip install "{name}<{needs.below}"',
+        )
     return Finding(name, "ok", found)
 
 
@@ -113,7 +142,12 @@ def imports() -> Iterator[Finding]:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            yield Finding(name, "fail", f"does not import: {error}", "install vlrl again: pip install -e .[train], or pip install vlrl[train]")
+            yield Finding(
+                name,
+                "fail",
+                f"does not import: {error}",
+                "install vlrl again: pip install -e .[train], or pip install vlrl[train]",
+            )
 
 
 def device() -> Finding:
@@ -125,14 +159,22 @@ def device() -> Finding:
     if torch.cuda.is_available():
         cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
         return Finding(
-            "device", "ok", ", ".join(f"{card.name} {card.total_memory / GIB:.0f} GiB" for card in cards) + f" (CUDA {torch.version.cuda})"
+            "device",
+            "ok",
+            ", ".join(f"{card.name} {card.total_memory / GIB:.0f} GiB" for card in cards)
+            + f" (CUDA {torch.version.cuda})",
         )
     built = torch.version.cuda
-    fix = "check the driver with nvidia-smi" if built else "install a CUDA build of torch (pytorch.org) if this machine has a GPU"
+    fix = (
+        "check the driver with nvidia-smi"
+        if built
+        else "install a CUDA build of torch (pytorch.org) if this machine has a GPU"
+    )
     return Finding(
         "device",
         "warn",
-        f"CPU only, {os.cpu_count()} cores: enough for the tiny models" + (f" (torch is built for CUDA {built})" if built else ""),
+        f"CPU only, {os.cpu_count()} cores: enough for the tiny models"
+        + (f" (torch is built for CUDA {built})" if built else ""),
         fix,
     )
 
@@ -143,7 +185,12 @@ def memory() -> Finding:
         return Finding("memory", "ok", f"unknown on {sys.platform}")
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
     low = total < 8
-    return Finding("memory", "warn" if low else "ok", f"{total:.0f} GiB", "use a machine with 8 GiB or more, or tiny models only" if low else "")
+    return Finding(
+        "memory",
+        "warn" if low else "ok",
+        f"{total:.0f} GiB",
+        "use a machine with 8 GiB or more, or tiny models only" if low else "",
+    )
 
 
 def video() -> Finding:
@@ -155,7 +202,8 @@ def video() -> Finding:
 
 
 def sandbox() -> Iterator[Finding]:
-    """The isolation of programs that a model writes: what this machine lacks, and what bounds a program instead."""
+    """The isolation of programs that a model writes: what this machine lacks, and what bounds a program
+    instead."""
     from vlrl.registry import home_of
     from vlrl.stages import Reward
 
@@ -175,7 +223,12 @@ def folder(output: Path) -> Iterator[Finding]:
     if place.is_dir() and os.access(place, os.W_OK):
         yield Finding("output", "ok", f"{output} can be written")
     else:
-        yield Finding("output", "fail", f"{output} cannot be written ({place})", "give a folder of your own: output=... in a config, --output here")
+        yield Finding(
+            "output",
+            "fail",
+            f"{output} cannot be written ({place})",
+            "give a folder of your own: output=... in a config, --output here",
+        )
     free = shutil.disk_usage(place).free / GIB
     low = free < 10
     yield Finding(
@@ -195,4 +248,9 @@ def hub(url: str | None = None) -> Finding:
     except urllib.error.HTTPError as error:
         return Finding("hub", "ok", f"{url} answers ({error.code})")
     except (OSError, ValueError) as error:
-        return Finding("hub", "warn", f"{url}: {error}", "use models and data from local folders, or set HF_ENDPOINT to a mirror")
+        return Finding(
+            "hub",
+            "warn",
+            f"{url}: {error}",
+            "use models and data from local folders, or set HF_ENDPOINT to a mirror",
+        )

@@ -11,9 +11,16 @@ OPTIONS = ("--to", "--name", "--count", "--help")
 
 
 def export_task(
-    configs: Annotated[list[str], typer.Argument(help="Configs (files or names, merged left to right) and overrides like rollout.max_turns=4.")],
+    configs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Configs (files or names, merged left to right) and overrides like rollout.max_turns=4."
+        ),
+    ],
     to: Annotated[Path, typer.Option("--to", help="The folder to write; empty or missing.")],
-    name: Annotated[str, typer.Option("--name", help="The name of its module. Default: that of the folder.")] = "",
+    name: Annotated[
+        str, typer.Option("--name", help="The name of its module. Default: that of the folder.")
+    ] = "",
     count: Annotated[int, typer.Option("--count", help="The most rows of each split.")] = 1000,
 ) -> None:
     """Write a config's task (rows, environment, rewards) as a package that verifiers 0.1 and 0.4 load."""

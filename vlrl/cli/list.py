@@ -21,7 +21,10 @@ from vlrl.stages import STAGES, Stage
 
 _PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|doi:[\w./-]*\w|vlrl original", re.IGNORECASE)
 _OTHER_KINDS = {  # kinds that are no stage of a step: package of the plug-ins, description
-    "family": ("vlrl.policy.families", "Model families: loading, prompt encoding, positions, coordinates. Config slot `policy`."),
+    "family": (
+        "vlrl.policy.families",
+        "Model families: loading, prompt encoding, positions, coordinates. Config slot `policy`.",
+    ),
     "scorer": ("vlrl.eval.scorers", "Scores one response of a benchmark suite."),
     "aggregate": ("vlrl.eval.aggregates", "Figures of a benchmark suite from its scored responses."),
 }
@@ -29,10 +32,21 @@ _OTHER_KINDS = {  # kinds that are no stage of a step: package of the plug-ins, 
 
 def list_plugins(
     kind: Annotated[
-        str, typer.Argument(help="A kind of plug-in (reward, policy_loss, ...), a config slot, or `config`. Without it: all kinds.")
+        str,
+        typer.Argument(
+            help=(
+                "A kind of plug-in (reward, policy_loss, ...), a config slot, or `config`. Without it: all "
+                "kinds."
+            )
+        ),
     ] = "",
-    name: Annotated[str, typer.Argument(help="One plug-in of that kind: its description and its fields.")] = "",
-    plugin: Annotated[list[Path] | None, typer.Option("--plugin", help="A Python file that registers your own plug-ins; may be repeated.")] = None,
+    name: Annotated[
+        str, typer.Argument(help="One plug-in of that kind: its description and its fields.")
+    ] = "",
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option("--plugin", help="A Python file that registers your own plug-ins; may be repeated."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """List plug-ins, one line each with the paper."""
@@ -42,7 +56,9 @@ def list_plugins(
     if kind == "config":
         _configs(as_json)
     elif kind and kind not in (*STAGES, *_OTHER_KINDS):
-        raise ConfigError(f"list: no kind of plug-in is called {kind!r}.{suggest(kind, [*STAGES, *_OTHER_KINDS, 'config'])}")
+        raise ConfigError(
+            f"list: no kind of plug-in is called {kind!r}.{suggest(kind, [*STAGES, *_OTHER_KINDS, 'config'])}"
+        )
     elif name:
         rows = {row["name"]: row for row in rows_of(kind)}
         if name not in rows:
@@ -62,9 +78,12 @@ def names_of(kind: str) -> list[str]:
 
 
 def rows_of(kind: str) -> list[dict[str, Any]]:
-    """Every plug-in of a kind as plain values, sorted by name: shipped ones from the index, others from their classes."""
+    """Every plug-in of a kind as plain values, sorted by name: shipped ones from the index, others from their
+    classes."""
     home = STAGES[kind].home if kind in STAGES else _OTHER_KINDS[kind][0]
-    rows = {name: _from_index(entry) for (entry_kind, name), entry in entries(home).items() if entry_kind == kind}
+    rows = {
+        name: _from_index(entry) for (entry_kind, name), entry in entries(home).items() if entry_kind == kind
+    }
     if kind in STAGES:
         rows |= {name: _from_class(cls) for name, cls in registered(STAGES[kind]).items() if name not in rows}
     return [rows[name] for name in sorted(rows)]
@@ -76,13 +95,33 @@ def paper_of(doc: str) -> str:
     return found[0] if found else ""
 
 
-def _row(kind: str, name: str, doc: str, paper: str, place: str, fields: dict[str, dict[str, str]]) -> dict[str, Any]:
-    return {"kind": kind, "name": name, "summary": doc.partition("\n")[0], "doc": doc, "paper": paper, "origin": place, "fields": fields}
+def _row(
+    kind: str, name: str, doc: str, paper: str, place: str, fields: dict[str, dict[str, str]]
+) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "name": name,
+        "summary": doc.partition("\n")[0],
+        "doc": doc,
+        "paper": paper,
+        "origin": place,
+        "fields": fields,
+    }
 
 
 def _from_index(entry: PluginEntry) -> dict[str, Any]:
-    fields = {f.name: {"type": f.type, "default": "(required)" if f.default is None else f.default} for f in entry.fields}
-    return _row(entry.kind, entry.name, entry.doc, paper_of(entry.doc) or paper_of(entry.module_doc), entry.origin, fields)
+    fields = {
+        f.name: {"type": f.type, "default": "(required)" if f.default is None else f.default}
+        for f in entry.fields
+    }
+    return _row(
+        entry.kind,
+        entry.name,
+        entry.doc,
+        paper_of(entry.doc) or paper_of(entry.module_doc),
+        entry.origin,
+        fields,
+    )
 
 
 def _from_class(cls: type[Stage]) -> dict[str, Any]:
@@ -92,7 +131,11 @@ def _from_class(cls: type[Stage]) -> dict[str, Any]:
 
 
 def _type(item: dataclasses.Field[Any]) -> str:
-    return item.type.__name__ if isinstance(item.type, type) and not hasattr(item.type, "__args__") else str(item.type)
+    return (
+        item.type.__name__
+        if isinstance(item.type, type) and not hasattr(item.type, "__args__")
+        else str(item.type)
+    )
 
 
 def _default(item: dataclasses.Field[Any]) -> str:
@@ -104,7 +147,9 @@ def _default(item: dataclasses.Field[Any]) -> str:
 def _kinds(as_json: bool) -> None:
     summaries = {kind: (inspect.getdoc(stage) or "").partition("\n")[0] for kind, stage in STAGES.items()}
     summaries |= {kind: summary for kind, (_, summary) in _OTHER_KINDS.items()}
-    rows = [{"kind": kind, "plugins": names_of(kind), "summary": summary} for kind, summary in summaries.items()]
+    rows = [
+        {"kind": kind, "plugins": names_of(kind), "summary": summary} for kind, summary in summaries.items()
+    ]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -112,7 +157,9 @@ def _kinds(as_json: bool) -> None:
     for row in rows:
         table.add_row(str(row["kind"]), str(len(row["plugins"])), Text(str(row["summary"])))
     _print(table)
-    typer.echo("One kind: vlrl list reward. One plug-in: vlrl list reward iou. The configs: vlrl list config.")
+    typer.echo(
+        "One kind: vlrl list reward. One plug-in: vlrl list reward iou. The configs: vlrl list config."
+    )
 
 
 def _table(kind: str, rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -143,7 +190,15 @@ def config_rows() -> list[dict[str, str]]:
         for path in sorted(folder.rglob("*.yaml")):
             name = path.relative_to(folder).with_suffix("").as_posix()
             first = path.read_text(encoding="utf-8").partition("\n")[0]
-            rows.setdefault(name, {"name": name, "summary": first.lstrip("# ") if first.startswith("#") else "", "paper": "", "origin": str(path)})
+            rows.setdefault(
+                name,
+                {
+                    "name": name,
+                    "summary": first.lstrip("# ") if first.startswith("#") else "",
+                    "paper": "",
+                    "origin": str(path),
+                },
+            )
     return [rows[name] for name in sorted(rows)]
 
 

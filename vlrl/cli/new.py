@@ -17,7 +17,17 @@ from vlrl.stages import STAGES
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SPLIT = "# --- test ---\n"
-_TYPES = ("Completion", "FilterDecision", "Group", "LossInputs", "Prompt", "Request", "Rollout", "Row", "Sampling")
+_TYPES = (
+    "Completion",
+    "FilterDecision",
+    "Group",
+    "LossInputs",
+    "Prompt",
+    "Request",
+    "Rollout",
+    "Row",
+    "Sampling",
+)
 _EPISODES = ("Action", "Observation")
 _MAPS = {  # kinds whose slot is a named map
     "source": "data: {{train: {{mine: {{name: {0}}}}}}}",
@@ -35,7 +45,12 @@ _SLOT_OF = {kind: slot for slot, kind in SLOTS.items()}
 
 
 def new(
-    kind: Annotated[str, typer.Argument(help="A kind of plug-in: reward, policy_loss, ... (`vlrl list` shows all), or a config slot.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="A kind of plug-in: reward, policy_loss, ... (`vlrl list` shows all), or a config slot."
+        ),
+    ],
     name: Annotated[str, typer.Argument(help="What configs will call it, for instance my_reward.")],
     folder: Annotated[Path, typer.Option("--folder", "-d", help="Where the two files go.")] = Path(),
 ) -> None:
@@ -45,27 +60,39 @@ def new(
     folder.mkdir(parents=True, exist_ok=True)
     for file in files:
         if (folder / file).exists():
-            raise ConfigError(f"new: {str(folder / file)!r} is there already; choose another name or another --folder")
+            raise ConfigError(
+                f"new: {str(folder / file)!r} is there already; choose another name or another --folder"
+            )
     for file, text in files.items():
         (folder / file).write_text(text, encoding="utf-8")
     plugin, test = (folder / file for file in files)
     slot = _MAPS.get(kind, _SLOT_OF.get(kind, kind) + ": {{name: {0}}}").format(name)
-    needs = " ".join(["pytest", *(["torch"] if re.search(r"^import torch", files[test.name], re.MULTILINE) else [])])
+    needs = " ".join(
+        ["pytest", *(["torch"] if re.search(r"^import torch", files[test.name], re.MULTILINE) else [])]
+    )
     typer.echo(f"wrote {plugin} and {test}\ntry it:  python -m pytest {test}   (needs: pip install {needs})")
     typer.echo(f"see it:  vlrl list {kind} --plugin {plugin}")
     typer.echo(f"use it, in a config:\n  plugins: [{plugin}]\n  {slot}")
 
 
 def render(kind: str, name: str) -> dict[str, str]:
-    """{file name: text} of a plug-in and its test. Raises ConfigError for an unknown kind or a name that Python cannot import."""
+    """{file name: text} of a plug-in and its test. Raises ConfigError for an unknown kind or a name that
+    Python cannot import."""
     if kind not in STAGES:
         raise ConfigError(f"new: no kind of plug-in is called {kind!r}.{suggest(kind, STAGES)}")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise ConfigError(f"new: {name!r} cannot be a name; use small letters, digits and _, for instance my_{kind}")
+        raise ConfigError(
+            f"new: {name!r} cannot be a name; use small letters, digits and _, for instance my_{kind}"
+        )
     if name in names(STAGES[kind]):
-        raise ConfigError(f"new: there is a {kind} named {name!r} already; choose another name, for instance my_{name}")
+        raise ConfigError(
+            f"new: there is a {kind} named {name!r} already; choose another name, for instance my_{name}"
+        )
     if name in sys.stdlib_module_names:
-        raise ConfigError(f"new: {name}.py would hide Python's own module {name!r}; choose another name, for instance my_{name}")
+        raise ConfigError(
+            f"new: {name}.py would hide Python's own module {name!r}; choose another name, for instance "
+            f"my_{name}"
+        )
     words = {"name": name, "Class": "".join(part.capitalize() for part in name.split("_"))}
     text = Template((_TEMPLATES / f"{kind}.tmpl").read_text(encoding="utf-8")).substitute(words)
     plugin, _, test = text.partition(_SPLIT)
@@ -86,10 +113,14 @@ def _test_header(kind: str, name: str, body: str) -> str:
     others = [f"import {module}" for module in ("pytest", "torch") if used(module)]
     episodes = [word for word in _EPISODES if used(word)]
     own = [f"from vlrl.episodes import {', '.join(episodes)}"] if episodes else []
-    own += ["from vlrl.registry import build, load_plugin_file", f"from vlrl.stages import {', '.join(stages)}"]
+    own += [
+        "from vlrl.registry import build, load_plugin_file",
+        f"from vlrl.stages import {', '.join(stages)}",
+    ]
     own += [f"from vlrl.types import {', '.join(types)}"] if types else []
     blocks = ["\n".join(block) for block in (standard, others, own) if block]
     make = (
-        f'load_plugin_file(Path(__file__).with_name("{name}.py"))\n\n\ndef make(**fields):\n    return build({stage}, {{"name": "{name}", **fields}})'
+        f'load_plugin_file(Path(__file__).with_name("{name}.py"))\n\n\ndef make(**fields):\n    return '
+        f'build({stage}, {{"name": "{name}", **fields}})'
     )
     return "\n\n".join([f'"""{name} does what it says."""', *blocks, make])

@@ -13,28 +13,49 @@ import typer
 from vlrl.registry import ConfigError
 
 OPTIONS = (
-    "--gpu", "--count", "--price", "--sharding", "--phase", "--text-tokens", "--completion", "--pictures", "--picture", "--utilisation",
+    "--gpu", "--count", "--price", "--sharding", "--phase", "--text-tokens", "--completion", "--pictures",
+    "--picture", "--utilisation",
     "--decoding", "--network", "--json", "--help",
 )  # fmt: skip
 
 
 def plan(
-    configs: Annotated[list[str], typer.Argument(help="Configs (files or names, merged left to right) and overrides like group_size=4.")],
+    configs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Configs (files or names, merged left to right) and overrides like group_size=4."
+        ),
+    ],
     gpu: Annotated[str, typer.Option("--gpu", help="The GPU, for instance h200, h100, a100, l4.")] = "h200",
     count: Annotated[int, typer.Option("--count", help="How many of them.")] = 8,
     price: Annotated[float, typer.Option("--price", help="Price of one GPU for one hour.")] = 0.0,
-    sharding: Annotated[str, typer.Option("--sharding", help="Layout: single, ddp, zero1, zero2, zero3, fsdp2; all of them by default.")] = "",
+    sharding: Annotated[
+        str,
+        typer.Option(
+            "--sharding", help="Layout: single, ddp, zero1, zero2, zero3, fsdp2; all of them by default."
+        ),
+    ] = "",
     phase: Annotated[str, typer.Option("--phase", help="Phase of the config; the last by default.")] = "",
     text_tokens: Annotated[int, typer.Option("--text-tokens", help="Mean tokens of a prompt's text.")] = 256,
-    completion: Annotated[float, typer.Option("--completion", help="Mean tokens of a completion; 0: 60% of sampling.max_tokens.")] = 0.0,
-    pictures: Annotated[int, typer.Option("--pictures", help="Pictures in a prompt, for models with a vision tower.")] = 1,
+    completion: Annotated[
+        float,
+        typer.Option("--completion", help="Mean tokens of a completion; 0: 60% of sampling.max_tokens."),
+    ] = 0.0,
+    pictures: Annotated[
+        int, typer.Option("--pictures", help="Pictures in a prompt, for models with a vision tower.")
+    ] = 1,
     picture: Annotated[str, typer.Option("--picture", help="Their size in pixels.")] = "1024x768",
-    utilisation: Annotated[float, typer.Option("--utilisation", help="Share of the peak FLOP/s in training.")] = 0.4,
-    decoding: Annotated[float, typer.Option("--decoding", help="Share of the memory bandwidth in decoding.")] = 0.6,
+    utilisation: Annotated[
+        float, typer.Option("--utilisation", help="Share of the peak FLOP/s in training.")
+    ] = 0.4,
+    decoding: Annotated[
+        float, typer.Option("--decoding", help="Share of the memory bandwidth in decoding.")
+    ] = 0.6,
     network: Annotated[float, typer.Option("--network", help="GB/s of a GPU to other machines.")] = 50.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON and nothing else.")] = False,
 ) -> None:
-    """Parameters, memory per rank, FLOPs, time and cost of a config on given GPUs, from the model's public shape: nothing is loaded."""
+    """Parameters, memory per rank, FLOPs, time and cost of a config on given GPUs, from the model's public
+    shape: nothing is loaded."""
     from vlrl.cli.words import load_words
 
     config = load_words(configs, options=OPTIONS)

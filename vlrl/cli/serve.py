@@ -23,12 +23,27 @@ POLL = 5.0  # seconds between two looks at vLLM's server
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(help="The folder of a run, of one of its checkpoints, or of a transformers model.")],
-    flags: Annotated[list[str] | None, typer.Argument(help="Behind `--`: flags for vLLM's server, like --tensor-parallel-size 2.")] = None,
-    checkpoint: Annotated[int | None, typer.Option("--checkpoint", help="The step of the checkpoint. Default: the newest one.")] = None,
-    engine: Annotated[str, typer.Option("--engine", help="vllm, hf (the built-in server), or auto: vllm where it can run the model.")] = "auto",
+    run: Annotated[
+        Path,
+        typer.Argument(help="The folder of a run, of one of its checkpoints, or of a transformers model."),
+    ],
+    flags: Annotated[
+        list[str] | None,
+        typer.Argument(help="Behind `--`: flags for vLLM's server, like --tensor-parallel-size 2."),
+    ] = None,
+    checkpoint: Annotated[
+        int | None, typer.Option("--checkpoint", help="The step of the checkpoint. Default: the newest one.")
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine", help="vllm, hf (the built-in server), or auto: vllm where it can run the model."
+        ),
+    ] = "auto",
     port: Annotated[int, typer.Option("--port", help="The port on 127.0.0.1.")] = 8000,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", help="With hf: the largest number of new tokens of an answer.")] = 1024,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", help="With hf: the largest number of new tokens of an answer.")
+    ] = 1024,
 ) -> None:
     """Serve a run's model with OpenAI's chat completions, pictures included, on this machine alone.
 
@@ -39,7 +54,9 @@ def serve(
     if engine not in ("auto", "hf", "vllm"):
         raise ConfigError(f"--engine: {engine!r} is none of auto, hf, vllm")
     if engine == "vllm" and importlib.util.find_spec("vllm") is None:
-        raise ConfigError("--engine vllm: vLLM is not installed; pip install 'vlrl[vllm]', or use --engine hf")
+        raise ConfigError(
+            "--engine vllm: vLLM is not installed; pip install 'vlrl[vllm]', or use --engine hf"
+        )
     _check_port(port)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the server as Ctrl-C does
     folder, name = checkpoint_folder(run, checkpoint), run.resolve().name
@@ -47,7 +64,10 @@ def serve(
     if takes_vllm(engine, folder):
         _with_vllm(folder, name, port, token, flags or ())
     elif flags:
-        raise ConfigError(f"{' '.join(flags)}: flags behind `--` are for vLLM's server; the built-in one has --port and --max-tokens")
+        raise ConfigError(
+            f"{' '.join(flags)}: flags behind `--` are for vLLM's server; the built-in one has --port and "
+            "--max-tokens"
+        )
     else:
         _built_in(run, folder, port, token, max_tokens)
 
@@ -55,7 +75,9 @@ def serve(
 def _check_port(port: int) -> None:
     """Raise ConfigError for a port that something else listens on, before the model is loaded."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the servers do: a port that was closed a moment ago is free
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as the servers do: a port that was closed a moment ago is free
         try:
             probe.bind(("127.0.0.1", port))
         except (OSError, OverflowError) as error:
@@ -63,7 +85,8 @@ def _check_port(port: int) -> None:
 
 
 def takes_vllm(engine: str, folder: Path) -> bool:
-    """Whether vLLM serves. Raises ConfigError where it is asked for and cannot; with `auto` one line says why it does not."""
+    """Whether vLLM serves. Raises ConfigError where it is asked for and cannot; with `auto` one line says why
+    it does not."""
     if engine == "hf" or importlib.util.find_spec("vllm") is None:
         return False
     from vlrl.engine.vllm.chat_server import problem_with
@@ -82,12 +105,15 @@ def _say(url: str, model: str, token: str) -> None:
 
 
 def _with_vllm(folder: Path, name: str, port: int, token: str, flags: Sequence[str]) -> None:
-    """Run vLLM's own server until Ctrl-C; a server that dies is started again. The token is in its environment, never on the command line."""
+    """Run vLLM's own server until Ctrl-C; a server that dies is started again. The token is in its
+    environment, never on the command line."""
     from vlrl.engine.vllm import chat_server
     from vlrl.services.http import ServiceError
 
     server = chat_server.start(folder, name, port, token, flags)
-    sys.stderr.write(f"loading {name} into vLLM, which takes a minute or more; its output is in {server.log}\n")
+    sys.stderr.write(
+        f"loading {name} into vLLM, which takes a minute or more; its output is in {server.log}\n"
+    )
     try:
         server.wait()
         _say(f"{server.url}/v1", name, token)
@@ -95,7 +121,10 @@ def _with_vllm(folder: Path, name: str, port: int, token: str, flags: Sequence[s
             server.ensure()
             time.sleep(POLL)
     except ServiceError:
-        raise ConfigError(f"vLLM's server ended: {chat_server.fault(server.log)} (log: {server.log}); mend it, or use --engine hf") from None
+        raise ConfigError(
+            f"vLLM's server ended: {chat_server.fault(server.log)} (log: {server.log}); mend it, or use "
+            "--engine hf"
+        ) from None
     except KeyboardInterrupt:
         pass
     finally:

@@ -16,11 +16,17 @@ if TYPE_CHECKING:
 
 
 def show(
-    configs: Annotated[list[str], typer.Argument(help="Configs (files or names, merged left to right) and overrides like steps=20.")],
+    configs: Annotated[
+        list[str],
+        typer.Argument(help="Configs (files or names, merged left to right) and overrides like steps=20."),
+    ],
     phase: Annotated[str, typer.Option("--phase", help="Show what holds during one phase.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print {tree, origins} as JSON and nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print {tree, origins} as JSON and nothing else.")
+    ] = False,
 ) -> None:
-    """Print the resolved config, with the file and line of every value, and the phases that do not use a value at the top."""
+    """Print the resolved config, with the file and line of every value, and the phases that do not use a
+    value at the top."""
     from vlrl.cli.words import load_words
 
     config = load_words(configs)
@@ -43,7 +49,9 @@ def show(
 
 def _of_phase(origins: Mapping[str, str], phase: str) -> dict[str, str]:
     head = f"phases.{phase}."
-    return {path.removeprefix(head): origin for path, origin in origins.items() if phase and path.startswith(head)}
+    return {
+        path.removeprefix(head): origin for path, origin in origins.items() if phase and path.startswith(head)
+    }
 
 
 def with_phases(config: Config) -> dict[str, str]:
@@ -56,11 +64,15 @@ def with_phases(config: Config) -> dict[str, str]:
     for path in leaves(top):
         others = [name for name, tree in trees.items() if at(tree, path) != at(top, path)]
         if others and (origin := origin_of(path, config.origins)):
-            origins[path] = f"{origin}; not in {'any phase' if len(others) == len(trees) else ', '.join(others)}"
+            origins[path] = (
+                f"{origin}; not in {'any phase' if len(others) == len(trees) else ', '.join(others)}"
+            )
     return origins
 
 
-def annotated(tree: Mapping[str, Any], origins: Mapping[str, str], where: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+def annotated(
+    tree: Mapping[str, Any], origins: Mapping[str, str], where: str = "", depth: int = 0
+) -> Iterator[tuple[str, str]]:
     """(line of YAML, origin) for every value; mappings have no origin of their own."""
     for key, value in tree.items():
         path = f"{where}.{key}".lstrip(".")
@@ -72,7 +84,8 @@ def annotated(tree: Mapping[str, Any], origins: Mapping[str, str], where: str = 
 
 
 def origin_of(path: str, origins: Mapping[str, str]) -> str:
-    """Where a value came from: its own origin, or that of the nearest value around it (an override may set a whole mapping)."""
+    """Where a value came from: its own origin, or that of the nearest value around it (an override may set a
+    whole mapping)."""
     while path and path not in origins:
         path = path.rpartition(".")[0]
     return origins.get(path, "")
@@ -80,4 +93,8 @@ def origin_of(path: str, origins: Mapping[str, str]) -> str:
 
 def _plain(value: Any) -> str:
     """A scalar or list as YAML on one line."""
-    return yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True, sort_keys=False).removesuffix("\n...\n").strip()
+    return (
+        yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True, sort_keys=False)
+        .removesuffix("\n...\n")
+        .strip()
+    )

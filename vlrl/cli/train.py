@@ -25,27 +25,53 @@ if TYPE_CHECKING:
 
 
 def train(
-    configs: Annotated[list[str], typer.Argument(help="Configs (files or names, merged left to right) and overrides like steps=20.")],
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint in the run's folder.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that the folder holds, once the new one has a checkpoint.")] = False,
-    output: Annotated[str, typer.Option("--output", "-o", help="The run's folder; the same as output=...")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live view, and no lines about loading.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the warnings and progress bars of libraries too.")] = False,
-    processes: Annotated[int | None, typer.Option(help="Training processes over all machines, one per GPU, through `accelerate launch`.")] = None,
-    sharding: Annotated[str, typer.Option(help="With --processes: ddp, zero1, zero2, zero3, fsdp2 ... (configs/accelerate).")] = "ddp",
+    configs: Annotated[
+        list[str],
+        typer.Argument(help="Configs (files or names, merged left to right) and overrides like steps=20."),
+    ],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the newest checkpoint in the run's folder.")
+    ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace the run that the folder holds, once the new one has a checkpoint."
+        ),
+    ] = False,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="The run's folder; the same as output=...")
+    ] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No live view, and no lines about loading.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show the warnings and progress bars of libraries too.")
+    ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Training processes over all machines, one per GPU, through `accelerate launch`."),
+    ] = None,
+    sharding: Annotated[
+        str, typer.Option(help="With --processes: ddp, zero1, zero2, zero3, fsdp2 ... (configs/accelerate).")
+    ] = "ddp",
     nodes: Annotated[int, typer.Option(help="With --processes: machines.")] = 1,
     node_rank: Annotated[int, typer.Option(help="With --nodes: the number of this machine, from 0.")] = 0,
     head: Annotated[str, typer.Option(help="With --nodes: the address of machine 0, or ADDRESS:PORT.")] = "",
 ) -> None:
-    """Train a policy: `vlrl train configs/quickstart.yaml`, `vlrl train experiments/lab_counting methods/dapo steps=50`."""
+    """Train a policy: `vlrl train configs/quickstart.yaml`, `vlrl train experiments/lab_counting methods/dapo
+    steps=50`."""
     from vlrl.cli.words import load_words
 
     libraries.log_to_stderr(logging.WARNING if quiet else logging.INFO)
     libraries.quiet(verbose)
     config = load_words(configs, [f"output={output}"] if output else [], options=OPTIONS)
     if overwrite and resume:
-        raise ConfigError("--overwrite and --resume exclude each other: the first replaces what the second continues from")
+        raise ConfigError(
+            "--overwrite and --resume exclude each other: the first replaces what the second continues from"
+        )
     main = int(os.environ.get("RANK", "0")) == 0
     from vlrl.launch import LAUNCHED, Launch
 
@@ -56,7 +82,9 @@ def train(
     from vlrl.trainer.start import train as run_training
 
     with redirect_stdout(sys.stderr):  # output of libraries does not belong to the summary
-        summary = run_training(config, resume=resume, live=False if quiet or as_json else None, overwrite=overwrite)
+        summary = run_training(
+            config, resume=resume, live=False if quiet or as_json else None, overwrite=overwrite
+        )
     if main:
         typer.echo(json.dumps(summary, indent=2) if as_json else describe(summary))
 
@@ -68,9 +96,11 @@ OPTIONS = (
 
 
 def _launch(launch: Launch, config: Config) -> int:
-    """Write the launch file into the run's folder and run this command again under `accelerate launch`; returns its exit code.
+    """Write the launch file into the run's folder and run this command again under `accelerate launch`;
+    returns its exit code.
 
-    The file of a machine but the first is written elsewhere, since machines may share the run's folder and each file has its machine's rank.
+    The file of a machine but the first is written elsewhere, since machines may share the run's folder and
+    each file has its machine's rank.
     """
     folder = Path(str(config.tree.get("output") or "runs/unnamed"))
     settings = launch.settings()
@@ -79,14 +109,20 @@ def _launch(launch: Launch, config: Config) -> int:
     file.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     command = launch.command(file, sys.argv[sys.argv.index("train") + 1 :])
     sys.stderr.write(f"{shlex.join(command)}\n")
-    return _run_and_stop(command, launch.environment(), folder, float((config.tree.get("watch") or {}).get("stop_seconds", 300.0)))
+    return _run_and_stop(
+        command,
+        launch.environment(),
+        folder,
+        float((config.tree.get("watch") or {}).get("stop_seconds", 300.0)),
+    )
 
 
 def _run_and_stop(command: list[str], environment: dict[str, str], folder: Path, seconds: float) -> int:
     """Run the launcher; returns its exit code, and that of its ranks where they stopped as asked.
 
-    Signals do not reach the ranks: torch's launcher would end them 30 seconds later. The first becomes the file `stop`, which the ranks find after
-    their step; the second, or `seconds` and a minute after the first, ends all processes.
+    Signals do not reach the ranks: torch's launcher would end them 30 seconds later. The first becomes the
+    file `stop`, which the ranks find after their step; the second, or `seconds` and a minute after the first,
+    ends all processes.
     """
     import signal
     import subprocess
@@ -124,18 +160,24 @@ def describe(summary: dict[str, Any]) -> str:
     lines = []
     heldout = summary["heldout"]
     for task in sorted({task for scores in heldout.values() for task in scores}):
-        steps = " -> ".join(f"{name} {scores[task]:.3f}" for name, scores in heldout.items() if task in scores)
+        steps = " -> ".join(
+            f"{name} {scores[task]:.3f}" for name, scores in heldout.items() if task in scores
+        )
         lines.append(f"held-out {task}: {steps}")
     lines += answer_lines(summary.get("answers") or {})
     lines.append("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in summary["seconds"].items()))
     if "overlap" in summary:
-        lines.append("collecting ahead, seconds: " + ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in summary["overlap"].items()))
+        lines.append(
+            "collecting ahead, seconds: "
+            + ", ".join(f"{name.replace('_', ' ')} {value:.1f}" for name, value in summary["overlap"].items())
+        )
     lines += [f"{name}: {summary[name]}" for name in ("checkpoint", "metrics", "report")]
     return "\n".join(lines)
 
 
 def answer_lines(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """The held-out answers that a summary keeps, a line each: question, right answer, then what was answered each time (+ correct, - wrong)."""
+    """The held-out answers that a summary keeps, a line each: question, right answer, then what was answered
+    each time (+ correct, - wrong)."""
     if not answers:
         return []
 

@@ -13,11 +13,14 @@ from vlrl.settings import Settings, nested_fields
 def load_words(words: Sequence[str], overrides: Sequence[str] = (), options: Sequence[str] = ()) -> Config:
     """The config of a command line's words: those with `=` are overrides. Raises ConfigError."""
     check_options(words, options)
-    return load([word for word in words if "=" not in word], [*(word for word in words if "=" in word), *overrides])
+    return load(
+        [word for word in words if "=" not in word], [*(word for word in words if "=" in word), *overrides]
+    )
 
 
 def check_options(words: Sequence[str], options: Sequence[str] = ()) -> None:
-    """Refuse words that look like options: `--steps 20` is written `steps=20`. `options` are those that the command has."""
+    """Refuse words that look like options: `--steps 20` is written `steps=20`. `options` are those that the
+    command has."""
     for place, word in enumerate(words):
         if not word.startswith("-"):
             continue
@@ -25,9 +28,17 @@ def check_options(words: Sequence[str], options: Sequence[str] = ()) -> None:
         key = key.replace("-", "_")
         follows = words[place + 1] if place + 1 < len(words) and "=" not in words[place + 1] else "..."
         settings = [*Settings.__dataclass_fields__, "seed", "threads", "output", *SLOTS]
-        by_name = {path.rpartition(".")[2]: path for path in nested_fields()} | {name: name for name in settings}
+        by_name = {path.rpartition(".")[2]: path for path in nested_fields()} | {
+            name: name for name in settings
+        }
         if close := difflib.get_close_matches(key.rpartition(".")[2], list(by_name), n=1, cutoff=0.8):
             path = key if "." in key else by_name[close[0]]
-            raise ConfigError(f"no option {word.partition('=')[0]!r}; settings are written without dashes: {path}={value if equals else follows}")
+            raise ConfigError(
+                f"no option {word.partition('=')[0]!r}; settings are written without dashes: "
+                f"{path}={value if equals else follows}"
+            )
         near = difflib.get_close_matches(word, list(options), n=1, cutoff=0.6)
-        raise ConfigError(f"no option {word!r}.{f' Did you mean {near[0]!r}?' if near else ''} See --help; settings are written like steps=20")
+        raise ConfigError(
+            f"no option {word!r}.{f' Did you mean {near[0]!r}?' if near else ''} See --help; settings are "
+            "written like steps=20"
+        )

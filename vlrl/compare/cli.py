@@ -12,28 +12,64 @@ import typer
 
 def compare(
     presets: Annotated[
-        list[str], typer.Argument(help="Presets of configs/methods (grpo dapo ...), or any config. The first is the one compared with.")
+        list[str],
+        typer.Argument(
+            help=(
+                "Presets of configs/methods (grpo dapo ...), or any config. The first is the one compared "
+                "with."
+            )
+        ),
     ],
     task: Annotated[
-        str, typer.Option(help="A lab task (digits, counting, grounding, jigsaw, video, arithmetic, chains, knights) or a task config.")
+        str,
+        typer.Option(
+            help=(
+                "A lab task (digits, counting, grounding, jigsaw, video, arithmetic, chains, knights) or a "
+                "task config."
+            )
+        ),
     ] = "counting",
     seeds: Annotated[int, typer.Option(help="Runs per preset.")] = 5,
-    steps: Annotated[int, typer.Option(help="Steps per run; of a preset with several phases, per phase that does not keep its own.")] = 100,
+    steps: Annotated[
+        int,
+        typer.Option(
+            help="Steps per run; of a preset with several phases, per phase that does not keep its own."
+        ),
+    ] = 100,
     cold_start: Annotated[
-        int, typer.Option("--cold-start", help="Steps of the common cold start of each seed (0: none, from the pretrained model).")
+        int,
+        typer.Option(
+            "--cold-start",
+            help="Steps of the common cold start of each seed (0: none, from the pretrained model).",
+        ),
     ] = 60,
-    samples: Annotated[int, typer.Option("--k", help="Completions per held-out row for pass@1 and pass@k.")] = 8,
-    model: Annotated[str, typer.Option(help="A model config; the tiny one that fits the task if empty.")] = "",
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where runs and results go. What is there is not run again.")] = Path("runs/compare"),
+    samples: Annotated[
+        int, typer.Option("--k", help="Completions per held-out row for pass@1 and pass@k.")
+    ] = 8,
+    model: Annotated[
+        str, typer.Option(help="A model config; the tiny one that fits the task if empty.")
+    ] = "",
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Where runs and results go. What is there is not run again."),
+    ] = Path("runs/compare"),
     jobs: Annotated[int, typer.Option(help="Processes side by side (0: one per core).")] = 0,
-    sets: Annotated[list[str] | None, typer.Option("--set", help="An override for all runs, like prompts_per_step=8. May be given again.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON and nothing else.")] = False,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An override for all runs, like prompts_per_step=8. May be given again."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the numbers as JSON and nothing else.")
+    ] = False,
 ) -> None:
-    """Train presets on a lab task from the same cold start and compare them: `vlrl compare grpo dapo --task counting --seeds 5`."""
+    """Train presets on a lab task from the same cold start and compare them: `vlrl compare grpo dapo --task
+    counting --seeds 5`."""
     from vlrl.compare.plan import Plan, preset_file
     from vlrl.config import load
 
-    plan = Plan(tuple(presets), task, seeds, output.resolve(), steps, cold_start, samples, model, tuple(sets or ()))
+    plan = Plan(
+        tuple(presets), task, seeds, output.resolve(), steps, cold_start, samples, model, tuple(sets or ())
+    )
     load(plan.bases, plan.overrides)  # all names before torch is imported
     for preset in presets:
         preset_file(preset)
@@ -49,7 +85,10 @@ def compare(
     page(cells, title, plan.output / "compare.html", starts)
     table = markdown(cells, title, starts)
     (plan.output / "compare.md").write_text(table, encoding="utf-8")
-    numbers = {preset: {name: list(v) if isinstance(v, tuple) else v for name, v in row.items()} for preset, row in summarise(cells).items()}
+    numbers = {
+        preset: {name: list(v) if isinstance(v, tuple) else v for name, v in row.items()}
+        for preset, row in summarise(cells).items()
+    }
     (plan.output / "compare.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
     typer.echo(json.dumps(numbers, indent=1) if as_json else table)
     if not as_json:

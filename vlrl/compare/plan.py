@@ -1,6 +1,8 @@
-"""The runs of a comparison: one cold start per seed, then one run per preset and seed, each a resolved config in a folder of its own.
+"""The runs of a comparison: one cold start per seed, then one run per preset and seed, each a resolved config
+in a folder of its own.
 
-With a cold start of 0 steps there is none: all runs start from the task's own model, which must be a pretrained one.
+With a cold start of 0 steps there is none: all runs start from the task's own model, which must be a
+pretrained one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ TEXT_TASKS = ("arithmetic", "chains", "knights")
 
 @dataclass(frozen=True)
 class Plan:
-    """A comparison. `steps` are a run's, `cold_steps` those of the common cold start; then `samples` completions per held-out row are scored.
+    """A comparison. `steps` are a run's, `cold_steps` those of the common cold start; then `samples`
+    completions per held-out row are scored.
 
     With `cold_steps` 0 the runs start from the model of `model`, or of the task's config, as it is.
     """
@@ -41,7 +44,10 @@ class Plan:
         if len(set(self.presets)) < len(self.presets) or not self.presets:
             raise ConfigError(f"compare: name each preset once, got {', '.join(self.presets) or 'none'}")
         if min(self.seeds, self.steps, self.samples) < 1 or self.cold_steps < 0:
-            raise ConfigError("compare: seeds, steps and k must be at least 1, and cold-start at least 0 (0: from the pretrained model as it is)")
+            raise ConfigError(
+                "compare: seeds, steps and k must be at least 1, and cold-start at least 0 (0: from the "
+                "pretrained model as it is)"
+            )
 
     @property
     def bases(self) -> list[str]:
@@ -49,18 +55,27 @@ class Plan:
         task = self.task if "/" in self.task or self.task.endswith(".yaml") else f"tasks/lab_{self.task}"
         if not self.cold_steps:
             return ["base/rl", task, *([self.model] if self.model else [])]
-        model = self.model or ("models/tiny_text" if self.task.rpartition("lab_")[2] in TEXT_TASKS else "models/tiny_qwen2_5_vl")
+        model = self.model or (
+            "models/tiny_text" if self.task.rpartition("lab_")[2] in TEXT_TASKS else "models/tiny_qwen2_5_vl"
+        )
         return ["base/rl", "base/lab", model, task]
 
     @property
     def pretrained(self) -> str:
-        """The model that all runs start from where there is no cold start. Raises ConfigError where the configs name none."""
+        """The model that all runs start from where there is no cold start. Raises ConfigError where the
+        configs name none."""
         config = load(self.bases, self.overrides)
         if len(config.phases) > 1:
-            raise ConfigError(f"compare: --cold-start 0 takes a task of one phase, and {self.task!r} has {', '.join(config.phases)}")
+            raise ConfigError(
+                f"compare: --cold-start 0 takes a task of one phase, and {self.task!r} has "
+                f"{', '.join(config.phases)}"
+            )
         model = str((config.tree.get("policy") or {}).get("model") or "")
         if not model:
-            raise ConfigError(f"compare: --cold-start 0 needs a pretrained model, and {self.task!r} names none; give --model models/smollm2_135m")
+            raise ConfigError(
+                f"compare: --cold-start 0 needs a pretrained model, and {self.task!r} names none; give "
+                "--model models/smollm2_135m"
+            )
         return model
 
     def cold(self, seed: int) -> Path:
@@ -75,16 +90,22 @@ class Plan:
         """The cold start alone: the lab's first phase, the model made from the seed."""
         config = load(self.bases, self.overrides)
         tree = config.phase(config.phases[0])
-        return load_tree(tree, self.cold(seed), [f"seed={seed}", f"steps={self.cold_steps}", "optimizer.schedule=constant"])
+        return load_tree(
+            tree, self.cold(seed), [f"seed={seed}", f"steps={self.cold_steps}", "optimizer.schedule=constant"]
+        )
 
     def config(self, preset: str, seed: int, weights: Path | str) -> Config:
-        """A run of a preset from the cold start's weights: the last phase (of the lab, or the task's only one), then the preset, then the overrides.
+        """A run of a preset from the cold start's weights: the last phase (of the lab, or the task's only
+        one), then the preset, then the overrides.
 
-        An override of one of the lab's phases (`phases.rl.sampling.temperature=1`) is for that phase alone. One of the task's data changes the task:
-        a phase of the preset may have other data, or no held-out rows.
+        An override of one of the lab's phases (`phases.rl.sampling.temperature=1`) is for that phase alone.
+        One of the task's data changes the task: a phase of the preset may have other data, or no held-out
+        rows.
         """
         phases = load(self.bases).phases
-        theirs = [text for text in self.overrides if text.startswith(tuple(f"phases.{phase}." for phase in phases))]
+        theirs = [
+            text for text in self.overrides if text.startswith(tuple(f"phases.{phase}." for phase in phases))
+        ]
         plain_task, with_preset = load(self.bases).tree, load([*self.bases, preset_file(preset)]).tree
         theirs += [text for text in self.overrides if is_of_task(text, plain_task, with_preset)]
         config = load(self.bases, theirs)
@@ -101,10 +122,13 @@ class Plan:
             "watch.checkpoint_every=0",
             "watch.rollouts_every=0",
         ]
-        return load([base, preset_file(preset)], [*words, *(text for text in self.overrides if text not in theirs)])
+        return load(
+            [base, preset_file(preset)], [*words, *(text for text in self.overrides if text not in theirs)]
+        )
 
     def with_other_rows(self) -> list[str]:
-        """Presets that are measured on other held-out rows than the first one: a preset can bring its own. Their accuracies do not compare."""
+        """Presets that are measured on other held-out rows than the first one: a preset can bring its own.
+        Their accuracies do not compare."""
 
         def heldout(preset: str) -> Any:
             config = self.config(preset, 0, "")
@@ -113,17 +137,31 @@ class Plan:
         return [preset for preset in self.presets[1:] if heldout(preset) != heldout(self.presets[0])]
 
     def claim(self) -> None:
-        """Record the comparison in the output folder, so that a later call can only add presets and seeds to it.
+        """Record the comparison in the output folder, so that a later call can only add presets and seeds to
+        it.
 
         Raises ConfigError where the folder holds runs of another task, length or override.
         """
         path = self.output / "plan.json"
-        ours = {"task": self.task, "steps": self.steps, "cold_start": self.cold_steps, "k": self.samples, "model": self.model}
+        ours = {
+            "task": self.task,
+            "steps": self.steps,
+            "cold_start": self.cold_steps,
+            "k": self.samples,
+            "model": self.model,
+        }
         ours["set"] = list(self.overrides)
         theirs = json.loads(path.read_text()) if path.is_file() else ours
-        differ = [f"{name} {theirs.get(name)!r} there, {value!r} here" for name, value in ours.items() if theirs.get(name) != value]
+        differ = [
+            f"{name} {theirs.get(name)!r} there, {value!r} here"
+            for name, value in ours.items()
+            if theirs.get(name) != value
+        ]
         if differ:
-            raise ConfigError(f"compare: {str(self.output)!r} holds another comparison ({'; '.join(differ)}); give another --output")
+            raise ConfigError(
+                f"compare: {str(self.output)!r} holds another comparison ({'; '.join(differ)}); give "
+                "another --output"
+            )
         self.output.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(ours), encoding="utf-8")
 
@@ -140,21 +178,30 @@ def preset_file(preset: str) -> Path:
 
 
 def check_plugins(run: Any, preset: str) -> None:
-    """Every plug-in of a run comes with vlrl or from a file that its own config names, not from one that another config has loaded.
+    """Every plug-in of a run comes with vlrl or from a file that its own config names, not from one that
+    another config has loaded.
 
     Raises ConfigError. The runs of a comparison are processes of their own, where nothing else is loaded.
     """
     named = {str(Path(path).resolve()) for path in run.config.tree.get("plugins") or []}
-    plugins = [("policy", run.family), ("engine", run.engine), *(item for phase in run.phases for item in phase.plugins())]
+    plugins = [
+        ("policy", run.family),
+        ("engine", run.engine),
+        *(item for phase in run.phases for item in phase.plugins()),
+    ]
     for slot, plugin in plugins:
         module = type(plugin).__module__
         file = str(Path(str(getattr(sys.modules.get(module), "__file__", ""))).resolve())
         if module.partition(".")[0] not in ("vlrl", "vlrl_rewards", "vlrl_data") and file not in named:
-            raise ConfigError(f"{preset}: {slot}: {plugin.name!r} is of {file}, which its config does not name; add `plugins: [{file}]` to it")
+            raise ConfigError(
+                f"{preset}: {slot}: {plugin.name!r} is of {file}, which its config does not name; add "
+                f"`plugins: [{file}]` to it"
+            )
 
 
 def is_of_task(override: str, task: Any, with_preset: Any) -> bool:
-    """Whether an override is of a source of the task: of data that the preset, outside its phases, leaves as they are."""
+    """Whether an override is of a source of the task: of data that the preset, outside its phases, leaves as
+    they are."""
     path = override.partition("=")[0].strip()
     source = ".".join(path.split(".")[:3])
     return path.startswith("data.") and at(task, source) == at(with_preset, source)

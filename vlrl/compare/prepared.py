@@ -1,7 +1,7 @@
 """What the process that runs are forked from has imported: torch, transformers' model code, the trainer.
 
-Imported by the fork server of `vlrl compare` (`vlrl/compare/run.py`) alone. It starts no thread and touches no GPU: both would be lost or broken in a
-forked process.
+Imported by the fork server of `vlrl compare` (`vlrl/compare/run.py`) alone. It starts no thread and touches
+no GPU: both would be lost or broken in a forked process.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ class Summary(NamedTuple):
 
 
 def iqm(values: Sequence[float]) -> float:
-    """Interquartile mean: a quarter of the values is cut from either end, border values in part (of 5 seeds 3 remain, with weights 0.75, 1, 0.75).
+    """Interquartile mean: a quarter of the values is cut from either end, border values in part (of 5 seeds 3
+    remain, with weights 0.75, 1, 0.75).
 
     Raises ValueError for no values.
     """
@@ -41,8 +42,14 @@ def mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
-def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], float] = mean, draws: int = 2000, seed: int = 0) -> Summary:
-    """Percentile interval of a statistic, seeds drawn with replacement. With one seed the interval is the point."""
+def bootstrap(
+    values: Sequence[float],
+    statistic: Callable[[Sequence[float]], float] = mean,
+    draws: int = 2000,
+    seed: int = 0,
+) -> Summary:
+    """Percentile interval of a statistic, seeds drawn with replacement. With one seed the interval is the
+    point."""
     numbers: Any = np.asarray(values, dtype=float)
     drawn = np.random.default_rng(seed).integers(0, len(numbers), (draws, len(numbers)))
     low, high = np.quantile([statistic(numbers[rows]) for rows in drawn], [0.025, 0.975])
@@ -50,7 +57,8 @@ def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], fl
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Summary:
-    """Mean of a_i - b_i over seeds that share their cold start, with Student's interval: percentiles of a bootstrap are too narrow for few pairs.
+    """Mean of a_i - b_i over seeds that share their cold start, with Student's interval: percentiles of a
+    bootstrap are too narrow for few pairs.
 
     With one seed the interval is everything.
     """
@@ -72,6 +80,11 @@ def improvement_interval(a: Sequence[float], b: Sequence[float], draws: int = 20
     x: Any = np.asarray(a, dtype=float)
     y: Any = np.asarray(b, dtype=float)
     random = np.random.default_rng(seed)
-    values = [probability_of_improvement(x[random.integers(0, len(x), len(x))], y[random.integers(0, len(y), len(y))]) for _ in range(draws)]
+    values = [
+        probability_of_improvement(
+            x[random.integers(0, len(x), len(x))], y[random.integers(0, len(y), len(y))]
+        )
+        for _ in range(draws)
+    ]
     low, high = np.quantile(values, [0.025, 0.975])
     return Summary(probability_of_improvement(a, b), float(low), float(high))

@@ -1,4 +1,5 @@
-"""One run of a comparison: trains, then samples the held-out rows, and writes its numbers to `cell.json`. An existing result is reused."""
+"""One run of a comparison: trains, then samples the held-out rows, and writes its numbers to `cell.json`. An
+existing result is reused."""
 
 from __future__ import annotations
 
@@ -27,8 +28,16 @@ def cold_start(plan: Plan, seed: int) -> str:
 
     done = plan.cold(seed) / "cold.json"
     if not done.is_file():
-        summary = train(plan.cold_config(seed), resume=(plan.cold(seed) / "metrics.jsonl").exists(), live=False)
-        write(done, {"weights": str(Path(summary["checkpoint"]).resolve()), "heldout": summary["heldout"].get("final", {})})
+        summary = train(
+            plan.cold_config(seed), resume=(plan.cold(seed) / "metrics.jsonl").exists(), live=False
+        )
+        write(
+            done,
+            {
+                "weights": str(Path(summary["checkpoint"]).resolve()),
+                "heldout": summary["heldout"].get("final", {}),
+            },
+        )
     return json.loads(done.read_text())["weights"]
 
 
@@ -38,9 +47,20 @@ def start(plan: Plan, seed: int) -> dict[str, Any]:
     if not done.is_file():
         weights = cold_start(plan, seed)
         config = plan.config(plan.presets[0], seed, weights)
-        scores = json.loads((plan.cold(seed) / "cold.json").read_text())["heldout"] if plan.cold_steps else greedy(config, weights)
+        scores = (
+            json.loads((plan.cold(seed) / "cold.json").read_text())["heldout"]
+            if plan.cold_steps
+            else greedy(config, weights)
+        )
         done.parent.mkdir(parents=True, exist_ok=True)
-        write(done, {"seed": seed, "final": _mean(list(scores.values())), **sampled(config, weights, weights, plan.samples)})
+        write(
+            done,
+            {
+                "seed": seed,
+                "final": _mean(list(scores.values())),
+                **sampled(config, weights, weights, plan.samples),
+            },
+        )
     return json.loads(done.read_text())
 
 
@@ -72,9 +92,14 @@ def cell(plan: Plan, preset: str, seed: int) -> dict[str, Any]:
 
 
 def logged(folder: Path) -> dict[str, Any]:
-    """Numbers from the run's log: reward curve and its area, entropy and length at the end, tokens trained on."""
+    """Numbers from the run's log: reward curve and its area, entropy and length at the end, tokens trained
+    on."""
     rows = read_record(folder, METRICS)
-    slots = [key for key in rows[0] if key.startswith("reward/") and key not in ("reward/total", "reward/errors", "reward/format")]
+    slots = [
+        key
+        for key in rows[0]
+        if key.startswith("reward/") and key not in ("reward/total", "reward/errors", "reward/format")
+    ]
     key = slots[0] if len(slots) == 1 else "reward/total"
     reward = [row.get(key, 0.0) for row in rows]
     return {
@@ -111,10 +136,11 @@ def greedy(config: Config, weights: str) -> dict[str, float]:
 
 
 def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict[str, float | None]:
-    """From `samples` completions per held-out row at temperature 1: pass@1, pass@k, entropy and KL to the cold start (k3) per token, in nats;
-    and the mean length of correct and of wrong ones, in tokens.
+    """From `samples` completions per held-out row at temperature 1: pass@1, pass@k, entropy and KL to the
+    cold start (k3) per token, in nats; and the mean length of correct and of wrong ones, in tokens.
 
-    The entropy and the length in a run's own log are of what it trains on, and what that is depends on the method: these compare.
+    The entropy and the length in a run's own log are of what it trains on, and what that is depends on the
+    method: these compare.
     """
     from vlrl.eval.heldout import check_answers
     from vlrl.eval.statistics.samples import pass_at_k
@@ -129,7 +155,9 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     groups = [Group(request.prompt, [], id=f"sampled-{i}") for i, request in enumerate(requests)]
     for completion in run.engine.generate(requests):
         groups[completion.request.tag].rollouts.append(run.make_rollout(completion))
-    verdicts = iter(check_answers([Group(group.prompt, [rollout]) for group in groups for rollout in group], run))
+    verdicts = iter(
+        check_answers([Group(group.prompt, [rollout]) for group in groups for rollout in group], run)
+    )
     checked = [[(len(rollout.logp), next(verdicts)[0]) for rollout in group] for group in groups]
     lengths = [(length, ok) for group in checked for length, ok in group if ok is not None]
     correct = [known for group in checked if (known := [ok for _, ok in group if ok is not None])]
@@ -147,7 +175,8 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
 
 
 def divergence(run: Any, groups: Sequence[Group], weights: str) -> float:
-    """Mean over tokens of k3 between the run's policy, which sampled `groups`, and the policy in `weights`."""
+    """Mean over tokens of k3 between the run's policy, which sampled `groups`, and the policy in
+    `weights`."""
     import torch
 
     from vlrl.policy import Policy
@@ -159,7 +188,9 @@ def divergence(run: Any, groups: Sequence[Group], weights: str) -> float:
         for group in groups:
             if len(group):
                 batch = make_batch([group], run.policy.pad_id, run.policy.device)
-                log_r = (start.forward(batch)["logp"] - run.policy.forward(batch)["logp"])[batch.mask_BT].clamp(-20, 20)
+                log_r = (start.forward(batch)["logp"] - run.policy.forward(batch)["logp"])[
+                    batch.mask_BT
+                ].clamp(-20, 20)
                 total, count = total + float((torch.expm1(log_r) - log_r).sum()), count + len(log_r)
     return total / max(count, 1.0)
 

@@ -83,7 +83,8 @@ class PolicyLM:
         return self.policy.decode(ids)
 
     def decode_all(self, ids: Sequence[int]) -> str:
-        """Text of completion ids with special tokens, in which stop strings are looked for (as vLLM does): every token has at least one byte."""
+        """Text of completion ids with special tokens, in which stop strings are looked for (as vLLM does):
+        every token has at least one byte."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     @cached_property
@@ -93,8 +94,9 @@ class PolicyLM:
     def may_end(self, token: int, stops: Sequence[str]) -> bool:
         """Whether the token can be the one that completes a stop string: it writes the last character of one.
 
-        The characters of a token are kept, so that most steps decode nothing. They are those of the token after itself: a tokenizer may drop a space
-        at the beginning of a text. A token that holds a part of a character may complete any string.
+        The characters of a token are kept, so that most steps decode nothing. They are those of the token
+        after itself: a tokenizer may drop a space at the beginning of a text. A token that holds a part of a
+        character may complete any string.
         """
         if token not in self._written:
             text = self.decode_all([token, token])
@@ -155,4 +157,6 @@ class PolicyEngine(Engine):
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
         """The counts of the last finished step; they add up over ranks."""
-        return {f"engine/{name}": (float(value), 0.0) for name, value in sorted(self.state.step_counts.items())}
+        return {
+            f"engine/{name}": (float(value), 0.0) for name, value in sorted(self.state.step_counts.items())
+        }

@@ -29,12 +29,15 @@ class FakeState(State):
 @register("fake")
 @dataclass(frozen=True)
 class Fake(Engine):
-    """Completion i of a request is one of its options, each with probability 1 / len(options), drawn from random stream (seed, i).
+    """Completion i of a request is one of its options, each with probability 1 / len(options), drawn from
+    random stream (seed, i).
 
-    vlrl original. Options: `table[row.id]`, else `table[row.question]`, else `options`; "{target}" and "{answer}" in an option are replaced by the
-    row's. `function(request, index) -> text` (from Python only) replaces all of that. Log-probs (nats): the first token has that of the choice,
-    log(1 / len(options)), the others 0; top log-probs list the drawn token alone. Tokens are the policy tokenizer's plus its EOS, or UTF-8 bytes
-    without a policy. Edge: a completion longer than `sampling.max_tokens` is cut, `finish` "length".
+    vlrl original. Options: `table[row.id]`, else `table[row.question]`, else `options`; "{target}" and
+    "{answer}" in an option are replaced by the row's. `function(request, index) -> text` (from Python only)
+    replaces all of that. Log-probs (nats): the first token has that of the choice, log(1 / len(options)), the
+    others 0; top log-probs list the drawn token alone. Tokens are the policy tokenizer's plus its EOS, or
+    UTF-8 bytes without a policy. Edge: a completion longer than `sampling.max_tokens` is cut, `finish`
+    "length".
     """
 
     own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
@@ -74,7 +77,16 @@ class Fake(Engine):
         ids = ids[:limit]
         values = ([logp] + [0.0] * len(ids))[: len(ids)]
         top = [{token: value} for token, value in zip(ids, values)] if request.sampling.top_logprobs else None
-        return Completion(request=request, index=index, ids=ids, logp=values, text=text, finish=finish, version=self.version, top_logprobs=top)
+        return Completion(
+            request=request,
+            index=index,
+            ids=ids,
+            logp=values,
+            text=text,
+            finish=finish,
+            version=self.version,
+            top_logprobs=top,
+        )
 
     def _respond(self, request: Request, index: int) -> tuple[str, float]:
         """(text, log-prob of the choice)."""
@@ -83,7 +95,9 @@ class Fake(Engine):
             return self.function(request, index), 0.0
         options = self.table.get(row.id) or self.table.get(row.question) or self.options
         choice = options[int(uniforms(request.seed, index, 1)[0] * len(options))]
-        return choice.replace("{target}", row.target).replace("{answer}", str(row.answer)), -math.log(len(options))
+        return choice.replace("{target}", row.target).replace("{answer}", str(row.answer)), -math.log(
+            len(options)
+        )
 
     def _encode(self, text: str) -> list[int]:
         policy: Any = getattr(self.run, "policy", None) if self.is_set_up else None

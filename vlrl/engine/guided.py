@@ -1,4 +1,5 @@
-"""Guided decoding: a completion can only draw tokens that keep it inside a choice, a regular expression or a JSON schema (xgrammar)."""
+"""Guided decoding: a completion can only draw tokens that keep it inside a choice, a regular expression or a
+JSON schema (xgrammar)."""
 
 from __future__ import annotations
 
@@ -31,19 +32,27 @@ class GuidedModel(Protocol):
 def pattern(guided: Mapping[str, Any]) -> tuple[str, str]:
     """("regex" | "json", source text) of a `guided` setting. Raises ConfigError for any other."""
     if len(guided) != 1 or not set(guided) <= set(GRAMMARS):
-        raise ConfigError(f"guided: {dict(guided)!r} is not one of {{'choice': [...]}}, {{'regex': ...}}, {{'json': schema}}")
+        raise ConfigError(
+            f"guided: {dict(guided)!r} is not one of {{'choice': [...]}}, {{'regex': ...}}, {{'json': "
+            f"schema}}"
+        )
     ((kind, value),) = guided.items()
     return GRAMMARS[kind](value)
 
 
 @lru_cache(maxsize=256)
 def compiled(kind: str, source: str, tokenizer: Any, vocab_size: int) -> Any:
-    """xgrammar's compiled grammar for this tokenizer. Raises ConfigError if xgrammar is missing or refuses the source."""
+    """xgrammar's compiled grammar for this tokenizer. Raises ConfigError if xgrammar is missing or refuses
+    the source."""
     try:
         import xgrammar
     except ImportError:
-        raise ConfigError("sampling.guided needs xgrammar; `pip install xgrammar`, or remove `guided`") from None
-    info = xgrammar.TokenizerInfo.from_huggingface(tokenizer, vocab_size=vocab_size, stop_token_ids=[tokenizer.eos_token_id])
+        raise ConfigError(
+            "sampling.guided needs xgrammar; `pip install xgrammar`, or remove `guided`"
+        ) from None
+    info = xgrammar.TokenizerInfo.from_huggingface(
+        tokenizer, vocab_size=vocab_size, stop_token_ids=[tokenizer.eos_token_id]
+    )
     compiler = xgrammar.GrammarCompiler(info)
     try:
         return compiler.compile_regex(source) if kind == "regex" else compiler.compile_json_schema(source)
@@ -52,7 +61,8 @@ def compiled(kind: str, source: str, tokenizer: Any, vocab_size: int) -> Any:
 
 
 class GuidedProcessor:
-    """The logits processor of one completion. Edge: after a prefix outside the language only EOS is allowed."""
+    """The logits processor of one completion. Edge: after a prefix outside the language only EOS is
+    allowed."""
 
     def __init__(self, grammar: Any, eos_id: int) -> None:
         import xgrammar
@@ -63,7 +73,9 @@ class GuidedProcessor:
 
     def __call__(self, ids: Sequence[int], logits_V: Tensor) -> Tensor:
         for token in ids[self.read :]:
-            self.left_language = self.left_language or self.matcher.is_terminated() or not self.matcher.accept_token(token)
+            self.left_language = (
+                self.left_language or self.matcher.is_terminated() or not self.matcher.accept_token(token)
+            )
         self.read = len(ids)
         if self.left_language or self.matcher.is_terminated():
             eos_only_V = logits_V.new_full(logits_V.shape, float("-inf"))

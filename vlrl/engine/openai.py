@@ -1,4 +1,5 @@
-"""Any OpenAI-compatible endpoint, for evaluation only: it returns text without token ids and log-probs, so it cannot be used for training."""
+"""Any OpenAI-compatible endpoint, for evaluation only: it returns text without token ids and log-probs, so it
+cannot be used for training."""
 
 from __future__ import annotations
 
@@ -60,7 +61,10 @@ def api_messages(prompt: Prompt) -> list[dict[str, Any]]:
             else:
                 clip = next(videos).load()
                 assert isinstance(clip, Clip)
-                parts += [{"type": "image_url", "image_url": {"url": data_uri(Image.fromarray(frame))}} for frame in clip.frames_THWC]
+                parts += [
+                    {"type": "image_url", "image_url": {"url": data_uri(Image.fromarray(frame))}}
+                    for frame in clip.frames_THWC
+                ]
         out.append({"role": message["role"], "content": parts})
     if prompt.prefix:
         out.append({"role": "assistant", "content": prompt.prefix})
@@ -70,11 +74,13 @@ def api_messages(prompt: Prompt) -> list[dict[str, Any]]:
 @register("openai")
 @dataclass(frozen=True)
 class OpenAI(Engine):
-    """POST {url}/chat/completions for each sample, `parallel` at a time; `retries` with doubling waits after 429, 5xx and broken connections.
+    """POST {url}/chat/completions for each sample, `parallel` at a time; `retries` with doubling waits after
+    429, 5xx and broken connections.
 
-    vlrl original. `url` ends before /chat/completions; `model` is the endpoint's name of the model; the key is read from the environment variable
-    `key_env` (no key is sent if it is unset). Edge: after the last retry the request fails with a RuntimeError that names status and URL.
-    Completions have text, and no ids: use another engine to train.
+    vlrl original. `url` ends before /chat/completions; `model` is the endpoint's name of the model; the key
+    is read from the environment variable `key_env` (no key is sent if it is unset). Edge: after the last
+    retry the request fails with a RuntimeError that names status and URL. Completions have text, and no ids:
+    use another engine to train.
     """
 
     needs_policy: ClassVar[bool] = False
@@ -88,13 +94,17 @@ class OpenAI(Engine):
 
     def __post_init__(self) -> None:
         if not self.model:
-            raise ConfigError("engine.model: not set; give the endpoint's name of the model, for instance -E model=my-model")
+            raise ConfigError(
+                "engine.model: not set; give the endpoint's name of the model, for instance -E model=my-model"
+            )
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError(f"engine.url: {self.url!r} must begin with http:// or https://")
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         with ThreadPoolExecutor(self.parallel) as pool:
-            futures = [pool.submit(self._one, request, index) for request in requests for index in range(request.n)]
+            futures = [
+                pool.submit(self._one, request, index) for request in requests for index in range(request.n)
+            ]
             for future in as_completed(futures):
                 yield future.result()
 
@@ -124,7 +134,9 @@ class OpenAI(Engine):
         for attempt in range(self.retries + 1):
             if attempt:
                 time.sleep(self.wait * 2 ** (attempt - 1))
-            post = urllib.request.Request(f"{self.url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers)
+            post = urllib.request.Request(
+                f"{self.url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers
+            )
             try:
                 with _OPENER.open(post, timeout=self.timeout) as answer:
                     content = answer.read(MAX_ANSWER + 1)
@@ -141,4 +153,6 @@ class OpenAI(Engine):
         raise RuntimeError(f"engine openai: {self.url} did not answer ({problem})")
 
     def sync(self, policy: PolicyModel) -> None:
-        raise ConfigError("engine 'openai' cannot load weights; it is for evaluation. Train with hf, vllm or vllm_server")
+        raise ConfigError(
+            "engine 'openai' cannot load weights; it is for evaluation. Train with hf, vllm or vllm_server"
+        )

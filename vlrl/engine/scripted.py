@@ -1,4 +1,5 @@
-"""A scripted policy: writes right, wrong and malformed answers without a model's skill, so that every part of a config has something to act on."""
+"""A scripted policy: writes right, wrong and malformed answers without a model's skill, so that every part of
+a config has something to act on."""
 
 from __future__ import annotations
 
@@ -26,13 +27,33 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _LAST_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?=\D*$)")
 _BLOCK = re.compile(r"<([a-z_]+)>(.*?)</\1>", re.DOTALL)
 _SEEN = re.compile(r"\{seen:([^}]+)\}")  # in `lines`: what the pattern finds last in prompt and conversation
-_WORDS = ("so", "then", "wait", "let", "me", "see", "that", "is", "check", "it", "and", "now", "first", "we", "get", "3", "7", "12")
+_WORDS = (
+    "so",
+    "then",
+    "wait",
+    "let",
+    "me",
+    "see",
+    "that",
+    "is",
+    "check",
+    "it",
+    "and",
+    "now",
+    "first",
+    "we",
+    "get",
+    "3",
+    "7",
+    "12",
+)
 MEDIA_TAGS = ("image", "video")
 
 
 @dataclass
 class ScriptedState(State):
-    """`version` counts syncs; `scorer` is the engine that computes log-probs; `answers` are gold answers seen per task, for wrong answers."""
+    """`version` counts syncs; `scorer` is the engine that computes log-probs; `answers` are gold answers seen
+    per task, for wrong answers."""
 
     version: int = 0
     scorer: Any = transient()
@@ -42,21 +63,27 @@ class ScriptedState(State):
 @register("scripted")
 @dataclass(frozen=True)
 class Scripted(Engine):
-    """Completions by a script: right with a probability of its own for each row, of varied length and form. vlrl original.
+    """Completions by a script: right with a probability of its own for each row, of varied length and form.
+    vlrl original.
 
-        p(row) = clip(skill + spread (u(row) - 1/2) + gain version + hint h, 0.02, 0.98), u(row) uniform in [0, 1), a function of the row's id
+        p(row) = clip(skill + spread (u(row) - 1/2) + gain version + hint h, 0.02, 0.98), u(row) uniform in
+        [0, 1), a function of the row's id
 
-    h is the share of the row's demonstration, from its beginning, that the prompt or the given tokens of the completion show.
+    h is the share of the row's demonstration, from its beginning, that the prompt or the given tokens of the
+    completion show.
 
-    The form follows the prompt: the tags of its prefix, then those that it names, in their order (<think> ... </think><answer> ... </answer>),
-    `\\boxed{}` where it asks for that, else the row's demonstration (`target`), else the bare answer. With probability 1 - `form` the tags are left
-    out. A wrong answer is the right one with its numbers or its letter changed, or the answer of another row; changed numbers vary, so that graded
-    rewards vary too. Thoughts have `words[0]` to `words[1]` words, more with probability `long`, so that some completions are cut at `max_tokens`.
-    `lines` maps a string that a prompt contains to completions, of which one is drawn in place of all that; the first match counts. In them
-    "{answer}", "{wrong}", "{target}" (the demonstration) and "{near}" (the right answer with its last number changed) are replaced, and
-    "{seen:PATTERN}" by the last match of a regular expression's first group in prompt and conversation so far: a policy that reads. A completion
-    with given tokens (a prompt's prefix, a branch) goes on behind them: see `continued`. The same seed gives the same completions. Log-probs (nats)
-    are the policy's own at temperature 1, or 0 with `scored: false`.
+    The form follows the prompt: the tags of its prefix, then those that it names, in their order (<think> ...
+    </think><answer> ... </answer>), `\\boxed{}` where it asks for that, else the row's demonstration
+    (`target`), else the bare answer. With probability 1 - `form` the tags are left out. A wrong answer is the
+    right one with its numbers or its letter changed, or the answer of another row; changed numbers vary, so
+    that graded rewards vary too. Thoughts have `words[0]` to `words[1]` words, more with probability `long`,
+    so that some completions are cut at `max_tokens`. `lines` maps a string that a prompt contains to
+    completions, of which one is drawn in place of all that; the first match counts. In them "{answer}",
+    "{wrong}", "{target}" (the demonstration) and "{near}" (the right answer with its last number changed) are
+    replaced, and "{seen:PATTERN}" by the last match of a regular expression's first group in prompt and
+    conversation so far: a policy that reads. A completion with given tokens (a prompt's prefix, a branch)
+    goes on behind them: see `continued`. The same seed gives the same completions. Log-probs (nats) are the
+    policy's own at temperature 1, or 0 with `scored: false`.
     """
 
     skill: float = 0.5
@@ -71,7 +98,10 @@ class Scripted(Engine):
 
     def __post_init__(self) -> None:
         if not 0 <= self.skill <= 1 or not 0 <= self.form <= 1 or not 0 <= self.long <= 1:
-            raise ValueError(f"skill={self.skill}, form={self.form} and long={self.long} are probabilities, between 0 and 1")
+            raise ValueError(
+                f"skill={self.skill}, form={self.form} and long={self.long} are probabilities, between 0 "
+                "and 1"
+            )
         if not 0 <= self.words[0] <= self.words[1]:
             raise ValueError(f"words={self.words}: expected a least and a greatest number, like [1, 6]")
         if not all(self.lines.values()):
@@ -109,19 +139,31 @@ class Scripted(Engine):
         return self.state.scorer.score_all(pairs)
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
-        drafts = [(request, index, *self._draft(request, index)) for request in requests for index in range(request.n)]
+        drafts = [
+            (request, index, *self._draft(request, index))
+            for request in requests
+            for index in range(request.n)
+        ]
         values = self.score_all([(request.prompt, ids) for request, _, _, ids, _ in drafts])
         for (request, index, text, ids, finish), logp in zip(drafts, values, strict=True):
-            top = [{token: value} for token, value in zip(ids, logp)] if request.sampling.top_logprobs else None
+            top = (
+                [{token: value} for token, value in zip(ids, logp)] if request.sampling.top_logprobs else None
+            )
             yield Completion(request, index, list(ids), logp, text, finish, self.version, top)
 
     def _draft(self, request: Request, index: int) -> tuple[str, tuple[int, ...], Literal["stop", "length"]]:
         draws = cycle(uniforms(request.seed + zlib.crc32(request.prompt.row.id.encode()), index, 64))
-        written = self._respond(request.prompt, self.run.policy.decode(request.prefix_ids) if request.prefix_ids else "", draws)
+        written = self._respond(
+            request.prompt, self.run.policy.decode(request.prefix_ids) if request.prefix_ids else "", draws
+        )
         for stop in request.sampling.stop:
             head, found, _ = written.partition(stop)
             written = head + found
-        ids = (*request.prefix_ids, *self.run.policy.encode_text(written), self.run.policy.tokenizer.eos_token_id)
+        ids = (
+            *request.prefix_ids,
+            *self.run.policy.encode_text(written),
+            self.run.policy.tokenizer.eos_token_id,
+        )
         limit = request.sampling.max_tokens
         finish: Literal["stop", "length"] = "length" if len(ids) > limit else "stop"
         ids = ids[:limit]
@@ -140,9 +182,18 @@ class Scripted(Engine):
         for key, lines in self.lines.items():
             if key in asked:
                 line = lines[int(next(draws) * len(lines))]
-                near = _LAST_NUMBER.sub(lambda match: _other_number(match[0], next(draws)), gold) if _LAST_NUMBER.search(gold) else wrong
+                near = (
+                    _LAST_NUMBER.sub(lambda match: _other_number(match[0], next(draws)), gold)
+                    if _LAST_NUMBER.search(gold)
+                    else wrong
+                )
                 line = _SEEN.sub(lambda match: last_seen(match[1], asked + begun), line)
-                return line.replace("{answer}", gold).replace("{wrong}", wrong).replace("{near}", near).replace("{target}", row.target)
+                return (
+                    line.replace("{answer}", gold)
+                    .replace("{wrong}", wrong)
+                    .replace("{near}", near)
+                    .replace("{target}", row.target)
+                )
         answer = gold if right else wrong
         count = self.words[0] + int(next(draws) * (self.words[1] - self.words[0] + 1))
         if next(draws) < self.long:
@@ -157,7 +208,9 @@ class Scripted(Engine):
         hint = shown_part(prompt.row, asked)
         if ">" in hint[:-1]:  # the tags of a hint are not the form that is asked for
             asked = asked.replace(hint, "")
-        tags = [tag for tag in dict.fromkeys(_TAG.findall(prompt.prefix + asked)) if f"</{tag}>" not in closed]
+        tags = [
+            tag for tag in dict.fromkeys(_TAG.findall(prompt.prefix + asked)) if f"</{tag}>" not in closed
+        ]
         if not tags and "\\boxed" in asked:
             return f"{thought} \\boxed{{{answer}}}".strip()
         if not tags and prompt.row.target:
@@ -169,8 +222,19 @@ class Scripted(Engine):
         return "".join(f"<{tag}>{_confidence(tag, body[tag])}</{tag}>" for tag in tags)
 
     def _skill(self, row: Row, shown: str) -> float:
-        u = float(np.random.Philox(key=[int.from_bytes(row.id.encode()[-8:], "big"), 7]).random_raw(1)[0] / 2**64)
-        return min(max(self.skill + self.spread * (u - 0.5) + self.gain * self.version + self.hint * shown_share(row, shown), 0.02), 0.98)
+        u = float(
+            np.random.Philox(key=[int.from_bytes(row.id.encode()[-8:], "big"), 7]).random_raw(1)[0] / 2**64
+        )
+        return min(
+            max(
+                self.skill
+                + self.spread * (u - 0.5)
+                + self.gain * self.version
+                + self.hint * shown_share(row, shown),
+                0.02,
+            ),
+            0.98,
+        )
 
     def _wrong(self, row: Row, draws: Iterator[float]) -> str:
         gold = gold_text(row)
@@ -197,20 +261,25 @@ def shown_part(row: Row, text: str) -> str:
 
 
 def shown_share(row: Row, text: str) -> float:
-    """Share of the characters of the row's demonstration, from its first on, that stand in `text`; 0 without a demonstration."""
+    """Share of the characters of the row's demonstration, from its first on, that stand in `text`; 0 without
+    a demonstration."""
     return len(shown_part(row, text)) / max(len(row.target), 1)
 
 
 def continued(text: str, given: str) -> str:
     """What is left to write of a response when `given` stands before it.
 
-    Blocks <tag> ... </tag> that `given` has closed are left out; of a block that it has begun, the opening tag and the begun text are left out. Text
-    that begins with all of `given` loses that.
+    Blocks <tag> ... </tag> that `given` has closed are left out; of a block that it has begun, the opening
+    tag and the begun text are left out. Text that begins with all of `given` loses that.
     """
     text = text.removeprefix(given.strip()).lstrip() if given else text
     for tag in dict.fromkeys(_TAG.findall(given)):
         closing, pattern = f"</{tag}>", f"<{tag}>(.*?)</{tag}>"
-        text = re.sub(pattern, "", text, count=given.count(closing), flags=re.DOTALL) if closing in given else text
+        text = (
+            re.sub(pattern, "", text, count=given.count(closing), flags=re.DOTALL)
+            if closing in given
+            else text
+        )
         begun, block = given.rpartition(f"<{tag}>")[2], re.search(pattern, text, re.DOTALL)
         if block is not None and closing not in begun:
             text = text[: block.start()] + f"{block[1].removeprefix(begun)}{closing}" + text[block.end() :]
@@ -220,8 +289,8 @@ def continued(text: str, given: str) -> str:
 def gold_text(row: Row) -> str:
     """The gold answer as the demonstration writes it.
 
-    What stands in its last answer tags, else in the tags that it ends with; a demonstration without tags where the answer is structured; else the
-    answer as text.
+    What stands in its last answer tags, else in the tags that it ends with; a demonstration without tags
+    where the answer is structured; else the answer as text.
     """
     blocks: dict[str, str] = dict(_BLOCK.findall(row.target))
     last = next((tag for tag in reversed(blocks) if row.target.rstrip().endswith(f"</{tag}>")), "")
@@ -234,7 +303,8 @@ def gold_text(row: Row) -> str:
 
 
 def _other_number(text: str, u: float) -> str:
-    """Another number of the same kind, between 10% and 60% away from it (at least 1); "07" stays two digits long."""
+    """Another number of the same kind, between 10% and 60% away from it (at least 1); "07" stays two digits
+    long."""
     value = float(text)
     other = value + max(abs(value) * (0.1 + 0.5 * u), 1.0) * (1 if u > 0.3 else -1)
     if "." in text:
@@ -247,4 +317,6 @@ def _other_number(text: str, u: float) -> str:
 
 def _confidence(tag: str, text: str) -> str:
     """Numbers where a tag asks for a number."""
-    return str(round((len(text) * 37 % 100) / 100, 2)) if tag in ("confidence", "conf", "probability") else text
+    return (
+        str(round((len(text) * 37 % 100) / 100, 2)) if tag in ("confidence", "conf", "probability") else text
+    )

@@ -1,4 +1,5 @@
-"""A model that environments ask from the threads of their episodes: a simulated user, a search engine, a member of a pool."""
+"""A model that environments ask from the threads of their episodes: a simulated user, a search engine, a
+member of a pool."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from vlrl.types import Completion, Prompt, Request, Row, Sampling
 
 
 class AskedModel:
-    """An engine behind a lock: engines in this process answer one call at a time, endpoints (without the policy's parts) several.
+    """An engine behind a lock: engines in this process answer one call at a time, endpoints (without the
+    policy's parts) several.
 
     Args:
         spec: Config of the engine. Raises ConfigError as `build` does.
@@ -27,8 +29,11 @@ class AskedModel:
         self.lock = threading.Lock()
 
     def answer(self, text: str, sampling: Sampling, seed: int, name: str, gold: Any = None) -> Completion:
-        """The answer to a text as the user's message. `name` and `gold` are id and answer of the row that it is asked for."""
-        return self.reply(Request(Prompt(Row(name, text, gold), ({"role": "user", "content": text},)), sampling, seed=seed))
+        """The answer to a text as the user's message. `name` and `gold` are id and answer of the row that it
+        is asked for."""
+        return self.reply(
+            Request(Prompt(Row(name, text, gold), ({"role": "user", "content": text},)), sampling, seed=seed)
+        )
 
     def reply(self, request: Request) -> Completion:
         """The first completion of a request."""

@@ -1,4 +1,5 @@
-"""A web browser: Chromium through Playwright. Screenshots are observations; clicks, typing, scrolling and addresses are actions."""
+"""A web browser: Chromium through Playwright. Screenshots are observations; clicks, typing, scrolling and
+addresses are actions."""
 
 from __future__ import annotations
 
@@ -33,24 +34,56 @@ SETTLE = 1.0  # seconds that a page is given to load before it is shown
 TRIES = 3  # looks at a page that goes on to other pages
 SLACK = 5.0  # seconds beyond `call_seconds` for leaving a page that does not answer
 Work = Callable[[Any], Coroutine[Any, Any, Any]]  # what is done to a page
-Key = Literal["Enter", "Tab", "Escape", "Backspace", "Delete", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "PageUp", "PageDown", "Home", "End"]
+Key = Literal[
+    "Enter",
+    "Tab",
+    "Escape",
+    "Backspace",
+    "Delete",
+    "ArrowUp",
+    "ArrowDown",
+    "ArrowLeft",
+    "ArrowRight",
+    "PageUp",
+    "PageDown",
+    "Home",
+    "End",
+]
 NOWHERE = "http://127.0.0.1:9"  # the proxy of everything that is not allowed
 FLAGS = (
-    *("--headless=new", "--remote-debugging-port=0", "--no-first-run", "--no-default-browser-check", "--disable-gpu", "--disable-dev-shm-usage"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-default-apps"),
+    *(
+        "--headless=new",
+        "--remote-debugging-port=0",
+        "--no-first-run",
+        "--no-default-browser-check",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+    ),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-extensions",
+        "--disable-default-apps",
+    ),
     *(
         "--deny-permission-prompts",
         "--mute-audio",
         "--hide-scrollbars",
         "--disable-features=Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider",
     ),
-    *("--force-webrtc-ip-handling-policy=disable_non_proxied_udp", "--webrtc-ip-handling-policy=disable_non_proxied_udp", "--disable-quic"),
+    *(
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--disable-quic",
+    ),
     *("--dns-prefetch-disable", "--no-pings", "--password-store=basic", "--use-mock-keychain"),
 )
 
 
 def allowed(address: str, hosts: Sequence[str]) -> bool:
-    """Whether an address may be reached: http(s) or ws(s) to one of `hosts` ("name" on its usual ports, or "name:port"), without a user name."""
+    """Whether an address may be reached: http(s) or ws(s) to one of `hosts` ("name" on its usual ports, or
+    "name:port"), without a user name."""
     try:
         parts = urlsplit(address)
         port = parts.port or PORTS.get(parts.scheme, 0)
@@ -73,21 +106,27 @@ class BrowserState(State):
 @register("browser")
 @dataclass(frozen=True, kw_only=True)
 class Browser(ToolEnvironment):
-    """A web browser: tools click, type_text, press, scroll, go_to and back; every answer is a screenshot of `size` pixels.
+    """A web browser: tools click, type_text, press, scroll, go_to and back; every answer is a screenshot of
+    `size` pixels.
 
-        environment: {name: browser, site: desk}                                    # the shipped site, with its own reward
-        environment: {name: browser, pages: my_pages, url: /index.html}             # a folder, served locally
+        environment: {name: browser, site: desk}                                    # the shipped site, with
+        its own reward environment: {name: browser, pages: my_pages, url: /index.html}             # a folder,
+        served locally
         environment: {name: browser, url: "http://127.0.0.1:8000/", allow: ["127.0.0.1:8000"]}
 
-    vlrl original, by Playwright's API (1.48 or newer) and the system's Chromium (`executable`; default: the first of chromium, google-chrome ...
-    that is installed). An episode has a browser context of its own: cookies and storage are empty. `row.meta["url"]` replaces `url`. Only the local
-    server and the hosts of `allow` ("name" on ports 80 and 443, or "name:port") are reached: everything else, redirects and web sockets included,
-    is refused before it is asked for, and would go to a proxy that does not exist. No downloads, service workers, permissions or dialogs; windows
-    that a page opens are closed. Coordinates are the policy's, of the newest screenshot. `text` characters of the page's text are shown, too. Site
-    "desk" (source `episodes`) asks for settings of an office by `row.meta["seed"]` and pays 1.0 for what its server was told, when the episode
-    ends; its expert (rollout `expert_turns`) looks at the page's fields and clicks, types and saves. Other pages pay nothing and have no expert: use
-    rewards that read the last turn. Edge: a page that does not load or answer within `call_seconds` is left,
-    which the policy is told; a browser that is dead is the environment's failure, and the next episode starts it again.
+    vlrl original, by Playwright's API (1.48 or newer) and the system's Chromium (`executable`; default: the
+    first of chromium, google-chrome ... that is installed). An episode has a browser context of its own:
+    cookies and storage are empty. `row.meta["url"]` replaces `url`. Only the local server and the hosts of
+    `allow` ("name" on ports 80 and 443, or "name:port") are reached: everything else, redirects and web
+    sockets included, is refused before it is asked for, and would go to a proxy that does not exist. No
+    downloads, service workers, permissions or dialogs; windows that a page opens are closed. Coordinates are
+    the policy's, of the newest screenshot. `text` characters of the page's text are shown, too. Site "desk"
+    (source `episodes`) asks for settings of an office by `row.meta["seed"]` and pays 1.0 for what its server
+    was told, when the episode ends; its expert (rollout `expert_turns`) looks at the page's fields and
+    clicks, types and saves. Other pages pay nothing and have no expert: use rewards that read the last turn.
+    Edge: a page that does not load or answer within `call_seconds` is left,
+    which the policy is told; a browser that is dead is the environment's failure, and the next episode starts
+    it again.
     """
 
     site: Literal["", "desk"] = ""
@@ -104,7 +143,10 @@ class Browser(ToolEnvironment):
 
     def __post_init__(self) -> None:
         if bool(self.site) + bool(self.pages) > 1 or not (self.site or self.pages or self.url):
-            raise ValueError(f"site={self.site!r}, pages={self.pages!r} and url={self.url!r}: give `site`, or `pages` with `url`, or `url`")
+            raise ValueError(
+                f"site={self.site!r}, pages={self.pages!r} and url={self.url!r}: give `site`, or `pages` "
+                "with `url`, or `url`"
+            )
         if min(self.size) < 64 or max(self.size) > 4096:
             raise ValueError(f"size={self.size} must be between 64 and 4096 pixels")
 
@@ -114,10 +156,19 @@ class Browser(ToolEnvironment):
     def program(self) -> str:
         """The browser's program. Raises ConfigError where there is none, or no Playwright."""
         if find_spec("playwright") is None:
-            raise ConfigError("environment 'browser' needs the package playwright; install it: pip install 'vlrl[browser]'")
-        found = shutil.which(self.executable) if self.executable else next(filter(None, map(shutil.which, PROGRAMS)), None)
+            raise ConfigError(
+                "environment 'browser' needs the package playwright; install it: pip install 'vlrl[browser]'"
+            )
+        found = (
+            shutil.which(self.executable)
+            if self.executable
+            else next(filter(None, map(shutil.which, PROGRAMS)), None)
+        )
         if found is None:
-            raise ConfigError(f"environment.executable: no {self.executable or ' or '.join(PROGRAMS)}; install Chromium (apt-get install chromium)")
+            raise ConfigError(
+                f"environment.executable: no {self.executable or ' or '.join(PROGRAMS)}; install Chromium "
+                "(apt-get install chromium)"
+            )
         return found
 
     def check(self, run: RunContext) -> None:
@@ -170,7 +221,12 @@ class BrowserEpisode(ToolEpisode):
         self.visit: Any = None  # of the shipped site: what was asked for, and what the server was told
         self.paid = 0.0
         self.home = ""
-        super().__init__([Tool.of(tool) for tool in (self.click, self.type_text, self.press, self.scroll, self.go_to, self.back)])
+        super().__init__(
+            [
+                Tool.of(tool)
+                for tool in (self.click, self.type_text, self.press, self.scroll, self.go_to, self.back)
+            ]
+        )
 
     def reset(self, row: Row, seed: int) -> Observation:
         server = self.settings.server()
@@ -184,7 +240,10 @@ class BrowserEpisode(ToolEpisode):
         if not allowed(self.home, self.session.hosts):
             raise RowError(f"row {row.id!r}: its page {self.home!r} is not on the list `environment.allow`")
         self.tab = self.session.ask(self.session.open(self.settings.size), self.settings.start_seconds)
-        return self.shown(self.session.ask(self.tab.go(self.home, self.limit), self.limit + SLACK), self.visit.task if self.visit else "")
+        return self.shown(
+            self.session.ask(self.tab.go(self.home, self.limit), self.limit + SLACK),
+            self.visit.task if self.visit else "",
+        )
 
     @property
     def limit(self) -> float:
@@ -227,11 +286,14 @@ class BrowserEpisode(ToolEpisode):
     def done(self, work: Work) -> Observation:
         """Do something to the page and show it."""
         assert self.session is not None and self.tab is not None
-        shown = self.shown(self.session.ask(self.tab.act(work, self.home, self.limit), 3 * self.limit + SLACK))
+        shown = self.shown(
+            self.session.ask(self.tab.act(work, self.home, self.limit), 3 * self.limit + SLACK)
+        )
         return replace(shown, reward=self.earned())
 
     def earned(self) -> float | None:
-        """What the site pays now less what it paid so far, so that the sum is worth the last state; None for other pages."""
+        """What the site pays now less what it paid so far, so that the sum is worth the last state; None for
+        other pages."""
         if self.visit is None:
             return None
         before, self.paid = self.paid, self.visit.reward()
@@ -241,10 +303,14 @@ class BrowserEpisode(ToolEpisode):
         """A view of the page as an observation."""
         words = view.words[: self.settings.text]
         picture = () if view.picture is None else (Picture.from_bytes(view.picture),)
-        return Observation("\n".join(filter(None, (task, *view.notes, words))), picture, role="user" if task else "tool")
+        return Observation(
+            "\n".join(filter(None, (task, *view.notes, words))), picture, role="user" if task else "tool"
+        )
 
     def finished(self) -> Observation:
-        return Observation(done=True, reward=self.earned(), parts={} if self.visit is None else self.visit.parts())
+        return Observation(
+            done=True, reward=self.earned(), parts={} if self.visit is None else self.visit.parts()
+        )
 
     def expert(self, view: Action) -> str | None:
         if self.visit is None or self.session is None or self.tab is None:
@@ -331,7 +397,9 @@ class Tab:
 
     async def go(self, address: str, seconds: float) -> View:
         """Open an address and look at it."""
-        return await self.act(lambda page: page.goto(address, wait_until="commit", timeout=1000 * seconds), "", seconds)
+        return await self.act(
+            lambda page: page.goto(address, wait_until="commit", timeout=1000 * seconds), "", seconds
+        )
 
     async def act(self, work: Work, home: str, seconds: float) -> View:
         """Do something to the page, and look at it. A page that does not answer is left for `home`."""
@@ -341,7 +409,9 @@ class Tab:
             try:
                 await asyncio.wait_for(work(self.page), seconds)
             except Error as error:
-                self.notes.append(f"The page could not be opened or reached: {str(error).splitlines()[0][:160]}")
+                self.notes.append(
+                    f"The page could not be opened or reached: {str(error).splitlines()[0][:160]}"
+                )
             return await self._settled(seconds)
         except (asyncio.TimeoutError, Error):
             self.notes.append("The page does not answer and was left.")
@@ -350,7 +420,8 @@ class Tab:
             return await self.go(home, seconds) if home else View(None, "", self._noted())
 
     async def _settled(self, seconds: float) -> View:
-        """A view of the page once it is loaded, or after `SETTLE` seconds; looks again where it went to another page meanwhile."""
+        """A view of the page once it is loaded, or after `SETTLE` seconds; looks again where it went to
+        another page meanwhile."""
         from playwright.async_api import Error
 
         await asyncio.sleep(0.1)  # a form that was sent begins to go to its page
@@ -367,7 +438,9 @@ class Tab:
 
     async def _view(self) -> View:
         picture = await self.page.screenshot(type="png", animations="disabled", caret="initial")
-        words = await self.page.evaluate("() => (document.body ? document.body.innerText : '').slice(0, 20000)")
+        words = await self.page.evaluate(
+            "() => (document.body ? document.body.innerText : '').slice(0, 20000)"
+        )
         return View(picture, str(words), self._noted())
 
     def _noted(self) -> tuple[str, ...]:
@@ -381,16 +454,29 @@ class Tab:
 
 
 class BrowserSession:
-    """A browser and Playwright's connection to it, in a thread with an event loop. It may reach `hosts` alone."""
+    """A browser and Playwright's connection to it, in a thread with an event loop. It may reach `hosts`
+    alone."""
 
     def __init__(self, program: str, hosts: Sequence[str], seconds: float) -> None:
         self.hosts, self.dead = tuple(hosts), ""
         self.folder = REAPER.folder()
         reachable = ";".join(["<-loopback>", *(host for host in self.hosts)])
-        flags = [*FLAGS, f"--user-data-dir={self.folder / 'profile'}", f"--proxy-server={NOWHERE}", f"--proxy-bypass-list={reachable}"]
+        flags = [
+            *FLAGS,
+            f"--user-data-dir={self.folder / 'profile'}",
+            f"--proxy-server={NOWHERE}",
+            f"--proxy-bypass-list={reachable}",
+        ]
         flags += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's own refuses to start for root
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": self.folder}
-        self.process = REAPER.spawn([program, *flags, "about:blank"], env={**os.environ, "HOME": str(self.folder)}, **quiet)
+        quiet = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.DEVNULL,
+            "stderr": subprocess.DEVNULL,
+            "cwd": self.folder,
+        }
+        self.process = REAPER.spawn(
+            [program, *flags, "about:blank"], env={**os.environ, "HOME": str(self.folder)}, **quiet
+        )
         self.loop = asyncio.new_event_loop()
         self.stop: asyncio.Event = asyncio.Event()
         self.ready: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -426,7 +512,9 @@ class BrowserSession:
 
         port = await self._port(seconds)
         async with async_playwright() as playwright:
-            self.browser = await playwright.chromium.connect_over_cdp(f"http://127.0.0.1:{port}", timeout=1000 * seconds)
+            self.browser = await playwright.chromium.connect_over_cdp(
+                f"http://127.0.0.1:{port}", timeout=1000 * seconds
+            )
             self.browser.on("disconnected", self._gone)
             self.ready.set_result(None)
             await self.stop.wait()
@@ -436,7 +524,11 @@ class BrowserSession:
         file, end = self.folder / "profile" / "DevToolsActivePort", time.monotonic() + seconds
         while not (file.is_file() and (lines := file.read_text().split())):
             if self.process.poll() is not None or time.monotonic() > end:
-                raise EnvironmentFailure(f"it ended with code {self.process.poll()}" if self.process.poll() is not None else "it opened no port")
+                raise EnvironmentFailure(
+                    f"it ended with code {self.process.poll()}"
+                    if self.process.poll() is not None
+                    else "it opened no port"
+                )
             await asyncio.sleep(0.05)
         return int(lines[0])
 
@@ -447,11 +539,14 @@ class BrowserSession:
     async def open(self, size: tuple[int, int]) -> Tab:
         """A tab in a new context."""
         viewport: Any = {"width": size[0], "height": size[1]}
-        context = await self.browser.new_context(viewport=viewport, accept_downloads=False, service_workers="block", permissions=[])
+        context = await self.browser.new_context(
+            viewport=viewport, accept_downloads=False, service_workers="block", permissions=[]
+        )
         return await Tab(context, self.hosts).start()
 
     def ask(self, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-        """Run something in the loop and wait. Raises EnvironmentFailure where the browser is gone or does not answer."""
+        """Run something in the loop and wait. Raises EnvironmentFailure where the browser is gone or does not
+        answer."""
         if self.dead:
             work.close()
             raise EnvironmentFailure(f"the browser is gone: {self.dead}")

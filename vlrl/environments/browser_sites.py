@@ -1,4 +1,5 @@
-"""Pages that are served to the browser on this machine: a folder of files, and a shipped site whose tasks can be verified."""
+"""Pages that are served to the browser on this machine: a folder of files, and a shipped site whose tasks can
+be verified."""
 
 from __future__ import annotations
 
@@ -22,9 +23,13 @@ PORTS: Mapping[str, int] = {"http": 80, "https": 443, "ws": 80, "wss": 443}  # s
 LAMPS = ("Hall", "Kitchen", "Office", "Stairs")
 MOST = 1 << 16  # bytes of a form
 STYLE = (
-    "body{font:18px sans-serif;margin:16px;background:#fff;color:#111}a,button{display:inline-block;padding:6px 14px;margin:6px 6px 6px 0;"
-    "background:#1b5fc1;color:#fff;border:0;text-decoration:none;font:18px sans-serif}label{display:inline-block;width:190px;margin:3px 0}"
-    "input[type=checkbox]{width:22px;height:22px;vertical-align:middle}input[type=text]{width:60px;font:18px sans-serif}"
+    "body{font:18px "
+    "sans-serif;margin:16px;background:#fff;color:#111}a,button{display:inline-block;padding:6px "
+    "14px;margin:6px 6px 6px 0;"
+    "background:#1b5fc1;color:#fff;border:0;text-decoration:none;font:18px "
+    "sans-serif}label{display:inline-block;width:190px;margin:3px 0}"
+    "input[type=checkbox]{width:22px;height:22px;vertical-align:middle}input[type=text]{width:60px;font:18px "
+    "sans-serif}"
 )
 
 
@@ -37,7 +42,9 @@ class Served:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
         self.host = f"127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.1}, name="pages", daemon=True).start()
+        threading.Thread(
+            target=self.server.serve_forever, kwargs={"poll_interval": 0.1}, name="pages", daemon=True
+        ).start()
 
     def address(self, path: str) -> str:
         """The full address of a path of this server; a full address is returned as it is."""
@@ -70,14 +77,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         found = self.site.get(unquote(urlsplit(self.path).path))
-        self.answer(404, "text/plain", b"There is no such page.") if found is None else self.answer(200, *found)
+        self.answer(404, "text/plain", b"There is no such page.") if found is None else self.answer(
+            200, *found
+        )
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "0")
         size = int(length) if length.isdigit() else MOST + 1
         form = parse_qs(self.rfile.read(size).decode("utf-8", "replace")) if size <= MOST else None
         target = None if form is None else self.site.post(unquote(urlsplit(self.path).path), form)
-        self.answer(404, "text/plain", b"There is no such form.") if target is None else self.answer(303, "text/plain", b"", target)
+        self.answer(404, "text/plain", b"There is no such form.") if target is None else self.answer(
+            303, "text/plain", b"", target
+        )
 
     def answer(self, status: int, kind: str, content: bytes, target: str = "") -> None:
         """Send an answer."""
@@ -111,7 +122,10 @@ class Visit:
     def task(self) -> str:
         """What is to be done, for the policy."""
         lamps = [name for name in LAMPS if name in self.goal]
-        return f"Open the settings, switch on the lamps {' and '.join(lamps)}, no others, set the heating to {self.goal['heating']}, and save."
+        return (
+            f"Open the settings, switch on the lamps {' and '.join(lamps)}, no others, set the heating to "
+            f"{self.goal['heating']}, and save."
+        )
 
     def parts(self) -> dict[str, float]:
         """Whether anything was saved, and the share of settings that are right."""
@@ -124,8 +138,9 @@ class Visit:
         return float(self.parts()["right"] == 1.0)
 
     def next(self, controls: Sequence[Mapping[str, Any]]) -> tuple[str, Any] | None:
-        """What brings the page whose `controls` (CONTROLS) are shown nearer to what is asked for: ("click", [x, y]), ("type_text", text) or
-        ("press", key); None where it is done, or the page is none of the site's."""
+        """What brings the page whose `controls` (CONTROLS) are shown nearer to what is asked for: ("click",
+        [x, y]), ("type_text", text) or ("press", key); None where it is done, or the page is none of the
+        site's."""
         there = {str(one["name"]): one for one in controls}
         heating = there.get("heating")
         if self.reward() == 1.0:
@@ -147,7 +162,8 @@ class Visit:
 
 
 class Desk(Served):
-    """The settings of an office: lamps and the heating, on a page of their own. Each visit has an address and a state of its own."""
+    """The settings of an office: lamps and the heating, on a page of their own. Each visit has an address and
+    a state of its own."""
 
     def __init__(self) -> None:
         self.visits: dict[str, Visit] = {}
@@ -170,9 +186,14 @@ class Desk(Served):
             saved = ", ".join(f"{name} {value}" for name, value in visit.saved.items()) or "nothing"
             body = f"<h2>Office</h2><p>Saved: {html.escape(saved)}</p><a href='/{key}/settings'>Settings</a>"
         else:
-            lamps = "".join(f"<label><input type=checkbox name={name} value=on> {name}</label>" for name in LAMPS)
+            lamps = "".join(
+                f"<label><input type=checkbox name={name} value=on> {name}</label>" for name in LAMPS
+            )
             heating = "<p>Heating <input type=text name=heating maxlength=3></p>"
-            body = f"<h2>Settings</h2><form method=post action='/{key}/save'>{lamps}{heating}<button>Save</button></form>"
+            body = (
+                "<h2>Settings</h2><form method=post "
+                f"action='/{key}/save'>{lamps}{heating}<button>Save</button></form>"
+            )
         page_text = f"<!doctype html><meta charset=utf-8><title>Office</title><style>{STYLE}</style>{body}"
         return "text/html; charset=utf-8", page_text.encode()
 

@@ -27,7 +27,8 @@ MAX_POWER = 64
 def evaluate(expression: str) -> Fraction:
     """The exact value of an expression of numbers, + - * / // % ** and parentheses.
 
-    Raises ValueError for anything else, for more than 200 characters, and for values beyond `LIMIT`; ZeroDivisionError for a division by 0.
+    Raises ValueError for anything else, for more than 200 characters, and for values beyond `LIMIT`;
+    ZeroDivisionError for a division by 0.
     """
     if len(expression) > 200:
         raise ValueError(f"the expression has {len(expression)} characters; at most 200 are allowed")
@@ -39,7 +40,11 @@ def evaluate(expression: str) -> Fraction:
 
 
 def _value(node: ast.expr) -> Fraction:
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+    if (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, (int, float))
+        and not isinstance(node.value, bool)
+    ):
         if abs(node.value) > LIMIT:
             raise ValueError("a number is too large")
         return Fraction(str(node.value))
@@ -69,10 +74,12 @@ def written(value: Fraction) -> str:
 @register("calculator")
 @dataclass(frozen=True)
 class Calculator(ToolEnvironment):
-    """A calculator: answers {"name": "calculator", "arguments": {"expression": "2*(3+4)"}} with the value, 14.
+    """A calculator: answers {"name": "calculator", "arguments": {"expression": "2*(3+4)"}} with the value,
+    14.
 
-    vlrl original; in the spirit of the calculator of GSM8K (Cobbe et al. 2021, arXiv:2110.14168, sec. 4.1: generation stops, a calculator writes the
-    result). Exact rational arithmetic. Edge: whatever is no arithmetic, a division by 0 and values beyond 1e18 are told to the policy as errors.
+    vlrl original; in the spirit of the calculator of GSM8K (Cobbe et al. 2021, arXiv:2110.14168, sec. 4.1:
+    generation stops, a calculator writes the result). Exact rational arithmetic. Edge: whatever is no
+    arithmetic, a division by 0 and values beyond 1e18 are told to the policy as errors.
     """
 
     def functions(self) -> Sequence[Callable[..., Any]]:

@@ -1,4 +1,5 @@
-"""A simulated user with an emotion score that every reply moves: by a script, or by a language model that plays a person."""
+"""A simulated user with an emotion score that every reply moves: by a script, or by a language model that
+plays a person."""
 
 from __future__ import annotations
 
@@ -49,21 +50,26 @@ Write your next words to the assistant, and nothing else: short, natural, about 
 @register("emotional_user")
 @dataclass(frozen=True, kw_only=True)
 class EmotionalUser(User):
-    """SAGE's sentient user, as in RLVER: after each turn the user's emotion e, from 0 to 100, changes, and the user answers out of it.
+    """SAGE's sentient user, as in RLVER: after each turn the user's emotion e, from 0 to 100, changes, and
+    the user answers out of it.
 
         e_0 = start,   e_t = clip(e_{t-1} + change_t, 0, 100),   return = e_T / 100
 
-    Each turn states the reward (e_t - e_{t-1}) / 100, the first one e_1 / 100, so that the return of an episode that was cut is the emotion until
-    then. It ends with e >= 100, with e < `leaves`, or after `patience` turns. The user hears what stands behind the last </think>; with `thoughts`
-    "hidden" the policy's later turns do not see its thoughts either, and every turn is a rollout of its own.
-    By a model: `simulator` is {model: name@revision, engine: config of an engine}; it is asked for the change and then for the words. The row has
-    `meta["user"]` = {"opening", "persona", "scene", "intention"}. By a script: {"opening", "feelings": [{"when": pattern, "change": number, "says":
-    text}], "otherwise": {"change", "says"}, "words": number}: the first feeling whose pattern is found decides, one that lifts the emotion once;
-    a turn with more than `words` words, or that fits none, gets `otherwise`.
-    Paper: Wang et al. 2025 (RLVER), arXiv:2507.03112, sec. 2.1-2.3 and Zhang et al. 2025 (SAGE); release: Tencent/digitalhuman, RLVER (read as
-    zzjweb/digitalhuman at e75a23e), hard_player_simulator_dsv3.py (start 30, leaves below 10, ends at 100), url_environment.py (max(e, 0) / 100), and
-    the rollout that keeps replies without thoughts. Deviates: the wording is ours; the episode ends by the score, there by the user's goodbye; the
-    script is ours. Edge: words of the policy are never read as a change; a model that states no change in three tries is the environment's failure.
+    Each turn states the reward (e_t - e_{t-1}) / 100, the first one e_1 / 100, so that the return of an
+    episode that was cut is the emotion until then. It ends with e >= 100, with e < `leaves`, or after
+    `patience` turns. The user hears what stands behind the last </think>; with `thoughts` "hidden" the
+    policy's later turns do not see its thoughts either, and every turn is a rollout of its own.
+    By a model: `simulator` is {model: name@revision, engine: config of an engine}; it is asked for the change
+    and then for the words. The row has `meta["user"]` = {"opening", "persona", "scene", "intention"}. By a
+    script: {"opening", "feelings": [{"when": pattern, "change": number, "says": text}], "otherwise":
+    {"change", "says"}, "words": number}: the first feeling whose pattern is found decides, one that lifts the
+    emotion once; a turn with more than `words` words, or that fits none, gets `otherwise`.
+    Paper: Wang et al. 2025 (RLVER), arXiv:2507.03112, sec. 2.1-2.3 and Zhang et al. 2025 (SAGE); release:
+    Tencent/digitalhuman, RLVER (read as zzjweb/digitalhuman at e75a23e), hard_player_simulator_dsv3.py (start
+    30, leaves below 10, ends at 100), url_environment.py (max(e, 0) / 100), and the rollout that keeps
+    replies without thoughts. Deviates: the wording is ours; the episode ends by the score, there by the
+    user's goodbye; the script is ours. Edge: words of the policy are never read as a change; a model that
+    states no change in three tries is the environment's failure.
     """
 
     start: float = 30.0
@@ -91,7 +97,8 @@ def spoken(text: str) -> str:
 
 
 class EmotionalEpisode(Episode):
-    """A conversation with a user who has an emotion. A subclass says how a reply feels and what the user answers."""
+    """A conversation with a user who has an emotion. A subclass says how a reply feels and what the user
+    answers."""
 
     def __init__(self, settings: EmotionalUser) -> None:
         self.settings, self.emotion, self.told = settings, settings.start, dict[str, Any]()
@@ -107,7 +114,13 @@ class EmotionalEpisode(Episode):
         done = self.emotion >= 100 or self.emotion < settings.leaves or action.turn >= settings.patience
         hidden: Literal["", "thought"] = "thought" if settings.thoughts == "hidden" else ""
         parts = {"change": float(change)}
-        return Observation("" if done else self.speak(feeling), reward=(self.emotion - before) / 100, parts=parts, done=done, forget=hidden)
+        return Observation(
+            "" if done else self.speak(feeling),
+            reward=(self.emotion - before) / 100,
+            parts=parts,
+            done=done,
+            forget=hidden,
+        )
 
     @abstractmethod
     def feel(self, reply: str) -> tuple[float, str]:
@@ -129,12 +142,16 @@ class ScriptedEmotions(EmotionalEpisode):
     def reset(self, row: Row, seed: int) -> Observation:
         opening = super().reset(row, seed)
         try:
-            feelings = [(re.compile(one["when"], re.IGNORECASE), float(one["change"]), str(one["says"])) for one in self.told["feelings"]]
+            feelings = [
+                (re.compile(one["when"], re.IGNORECASE), float(one["change"]), str(one["says"]))
+                for one in self.told["feelings"]
+            ]
             self.otherwise = (float(self.told["otherwise"]["change"]), str(self.told["otherwise"]["says"]))
             self.open, self.words = feelings, int(self.told.get("words", 60))
         except (re.error, KeyError, TypeError, ValueError) as error:
             raise RowError(
-                f"row {row.id!r}: meta['user'] needs `feelings` with `when`, `change` and `says`, and `otherwise`: {type(error).__name__}: {error}"
+                f"row {row.id!r}: meta['user'] needs `feelings` with `when`, `change` and `says`, and "
+                f"`otherwise`: {type(error).__name__}: {error}"
             ) from error
         return opening
 
@@ -170,7 +187,10 @@ class PlayedEmotions(EmotionalEpisode):
             found = _CHANGE.findall(text)
             if found:
                 return float(found[-1]), text
-        raise EnvironmentFailure(f"environment.simulator: {TRIES} replies without a line 'Change: N'; the last one begins {text[:80]!r}")
+        raise EnvironmentFailure(
+            f"environment.simulator: {TRIES} replies without a line 'Change: N'; the last one begins "
+            f"{text[:80]!r}"
+        )
 
     def speak(self, feeling: str) -> str:
         words = self.asked(SPEAK, "words", self.seed + len(self.said), feeling=feeling)
@@ -181,6 +201,8 @@ class PlayedEmotions(EmotionalEpisode):
         """The model's answer to one of the two prompts."""
         settings = self.settings
         told = {key: str(self.told.get(key, "")) for key in ("persona", "scene", "intention")}
-        text = template.format(**told, emotion=round(self.emotion), feeling=feeling, said="\n".join(self.said))
+        text = template.format(
+            **told, emotion=round(self.emotion), feeling=feeling, said="\n".join(self.said)
+        )
         sampling = Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens)
         return str(settings.state.model.answer(text, sampling, seed, f"{self.row.id}/{name}").text).strip()

@@ -30,7 +30,10 @@ def package() -> Any:
     try:
         import gymnasium
     except ImportError as error:
-        raise ConfigError(f"environment 'gymnasium' needs the package gymnasium ({error}); install it: pip install 'vlrl[gymnasium]'") from None
+        raise ConfigError(
+            f"environment 'gymnasium' needs the package gymnasium ({error}); install it: pip install "
+            "'vlrl[gymnasium]'"
+        ) from None
     return gymnasium
 
 
@@ -39,19 +42,25 @@ def package() -> Any:
 class Gymnasium(Environment):
     """An environment of gymnasium: one turn is one step.
 
-        environment: {name: gymnasium, id: "minigrid:MiniGrid-Empty-5x5-v0", observation: picture, actions: [left, right, forward]}
+        environment: {name: gymnasium, id: "minigrid:MiniGrid-Empty-5x5-v0", observation: picture, actions:
+        [left, right, forward]}
 
-    vlrl original; API: gymnasium 1.x (Towers et al. 2024, arXiv:2407.17032). `id` is a name of `gymnasium.make`, with the module that registers it
-    before a colon; `options` are its keyword arguments. `observation` "text" shows what the environment prints (render mode "ansi", a coloured
-    ground as brackets), else its observation as JSON; "picture" shows what it renders ("rgb_array"), enlarged by whole factors until its shorter
-    side is at least `side` pixels. The policy writes an action as <action>...</action>, or as a bare word where it writes one. `actions` names the
-    actions 0, 1, ... of a discrete space (default: the names that the environment has, else numbers); in a space of texts an action is any text, in
-    other spaces a JSON value. The reward of a turn is the environment's; `row.meta["seed"]` is the seed of the reset (source `episodes`), so that
-    the rollouts of a row begin alike. Edge: what names no action is answered with the actions, is `invalid`, costs a turn and pays
-    `invalid_reward`; `terminated` and `truncated` end the episode.
-    The expert (rollout `expert_turns`) tries all sequences of up to `expert_depth` named actions in a second environment of the same seed, which
-    repeats the actions so far, and takes the shortest one that pays; steps: at most the number of actions to the power of the depth. What it found is
-    kept for the run (a few hundred bytes for each seed and sequence of actions), so that the environment must be deterministic. 0: no expert.
+    vlrl original; API: gymnasium 1.x (Towers et al. 2024, arXiv:2407.17032). `id` is a name of
+    `gymnasium.make`, with the module that registers it before a colon; `options` are its keyword arguments.
+    `observation` "text" shows what the environment prints (render mode "ansi", a coloured ground as
+    brackets), else its observation as JSON; "picture" shows what it renders ("rgb_array"), enlarged by whole
+    factors until its shorter side is at least `side` pixels. The policy writes an action as
+    <action>...</action>, or as a bare word where it writes one. `actions` names the actions 0, 1, ... of a
+    discrete space (default: the names that the environment has, else numbers); in a space of texts an action
+    is any text, in other spaces a JSON value. The reward of a turn is the environment's; `row.meta["seed"]`
+    is the seed of the reset (source `episodes`), so that the rollouts of a row begin alike. Edge: what names
+    no action is answered with the actions, is `invalid`, costs a turn and pays `invalid_reward`; `terminated`
+    and `truncated` end the episode.
+    The expert (rollout `expert_turns`) tries all sequences of up to `expert_depth` named actions in a second
+    environment of the same seed, which repeats the actions so far, and takes the shortest one that pays;
+    steps: at most the number of actions to the power of the depth. What it found is kept for the run (a few
+    hundred bytes for each seed and sequence of actions), so that the environment must be deterministic. 0: no
+    expert.
     """
 
     id: str
@@ -75,17 +84,23 @@ class Gymnasium(Environment):
         self.make().close()
 
     def make(self) -> Any:
-        """A new environment. Raises ConfigError for an unknown name, fields that it does not take, and a space of actions that has no text."""
+        """A new environment. Raises ConfigError for an unknown name, fields that it does not take, and a
+        space of actions that has no text."""
         gymnasium = package()
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a display
         try:
             rendered = {"render_mode": self._render_mode} if self._render_mode else {}
             made = gymnasium.make(self.id, **{**rendered, **self.options})
         except (gymnasium.error.Error, ImportError, TypeError) as error:
-            raise ConfigError(f"environment.id: gymnasium cannot make {self.id!r} with {dict(self.options)}: {error}") from None
+            raise ConfigError(
+                f"environment.id: gymnasium cannot make {self.id!r} with {dict(self.options)}: {error}"
+            ) from None
         size = getattr(made.action_space, "n", None)
         if self.actions and (size is None or len(self.actions) > int(size)):
-            raise ConfigError(f"environment.actions: {len(self.actions)} names, but the actions of {self.id!r} are {made.action_space}")
+            raise ConfigError(
+                f"environment.actions: {len(self.actions)} names, but the actions of {self.id!r} are "
+                f"{made.action_space}"
+            )
         return made
 
     @cached_property
@@ -121,13 +136,17 @@ class GymnasiumEpisode(Episode):
     def asked(self) -> str:
         """What an action looks like, for the policy."""
         if self.names:
-            return f"Actions: {', '.join(self.names)}. Write one as <action>{next(iter(self.names))}</action>."
+            return (
+                f"Actions: {', '.join(self.names)}. Write one as <action>{next(iter(self.names))}</action>."
+            )
         return "Write an action as <action>...</action>."
 
     def step(self, action: Action) -> Observation:
         known, value = self.parsed(action.text)
         if not known:
-            return Observation(f"Error: this is no action. {self.asked()}", reward=self.settings.invalid_reward, invalid=True)
+            return Observation(
+                f"Error: this is no action. {self.asked()}", reward=self.settings.invalid_reward, invalid=True
+            )
         self.taken.append(value)
         observation, reward, terminated, truncated, _ = self.world.step(value)
         parts = {"terminated": float(terminated), "truncated": float(truncated and not terminated)}
@@ -145,7 +164,12 @@ class GymnasiumEpisode(Episode):
         return space_value(self.world.action_space, said)
 
     def shown(
-        self, observation: Any, text: str, reward: float | None = None, done: bool = False, parts: Mapping[str, float] | None = None
+        self,
+        observation: Any,
+        text: str,
+        reward: float | None = None,
+        done: bool = False,
+        parts: Mapping[str, float] | None = None,
     ) -> Observation:
         """What the policy sees of the environment."""
         if self.settings.observation == "picture":
@@ -153,22 +177,29 @@ class GymnasiumEpisode(Episode):
         else:
             media = ()
             text = "\n".join(filter(None, (printed(self.world, observation), text)))
-        return Observation(text, media, reward=reward, done=done, parts=parts or {}, calls=int(reward is not None))
+        return Observation(
+            text, media, reward=reward, done=done, parts=parts or {}, calls=int(reward is not None)
+        )
 
     def expert(self, view: Action) -> str | None:
         if not self.settings.expert_depth or not self.names:
             return None
         found, past = self.settings._found, tuple(self.taken)
         if (self.seed, past) not in found:
-            for step, name in enumerate(plan := self.search()):  # the rest of a shortest plan is a shortest plan of where it leads
+            for step, name in enumerate(
+                plan := self.search()
+            ):  # the rest of a shortest plan is a shortest plan of where it leads
                 found[self.seed, (*past, *(self.names[one] for one in plan[:step]))] = name
         return found.get((self.seed, past))
 
     def search(self) -> tuple[str, ...]:
-        """The shortest sequence of actions that pays from here, the first of these; () where none of up to `expert_depth` does."""
+        """The shortest sequence of actions that pays from here, the first of these; () where none of up to
+        `expert_depth` does."""
         if self.scratch is None:
             self.scratch = self.settings.make()
-        plans = itertools.chain.from_iterable(itertools.product(self.names, repeat=depth) for depth in range(1, self.settings.expert_depth + 1))
+        plans = itertools.chain.from_iterable(
+            itertools.product(self.names, repeat=depth) for depth in range(1, self.settings.expert_depth + 1)
+        )
         return next((plan for plan in plans if self.pays([self.names[name] for name in plan])), ())
 
     def pays(self, plan: Sequence[int]) -> bool:
@@ -196,7 +227,11 @@ def action_names(world: Any, given: Sequence[str]) -> dict[str, int]:
         return {}
     first = int(getattr(world.action_space, "start", 0))
     own: Any = getattr(world.unwrapped, "actions", None)
-    named = [str(one.name) for one in own] if hasattr(own, "__members__") else [str(first + i) for i in range(int(size))]
+    named = (
+        [str(one.name) for one in own]
+        if hasattr(own, "__members__")
+        else [str(first + i) for i in range(int(size))]
+    )
     names = list(given) or named
     return {name: first + i for i, name in enumerate(names)}
 
@@ -221,7 +256,9 @@ def printed(world: Any, observation: Any) -> str:
         return _COLOURS.sub("", _MARKED.sub(r"[\1]", str(world.render()))).strip()
     if isinstance(observation, str):
         return observation
-    return json.dumps(observation, default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value))[:_MOST]
+    return json.dumps(
+        observation, default=lambda value: value.tolist() if hasattr(value, "tolist") else str(value)
+    )[:_MOST]
 
 
 def picture_of(pixels: Any, side: int) -> Picture:

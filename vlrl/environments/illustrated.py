@@ -1,4 +1,5 @@
-"""Illustrated documents: the tools behind the tags of a text draw its pictures, and two judges read the result (LLM-I)."""
+"""Illustrated documents: the tools behind the tags of a text draw its pictures, and two judges read the
+result (LLM-I)."""
 
 from __future__ import annotations
 
@@ -22,15 +23,28 @@ from vlrl.services.http import JsonClient
 from vlrl.stages import Environment, Reward, State, transient
 from vlrl.types import MediaError, Prompt, Request, Row, RowError, Sampling
 
-SOURCES = {"search": {"query"}, "diffusion": {"prompt"}, "code": {"code"}, "edit": {"img_index", "prompt"}}  # tool: its parameters
+SOURCES = {
+    "search": {"query"},
+    "diffusion": {"prompt"},
+    "code": {"code"},
+    "edit": {"img_index", "prompt"},
+}  # tool: its parameters
 _TAG = re.compile(r"<imgen>(\{(?:(?!</?imgen>).){0,20000}\})</imgen>", re.DOTALL)
-_CODE = re.compile(r"\s*\{'source': 'code', 'description': '([^']{0,400})', 'params': \{'code': '(.*)'\}\}\s*", re.DOTALL)
+_CODE = re.compile(
+    r"\s*\{'source': 'code', 'description': '([^']{0,400})', 'params': \{'code': '(.*)'\}\}\s*", re.DOTALL
+)
 _THOUGHT = re.compile(r"<think>(?:(?!</?think>).)*</think>", re.DOTALL)
 _MARK = re.compile(r"<image>|<fail_to_generate_image>")
 SHOWN, FAILED = "<image>", "<fail_to_generate_image>"
 MAX_TEXT = 60_000  # characters of a document
 MAX_SHOWN = 10  # pictures that a judge is shown; more get the lowest scores
-COLOURS = {"red": (220, 40, 40), "green": (40, 160, 60), "blue": (50, 80, 220), "yellow": (240, 210, 40), "purple": (150, 60, 180)}
+COLOURS = {
+    "red": (220, 40, 40),
+    "green": (40, 160, 60),
+    "blue": (50, 80, 220),
+    "yellow": (240, 210, 40),
+    "purple": (150, 60, 180),
+}
 EDITS: Mapping[str, Callable[[Image.Image], Image.Image]] = {
     "grey": ImageOps.grayscale,
     "gray": ImageOps.grayscale,
@@ -120,7 +134,8 @@ class Tag(NamedTuple):
 
 
 def tag_of(text: str, pictures: int) -> Tag | None:
-    """A tag's content, {"source", "description", "params"}; None where it is malformed. `pictures` are those that can be edited.
+    """A tag's content, {"source", "description", "params"}; None where it is malformed. `pictures` are those
+    that can be edited.
 
     JSON, or a Python literal; code may hold quotes, as in the release. Nothing is evaluated.
     """
@@ -132,7 +147,11 @@ def tag_of(text: str, pictures: int) -> Tag | None:
     except (ValueError, RecursionError):
         found = home_of(Reward, "literals").find_values(text)
         made = found[0].value if len(found) == 1 else None
-    if not isinstance(made, dict) or set(made) != {"source", "description", "params"} or not isinstance(made["description"], str):
+    if (
+        not isinstance(made, dict)
+        or set(made) != {"source", "description", "params"}
+        or not isinstance(made["description"], str)
+    ):
         return None
     source, params = made["source"], made["params"]
     if not isinstance(source, str) or not isinstance(params, dict) or set(params) != SOURCES.get(source):
@@ -144,7 +163,8 @@ def tag_of(text: str, pictures: int) -> Tag | None:
 
 
 def count_score(pictures: int, wanted: int) -> float:
-    """1 for the wanted number of pictures, their share for fewer, 0.3 less for each one too many; -1: none, 99: at least one, 0: any number."""
+    """1 for the wanted number of pictures, their share for fewer, 0.3 less for each one too many; -1: none,
+    99: at least one, 0: any number."""
     if wanted in (-1, 0, 99):
         return float({-1: pictures == 0, 0: True, 99: pictures > 0}[wanted])
     return pictures / wanted if pictures <= wanted else max(0.0, 1.0 - 0.3 * (pictures - wanted))
@@ -160,7 +180,14 @@ def drawn(text: str, side: int = 56) -> Image.Image | None:
     """A picture of the first colour and shape that a text names; None where it names no two of them."""
     words = re.findall(r"[a-z]+", text.lower()[:2000])
     colour = next((word for word in words if word in COLOURS), "")
-    shape = next((word.removesuffix("s") for word in words if word.removesuffix("s") in ("circle", "square", "triangle")), "")
+    shape = next(
+        (
+            word.removesuffix("s")
+            for word in words
+            if word.removesuffix("s") in ("circle", "square", "triangle")
+        ),
+        "",
+    )
     if not colour or not shape:
         return None
     image = Image.new("RGB", (side, side), (230, 230, 230))
@@ -184,23 +211,30 @@ class IllustratedState(State):
 @register("illustrated")
 @dataclass(frozen=True, kw_only=True)
 class Illustrated(Environment):
-    """LLM-I's interleaved generation: one turn is a document, whose tags are carried out by tools when it is written.
+    """LLM-I's interleaved generation: one turn is a document, whose tags are carried out by tools when it is
+    written.
 
         <imgen>{"source": "search", "description": "...", "params": {"query": "..."}}</imgen>
-        diffusion: {"prompt"}   code: {"code"} (draws with plt)   edit: {"img_index", "prompt"} (an input picture, or one of an earlier tag)
+        diffusion: {"prompt"}   code: {"code"} (draws with plt)   edit: {"img_index", "prompt"} (an input
+        picture, or one of an earlier tag)
 
-    A picture that could be made stands as <image> in the document, another as <fail_to_generate_image>. Tools: `search` finds the file of `library`
-    (a JSONL of {"image", "caption"}) whose caption has most of the query's words; `code` runs in the sandbox, where lines, points and bars are drawn
-    if it has no matplotlib; `diffusion` and `edit` POST {"prompt", "image"} (PNG, base64) to `diffusion_url` and `edit_url`, which answer {"image"}.
-    Without library and urls small drawings stand in: coloured shapes that are named, and simple filters.
-    Judges ({model: name@revision, engine: ...}): `text_judge` rates text and tags of the document as it was written, `picture_judge` sees it with its
-    pictures; 1 to 5 each. Parts: `count` (score of the number of pictures, `row.meta["pictures"]`), `text`, `tags`, `quality`, `relation`, `query`,
-    `pictures`, `failed`. Reward: `count`.
-    Paper: Guo et al. 2025 (LLM-I), arXiv:2509.13642; ByteDance-BandAI/LLM-I at a20e4090: imageutils/interleaved_gen.py,
-    verl/utils/reward_score/llmi_rm.py and judge_client.py. Deviates: <image> that the policy writes itself is removed (there it counts as a picture);
-    ratings are cut to 1 to 5; a judge or service that fails is the environment's failure (there the lowest score); an edit names a picture that
-    exists, there one that can exist. Edge, as there: without pictures the picture judge is not asked and rates 5, above 10 it rates 1; a text that is
-    only tags rates 1; a rating that is not given is 1. Thoughts (<think>) are no part of the document.
+    A picture that could be made stands as <image> in the document, another as <fail_to_generate_image>.
+    Tools: `search` finds the file of `library` (a JSONL of {"image", "caption"}) whose caption has most of
+    the query's words; `code` runs in the sandbox, where lines, points and bars are drawn if it has no
+    matplotlib; `diffusion` and `edit` POST {"prompt", "image"} (PNG, base64) to `diffusion_url` and
+    `edit_url`, which answer {"image"}. Without library and urls small drawings stand in: coloured shapes that
+    are named, and simple filters.
+    Judges ({model: name@revision, engine: ...}): `text_judge` rates text and tags of the document as it was
+    written, `picture_judge` sees it with its pictures; 1 to 5 each. Parts: `count` (score of the number of
+    pictures, `row.meta["pictures"]`), `text`, `tags`, `quality`, `relation`, `query`, `pictures`, `failed`.
+    Reward: `count`.
+    Paper: Guo et al. 2025 (LLM-I), arXiv:2509.13642; ByteDance-BandAI/LLM-I at a20e4090:
+    imageutils/interleaved_gen.py, verl/utils/reward_score/llmi_rm.py and judge_client.py. Deviates: <image>
+    that the policy writes itself is removed (there it counts as a picture); ratings are cut to 1 to 5; a
+    judge or service that fails is the environment's failure (there the lowest score); an edit names a picture
+    that exists, there one that can exist. Edge, as there: without pictures the picture judge is not asked and
+    rates 5, above 10 it rates 1; a text that is only tags rates 1; a rating that is not given is 1. Thoughts
+    (<think>) are no part of the document.
     """
 
     tools_allowed: tuple[str, ...] = ("search", "diffusion", "code", "edit")
@@ -226,15 +260,23 @@ class Illustrated(Environment):
         if "code" in self.tools_allowed:
             why = home_of(Reward, "code.sandbox").available()
             if why:
-                raise ConfigError(f"environment: tool 'code' needs a sandbox: {why}. Install it, or leave 'code' out of environment.tools_allowed")
+                raise ConfigError(
+                    f"environment: tool 'code' needs a sandbox: {why}. Install it, or leave 'code' out of "
+                    "environment.tools_allowed"
+                )
         if self.library and not Path(self.library).is_file():
-            raise ConfigError(f"environment.library: no file {self.library!r}; name a JSONL with an image and a caption per line")
+            raise ConfigError(
+                f"environment.library: no file {self.library!r}; name a JSONL with an image and a caption "
+                "per line"
+            )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         state: IllustratedState = self.state
         state.text_judge = AskedModel(self.text_judge["engine"], run, "environment.text_judge.engine")
-        state.picture_judge = AskedModel(self.picture_judge["engine"], run, "environment.picture_judge.engine")
+        state.picture_judge = AskedModel(
+            self.picture_judge["engine"], run, "environment.picture_judge.engine"
+        )
         state.library = read_library(Path(self.library)) if self.library else []
 
     def episode(self) -> Episode:
@@ -242,14 +284,18 @@ class Illustrated(Environment):
 
 
 def read_library(path: Path) -> list[tuple[set[str], Path]]:
-    """Words of the caption and file of every picture. Raises ConfigError, and names the line, for anything else."""
+    """Words of the caption and file of every picture. Raises ConfigError, and names the line, for anything
+    else."""
     made = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             record = json.loads(line)
             made.append((set(str(record["caption"]).lower().split()), path.parent / str(record["image"])))
         except (ValueError, KeyError, TypeError):
-            raise ConfigError(f'environment.library: {path}:{number}: expected {{"image": ..., "caption": ...}}, got {line[:80]!r}') from None
+            raise ConfigError(
+                f'environment.library: {path}:{number}: expected {{"image": ..., "caption": ...}}, got '
+                f"{line[:80]!r}"
+            ) from None
     return made
 
 
@@ -262,7 +308,10 @@ class Document(Episode):
 
     def reset(self, row: Row, seed: int) -> Observation:
         if not isinstance(row.meta.get("pictures", 0), int):
-            raise RowError(f"row {row.id!r}: meta['pictures'] is the number of pictures (-1: none, 0: any number, 99: at least one)")
+            raise RowError(
+                f"row {row.id!r}: meta['pictures'] is the number of pictures (-1: none, 0: any number, 99: "
+                "at least one)"
+            )
         self.row, self.seed = row, seed
         return Observation()
 
@@ -280,7 +329,15 @@ class Document(Episode):
         parts = {"count": count, "pictures": float(len(shown)), "failed": float(len(made) - len(shown))}
         parts |= self.text_ratings(written, document) | self.picture_ratings(document, shown)
         media = tuple(map(Picture.of, shown))
-        return Observation(document, media, reward=count, parts=parts, done=True, calls=len(made), invalid=bool(made) and not shown)
+        return Observation(
+            document,
+            media,
+            reward=count,
+            parts=parts,
+            done=True,
+            calls=len(made),
+            invalid=bool(made) and not shown,
+        )
 
     def made(self, tag: str) -> Image.Image | None:
         """The picture of a tag; None where it is malformed or cannot be made."""
@@ -306,12 +363,18 @@ class Document(Episode):
 
     def diffusion(self, prompt: str) -> Image.Image | None:
         """A new picture."""
-        return self.asked(self.settings.diffusion_url, {"prompt": prompt}) if self.settings.diffusion_url else drawn(prompt)
+        return (
+            self.asked(self.settings.diffusion_url, {"prompt": prompt})
+            if self.settings.diffusion_url
+            else drawn(prompt)
+        )
 
     def code(self, code: str) -> Image.Image | None:
         """What a program draws with plt, in the sandbox."""
         box = home_of(Reward, "code.sandbox")
-        limits = box.Limits(seconds=self.settings.seconds, total_seconds=self.settings.seconds + 5.0, output=4 << 20)
+        limits = box.Limits(
+            seconds=self.settings.seconds, total_seconds=self.settings.seconds + 5.0, output=4 << 20
+        )
         results = box.run(f"{BEFORE}{code}{AFTER}", [""], limits=limits)
         last = results[0].out.strip().rpartition("\n")[2] if results and results[0].status == "ok" else ""
         return decoded(last.removeprefix("PNG")) if last.startswith("PNG") else None
@@ -322,24 +385,39 @@ class Document(Episode):
         if image is None:
             return None
         if self.settings.edit_url:
-            return self.asked(self.settings.edit_url, {"prompt": prompt, "image": base64.b64encode(Picture.of(image).data).decode()})
-        change = next((EDITS[word] for word in re.findall(r"[a-z]+", prompt.lower()[:2000]) if word in EDITS), None)
+            return self.asked(
+                self.settings.edit_url,
+                {"prompt": prompt, "image": base64.b64encode(Picture.of(image).data).decode()},
+            )
+        change = next(
+            (EDITS[word] for word in re.findall(r"[a-z]+", prompt.lower()[:2000]) if word in EDITS), None
+        )
         return change(image).convert("RGB") if change is not None else None
 
     def asked(self, url: str, body: Mapping[str, str]) -> Image.Image | None:
-        """A service's picture. Raises ServiceError where it does not answer, ConnectionError for another answer: failures of the environment."""
+        """A service's picture. Raises ServiceError where it does not answer, ConnectionError for another
+        answer: failures of the environment."""
         seconds = self.settings.call_seconds
-        answer = JsonClient(url, timeout=seconds, attempts=2, max_answer=32 << 20, deadline=seconds).post("", dict(body))
+        answer = JsonClient(url, timeout=seconds, attempts=2, max_answer=32 << 20, deadline=seconds).post(
+            "", dict(body)
+        )
         if not isinstance(answer, dict) or not isinstance(answer.get("image"), str):
             raise ConnectionError(f'{url}: expected {{"image": base64}}, got {str(answer)[:200]}')
         return decoded(answer["image"])
 
     def text_ratings(self, written: str, document: str) -> dict[str, float]:
         """`text` and `tags` by the text judge."""
-        asked = TEXT_PROMPT.replace("{question}", quoted(self.row.question)).replace("{answer}", quoted(written))
+        asked = TEXT_PROMPT.replace("{question}", quoted(self.row.question)).replace(
+            "{answer}", quoted(written)
+        )
         sampling = Sampling(temperature=0.0, max_tokens=self.settings.max_tokens)
-        reply = str(self.settings.state.text_judge.answer(asked, sampling, self.seed, f"{self.row.id}/text").text)
-        return {"text": rating(reply, "Text") if _MARK.sub("", document).strip() else 1.0, "tags": rating(reply, "Image")}
+        reply = str(
+            self.settings.state.text_judge.answer(asked, sampling, self.seed, f"{self.row.id}/text").text
+        )
+        return {
+            "text": rating(reply, "Text") if _MARK.sub("", document).strip() else 1.0,
+            "tags": rating(reply, "Image"),
+        }
 
     def picture_ratings(self, document: str, shown: Sequence[Image.Image]) -> dict[str, float]:
         """`quality`, `relation` (to the text) and `query` (to the request) by the picture judge."""
@@ -347,7 +425,12 @@ class Document(Episode):
         if not shown or len(shown) > MAX_SHOWN:
             return dict.fromkeys(names, 1.0 if shown else 5.0)
         texts = quoted(document).split(SHOWN)
-        content: list[dict[str, Any]] = [{"type": "text", "text": PICTURE_PROMPT.replace("{question}", quoted(self.row.question)) + texts[0]}]
+        content: list[dict[str, Any]] = [
+            {
+                "type": "text",
+                "text": PICTURE_PROMPT.replace("{question}", quoted(self.row.question)) + texts[0],
+            }
+        ]
         for text in texts[1:]:
             content += [{"type": "image"}, {"type": "text", "text": text}]
         row = Row(f"{self.row.id}/pictures", self.row.question)

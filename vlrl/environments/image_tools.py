@@ -22,7 +22,8 @@ TOOLS = ("crop", "rotate", "draw", "measure")
 
 @dataclass(frozen=True)
 class Rotated(Edited):
-    """`base` turned by `degrees` counter-clockwise; the canvas grows so that nothing is cut, and what is new is black."""
+    """`base` turned by `degrees` counter-clockwise; the canvas grows so that nothing is cut, and what is new
+    is black."""
 
     degrees: float = 0.0
 
@@ -59,21 +60,27 @@ class Drawn(Edited):
         elif self.shape == "line":
             pen.line((x1, y1, x2, y2), fill=self.colour, width=wide)
         else:
-            pen.rectangle((min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)), outline=self.colour, width=wide)
+            pen.rectangle(
+                (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)), outline=self.colour, width=wide
+            )
         return image
 
 
 @register("image_tools")
 @dataclass(frozen=True, kw_only=True)
 class ImageTools(ToolEnvironment):
-    """Tools for pictures: crop(box), rotate(degrees), draw(points, shape, color) and measure(start, end), each of picture number `image`.
+    """Tools for pictures: crop(box), rotate(degrees), draw(points, shape, color) and measure(start, end),
+    each of picture number `image`.
 
-    vlrl original, after the tool sets of agents that work on pictures (for instance OpenThinkIMG, arXiv:2505.08617). crop is `zoom`'s: the part,
-    enlarged until its shorter side has `side` pixels. rotate turns counter-clockwise and grows the canvas. draw marks a box, a line or a point.
-    measure answers with the length in pixels of the original picture and the angle in degrees, counter-clockwise from the right. `allow` names
-    those that the policy may call. Results of crop, rotate and draw are pictures of their own, with the next numbers. Edge: a picture that does not
-    exist, points outside of it, and turns that make a picture larger than 4096 x 4096 pixels are told to the policy; a turn without a call ends the
-    episode. Units: coordinates are the policy's own (`Action.spaces`); `min_side` (of a box) and `side` in original pixels.
+    vlrl original, after the tool sets of agents that work on pictures (for instance OpenThinkIMG,
+    arXiv:2505.08617). crop is `zoom`'s: the part, enlarged until its shorter side has `side` pixels. rotate
+    turns counter-clockwise and grows the canvas. draw marks a box, a line or a point. measure answers with
+    the length in pixels of the original picture and the angle in degrees, counter-clockwise from the right.
+    `allow` names those that the policy may call. Results of crop, rotate and draw are pictures of their own,
+    with the next numbers. Edge: a picture that does not exist, points outside of it, and turns that make a
+    picture larger than 4096 x 4096 pixels are told to the policy; a turn without a call ends the episode.
+    Units: coordinates are the policy's own (`Action.spaces`); `min_side` (of a box) and `side` in original
+    pixels.
     """
 
     allow: tuple[str, ...] = TOOLS
@@ -98,7 +105,12 @@ class ImageToolsEpisode(ToolEpisode):
 
     def __init__(self, settings: ImageTools) -> None:
         self.cropping = ZoomEpisode(Zoom(min_side=settings.min_side, side=settings.side))
-        known: dict[str, Callable[..., Any]] = {"crop": self.crop, "rotate": self.rotate, "draw": self.draw, "measure": self.measure}
+        known: dict[str, Callable[..., Any]] = {
+            "crop": self.crop,
+            "rotate": self.rotate,
+            "draw": self.draw,
+            "measure": self.measure,
+        }
         super().__init__([Tool.of(known[name]) for name in settings.allow])
 
     @property
@@ -106,28 +118,39 @@ class ImageToolsEpisode(ToolEpisode):
         return True  # the pictures shown so far come with the action
 
     def crop(self, box: list, image: int = 0) -> Observation:
-        """Shows an enlarged part of a picture. box: [x1, y1, x2, y2]; image: number of the picture, from 0."""
+        """Shows an enlarged part of a picture. box: [x1, y1, x2, y2]; image: number of the picture, from
+        0."""
         self.cropping.action = self.action
         return self.cropping.zoom(box, image)
 
     def rotate(self, degrees: float, image: int = 0) -> Observation:
-        """Turns a picture counter-clockwise and shows it. degrees: the angle; image: number of the picture, from 0."""
+        """Turns a picture counter-clockwise and shows it. degrees: the angle; image: number of the picture,
+        from 0."""
         width, height = self.space(image).original
         if not math.isfinite(degrees):
             raise ValueError("degrees must be a number")
         turn = math.radians(degrees % 360.0)
-        grown = (abs(math.cos(turn)) * width + abs(math.sin(turn)) * height + 2) * (abs(math.sin(turn)) * width + abs(math.cos(turn)) * height + 2)
+        grown = (abs(math.cos(turn)) * width + abs(math.sin(turn)) * height + 2) * (
+            abs(math.sin(turn)) * width + abs(math.cos(turn)) * height + 2
+        )
         if grown > MAX_PIXELS:
             raise ValueError("the turned picture would be too large")
-        return self.picture(Rotated(self.action.images[image], degrees % 360.0), "This is the picture, turned.")
+        return self.picture(
+            Rotated(self.action.images[image], degrees % 360.0), "This is the picture, turned."
+        )
 
     def draw(self, points: list, shape: Shape = "box", color: Colour = "red", image: int = 0) -> Observation:
-        """Draws on a copy of a picture and shows it. points: [x1, y1, x2, y2] of a box or a line, [x, y] of a point; image: number, from 0."""
+        """Draws on a copy of a picture and shows it. points: [x1, y1, x2, y2] of a box or a line, [x, y] of a
+        point; image: number, from 0."""
         place = self.places(points, 2 if shape == "point" else 4, image)
-        return self.picture(Drawn(self.action.images[image], shape, place, color), f"This is the picture with a {color} {shape}.")
+        return self.picture(
+            Drawn(self.action.images[image], shape, place, color),
+            f"This is the picture with a {color} {shape}.",
+        )
 
     def measure(self, start: list, end: list, image: int = 0) -> str:
-        """Measures from one point to another: length and angle. start, end: [x, y]; image: number of the picture, from 0."""
+        """Measures from one point to another: length and angle. start, end: [x, y]; image: number of the
+        picture, from 0."""
         (x1, y1), (x2, y2) = self.places(start, 2, image), self.places(end, 2, image)
         length, angle = math.hypot(x2 - x1, y2 - y1), math.degrees(math.atan2(y1 - y2, x2 - x1)) % 360.0
         return f"length {length:.1f} pixels, angle {angle:.1f} degrees"

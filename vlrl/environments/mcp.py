@@ -53,16 +53,20 @@ class MCP(ToolEnvironment):
     """The tools of a server of the Model Context Protocol.
 
         environment: {name: mcp, command: [python, my_server.py], allow: [search]}
-        environment: {name: mcp, url: "http://127.0.0.1:8000/mcp", headers: {Authorization: "Bearer ${MY_TOKEN}"}}
+        environment: {name: mcp, url: "http://127.0.0.1:8000/mcp", headers: {Authorization: "Bearer
+        ${MY_TOKEN}"}}
 
-    vlrl original; protocol: modelcontextprotocol.io, by the official Python SDK 2.x. `command` starts a server on standard input and output, `env`
-    is added to the few variables that the SDK passes on; `url` is one on HTTP, which is sent `headers` with every request: `${NAME}` stands for an
-    environment variable, whose value stays out of configs, logs and error messages. Their schemas stand in the prompt, and calls are checked
-    against them. `allow` names the tools that the policy may call; empty means all. All episodes share one session, and calls run at the same time;
-    with `isolated` every episode has a session (and a process) of its own, for servers with state. A call has `call_seconds`. Edge: a tool's own
-    error (`is_error`) and refused arguments are told to the policy; a server that is dead, hangs or breaks the protocol is the environment's
-    failure, and the next episode starts it again. Pictures are shown with `pictures: true`, to policies that see; without it they are named in the
-    text, as are broken and too large ones, audio and links. Servers end with the run, also when it is killed.
+    vlrl original; protocol: modelcontextprotocol.io, by the official Python SDK 2.x. `command` starts a
+    server on standard input and output, `env` is added to the few variables that the SDK passes on; `url` is
+    one on HTTP, which is sent `headers` with every request: `${NAME}` stands for an environment variable,
+    whose value stays out of configs, logs and error messages. Their schemas stand in the prompt, and calls
+    are checked against them. `allow` names the tools that the policy may call; empty means all. All episodes
+    share one session, and calls run at the same time; with `isolated` every episode has a session (and a
+    process) of its own, for servers with state. A call has `call_seconds`. Edge: a tool's own error
+    (`is_error`) and refused arguments are told to the policy; a server that is dead, hangs or breaks the
+    protocol is the environment's failure, and the next episode starts it again. Pictures are shown with
+    `pictures: true`, to policies that see; without it they are named in the text, as are broken and too large
+    ones, audio and links. Servers end with the run, also when it is killed.
     """
 
     command: tuple[str, ...] = ()
@@ -80,8 +84,16 @@ class MCP(ToolEnvironment):
         if self.headers and not self.url:
             raise ValueError("headers are sent to a server on HTTP; give `url`, or `env` for a command")
         for name, value in self.headers.items():  # the value is not told: it is a secret
-            if not HEADER.fullmatch(name) or not isinstance(value, str) or not value.isprintable() or not value.isascii():
-                raise ValueError(f"headers.{name}: a header has a name of letters, digits and dashes, and a text of printable ASCII characters")
+            if (
+                not HEADER.fullmatch(name)
+                or not isinstance(value, str)
+                or not value.isprintable()
+                or not value.isascii()
+            ):
+                raise ValueError(
+                    f"headers.{name}: a header has a name of letters, digits and dashes, and a text of "
+                    "printable ASCII characters"
+                )
 
     @property
     def provides(self) -> Sequence[Capability]:
@@ -94,7 +106,10 @@ class MCP(ToolEnvironment):
         known = [tool.name for tool in self.all_tools()]
         missing = [name for name in self.allow if name not in known]
         if missing:
-            raise ConfigError(f"environment.allow: the server has no tool {missing[0]!r}; it has {', '.join(known[:20]) or 'none'}")
+            raise ConfigError(
+                f"environment.allow: the server has no tool {missing[0]!r}; it has "
+                f"{', '.join(known[:20]) or 'none'}"
+            )
 
     def target(self) -> Any:
         """What the SDK's client connects to."""
@@ -102,14 +117,20 @@ class MCP(ToolEnvironment):
             return self.url
         from mcp import StdioServerParameters
 
-        return StdioServerParameters(command=self.command[0], args=list(self.command[1:]), env=dict(self.env) or None)
+        return StdioServerParameters(
+            command=self.command[0], args=list(self.command[1:]), env=dict(self.env) or None
+        )
 
     def connect(self) -> Session:
-        """A new session. Raises EnvironmentFailure where the server does not start, ConfigError where the SDK is not installed."""
+        """A new session. Raises EnvironmentFailure where the server does not start, ConfigError where the SDK
+        is not installed."""
         try:
             from mcp import Client  # noqa: F401  # the SDK's second major version
         except ImportError as error:
-            raise ConfigError(f"environment 'mcp' needs the package mcp, 2.0 or newer ({error}); install it: pip install 'vlrl[mcp]'") from None
+            raise ConfigError(
+                f"environment 'mcp' needs the package mcp, 2.0 or newer ({error}); install it: pip install "
+                "'vlrl[mcp]'"
+            ) from None
         return Session(self.target(), self.start_seconds, self.headers, self.pictures)
 
     def session(self) -> Session:
@@ -124,7 +145,11 @@ class MCP(ToolEnvironment):
     def all_tools(self) -> tuple[Tool, ...]:
         """The tools of the server, also those that are not allowed."""
         if not self.state.tools:
-            with contextlib.closing(self.connect()) if self.isolated else contextlib.nullcontext(self.session()) as session:
+            with (
+                contextlib.closing(self.connect())
+                if self.isolated
+                else contextlib.nullcontext(self.session()) as session
+            ):
                 self.state.tools = tuple(session.tools)
         return self.state.tools
 
@@ -161,7 +186,9 @@ class MCPEpisode(ToolEpisode):
     def called(self, name: str, arguments: Mapping[str, Any]) -> Observation:
         if self.session is None:
             raise EnvironmentFailure("the episode has no session")
-        return self.session.call(name, arguments, min(self.settings.call_seconds, max(self.action.seconds, 0.1)))
+        return self.session.call(
+            name, arguments, min(self.settings.call_seconds, max(self.action.seconds, 0.1))
+        )
 
     def close(self) -> None:
         session, self.session = self.session, None
@@ -170,7 +197,8 @@ class MCPEpisode(ToolEpisode):
 
 
 class Session:
-    """A connection to a server, owned by one task of an event loop in a thread of its own: the SDK wants to be entered and left by the same task."""
+    """A connection to a server, owned by one task of an event loop in a thread of its own: the SDK wants to
+    be entered and left by the same task."""
 
     def __init__(self, target: Any, seconds: float, headers: Mapping[str, str], pictures: bool) -> None:
         self.seconds, self.headers, self.pictures, self.dead = seconds, dict(headers), pictures, ""
@@ -189,11 +217,15 @@ class Session:
             self.dead = f"{type(error).__name__}: {error}"
             self.close()
             if isinstance(error, Exception):
-                raise EnvironmentFailure(f"the MCP server did not start: {self.dead}; run its command by hand to see what it prints") from error
+                raise EnvironmentFailure(
+                    f"the MCP server did not start: {self.dead}; run its command by hand to see what it "
+                    "prints"
+                ) from error
             raise
 
     def _leashed(self, target: Any) -> Any:
-        """A command that tells the number of its process before it becomes the server, so that the reaper can end it."""
+        """A command that tells the number of its process before it becomes the server, so that the reaper can
+        end it."""
         if not hasattr(target, "command"):
             return target
         self.pid_folder = REAPER.folder()
@@ -220,13 +252,18 @@ class Session:
             if self.headers:
                 web = await stack.enter_async_context(create_mcp_http_client(headers=self.headers))
                 target = streamable_http_client(target, http_client=web)
-            self.client = client = await stack.enter_async_context(Client(target, read_timeout_seconds=self.seconds))
+            self.client = client = await stack.enter_async_context(
+                Client(target, read_timeout_seconds=self.seconds)
+            )
             if self.pid_folder is not None and (self.pid_folder / "pid").is_file():
                 REAPER.watch(int((self.pid_folder / "pid").read_text()))
             cursor = None
             while len(self.tools) < MAX_TOOLS:
                 page = await client.list_tools(cursor=cursor)
-                self.tools += [Tool(tool.name, tool.description or "", tool.input_schema, partial(_never, tool.name)) for tool in page.tools]
+                self.tools += [
+                    Tool(tool.name, tool.description or "", tool.input_schema, partial(_never, tool.name))
+                    for tool in page.tools
+                ]
                 cursor = page.next_cursor
                 if not cursor:
                     break
@@ -259,7 +296,8 @@ class Session:
             future.cancel()
 
     def _late(self, name: str, seconds: float) -> EnvironmentFailure:
-        """The failure for a call without an answer. After `LATE` of them in a row the server counts as dead."""
+        """The failure for a call without an answer. After `LATE` of them in a row the server counts as
+        dead."""
         self.late += 1
         said = f"tool {name!r} did not answer within {seconds:.3g} seconds"
         if self.late >= LATE:
@@ -303,4 +341,6 @@ def shown(result: Any, pictures: bool) -> Observation:
         texts.append(json.dumps(result.structured_content, ensure_ascii=False))
     failed = bool(result.is_error)
     text = "\n".join(texts) or ("" if media else "(no output)")
-    return Observation(f"Error: {text}" if failed else text, tuple(media), invalid=failed, calls=int(not failed), role="tool")
+    return Observation(
+        f"Error: {text}" if failed else text, tuple(media), invalid=failed, calls=int(not failed), role="tool"
+    )

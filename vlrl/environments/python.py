@@ -13,18 +13,22 @@ from vlrl.stages import Reward
 
 
 def sandbox() -> Any:
-    """The sandbox of the rewards' package (the one that judges code): `run(code, tests, ...)`, `available()`."""
+    """The sandbox of the rewards' package (the one that judges code): `run(code, tests, ...)`,
+    `available()`."""
     return home_of(Reward, "code.sandbox")
 
 
 @register("python")
 @dataclass(frozen=True)
 class Python(ToolEnvironment):
-    """ToRL's code interpreter: answers {"name": "python", "arguments": {"code": "..."}} with what the program prints.
+    """ToRL's code interpreter: answers {"name": "python", "arguments": {"code": "..."}} with what the program
+    prints.
 
-    Paper: Li et al. 2025 (ToRL), arXiv:2503.23383, sec. 2 (a code interpreter inside the rollout). Deviates: every call is a fresh process. Edge:
-    the model is told about errors, time-outs and calls that cannot be parsed; a turn without a call ends the conversation; on a machine without a
-    sandbox the run is refused at start-up, unless `mode` is "unsafe" (limits only). Units: `seconds` of wall clock per call, `max_output` characters.
+    Paper: Li et al. 2025 (ToRL), arXiv:2503.23383, sec. 2 (a code interpreter inside the rollout). Deviates:
+    every call is a fresh process. Edge: the model is told about errors, time-outs and calls that cannot be
+    parsed; a turn without a call ends the conversation; on a machine without a sandbox the run is refused at
+    start-up, unless `mode` is "unsafe" (limits only). Units: `seconds` of wall clock per call, `max_output`
+    characters.
     """
 
     seconds: float = 4.0
@@ -34,14 +38,20 @@ class Python(ToolEnvironment):
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.memory_mb < 16 or self.max_output < 1:
-            raise ValueError(f"seconds={self.seconds}, memory_mb={self.memory_mb} (16 or more) and max_output={self.max_output} must be positive")
+            raise ValueError(
+                f"seconds={self.seconds}, memory_mb={self.memory_mb} (16 or more) and "
+                f"max_output={self.max_output} must be positive"
+            )
 
     def check(self, run: RunContext) -> None:
         box = sandbox()
         if self.mode not in box.MODES:
             raise ConfigError(f"environment.mode: {self.mode!r} is not one of {', '.join(box.MODES)}")
         if self.mode != "unsafe" and box.available():
-            raise ConfigError(f"environment: 'python' needs a sandbox: {box.available()}. Install it, or set environment.mode: unsafe (limits only)")
+            raise ConfigError(
+                f"environment: 'python' needs a sandbox: {box.available()}. Install it, or set "
+                "environment.mode: unsafe (limits only)"
+            )
         box.require(self.mode)
 
     def functions(self) -> Sequence[Callable[..., Any]]:
@@ -52,9 +62,18 @@ class Python(ToolEnvironment):
         if not code.strip():
             raise ValueError('call {"name": "python", "arguments": {"code": "..."}}')
         box = sandbox()
-        limits = box.Limits(seconds=self.seconds, total_seconds=self.seconds + 5.0, memory=self.memory_mb << 20, output=4 * self.max_output)
+        limits = box.Limits(
+            seconds=self.seconds,
+            total_seconds=self.seconds + 5.0,
+            memory=self.memory_mb << 20,
+            output=4 * self.max_output,
+        )
         results = box.run(code, [""], limits=limits, sandbox=self.mode)
         if not results:
             return "Error: the program did not finish."
         status, out = results[0]
-        return out[: self.max_output] or "(no output)" if status == "ok" else f"Error ({status}): {out[: self.max_output]}"
+        return (
+            out[: self.max_output] or "(no output)"
+            if status == "ok"
+            else f"Error ({status}): {out[: self.max_output]}"
+        )

@@ -19,12 +19,14 @@ from vlrl.types import Row
 @register("recorded")
 @dataclass(frozen=True, kw_only=True)
 class Recorded(Environment):
-    """Replays trajectories: `path` is a `trajectories.jsonl` that a run with `environment.record` has written.
+    """Replays trajectories: `path` is a `trajectories.jsonl` that a run with `environment.record` has
+    written.
 
-    vlrl original. An episode takes the recordings of its row: the opening, then at each turn the answer of one in which the same turns were written
-    so far. Edge: a row that was not recorded, or a turn that no recording has, raises EnvironmentFailure, because nothing says what the environment
-    would have answered. `any_action` takes the next answer of the row's first recording whatever the policy writes (for timings). `stop` are the
-    strings that ended the turns.
+    vlrl original. An episode takes the recordings of its row: the opening, then at each turn the answer of
+    one in which the same turns were written so far. Edge: a row that was not recorded, or a turn that no
+    recording has, raises EnvironmentFailure, because nothing says what the environment would have answered.
+    `any_action` takes the next answer of the row's first recording whatever the policy writes (for timings).
+    `stop` are the strings that ended the turns.
     """
 
     path: str
@@ -38,7 +40,9 @@ class Recorded(Environment):
 
     def check(self, run: RunContext) -> None:
         if not self.trajectories:
-            raise ConfigError(f"environment.path: {self.path!r} holds no trajectory; record some with environment.record")
+            raise ConfigError(
+                f"environment.path: {self.path!r} holds no trajectory; record some with environment.record"
+            )
 
     @cached_property
     def trajectories(self) -> dict[str, list[Trajectory]]:
@@ -54,7 +58,10 @@ class Recorded(Environment):
                 values.pop("step", None)
                 trajectory = Trajectory.from_plain(values)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ConfigError(f"environment.path: {self.path}:{number} is no trajectory ({type(error).__name__}: {error})") from None
+                raise ConfigError(
+                    f"environment.path: {self.path}:{number} is no trajectory ({type(error).__name__}: "
+                    f"{error})"
+                ) from None
             found[trajectory.row].append(trajectory)
         return dict(found)
 
@@ -84,5 +91,7 @@ class RecordedEpisode(Episode):
         if not self.settings.any_action:
             self.left = [one for one in self.left if len(one.steps) > at and one.steps[at][0] == action.text]
         if not self.left or len(self.left[0].steps) <= at:
-            raise EnvironmentFailure(f"turn {action.turn}: no recording has this turn after the ones before it")
+            raise EnvironmentFailure(
+                f"turn {action.turn}: no recording has this turn after the ones before it"
+            )
         return self.left[0].steps[at][1]

@@ -1,4 +1,5 @@
-"""ReSeek's search: the policy judges what it found; what it judges useless is taken out of the context of later turns."""
+"""ReSeek's search: the policy judges what it found; what it judges useless is taken out of the context of
+later turns."""
 
 from __future__ import annotations
 
@@ -23,21 +24,26 @@ GO_ON = "Write a query between <search> and </search>, or the answer between <an
 @register("reseek")
 @dataclass(frozen=True, kw_only=True)
 class Reseek(Search):
-    """ReSeek's search engine with a JUDGE action: `<judge>Yes</judge>` or `<judge>No</judge>` in the turn after a result says whether it is useful.
+    """ReSeek's search engine with a JUDGE action: `<judge>Yes</judge>` or `<judge>No</judge>` in the turn
+    after a result says whether it is useful.
 
         C_t = tau_{t-1}, o_t   if the verdict is Yes (or there is none);   C_t = tau_{t-1}   if it is No
 
-    The turn that judges has read o_t; with `drop` the turns after a No have not. The first verdict of a turn counts; it may stand alone, or with the
-    next query or the answer. Each verdict states one reward part, 1 for `yes_useful`, `yes_useless`, `no_useful` or `no_useless`, which reward
-    shaping `reseek` pays. A result is useful if it holds a gold answer as whole words, case left out; with `ranker`, the URL of a server, if its
-    similarity to the gold answer is at least `threshold`.
-    Paper: Li et al. 2025 (ReSeek), arXiv:2510.00568, sec. 3 (dynamic self-correction); TencentBAC/ReSeek at d5a8330,
-    utils/preprocess_reseek_dataset.py (tags), verl/utils/reward_score/reseek_rerank.py (POST /score {"text_1", "text_2"} -> {"similarities"}, 0.5)
-    and reseek_regex.py (the gold answer in the result). Deviates: the release leaves dropping to the policy (its search/llm_agent/generation.py
-    keeps every result in the context), a note in place of o_t keeps roles apart; whole words in place of any substring; a verdict counts for the
-    result that its turn answers, not for every result before it.
-    Edge: a verdict without a result before it says nothing; a row without a gold answer is a RowError; a ranker that fails is the environment's
-    failure. Only what the retriever returned is judged: tags that the policy writes around words of its own are no result.
+    The turn that judges has read o_t; with `drop` the turns after a No have not. The first verdict of a turn
+    counts; it may stand alone, or with the next query or the answer. Each verdict states one reward part, 1
+    for `yes_useful`, `yes_useless`, `no_useful` or `no_useless`, which reward shaping `reseek` pays. A result
+    is useful if it holds a gold answer as whole words, case left out; with `ranker`, the URL of a server, if
+    its similarity to the gold answer is at least `threshold`.
+    Paper: Li et al. 2025 (ReSeek), arXiv:2510.00568, sec. 3 (dynamic self-correction); TencentBAC/ReSeek at
+    d5a8330,
+    utils/preprocess_reseek_dataset.py (tags), verl/utils/reward_score/reseek_rerank.py (POST /score
+    {"text_1", "text_2"} -> {"similarities"}, 0.5) and reseek_regex.py (the gold answer in the result).
+    Deviates: the release leaves dropping to the policy (its search/llm_agent/generation.py keeps every result
+    in the context), a note in place of o_t keeps roles apart; whole words in place of any substring; a
+    verdict counts for the result that its turn answers, not for every result before it.
+    Edge: a verdict without a result before it says nothing; a row without a gold answer is a RowError; a
+    ranker that fails is the environment's failure. Only what the retriever returned is judged: tags that the
+    policy writes around words of its own are no result.
     """
 
     drop: bool = True
@@ -62,18 +68,22 @@ class Reseek(Search):
         return JsonClient(self.ranker, timeout=self.call_seconds, attempts=2, deadline=self.call_seconds)
 
     def useful(self, result: str, golds: Sequence[str]) -> bool:
-        """Whether a result helps to answer. Raises ServiceError or ConnectionError for a ranker that does not answer."""
+        """Whether a result helps to answer. Raises ServiceError or ConnectionError for a ranker that does not
+        answer."""
         if not self.ranker:
             return any(re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", result, re.IGNORECASE) for gold in golds)
         answer = self.client.post("/score", {"text_1": [golds[0]], "text_2": [result]})
         found = answer.get("similarities") if isinstance(answer, dict) else None
         if not isinstance(found, list) or len(found) != 1 or not isinstance(found[0], (int, float)):
-            raise ConnectionError(f'{self.client.url}: expected {{"similarities": [number]}}, got {str(answer)[:200]}')
+            raise ConnectionError(
+                f'{self.client.url}: expected {{"similarities": [number]}}, got {str(answer)[:200]}'
+            )
         return float(found[0]) >= self.threshold
 
 
 class ReseekEpisode(CorpusEpisode):
-    """Queries and verdicts of one conversation. `result` is what the last turn found, "" where it found nothing to judge."""
+    """Queries and verdicts of one conversation. `result` is what the last turn found, "" where it found
+    nothing to judge."""
 
     def __init__(self, settings: Reseek) -> None:
         super().__init__(settings)
@@ -83,7 +93,10 @@ class ReseekEpisode(CorpusEpisode):
         golds = row.answer if isinstance(row.answer, (list, tuple)) else [row.answer]
         self.golds = [str(gold).strip() for gold in golds if gold is not None and str(gold).strip()]
         if not self.golds:
-            raise RowError(f"row {row.id!r}: environment 'reseek' compares what is found with the gold answer, and the row has none")
+            raise RowError(
+                f"row {row.id!r}: environment 'reseek' compares what is found with the gold answer, and "
+                "the row has none"
+            )
         return super().reset(row, seed)
 
     def step(self, action: Action) -> Observation:

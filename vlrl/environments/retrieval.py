@@ -46,9 +46,11 @@ class Retriever(ABC):
 
 
 class Bm25(Retriever):
-    """Lucene's BM25 (k1 1.5, b 0.75) by the package bm25s, over titles and texts, English stop words left out.
+    """Lucene's BM25 (k1 1.5, b 0.75) by the package bm25s, over titles and texts, English stop words left
+    out.
 
-    Robertson and Zaragoza 2009; Lu 2024 (BM25S), arXiv:2407.03618. A passage without a word of the query is never found.
+    Robertson and Zaragoza 2009; Lu 2024 (BM25S), arXiv:2407.03618. A passage without a word of the query is
+    never found.
     """
 
     def __init__(self, passages: Sequence[Passage]) -> None:
@@ -62,7 +64,9 @@ class Bm25(Retriever):
         return self.bm25s.tokenize(texts, stopwords="en", show_progress=False)
 
     def search(self, query: str, k: int) -> list[Passage]:
-        tokens = self.bm25s.tokenize([query[:MAX_QUERY]], stopwords="en", show_progress=False, return_ids=False)
+        tokens = self.bm25s.tokenize(
+            [query[:MAX_QUERY]], stopwords="en", show_progress=False, return_ids=False
+        )
         if not tokens[0]:
             return []
         places, scores = self.index.retrieve(tokens, k=min(k, len(self.passages)), show_progress=False)
@@ -73,9 +77,10 @@ class Bm25(Retriever):
 class HttpRetriever(Retriever):
     """Search-R1's retrieval server: POST {"queries": [query], "topk": k, "return_scores": true} to `url`.
 
-    The answer is {"result": [[{"document": {"contents": '"title"\\ntext'}, "score": 0.5}, ...]]}; documents may also stand there without "document".
-    PeterGriffinJin/Search-R1, search_r1/search/retrieval_server.py. `seconds` bounds a call. Raises ServiceError for a server that does not answer,
-    ConnectionError for another answer: that is the environment's failure, not the policy's.
+    The answer is {"result": [[{"document": {"contents": '"title"\\ntext'}, "score": 0.5}, ...]]}; documents
+    may also stand there without "document". PeterGriffinJin/Search-R1, search_r1/search/retrieval_server.py.
+    `seconds` bounds a call. Raises ServiceError for a server that does not answer, ConnectionError for
+    another answer: that is the environment's failure, not the policy's.
     """
 
     def __init__(self, url: str, seconds: float) -> None:
@@ -85,17 +90,29 @@ class HttpRetriever(Retriever):
         answer = self.client.post("", {"queries": [query[:MAX_QUERY]], "topk": k, "return_scores": True})
         found = answer.get("result") if isinstance(answer, dict) else None
         if not isinstance(found, list) or len(found) != 1 or not isinstance(found[0], list):
-            raise ConnectionError(f'{self.client.url}: expected {{"result": [[...]]}} with one list for the query, got {str(answer)[:200]}')
-        passages = [Passage.from_record(item.get("document", item) if isinstance(item, dict) else item) for item in found[0][:k]]
+            raise ConnectionError(
+                f'{self.client.url}: expected {{"result": [[...]]}} with one list for the query, got '
+                f"{str(answer)[:200]}"
+            )
+        passages = [
+            Passage.from_record(item.get("document", item) if isinstance(item, dict) else item)
+            for item in found[0][:k]
+        ]
         if None in passages:
-            raise ConnectionError(f'{self.client.url}: a document has "contents", or "title" and "text"; got {str(found[0])[:200]}')
+            raise ConnectionError(
+                f'{self.client.url}: a document has "contents", or "title" and "text"; got '
+                f"{str(found[0])[:200]}"
+            )
         return [passage for passage in passages if passage is not None]
 
 
 def read_corpus(path: Path) -> list[Passage]:
-    """The passages of a JSONL of {"title", "text"} or {"contents"}. Raises ConfigError for a missing or empty file, and names a wrong line."""
+    """The passages of a JSONL of {"title", "text"} or {"contents"}. Raises ConfigError for a missing or empty
+    file, and names a wrong line."""
     if not path.is_file():
-        raise ConfigError(f"environment.corpus: no file {str(path)!r}; name a JSONL with a title and a text per line")
+        raise ConfigError(
+            f"environment.corpus: no file {str(path)!r}; name a JSONL with a title and a text per line"
+        )
     passages = []
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -105,7 +122,8 @@ def read_corpus(path: Path) -> list[Passage]:
                 passage = None
             if passage is None and line.strip():
                 raise ConfigError(
-                    f'environment.corpus: {path}:{number}: expected {{"title": ..., "text": ...}} or {{"contents": ...}}, got {line[:80]!r}'
+                    f'environment.corpus: {path}:{number}: expected {{"title": ..., "text": ...}} or '
+                    f'{{"contents": ...}}, got {line[:80]!r}'
                 )
             passages += [passage] if passage is not None else []
     if not passages:
@@ -122,4 +140,7 @@ def invented_corpus(seed: int = 0) -> list[Passage]:
 def check_bm25() -> None:
     """Raise ConfigError where bm25s is not installed."""
     if find_spec("bm25s") is None:
-        raise ConfigError("environment: BM25 needs the package bm25s; pip install 'vlrl[search]', or set environment.url to a retrieval server")
+        raise ConfigError(
+            "environment: BM25 needs the package bm25s; pip install 'vlrl[search]', or set environment.url "
+            "to a retrieval server"
+        )

@@ -34,14 +34,18 @@ class RouterState(State):
 @register("router")
 @dataclass(frozen=True, kw_only=True)
 class Router(Environment):
-    """Router-R1's pool of models: `<search> model: question </search>` is answered by that model, in `<information>` tags.
+    """Router-R1's pool of models: `<search> model: question </search>` is answered by that model, in
+    `<information>` tags.
 
-    `models` maps a name to {engine: config of an engine, price: per million completion tokens, about: what the prompt says of it}. The first
-    observation lists them. The reward part `cost` is price times completion tokens, summed over the episode.
-    Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033, sec. 3; ulab-uiuc/Router-R1 at 801a240, router_r1/llm_agent/route_service.py (512 tokens,
-    temperature 0) and generation.py. Deviates: the wording of the prompts is ours; names must be equal up to case. Edge: an unknown model, and a call
-    without one colon, are told to the policy (`invalid`); a turn with an answer, or without an action, ends the episode; a model that does not answer
-    is the environment's failure. An engine without token ids counts four characters as a token.
+    `models` maps a name to {engine: config of an engine, price: per million completion tokens, about: what
+    the prompt says of it}. The first observation lists them. The reward part `cost` is price times completion
+    tokens, summed over the episode.
+    Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033, sec. 3; ulab-uiuc/Router-R1 at 801a240,
+    router_r1/llm_agent/route_service.py (512 tokens, temperature 0) and generation.py. Deviates: the wording
+    of the prompts is ours; names must be equal up to case. Edge: an unknown model, and a call without one
+    colon, are told to the policy (`invalid`); a turn with an answer, or without an action, ends the episode;
+    a model that does not answer is the environment's failure. An engine without token ids counts four
+    characters as a token.
     """
 
     stops: ClassVar[tuple[str, ...]] = ("</search>",)
@@ -54,16 +58,30 @@ class Router(Environment):
 
     def check(self, run: RunContext) -> None:
         if not self.models:
-            raise ConfigError("environment.models: name the models: {small: {engine: {name: openai, url: ..., model: ...}, price: 0.3}}")
+            raise ConfigError(
+                "environment.models: name the models: {small: {engine: {name: openai, url: ..., model: "
+                "...}, price: 0.3}}"
+            )
         for name, model in self.models.items():
             price = model.get("price")
-            if "engine" not in model or not isinstance(price, (int, float)) or price < 0 or set(model) - {"engine", "price", "about"} or ":" in name:
-                raise ConfigError(f"environment.models.{name}: expected an engine, a price of at least 0, and perhaps about; a name has no colon")
+            if (
+                "engine" not in model
+                or not isinstance(price, (int, float))
+                or price < 0
+                or set(model) - {"engine", "price", "about"}
+                or ":" in name
+            ):
+                raise ConfigError(
+                    f"environment.models.{name}: expected an engine, a price of at least 0, and perhaps "
+                    "about; a name has no colon"
+                )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         for name, model in self.models.items():
-            self.state.models[name.casefold()] = AskedModel(model["engine"], run, f"environment.models.{name}.engine")
+            self.state.models[name.casefold()] = AskedModel(
+                model["engine"], run, f"environment.models.{name}.engine"
+            )
 
     def episode(self) -> Episode:
         return RouterEpisode(self)
@@ -78,7 +96,10 @@ class RouterEpisode(Episode):
 
     def reset(self, row: Row, seed: int) -> Observation:
         self.row, self.seed = row, seed
-        lines = [f"- {name}{': ' if model.get('about') else ''}{model.get('about', '')}" for name, model in self.settings.models.items()]
+        lines = [
+            f"- {name}{': ' if model.get('about') else ''}{model.get('about', '')}"
+            for name, model in self.settings.models.items()
+        ]
         return Observation("\n".join(["Models that you can ask:", *lines]))
 
     def step(self, action: Action) -> Observation:
@@ -88,9 +109,15 @@ class RouterEpisode(Episode):
         name, colon, query = found["search"].partition(":")
         name, query = name.strip().casefold(), query.strip()
         if not colon or not query:
-            return tagged("Write the name of a model, a colon and a question between <search> and </search>.", invalid=True)
+            return tagged(
+                "Write the name of a model, a colon and a question between <search> and </search>.",
+                invalid=True,
+            )
         if name not in self.prices:
-            return tagged(f"There is no model {name[:40]!r}; the models are {', '.join(self.settings.models)}.", invalid=True)
+            return tagged(
+                f"There is no model {name[:40]!r}; the models are {', '.join(self.settings.models)}.",
+                invalid=True,
+            )
         text, tokens = self.asked(name, query[:MAX_QUESTION])
         shown = tagged(cut(text.strip(), 8 * self.settings.max_tokens))
         return Observation(shown.text, parts={"cost": tokens * self.prices[name]}, calls=1)
@@ -100,5 +127,7 @@ class RouterEpisode(Episode):
         settings = self.settings
         sampling = Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens)
         text = PROMPT.format(query=query)
-        completion = settings.state.models[name].answer(text, sampling, self.seed, f"{self.row.id}/{name}", self.row.answer)
+        completion = settings.state.models[name].answer(
+            text, sampling, self.seed, f"{self.row.id}/{name}", self.row.answer
+        )
         return completion.text, len(completion.ids) or -(-len(completion.text) // 4)

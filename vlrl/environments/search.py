@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from vlrl.context import RunContext
-from vlrl.environments.retrieval import Bm25, HttpRetriever, Passage, Retriever, check_bm25, invented_corpus, read_corpus
+from vlrl.environments.retrieval import (
+    Bm25,
+    HttpRetriever,
+    Passage,
+    Retriever,
+    check_bm25,
+    invented_corpus,
+    read_corpus,
+)
 from vlrl.environments.tool_calls import STOP
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
 from vlrl.episodes import Action, Observation
@@ -25,7 +33,8 @@ BUILDING = threading.Lock()
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTool(ToolEnvironment):
-    """Base of environments with a search: `k` passages of at most `passage` characters, asked for by tags or by tool calls (`form`)."""
+    """Base of environments with a search: `k` passages of at most `passage` characters, asked for by tags or
+    by tool calls (`form`)."""
 
     stops: ClassVar[tuple[str, ...]] = ("</search>", "</access>", STOP)
     k: int = 3
@@ -49,16 +58,19 @@ class SearchTool(ToolEnvironment):
 @register("search")
 @dataclass(frozen=True, kw_only=True)
 class Search(SearchTool):
-    """Search-R1's search engine: answers `<search> query </search>` with the `k` best passages in `<information>` tags.
+    """Search-R1's search engine: answers `<search> query </search>` with the `k` best passages in
+    `<information>` tags.
 
-    With `form` "tool_call" it is the tool {"name": "search", "arguments": {"query": "..."}} instead. `corpus` is a JSONL of {"title", "text"} (or
-    Search-R1's {"contents"}), ranked by BM25 (`pip install 'vlrl[search]'`); without one it has the facts of source `gen_lookup` with this
-    `world_seed`. `url` names a retrieval server with Search-R1's interface (https://host:8000/retrieve) in place of a corpus. With `pages`,
-    `<access> title </access>` (tool `access`) shows a whole document of the corpus.
-    Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1 and 3.3; PeterGriffinJin/Search-R1, search_r1/llm_agent/generation.py (tags,
-    wording of the passages), topk 3. Deviates: passages are a message of the user (a tool's, with `tool_call`), not text inside the policy's turn.
-    Edge: a turn with an answer, or without an action, ends the episode; an empty query, and a page that does not exist, are told to the policy.
-    Units: `passage` and `page` in characters.
+    With `form` "tool_call" it is the tool {"name": "search", "arguments": {"query": "..."}} instead. `corpus`
+    is a JSONL of {"title", "text"} (or Search-R1's {"contents"}), ranked by BM25 (`pip install
+    'vlrl[search]'`); without one it has the facts of source `gen_lookup` with this `world_seed`. `url` names
+    a retrieval server with Search-R1's interface (https://host:8000/retrieve) in place of a corpus. With
+    `pages`, `<access> title </access>` (tool `access`) shows a whole document of the corpus.
+    Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1 and 3.3; PeterGriffinJin/Search-R1,
+    search_r1/llm_agent/generation.py (tags, wording of the passages), topk 3. Deviates: passages are a
+    message of the user (a tool's, with `tool_call`), not text inside the policy's turn. Edge: a turn with an
+    answer, or without an action, ends the episode; an empty query, and a page that does not exist, are told
+    to the policy. Units: `passage` and `page` in characters.
     """
 
     corpus: str = ""
@@ -72,20 +84,26 @@ class Search(SearchTool):
         if self.page < 1:
             raise ValueError(f"page={self.page} must be at least 1")
         if self.url and (self.corpus or self.pages):
-            raise ValueError("url: a retrieval server replaces the corpus and has no pages; leave out corpus and pages")
+            raise ValueError(
+                "url: a retrieval server replaces the corpus and has no pages; leave out corpus and pages"
+            )
 
     def check(self, run: RunContext) -> None:
         if self.url:
             return
         check_bm25()
         if self.corpus and not Path(self.corpus).expanduser().is_file():
-            raise ConfigError(f"environment.corpus: no file {self.corpus!r}; name a JSONL with a title and a text per line")
+            raise ConfigError(
+                f"environment.corpus: no file {self.corpus!r}; name a JSONL with a title and a text per line"
+            )
 
     @cached_property
     def _loaded(self) -> tuple[dict[str, Passage], Retriever]:
         if self.url:
             return {}, HttpRetriever(self.url, self.call_seconds)
-        passages = read_corpus(Path(self.corpus).expanduser()) if self.corpus else invented_corpus(self.world_seed)
+        passages = (
+            read_corpus(Path(self.corpus).expanduser()) if self.corpus else invented_corpus(self.world_seed)
+        )
         return {passage.title.casefold(): passage for passage in passages}, Bm25(passages)
 
     @property
@@ -114,7 +132,9 @@ class SearchEpisode(ToolEpisode):
             return self.finished()
         name = list(found)[-1]
         if name not in self.tools:
-            return tagged(f"There is no <{name}> here; write a query between <search> and </search>.", invalid=True)
+            return tagged(
+                f"There is no <{name}> here; write a query between <search> and </search>.", invalid=True
+            )
         answer = self.called(name, {"query" if name == "search" else "title": found[name].strip()})
         return tagged(answer.text.removeprefix("Error: ValueError: "), invalid=answer.invalid)
 
@@ -127,7 +147,13 @@ class SearchEpisode(ToolEpisode):
         if not query:
             raise ValueError("the query is empty")
         found = enumerate(self.passages(query), 1)
-        return "\n".join(f"Doc {n}{f'(Title: {p.title})' if p.title else ':'} {cut(p.text, self.limit)}" for n, p in found) or NOTHING
+        return (
+            "\n".join(
+                f"Doc {n}{f'(Title: {p.title})' if p.title else ':'} {cut(p.text, self.limit)}"
+                for n, p in found
+            )
+            or NOTHING
+        )
 
 
 class CorpusEpisode(SearchEpisode):

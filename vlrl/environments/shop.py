@@ -40,7 +40,16 @@ OPTIONS = {
     "flavor": ("ginger", "jasmine", "mint", "peach", "plain"),
 }
 ATTRIBUTES = (
-    *("easy to clean", "eco friendly", "fragrance free", "hand made", "heavy duty", "lightweight", "long lasting", "machine washable"),
+    *(
+        "easy to clean",
+        "eco friendly",
+        "fragrance free",
+        "hand made",
+        "heavy duty",
+        "lightweight",
+        "long lasting",
+        "machine washable",
+    ),
     *("non slip", "quick drying", "recycled", "sugar free", "sulfate free", "waterproof"),
 )
 BRANDS = ("Alder", "Birch", "Corvo", "Dunes", "Elmo", "Fjord", "Gable", "Hollis", "Ibex", "Juno")
@@ -64,7 +73,10 @@ class Product:
     @property
     def text(self) -> str:
         """What the search reads."""
-        return f"{self.title} {self.category} {' '.join(self.attributes)} {' '.join(itertools.chain(*self.options.values()))}"
+        return (
+            f"{self.title} {self.category} {' '.join(self.attributes)} "
+            f"{' '.join(itertools.chain(*self.options.values()))}"
+        )
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,10 @@ class Goal:
     def instruction(self) -> str:
         """The user's words."""
         options = ", ".join(f"{name}: {value}" for name, value in self.options.items())
-        return f"I need a {' and '.join(self.attributes)} {self.product.kind}, {options}, with a price of at most {self.limit:.2f} dollars."
+        return (
+            f"I need a {' and '.join(self.attributes)} {self.product.kind}, {options}, with a price of at "
+            f"most {self.limit:.2f} dollars."
+        )
 
 
 def catalogue(count: int, seed: int) -> list[Product]:
@@ -91,14 +106,21 @@ def catalogue(count: int, seed: int) -> list[Product]:
         kind = rng.choice(sorted(KINDS))
         category, names = KINDS[kind]
         attributes = tuple(rng.sample(ATTRIBUTES, 3))
-        options = {name: tuple(sorted(rng.sample(OPTIONS[name], min(4, len(OPTIONS[name]))))) for name in names}
+        options = {
+            name: tuple(sorted(rng.sample(OPTIONS[name], min(4, len(OPTIONS[name]))))) for name in names
+        }
         title = f"{rng.choice(BRANDS)} {kind.title()}, {attributes[0].title()}"
-        made.append(Product(f"B{number:05d}", title, kind, category, attributes, options, round(rng.uniform(*PRICES), 2)))
+        made.append(
+            Product(
+                f"B{number:05d}", title, kind, category, attributes, options, round(rng.uniform(*PRICES), 2)
+            )
+        )
     return made
 
 
 def goal_of(products: Sequence[Product], rng: random.Random) -> Goal:
-    """A goal that one of the products meets: two of its attributes, a value of each option, the next 10 dollars or 20 above its price."""
+    """A goal that one of the products meets: two of its attributes, a value of each option, the next 10
+    dollars or 20 above its price."""
     product = rng.choice(products)
     options = {name: rng.choice(values) for name, values in product.options.items()}
     limit = 10.0 * (product.price // 10 + rng.randint(1, 2))
@@ -113,35 +135,59 @@ def alike(a: str, b: str) -> bool:
 
 
 def purchase_reward(bought: Product, chosen: Mapping[str, str], goal: Goal) -> dict[str, float]:
-    """WebShop's reward of a purchase, and its parts: reward = type (attributes hit + options hit + [price <= limit]) / (attributes + options + 1).
+    """WebShop's reward of a purchase, and its parts: reward = type (attributes hit + options hit + [price <=
+    limit]) / (attributes + options + 1).
 
-    An attribute is hit where the product has one like it, or its title names it. An option is hit where a chosen value is like it. type is 1; 1/2
-    where the kind differs and no more than 1/5 of the kind's words are in the title; 1/10 below 1/10; 0 without any.
-    Yao et al. 2022 (WebShop), arXiv:2207.01206, eq. 1 and 2; princeton-nlp/WebShop at 64fa2a5, web_agent_site/engine/goal.py.
+    An attribute is hit where the product has one like it, or its title names it. An option is hit where a
+    chosen value is like it. type is 1; 1/2 where the kind differs and no more than 1/5 of the kind's words
+    are in the title; 1/10 below 1/10; 0 without any.
+    Yao et al. 2022 (WebShop), arXiv:2207.01206, eq. 1 and 2; princeton-nlp/WebShop at 64fa2a5,
+    web_agent_site/engine/goal.py.
     """
-    hit = sum(any(alike(own, wanted) for own in bought.attributes) or wanted in bought.title.lower() for wanted in goal.attributes)
+    hit = sum(
+        any(alike(own, wanted) for own in bought.attributes) or wanted in bought.title.lower()
+        for wanted in goal.attributes
+    )
     options = sum(any(alike(value, wanted) for value in chosen.values()) for wanted in goal.options.values())
     price = float(bought.price <= goal.limit)
     wanted_words, words = set(goal.product.kind.split()), set(bought.title.lower().replace(",", " ").split())
     share = len(wanted_words & words) / len(wanted_words)
-    kind = 0.0 if share == 0 else 0.1 if share < 0.1 else 1.0 if bought.kind == goal.product.kind or share > 0.2 else 0.5
+    kind = (
+        0.0
+        if share == 0
+        else 0.1
+        if share < 0.1
+        else 1.0
+        if bought.kind == goal.product.kind or share > 0.2
+        else 0.5
+    )
     total = kind * (hit + options + price) / (len(goal.attributes) + len(goal.options) + 1)
-    return {"reward": total, "type": kind, "attributes": hit / len(goal.attributes), "options": options / len(goal.options), "price": price}
+    return {
+        "reward": total,
+        "type": kind,
+        "attributes": hit / len(goal.attributes),
+        "options": options / len(goal.options),
+        "price": price,
+    }
 
 
 @register("shop")
 @dataclass(frozen=True, kw_only=True)
 class Shop(Environment):
-    """WebShop: find and buy what an instruction asks for, by `search[words]` and `click[button]`, in a generated catalogue.
+    """WebShop: find and buy what an instruction asks for, by `search[words]` and `click[button]`, in a
+    generated catalogue.
 
-    The first observation is the instruction. A search shows the best products, ten to a page; a click opens a product, chooses an option, turns a
-    page (`Next >`, `< Prev`), goes back (`Back to Search`) or buys (`Buy Now`), which ends the episode with WebShop's reward (`purchase_reward`) and
-    its parts type, attributes, options, price and success (reward 1).
-    Paper: Yao et al. 2022 (WebShop), arXiv:2207.01206, sec. 3; princeton-nlp/WebShop at 64fa2a5. Deviates: the `products` are generated, not
-    Amazon's; the search is BM25 (`pip install 'vlrl[search]'`), as theirs; a product's page shows its attributes, which theirs has behind buttons;
-    the kind of a product is its noun, where theirs finds the nouns of titles by a parser. Edge: text without an action, and a button that is not on
-    the page, are told to the policy (`invalid`); the last action of a turn counts (`</action>` ends a turn); an episode that ends without a purchase
-    states no reward: use `environment_return` with `missing: 0`. Rows: source `episodes`; `row.meta["seed"]` draws the goal.
+    The first observation is the instruction. A search shows the best products, ten to a page; a click opens a
+    product, chooses an option, turns a page (`Next >`, `< Prev`), goes back (`Back to Search`) or buys (`Buy
+    Now`), which ends the episode with WebShop's reward (`purchase_reward`) and its parts type, attributes,
+    options, price and success (reward 1).
+    Paper: Yao et al. 2022 (WebShop), arXiv:2207.01206, sec. 3; princeton-nlp/WebShop at 64fa2a5. Deviates:
+    the `products` are generated, not Amazon's; the search is BM25 (`pip install 'vlrl[search]'`), as theirs;
+    a product's page shows its attributes, which theirs has behind buttons; the kind of a product is its noun,
+    where theirs finds the nouns of titles by a parser. Edge: text without an action, and a button that is not
+    on the page, are told to the policy (`invalid`); the last action of a turn counts (`</action>` ends a
+    turn); an episode that ends without a purchase states no reward: use `environment_return` with `missing:
+    0`. Rows: source `episodes`; `row.meta["seed"]` draws the goal.
     """
 
     stops: ClassVar[tuple[str, ...]] = ("</action>",)
@@ -158,7 +204,9 @@ class Shop(Environment):
     @cached_property
     def _stock(self) -> tuple[dict[str, Product], Bm25]:
         made = catalogue(self.products, self.catalogue_seed)
-        return {product.id: product for product in made}, Bm25([Passage(product.id, product.text) for product in made])
+        return {product.id: product for product in made}, Bm25(
+            [Passage(product.id, product.text) for product in made]
+        )
 
     @property
     def stock(self) -> tuple[Mapping[str, Product], Bm25]:
@@ -174,7 +222,8 @@ STOCKING = Lock()
 
 
 class ShopEpisode(Episode):
-    """One visit: the goal, the results of the last search and their page, the open product and its chosen options."""
+    """One visit: the goal, the results of the last search and their page, the open product and its chosen
+    options."""
 
     def __init__(self, settings: Shop) -> None:
         self.settings = settings
@@ -249,14 +298,20 @@ class ShopEpisode(Episode):
         if product is not None:
             lines = [f"{product.title}, ${product.price:.2f}", f"Features: {', '.join(product.attributes)}"]
             lines += [
-                f"{name}: {', '.join(f'[{v}]*' if self.chosen.get(name) == v else f'[{v}]' for v in product.options[name])}"
+                (
+                    f"{name}: "
+                    f"{', '.join(f'[{v}]*' if self.chosen.get(name) == v else f'[{v}]' for v in product.options[name])}"
+                )
                 for name in product.options
             ]
             return "\n".join([*lines, "[Back to Search] [< Prev] [Buy Now]"])
         if not self.results:
             return "[Search]"
         known = self.settings.stock[0]
-        listed = [f"[{name}] {known[name].title}, ${known[name].price:.2f}" if name in known else f"[{name}]" for name in self.buttons()]
+        listed = [
+            f"[{name}] {known[name].title}, ${known[name].price:.2f}" if name in known else f"[{name}]"
+            for name in self.buttons()
+        ]
         return "\n".join(listed)
 
     def bought(self) -> Observation:
@@ -264,4 +319,10 @@ class ShopEpisode(Episode):
         assert self.product is not None and self.goal is not None
         parts = purchase_reward(self.product, self.chosen, self.goal)
         total = parts.pop("reward")
-        return Observation("Thank you for shopping with us!", reward=total, parts={**parts, "success": float(total == 1.0)}, done=True, calls=1)
+        return Observation(
+            "Thank you for shopping with us!",
+            reward=total,
+            parts={**parts, "success": float(total == 1.0)},
+            done=True,
+            calls=1,
+        )

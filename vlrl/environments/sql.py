@@ -33,14 +33,16 @@ MAX_VALUE = 100_000  # bytes of one value
 @register("sql")
 @dataclass(frozen=True, kw_only=True)
 class Sql(ToolEnvironment):
-    """A read-only SQLite database: answers {"name": "sql", "arguments": {"query": "SELECT ..."}} with the rows as lines, values between bars.
+    """A read-only SQLite database: answers {"name": "sql", "arguments": {"query": "SELECT ..."}} with the
+    rows as lines, values between bars.
 
-    vlrl original (the setting of text-to-SQL agents such as SkyRL-SQL). The database is the file `database`, or that of the row:
-    `row.meta["database"]` is a path, `row.meta["schema"]` a script of statements (CREATE, INSERT) that fills a database in memory and touches no
-    file. The first observation has its tables (`show_schema`). Only SELECT is allowed: an authorizer refuses everything else, besides the file being
-    opened read only. Edge: a wrong query, one beyond `seconds`, and a value or statement that is too large are told to the policy; a row without a
-    database, or with a script that takes 5 seconds or touches a file, is a RowError. Units: `seconds` per query, `rows` shown of a result, `chars`
-    of an answer.
+    vlrl original (the setting of text-to-SQL agents such as SkyRL-SQL). The database is the file `database`,
+    or that of the row: `row.meta["database"]` is a path, `row.meta["schema"]` a script of statements (CREATE,
+    INSERT) that fills a database in memory and touches no file. The first observation has its tables
+    (`show_schema`). Only SELECT is allowed: an authorizer refuses everything else, besides the file being
+    opened read only. Edge: a wrong query, one beyond `seconds`, and a value or statement that is too large
+    are told to the policy; a row without a database, or with a script that takes 5 seconds or touches a file,
+    is a RowError. Units: `seconds` per query, `rows` shown of a result, `chars` of an answer.
     """
 
     database: str = ""
@@ -51,11 +53,16 @@ class Sql(ToolEnvironment):
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.rows < 1 or self.chars < 1:
-            raise ValueError(f"seconds={self.seconds} must be positive, rows={self.rows} and chars={self.chars} at least 1")
+            raise ValueError(
+                f"seconds={self.seconds} must be positive, rows={self.rows} and chars={self.chars} at least 1"
+            )
 
     def check(self, run: RunContext) -> None:
         if self.database and not Path(self.database).expanduser().is_file():
-            raise ConfigError(f"environment.database: no file {self.database!r}; name a SQLite database, or give rows meta.schema or meta.database")
+            raise ConfigError(
+                f"environment.database: no file {self.database!r}; name a SQLite database, or give rows "
+                "meta.schema or meta.database"
+            )
 
     def episode(self) -> ToolEpisode:
         return SqlEpisode(self)
@@ -75,11 +82,19 @@ class SqlEpisode(ToolEpisode):
     def reset(self, row: Row, seed: int) -> Observation:
         self.connection = connection = opened(self.settings.database, row.meta, row.id)
         shown = self.settings.show_schema
-        lines = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid").fetchall() if shown else []
+        lines = (
+            connection.execute(
+                "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
+            ).fetchall()
+            if shown
+            else []
+        )
         connection.set_authorizer(authorize)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        return Observation("\n".join(["Tables:", *(line for (line,) in lines)])[: self.settings.chars] if lines else "")
+        return Observation(
+            "\n".join(["Tables:", *(line for (line,) in lines)])[: self.settings.chars] if lines else ""
+        )
 
     @property
     def stateless(self) -> bool:
@@ -96,12 +111,18 @@ class SqlEpisode(ToolEpisode):
             found = cursor.fetchmany(settings.rows + 1)
         except (sqlite3.Error, sqlite3.Warning, UnicodeError, MemoryError) as error:
             said = (
-                f"the query took more than {settings.seconds:g} s" if "interrupted" in str(error) else str(error) or "the query needs too much memory"
+                f"the query took more than {settings.seconds:g} s"
+                if "interrupted" in str(error)
+                else str(error) or "the query needs too much memory"
             )
             raise ValueError(said) from error
         names = [column[0] for column in cursor.description or ()]
         more = [f"... (more than {settings.rows} rows)"] if len(found) > settings.rows else []
-        lines = [" | ".join(names), *(" | ".join(map(shown_value, line)) for line in found[: settings.rows]), *more]
+        lines = [
+            " | ".join(names),
+            *(" | ".join(map(shown_value, line)) for line in found[: settings.rows]),
+            *more,
+        ]
         text = "\n".join(lines) if found else "(no rows)"
         return text if len(text) <= settings.chars else f"{text[: settings.chars]} ..."
 
@@ -118,7 +139,9 @@ def shown_value(value: Any) -> str:
 
 def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
     """SQLite's authorizer: reading is allowed, and functions that touch no file and end."""
-    harmless = action in ALLOWED and not (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in FORBIDDEN_FUNCTIONS)
+    harmless = action in ALLOWED and not (
+        action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in FORBIDDEN_FUNCTIONS
+    )
     return sqlite3.SQLITE_OK if harmless else sqlite3.SQLITE_DENY
 
 
@@ -130,7 +153,8 @@ def authorize_schema(action: int, first: str | None, second: str | None, *_: str
 
 
 def opened(database: str, meta: Mapping[str, Any], row_id: str) -> sqlite3.Connection:
-    """A connection to the row's database. Raises RowError for a row without one, or with one that cannot be opened."""
+    """A connection to the row's database. Raises RowError for a row without one, or with one that cannot be
+    opened."""
     path, schema = str(meta.get("database") or database), meta.get("schema")
     try:
         if schema:
@@ -141,7 +165,12 @@ def opened(database: str, meta: Mapping[str, Any], row_id: str) -> sqlite3.Conne
             connection.executescript(str(schema))
             return connection
         if not path:
-            raise RowError(f"row {row_id!r}: environment 'sql' needs meta['schema'], meta['database'] or environment.database")
-        return sqlite3.connect(f"{Path(path).expanduser().resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+            raise RowError(
+                f"row {row_id!r}: environment 'sql' needs meta['schema'], meta['database'] or "
+                "environment.database"
+            )
+        return sqlite3.connect(
+            f"{Path(path).expanduser().resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False
+        )
     except sqlite3.Error as error:
         raise RowError(f"row {row_id!r}: its database cannot be opened: {error}") from error

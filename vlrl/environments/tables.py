@@ -1,4 +1,5 @@
-"""Tools that a row defines: functions that look a key up in a table, so that thousands of small tool environments run offline."""
+"""Tools that a row defines: functions that look a key up in a table, so that thousands of small tool
+environments run offline."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from vlrl.types import Row, RowError
 
 
 class TablesEpisode(ToolEpisode):
-    """The functions of one row. `unsolved` are the (function, value) pairs of `row.meta["goals"]` that no call has returned yet."""
+    """The functions of one row. `unsolved` are the (function, value) pairs of `row.meta["goals"]` that no
+    call has returned yet."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -22,7 +24,10 @@ class TablesEpisode(ToolEpisode):
     def reset(self, row: Row, seed: int) -> Observation:
         functions = row.meta.get("functions")
         if not isinstance(functions, (list, tuple)) or not functions:
-            raise RowError(f"row {row.id!r}: environment 'tables' needs meta['functions'], a list of {{name, description, argument, table}}")
+            raise RowError(
+                f"row {row.id!r}: environment 'tables' needs meta['functions'], a list of {{name, "
+                f"description, argument, table}}"
+            )
         self.tools = {function["name"]: look_up(function) for function in functions}
         self.unsolved = [(str(name), str(value)) for name, value in row.meta.get("goals", ())]
         lines = [f"- {f['name']}({f['argument']}): {f['description']}" for f in functions]
@@ -40,7 +45,8 @@ class TablesEpisode(ToolEpisode):
 
 
 def look_up(function: Mapping[str, Any]) -> Tool:
-    """The tool that returns what a table says of a key; an unknown key is a LookupError, which the policy is told."""
+    """The tool that returns what a table says of a key; an unknown key is a LookupError, which the policy is
+    told."""
     table = {str(key): str(value) for key, value in function["table"].items()}
 
     def call(**arguments: str) -> str:
@@ -49,18 +55,24 @@ def look_up(function: Mapping[str, Any]) -> Tool:
             raise LookupError(f"{function['name']} knows no {function['argument']} {key[:40]!r}")
         return table[key]
 
-    schema = {"type": "object", "properties": {function["argument"]: {"type": "string"}}, "required": [function["argument"]]}
+    schema = {
+        "type": "object",
+        "properties": {function["argument"]: {"type": "string"}},
+        "required": [function["argument"]],
+    }
     return Tool(function["name"], function["description"], schema, call)
 
 
 @register("tables")
 @dataclass(frozen=True)
 class Tables(ToolEnvironment):
-    """Row-defined tools: each of `row.meta["functions"]` ({name, description, argument, table}) answers a call with its table's value for the key.
+    """Row-defined tools: each of `row.meta["functions"]` ({name, description, argument, table}) answers a
+    call with its table's value for the key.
 
-    The functions are told in the opening observation. `row.meta["goals"]` lists the (function, value) pairs that a solution has to look up; the named
-    parts of a turn's reward are "calls" (1 for a call that reached a function) and "solved" (1 where it returned a value of the goals for the first
-    time). No reward is stated. Paper: Ye et al. 2025, arXiv:2508.08791, sec. 3 (tool environments as local functions over
+    The functions are told in the opening observation. `row.meta["goals"]` lists the (function, value) pairs
+    that a solution has to look up; the named parts of a turn's reward are "calls" (1 for a call that reached
+    a function) and "solved" (1 where it returned a value of the goals for the first time). No reward is
+    stated. Paper: Ye et al. 2025, arXiv:2508.08791, sec. 3 (tool environments as local functions over
     documents, so that training needs no online tools). Edge: a row without functions raises RowError.
     """
 

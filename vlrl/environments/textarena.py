@@ -28,12 +28,14 @@ MAX_MOVES = 10_000  # of all players in one game
 class TextArena(Environment):
     """A game of textarena (`pip install 'vlrl[textarena]'`): moves are written in square brackets, [4].
 
-    The policy is player 0. `opponent` "random" plays the other seats by a random one of the moves that the game lists; "self" lets the policy play
-    every seat in one conversation, each turn being told whose it is. The reward, stated at the end, is the game's for player 0, and with "self" the
-    mean over players; part `invalid` is 1 where player 0 lost by an invalid move, `turns` the game's count of its turns. A policy that writes nothing
-    in brackets makes an invalid move by the game's own rules.
-    vlrl original; interface of Guertler et al. 2025 (TextArena), arXiv:2504.11442, textarena 0.7. Edge: `row.meta["seed"]` (source `episodes`) is the
-    game's seed; a game that lists no moves cannot be played against "random" and fails as an environment.
+    The policy is player 0. `opponent` "random" plays the other seats by a random one of the moves that the
+    game lists; "self" lets the policy play every seat in one conversation, each turn being told whose it is.
+    The reward, stated at the end, is the game's for player 0, and with "self" the mean over players; part
+    `invalid` is 1 where player 0 lost by an invalid move, `turns` the game's count of its turns. A policy
+    that writes nothing in brackets makes an invalid move by the game's own rules.
+    vlrl original; interface of Guertler et al. 2025 (TextArena), arXiv:2504.11442, textarena 0.7. Edge:
+    `row.meta["seed"]` (source `episodes`) is the game's seed; a game that lists no moves cannot be played
+    against "random" and fails as an environment.
     """
 
     game: str = "GuessTheNumber-v0"
@@ -88,17 +90,29 @@ class TextArenaEpisode(Episode):
         return self.ended() if ended else Observation(text)
 
     def until_the_policys_turn(self) -> tuple[bool, str]:
-        """Opponents move until it is the policy's turn. Returns (whether the game is over, what is new to see)."""
+        """Opponents move until it is the policy's turn. Returns (whether the game is over, what is new to
+        see)."""
         for _ in range(MAX_MOVES):
             player, observation = self.game.get_observation()
-            text = observation if isinstance(observation, str) else "\n".join(str(part[1]) for part in observation)
+            text = (
+                observation
+                if isinstance(observation, str)
+                else "\n".join(str(part[1]) for part in observation)
+            )
             if player == 0 or self.settings.opponent == "self":
                 new = text.removeprefix(self.shown) if self.settings.players == 1 else text
                 self.shown = text
-                return False, f"You play for player {player}.\n{new.strip()}" if self.settings.opponent == "self" else new.strip()
+                return (
+                    False,
+                    f"You play for player {player}.\n{new.strip()}"
+                    if self.settings.opponent == "self"
+                    else new.strip(),
+                )
             moves = MOVES.findall(text)
             if not moves:
-                raise EnvironmentFailure(f"game {self.settings.game!r} lists no moves for player {player}; use opponent: self")
+                raise EnvironmentFailure(
+                    f"game {self.settings.game!r} lists no moves for player {player}; use opponent: self"
+                )
             listed = text.rpartition("vailable")[2]
             done, _ = self.game.step(self.rng.choice(MOVES.findall(listed) or moves))
             if done:
@@ -109,7 +123,12 @@ class TextArenaEpisode(Episode):
         """The end: the game's rewards."""
         rewards, info = self.game.close()
         known: Mapping[int, float] = {int(player): float(value) for player, value in (rewards or {}).items()}
-        mine = sum(known.values()) / len(known) if self.settings.opponent == "self" and known else known.get(0)
+        mine = (
+            sum(known.values()) / len(known) if self.settings.opponent == "self" and known else known.get(0)
+        )
         told = (info or {}).get(0) or {}
-        parts = {"invalid": float(bool(told.get("invalid_move"))), "turns": float(told.get("turn_count") or 0)}
+        parts = {
+            "invalid": float(bool(told.get("invalid_move"))),
+            "turns": float(told.get("turn_count") or 0),
+        }
         return Observation(done=True, reward=mine, parts=parts)

@@ -1,11 +1,13 @@
 """Tools: functions that the policy calls within a conversation, and episodes that carry out its calls.
 
-A tool is a Python function with types and a docstring; `Tool.of` makes its schema from them. A `ToolEpisode` reads the call in the policy's turn,
-checks its arguments against the schema, calls the tool, and shows what it returns: a text, a picture, several of them, an `Observation`, or any value
-as JSON. A turn without a call ends the episode.
+A tool is a Python function with types and a docstring; `Tool.of` makes its schema from them. A `ToolEpisode`
+reads the call in the policy's turn, checks its arguments against the schema, calls the tool, and shows what
+it returns: a text, a picture, several of them, an `Observation`, or any value as JSON. A turn without a call
+ends the episode.
 
-What the policy did wrong is told to it: a call that cannot be parsed, an unknown tool, arguments of the wrong type, and ValueError, LookupError or
-ArithmeticError (`POLICY_FAULTS`) raised by a tool. Any other exception is the environment's failure.
+What the policy did wrong is told to it: a call that cannot be parsed, an unknown tool, arguments of the wrong
+type, and ValueError, LookupError or ArithmeticError (`POLICY_FAULTS`) raised by a tool. Any other exception
+is the environment's failure.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ from vlrl.stages import Environment
 from vlrl.types import Media
 
 POLICY_FAULTS = (ValueError, LookupError, ArithmeticError)
-_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", tuple: "array", dict: "object"}
+_TYPES: dict[Any, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    list: "array",
+    tuple: "array",
+    dict: "object",
+}
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
@@ -55,10 +65,17 @@ class Tool:
         required = []
         for parameter in inspect.signature(function).parameters.values():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise TypeError(f"tool {function.__name__!r}: *{parameter.name} has no schema; name its arguments")
+                raise TypeError(
+                    f"tool {function.__name__!r}: *{parameter.name} has no schema; name its arguments"
+                )
             if parameter.name not in hints:
-                raise TypeError(f"tool {function.__name__!r}: argument {parameter.name!r} has no type; write `{parameter.name}: str`, for instance")
-            properties[parameter.name] = _schema(hints[parameter.name], f"tool {function.__name__!r}, argument {parameter.name!r}")
+                raise TypeError(
+                    f"tool {function.__name__!r}: argument {parameter.name!r} has no type; write "
+                    f"`{parameter.name}: str`, for instance"
+                )
+            properties[parameter.name] = _schema(
+                hints[parameter.name], f"tool {function.__name__!r}, argument {parameter.name!r}"
+            )
             if parameter.default is parameter.empty:
                 required.append(parameter.name)
         schema = {"type": "object", "properties": properties, "required": required}
@@ -67,15 +84,28 @@ class Tool:
     @property
     def schema(self) -> dict[str, Any]:
         """The schema in OpenAI's form, for the chat template."""
-        return {"type": "function", "function": {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}}
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": dict(self.parameters),
+            },
+        }
 
     def problem(self, arguments: Mapping[str, Any]) -> str:
         """What is wrong with the arguments of a call, for the policy; "" for nothing."""
         properties: Mapping[str, Any] = self.parameters.get("properties") or {}
         missing = [name for name in self.parameters.get("required") or () if name not in arguments]
-        unknown = [name for name in arguments if name not in properties] if not self.parameters.get("additionalProperties") else []
+        unknown = (
+            [name for name in arguments if name not in properties]
+            if not self.parameters.get("additionalProperties")
+            else []
+        )
         if missing or unknown:
-            said = [f"argument {name[:40]!r} is missing" for name in missing] + [f"there is no argument {name[:40]!r}" for name in unknown[:3]]
+            said = [f"argument {name[:40]!r} is missing" for name in missing] + [
+                f"there is no argument {name[:40]!r}" for name in unknown[:3]
+            ]
             return f"{'; '.join(said)}. The arguments of {self.name} are {', '.join(properties) or 'none'}."
         for name, value in arguments.items():
             allowed = (properties.get(name) or {}).get("type")
@@ -100,7 +130,9 @@ def _schema(hint: Any, where: str) -> dict[str, Any]:
         return {}
     kind = _TYPES.get(origin or hint)
     if kind is None:
-        raise TypeError(f"{where}: JSON has no type {hint!r}; use str, int, float, bool, list, dict or Literal")
+        raise TypeError(
+            f"{where}: JSON has no type {hint!r}; use str, int, float, bool, list, dict or Literal"
+        )
     if kind == "array" and inner:
         return {"type": kind, "items": _schema(inner[0], where)}
     return {"type": kind}
@@ -110,9 +142,17 @@ def shown(result: Any) -> Observation:
     """What a tool returned as an observation with role "tool"."""
     if isinstance(result, Observation):
         return result
-    parts = list(result) if isinstance(result, (list, tuple)) and any(_picture(part) is not None for part in result) else [result]
+    parts = (
+        list(result)
+        if isinstance(result, (list, tuple)) and any(_picture(part) is not None for part in result)
+        else [result]
+    )
     media = tuple(medium for part in parts if (medium := _picture(part)) is not None)
-    texts = [part if isinstance(part, str) else json.dumps(part, default=str, ensure_ascii=False) for part in parts if _picture(part) is None]
+    texts = [
+        part if isinstance(part, str) else json.dumps(part, default=str, ensure_ascii=False)
+        for part in parts
+        if _picture(part) is None
+    ]
     return Observation("\n".join(texts), media, role="tool")
 
 
@@ -124,7 +164,8 @@ def _picture(value: Any) -> Media | None:
 
 
 class ToolEpisode(Episode):
-    """An episode of tool calls. `action` is the turn whose call is carried out, for tools that need the pictures shown so far."""
+    """An episode of tool calls. `action` is the turn whose call is carried out, for tools that need the
+    pictures shown so far."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self.tools = {tool.name: tool for tool in tools}
@@ -139,7 +180,9 @@ class ToolEpisode(Episode):
             return self.refused(call)
         name, arguments = call
         if name not in self.tools:
-            return self.refused(f"Error: there is no tool {name[:40]!r}; the tools are {', '.join(self.tools)}.")
+            return self.refused(
+                f"Error: there is no tool {name[:40]!r}; the tools are {', '.join(self.tools)}."
+            )
         problem = self.tools[name].problem(arguments)
         if problem:
             return self.refused(f"Error: {problem}")
@@ -169,7 +212,8 @@ class ToolEpisode(Episode):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolEnvironment(Environment):
-    """Base of environments that are tools. A subclass has `functions`, or overrides `toolbox` (tools of one episode) or `episode`."""
+    """Base of environments that are tools. A subclass has `functions`, or overrides `toolbox` (tools of one
+    episode) or `episode`."""
 
     stops: ClassVar[tuple[str, ...]] = (STOP,)
 

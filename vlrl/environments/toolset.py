@@ -26,7 +26,9 @@ class ToolsetEpisode(ToolEpisode):
 
     def reset(self, row: Row, seed: int) -> Observation:
         openings = [member.reset(row, seed) for member in self.members]
-        self.tools = {name: tool for member in self.members for name, tool in member.tools.items()}  # rows may define some
+        self.tools = {
+            name: tool for member in self.members for name, tool in member.tools.items()
+        }  # rows may define some
         text = "\n\n".join(opening.text for opening in openings if opening.text)
         return Observation(text, tuple(medium for opening in openings for medium in opening.media))
 
@@ -51,12 +53,14 @@ class ToolsetEpisode(ToolEpisode):
 @register("toolset")
 @dataclass(frozen=True, kw_only=True)
 class Toolset(ToolEnvironment):
-    """VerlTool's tool server: the tools of several environments behind one interface, `of: {python: {name: python}, search: {...}}`.
+    """VerlTool's tool server: the tools of several environments behind one interface, `of: {python: {name:
+    python}, search: {...}}`.
 
-    A call is carried out by the member that has its tool; the members' opening observations are joined. Deadlines of a turn are those of the toolset,
-    limits of a tool its member's. Paper: Jiang et al. 2025 (VerlTool), arXiv:2509.01055, sec. 3.2 (tools behind a uniform server, each with its own
-    parser and state); checked against TIGER-AI-Lab/verl-tool at 980962b4, verl_tool/servers. Edge: two members with a tool of the same name, and
-    members that are no tools, are refused at start-up.
+    A call is carried out by the member that has its tool; the members' opening observations are joined.
+    Deadlines of a turn are those of the toolset, limits of a tool its member's. Paper: Jiang et al. 2025
+    (VerlTool), arXiv:2509.01055, sec. 3.2 (tools behind a uniform server, each with its own parser and
+    state); checked against TIGER-AI-Lab/verl-tool at 980962b4, verl_tool/servers. Edge: two members with a
+    tool of the same name, and members that are no tools, are refused at start-up.
     """
 
     of: Mapping[str, Any] = field(default_factory=dict)
@@ -64,23 +68,34 @@ class Toolset(ToolEnvironment):
     @cached_property
     def members(self) -> dict[str, ToolEnvironment]:
         """The environments by name. Raises ConfigError where one has no tools."""
-        built = {name: build(Environment, options, f"environment.of.{name}") for name, options in self.of.items()}
+        built = {
+            name: build(Environment, options, f"environment.of.{name}") for name, options in self.of.items()
+        }
         for name, member in built.items():
             if not isinstance(member, ToolEnvironment):
-                raise ConfigError(f"environment.of.{name}: {member.name!r} has no tools; a toolset takes environments of tools only")
+                raise ConfigError(
+                    f"environment.of.{name}: {member.name!r} has no tools; a toolset takes environments of "
+                    "tools only"
+                )
         return built
 
     @property
     def provides(self) -> Sequence[Capability]:
-        return tuple(dict.fromkeys(capability for member in self.members.values() for capability in member.provides))
+        return tuple(
+            dict.fromkeys(capability for member in self.members.values() for capability in member.provides)
+        )
 
     def check(self, run: RunContext) -> None:
         if not self.of:
-            raise ConfigError("environment: 'toolset' needs `of`, a map of environments: {of: {python: {name: python}}}")
+            raise ConfigError(
+                "environment: 'toolset' needs `of`, a map of environments: {of: {python: {name: python}}}"
+            )
         names = [tool["function"]["name"] for tool in self.tools()]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ConfigError(f"environment.of: more than one member has a tool {', '.join(twice)}; drop one of them")
+            raise ConfigError(
+                f"environment.of: more than one member has a tool {', '.join(twice)}; drop one of them"
+            )
         for member in self.members.values():
             member.check(run)
 

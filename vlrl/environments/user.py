@@ -42,14 +42,16 @@ class UserState(State):
 class User(Environment):
     """A simulated user, who answers each turn of the policy until the goal is reached or patience ends.
 
-    By a script: `row.meta["user"]` is {"opening": text, "slots": {name: {"asked": pattern, "says": text}}, "done": pattern, "lost": text}. A turn in
-    which a regular expression `asked` is found gets what the slot says, once each; one in which `done` is found ends the episode. By a model:
-    `simulator` is {model: name@revision, engine: config of an engine} and the row has {"persona", "goal", "opening"}; the model ends the episode by
-    writing [END].
-    vlrl original (the setting of tau-bench, Yao et al. 2024, arXiv:2406.12045, and of RLVER, arXiv:2507.03112). The script states a reward: 1 if
-    `done` was found and every slot told, else 0 at `patience` turns, with part `told`, the share of slots told. The model states none: use a reward
-    that reads the answer. Edge: a turn without anything that was asked for is answered by `lost`; a row without `user` is a RowError; what the user
-    or the policy says is never a reward.
+    By a script: `row.meta["user"]` is {"opening": text, "slots": {name: {"asked": pattern, "says": text}},
+    "done": pattern, "lost": text}. A turn in which a regular expression `asked` is found gets what the slot
+    says, once each; one in which `done` is found ends the episode. By a model: `simulator` is {model:
+    name@revision, engine: config of an engine} and the row has {"persona", "goal", "opening"}; the model ends
+    the episode by writing [END].
+    vlrl original (the setting of tau-bench, Yao et al. 2024, arXiv:2406.12045, and of RLVER,
+    arXiv:2507.03112). The script states a reward: 1 if `done` was found and every slot told, else 0 at
+    `patience` turns, with part `told`, the share of slots told. The model states none: use a reward that
+    reads the answer. Edge: a turn without anything that was asked for is answered by `lost`; a row without
+    `user` is a RowError; what the user or the policy says is never a reward.
     """
 
     simulator: Mapping[str, Any] = field(default_factory=dict)
@@ -60,7 +62,8 @@ class User(Environment):
     def __post_init__(self) -> None:
         if self.patience < 1 or self.max_tokens < 1 or self.temperature < 0:
             raise ValueError(
-                f"patience={self.patience} and max_tokens={self.max_tokens} must be at least 1, temperature={self.temperature} not negative"
+                f"patience={self.patience} and max_tokens={self.max_tokens} must be at least 1, "
+                f"temperature={self.temperature} not negative"
             )
 
     def init_state(self) -> UserState:
@@ -83,7 +86,9 @@ def told_of(row: Row) -> Mapping[str, Any]:
     """What a row says about its user. Raises RowError where it says nothing."""
     told = row.meta.get("user")
     if not isinstance(told, Mapping) or not isinstance(told.get("opening", ""), str):
-        raise RowError(f"row {row.id!r}: environment 'user' needs meta['user'], a mapping (`vlrl list environment user`)")
+        raise RowError(
+            f"row {row.id!r}: environment 'user' needs meta['user'], a mapping (`vlrl list environment user`)"
+        )
     return told
 
 
@@ -100,10 +105,15 @@ class ScriptedUser(Episode):
         self.told = told_of(row)
         slots: Mapping[str, Mapping[str, str]] = self.told.get("slots") or {}
         try:
-            self.open = {name: (re.compile(slot["asked"], re.IGNORECASE), slot["says"]) for name, slot in slots.items()}
+            self.open = {
+                name: (re.compile(slot["asked"], re.IGNORECASE), slot["says"]) for name, slot in slots.items()
+            }
             re.compile(str(self.told.get("done", "")))
         except (re.error, KeyError, TypeError) as error:
-            raise RowError(f"row {row.id!r}: meta['user'] has a slot without `asked` and `says`, or a broken pattern: {error}") from error
+            raise RowError(
+                f"row {row.id!r}: meta['user'] has a slot without `asked` and `says`, or a broken pattern: "
+                f"{error}"
+            ) from error
         self.slots = len(self.open)
         return Observation(self.told.get("opening", ""))
 
@@ -118,7 +128,9 @@ class ScriptedUser(Episode):
             share = 1 - len(self.open) / self.slots if self.slots else 1.0
             return Observation(done=True, reward=float(done and not self.open), parts={"told": share})
         says = [self.open.pop(name)[1] for name in asked]
-        return Observation(" ".join(says) or self.told.get("lost", "I do not understand. What do you need to know?"))
+        return Observation(
+            " ".join(says) or self.told.get("lost", "I do not understand. What do you need to know?")
+        )
 
 
 class SimulatedUser(Episode):
@@ -147,5 +159,7 @@ class SimulatedUser(Episode):
         told = {key: str(self.told.get(key, "")) for key in ("persona", "goal")}
         text = PROMPT.format(**told, said="\n".join(self.said), end=END)
         sampling = Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens)
-        completion = settings.state.model.answer(text, sampling, self.seed, f"{self.row.id}/user", self.row.answer)
+        completion = settings.state.model.answer(
+            text, sampling, self.seed, f"{self.row.id}/user", self.row.answer
+        )
         return str(completion.text)

@@ -1,4 +1,5 @@
-"""Environments of the package verifiers, in a process of their own: its 0.1 interface (`load_environment`) and its 0.4 interface (tasksets)."""
+"""Environments of the package verifiers, in a process of their own: its 0.1 interface (`load_environment`)
+and its 0.4 interface (tasksets)."""
 
 from __future__ import annotations
 
@@ -43,20 +44,24 @@ class VerifiersState(State):
 @register("verifiers")
 @dataclass(frozen=True, kw_only=True)
 class Verifiers(Environment):
-    """An environment of the package verifiers: it gives the turns, its rubric (0.1) or its task's rewards (0.4) give the reward.
+    """An environment of the package verifiers: it gives the turns, its rubric (0.1) or its task's rewards
+    (0.4) give the reward.
 
         data: {train: {towns: {name: verifiers, id: towns, count: 500}}}
         environment: {name: verifiers, id: towns}
 
-    vlrl original; interfaces: verifiers 0.1 (`load_environment`, run with 0.1.14) and 0.4 (`Taskset`, run with 0.4.0), found by what the package
-    has. It runs in a process of its own, by the interpreter `python` (default: this one): both releases, and many environments, need other versions
-    of packages than training does. `id` is the environment's module, `args` its arguments (0.4: fields of its taskset), `path` folders with
-    environments that are not installed. Rows: source `verifiers`. The package asks for each turn; what is new in its conversation is the
-    observation. Pictures in it are shown with `pictures: true`. Its tools are called by <tool_call>, and their schemas are shown. The reward comes
-    at the end; its parts are the package's metrics. Edge: a conversation that rewrites what was said, rewards over groups (0.1), and several agents
-    (0.4) are refused; a call that cannot be parsed is told to the policy and never reaches the environment; an episode that ends at
-    `rollout.max_turns` has no reward, so that `max_turns` of the environment should be the smaller one. A process that dies, or leaves three calls
-    in a row unanswered, is replaced by the next episode. Units: `start_seconds` for loading the environment.
+    vlrl original; interfaces: verifiers 0.1 (`load_environment`, run with 0.1.14) and 0.4 (`Taskset`, run
+    with 0.4.0), found by what the package has. It runs in a process of its own, by the interpreter `python`
+    (default: this one): both releases, and many environments, need other versions of packages than training
+    does. `id` is the environment's module, `args` its arguments (0.4: fields of its taskset), `path` folders
+    with environments that are not installed. Rows: source `verifiers`. The package asks for each turn; what
+    is new in its conversation is the observation. Pictures in it are shown with `pictures: true`. Its tools
+    are called by <tool_call>, and their schemas are shown. The reward comes at the end; its parts are the
+    package's metrics. Edge: a conversation that rewrites what was said, rewards over groups (0.1), and
+    several agents (0.4) are refused; a call that cannot be parsed is told to the policy and never reaches the
+    environment; an episode that ends at `rollout.max_turns` has no reward, so that `max_turns` of the
+    environment should be the smaller one. A process that dies, or leaves three calls in a row unanswered, is
+    replaced by the next episode. Units: `start_seconds` for loading the environment.
     """
 
     stops: ClassVar[tuple[str, ...]] = (STOP,)
@@ -100,7 +105,8 @@ class Verifiers(Environment):
         return self.state.tools
 
     def rows(self, split: str, skip: int, count: int) -> list[dict[str, Any]]:
-        """The messages and the answer of rows `skip` to `skip + count` of a split. Raises ConfigError where there are none."""
+        """The messages and the answer of rows `skip` to `skip + count` of a split. Raises ConfigError where
+        there are none."""
         process = self.process()
         key, answers = process.opened()
         try:
@@ -132,14 +138,21 @@ class VerifiersEpisode(Episode):
     def reset(self, row: Row, seed: int) -> Observation:
         place = row.meta.get(META)
         if not isinstance(place, Mapping):
-            raise RowError(f"row {row.id!r}: environment 'verifiers' plays rows of source 'verifiers', which have meta[{META!r}]")
+            raise RowError(
+                f"row {row.id!r}: environment 'verifiers' plays rows of source 'verifiers', which have "
+                f"meta[{META!r}]"
+            )
         self.process = self.settings.process()
         self.key, self.answers = self.process.opened()
         args = {**self.settings.args, **place.get("args", {})}
         self.process.send(do="begin", key=self.key, args=args, split=place["split"], index=place["index"])
-        answer = self.process.answer(self.answers, max(self.settings.turn_seconds, self.settings.start_seconds))
+        answer = self.process.answer(
+            self.answers, max(self.settings.turn_seconds, self.settings.start_seconds)
+        )
         if "ask" not in answer:
-            raise EnvironmentFailure(f"environment {self.settings.id!r} ended row {row.id!r} before the first turn")
+            raise EnvironmentFailure(
+                f"environment {self.settings.id!r} ended row {row.id!r} before the first turn"
+            )
         self.said = [(message["role"], plain_content(message["content"])) for message in row.messages]
         self.has_tools = bool(answer["ask"]["tools"])
         return self.shown(answer["ask"]["messages"])
@@ -160,24 +173,33 @@ class VerifiersEpisode(Episode):
         return Observation(reward=float(end["reward"]), parts=end["parts"], done=True, calls=len(calls))
 
     def shown(self, messages: Sequence[Mapping[str, Any]], calls: int = 0) -> Observation:
-        """What is new in the conversation. Raises EnvironmentFailure where it does not continue what was said."""
+        """What is new in the conversation. Raises EnvironmentFailure where it does not continue what was
+        said."""
         now = [(message["role"], plain_content(message.get("content"))) for message in messages]
         known = len(self.said)
         if now[:known] != self.said:
             place = next((i for i, (new, old) in enumerate(zip(now, self.said)) if new != old), len(now))
             raise EnvironmentFailure(
-                f"environment {self.settings.id!r} rewrites its conversation at message {place}; only growing ones can be trained"
+                f"environment {self.settings.id!r} rewrites its conversation at message {place}; only "
+                "growing ones can be trained"
             )
         texts, media = [], []
         for message in messages[known:]:
             if message["role"] == "assistant":
-                raise EnvironmentFailure(f"environment {self.settings.id!r} speaks for the policy; its turns could not be trained")
+                raise EnvironmentFailure(
+                    f"environment {self.settings.id!r} speaks for the policy; its turns could not be trained"
+                )
             text, pictures = content_of(message.get("content"))
-            texts += [text, *(["[a picture, not shown]"] * len(pictures) if not self.settings.pictures else [])]
+            texts += [
+                text,
+                *(["[a picture, not shown]"] * len(pictures) if not self.settings.pictures else []),
+            ]
             media += pictures if self.settings.pictures else []
         self.said = now
         by_tool = calls > 0 and all(message["role"] == "tool" for message in messages[known:])
-        return Observation("\n".join(filter(None, texts)), tuple(media), calls=calls, role="tool" if by_tool else "user")
+        return Observation(
+            "\n".join(filter(None, texts)), tuple(media), calls=calls, role="tool" if by_tool else "user"
+        )
 
     def close(self) -> None:
         if self.process is not None:
@@ -205,7 +227,8 @@ def content_of(content: Any) -> tuple[str, list[Picture]]:
 
 
 def plain_content(content: Any) -> str:
-    """The content of a message in one form, for comparison: its texts; pictures are left out, because rows hold them apart."""
+    """The content of a message in one form, for comparison: its texts; pictures are left out, because rows
+    hold them apart."""
     if isinstance(content, list):
         return "\n".join(part["text"] for part in content if part.get("type") == "text")
     return str(content or "")
@@ -246,10 +269,13 @@ class VerifiersProcess:
                 self.child.stdin.write(line)
                 self.child.stdin.flush()
         except (OSError, ValueError) as error:  # a closed pipe
-            raise EnvironmentFailure(f"the process of the environment is gone: {self.dead or error}{self.log()}") from error
+            raise EnvironmentFailure(
+                f"the process of the environment is gone: {self.dead or error}{self.log()}"
+            ) from error
 
     def answer(self, answers: queue.Queue[dict[str, Any]], seconds: float) -> dict[str, Any]:
-        """The next answer. Raises ConfigError for what the user must change, EnvironmentFailure for a fault of the environment or no answer."""
+        """The next answer. Raises ConfigError for what the user must change, EnvironmentFailure for a fault
+        of the environment or no answer."""
         try:
             found = answers.get(timeout=max(seconds, 0.1))
         except queue.Empty:
@@ -263,7 +289,8 @@ class VerifiersProcess:
         if "failed" in found:
             if "No module named 'verifiers'" in found["failed"]:
                 raise ConfigError(
-                    "environment 'verifiers' needs the package verifiers: install it (pip install verifiers) in an environment "
+                    "environment 'verifiers' needs the package verifiers: install it (pip install "
+                    "verifiers) in an environment "
                     "of its own and name its interpreter in environment.python"
                 )
             raise EnvironmentFailure(found["failed"] + self.log())

@@ -1,4 +1,5 @@
-"""Frames of a video on demand: the policy rates what it sees, then asks for clips or answers (Conan's rounds)."""
+"""Frames of a video on demand: the policy rates what it sees, then asks for clips or answers (Conan's
+rounds)."""
 
 from __future__ import annotations
 
@@ -49,14 +50,20 @@ def spread(numbers: Sequence[int], count: int) -> list[int]:
     """
     if len(numbers) <= count:
         return list(numbers)
-    return [numbers[round(i * (len(numbers) - 1) / (count - 1))] for i in range(count)] if count > 1 else [numbers[0]]
+    return (
+        [numbers[round(i * (len(numbers) - 1) / (count - 1))] for i in range(count)]
+        if count > 1
+        else [numbers[0]]
+    )
 
 
 def identification(rated: Ratings, gold: Ratings, shown: Sequence[int]) -> float | None:
-    """How well the frames that were just shown are rated: the overlap (intersection over union) of rated and true evidence.
+    """How well the frames that were just shown are rated: the overlap (intersection over union) of rated and
+    true evidence.
 
-    Evidence is what is rated 4 or more; where none is there or none was found, evidence and context together (3 or more) count. None where neither
-    side has any: a round of distractors that were taken for such says nothing.
+    Evidence is what is rated 4 or more; where none is there or none was found, evidence and context together
+    (3 or more) count. None where neither side has any: a round of distractors that were taken for such says
+    nothing.
     """
     for least in (EVIDENCE, CONTEXT):
         true, said = ({frame for frame in shown if rates.get(frame, 1) >= least} for rates in (gold, rated))
@@ -66,7 +73,8 @@ def identification(rated: Ratings, gold: Ratings, shown: Sequence[int]) -> float
 
 
 def retrieval(new: Sequence[int], gold: Ratings, seen: Sequence[int], most: int) -> float:
-    """Share of the evidence not yet seen, at most `most` frames of it, that is among the new frames; of evidence and context where that is none."""
+    """Share of the evidence not yet seen, at most `most` frames of it, that is among the new frames; of
+    evidence and context where that is none."""
     for least in (EVIDENCE, CONTEXT):
         left = {frame for frame, rate in gold.items() if rate >= least and frame not in seen}
         hit = left & set(new)
@@ -80,19 +88,24 @@ def retrieval(new: Sequence[int], gold: Ratings, seen: Sequence[int], most: int)
 class VideoClips(Environment):
     """Conan's rounds over a video: rate the frames that are shown, think, then ask for clips or answer.
 
-        <score>00:00:04: 3, 00:00:08-00:00:12: 5</score><think>...</think><clip>00:00:05-00:00:07</clip><answer></answer>
+        <score>00:00:04: 3, 00:00:08-00:00:12:
+        5</score><think>...</think><clip>00:00:05-00:00:07</clip><answer></answer>
 
-    The row's video is not in the prompt (prompt template `conan.template`). At first `first` frames are shown, evenly spaced (or those of
-    `row.meta["shown"]`); a turn with clips gets up to `more` new frames of them: one of each clip, the others shared in proportion to the frames not
-    yet seen, evenly spaced. `<clip>random</clip>` gets `more` random ones. A turn without a clip that shows something new ends the episode.
-    `show` "text" tells what is on the frames (`row.meta["descriptions"]`) in place of them, "both" tells and shows.
-    `row.meta["frame_scores"]` rates every frame: 4 or more is evidence, 3 context, less a distractor. Parts: `identified` and `retrieved`, sums over
-    `identified_rounds` and `retrieved_rounds` (`identification`, `retrieval`). No reward is stated.
-    Paper: Ouyang et al. 2025 (Conan), arXiv:2510.20470, sec. 2.2 and 3.2; checked against OuyangKun10/Conan at b4805ae8:
-    ms-swift/examples/train/grpo/plugin/video_clip_scheduler.py and plugin.py, Conan-Eval/prompt_temp.py. Deviates: times stand behind the frames, not
-    between them; the release has no tag for random frames, which the paper has; there a round without ratings is left out of the mean, here it
-    counts as rating all frames as distractors. Edge: a turn that asks for clips and answers gets the clips, as there. Units: times in seconds from
-    the video's beginning; `first`, `more` in frames.
+    The row's video is not in the prompt (prompt template `conan.template`). At first `first` frames are
+    shown, evenly spaced (or those of `row.meta["shown"]`); a turn with clips gets up to `more` new frames of
+    them: one of each clip, the others shared in proportion to the frames not yet seen, evenly spaced.
+    `<clip>random</clip>` gets `more` random ones. A turn without a clip that shows something new ends the
+    episode. `show` "text" tells what is on the frames (`row.meta["descriptions"]`) in place of them, "both"
+    tells and shows.
+    `row.meta["frame_scores"]` rates every frame: 4 or more is evidence, 3 context, less a distractor. Parts:
+    `identified` and `retrieved`, sums over `identified_rounds` and `retrieved_rounds` (`identification`,
+    `retrieval`). No reward is stated.
+    Paper: Ouyang et al. 2025 (Conan), arXiv:2510.20470, sec. 2.2 and 3.2; checked against OuyangKun10/Conan
+    at b4805ae8: ms-swift/examples/train/grpo/plugin/video_clip_scheduler.py and plugin.py,
+    Conan-Eval/prompt_temp.py. Deviates: times stand behind the frames, not between them; the release has no
+    tag for random frames, which the paper has; there a round without ratings is left out of the mean, here it
+    counts as rating all frames as distractors. Edge: a turn that asks for clips and answers gets the clips,
+    as there. Units: times in seconds from the video's beginning; `first`, `more` in frames.
     """
 
     stops: ClassVar[tuple[str, ...]] = ("</answer>",)
@@ -120,16 +133,24 @@ class VideoEpisode(Episode):
 
     def reset(self, row: Row, seed: int) -> Observation:
         if not row.videos:
-            raise RowError(f"row {row.id!r} has no video, which environment 'video_clips' shows frame by frame")
+            raise RowError(
+                f"row {row.id!r} has no video, which environment 'video_clips' shows frame by frame"
+            )
         clip: Any = row.videos[0].load()
         self.clip: Clip = clip
         rates = row.meta.get("frame_scores") or []
         if len(rates) not in (0, len(clip)) or not all(isinstance(rate, int) for rate in rates):
-            raise RowError(f"row {row.id!r}: meta['frame_scores'] has {len(rates)} entries for {len(clip)} frames; one whole number each is needed")
+            raise RowError(
+                f"row {row.id!r}: meta['frame_scores'] has {len(rates)} entries for {len(clip)} frames; "
+                "one whole number each is needed"
+            )
         self.gold: Ratings = dict(enumerate(rates))
         self.told = list(row.meta.get("descriptions") or [])
         if self.settings.show != "frames" and len(self.told) != len(clip):
-            raise RowError(f"row {row.id!r}: show: {self.settings.show} needs meta['descriptions'], one text per frame; there are {len(self.told)}")
+            raise RowError(
+                f"row {row.id!r}: show: {self.settings.show} needs meta['descriptions'], one text per "
+                f"frame; there are {len(self.told)}"
+            )
         self.rng = random.Random(f"video_clips/{row.id}/{seed}")
         self.new = spread(range(len(clip)), self.settings.first)
         if row.meta.get("shown"):
@@ -145,9 +166,14 @@ class VideoEpisode(Episode):
             parts |= {} if found is None else {"identified": found, "identified_rounds": 1.0}
         asked = self.asked((last_tagged(text, "clip") or "").strip())
         if not asked:
-            return Observation(done=True, parts=parts, invalid=not (last_tagged(text, "answer") or "").strip())
+            return Observation(
+                done=True, parts=parts, invalid=not (last_tagged(text, "answer") or "").strip()
+            )
         if self.gold:
-            parts |= {"retrieved": retrieval(asked, self.gold, sorted(self.seen), self.settings.more), "retrieved_rounds": 1.0}
+            parts |= {
+                "retrieved": retrieval(asked, self.gold, sorted(self.seen), self.settings.more),
+                "retrieved_rounds": 1.0,
+            }
         self.new = asked
         self.seen |= set(asked)
         return self.shown("New frames", parts)
@@ -174,9 +200,17 @@ class VideoEpisode(Episode):
         for found in list(_SPAN.finditer(text))[:MAX_CLIPS]:
             start = seconds(*found.group(1, 2, 3))
             end = seconds(*found.group(4, 5, 6)) if found[4] else start
-            left = [frame for frame in range(self.frame_at(start), self.frame_at(end) + 1) if frame not in self.seen]
+            left = [
+                frame
+                for frame in range(self.frame_at(start), self.frame_at(end) + 1)
+                if frame not in self.seen
+            ]
             clips += [left] if start <= end and left else []
-        chosen = {frame for left, count in zip(clips, shares([len(left) for left in clips], self.settings.more)) for frame in spread(left, count)}
+        chosen = {
+            frame
+            for left, count in zip(clips, shares([len(left) for left in clips], self.settings.more))
+            for frame in spread(left, count)
+        }
         return spread(sorted(chosen), self.settings.more)
 
     def shown(self, what: str, parts: Mapping[str, float]) -> Observation:
@@ -184,13 +218,23 @@ class VideoEpisode(Episode):
         times = [clock(frame / self.clip.fps) for frame in self.new]
         text = f"{what}, in this order: {', '.join(times)}."
         if self.settings.show != "frames":
-            text = "\n".join([f"{what}:", *(f"{time}: {self.told[frame]}" for time, frame in zip(times, self.new, strict=True))])
-        media = () if self.settings.show == "text" else tuple(Picture.of(self.clip.frames_THWC[frame]) for frame in self.new)
+            text = "\n".join(
+                [
+                    f"{what}:",
+                    *(f"{time}: {self.told[frame]}" for time, frame in zip(times, self.new, strict=True)),
+                ]
+            )
+        media = (
+            ()
+            if self.settings.show == "text"
+            else tuple(Picture.of(self.clip.frames_THWC[frame]) for frame in self.new)
+        )
         return Observation(text, media, parts=parts, calls=int(bool(parts)))
 
 
 def shares(sizes: Sequence[int], total: int) -> list[int]:
-    """One each, and what is left of `total` in proportion to the sizes (rounded down, the rest to the largest).
+    """One each, and what is left of `total` in proportion to the sizes (rounded down, the rest to the
+    largest).
 
     >>> shares([6, 2], 8)
     [6, 2]

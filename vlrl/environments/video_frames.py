@@ -28,13 +28,15 @@ class VideoFramesState(State):
 @register("video_frames")
 @dataclass(frozen=True, kw_only=True)
 class VideoFrames(ToolEnvironment):
-    """Frames on demand: answers {"name": "frames", "arguments": {"seconds": [2.5, 7], "video": 0}} with the frames that are nearest to these times.
+    """Frames on demand: answers {"name": "frames", "arguments": {"seconds": [2.5, 7], "video": 0}} with the
+    frames that are nearest to these times.
 
-    vlrl original, after agents that look at a video in several rounds (for instance Conan, arXiv:2510.20470, whose own form is `video_clips`). The
-    first observation tells how long each of the row's videos is. A prompt template that leaves the video out (`conan.template`) makes the policy
-    depend on the tool. `most` frames are shown per call, their longer side at most `side` pixels. Edge: times outside the video, no times, and more
-    than `most` are told to the policy; frames come in the order of the times, each once; a row without a video is a RowError. Units: seconds from
-    the beginning.
+    vlrl original, after agents that look at a video in several rounds (for instance Conan, arXiv:2510.20470,
+    whose own form is `video_clips`). The first observation tells how long each of the row's videos is. A
+    prompt template that leaves the video out (`conan.template`) makes the policy depend on the tool. `most`
+    frames are shown per call, their longer side at most `side` pixels. Edge: times outside the video, no
+    times, and more than `most` are told to the policy; frames come in the order of the times, each once; a
+    row without a video is a RowError. Units: seconds from the beginning.
     """
 
     most: int = 4
@@ -89,10 +91,17 @@ class VideoFramesEpisode(ToolEpisode):
         """Shows frames of a video. seconds: times from its beginning, [2.5, 7]; video: its number, from 0."""
         if not 0 <= video < len(self.clips):
             raise ValueError(f"video must be between 0 and {len(self.clips) - 1}")
-        times = [value for value in seconds if isinstance(value, (int, float)) and not isinstance(value, bool)]
+        times = [
+            value for value in seconds if isinstance(value, (int, float)) and not isinstance(value, bool)
+        ]
         clip, most = self.clips[video], self.settings.most
         length = len(clip) / clip.fps
-        if not times or len(times) != len(seconds) or len(times) > most or not all(0 <= value <= length for value in times):
+        if (
+            not times
+            or len(times) != len(seconds)
+            or len(times) > most
+            or not all(0 <= value <= length for value in times)
+        ):
             raise ValueError(f"seconds must be a list of 1 to {most} times from 0 to {length:.1f}")
         wanted = dict.fromkeys(min(int(value * clip.fps + 0.5), len(clip) - 1) for value in times)
         shown = ", ".join(f"{number / clip.fps:.1f}" for number in wanted)

@@ -1,4 +1,5 @@
-"""ZeroSearch: a language model plays the search engine, and writes useless documents more often as training goes on."""
+"""ZeroSearch: a language model plays the search engine, and writes useless documents more often as training
+goes on."""
 
 from __future__ import annotations
 
@@ -34,13 +35,15 @@ _DOCUMENT = re.compile(r"^\s*Doc(?:ument)?\s*\d+\s*:\s*", re.MULTILINE)
 
 
 def noise_probability(step: int, steps: int, start: float, end: float, base: float) -> float:
-    """P(i) = p_s + (b^(i/m) - 1) / (b - 1) (p_e - p_s), i = `step` of m = `steps`, p_s, p_e, b = `start`, `end`, `base`; then p_e."""
+    """P(i) = p_s + (b^(i/m) - 1) / (b - 1) (p_e - p_s), i = `step` of m = `steps`, p_s, p_e, b = `start`,
+    `end`, `base`; then p_e."""
     return end if step >= steps else start + (base ** (step / steps) - 1) / (base - 1) * (end - start)
 
 
 @dataclass
 class ZeroSearchState(State):
-    """The simulator, and what was asked of it in the current step and in the last one: (noisy, all) queries."""
+    """The simulator, and what was asked of it in the current step and in the last one: (noisy, all)
+    queries."""
 
     model: Any = transient()
     asked: list[bool] = transient(factory=list)
@@ -50,16 +53,20 @@ class ZeroSearchState(State):
 @register("zerosearch")
 @dataclass(frozen=True, kw_only=True)
 class ZeroSearch(SearchTool):
-    """ZeroSearch's simulated search engine: a model writes the `k` documents; with probability P(i) it is told to write useless ones.
+    """ZeroSearch's simulated search engine: a model writes the `k` documents; with probability P(i) it is
+    told to write useless ones.
 
         P(i) = p_s + (b^(i/m) - 1) / (b - 1) (p_e - p_s)
 
-    with i of m steps of the phase, p_s = `start`, p_e = `end`, b = `base`. The model sees question, gold answer and query. `simulator` is {model:
-    name@revision, engine: config of an engine}, with `max_tokens` and `temperature` of a reply. Whether a query gets noise is drawn from the
-    episode's seed and the text of the turn. Logs `zerosearch/noise` (P) and `zerosearch/noisy_queries` (their share).
-    Paper: Sun et al. 2025 (ZeroSearch), arXiv:2505.04588, sec. 3 (curriculum rollout); Alibaba-NLP/ZeroSearch at 2d4cdca, llm_agent/generation.py
-    (dynamic_threshold, search_simulate_prompt), README (0 to 0.5, five documents). Deviates: the wording of the prompts is ours, and has no examples.
-    Edge: a reply without documents is shown as one; what the simulator writes is never a reward; a simulator that fails is the environment's failure.
+    with i of m steps of the phase, p_s = `start`, p_e = `end`, b = `base`. The model sees question, gold
+    answer and query. `simulator` is {model: name@revision, engine: config of an engine}, with `max_tokens`
+    and `temperature` of a reply. Whether a query gets noise is drawn from the episode's seed and the text of
+    the turn. Logs `zerosearch/noise` (P) and `zerosearch/noisy_queries` (their share). Paper: Sun et al. 2025
+    (ZeroSearch), arXiv:2505.04588, sec. 3 (curriculum rollout); Alibaba-NLP/ZeroSearch at 2d4cdca,
+    llm_agent/generation.py (dynamic_threshold, search_simulate_prompt), README (0 to 0.5, five documents).
+    Deviates: the wording of the prompts is ours, and has no examples. Edge: a reply without documents is
+    shown as one; what the simulator writes is never a reward; a simulator that fails is the environment's
+    failure.
     """
 
     simulator: Mapping[str, Any] = field(default_factory=dict)
@@ -73,9 +80,15 @@ class ZeroSearch(SearchTool):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (0 <= self.start <= 1 and 0 <= self.end <= 1) or self.base <= 0 or self.base == 1:
-            raise ValueError(f"start={self.start} and end={self.end} are probabilities, and base={self.base} is above 0 and not 1")
+            raise ValueError(
+                f"start={self.start} and end={self.end} are probabilities, and base={self.base} is above 0 "
+                "and not 1"
+            )
         if self.max_tokens < 1 or self.temperature < 0:
-            raise ValueError(f"max_tokens={self.max_tokens} must be at least 1, temperature={self.temperature} not negative")
+            raise ValueError(
+                f"max_tokens={self.max_tokens} must be at least 1, temperature={self.temperature} not "
+                "negative"
+            )
 
     def init_state(self) -> ZeroSearchState:
         return ZeroSearchState()
@@ -128,7 +141,9 @@ class ZeroSearchEpisode(SearchEpisode):
         settings = self.settings
         gold = self.row.answer
         answer = ", ".join(map(str, gold)) if isinstance(gold, (list, tuple)) else str(gold)
-        asked = PROMPT.format(k=self.k, kind=kind, question=self.row.question, answer=answer, aim=AIMS[kind], query=query)
+        asked = PROMPT.format(
+            k=self.k, kind=kind, question=self.row.question, answer=answer, aim=AIMS[kind], query=query
+        )
         sampling = Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens)
         seed = random.Random(f"{self.seed}/{kind}/{query}").getrandbits(31)
         return str(settings.state.model.answer(asked, sampling, seed, f"{self.row.id}/query", answer).text)

@@ -19,7 +19,8 @@ MAX_ASPECT = 100  # longer side of a crop over the shorter one; Qwen's processor
 
 @dataclass(frozen=True)
 class Crop(Media):
-    """The part `box` (x1, y1, x2, y2 in the source's pixels) of a picture, scaled so that its shorter side is at least `side` pixels."""
+    """The part `box` (x1, y1, x2, y2 in the source's pixels) of a picture, scaled so that its shorter side is
+    at least `side` pixels."""
 
     source: Media
     box: tuple[int, int, int, int]
@@ -40,16 +41,20 @@ class Crop(Media):
 @register("zoom")
 @dataclass(frozen=True)
 class Zoom(ToolEnvironment):
-    """DeepEyes' crop tool: answers {"name": "zoom", "arguments": {"box": [x1, y1, x2, y2], "image": 0}} with that part of the picture, enlarged.
+    """DeepEyes' crop tool: answers {"name": "zoom", "arguments": {"box": [x1, y1, x2, y2], "image": 0}} with
+    that part of the picture, enlarged.
 
-    With `form` "tags" a call is <zoom>[x1, y1, x2, y2]</zoom>, of the first picture. A tiny random model learns that and not the JSON, in which 50
-    tokens lie between the picture and the box.
-    Paper: Zheng et al. 2025 (DeepEyes), arXiv:2505.14362, sec. 3.1 (the model calls a crop tool on its own input). Deviates: the call is Qwen's
-    <tool_call> JSON, or tags. Edge: a call that cannot be parsed, another tool's name, a picture that does not exist or an empty box gets an error
-    message, not an exception; a turn without a call ends the conversation. Units: the box is in the policy's own units (`Action.spaces`), clipped to
-    the picture; `min_side` is the smallest side of a box and `side` the shorter side of the crop that is shown, in original pixels. `image` counts
-    all pictures shown so far, those of tools too.
-    The expert (rollout `expert_turns`) asks for `row.meta["box"]`, in original pixels of the first picture, and then writes the row's `target`.
+    With `form` "tags" a call is <zoom>[x1, y1, x2, y2]</zoom>, of the first picture. A tiny random model
+    learns that and not the JSON, in which 50 tokens lie between the picture and the box.
+    Paper: Zheng et al. 2025 (DeepEyes), arXiv:2505.14362, sec. 3.1 (the model calls a crop tool on its own
+    input). Deviates: the call is Qwen's <tool_call> JSON, or tags. Edge: a call that cannot be parsed,
+    another tool's name, a picture that does not exist or an empty box gets an error message, not an
+    exception; a turn without a call ends the conversation. Units: the box is in the policy's own units
+    (`Action.spaces`), clipped to the picture; `min_side` is the smallest side of a box and `side` the shorter
+    side of the crop that is shown, in original pixels. `image` counts all pictures shown so far, those of
+    tools too.
+    The expert (rollout `expert_turns`) asks for `row.meta["box"]`, in original pixels of the first picture,
+    and then writes the row's `target`.
     """
 
     min_side: int = 8
@@ -97,14 +102,19 @@ class ZoomEpisode(ToolEpisode):
         if view.turn > 1:
             return self.row.target
         box = written(self.row.meta["box"], view.spaces[0])
-        return call_text("zoom", box=box) if self.settings.form == "tool_call" else f"<zoom>{json.dumps(box)}</zoom>"
+        return (
+            call_text("zoom", box=box)
+            if self.settings.form == "tool_call"
+            else f"<zoom>{json.dumps(box)}</zoom>"
+        )
 
     @property
     def stateless(self) -> bool:
         return True
 
     def zoom(self, box: list, image: int = 0) -> Observation:
-        """Shows an enlarged part of a picture. box: [x1, y1, x2, y2] in pixels of the picture; image: number of the picture, from 0."""
+        """Shows an enlarged part of a picture. box: [x1, y1, x2, y2] in pixels of the picture; image: number
+        of the picture, from 0."""
         pictures, place = len(self.action.images), numbers(box, 4)
         if not 0 <= image < pictures:
             raise ValueError(f"image must be between 0 and {pictures - 1}")
@@ -121,5 +131,8 @@ class ZoomEpisode(ToolEpisode):
         right, bottom = min(width, round(max(x1, x2))), min(height, round(max(y1, y2)))
         sides, least = sorted((right - left, bottom - top)), self.settings.min_side
         if sides[0] < least or sides[1] > MAX_ASPECT * sides[0]:
-            raise ValueError(f"the box must be at least {least} pixels wide and high, and at most {MAX_ASPECT} times as long as wide")
+            raise ValueError(
+                f"the box must be at least {least} pixels wide and high, and at most {MAX_ASPECT} times as "
+                "long as wide"
+            )
         return Crop(self.action.images[index], (left, top, right, bottom), self.settings.side)

@@ -1,4 +1,5 @@
-"""The reproduction card of a run (`card.json`): all that its figures depend on, in one file from which it can be replayed."""
+"""The reproduction card of a run (`card.json`): all that its figures depend on, in one file from which it can
+be replayed."""
 
 from __future__ import annotations
 
@@ -13,7 +14,17 @@ from vlrl.eval.records import SuiteData
 from vlrl.registry import ConfigError, home_of
 from vlrl.stages import Reward
 
-PACKAGES = ("vlrl", "torch", "transformers", "vllm", "numpy", "pycocotools", "rapidfuzz", "math-verify", "datasets")
+PACKAGES = (
+    "vlrl",
+    "torch",
+    "transformers",
+    "vllm",
+    "numpy",
+    "pycocotools",
+    "rapidfuzz",
+    "math-verify",
+    "datasets",
+)
 
 
 def versions() -> dict[str, str]:
@@ -37,7 +48,8 @@ def digest(*parts: str | bytes) -> str:
 
 
 def verifier_hash() -> str:
-    """A digest of the rewards package's source files. Two runs with equal digests use the same verifier, in training or in evaluation."""
+    """A digest of the rewards package's source files. Two runs with equal digests use the same verifier, in
+    training or in evaluation."""
     home = Path(str(home_of(Reward).__file__)).parent
     return digest(*(path.read_bytes() for path in sorted(home.rglob("*.py"))))
 
@@ -45,11 +57,17 @@ def verifier_hash() -> str:
 def data_hash(data: SuiteData) -> str:
     """A digest of the ids, prompts and gold answers."""
     suite = data.suite
-    return digest(*(f"{name}\x01{suite.text(record)}\x01{suite.gold(record)!r}" for name, record in zip(data.ids, data.records, strict=True)))
+    return digest(
+        *(
+            f"{name}\x01{suite.text(record)}\x01{suite.gold(record)!r}"
+            for name, record in zip(data.ids, data.records, strict=True)
+        )
+    )
 
 
 def make_card(suites: Sequence[SuiteData], options: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
-    """The card of a run: `options` are those of the command, `model` the model and the engine. Suites are listed by name."""
+    """The card of a run: `options` are those of the command, `model` the model and the engine. Suites are
+    listed by name."""
     return {
         "format": 1,
         "options": options,
@@ -82,7 +100,8 @@ def read_card(path: Path) -> dict[str, Any]:
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """The differences of two cards, one line each: options, model, versions, each suite's YAML, data, rows and origin, verifier."""
+    """The differences of two cards, one line each: options, model, versions, each suite's YAML, data, rows
+    and origin, verifier."""
     lines = []
     for part in ("options", "model", "versions"):
         for key in sorted({*old[part], *new[part]}):
@@ -90,7 +109,11 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
                 lines.append(f"{part}.{key}: {old[part].get(key)!r} -> {new[part].get(key)!r}")
     for name in sorted({*old["suites"], *new["suites"]}):
         a, b = old["suites"].get(name, {}), new["suites"].get(name, {})
-        lines += [f"{name}.{key}: {a.get(key)!r} -> {b.get(key)!r}" for key in ("yaml", "data", "rows", "origin") if a.get(key) != b.get(key)]
+        lines += [
+            f"{name}.{key}: {a.get(key)!r} -> {b.get(key)!r}"
+            for key in ("yaml", "data", "rows", "origin")
+            if a.get(key) != b.get(key)
+        ]
     if old["verifier"] != new["verifier"]:
         lines.append(f"verifier: {old['verifier']} -> {new['verifier']}")
     return lines

@@ -1,4 +1,5 @@
-"""`vlrl eval`: run suites on a model (also as `vlrl eval run`), score responses again, compare two runs, check for contamination, ask a judge."""
+"""`vlrl eval`: run suites on a model (also as `vlrl eval run`), score responses again, compare two runs,
+check for contamination, ask a judge."""
 
 from __future__ import annotations
 
@@ -17,28 +18,77 @@ from vlrl.registry import ConfigError
 if TYPE_CHECKING:
     from vlrl.eval.runner import EvalOptions
 
-app = typer.Typer(name="eval", help=__doc__, invoke_without_command=True, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    name="eval",
+    help=__doc__,
+    invoke_without_command=True,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
 
-Suites = Annotated[list[str], typer.Option("--suite", "-s", help="A suite's name or YAML path; several: -s mathvista,vsi_bench or -s twice.")]
-Model = Annotated[str, typer.Option("--model", "-m", help="A run's folder, a model folder, a config such as tiny_qwen2_5_vl, or a hub id.")]
-Engine = Annotated[str, typer.Option("--engine", "-e", help="hf, vllm, vllm_server, openai (any compatible endpoint), ...")]
-EngineOptions = Annotated[list[str], typer.Option("--engine-option", "-E", help="A field of the engine, as name=value.")]
-Data = Annotated[
-    str, typer.Option("--data", help="hub, fixture (packaged synthetic rows), or a folder laid out as on the hub. auto: hub, else fixture.")
+Suites = Annotated[
+    list[str],
+    typer.Option(
+        "--suite", "-s", help="A suite's name or YAML path; several: -s mathvista,vsi_bench or -s twice."
+    ),
 ]
-MediaFolder = Annotated[str, typer.Option("--media", help="The folder that paths of pictures and videos are relative to.")]
-Profiles = Annotated[list[str], typer.Option("--profile", "-p", help="official, lmms_eval, vlmevalkit, vlrl; several: by comma, or -p twice.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model", "-m", help="A run's folder, a model folder, a config such as tiny_qwen2_5_vl, or a hub id."
+    ),
+]
+Engine = Annotated[
+    str, typer.Option("--engine", "-e", help="hf, vllm, vllm_server, openai (any compatible endpoint), ...")
+]
+EngineOptions = Annotated[
+    list[str], typer.Option("--engine-option", "-E", help="A field of the engine, as name=value.")
+]
+Data = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        help=(
+            "hub, fixture (packaged synthetic rows), or a folder laid out as on the hub. auto: hub, else "
+            "fixture."
+        ),
+    ),
+]
+MediaFolder = Annotated[
+    str, typer.Option("--media", help="The folder that paths of pictures and videos are relative to.")
+]
+Profiles = Annotated[
+    list[str],
+    typer.Option(
+        "--profile", "-p", help="official, lmms_eval, vlmevalkit, vlrl; several: by comma, or -p twice."
+    ),
+]
 Limit = Annotated[int, typer.Option(help="Only the first rows of each suite (0: all).")]
 Samples = Annotated[int, typer.Option("--samples", "-k", help="Responses per row.")]
 Temperature = Annotated[float, typer.Option("--temperature", "-t", help="Sampling temperature; 0 is greedy.")]
 TopP = Annotated[float, typer.Option(help="Nucleus sampling.")]
 MaxTokens = Annotated[int, typer.Option(help="Most tokens of a response (0: the suite's limit).")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
-Protocol = Annotated[str, typer.Option(help="direct, or thinking: asks for thinking, uses the suite's long limit, scores the text after </think>.")]
-Floors = Annotated[bool, typer.Option("--floors", help="Also run without the picture, with a wrong picture, and with the options moved.")]
+Protocol = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "direct, or thinking: asks for thinking, uses the suite's long limit, scores the text after "
+            "</think>."
+        )
+    ),
+]
+Floors = Annotated[
+    bool,
+    typer.Option(
+        "--floors", help="Also run without the picture, with a wrong picture, and with the options moved."
+    ),
+]
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16 instead of the model's own.")]
 Output = Annotated[str, typer.Option("--output", "-o", help="The run's folder.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete an existing run in the folder instead of resuming it.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Delete an existing run in the folder instead of resuming it.")
+]
 Dry = Annotated[bool, typer.Option("--dry-run", help="Estimate tokens, time, disk and price, and stop.")]
 Prices = Annotated[str, typer.Option(help="Prices per million prompt and response tokens, as 0.5,1.5.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on standard output.")]
@@ -81,11 +131,29 @@ def _run(
     if card:
         options = _options_of_card(Path(card))
     elif not model:
-        raise ConfigError("--model: not given; a run's folder, a model folder, a config such as tiny_qwen2_5_vl, or a hub id")
+        raise ConfigError(
+            "--model: not given; a run's folder, a model folder, a config such as tiny_qwen2_5_vl, or a "
+            "hub id"
+        )
     else:
-        sampling: dict[str, Any] = {"samples": samples, "temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed}
-        source: dict[str, Any] = {"data": data, "media": media, "limit": limit, "protocol": protocol, "floors": floors, "dtype": dtype}
-        options = EvalOptions(_split(suite), model, engine, _engine_options(engine_option), **source, **sampling)
+        sampling: dict[str, Any] = {
+            "samples": samples,
+            "temperature": temperature,
+            "top_p": top_p,
+            "max_tokens": max_tokens,
+            "seed": seed,
+        }
+        source: dict[str, Any] = {
+            "data": data,
+            "media": media,
+            "limit": limit,
+            "protocol": protocol,
+            "floors": floors,
+            "dtype": dtype,
+        }
+        options = EvalOptions(
+            _split(suite), model, engine, _engine_options(engine_option), **source, **sampling
+        )
     _run_and_print(options, output, overwrite, dry_run, _prices(prices), as_json)
 
 
@@ -93,18 +161,38 @@ app.callback()(_run)
 app.command("run")(_run)
 
 
-def _run_and_print(options: EvalOptions, output: str, overwrite: bool, dry_run: bool, prices: tuple[float, float], as_json: bool) -> None:
+def _run_and_print(
+    options: EvalOptions,
+    output: str,
+    overwrite: bool,
+    dry_run: bool,
+    prices: tuple[float, float],
+    as_json: bool,
+) -> None:
     from vlrl.eval.generate import describe_cost
     from vlrl.eval.model import check_named, engine_spec
     from vlrl.eval.runner import run_eval
 
-    check_named(options.model, engine_spec(options.engine, options.engine_options), options.dtype)  # before a folder is written
-    suites = "-".join(Path(name).stem if name.endswith((".yaml", ".yml")) else name for name in options.suites)
+    check_named(
+        options.model, engine_spec(options.engine, options.engine_options), options.dtype
+    )  # before a folder is written
+    suites = "-".join(
+        Path(name).stem if name.endswith((".yaml", ".yml")) else name for name in options.suites
+    )
     folder = Path(output or f"runs/eval-{Path(options.model).name}-{suites}"[:120])
     with redirect_stdout(sys.stderr):  # libraries print to standard output, which is for the result
-        result = run_eval(options, folder, overwrite, dry_run, lambda text: typer.echo(text, err=True), prices)
+        result = run_eval(
+            options, folder, overwrite, dry_run, lambda text: typer.echo(text, err=True), prices
+        )
     if as_json:
-        typer.echo(json.dumps({**result, "folder": str(folder)} if not dry_run else result, indent=2, ensure_ascii=False, default=str))
+        typer.echo(
+            json.dumps(
+                {**result, "folder": str(folder)} if not dry_run else result,
+                indent=2,
+                ensure_ascii=False,
+                default=str,
+            )
+        )
     elif dry_run:
         typer.echo(describe_cost(result))
     elif result:
@@ -127,17 +215,29 @@ def score(
 
     _set_up_logging(as_json)
     results = rescore(Path(run), _split(profile), _split(suite), data, media, protocol)
-    typer.echo(json.dumps({"results": results}, indent=2, ensure_ascii=False, default=str) if as_json else score_table(results))
+    typer.echo(
+        json.dumps({"results": results}, indent=2, ensure_ascii=False, default=str)
+        if as_json
+        else score_table(results)
+    )
 
 
 @app.command()
 def report(
-    runs: Annotated[list[str], typer.Argument(help="The folders of one or two runs (A B: the changes from A to B).")],
-    output: Annotated[str, typer.Option("--output", "-o", help="The HTML file; default report.html in the last run's folder.")] = "",
-    profile: Annotated[str, typer.Option("--profile", "-p", help="The profile that decides which items are correct.")] = "official",
+    runs: Annotated[
+        list[str], typer.Argument(help="The folders of one or two runs (A B: the changes from A to B).")
+    ],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", help="The HTML file; default report.html in the last run's folder."),
+    ] = "",
+    profile: Annotated[
+        str, typer.Option("--profile", "-p", help="The profile that decides which items are correct.")
+    ] = "official",
     as_json: Json = False,
 ) -> None:
-    """Write an HTML report: scores with intervals and floors, flipped items with pictures, boxes and both extracted answers."""
+    """Write an HTML report: scores with intervals and floors, flipped items with pictures, boxes and both
+    extracted answers."""
     from vlrl.eval.page import write_page
 
     _set_up_logging(as_json)
@@ -153,7 +253,15 @@ def suites(as_json: Json = False) -> None:
 
     found = {name: load_suite(name) for name in suite_names()}
     if as_json:
-        typer.echo(json.dumps({name: {"hub": s.data.hub, "split": s.data.split, "profiles": list(s.built)} for name, s in found.items()}, indent=2))
+        typer.echo(
+            json.dumps(
+                {
+                    name: {"hub": s.data.hub, "split": s.data.split, "profiles": list(s.built)}
+                    for name, s in found.items()
+                },
+                indent=2,
+            )
+        )
     else:
         for name, entry in found.items():
             typer.echo(f"{name:18} {entry.data.hub} [{entry.data.split}]  {', '.join(entry.built)}")
@@ -162,10 +270,20 @@ def suites(as_json: Json = False) -> None:
 @app.command()
 def contamination(
     suite: Suites,
-    training: Annotated[list[str], typer.Option("--training", help="Training data: a JSONL or parquet file, or a folder of them.")],
+    training: Annotated[
+        list[str],
+        typer.Option("--training", help="Training data: a JSONL or parquet file, or a folder of them."),
+    ],
     data: Data = "auto",
     media: MediaFolder = "",
-    model: Annotated[str, typer.Option("--model", "-m", help="Also test how much of each question this model completes from its first 60%.")] = "",
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            "-m",
+            help="Also test how much of each question this model completes from its first 60%.",
+        ),
+    ] = "",
     engine: Engine = "hf",
     engine_option: EngineOptions = [],  # noqa: B006
     as_json: Json = False,
@@ -176,7 +294,9 @@ def contamination(
     _set_up_logging(as_json)
     found = check_suites(_split(suite), [Path(path) for path in training], data, media)
     if model:
-        probes = probe_suites(_split(suite), model, {"name": engine, **_engine_options(engine_option)}, data, media)
+        probes = probe_suites(
+            _split(suite), model, {"name": engine, **_engine_options(engine_option)}, data, media
+        )
         found = {name: {**part, "completion": probes[name]} for name, part in found.items()}
     lines = [_contamination_line(name, part) for name, part in found.items()]
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(lines))
@@ -189,26 +309,42 @@ def judge(
     engine: Engine = "openai",
     engine_option: EngineOptions = [],  # noqa: B006
     suite: Suites = [],  # noqa: B006
-    profile: Annotated[str, typer.Option("--profile", "-p", help="The profile whose rule the judge is compared with.")] = "official",
+    profile: Annotated[
+        str, typer.Option("--profile", "-p", help="The profile whose rule the judge is compared with.")
+    ] = "official",
     prices: Prices = "0,0",
     dry_run: Dry = False,
     as_json: Json = False,
 ) -> None:
-    """Ask a language model whether the responses are correct; reported beside the rule's scores. Replies are cached in the run's folder."""
+    """Ask a language model whether the responses are correct; reported beside the rule's scores. Replies are
+    cached in the run's folder."""
     from vlrl.eval.judge import judge_run
 
     _set_up_logging(as_json)
-    options = {**({"model": judge_model.partition("@")[0]} if engine == "openai" else {}), **_engine_options(engine_option)}
-    found = judge_run(Path(run), judge_model, {"name": engine, **options}, _split(suite), profile, _prices(prices), dry_run)
+    options = {
+        **({"model": judge_model.partition("@")[0]} if engine == "openai" else {}),
+        **_engine_options(engine_option),
+    }
+    found = judge_run(
+        Path(run), judge_model, {"name": engine, **options}, _split(suite), profile, _prices(prices), dry_run
+    )
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False, default=str))
 
 
 def _contamination_line(name: str, part: dict[str, Any]) -> str:
     completion = part.get("completion")
     completed = (
-        f"; {completion['exact']:.1%} of the questions are completed word for word (ROUGE-L {completion['rouge_l']:.3f})" if completion else ""
+        (
+            f"; {completion['exact']:.1%} of the questions are completed word for word (ROUGE-L "
+            f"{completion['rouge_l']:.3f})"
+        )
+        if completion
+        else ""
     )
-    found = f"{part['text_share']:.1%} of {part['rows']} questions and {part['image_share']:.1%} of the pictures are in the training data"
+    found = (
+        f"{part['text_share']:.1%} of {part['rows']} questions and {part['image_share']:.1%} of the "
+        "pictures are in the training data"
+    )
     return f"{name}: {found}{completed}"
 
 
@@ -219,8 +355,10 @@ def score_table(results: list[dict[str, Any]]) -> str:
         floors = part["floors"]
         random = "" if floors["random"] is None else f", random {floors['random']:.1%}"
         lines.append(
-            f"{part['suite']:16} {part['profile']:12} {part['overall']:7.2%}  [{part['interval']['low']:.2%}, {part['interval']['high']:.2%}]  "
-            f"blank {floors['blank']:.1%}, constant {floors['constant']:.1%}{random}, master key {floors['master_key']:.1%}"
+            f"{part['suite']:16} {part['profile']:12} {part['overall']:7.2%}  "
+            f"[{part['interval']['low']:.2%}, {part['interval']['high']:.2%}]  "
+            f"blank {floors['blank']:.1%}, constant {floors['constant']:.1%}{random}, master key "
+            f"{floors['master_key']:.1%}"
         )
         lines += [f"{'':30}! {warning}" for warning in part["warnings"]]
     return "\n".join(lines)
@@ -253,4 +391,8 @@ def _prices(text: str) -> tuple[float, float]:
 
 
 def _set_up_logging(quiet: bool) -> None:
-    logging.basicConfig(level=logging.ERROR if quiet else logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=logging.ERROR if quiet else logging.WARNING,
+        format="%(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )

@@ -1,4 +1,5 @@
-"""Contamination: whether a benchmark is in training data (shared 13-grams, near-equal pictures) or in a model (questions that it completes)."""
+"""Contamination: whether a benchmark is in training data (shared 13-grams, near-equal pictures) or in a model
+(questions that it completes)."""
 
 from __future__ import annotations
 
@@ -32,22 +33,28 @@ def words(text: str) -> list[str]:
 
 
 def grams(text: str, size: int = GRAM) -> set[bytes]:
-    """Digests of all n-grams of `size` words; of the whole text where it is shorter; none for fewer than five words."""
+    """Digests of all n-grams of `size` words; of the whole text where it is shorter; none for fewer than five
+    words."""
     found = words(text)
     if len(found) < SHORTEST:
         return set()
     size = min(size, len(found))
-    return {hashlib.blake2b(" ".join(found[i : i + size]).encode(), digest_size=8).digest() for i in range(len(found) - size + 1)}
+    return {
+        hashlib.blake2b(" ".join(found[i : i + size]).encode(), digest_size=8).digest()
+        for i in range(len(found) - size + 1)
+    }
 
 
 def picture_hash(image: Image.Image) -> int:
-    """dHash in 64 bits: whether each of 8 x 8 areas is brighter than its right neighbour. Robust to resizing and recompression."""
+    """dHash in 64 bits: whether each of 8 x 8 areas is brighter than its right neighbour. Robust to resizing
+    and recompression."""
     small = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BILINEAR), dtype=np.int16)
     return int("".join("1" if bit else "0" for bit in (small[:, 1:] > small[:, :-1]).ravel()), 2)
 
 
 def is_uniform(code: int) -> bool:
-    """Whether a hash has fewer than four set bits (an even background); such hashes would match too many pictures."""
+    """Whether a hash has fewer than four set bits (an even background); such hashes would match too many
+    pictures."""
     return bin(code).count("1") < 4
 
 
@@ -85,7 +92,8 @@ def texts_of(value: Any) -> Iterator[str]:
 
 
 def pictures_of(value: Any, folder: Path) -> Iterator[Image.Image]:
-    """Every picture in a record: a PIL image, {"bytes", "path"}, or a path under `folder` with the ending of a picture."""
+    """Every picture in a record: a PIL image, {"bytes", "path"}, or a path under `folder` with the ending of
+    a picture."""
     if isinstance(value, Mapping) and ("bytes" in value or "path" in value):
         yield from _open_pictures(value, folder)
     elif isinstance(value, Mapping):
@@ -94,7 +102,9 @@ def pictures_of(value: Any, folder: Path) -> Iterator[Image.Image]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from pictures_of(item, folder)
-    elif isinstance(value, Image.Image) or (isinstance(value, str) and value.lower().endswith((".png", ".jpg", ".jpeg", ".webp"))):
+    elif isinstance(value, Image.Image) or (
+        isinstance(value, str) and value.lower().endswith((".png", ".jpg", ".jpeg", ".webp"))
+    ):
         yield from _open_pictures(value, folder)
 
 
@@ -109,8 +119,13 @@ def _open_pictures(value: Any, folder: Path) -> Iterator[Image.Image]:
 
 
 def index_training_data(paths: Sequence[Path]) -> TrainingIndex:
-    """Indexes JSONL, JSON and parquet files (or all of them in a folder). Raises ConfigError if there are none."""
-    files = [file for path in paths for file in (sorted(p for p in path.rglob("*") if p.suffix in FORMATS) if path.is_dir() else [path])]
+    """Indexes JSONL, JSON and parquet files (or all of them in a folder). Raises ConfigError if there are
+    none."""
+    files = [
+        file
+        for path in paths
+        for file in (sorted(p for p in path.rglob("*") if p.suffix in FORMATS) if path.is_dir() else [path])
+    ]
     if not files:
         raise ConfigError(f"--training: no {', '.join(FORMATS)} files in {', '.join(map(str, paths))}")
     index = TrainingIndex()
@@ -123,7 +138,8 @@ def index_training_data(paths: Sequence[Path]) -> TrainingIndex:
 
 
 def check_suite(data: SuiteData, training: TrainingIndex) -> dict[str, Any]:
-    """Shares and ids of records whose question shares an n-gram with the training data, or whose picture is (nearly) equal to one of its pictures.
+    """Shares and ids of records whose question shares an n-gram with the training data, or whose picture is
+    (nearly) equal to one of its pictures.
 
     N-grams in more than a tenth of the suite's own questions belong to its prompt template and are ignored.
     """
@@ -138,7 +154,11 @@ def check_suite(data: SuiteData, training: TrainingIndex) -> dict[str, Any]:
         distinct = {gram for gram in own[number] if common[gram] <= limit}
         if distinct & training.grams:
             texts.append({"id": name, "share": len(distinct & training.grams) / len(distinct)})
-        hashes = [picture_hash(picture) for medium in media_of(data, record)[0] if isinstance(picture := medium.load(), Image.Image)]
+        hashes = [
+            picture_hash(picture)
+            for medium in media_of(data, record)[0]
+            if isinstance(picture := medium.load(), Image.Image)
+        ]
         pictures += len(hashes)
         if any(is_near(code, codes) for code in hashes):
             images.append(name)
@@ -163,19 +183,26 @@ def is_near(code: int, codes: np.ndarray) -> bool:
     return bool((bits <= (0 if is_uniform(code) else NEAR)).any())
 
 
-def check_suites(names: Iterable[str], training: Sequence[Path], data: str = "auto", media: str = "") -> dict[str, Any]:
+def check_suites(
+    names: Iterable[str], training: Sequence[Path], data: str = "auto", media: str = ""
+) -> dict[str, Any]:
     """`check_suite` for every suite."""
     index = index_training_data(training)
     return {name: check_suite(read_records(load_suite(name), data, media), index) for name in names}
 
 
-def probe_suites(names: Iterable[str], model: str, engine: Mapping[str, Any], data: str = "auto", media: str = "") -> dict[str, Any]:
+def probe_suites(
+    names: Iterable[str], model: str, engine: Mapping[str, Any], data: str = "auto", media: str = ""
+) -> dict[str, Any]:
     """`completion_probe` of one model for every suite."""
     from vlrl.eval.model import open_model
 
     served = open_model(model, engine)
     try:
-        return {name: completion_probe(read_records(load_suite(name), data, media), served.engine) for name in names}
+        return {
+            name: completion_probe(read_records(load_suite(name), data, media), served.engine)
+            for name in names
+        }
     finally:
         served.close()
 
@@ -194,10 +221,12 @@ def rouge_l(text: str, reference: str) -> float:
 
 
 def completion_probe(data: SuiteData, engine: Any, seed: int = 0, share: float = 0.6) -> dict[str, float]:
-    """Partial-prompt completion: prompts with the first `share` of each question's words and compares the greedy continuation with the rest.
+    """Partial-prompt completion: prompts with the first `share` of each question's words and compares the
+    greedy continuation with the rest.
 
-    Returns {"questions": number of them, "exact": share completed word for word, "rouge_l": mean ROUGE-L}. Paper: arXiv:2507.10532, sec. 3: 54.6%
-    exact at 60% for a model that had seen MATH-500, 3.8% for one that had not.
+    Returns {"questions": number of them, "exact": share completed word for word, "rouge_l": mean ROUGE-L}.
+    Paper: arXiv:2507.10532, sec. 3: 54.6% exact at 60% for a model that had seen MATH-500, 3.8% for one that
+    had not.
     """
     requests: list[Request] = []
     rests: list[str] = []
@@ -207,7 +236,9 @@ def completion_probe(data: SuiteData, engine: Any, seed: int = 0, share: float =
         if cut and cut < len(text):
             prompt = build_prompt(data, number, text=" ".join(text[:cut])).prompt
             sampling = Sampling(temperature=0.0, max_tokens=max(8, 3 * (len(text) - cut)))
-            requests.append(Request(prompt, sampling, seed=sample_seed(seed, data.suite.name, name, 0), tag=len(rests)))
+            requests.append(
+                Request(prompt, sampling, seed=sample_seed(seed, data.suite.name, name, 0), tag=len(rests))
+            )
             rests.append(" ".join(text[cut:]))
     completions = {completion.request.tag: completion.text for completion in engine.generate(requests)}
     pairs = [(completions[i], rest) for i, rest in enumerate(rests)]

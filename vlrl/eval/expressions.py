@@ -1,4 +1,5 @@
-"""Jinja over the fields of a record (named `row` in the expressions), in a sandbox: expressions give values, templates give text."""
+"""Jinja over the fields of a record (named `row` in the expressions), in a sandbox: expressions give values,
+templates give text."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from vlrl.registry import ConfigError
 
 def lettered(choices: Any, form: str = "({letter}) {choice}", separator: str = "\n") -> str:
     """The options with their letters, one per line."""
-    return separator.join(form.format(letter=letter, choice=choice) for letter, choice in zip(string.ascii_uppercase, choices, strict=False))
+    return separator.join(
+        form.format(letter=letter, choice=choice)
+        for letter, choice in zip(string.ascii_uppercase, choices, strict=False)
+    )
 
 
 def letter_of(choices: Any, answer: Any) -> str:
@@ -27,7 +31,8 @@ def letter_of(choices: Any, answer: Any) -> str:
 
 
 def literal(text: Any) -> Any:
-    """The list that the hub stores as text ("['a', 'b']"), parsed as a Python literal; any other value unchanged."""
+    """The list that the hub stores as text ("['a', 'b']"), parsed as a Python literal; any other value
+    unchanged."""
     if not isinstance(text, str):
         return text
     try:
@@ -47,9 +52,13 @@ def fields_like(record: Mapping[str, Any], prefix: str) -> list[Any]:
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=False, trim_blocks=True, lstrip_blocks=True)
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined, keep_trailing_newline=False, trim_blocks=True, lstrip_blocks=True
+    )
     environment.globals.update(letters=string.ascii_uppercase)
-    environment.filters.update(lettered=lettered, letter_of=letter_of, literal=literal, shuffled=shuffled, fields_like=fields_like)
+    environment.filters.update(
+        lettered=lettered, letter_of=letter_of, literal=literal, shuffled=shuffled, fields_like=fields_like
+    )
     return environment
 
 
@@ -72,7 +81,8 @@ def _template(text: str) -> Any:
 
 
 def evaluate(text: str, record: Mapping[str, Any]) -> Any:
-    """The value of an expression. Raises ConfigError with the expression and the fields that the record has."""
+    """The value of an expression. Raises ConfigError with the expression and the fields that the record
+    has."""
     try:
         value = _expression(text)(row=record)
         if isinstance(value, StrictUndefined):

@@ -1,4 +1,5 @@
-"""Context of a score: floors (the scores of trivial responses), the gold self-test, and the disagreement of two profiles."""
+"""Context of a score: floors (the scores of trivial responses), the gold self-test, and the disagreement of
+two profiles."""
 
 from __future__ import annotations
 
@@ -22,14 +23,21 @@ def constant_figure(data: SuiteData, profile: Profile, text: str) -> float:
 
 
 def floors(data: SuiteData, profile: Profile) -> dict[str, Any]:
-    """Overall figures of trivial responses: empty, constant, a random option, and master keys (phrases that fool judges). No model is asked.
+    """Overall figures of trivial responses: empty, constant, a random option, and master keys (phrases that
+    fool judges). No model is asked.
 
-    `constant` is the best of the option letters, small numbers, yes and no; `random` is the expected figure of a uniform draw among the options
-    (records without options get 0; None where no record has options). A costly scorer is tried on the empty response only.
+    `constant` is the best of the option letters, small numbers, yes and no; `random` is the expected figure
+    of a uniform draw among the options (records without options get 0; None where no record has options). A
+    costly scorer is tried on the empty response only.
     """
-    letters = string.ascii_uppercase[: max((len(data.suite.options(record)) for record in data.records), default=0)]
+    letters = string.ascii_uppercase[
+        : max((len(data.suite.options(record)) for record in data.records), default=0)
+    ]
     costly = profile.scorer.costly
-    constants = {text: constant_figure(data, profile, text) for text in (("",) if costly else (*letters, *NUMBERS, "yes", "no"))}
+    constants = {
+        text: constant_figure(data, profile, text)
+        for text in (("",) if costly else (*letters, *NUMBERS, "yes", "no"))
+    }
     keys = {text: constant_figure(data, profile, text) for text in (("",) if costly else MASTER_KEYS)}
     best_constant, best_key = max(constants, key=constants.__getitem__), max(keys, key=keys.__getitem__)
     return {
@@ -66,22 +74,32 @@ def gold_self_test(data: SuiteData, profile: Profile) -> dict[str, Any]:
         elif min(scores) < 1:
             partly.append(name)
     total = max(1, len(data))
-    return {"reached": 1 - len(unreachable) / total, "unreachable": unreachable, "missed_in_some_format": partly}
+    return {
+        "reached": 1 - len(unreachable) / total,
+        "unreachable": unreachable,
+        "missed_in_some_format": partly,
+    }
 
 
 def disagreement(a: GradedSuite, b: GradedSuite) -> dict[str, Any]:
-    """The records that only one of two profiles counts as correct, for instance the benchmark's and the training verifier's."""
+    """The records that only one of two profiles counts as correct, for instance the benchmark's and the
+    training verifier's."""
     only_a: list[str] = []
     only_b: list[str] = []
     for name, first, second in zip(a.data.ids, a.correct, b.correct, strict=True):
         if first != second:
             (only_a if first else only_b).append(name)
     total = max(1, len(a.scores))
-    return {"share": (len(only_a) + len(only_b)) / total, f"only_{b.profile}": only_b, f"only_{a.profile}": only_a}
+    return {
+        "share": (len(only_a) + len(only_b)) / total,
+        f"only_{b.profile}": only_b,
+        f"only_{a.profile}": only_a,
+    }
 
 
 def consistency(plain: GradedSuite, permuted: Sequence[GradedSuite]) -> float | None:
-    """The share of multiple-choice records that stay correct or wrong under every order of their options; None without such records."""
+    """The share of multiple-choice records that stay correct or wrong under every order of their options;
+    None without such records."""
     choice = [i for i, record in enumerate(plain.data.records) if len(plain.data.suite.options(record)) > 1]
     if not choice or not permuted:
         return None

@@ -1,4 +1,5 @@
-"""Generation of a run's responses: every sample that the journal lacks is requested and journaled at once; its cost can be estimated first."""
+"""Generation of a run's responses: every sample that the journal lacks is requested and journaled at once;
+its cost can be estimated first."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ BYTES_PER_TOKEN = 5  # of a journal line: about four characters of text plus a s
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """How responses are sampled. `max_tokens` 0 takes the suite's limit for the protocol. `batch` is the number of requests per engine call."""
+    """How responses are sampled. `max_tokens` 0 takes the suite's limit for the protocol. `batch` is the
+    number of requests per engine call."""
 
     samples: int = 1
     temperature: float = 0.0
@@ -34,7 +36,9 @@ class GenerationSettings:
 
     def token_limit(self, data: SuiteData) -> int:
         """The most tokens that a response may have."""
-        return self.max_tokens or (data.suite.thinking_max_tokens if self.protocol == "thinking" else data.suite.max_tokens)
+        return self.max_tokens or (
+            data.suite.thinking_max_tokens if self.protocol == "thinking" else data.suite.max_tokens
+        )
 
     def samples_of(self, variant: str) -> int:
         """Samples per record: variants other than "plain" are sampled once."""
@@ -56,9 +60,14 @@ class PendingSample:
 
 
 def pending_samples(
-    suites: Sequence[SuiteData], settings: GenerationSettings, entries: Mapping[Key, Entry], rank: int = 0, world: int = 1
+    suites: Sequence[SuiteData],
+    settings: GenerationSettings,
+    entries: Mapping[Key, Entry],
+    rank: int = 0,
+    world: int = 1,
 ) -> list[PendingSample]:
-    """The samples that this process still has to generate: every world-th of those without an error-free journal entry."""
+    """The samples that this process still has to generate: every world-th of those without an error-free
+    journal entry."""
     done = {key for key, entry in entries.items() if not entry.error}
     pending = []
     for data in suites:
@@ -79,7 +88,8 @@ def generate_responses(
     policy: Any = None,
     progress: Progress | None = None,
 ) -> int:
-    """Generates and journals the pending samples; returns how many failed. A record whose media or prompt is broken fails alone."""
+    """Generates and journals the pending samples; returns how many failed. A record whose media or prompt is
+    broken fails alone."""
     failed = done = 0
     for start in range(0, len(pending), settings.batch):
         for entry in _generate_batch(engine, pending[start : start + settings.batch], settings, policy):
@@ -92,7 +102,9 @@ def generate_responses(
     return failed
 
 
-def _generate_batch(engine: Any, pending: Sequence[PendingSample], settings: GenerationSettings, policy: Any) -> Iterator[Entry]:
+def _generate_batch(
+    engine: Any, pending: Sequence[PendingSample], settings: GenerationSettings, policy: Any
+) -> Iterator[Entry]:
     requests: list[Request] = []
     requested: list[PendingSample] = []  # by the tag of its request
     prompts: dict[tuple[str, int, str], EvalPrompt] = {}
@@ -112,7 +124,12 @@ def _generate_batch(engine: Any, pending: Sequence[PendingSample], settings: Gen
             unfinished.pop(completion.request.tag)
             yield _entry(requested[completion.request.tag], completion, policy)
     except (MediaError, ValueError, RuntimeError) as error:
-        log.warning("a batch failed (%s: %s); its %d unfinished requests are tried one by one", type(error).__name__, error, len(unfinished))
+        log.warning(
+            "a batch failed (%s: %s); its %d unfinished requests are tried one by one",
+            type(error).__name__,
+            error,
+            len(unfinished),
+        )
     for tag, request in list(unfinished.items()):  # empty unless the batch failed
         yield _generate_alone(engine, request, requested[tag], policy)
 
@@ -127,13 +144,23 @@ def _generate_alone(engine: Any, request: Request, sample: PendingSample, policy
 def _request(prompt: EvalPrompt, sample: PendingSample, settings: GenerationSettings, tag: int) -> Request:
     suite = sample.data.suite
     limit = settings.token_limit(sample.data)
-    sampling = Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=limit, stop=suite.stop)
-    return Request(prompt.prompt, sampling, n=1, seed=sample_seed(settings.seed, suite.name, prompt.id, sample.sample), tag=tag)
+    sampling = Sampling(
+        temperature=settings.temperature, top_p=settings.top_p, max_tokens=limit, stop=suite.stop
+    )
+    return Request(
+        prompt.prompt,
+        sampling,
+        n=1,
+        seed=sample_seed(settings.seed, suite.name, prompt.id, sample.sample),
+        tag=tag,
+    )
 
 
 def _failed_entry(sample: PendingSample, error: Exception) -> Entry:
     suite, variant, name, number = sample.key
-    return Entry(suite, name, number, "", variant, finish="error", error=f"{type(error).__name__}: {error}"[:500])
+    return Entry(
+        suite, name, number, "", variant, finish="error", error=f"{type(error).__name__}: {error}"[:500]
+    )
 
 
 def _entry(sample: PendingSample, completion: Completion, policy: Any) -> Entry:
@@ -154,9 +181,13 @@ def _entry(sample: PendingSample, completion: Completion, policy: Any) -> Entry:
 
 
 def provenance(completion: Completion, policy: Any) -> dict[str, Any]:
-    """The model's input as the journal records it: the prompt's key, its length in tokens, the keys of its media, and their coordinate spaces."""
+    """The model's input as the journal records it: the prompt's key, its length in tokens, the keys of its
+    media, and their coordinate spaces."""
     prompt = completion.request.prompt
-    shown: dict[str, Any] = {"prompt": prompt.key, "media": [medium.key[:12] for medium in prompt.images + prompt.videos]}
+    shown: dict[str, Any] = {
+        "prompt": prompt.key,
+        "media": [medium.key[:12] for medium in prompt.images + prompt.videos],
+    }
     if policy is not None:
         encoded = policy.encode(prompt)
         shown["tokens"] = len(encoded.ids)
@@ -170,7 +201,7 @@ def elapsed(started: float) -> str:
     return f"{seconds // 60}:{seconds % 60:02d}"
 
 
-# --- cost -----------------------------------------------------------------------------------------------------------------------------------
+# --- cost ---------------------------------------------------------------------------------------------------
 
 
 def estimate_cost(
@@ -181,10 +212,11 @@ def estimate_cost(
     prices: tuple[float, float] = (0.0, 0.0),
     probe: int = 0,
 ) -> dict[str, Any]:
-    """Requests, upper bounds of tokens, disk and price, and (with a probe of that many requests) an estimate of the seconds.
+    """Requests, upper bounds of tokens, disk and price, and (with a probe of that many requests) an estimate
+    of the seconds.
 
-    Prompt tokens are measured on up to four records of a suite; `prices` are per million prompt and response tokens. The probe's responses are
-    not kept.
+    Prompt tokens are measured on up to four records of a suite; `prices` are per million prompt and response
+    tokens. The probe's responses are not kept.
     """
     lengths = {data.suite.name: _prompt_tokens(data, settings, served.policy) for data in suites}
     limits = {data.suite.name: settings.token_limit(data) for data in suites}
@@ -209,20 +241,30 @@ def estimate_cost(
 
 
 def _prompt_tokens(data: SuiteData, settings: GenerationSettings, policy: Any) -> float:
-    """Mean prompt length over up to four records; without a policy, four characters count as a token and a picture or video as 1,000."""
+    """Mean prompt length over up to four records; without a policy, four characters count as a token and a
+    picture or video as 1,000."""
     numbers = range(0, len(data), max(1, len(data) // 4))
     lengths = []
     for number in list(numbers)[:4]:
         prompt = build_prompt(data, number, "plain", settings.protocol).prompt
         text = str(prompt.row.question)
-        lengths.append(len(policy.encode(prompt).ids) if policy is not None else len(text) / 4 + 1000 * len(prompt.images + prompt.videos))
+        lengths.append(
+            len(policy.encode(prompt).ids)
+            if policy is not None
+            else len(text) / 4 + 1000 * len(prompt.images + prompt.videos)
+        )
     return sum(lengths) / max(1, len(lengths))
 
 
 def describe_cost(cost: Mapping[str, Any]) -> str:
     """An estimate of `estimate_cost` as one line of text."""
     megabytes = cost["disk_bytes_at_most"] / 1e6
-    parts = [f"{cost['requests']} requests, {cost['prompt_tokens']:,} prompt tokens, at most {cost['response_tokens_at_most']:,} response tokens"]
+    parts = [
+        (
+            f"{cost['requests']} requests, {cost['prompt_tokens']:,} prompt tokens, at most "
+            f"{cost['response_tokens_at_most']:,} response tokens"
+        )
+    ]
     parts.append(f"at most {megabytes:.1f} MB of journal")
     if cost["price_at_most"]:
         parts.append(f"at most {cost['price_at_most']:.2f} to pay")

@@ -1,4 +1,5 @@
-"""Scores the responses of a suite by one profile: scores, figures, the interval of the overall figure, and an audit. Nothing is generated here."""
+"""Scores the responses of a suite by one profile: scores, figures, the interval of the overall figure, and an
+audit. Nothing is generated here."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ from vlrl.eval.statistics import Interval, bootstrap, mean_interval
 from vlrl.eval.statistics.intervals import macro_statistic
 from vlrl.registry import ConfigError
 
-REFUSAL = re.compile(r"\b(?:i(?:'m| am) sorry|i (?:cannot|can't|am unable|won't)|as an ai\b|unable to (?:help|assist|answer))", re.IGNORECASE)
+REFUSAL = re.compile(
+    r"\b(?:i(?:'m| am) sorry|i (?:cannot|can't|am unable|won't)|as an ai\b|unable to (?:help|assist|answer))",
+    re.IGNORECASE,
+)
 UNSCORED = "not scored: "  # how the rule of a response begins that the scorer refused
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
 
@@ -29,12 +33,15 @@ class Response:
     error: str = ""
     tokens: int = 0
     confidence: float | None = None
-    spaces: tuple[Any, ...] = ()  # per picture: original width and height, width and height after resizing, units
+    spaces: tuple[
+        Any, ...
+    ] = ()  # per picture: original width and height, width and height after resizing, units
 
 
 @dataclass(frozen=True)
 class GradedSuite:
-    """The scores of one suite by one profile: `scored[i][s]` is of record i, sample s, and of the response `responses[i][s]`."""
+    """The scores of one suite by one profile: `scored[i][s]` is of record i, sample s, and of the response
+    `responses[i][s]`."""
 
     data: SuiteData
     profile: str
@@ -61,7 +68,8 @@ def mean_score(scored: Sequence[ScoredResponse]) -> float:
 
 
 def answer_after_thinking(text: str) -> str:
-    """The last <answer> after </think>, else all text after it; "" where <think> is never closed. Without <think>, the whole text is searched."""
+    """The last <answer> after </think>, else all text after it; "" where <think> is never closed. Without
+    <think>, the whole text is searched."""
     _, closed, tail = text.rpartition("</think>")
     if not closed and "<think>" in text:
         return ""
@@ -75,12 +83,16 @@ def scored_text(text: str, protocol: str) -> str:
 
 
 def grade(
-    data: SuiteData, responses: Mapping[str, Sequence[Response]], profile: str = "official", protocol: str = "direct", level: float = 0.95
+    data: SuiteData,
+    responses: Mapping[str, Sequence[Response]],
+    profile: str = "official",
+    protocol: str = "direct",
+    level: float = 0.95,
 ) -> GradedSuite:
     """Scores every record.
 
-    A record without a response counts as wrong, with as many samples as the other records have. Raises ConfigError if no response belongs to a
-    record of the suite.
+    A record without a response counts as wrong, with as many samples as the other records have. Raises
+    ConfigError if no response belongs to a record of the suite.
     """
     suite = data.suite
     chosen = suite.profile(profile)
@@ -88,16 +100,20 @@ def grade(
     unknown = [name for name in responses if name not in set(ids)]
     if responses and len(unknown) == len(responses):
         raise ConfigError(
-            f"suite {suite.name!r}: none of the {len(responses)} responses (first id {unknown[0]!r}) has the id of a row (first {ids[:1]})"
+            f"suite {suite.name!r}: none of the {len(responses)} responses (first id {unknown[0]!r}) has "
+            f"the id of a row (first {ids[:1]})"
         )
     count = max((len(samples) for samples in responses.values()), default=1)
     padded = [_pad(responses.get(name, ()), count) for name in ids]
     scored = [
-        [_score(chosen.scorer, record, response, protocol) for response in samples] for record, samples in zip(data.records, padded, strict=True)
+        [_score(chosen.scorer, record, response, protocol) for response in samples]
+        for record, samples in zip(data.records, padded, strict=True)
     ]
     figures = mean_figures(chosen.aggregate, data.records, scored)
     audit = {**_audit(padded, scored), "unknown": len(unknown), "expected": len(ids), "scored": len(scored)}
-    return GradedSuite(data, profile, padded, scored, figures, interval(chosen.aggregate, data, scored, level), audit)
+    return GradedSuite(
+        data, profile, padded, scored, figures, interval(chosen.aggregate, data, scored, level), audit
+    )
 
 
 def _score(scorer: Scorer, record: Record, response: Response, protocol: str) -> ScoredResponse:
@@ -108,7 +124,8 @@ def _score(scorer: Scorer, record: Record, response: Response, protocol: str) ->
 
 
 def apply_scorer(scorer: Scorer, record: Record, text: str) -> ScoredResponse:
-    """The scorer's result; a record that it refuses (a broken gold answer) counts as wrong, and `rule` says why."""
+    """The scorer's result; a record that it refuses (a broken gold answer) counts as wrong, and `rule` says
+    why."""
     try:
         return scorer(record, text)
     except ValueError as error:
@@ -124,7 +141,9 @@ def _pad(samples: Sequence[Response], count: int) -> list[Response]:
     return list(samples) + [Response("", "error", "missing")] * (count - len(samples))
 
 
-def mean_figures(aggregate: Aggregate, records: Sequence[Record], scored: Sequence[Sequence[ScoredResponse]]) -> dict[str, float]:
+def mean_figures(
+    aggregate: Aggregate, records: Sequence[Record], scored: Sequence[Sequence[ScoredResponse]]
+) -> dict[str, float]:
     """The figures, averaged over samples (avg@k)."""
     if not scored:
         return {"overall": 0.0}
@@ -132,10 +151,13 @@ def mean_figures(aggregate: Aggregate, records: Sequence[Record], scored: Sequen
     return {name: sum(figures[name] for figures in each) / len(each) for name in each[0]}
 
 
-def interval(aggregate: Aggregate, data: SuiteData, scored: Sequence[Sequence[ScoredResponse]], level: float = 0.95) -> Interval:
+def interval(
+    aggregate: Aggregate, data: SuiteData, scored: Sequence[Sequence[ScoredResponse]], level: float = 0.95
+) -> Interval:
     """The interval of the overall figure.
 
-    Wilson or clustered Wilson for a mean, a stratified bootstrap for a mean of means, a cluster bootstrap for any other aggregate.
+    Wilson or clustered Wilson for a mean, a stratified bootstrap for a mean of means, a cluster bootstrap for
+    any other aggregate.
     """
     clusters = [data.suite.cluster_of(record, number) for number, record in enumerate(data.records)]
     scores = [mean_score(samples) for samples in scored]
@@ -145,26 +167,41 @@ def interval(aggregate: Aggregate, data: SuiteData, scored: Sequence[Sequence[Sc
     if paths is not None and not any(paths):
         return mean_interval(scores, clusters, level)
     if paths is not None:
-        return bootstrap(macro_statistic(scores, paths), ["/".join(path) for path in paths], clusters, level=level)
-    return bootstrap(_resampled(aggregate, data.records, scored), [""] * len(scores), clusters, draws=200, level=level)
+        return bootstrap(
+            macro_statistic(scores, paths), ["/".join(path) for path in paths], clusters, level=level
+        )
+    return bootstrap(
+        _resampled(aggregate, data.records, scored), [""] * len(scores), clusters, draws=200, level=level
+    )
 
 
-def _resampled(aggregate: Aggregate, records: Sequence[Record], scored: Sequence[Sequence[ScoredResponse]]) -> Any:
+def _resampled(
+    aggregate: Aggregate, records: Sequence[Record], scored: Sequence[Sequence[ScoredResponse]]
+) -> Any:
     """The overall figure as a function of bootstrap counts, recomputed for every draw."""
 
     def statistic(counts: np.ndarray) -> np.ndarray:
         values = []
         for draw in counts:
             places = np.repeat(np.arange(len(records)), draw.astype(int))
-            values.append(mean_figures(aggregate, [records[i] for i in places], [scored[i] for i in places])["overall"])
+            values.append(
+                mean_figures(aggregate, [records[i] for i in places], [scored[i] for i in places])["overall"]
+            )
         return np.array(values)
 
     return statistic
 
 
-def _audit(responses: Sequence[Sequence[Response]], scored: Sequence[Sequence[ScoredResponse]]) -> dict[str, Any]:
-    """Shares of all responses without an extracted answer, truncated, refused and failed; failures counted by reason."""
-    flat = [pair for samples, scores in zip(responses, scored, strict=True) for pair in zip(samples, scores, strict=True)]
+def _audit(
+    responses: Sequence[Sequence[Response]], scored: Sequence[Sequence[ScoredResponse]]
+) -> dict[str, Any]:
+    """Shares of all responses without an extracted answer, truncated, refused and failed; failures counted by
+    reason."""
+    flat = [
+        pair
+        for samples, scores in zip(responses, scored, strict=True)
+        for pair in zip(samples, scores, strict=True)
+    ]
     total = max(1, len(flat))
     reasons: dict[str, int] = {}
     for response, _ in flat:

@@ -1,4 +1,5 @@
-"""Held-out accuracy during training: one greedy completion per held-out row, scored by the run's own rewards."""
+"""Held-out accuracy during training: one greedy completion per held-out row, scored by the run's own
+rewards."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from vlrl.context import RunContext
 
 
-FAILURE: Annotation[str] = Annotation("heldout_failure", str, doc="on an empty group: why the environment failed")
+FAILURE: Annotation[str] = Annotation(
+    "heldout_failure", str, doc="on an empty group: why the environment failed"
+)
 
 
 class HeldoutAnswer(NamedTuple):
@@ -31,7 +34,8 @@ class HeldoutResult:
     """The outcome of a held-out evaluation, over all processes.
 
     Attributes:
-        accuracy: The share of correct answers per task, among the rows that could be scored. A task without such rows is left out.
+        accuracy: The share of correct answers per task, among the rows that could be scored. A task without
+            such rows is left out.
         errors: The number of rows per task that a reward raised on; tasks without errors are left out.
         answers: The answers of this process's rows, in order.
     """
@@ -43,7 +47,11 @@ class HeldoutResult:
     def first_answers(self, count: int) -> list[HeldoutAnswer]:
         """The first `count` answers of each task."""
         tasks = dict.fromkeys(answer.task for answer in self.answers)
-        return [one for task in tasks for one in [answer for answer in self.answers if answer.task == task][:count]]
+        return [
+            one
+            for task in tasks
+            for one in [answer for answer in self.answers if answer.task == task][:count]
+        ]
 
     def metrics(self) -> dict[str, float]:
         """`heldout/<task>`, and after an error `heldout/errors` (in all) and `heldout/errors/<task>`."""
@@ -62,13 +70,24 @@ def greedy(run: RunContext, prompt: Prompt) -> Sampling:
 def generate(run: RunContext, rows: Sequence[Row]) -> list[Group]:
     """One group of one greedy rollout per row, in order. Raises RuntimeError if the engine leaves a row out.
 
-    Where attempts are episodes, the rollout is the last one of a greedy episode; the group is empty, with FAILURE, where the environment failed.
+    Where attempts are episodes, the rollout is the last one of a greedy episode; the group is empty, with
+    FAILURE, where the environment failed.
     """
     prompts = [run.prompt_template(row) for row in rows]
-    played = run.rollout.play(prompts, [greedy(run, prompt) for prompt in prompts], run) if hasattr(run, "rollout") else None
+    played = (
+        run.rollout.play(prompts, [greedy(run, prompt) for prompt in prompts], run)
+        if hasattr(run, "rollout")
+        else None
+    )
     if played is not None:
-        return [_played(prompt, attempt, f"heldout-{place}") for place, (prompt, attempt) in enumerate(zip(prompts, played, strict=True))]
-    requests = [Request(prompt, greedy(run, prompt), n=1, seed=run.seed, tag=place) for place, prompt in enumerate(prompts)]
+        return [
+            _played(prompt, attempt, f"heldout-{place}")
+            for place, (prompt, attempt) in enumerate(zip(prompts, played, strict=True))
+        ]
+    requests = [
+        Request(prompt, greedy(run, prompt), n=1, seed=run.seed, tag=place)
+        for place, prompt in enumerate(prompts)
+    ]
     recorder: Any = getattr(run, "recorder", None)
     completions = {}
     for completion in run.engine.generate(requests):
@@ -78,7 +97,9 @@ def generate(run: RunContext, rows: Sequence[Row]) -> list[Group]:
     groups = []
     for place, prompt in enumerate(prompts):
         if place not in completions:
-            raise RuntimeError(f"engine {run.engine.name!r} returned no completion for held-out row {prompt.row.id!r}")
+            raise RuntimeError(
+                f"engine {run.engine.name!r} returned no completion for held-out row {prompt.row.id!r}"
+            )
         groups.append(Group(prompt, [run.make_rollout(completions[place])], id=f"heldout-{place}"))
     return groups
 
@@ -91,7 +112,8 @@ def _played(prompt: Prompt, attempt: list[Rollout] | str, name: str) -> Group:
 
 
 def generate_usable(run: RunContext, rows: Sequence[Row]) -> tuple[list[Group], list[str]]:
-    """(the groups of the rows that can be used, why each row cannot, or ""). The rows are looked at one by one only where they fail together."""
+    """(the groups of the rows that can be used, why each row cannot, or ""). The rows are looked at one by
+    one only where they fail together."""
     from vlrl.trainer.data import row_fault
 
     try:
@@ -104,10 +126,12 @@ def generate_usable(run: RunContext, rows: Sequence[Row]) -> tuple[list[Group], 
 
 
 def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool | None, str]]:
-    """(`Rollout.correct`, "") per group of one rollout; (None, reason) where a reward or an environment failed, or no reward decides the outcome.
+    """(`Rollout.correct`, "") per group of one rollout; (None, reason) where a reward or an environment
+    failed, or no reward decides the outcome.
 
-    Only the row's outcome slot counts: another reward may need what the rollout strategy adds in training, and its failure leaves the answer's
-    verdict as it is. The run's statistics are left alone: an error here is neither an error of a training rollout nor counted in `error_limit`.
+    Only the row's outcome slot counts: another reward may need what the rollout strategy adds in training,
+    and its failure leaves the answer's verdict as it is. The run's statistics are left alone: an error here
+    is neither an error of a training rollout nor counted in `error_limit`.
     """
     from vlrl.trainer.scoring import run_rewards, set_outcome
 
@@ -133,7 +157,8 @@ def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool |
 
 
 def evaluate_run(run: RunContext) -> HeldoutResult:
-    """`evaluate` on all held-out rows of the run's phase; an empty result where it has none. Every process calls it."""
+    """`evaluate` on all held-out rows of the run's phase; an empty result where it has none. Every process
+    calls it."""
     from vlrl.trainer.data import heldout_by_task
 
     rows = heldout_by_task(run)
@@ -151,16 +176,23 @@ def accuracy(run: RunContext) -> dict[str, float]:
 def evaluate(run: RunContext, rows_by_task: Mapping[str, Sequence[Row]]) -> HeldoutResult:
     """Held-out accuracy per task: the share of rows whose greedy completion is correct.
 
-    A row whose prompt cannot be made, or that a reward raises on, is left out of the accuracy, counted as an error, and named in one warning; it
-    never stops the run.
+    A row whose prompt cannot be made, or that a reward raises on, is left out of the accuracy, counted as an
+    error, and named in one warning; it never stops the run.
     Each process evaluates every n-th row; all of them return the same result.
     """
-    rows = [(task, row) for task, task_rows in rows_by_task.items() for row in task_rows][run.rank :: run.ranks]
+    rows = [(task, row) for task, task_rows in rows_by_task.items() for row in task_rows][
+        run.rank :: run.ranks
+    ]
     groups, faults = generate_usable(run, [row for _, row in rows])
     verdicts = check_answers(groups, run)
     answers = iter(verdicts)
     checked = [(None, fault) if fault else next(answers) for fault in faults]
-    outcomes = run.gather([(task, row.id, correct, reason) for (task, row), (correct, reason) in zip(rows, checked, strict=True)])
+    outcomes = run.gather(
+        [
+            (task, row.id, correct, reason)
+            for (task, row), (correct, reason) in zip(rows, checked, strict=True)
+        ]
+    )
     shares: dict[str, float] = {}
     errors: dict[str, int] = {}
     for task in rows_by_task:
@@ -173,12 +205,19 @@ def evaluate(run: RunContext, rows_by_task: Mapping[str, Sequence[Row]]) -> Held
     failed = [(name, reason) for _, name, value, reason in outcomes if value is None]
     if failed and run.rank == 0:
         run.warn(
-            f"held-out: {len(failed)} of {len(outcomes)} rows could not be scored and are left out of the accuracy; "
+            f"held-out: {len(failed)} of {len(outcomes)} rows could not be scored and are left out of the "
+            "accuracy; "
             f"the first: row {failed[0][0]!r}: {failed[0][1]}"
         )
     tasks = [task for (task, _), fault in zip(rows, faults, strict=True) if not fault]
     given = [
-        HeldoutAnswer(task, group.prompt.row.question, str(group.prompt.row.answer), group.rollouts[0].text if len(group) else "", correct)
+        HeldoutAnswer(
+            task,
+            group.prompt.row.question,
+            str(group.prompt.row.answer),
+            group.rollouts[0].text if len(group) else "",
+            correct,
+        )
         for task, group, (correct, _) in zip(tasks, groups, verdicts, strict=True)
     ]
     return HeldoutResult(shares, errors, given)

@@ -1,7 +1,9 @@
-"""The journal of a run: one JSON line per sample, appended as soon as the sample is finished, so that a killed run can be resumed.
+"""The journal of a run: one JSON line per sample, appended as soon as the sample is finished, so that a
+killed run can be resumed.
 
-Every process writes its own files; reading merges them. An incomplete last line (of a killed process) is ignored. A sample that occurs twice (two
-processes generated it) counts once: seeds depend only on the sample, so both are the same; an entry without an error replaces one with an error.
+Every process writes its own files; reading merges them. An incomplete last line (of a killed process) is
+ignored. A sample that occurs twice (two processes generated it) counts once: seeds depend only on the sample,
+so both are the same; an entry without an error replaces one with an error.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ Key = tuple[str, str, str, int]  # suite, variant, id, sample
 
 @dataclass(frozen=True)
 class Entry:
-    """One sample. `error` says why there is no response (the sample then counts as wrong). `input` describes the model's input (`provenance`)."""
+    """One sample. `error` says why there is no response (the sample then counts as wrong). `input` describes
+    the model's input (`provenance`)."""
 
     suite: str
     id: str
@@ -52,7 +55,8 @@ class Journal:
         self._stream: Any = None
 
     def add(self, entry: Entry) -> None:
-        """Appends an entry and flushes it to the operating system, so that a killed process loses nothing that it added."""
+        """Appends an entry and flushes it to the operating system, so that a killed process loses nothing
+        that it added."""
         line = json.dumps(asdict(entry), ensure_ascii=False, separators=(",", ":"))
         with self._lock:
             if self._stream is None:
@@ -86,5 +90,7 @@ def read_journal(folder: Path) -> dict[Key, Entry]:
 def _read_lines(folder: Path) -> Iterator[Entry]:
     names = set(Entry.__dataclass_fields__)
     for path in sorted(folder.glob("*.jsonl")):
-        for value in read_jsonl(path, {"suite": str, "id": str, "sample": int, "response": str}):  # a torn one is generated again
+        for value in read_jsonl(
+            path, {"suite": str, "id": str, "sample": int, "response": str}
+        ):  # a torn one is generated again
             yield Entry(**{key: item for key, item in value.items() if key in names})

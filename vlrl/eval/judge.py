@@ -26,7 +26,8 @@ def judge_run(
     prices: tuple[float, float],
     dry: bool,
 ) -> dict[str, Any]:
-    """The judge's report per suite of a run, or (if `dry`) the cost of asking it. Replies are cached in the run's folder.
+    """The judge's report per suite of a run, or (if `dry`) the cost of asking it. Replies are cached in the
+    run's folder.
 
     Args:
         path: The run's folder.
@@ -40,7 +41,10 @@ def judge_run(
     options, all_data, _ = reopen(path)
     names = {load_suite(name).name for name in suites}
     chosen = [data for data in all_data if not names or data.suite.name in names]
-    graded = [grade(data, responses_from_journal(path, data.suite.name), profile, options.protocol) for data in chosen]
+    graded = [
+        grade(data, responses_from_journal(path, data.suite.name), profile, options.protocol)
+        for data in chosen
+    ]
     cache = path / "judge.jsonl"
     if dry:
         judge = Judge(model, lambda prompts: [""] * len(prompts), cache, prices)
@@ -63,8 +67,11 @@ def judge_prompts(graded: GradedSuite, response: str | None = None) -> list[str]
     ]
 
 
-def judge_report(judge: Judge, graded: GradedSuite, labels: Mapping[str, bool] | None = None) -> dict[str, Any]:
-    """The judge's accuracy beside the rule's, the ids on which they disagree, the acceptance of master keys on the first 20 records.
+def judge_report(
+    judge: Judge, graded: GradedSuite, labels: Mapping[str, bool] | None = None
+) -> dict[str, Any]:
+    """The judge's accuracy beside the rule's, the ids on which they disagree, the acceptance of master keys
+    on the first 20 records.
 
     With human `labels` by id, also the error rates of both.
     """
@@ -75,8 +82,16 @@ def judge_report(judge: Judge, graded: GradedSuite, labels: Mapping[str, bool] |
         "accuracy": sum(verdict is True for verdict in verdicts) / max(1, len(verdicts)),
         "rule_accuracy": sum(rule) / max(1, len(rule)),
         "no_verdict": sum(verdict is None for verdict in verdicts) / max(1, len(verdicts)),
-        "judge_only": [name for name, verdict, correct in zip(ids, verdicts, rule, strict=True) if verdict is True and not correct],
-        "rule_only": [name for name, verdict, correct in zip(ids, verdicts, rule, strict=True) if verdict is not True and correct],
+        "judge_only": [
+            name
+            for name, verdict, correct in zip(ids, verdicts, rule, strict=True)
+            if verdict is True and not correct
+        ],
+        "rule_only": [
+            name
+            for name, verdict, correct in zip(ids, verdicts, rule, strict=True)
+            if verdict is not True and correct
+        ],
         "master_keys": master_key_acceptance(judge, lambda text: judge_prompts(graded, text)[:PROBED]),
     }
     if labels:

@@ -1,4 +1,5 @@
-"""Pictures and videos of benchmark records, decoded when they are first needed and identified by their content."""
+"""Pictures and videos of benchmark records, decoded when they are first needed and identified by their
+content."""
 
 from __future__ import annotations
 
@@ -27,17 +28,25 @@ class Picture(Media):
     @cached_property
     def key(self) -> str:
         if isinstance(self.data, Image.Image):
-            return hashlib.sha256(repr((self.data.mode, self.data.size)).encode() + self.data.tobytes()).hexdigest()[:40]
-        return hashlib.sha256(self.data.read_bytes() if isinstance(self.data, Path) else self.data).hexdigest()[:40]
+            return hashlib.sha256(
+                repr((self.data.mode, self.data.size)).encode() + self.data.tobytes()
+            ).hexdigest()[:40]
+        return hashlib.sha256(
+            self.data.read_bytes() if isinstance(self.data, Path) else self.data
+        ).hexdigest()[:40]
 
     def load(self) -> Image.Image:
         """Decodes to RGB. Raises MediaError naming the picture's origin."""
         if isinstance(self.data, Image.Image):
             return self.data.convert("RGB")
         try:
-            return Image.open(io.BytesIO(self.data) if isinstance(self.data, bytes) else self.data).convert("RGB")
+            return Image.open(io.BytesIO(self.data) if isinstance(self.data, bytes) else self.data).convert(
+                "RGB"
+            )
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-            origin = self.where or (str(self.data) if isinstance(self.data, Path) else f"{len(self.data)} encoded bytes")
+            origin = self.where or (
+                str(self.data) if isinstance(self.data, Path) else f"{len(self.data)} encoded bytes"
+            )
             raise MediaError(f"{origin}: not a picture that can be read ({error})") from None
 
 
@@ -66,8 +75,13 @@ class Video(Media):
 
 
 def frame_numbers(total: int, count: int) -> list[int]:
-    """The sampled frames: np.linspace(0, total - 1, count) truncated to integers, as in the harnesses; all if `count` is 0 or at least `total`."""
-    return list(range(total)) if count <= 0 or total <= count else np.linspace(0, total - 1, count, dtype=int).tolist()
+    """The sampled frames: np.linspace(0, total - 1, count) truncated to integers, as in the harnesses; all if
+    `count` is 0 or at least `total`."""
+    return (
+        list(range(total))
+        if count <= 0 or total <= count
+        else np.linspace(0, total - 1, count, dtype=int).tolist()
+    )
 
 
 def _decode(path: Path, count: int) -> Clip:
@@ -94,8 +108,11 @@ def _decode(path: Path, count: int) -> Clip:
     return Clip(np.stack(chosen), rate * len(chosen) / max(1, total))
 
 
-def as_media(value: Any, folder: Path | None, kind: Literal["image", "video"], frames: int = 0) -> list[Media]:
-    """The media in a record's value: a picture, encoded bytes, {"bytes", "path"}, a path under `folder`, or a list of these; None gives none.
+def as_media(
+    value: Any, folder: Path | None, kind: Literal["image", "video"], frames: int = 0
+) -> list[Media]:
+    """The media in a record's value: a picture, encoded bytes, {"bytes", "path"}, a path under `folder`, or a
+    list of these; None gives none.
 
     Raises MediaError for a path that does not exist or is outside the folder.
     """
@@ -122,5 +139,7 @@ def _path_under(value: str | Path, folder: Path | None) -> Path:
     if not path.is_relative_to(root):
         raise MediaError(f"{value}: outside the data folder {root}; media must be in it or in a folder of it")
     if not path.is_file():
-        raise MediaError(f"{path}: no such file; put the suite's media under {root}, or give their folder with --media")
+        raise MediaError(
+            f"{path}: no such file; put the suite's media under {root}, or give their folder with --media"
+        )
     return path

@@ -25,7 +25,8 @@ DTYPES = ("", "float32", "bfloat16", "float16")  # "": the model's own
 
 @dataclass
 class ServedModel:
-    """A model with its engine. Has the attributes of a run that an engine's `setup` reads, so that no training run is needed.
+    """A model with its engine. Has the attributes of a run that an engine's `setup` reads, so that no
+    training run is needed.
 
     With several processes each serves a whole model of its own, hence one rank.
     """
@@ -49,8 +50,8 @@ class ServedModel:
 
 
 def policy_spec(model: str) -> dict[str, Any]:
-    """The `policy` mapping of a model: a config (name or file), the folder of a run or of a checkpoint, a model folder,
-    a hub id, or `fetched:NAME`.
+    """The `policy` mapping of a model: a config (name or file), the folder of a run or of a checkpoint, a
+    model folder, a hub id, or `fetched:NAME`.
 
     Raises ConfigError where it is none of these.
     """
@@ -58,7 +59,12 @@ def policy_spec(model: str) -> dict[str, Any]:
     if (path / "config.yaml").is_file() and not (path / "config.json").is_file():
         return _spec_of_run(path)
     if (path / "config.json").is_file():
-        return {"name": _family(json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type", ""), model), "model": str(path)}
+        return {
+            "name": _family(
+                json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type", ""), model
+            ),
+            "model": str(path),
+        }
     for name in (model, f"models/{model}", f"models/{model.replace('-', '_').replace('.', '_').lower()}"):
         try:
             tree = config.load([name]).tree
@@ -68,12 +74,15 @@ def policy_spec(model: str) -> dict[str, Any]:
             return dict(tree["policy"])
     if path.exists() or "/" not in model:
         known = {file.stem for folder in config.folders() for file in (folder / "models").glob("*.yaml")}
-        raise ConfigError(f"--model {model}: no config, no model folder and no hub id of that name.{suggest(model, known)}")
+        raise ConfigError(
+            f"--model {model}: no config, no model folder and no hub id of that name.{suggest(model, known)}"
+        )
     return _spec_of_hub(model)
 
 
 def check_named(model: str, engine: Mapping[str, Any], dtype: str = "") -> None:
-    """Raise ConfigError for a model, engine or type that is not there, before torch is imported. A hub id is looked up later."""
+    """Raise ConfigError for a model, engine or type that is not there, before torch is imported. A hub id is
+    looked up later."""
     from vlrl.trainer.preflight import build_light
 
     build_light(Engine, dict(engine), "engine")
@@ -94,7 +103,10 @@ def _spec_of_run(folder: Path) -> dict[str, Any]:
     tree = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
     checkpoints = sorted(folder.glob("checkpoints/step-*/**/config.json"), key=lambda file: file.parts)
     if not checkpoints:
-        raise ConfigError(f"--model {folder}: this run has no checkpoint with a model in it; train it first, or give a model folder")
+        raise ConfigError(
+            f"--model {folder}: this run has no checkpoint with a model in it; train it first, or give a "
+            "model folder"
+        )
     newest = checkpoints[-1].parent
     log.info("evaluating %s", newest)
     return {**tree["policy"], "tiny": None, "model": str(newest)}
@@ -106,7 +118,9 @@ def _spec_of_hub(model: str) -> dict[str, Any]:
     try:
         kind = AutoConfig.from_pretrained(model).model_type
     except OSError as error:
-        raise ConfigError(f"--model {model}: cannot be read from the hub ({str(error).splitlines()[0][:160]})") from None
+        raise ConfigError(
+            f"--model {model}: cannot be read from the hub ({str(error).splitlines()[0][:160]})"
+        ) from None
     return {"name": _family(kind, model), "model": model}
 
 
@@ -117,9 +131,13 @@ def _family(model_type: str, model: str) -> str:
     known = names(Family)
     if model_type in known:
         return model_type
-    if model_type.endswith("_text") or not any(part in model_type for part in ("vl", "vision", "llava", "intern", "mllama", "idefics")):
+    if model_type.endswith("_text") or not any(
+        part in model_type for part in ("vl", "vision", "llava", "intern", "mllama", "idefics")
+    ):
         return "text"
-    raise ConfigError(f"--model {model}: no family for model type {model_type!r}.{suggest(model_type, known)}")
+    raise ConfigError(
+        f"--model {model}: no family for model type {model_type!r}.{suggest(model_type, known)}"
+    )
 
 
 def engine_spec(engine: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,7 +145,9 @@ def engine_spec(engine: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": engine, **options}
 
 
-def open_model(model: str, engine: Mapping[str, Any], seed: int = 0, dtype: str = "", device: str = "") -> ServedModel:
+def open_model(
+    model: str, engine: Mapping[str, Any], seed: int = 0, dtype: str = "", device: str = ""
+) -> ServedModel:
     """Loads the policy (unless the engine needs none) and sets up the engine. Raises ConfigError."""
     built = build(Engine, dict(engine), "engine")
     description = {"model": model, "engine": dict(engine), "seed": seed}

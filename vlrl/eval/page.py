@@ -1,4 +1,5 @@
-"""The HTML report of one run or two: scores with intervals and floors, items with pictures, boxes and extracted answers, and the card."""
+"""The HTML report of one run or two: scores with intervals and floors, items with pictures, boxes and
+extracted answers, and the card."""
 
 from __future__ import annotations
 
@@ -38,11 +39,21 @@ def write_page(runs: Sequence[Path], target: Path, profile: str = "official") ->
         raise ConfigError(f"report: give one run or two, got {len(runs)}")
     facts = page_facts(runs, profile)
     template = (resources.files("vlrl.eval") / "page.html").read_text(encoding="utf-8")
-    embedded = json.dumps(facts, ensure_ascii=False, default=str).replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    embedded = (
+        json.dumps(facts, ensure_ascii=False, default=str)
+        .replace("<", "\\u003c")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
     target.parent.mkdir(parents=True, exist_ok=True)
-    page = template.replace("__NONCE__", secrets.token_urlsafe(16)).replace("__FACTS__", embedded)  # no script but the page's own runs
+    page = template.replace("__NONCE__", secrets.token_urlsafe(16)).replace(
+        "__FACTS__", embedded
+    )  # no script but the page's own runs
     target.write_text(page, encoding="utf-8")
-    counts = {status: sum(item["status"] == status for item in facts["items"]) for status in ("gained", "lost", "correct", "wrong")}
+    counts = {
+        status: sum(item["status"] == status for item in facts["items"])
+        for status in ("gained", "lost", "correct", "wrong")
+    }
     return {"page": str(target), "scores": facts["scores"], "items": counts}
 
 
@@ -52,14 +63,22 @@ def page_facts(runs: Sequence[Path], profile: str) -> dict[str, Any]:
     by_name = [{data.suite.name: data for data in suites} for _, suites, _ in opened]
     names = [name for name in by_name[0] if all(name in other for other in by_name)]
     if not names:
-        raise ConfigError(f"report: {runs[0]} and {runs[-1]} have no suite in common ({', '.join(by_name[0])} and {', '.join(by_name[-1])})")
+        raise ConfigError(
+            f"report: {runs[0]} and {runs[-1]} have no suite in common ({', '.join(by_name[0])} and "
+            f"{', '.join(by_name[-1])})"
+        )
     summaries = [_read_summary(run) for run in runs]
     scores: list[dict[str, Any]] = []
     items: list[dict[str, Any]] = []
     pictured: dict[int, tuple[SuiteData, int]] = {}  # where the picture of an item is, by id() of the item
     for name in names:
         graded = [
-            grade(by_name[i][name], responses_from_journal(run, name), _profile_of(by_name[i][name], profile), opened[i][0].protocol)
+            grade(
+                by_name[i][name],
+                responses_from_journal(run, name),
+                _profile_of(by_name[i][name], profile),
+                opened[i][0].protocol,
+            )
             for i, run in enumerate(runs)
         ]
         scores += _score_rows(name, summaries)
@@ -73,7 +92,10 @@ def page_facts(runs: Sequence[Path], profile: str) -> dict[str, Any]:
         item["picture"] = _picture(*pictured[id(item)])
     cards = [read_card(run) for run in runs]
     return {
-        "runs": [{"name": run.name, "model": options.model, "engine": options.engine} for run, (options, _, _) in zip(runs, opened, strict=True)],
+        "runs": [
+            {"name": run.name, "model": options.model, "engine": options.engine}
+            for run, (options, _, _) in zip(runs, opened, strict=True)
+        ],
         "profile": profile,
         "scores": scores,
         "items": items,
@@ -91,24 +113,51 @@ def _profile_of(data: SuiteData, profile: str) -> str:
 def _read_summary(run: Path) -> dict[str, Any]:
     file = run / "summary.json"
     if not file.is_file():
-        raise ConfigError(f"report: {run} is not finished (no summary.json); run the same `vlrl eval` command again to resume it")
+        raise ConfigError(
+            f"report: {run} is not finished (no summary.json); run the same `vlrl eval` command again to "
+            "resume it"
+        )
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _score_rows(name: str, summaries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One table row per profile of a suite, with the figures of every run."""
-    tables = [{part["profile"]: part for part in summary["results"] if part["suite"] == name} for summary in summaries]
-    keep = ("overall", "interval", "floors", "audit", "warnings", "variants", "k", "gold_self_test", "training_verifier", "origin")
+    tables = [
+        {part["profile"]: part for part in summary["results"] if part["suite"] == name}
+        for summary in summaries
+    ]
+    keep = (
+        "overall",
+        "interval",
+        "floors",
+        "audit",
+        "warnings",
+        "variants",
+        "k",
+        "gold_self_test",
+        "training_verifier",
+        "origin",
+    )
     rows = []
     for profile in tables[0]:
         parts = [table[profile] for table in tables if profile in table]
-        rows.append({"suite": name, "profile": profile, "runs": [{key: part.get(key) for key in keep} for part in parts]})
+        rows.append(
+            {
+                "suite": name,
+                "profile": profile,
+                "runs": [{key: part.get(key) for key in keep} for part in parts],
+            }
+        )
     return rows
 
 
 def _add_comparison(scores: list[dict[str, Any]], name: str, graded: Sequence[GradedSuite]) -> None:
-    """Adds the paired comparison of both runs to the table row of the page's profile. Records that only one run has are left out."""
-    a, b = ({key: (score, i) for i, (key, score) in enumerate(zip(g.data.ids, g.scores, strict=True))} for g in graded)
+    """Adds the paired comparison of both runs to the table row of the page's profile. Records that only one
+    run has are left out."""
+    a, b = (
+        {key: (score, i) for i, (key, score) in enumerate(zip(g.data.ids, g.scores, strict=True))}
+        for g in graded
+    )
     shared = [key for key in a if key in b]
     if not shared:
         return
@@ -124,7 +173,8 @@ def _add_comparison(scores: list[dict[str, Any]], name: str, graded: Sequence[Gr
 
 
 def _items(graded: Sequence[GradedSuite]) -> list[tuple[dict[str, Any], int]]:
-    """(item, number of its record) of every record that all runs have: the first response, score, extracted answer and boxes of each run."""
+    """(item, number of its record) of every record that all runs have: the first response, score, extracted
+    answer and boxes of each run."""
     data = graded[0].data
     places = [{name: i for i, name in enumerate(g.data.ids)} for g in graded]
     correct = [g.correct for g in graded]
@@ -153,8 +203,16 @@ def _status(before: bool, after: bool) -> str:
 def _answer(graded: GradedSuite, number: int) -> dict[str, Any]:
     scored, response = graded.scored[number][0], graded.responses[number][0]
     details = scored.details
-    boxes = [{"box": details[key], "kind": kind} for key, kind in (("gold_box", "gold"), ("box", "predicted")) if key in details]
-    boxes += [{"box": entry["box"], "kind": kind} for key, kind in (("gold_boxes", "gold"), ("boxes", "predicted")) for entry in details.get(key, ())]
+    boxes = [
+        {"box": details[key], "kind": kind}
+        for key, kind in (("gold_box", "gold"), ("box", "predicted"))
+        if key in details
+    ]
+    boxes += [
+        {"box": entry["box"], "kind": kind}
+        for key, kind in (("gold_boxes", "gold"), ("boxes", "predicted"))
+        for entry in details.get(key, ())
+    ]
     if "point" in details:
         x, y = details["point"]
         boxes.append({"box": [x - 2, y - 2, x + 2, y + 2], "kind": "predicted"})
@@ -170,7 +228,8 @@ def _answer(graded: GradedSuite, number: int) -> dict[str, Any]:
 
 
 def _picture(data: SuiteData, number: int) -> dict[str, Any] | None:
-    """The record's first picture, or four frames of its first video, as a data URI with the original size; None without media."""
+    """The record's first picture, or four frames of its first video, as a data URI with the original size;
+    None without media."""
     try:
         images, videos = media_of(data, data.records[number])
         if not images and not videos:
@@ -180,11 +239,19 @@ def _picture(data: SuiteData, number: int) -> dict[str, Any] | None:
         return {"error": str(error)}
     image = film_strip(loaded) if isinstance(loaded, Clip) else loaded
     width, height = image.size
-    small = image.resize((min(WIDTH, width), max(1, round(height * min(WIDTH, width) / width)))) if width > WIDTH else image
+    small = (
+        image.resize((min(WIDTH, width), max(1, round(height * min(WIDTH, width) / width))))
+        if width > WIDTH
+        else image
+    )
     buffer = io.BytesIO()
     kind = "png" if width <= WIDTH else "jpeg"
     small.save(buffer, kind.upper())
-    return {"uri": f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}", "width": width, "height": height}
+    return {
+        "uri": f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}",
+        "width": width,
+        "height": height,
+    }
 
 
 def film_strip(clip: Clip) -> Image.Image:

@@ -1,4 +1,5 @@
-"""Scoring interfaces: a `Scorer` scores one response, an `Aggregate` combines the scored responses of a suite into its figures."""
+"""Scoring interfaces: a `Scorer` scores one response, an `Aggregate` combines the scored responses of a suite
+into its figures."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ CORRECT_AT = 0.5  # a response counts as correct from this score on (pass@k, com
 class ScoredResponse:
     """The score of one response and how it was obtained.
 
-    `score` is in [0, 1]. `extracted` is the answer that was read from the response (None: none was found), `rule` names the rule that read it.
-    `details` holds what the report page draws and what aggregates need (boxes, scores of parts).
+    `score` is in [0, 1]. `extracted` is the answer that was read from the response (None: none was found),
+    `rule` names the rule that read it. `details` holds what the report page draws and what aggregates need
+    (boxes, scores of parts).
     """
 
     score: float
@@ -45,18 +47,22 @@ class Scorer(Stage):
 
     kind: ClassVar[str] = "scorer"
     home: ClassVar[str] = "vlrl.eval.scorers"
-    costly: ClassVar[bool] = False  # runs programs: the score floors are then computed for the empty response only
+    costly: ClassVar[bool] = (
+        False  # runs programs: the score floors are then computed for the empty response only
+    )
 
     @abstractmethod
     def __call__(self, record: Record, response: str) -> ScoredResponse: ...
 
     def gold(self, record: Record) -> Sequence[str]:
-        """Responses that state the gold answer, one per format that the suite allows; the gold self-test expects each of them to score 1."""
+        """Responses that state the gold answer, one per format that the suite allows; the gold self-test
+        expects each of them to score 1."""
         return [str(record["answer"])] if "answer" in record else []
 
 
 class Aggregate(Stage):
-    """Computes the figures of a suite: {"overall": ..., "<group>": ...}, all in [0, 1] unless its docstring says otherwise."""
+    """Computes the figures of a suite: {"overall": ..., "<group>": ...}, all in [0, 1] unless its docstring
+    says otherwise."""
 
     kind: ClassVar[str] = "aggregate"
     home: ClassVar[str] = "vlrl.eval.aggregates"
@@ -65,5 +71,6 @@ class Aggregate(Stage):
     def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]: ...
 
     def paths(self, records: Sequence[Record]) -> list[tuple[str, ...]] | None:
-        """The groups of each record, outermost first, where the overall figure is a mean of means; None where it is not."""
+        """The groups of each record, outermost first, where the overall figure is a mean of means; None where
+        it is not."""
         return None

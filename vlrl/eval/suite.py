@@ -1,6 +1,8 @@
-"""A suite: one benchmark as a small YAML in `configs/eval` (data, prompt, answer, token limits) with a scorer and an aggregate per profile.
+"""A suite: one benchmark as a small YAML in `configs/eval` (data, prompt, answer, token limits) with a scorer
+and an aggregate per profile.
 
-Expressions (`answer`, `choices`, `cluster`, ...) and the prompt are Jinja over `row`, the raw row of the hub's data set, with `letters` = "ABC...".
+Expressions (`answer`, `choices`, `cluster`, ...) and the prompt are Jinja over `row`, the raw row of the
+hub's data set, with `letters` = "ABC...".
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ DEFAULT_PROFILES = ("official", "lmms_eval", "vlmevalkit", "vlrl")
 
 @dataclass(frozen=True)
 class SuiteSource:
-    """Where the records are: a hub id with its config and split. `id` is an expression for a record's identity ("": its number in the split).
+    """Where the records are: a hub id with its config and split. `id` is an expression for a record's
+    identity ("": its number in the split).
 
-    `explode` names a field that holds a list: each entry becomes a record of its own (several expressions for one picture).
+    `explode` names a field that holds a list: each entry becomes a record of its own (several expressions for
+    one picture).
     """
 
     hub: str
@@ -40,7 +44,8 @@ class SuiteSource:
 
 @dataclass(frozen=True)
 class MediaSpec:
-    """Expressions that give pictures or videos (or lists of them), in the order of the prompt. A string is a path under the data folder."""
+    """Expressions that give pictures or videos (or lists of them), in the order of the prompt. A string is a
+    path under the data folder."""
 
     images: tuple[str, ...] = ()
     videos: tuple[str, ...] = ()
@@ -49,7 +54,8 @@ class MediaSpec:
 
 @dataclass(frozen=True)
 class Profile:
-    """One way to score the same responses. `snapshot` names the version of the code from which its rules were taken."""
+    """One way to score the same responses. `snapshot` names the version of the code from which its rules were
+    taken."""
 
     name: str
     scorer: Scorer
@@ -60,7 +66,8 @@ class Profile:
 
 @dataclass(frozen=True)
 class Suite:
-    """A benchmark. `max_tokens` limits a response in the official protocol, `thinking_max_tokens` in the thinking protocol.
+    """A benchmark. `max_tokens` limits a response in the official protocol, `thinking_max_tokens` in the
+    thinking protocol.
 
     `file` is the YAML that the suite was loaded from; `load_suite` sets it.
     """
@@ -86,7 +93,10 @@ class Suite:
     def built(self) -> dict[str, Profile]:
         """The profiles of this suite, by name."""
         default = self.profiles.get("official") or next(iter(self.profiles.values()))
-        return {name: _build_profile(f"{self.name}.profiles.{name}", name, spec, default) for name, spec in self.profiles.items()}
+        return {
+            name: _build_profile(f"{self.name}.profiles.{name}", name, spec, default)
+            for name, spec in self.profiles.items()
+        }
 
     @property
     def default_profiles(self) -> list[str]:
@@ -94,7 +104,8 @@ class Suite:
         return [name for name in DEFAULT_PROFILES if name in self.built] or list(self.built)
 
     def profile(self, name: str) -> Profile:
-        """A profile by name: "official", "lmms_eval@75571cfe" (checks the snapshot), "official:extraction" (sets the scorer's stage; "/" works too).
+        """A profile by name: "official", "lmms_eval@75571cfe" (checks the snapshot), "official:extraction"
+        (sets the scorer's stage; "/" works too).
 
         Raises ConfigError.
         """
@@ -104,12 +115,17 @@ class Suite:
             raise ConfigError(f"suite {self.name!r} has no profile {plain!r}.{suggest(plain, self.built)}")
         profile = self.built[plain]
         if snapshot and not profile.snapshot.split(" ")[-1].startswith(snapshot):
-            raise ConfigError(f"profile {plain!r} of {self.name!r} follows {profile.snapshot or 'no snapshot'}, not {snapshot!r}; leave the @ away")
+            raise ConfigError(
+                f"profile {plain!r} of {self.name!r} follows {profile.snapshot or 'no snapshot'}, not "
+                f"{snapshot!r}; leave the @ away"
+            )
         if not stage:
             return profile
         scorer: Any = profile.scorer
         if not any(f.name == "stage" for f in dataclasses.fields(scorer)):
-            raise ConfigError(f"profile {plain!r} of {self.name!r} has no stages, so {name!r} has no meaning; use {plain!r}")
+            raise ConfigError(
+                f"profile {plain!r} of {self.name!r} has no stages, so {name!r} has no meaning; use {plain!r}"
+            )
         return dataclasses.replace(profile, name=name, scorer=dataclasses.replace(scorer, stage=stage))
 
     def text(self, record: Record) -> str:
@@ -129,7 +145,8 @@ class Suite:
         return str(evaluate(self.data.id, record)) if self.data.id else str(record.get("id", number))
 
     def cluster_of(self, record: Record, number: int) -> str:
-        """The cluster of a record. Records of one cluster share a picture, a video or a question; intervals treat them as one draw."""
+        """The cluster of a record. Records of one cluster share a picture, a video or a question; intervals
+        treat them as one draw."""
         return str(evaluate(self.cluster, record)) if self.cluster else self.identity(record, number)
 
 
@@ -141,13 +158,22 @@ def _build_profile(where: str, name: str, spec: Mapping[str, Any], default: Mapp
     if "scorer" not in spec:
         raise ConfigError(f"{where}: needs a `scorer`. See `vlrl list scorer`.")
     scorer = build(Scorer, spec["scorer"], f"{where}.scorer")
-    aggregate = build(Aggregate, spec.get("aggregate") or default.get("aggregate") or "mean", f"{where}.aggregate")
+    aggregate = build(
+        Aggregate, spec.get("aggregate") or default.get("aggregate") or "mean", f"{where}.aggregate"
+    )
     return Profile(name, scorer, aggregate, str(spec.get("snapshot", "")), str(spec.get("notes", "")))
 
 
 def suite_names() -> list[str]:
     """The names of all suites in the config folders, sorted."""
-    return sorted({path.stem for folder in config.folders() for path in (folder / "eval").glob("*.yaml") if not path.stem.startswith("_")})
+    return sorted(
+        {
+            path.stem
+            for folder in config.folders()
+            for path in (folder / "eval").glob("*.yaml")
+            if not path.stem.startswith("_")
+        }
+    )
 
 
 def suite_file(name: str) -> Path:
@@ -159,7 +185,8 @@ def suite_file(name: str) -> Path:
 
 
 def load_suite(name: str | Path) -> Suite:
-    """A suite by name or YAML path. A suite given by path has the file's stem as its name. Raises ConfigError."""
+    """A suite by name or YAML path. A suite given by path has the file's stem as its name. Raises
+    ConfigError."""
     path = suite_file(str(name))
     return _load(path, path.stat().st_mtime_ns)
 
@@ -181,7 +208,9 @@ def as_suite(suite: str | Path | Suite) -> Suite:
     return suite if isinstance(suite, Suite) else load_suite(suite)
 
 
-def score_response(suite: str | Path | Suite, record: Record, response: str, profile: str = "official") -> ScoredResponse:
+def score_response(
+    suite: str | Path | Suite, record: Record, response: str, profile: str = "official"
+) -> ScoredResponse:
     """Scores one response: its score, the extracted answer, and the rule that extracted it."""
     if not isinstance(response, str):
         raise ValueError(f"response must be text, got {type(response).__name__}: {response!r:.80}")
@@ -189,10 +218,13 @@ def score_response(suite: str | Path | Suite, record: Record, response: str, pro
 
 
 def score_item(suite: str | Path | Suite, record: Record, response: str, profile: str = "official") -> float:
-    """The score in [0, 1] of one response to one record (a mapping with the hub's field names; media may be missing), by one profile's rules."""
+    """The score in [0, 1] of one response to one record (a mapping with the hub's field names; media may be
+    missing), by one profile's rules."""
     return score_response(suite, record, response, profile).score
 
 
-def aggregate_scores(suite: Suite, records: Sequence[Record], scored: Sequence[ScoredResponse], profile: str = "official") -> dict[str, float]:
+def aggregate_scores(
+    suite: Suite, records: Sequence[Record], scored: Sequence[ScoredResponse], profile: str = "official"
+) -> dict[str, float]:
     """The figures of a suite, {"overall": ..., group: ...}."""
     return suite.profile(profile).aggregate(records, scored)

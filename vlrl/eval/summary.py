@@ -1,4 +1,5 @@
-"""The summary of a run: every suite and profile with its figures, interval, floors, audits, k-sample estimates and calibration."""
+"""The summary of a run: every suite and profile with its figures, interval, floors, audits, k-sample
+estimates and calibration."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def responses_from_journal(folder: Path, suite: str, variant: str = "plain") -> 
     return select_responses(read_journal(folder / "journal"), suite, variant)
 
 
-def select_responses(entries: Mapping[Key, Entry], suite: str, variant: str = "plain") -> dict[str, list[Response]]:
+def select_responses(
+    entries: Mapping[Key, Entry], suite: str, variant: str = "plain"
+) -> dict[str, list[Response]]:
     """The responses of one suite and variant by record id."""
     selected: dict[str, list[Response]] = {}
     for key in sorted(entries, key=lambda key: (key[0], key[1], key[3])):
@@ -48,24 +51,33 @@ def select_responses(entries: Mapping[Key, Entry], suite: str, variant: str = "p
 
 
 def responses_from_file(path: Path) -> dict[str, list[Response]]:
-    """Responses from a JSONL of {"id", "response"}; a repeated id is a further sample. Raises ConfigError with the line's number."""
+    """Responses from a JSONL of {"id", "response"}; a repeated id is a further sample. Raises ConfigError
+    with the line's number."""
     responses: dict[str, list[Response]] = {}
     for number, line in enumerate(read_jsonl(path), 1):
         if "id" not in line or "response" not in line:
-            raise ConfigError(f"{path}:{number}: a response has `id` and `response`, got {', '.join(sorted(line)) or 'nothing'}")
+            raise ConfigError(
+                f"{path}:{number}: a response has `id` and `response`, got "
+                f"{', '.join(sorted(line)) or 'nothing'}"
+            )
         response = line["response"]
         text = "" if response is None else str(response)
-        responses.setdefault(str(line["id"]), []).append(Response(text, str(line.get("finish", "stop")), str(line.get("error", "") or "")))
+        responses.setdefault(str(line["id"]), []).append(
+            Response(text, str(line.get("finish", "stop")), str(line.get("error", "") or ""))
+        )
     return responses
 
 
 def k_samples(graded: GradedSuite) -> dict[str, float]:
-    """avg@k, pass@k, maj@k and G-Pass@k of k samples per record; {} for one sample. A sample is correct from a score of `CORRECT_AT` on."""
+    """avg@k, pass@k, maj@k and G-Pass@k of k samples per record; {} for one sample. A sample is correct from
+    a score of `CORRECT_AT` on."""
     k = len(graded.scored[0]) if graded.scored else 1
     if k < 2:
         return {}
     counts = [sum(sample.correct for sample in samples) for samples in graded.scored]
-    classes = [equivalence_classes([_vote_key(sample.extracted) for sample in samples]) for samples in graded.scored]
+    classes = [
+        equivalence_classes([_vote_key(sample.extracted) for sample in samples]) for samples in graded.scored
+    ]
     scores = [[sample.score for sample in samples] for samples in graded.scored]
     sizes = sorted({1, *(2**i for i in range(1, 12) if 2**i < k), k})
     figures = {f"avg@{k}": avg_at_k(scores)}
@@ -82,7 +94,8 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _vote_key(extracted: Any) -> Any:
-    """What two samples must share to vote together: the extracted answer, ignoring case, spaces and number format."""
+    """What two samples must share to vote together: the extracted answer, ignoring case, spaces and number
+    format."""
     if extracted is None:
         return None
     text = " ".join(str(extracted).split()).casefold()
@@ -93,7 +106,8 @@ def _vote_key(extracted: Any) -> Any:
 
 
 def calibration(graded: GradedSuite) -> dict[str, float]:
-    """ECE, Brier score and area under the risk-coverage curve. The confidence is the geometric mean probability of a response's tokens."""
+    """ECE, Brier score and area under the risk-coverage curve. The confidence is the geometric mean
+    probability of a response's tokens."""
     pairs = [
         (response.confidence, sample.score)
         for responses, samples in zip(graded.responses, graded.scored, strict=True)
@@ -103,10 +117,16 @@ def calibration(graded: GradedSuite) -> dict[str, float]:
     if not known:
         return {}
     confidence, score = [c for c, _ in known], [s for _, s in known]
-    return {"ece": expected_calibration_error(confidence, score), "brier": brier(confidence, score), "aurc": risk_coverage(confidence, score)[2]}
+    return {
+        "ece": expected_calibration_error(confidence, score),
+        "brier": brier(confidence, score),
+        "aurc": risk_coverage(confidence, score)[2],
+    }
 
 
-def _warnings(graded: GradedSuite, floor_figures: Mapping[str, Any], self_test: Mapping[str, Any]) -> list[str]:
+def _warnings(
+    graded: GradedSuite, floor_figures: Mapping[str, Any], self_test: Mapping[str, Any]
+) -> list[str]:
     """Reasons to read the figures with care, one line each."""
     audit = graded.audit
     warnings = []
@@ -117,7 +137,9 @@ def _warnings(graded: GradedSuite, floor_figures: Mapping[str, Any], self_test: 
     if audit["expected"] != audit["scored"] or audit["failed"]:
         warnings.append(f"{audit['failed']:.1%} of the responses failed and count as wrong")
     if audit["unscored"]:
-        warnings.append(f"{audit['unscored']} responses could not be scored and count as wrong; `items` say why")
+        warnings.append(
+            f"{audit['unscored']} responses could not be scored and count as wrong; `items` say why"
+        )
     if graded.data.origin == "fixture":
         warnings.append("synthetic rows in the shape of the benchmark, not the benchmark")
     return warnings
@@ -147,7 +169,11 @@ def summarise(graded: GradedSuite, training: GradedSuite | None = None) -> dict[
 
 
 def summarise_suite(
-    data: SuiteData, entries: Mapping[Key, Entry], profiles: Sequence[str], protocol: str, variants: Sequence[str]
+    data: SuiteData,
+    entries: Mapping[Key, Entry],
+    profiles: Sequence[str],
+    protocol: str,
+    variants: Sequence[str],
 ) -> list[dict[str, Any]]:
     """One summary per profile, with the overall figures of the variants that were generated."""
     name = data.suite.name
@@ -155,15 +181,23 @@ def summarise_suite(
     training = grade(data, plain, "vlrl", protocol) if "vlrl" in data.suite.built else None
     summaries = []
     for profile in profiles:
-        graded = training if profile == "vlrl" and training is not None else grade(data, plain, profile, protocol)
+        graded = (
+            training if profile == "vlrl" and training is not None else grade(data, plain, profile, protocol)
+        )
         summary = summarise(graded, training if profile != "vlrl" else None)
         summary["variants"] = {}
         permuted = []
         for variant in variants:
             if variant != "plain":
-                other = grade(variant_data(data, variant), select_responses(entries, name, variant), profile, protocol)
+                other = grade(
+                    variant_data(data, variant), select_responses(entries, name, variant), profile, protocol
+                )
                 permuted += [other] if variant.startswith("permuted") else []
-                summary["variants"][variant] = {"overall": other.figures["overall"], "low": other.interval.low, "high": other.interval.high}
+                summary["variants"][variant] = {
+                    "overall": other.figures["overall"],
+                    "low": other.interval.low,
+                    "high": other.interval.high,
+                }
         summary["option_consistency"] = consistency(graded, permuted)
         summaries.append(summary)
     return summaries
@@ -174,8 +208,21 @@ def list_items(graded: GradedSuite) -> list[dict[str, Any]]:
     items = []
     for name, responses, samples in zip(graded.data.ids, graded.responses, graded.scored, strict=True):
         for number, (response, sample) in enumerate(zip(responses, samples, strict=True)):
-            extracted = sample.extracted if isinstance(sample.extracted, (str, int, float, type(None))) else str(sample.extracted)
-            items.append({"id": name, "sample": number, "score": sample.score, "extracted": extracted, "rule": sample.rule, "error": response.error})
+            extracted = (
+                sample.extracted
+                if isinstance(sample.extracted, (str, int, float, type(None)))
+                else str(sample.extracted)
+            )
+            items.append(
+                {
+                    "id": name,
+                    "sample": number,
+                    "score": sample.score,
+                    "extracted": extracted,
+                    "rule": sample.rule,
+                    "error": response.error,
+                }
+            )
     return items
 
 

@@ -46,18 +46,32 @@ def check(options: Any) -> None:
 def evaluate(options: Any, run: Run) -> dict[str, float]:
     """Generates the responses that this step's journal lacks, waits for the other processes, and scores.
 
-    Every process generates its share and returns the same metrics: <suite>/<profile>, with /low and /high of the interval.
+    Every process generates its share and returns the same metrics: <suite>/<profile>, with /low and /high of
+    the interval.
     """
     folder = Path(run.output) / "eval" / f"step-{run.step:06d}"
     suites, journal = suites_of(options), Journal(folder)
-    settings = GenerationSettings(options.samples, options.temperature, max_tokens=options.max_tokens, seed=options.seed, protocol=options.protocol)
+    settings = GenerationSettings(
+        options.samples,
+        options.temperature,
+        max_tokens=options.max_tokens,
+        seed=options.seed,
+        protocol=options.protocol,
+    )
     pending = pending_samples(suites, settings, journal.entries(), run.rank, run.ranks)
-    run.gather([])  # every process has read the journal before any of them writes to it: their shares depend on what is missing
+    run.gather(
+        []
+        # every process has read the journal before any of them writes to it: their shares depend on what is
+        # missing
+    )
     with run.policy.gather_params() if run.policy is not None else contextlib.nullcontext():
         failed = generate_responses(run.engine, pending, settings, journal, run.policy)
     failed = sum(run.gather([failed]))  # waits until every process has written its journal
     if failed and run.rank == 0:
-        run.warn(f"eval at step {run.step}: {failed} responses failed and count as wrong; the reasons are in {folder}/journal")
+        run.warn(
+            f"eval at step {run.step}: {failed} responses failed and count as wrong; the reasons are in "
+            f"{folder}/journal"
+        )
     entries = journal.entries()
     metrics: dict[str, float] = {}
     results = []
@@ -65,10 +79,26 @@ def evaluate(options: Any, run: Run) -> dict[str, float]:
         for profile in profiles_of(options, data):
             graded = grade(data, select_responses(entries, data.suite.name), profile, options.protocol)
             name = f"{data.suite.name}/{profile}"  # the log puts the slot of the callback before it
-            metrics |= {name: graded.figures["overall"], f"{name}/low": graded.interval.low, f"{name}/high": graded.interval.high}
-            results.append({"suite": data.suite.name, "profile": profile, "origin": data.origin, "figures": graded.figures, "audit": graded.audit})
+            metrics |= {
+                name: graded.figures["overall"],
+                f"{name}/low": graded.interval.low,
+                f"{name}/high": graded.interval.high,
+            }
+            results.append(
+                {
+                    "suite": data.suite.name,
+                    "profile": profile,
+                    "origin": data.origin,
+                    "figures": graded.figures,
+                    "audit": graded.audit,
+                }
+            )
     if run.rank == 0:
         write_json(folder / "summary.json", {"step": run.step, "phase": run.phase, "results": results})
         if run.recorder is not None:
-            run.recorder.event("eval", step=run.step, scores={key: value for key, value in metrics.items() if key.count("/") == 1})
+            run.recorder.event(
+                "eval",
+                step=run.step,
+                scores={key: value for key, value in metrics.items() if key.count("/") == 1},
+            )
     return metrics

@@ -1,7 +1,8 @@
 """The path of the weights over a run's checkpoints: its linearity, and extrapolation to later steps.
 
-Paper: On the Linearity of LLMs' RLVR Training, arXiv:2601.04537; formulas and filters as in its released code (weight_linearity.py,
-weight_extrapolation.py). Tensors are read one at a time, so memory holds the largest tensor once per checkpoint.
+Paper: On the Linearity of LLMs' RLVR Training, arXiv:2601.04537; formulas and filters as in its released code
+(weight_linearity.py, weight_extrapolation.py). Tensors are read one at a time, so memory holds the largest
+tensor once per checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from vlrl.registry import ConfigError
 from vlrl.trainer import checkpoint
 
 MIN_CHANGE = 1e-4  # weights with a smaller range over all checkpoints are left out, as in the released code
-MIN_VALUES = 4  # weights with fewer distinct values are left out: single steps in bfloat16 are not linear; also the fewest checkpoints
+# weights with fewer distinct values are left out: single steps in bfloat16 are not linear; also the fewest
+# checkpoints
+MIN_VALUES = 4
 
 
 @dataclass(frozen=True)
@@ -41,16 +44,23 @@ class Checkpoint:
 def checkpoints(places: Sequence[Path]) -> list[Checkpoint]:
     """The checkpoints of runs (all that are kept) and of model folders, sorted by step.
 
-    Raises ConfigError for a folder that is neither, for two checkpoints of one step, and for checkpoints of different models.
+    Raises ConfigError for a folder that is neither, for two checkpoints of one step, and for checkpoints of
+    different models.
     """
     found = [_open(folder) for place in places for folder in (checkpoint.saved(place) or [place])]
     found.sort(key=lambda c: c.step)
     for one, two in zip(found, found[1:]):
         if one.step == two.step:
-            raise ConfigError(f"weights: {str(one.folder)!r} and {str(two.folder)!r} are both of step {one.step}; give checkpoints of one run")
+            raise ConfigError(
+                f"weights: {str(one.folder)!r} and {str(two.folder)!r} are both of step {one.step}; give "
+                "checkpoints of one run"
+            )
         if one.files.keys() != two.files.keys():
             extra = sorted(one.files.keys() ^ two.files.keys())[0]
-            raise ConfigError(f"weights: only one of {str(one.folder)!r} and {str(two.folder)!r} has {extra!r}; give checkpoints of one model")
+            raise ConfigError(
+                f"weights: only one of {str(one.folder)!r} and {str(two.folder)!r} has {extra!r}; give "
+                "checkpoints of one model"
+            )
     return found
 
 
@@ -60,7 +70,10 @@ def _open(folder: Path) -> Checkpoint:
         with safe_open(path, framework="pt") as file:
             files.update(dict.fromkeys(file.keys(), path))
     if not files:
-        raise ConfigError(f"weights: no *.safetensors in {str(folder)!r}; give the folder of a run, or of one of its checkpoints")
+        raise ConfigError(
+            f"weights: no *.safetensors in {str(folder)!r}; give the folder of a run, or of one of its "
+            "checkpoints"
+        )
     if not (folder / "trainer" / "state.json").is_file():  # a model before training
         return Checkpoint(folder, 0, files)
     return Checkpoint(folder, checkpoint.read_state(folder)["step"], files)
@@ -69,8 +82,8 @@ def _open(folder: Path) -> Checkpoint:
 def linearity(path: Sequence[Checkpoint], min_change: float = MIN_CHANGE) -> dict[str, tuple[float, int]]:
     """(mean R^2, number of weights) per tensor: R^2 is a weight's squared correlation with the step.
 
-    Weights whose range over `path` is at most `min_change`, or that take fewer than four values, are left out, and so are tensors without other
-    weights. Raises ConfigError for fewer than four checkpoints.
+    Weights whose range over `path` is at most `min_change`, or that take fewer than four values, are left
+    out, and so are tensors without other weights. Raises ConfigError for fewer than four checkpoints.
     """
     if len(path) < MIN_VALUES:
         fix = "keep more with watch.checkpoint_every and watch.keep"
@@ -86,7 +99,8 @@ def linearity(path: Sequence[Checkpoint], min_change: float = MIN_CHANGE) -> dic
 
 
 def _parts(path: Sequence[Checkpoint], name: str, size: int = 1 << 22) -> list[torch.Tensor]:
-    """A tensor in pieces of shape (checkpoints, weights); an empty piece for a tensor of integers, which is not trained."""
+    """A tensor in pieces of shape (checkpoints, weights); an empty piece for a tensor of integers, which is
+    not trained."""
     values = [c.tensor(name) for c in path]
     if not values[0].is_floating_point():
         return [torch.empty(len(path), 0)]
@@ -94,7 +108,8 @@ def _parts(path: Sequence[Checkpoint], name: str, size: int = 1 << 22) -> list[t
 
 
 def _squared_correlation(steps: torch.Tensor, values: torch.Tensor, min_change: float) -> torch.Tensor:
-    """The squared correlation of each remaining column of `values` with `steps`, which is centred and has norm 1."""
+    """The squared correlation of each remaining column of `values` with `steps`, which is centred and has
+    norm 1."""
     enough_values = (values.sort(dim=0).values.diff(dim=0) != 0).sum(dim=0) + 1 >= MIN_VALUES
     moved = values.double()[:, enough_values & ((values.amax(0) - values.amin(0)).double() > min_change)]
     moved = moved - moved.mean(dim=0)
@@ -102,10 +117,12 @@ def _squared_correlation(steps: torch.Tensor, values: torch.Tensor, min_change: 
 
 
 def extrapolate(old: Checkpoint, new: Checkpoint, step: int, target: Path) -> int:
-    """Writes the linear extrapolation of two checkpoints to `step`: W = W_old + (step - old) / (new - old) * (W_new - W_old).
+    """Writes the linear extrapolation of two checkpoints to `step`: W = W_old + (step - old) / (new - old) *
+    (W_new - W_old).
 
-    Norm weights stay those of `new`, as in the released code; data types are kept. The trainer's state is not copied: the result is a model that
-    can be evaluated, not a run that can be resumed. Returns the number of tensors that changed. Raises ConfigError if `target` exists.
+    Norm weights stay those of `new`, as in the released code; data types are kept. The trainer's state is not
+    copied: the result is a model that can be evaluated, not a run that can be resumed. Returns the number of
+    tensors that changed. Raises ConfigError if `target` exists.
     """
     if target.exists():
         raise ConfigError(f"weights: {str(target)!r} exists; name another folder")
@@ -124,6 +141,15 @@ def extrapolate(old: Checkpoint, new: Checkpoint, step: int, target: Path) -> in
             tensors[name] = end.contiguous()
         save_file(tensors, target / path.name, metadata={"format": "pt"})
     (target / "extrapolated.json").write_text(
-        json.dumps({"old": str(old.folder), "new": str(new.folder), "old_step": old.step, "new_step": new.step, "step": step}), encoding="utf-8"
+        json.dumps(
+            {
+                "old": str(old.folder),
+                "new": str(new.folder),
+                "old_step": old.step,
+                "new_step": new.step,
+                "step": step,
+            }
+        ),
+        encoding="utf-8",
     )
     return moved

@@ -60,7 +60,8 @@ def masked_mean(values: Tensor, mask: Tensor | None = None, dim: int | None = No
 
     Args:
         values: any shape.
-        mask: the same shape, 1 or True on entries that count; None for all. Entries outside it may be inf or nan.
+        mask: the same shape, 1 or True on entries that count; None for all. Entries outside it may be inf or
+            nan.
         dim: the dimension to average over; None for all.
 
     Returns:
@@ -73,7 +74,9 @@ def masked_mean(values: Tensor, mask: Tensor | None = None, dim: int | None = No
     tensor([2., 5.])
     """
     if mask is not None and mask.shape != values.shape:
-        raise ValueError(f"mask has shape {tuple(mask.shape)}, values {tuple(values.shape)}; both must be equal")
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)}, values {tuple(values.shape)}; both must be equal"
+        )
     kept = torch.ones_like(values, dtype=torch.bool) if mask is None else mask > 0
     total, count = torch.where(kept, values, 0.0), kept.to(values.dtype)
     if dim is None:
@@ -112,7 +115,10 @@ def _sequence_mean_sum(n: Counts) -> Tensor:
 
 def _constant(n: Counts) -> Tensor:
     if n.length is None or n.length <= 0:
-        raise ValueError(f"length={n.length}; mode='constant' needs a positive number of tokens, for instance the longest completion")
+        raise ValueError(
+            f"length={n.length}; mode='constant' needs a positive number of tokens, for instance the "
+            "longest completion"
+        )
     return torch.full_like(n.length_B, 1.0 / (max(n.sequences, 1.0) * n.length))
 
 
@@ -144,20 +150,29 @@ def aggregation_weights(
     length: float | None = None,
     group_B: Tensor | None = None,
 ) -> Tensor:
-    """Weights of the loss aggregation modes: the aggregated loss is the sum over the mask of weight times loss.
+    """Weights of the loss aggregation modes: the aggregated loss is the sum over the mask of weight times
+    loss.
 
-    | mode                | weight of a token of sequence i        | used by                                                       |
+    | mode                | weight of a token of sequence i        | used by
+    |
     |---------------------|----------------------------------------|---------------------------------------------------------------|
-    | "token_mean"        | 1 / tokens                             | DAPO, arXiv:2503.14476, eq. 12 and sec. 3.3                   |
-    | "token_sum"         | 1                                      | "token-sum" of verl-project/verl 1dda039b, core_algos.agg_loss |
-    | "sequence_mean"     | 1 / (n_i sequences)                    | GRPO, arXiv:2402.03300, eq. 3                                 |
-    | "constant"          | 1 / (length sequences)                 | Dr.GRPO, arXiv:2503.20783, sec. 3.2; length 1: LUSPO          |
-    | "sequence_mean_sum" | 1 / n_i                                | DCPO, arXiv:2509.02333, eq. 12                                |
-    | "prompt_mean"       | 1 / (tokens of i's prompt * prompts)   | ScaleRL, arXiv:2510.13786, sec. 3.2                           |
+    | "token_mean"        | 1 / tokens                             | DAPO, arXiv:2503.14476, eq. 12 and sec.
+    3.3                   |
+    | "token_sum"         | 1                                      | "token-sum" of verl-project/verl
+    1dda039b, core_algos.agg_loss |
+    | "sequence_mean"     | 1 / (n_i sequences)                    | GRPO, arXiv:2402.03300, eq. 3
+    |
+    | "constant"          | 1 / (length sequences)                 | Dr.GRPO, arXiv:2503.20783, sec. 3.2;
+    length 1: LUSPO          |
+    | "sequence_mean_sum" | 1 / n_i                                | DCPO, arXiv:2509.02333, eq. 12
+    |
+    | "prompt_mean"       | 1 / (tokens of i's prompt * prompts)   | ScaleRL, arXiv:2510.13786, sec. 3.2
+    |
 
-    n_i is a sequence's number of kept tokens, at least 1. Sequences without kept tokens are not counted: a mean is over what is trained on, as in
-    verl (agg_loss) and OpenRLHF 3c3be623 (openrlhf/models/loss.py, aggregate_loss). With the totals of a whole optimizer step in `tokens`,
-    `sequences` and `prompts`, micro-batches of whole prompts add up to the whole step, however it is split.
+    n_i is a sequence's number of kept tokens, at least 1. Sequences without kept tokens are not counted: a
+    mean is over what is trained on, as in verl (agg_loss) and OpenRLHF 3c3be623 (openrlhf/models/loss.py,
+    aggregate_loss). With the totals of a whole optimizer step in `tokens`, `sequences` and `prompts`,
+    micro-batches of whole prompts add up to the whole step, however it is split.
 
     Args:
         mask_BT: (B, T) 1 or True on trained tokens.
@@ -201,13 +216,15 @@ def aggregate(
 ) -> Tensor:
     """Loss aggregation: losses per token, or per sequence, to the scalar that `backward` starts from.
 
-    The modes are those of `aggregation_weights`. A (B,) loss per sequence is averaged over the sequences that have trained tokens, whatever the mode.
+    The modes are those of `aggregation_weights`. A (B,) loss per sequence is averaged over the sequences that
+    have trained tokens, whatever the mode.
 
     Args:
         loss: (B, T) per token, or (B,) per sequence.
         mask_BT: (B, T) 1 or True on trained tokens; None for all. Losses outside it may be inf or nan.
         mode: "token_mean", "token_sum", "sequence_mean", "sequence_mean_sum", "constant" or "prompt_mean".
-        weights: (B, T) or (B, 1) factors on the loss per token, for instance of `importance_weights`; detached.
+        weights: (B, T) or (B, 1) factors on the loss per token, for instance of `importance_weights`;
+            detached.
         tokens: trained tokens of the whole step; None counts those of `mask_BT`.
         sequences: sequences of the whole step that have trained tokens; None counts those of `mask_BT`.
         prompts: prompts of the whole step; None counts the ids in `group_B`.
@@ -221,7 +238,8 @@ def aggregate(
         ValueError: for an unknown mode, shapes that differ, or a missing length or group_B.
 
     >>> loss, mask = torch.tensor([[1.0, 2.0], [6.0, float("inf")]]), torch.tensor([[1, 1], [1, 0]])
-    >>> aggregate(loss, mask), aggregate(loss, mask, "sequence_mean"), aggregate(loss, mask, "constant", length=3)
+    >>> aggregate(loss, mask), aggregate(loss, mask, "sequence_mean"), aggregate(loss, mask, "constant",
+    length=3)
     (tensor(3.), tensor(3.7500), tensor(1.5000))
     """
     if loss.dim() == 1:
@@ -229,18 +247,26 @@ def aggregate(
         return _aggregate_sequences(loss, mask_BT, weights, sequences)
     kept_BT = kept_tokens(mask_BT, loss, "loss")
     mask = kept_BT.to(loss.dtype)
-    scale = aggregation_weights(mask, mode, tokens=tokens, sequences=sequences, prompts=prompts, length=length, group_B=group_B)
+    scale = aggregation_weights(
+        mask, mode, tokens=tokens, sequences=sequences, prompts=prompts, length=length, group_B=group_B
+    )
     factor = torch.ones_like(mask) if weights is None else torch.ones_like(mask) * weights.detach()
     # where() and not a product: a masked token's infinity must not become NaN
     return torch.where(kept_BT, scale * factor * loss, torch.zeros_like(loss)).sum()
 
 
-def _aggregate_sequences(loss_B: Tensor, mask_BT: Tensor | None, weights: Tensor | None, sequences: float | None) -> Tensor:
-    """The mean over sequences with tokens; a sequence's factor is the mean of its tokens' weights, 0 without tokens."""
+def _aggregate_sequences(
+    loss_B: Tensor, mask_BT: Tensor | None, weights: Tensor | None, sequences: float | None
+) -> Tensor:
+    """The mean over sequences with tokens; a sequence's factor is the mean of its tokens' weights, 0 without
+    tokens."""
     if mask_BT is None:
         mask_BT = torch.ones_like(loss_B)[:, None]
     if mask_BT.dim() != 2 or len(mask_BT) != len(loss_B):
-        raise ValueError(f"mask_BT has shape {tuple(mask_BT.shape)}; it must be (B, T) with B = {len(loss_B)}, the length of loss")
+        raise ValueError(
+            f"mask_BT has shape {tuple(mask_BT.shape)}; it must be (B, T) with B = {len(loss_B)}, the "
+            "length of loss"
+        )
     mask = (mask_BT > 0).to(loss_B.dtype)
     factor = torch.ones_like(mask) if weights is None else torch.ones_like(mask) * weights.detach()
     factor_B = torch.where(mask > 0, factor, 0.0).sum(-1) / mask.sum(-1).clamp(min=1)

@@ -1,4 +1,5 @@
-"""Argument checks that the modules of this folder share: shapes, modes and masks. Every failure is a ValueError that names the argument.
+"""Argument checks that the modules of this folder share: shapes, modes and masks. Every failure is a
+ValueError that names the argument.
 
 Shape legend: B sequences, T tokens.
 """
@@ -27,13 +28,17 @@ def check_choice(argument: str, value: str, known: Iterable[str]) -> None:
 
 
 def check_shapes(dims: str, **tensors: Tensor) -> None:
-    """Raise ValueError unless all tensors have one common shape with as many dimensions as `dims` has letters."""
+    """Raise ValueError unless all tensors have one common shape with as many dimensions as `dims` has
+    letters."""
     (first, reference), *others = tensors.items()
     if reference.dim() != len(dims):
         raise ValueError(f"{first} has shape {tuple(reference.shape)}; it must be {shape_name(dims)}")
     for name, tensor in others:
         if tensor.shape != reference.shape:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}, {first} {tuple(reference.shape)}; both must be {shape_name(dims)}")
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}, {first} {tuple(reference.shape)}; both must be "
+                f"{shape_name(dims)}"
+            )
 
 
 def shape_name(dims: str) -> str:
@@ -45,11 +50,15 @@ def check_groups(group_B: Tensor) -> None:
     """Raise ValueError unless `group_B` is a vector of integers."""
     check_shapes("B", group_B=group_B)
     if group_B.is_floating_point() or group_B.dtype == torch.bool:
-        raise ValueError(f"group_B has dtype {group_B.dtype}; it must hold integer group ids, for instance torch.tensor([0, 0, 1, 1])")
+        raise ValueError(
+            f"group_B has dtype {group_B.dtype}; it must hold integer group ids, for instance "
+            "torch.tensor([0, 0, 1, 1])"
+        )
 
 
 def kept_tokens(mask_BT: Tensor | None, like_BT: Tensor, name: str) -> Tensor:
-    """(B, T) bool: where the mask is above 0; everywhere without a mask. `name` is that of `like_BT`, for the error message."""
+    """(B, T) bool: where the mask is above 0; everywhere without a mask. `name` is that of `like_BT`, for the
+    error message."""
     if mask_BT is None:
         return torch.ones_like(like_BT, dtype=torch.bool)
     check_shapes("BT", **{name: like_BT, "mask_BT": mask_BT})
@@ -58,9 +67,16 @@ def kept_tokens(mask_BT: Tensor | None, like_BT: Tensor, name: str) -> Tensor:
 
 def per_token(values: Tensor, like_BT: Tensor, argument: str) -> Tensor:
     """(B, T) from (B, T), or from (B,) with one number per sequence."""
-    wide = values[:, None].expand(-1, like_BT.shape[1]) if values.dim() == 1 and len(values) == like_BT.shape[0] else values
+    wide = (
+        values[:, None].expand(-1, like_BT.shape[1])
+        if values.dim() == 1 and len(values) == like_BT.shape[0]
+        else values
+    )
     if wide.shape != like_BT.shape:
-        raise ValueError(f"{argument} has shape {tuple(values.shape)}; it must be (B, T) = {tuple(like_BT.shape)}, or (B,): one number per sequence")
+        raise ValueError(
+            f"{argument} has shape {tuple(values.shape)}; it must be (B, T) = {tuple(like_BT.shape)}, or "
+            "(B,): one number per sequence"
+        )
     return wide
 
 

@@ -30,7 +30,10 @@ def logprobs_from_logits(logits: Tensor, ids: Tensor, temperature: float = 1.0) 
     tensor([-0.6931])
     """
     if logits.shape[:-1] != ids.shape:
-        raise ValueError(f"ids has shape {tuple(ids.shape)}, logits {tuple(logits.shape)}; logits must have one dimension more, the vocabulary")
+        raise ValueError(
+            f"ids has shape {tuple(ids.shape)}, logits {tuple(logits.shape)}; logits must have one "
+            "dimension more, the vocabulary"
+        )
     scaled = _scaled(logits, temperature)
     return scaled.gather(-1, ids[..., None])[..., 0] - scaled.logsumexp(-1)
 

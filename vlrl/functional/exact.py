@@ -1,7 +1,8 @@
 """Exactly rounded statistics of Python floats, which the advantage estimators use.
 
-Sums are `math.fsum`'s, so a result does not depend on the order of the values, on the device or on the number of processes. Equal values have exactly
-their own value as mean and exactly 0 as deviation: a group without a learning signal stays at zero instead of at rounding noise divided by eps.
+Sums are `math.fsum`'s, so a result does not depend on the order of the values, on the device or on the number
+of processes. Equal values have exactly their own value as mean and exactly 0 as deviation: a group without a
+learning signal stays at zero instead of at rounding noise divided by eps.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def std(values: Sequence[float], unbiased: bool = True) -> float:
 
 
 def centred(values: Sequence[float], divisor: float) -> list[float]:
-    """Deviations from the mean over a divisor: (v_i - mean) / divisor; exactly 0 where a value equals the mean, whatever the divisor.
+    """Deviations from the mean over a divisor: (v_i - mean) / divisor; exactly 0 where a value equals the
+    mean, whatever the divisor.
 
     Args:
         values: the numbers of one group.

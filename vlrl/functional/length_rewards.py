@@ -1,4 +1,5 @@
-"""Rewards for length, and the loss mask of truncated completions: DAPO's overlong penalty and filtering, Kimi's length reward.
+"""Rewards for length, and the loss mask of truncated completions: DAPO's overlong penalty and filtering,
+Kimi's length reward.
 
 Shape legend: B rollouts, T tokens.
 """
@@ -42,8 +43,10 @@ def overlong_penalty(length_B: Tensor, limit: float, buffer: float) -> Tensor:
 def overlong_mask(mask_BT: Tensor, truncated_B: Tensor) -> Tensor:
     """Overlong filtering: the loss mask without the completions that were cut off at the length limit.
 
-    Their rewards are noise: the answer may have been on its way. They still count in the baseline of their group.
-    Paper: Yu et al. 2025 (DAPO), arXiv:2503.14476, sec. 3.4; mask_truncated_completions of TRL f2cd5771 (trl/trainer/grpo_trainer.py).
+    Their rewards are noise: the answer may have been on its way. They still count in the baseline of their
+    group.
+    Paper: Yu et al. 2025 (DAPO), arXiv:2503.14476, sec. 3.4; mask_truncated_completions of TRL f2cd5771
+    (trl/trainer/grpo_trainer.py).
 
     Args:
         mask_BT: (B, T) 1 or True on trained tokens.
@@ -61,12 +64,16 @@ def overlong_mask(mask_BT: Tensor, truncated_B: Tensor) -> Tensor:
     """
     check_shapes("BT", mask_BT=mask_BT)
     if truncated_B.shape != mask_BT.shape[:1]:
-        raise ValueError(f"truncated_B has shape {tuple(truncated_B.shape)}, mask_BT {tuple(mask_BT.shape)}; both must have one row per sequence")
+        raise ValueError(
+            f"truncated_B has shape {tuple(truncated_B.shape)}, mask_BT {tuple(mask_BT.shape)}; both must "
+            "have one row per sequence"
+        )
     return torch.where(truncated_B[:, None].bool(), torch.zeros_like(mask_BT), mask_BT)
 
 
 def kimi_length_reward(length_B: Tensor, correct_B: Tensor, group_B: Tensor) -> Tensor:
-    """Kimi k1.5's length reward, to be added to the reward: shorter is better among the correct rollouts of a prompt.
+    """Kimi k1.5's length reward, to be added to the reward: shorter is better among the correct rollouts of a
+    prompt.
 
         l = 0.5 - (n - min n) / (max n - min n), min and max over the group; a wrong rollout gets min(0, l)
 
@@ -78,12 +85,14 @@ def kimi_length_reward(length_B: Tensor, correct_B: Tensor, group_B: Tensor) -> 
         group_B: (B,) integer prompt ids.
 
     Returns:
-        (B,) rewards in [-0.5, 0.5]; 0 in a group of equal lengths; float64, or the dtype of a floating `length_B`.
+        (B,) rewards in [-0.5, 0.5]; 0 in a group of equal lengths; float64, or the dtype of a floating
+        `length_B`.
 
     Raises:
         ValueError: for shapes that differ, or group ids that are not integers.
 
-    >>> kimi_length_reward(torch.tensor([10, 20, 10]), torch.tensor([True, True, False]), torch.tensor([0, 0, 0]))
+    >>> kimi_length_reward(torch.tensor([10, 20, 10]), torch.tensor([True, True, False]), torch.tensor([0, 0,
+    0]))
     tensor([ 0.5000, -0.5000,  0.0000], dtype=torch.float64)
     """
     check_groups(group_B)

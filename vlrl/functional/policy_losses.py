@@ -1,11 +1,13 @@
 """Policy-gradient losses, unreduced: one number per token, to be summed by `vlrl.functional.aggregate`.
 
-Every function returns `PerToken(loss, metrics)`: the loss, (B, T) and zero outside the mask (a loss per sequence is (B,)), and numbers for the log
-without gradient. Gradients flow through `logp_BT` only; old log-probs and advantages are constants. Whatever stands outside the mask (padding, also
-inf and nan) reaches neither losses nor gradients. `advantages` are (B, T), or (B,) for one number per sequence. `mask_BT` is 1 or True on trained
-tokens; None stands for all.
+Every function returns `PerToken(loss, metrics)`: the loss, (B, T) and zero outside the mask (a loss per
+sequence is (B,)), and numbers for the log without gradient. Gradients flow through `logp_BT` only; old
+log-probs and advantages are constants. Whatever stands outside the mask (padding, also inf and nan) reaches
+neither losses nor gradients. `advantages` are (B, T), or (B,) for one number per sequence. `mask_BT` is 1 or
+True on trained tokens; None stands for all.
 
-Shape legend: B sequences, T tokens. Log-probs are in nats. r = pi / pi_old is a token's importance ratio, A its advantage.
+Shape legend: B sequences, T tokens. Log-probs are in nats. r = pi / pi_old is a token's importance ratio, A
+its advantage.
 """
 
 from __future__ import annotations
@@ -47,7 +49,13 @@ def reinforce_loss(logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None =
     return PerToken(-advantage_BT * torch.where(kept_BT, logp_BT, 0.0), {})
 
 
-def clipped_ratio_loss(ratio_BT: Tensor, advantage_BT: Tensor, low: Tensor | float, high: Tensor | float, dual_clip: float | None = None) -> PerToken:
+def clipped_ratio_loss(
+    ratio_BT: Tensor,
+    advantage_BT: Tensor,
+    low: Tensor | float,
+    high: Tensor | float,
+    dual_clip: float | None = None,
+) -> PerToken:
     """PPO's clipped objective of given ratios, the common part of the clipped losses.
 
         L = -min(r A, clip(r, 1 - low, 1 + high) A);   with `dual_clip` c and A < 0 at most -c A
@@ -62,8 +70,8 @@ def clipped_ratio_loss(ratio_BT: Tensor, advantage_BT: Tensor, low: Tensor | flo
         dual_clip: c, above 1; None for none.
 
     Returns:
-        The (B, T) loss; metrics "clip_fraction" (1 on tokens whose gradient the clip removes), "clip_high", "clip_low", "ratio", and with `dual_clip`
-        "dual_clip_fraction" (1 on tokens whose loss it bounds).
+        The (B, T) loss; metrics "clip_fraction" (1 on tokens whose gradient the clip removes), "clip_high",
+        "clip_low", "ratio", and with `dual_clip` "dual_clip_fraction" (1 on tokens whose loss it bounds).
 
     Raises:
         ValueError: for shapes that differ, or a dual_clip of 1 or less.
@@ -75,12 +83,20 @@ def clipped_ratio_loss(ratio_BT: Tensor, advantage_BT: Tensor, low: Tensor | flo
     check_shapes("BT", ratio_BT=ratio_BT, advantage_BT=advantage_BT)
     if dual_clip is not None and dual_clip <= 1:
         raise ValueError(f"dual_clip={dual_clip} must be above 1 (3 is usual), or None for none")
-    upper, lower = (torch.as_tensor(bound, dtype=ratio_BT.dtype, device=ratio_BT.device) for bound in (1.0 + high, 1.0 - low))
+    upper, lower = (
+        torch.as_tensor(bound, dtype=ratio_BT.dtype, device=ratio_BT.device)
+        for bound in (1.0 + high, 1.0 - low)
+    )
     bounded_BT = torch.maximum(torch.minimum(ratio_BT, upper), lower)
     loss_BT = -torch.minimum(ratio_BT * advantage_BT, bounded_BT * advantage_BT)
     upper_BT = ((ratio_BT > upper) & (advantage_BT > 0)).float()
     lower_BT = ((ratio_BT < lower) & (advantage_BT < 0)).float()
-    metrics = {"clip_fraction": upper_BT + lower_BT, "clip_high": upper_BT, "clip_low": lower_BT, "ratio": ratio_BT.detach()}
+    metrics = {
+        "clip_fraction": upper_BT + lower_BT,
+        "clip_high": upper_BT,
+        "clip_low": lower_BT,
+        "ratio": ratio_BT.detach(),
+    }
     if dual_clip is not None:
         held_BT = (advantage_BT < 0) & (loss_BT.detach() > -dual_clip * advantage_BT)
         metrics["dual_clip_fraction"] = held_BT.float()
@@ -101,8 +117,9 @@ def ppo_clip_loss(
 
         L = -min(r A, clip(r, 1 - low, 1 + high) A)
 
-    Paper: Schulman et al. 2017, arXiv:1707.06347, eq. 7; clip-higher: Yu et al. 2025 (DAPO), arXiv:2503.14476, eq. 8; dual clip: Ye et al. 2020,
-    arXiv:1912.09729, eq. 5. On the old policy (r = 1) the gradient is that of REINFORCE.
+    Paper: Schulman et al. 2017, arXiv:1707.06347, eq. 7; clip-higher: Yu et al. 2025 (DAPO),
+    arXiv:2503.14476, eq. 8; dual clip: Ye et al. 2020, arXiv:1912.09729, eq. 5. On the old policy (r = 1) the
+    gradient is that of REINFORCE.
 
     Args:
         logp_BT: (B, T) log-probs of the trained policy, with gradient.
@@ -114,8 +131,9 @@ def ppo_clip_loss(
         dual_clip: c > 1 bounds the loss of tokens with A < 0 by -c A; None for none.
 
     Returns:
-        The (B, T) loss; metrics "clip_fraction", "clip_high", "clip_low", "ratio", "ppo_kl" (log pi_old - log pi, whose mean over sampled tokens is
-        the k1 estimate of KL(pi_old || pi)), and with `dual_clip` "dual_clip_fraction".
+        The (B, T) loss; metrics "clip_fraction", "clip_high", "clip_low", "ratio", "ppo_kl" (log pi_old - log
+        pi, whose mean over sampled tokens is the k1 estimate of KL(pi_old || pi)), and with `dual_clip`
+        "dual_clip_fraction".
 
     Raises:
         ValueError: for shapes that differ, or a dual_clip of 1 or less.
@@ -131,13 +149,19 @@ def ppo_clip_loss(
 
 
 def gspo_loss(
-    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, low: float = 3e-4, high: float = 4e-4
+    logp_BT: Tensor,
+    old_logp_BT: Tensor,
+    advantages: Tensor,
+    mask_BT: Tensor | None = None,
+    low: float = 3e-4,
+    high: float = 4e-4,
 ) -> PerToken:
     """GSPO: PPO's clip on the sequence's length-normalised ratio, the same for every token of a sequence.
 
         L = -min(s A, clip(s, 1 - low, 1 + high) A),  s = (pi(y) / pi_old(y))^(1 / |y|)
 
-    Paper: Zheng et al. 2025, arXiv:2507.18071, eq. 5-7; ranges 3e-4 and 4e-4 from sec. 5.1. Aggregate with "sequence_mean". With T = 1 it is PPO.
+    Paper: Zheng et al. 2025, arXiv:2507.18071, eq. 5-7; ranges 3e-4 and 4e-4 from sec. 5.1. Aggregate with
+    "sequence_mean". With T = 1 it is PPO.
 
     Args:
         logp_BT: (B, T) log-probs of the trained policy, with gradient.
@@ -153,7 +177,8 @@ def gspo_loss(
     Raises:
         ValueError: for shapes that differ.
 
-    >>> gspo_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]), high=1.0).loss
+    >>> gspo_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]),
+    high=1.0).loss
     tensor([[-1.6487, -1.6487]])
     """
     advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
@@ -162,14 +187,19 @@ def gspo_loss(
 
 
 def gspo_token_loss(
-    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, low: float = 3e-4, high: float = 4e-4
+    logp_BT: Tensor,
+    old_logp_BT: Tensor,
+    advantages: Tensor,
+    mask_BT: Tensor | None = None,
+    low: float = 3e-4,
+    high: float = 4e-4,
 ) -> PerToken:
     """GSPO-token: the value of GSPO's sequence ratio with the gradient of each token's own log-prob.
 
         L = -min(s_t A_t, clip(s_t, 1 - low, 1 + high) A_t),  s_t = sg(s) pi_t / sg(pi_t)
 
-    With equal advantages along a sequence its loss, and under "sequence_mean" its gradient, are GSPO's, while advantages may differ between tokens.
-    Paper: Zheng et al. 2025, arXiv:2507.18071, eq. 13-14.
+    With equal advantages along a sequence its loss, and under "sequence_mean" its gradient, are GSPO's, while
+    advantages may differ between tokens. Paper: Zheng et al. 2025, arXiv:2507.18071, eq. 13-14.
 
     Args:
         logp_BT: (B, T) log-probs of the trained policy, with gradient.
@@ -185,8 +215,8 @@ def gspo_token_loss(
     Raises:
         ValueError: for shapes that differ.
 
-    >>> gspo_token_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]), high=1.0).loss
-    tensor([[-1.6487, -1.6487]])
+    >>> gspo_token_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]),
+    high=1.0).loss tensor([[-1.6487, -1.6487]])
     """
     advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     own_BT = torch.where(kept_BT, logp_BT, 0.0)
@@ -195,14 +225,19 @@ def gspo_token_loss(
 
 
 def cispo_loss(
-    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, low: float = 1.0, high: float = 4.0
+    logp_BT: Tensor,
+    old_logp_BT: Tensor,
+    advantages: Tensor,
+    mask_BT: Tensor | None = None,
+    low: float = 1.0,
+    high: float = 4.0,
 ) -> PerToken:
     """CISPO: REINFORCE with a clipped importance weight; every token keeps its gradient.
 
         L = -sg(clip(r, 1 - low, 1 + high)) A log pi
 
-    Paper: MiniMax 2025, arXiv:2506.13585, eq. 4-5. The paper tunes only the upper bound; `low` 1 is no lower bound. On the old
-    policy it is REINFORCE.
+    Paper: MiniMax 2025, arXiv:2506.13585, eq. 4-5. The paper tunes only the upper bound; `low` 1 is no lower
+    bound. On the old policy it is REINFORCE.
 
     Args:
         logp_BT: (B, T) log-probs of the trained policy, with gradient.
@@ -238,14 +273,17 @@ def dppo_loss(
     high: float = 0.15,
     cap: float | None = 20.0,
 ) -> PerToken:
-    """DPPO: a trust region on the change of a token's probability in place of one on its ratio (binary TV or binary KL).
+    """DPPO: a trust region on the change of a token's probability in place of one on its ratio (binary TV or
+    binary KL).
 
-        L = -M sg(min(r, cap)) A log pi;   M = 0 where the policy has moved along A by more than the threshold, else 1
-        tv:  |pi - pi_old|          kl:  pi_old log(pi_old / pi) + (1 - pi_old) log((1 - pi_old) / (1 - pi))
+        L = -M sg(min(r, cap)) A log pi;   M = 0 where the policy has moved along A by more than the
+        threshold, else 1 tv:  |pi - pi_old|          kl:  pi_old log(pi_old / pi) + (1 - pi_old) log((1 -
+        pi_old) / (1 - pi))
 
-    For A > 0 a token is held where pi > pi_old and the divergence exceeds `high`, for A <= 0 where pi < pi_old and it exceeds `low`.
-    Paper: Qi et al. 2026, arXiv:2602.04879 (sec. 5.4: the cap); compute_policy_loss_dppo_tv and _kl of verl-project/verl 1dda039b; thresholds 0.15
-    (tv) and 0.05 (kl) of its examples/dppo_trainer.
+    For A > 0 a token is held where pi > pi_old and the divergence exceeds `high`, for A <= 0 where pi <
+    pi_old and it exceeds `low`. Paper: Qi et al. 2026, arXiv:2602.04879 (sec. 5.4: the cap);
+    compute_policy_loss_dppo_tv and _kl of verl-project/verl 1dda039b; thresholds 0.15 (tv) and 0.05 (kl) of
+    its examples/dppo_trainer.
 
     Args:
         logp_BT: (B, T) log-probs of the trained policy, with gradient.
@@ -280,7 +318,13 @@ def dppo_loss(
     held_BT = upper_BT | lower_BT
     ratio_BT = log_r_BT.exp()
     weight_BT = torch.where(held_BT, 0.0, ratio_BT if cap is None else ratio_BT.clamp(max=cap))
-    metrics = {"clip_fraction": held_BT.float(), "clip_high": upper_BT.float(), "clip_low": lower_BT.float(), "ratio": ratio_BT, "ppo_kl": -log_r_BT}
+    metrics = {
+        "clip_fraction": held_BT.float(),
+        "clip_high": upper_BT.float(),
+        "clip_low": lower_BT.float(),
+        "ratio": ratio_BT,
+        "ppo_kl": -log_r_BT,
+    }
     return PerToken(-weight_BT * advantage_BT * new_BT, metrics)
 
 
@@ -290,17 +334,26 @@ def _binary_kl(p: Tensor, old: Tensor) -> Tensor:
     return old * ((old + tiny) / (p + tiny)).log() + (1 - old) * ((1 - old + tiny) / (1 - p + tiny)).log()
 
 
-DIVERGENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"tv": lambda p, old: (p - old).abs(), "kl": _binary_kl}
+DIVERGENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "tv": lambda p, old: (p - old).abs(),
+    "kl": _binary_kl,
+}
 
 
 def gmpo_loss(
-    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, low: float = 0.4, high: float = 0.4
+    logp_BT: Tensor,
+    old_logp_BT: Tensor,
+    advantages: Tensor,
+    mask_BT: Tensor | None = None,
+    low: float = 0.4,
+    high: float = 0.4,
 ) -> PerToken:
     """GMPO: the geometric mean of a sequence's token ratios, each clipped on its own.
 
         L = -A exp(mean_t m_A(log r_t)),  m_A(u) = min(u, high) for A > 0, else max(u, -low)
 
-    Paper: Zhao et al. 2025, arXiv:2507.20673, eq. 4 and algorithm 1; range (e^-0.4, e^0.4). Aggregate with "sequence_mean".
+    Paper: Zhao et al. 2025, arXiv:2507.20673, eq. 4 and algorithm 1; range (e^-0.4, e^0.4). Aggregate with
+    "sequence_mean".
 
     Args:
         logp_BT: (B, T) log-probs of the trained policy, with gradient.
@@ -322,13 +375,20 @@ def gmpo_loss(
     advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     log_r_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
     bounded_BT = torch.where(advantage_BT > 0, log_r_BT.clamp(max=high), log_r_BT.clamp(min=-low))
-    ratio_B1 = (torch.where(kept_BT, bounded_BT, 0.0).sum(-1) / lengths(kept_BT, logp_BT.dtype)).exp()[:, None]
+    ratio_B1 = (torch.where(kept_BT, bounded_BT, 0.0).sum(-1) / lengths(kept_BT, logp_BT.dtype)).exp()[
+        :, None
+    ]
     metrics = {"clip_fraction": (bounded_BT != log_r_BT).float(), "ratio": log_r_BT.exp().detach()}
     return PerToken(-advantage_BT * ratio_B1, metrics)
 
 
 def sapo_loss(
-    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, positive: float = 1.0, negative: float = 1.05
+    logp_BT: Tensor,
+    old_logp_BT: Tensor,
+    advantages: Tensor,
+    mask_BT: Tensor | None = None,
+    positive: float = 1.0,
+    negative: float = 1.05,
 ) -> PerToken:
     """SAPO: a sigmoid gate in place of the clip.
 
@@ -373,8 +433,9 @@ def vespo_loss(
 
         L = -sg(phi(w)) A log pi,  phi(w) = w^k e^(lambda (1 - w)),  w = pi(y) / pi_old(y)
 
-    The log of w is bounded to [log 1e-8, 20], each token's part to [-20, 20]. phi(1) = 1: on the old policy it is REINFORCE.
-    Paper: Shen et al. 2026, arXiv:2602.10693, eq. 11 and the released settings (2, 3) and (3, 2).
+    The log of w is bounded to [log 1e-8, 20], each token's part to [-20, 20]. phi(1) = 1: on the old policy
+    it is REINFORCE. Paper: Shen et al. 2026, arXiv:2602.10693, eq. 11 and the released settings (2, 3) and
+    (3, 2).
 
     Args:
         logp_BT: (B, T) log-probs of the trained policy, with gradient.
@@ -397,13 +458,18 @@ def vespo_loss(
     log_ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).detach()
     log_w_B = log_ratio_BT.clamp(-20, 20).sum(-1).clamp(math.log(1e-8), 20)
     up_BT = advantage_BT >= 0
-    k_BT, lam_BT = (torch.where(up_BT, log_w_B.new_full((), up), log_w_B.new_full((), down)) for up, down in zip(positive, negative))
+    k_BT, lam_BT = (
+        torch.where(up_BT, log_w_B.new_full((), up), log_w_B.new_full((), down))
+        for up, down in zip(positive, negative)
+    )
     phi_BT = (lam_BT + k_BT * log_w_B[:, None] - lam_BT * log_w_B.exp()[:, None]).exp()
     loss_BT = -phi_BT * advantage_BT * torch.where(kept_BT, logp_BT, 0.0)
     return PerToken(loss_BT, {"phi": phi_BT, "ratio": log_ratio_BT.exp()})
 
 
-def cpgd_loss(logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, eps: float = 0.2) -> PerToken:
+def cpgd_loss(
+    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, eps: float = 0.2
+) -> PerToken:
     """CPGD: the policy gradient clipped in the log-ratio, so that no ratio multiplies the gradient.
 
         L = -min(d A, clip(d, log(1 - eps), log(1 + eps)) A),  d = log pi - log pi_old
@@ -436,13 +502,15 @@ def cpgd_loss(logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT:
     return PerToken(loss_BT, {"clip_fraction": clip_BT.float(), "ratio": d_BT.exp().detach()})
 
 
-def mirror_descent_loss(logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, tau: float = 0.1) -> PerToken:
+def mirror_descent_loss(
+    logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, tau: float = 0.1
+) -> PerToken:
     """Online policy mirror descent (Kimi k1.5), a loss per sequence.
 
         L_i = -A_i log pi(y_i) + tau / 2 (log pi(y_i) - log pi_old(y_i))^2, log-probs summed over the sequence
 
-    A_i is the mean advantage of the sequence's tokens; use reward less group mean, `group_advantages(..., scale="none")`.
-    Paper: Kimi Team 2025, arXiv:2501.12599, eq. 3 (its gradient).
+    A_i is the mean advantage of the sequence's tokens; use reward less group mean, `group_advantages(...,
+    scale="none")`. Paper: Kimi Team 2025, arXiv:2501.12599, eq. 3 (its gradient).
 
     Args:
         logp_BT: (B, T) log-probs of the trained policy, with gradient.
@@ -457,15 +525,18 @@ def mirror_descent_loss(logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor
     Raises:
         ValueError: for shapes that differ.
 
-    >>> mirror_descent_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]), tau=2.0).loss
-    tensor([4.])
+    >>> mirror_descent_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]),
+    tau=2.0).loss tensor([4.])
     """
     advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     advantage_B = advantage_BT.sum(-1) / lengths(kept_BT, logp_BT.dtype)
     log_ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
     drift_B = log_ratio_BT.sum(-1)
     logp_B = torch.where(kept_BT, logp_BT, 0.0).sum(-1)
-    return PerToken(-advantage_B * logp_B + tau / 2 * drift_B.square(), {"drift": drift_B.detach(), "ratio": log_ratio_BT.exp().detach()})
+    return PerToken(
+        -advantage_B * logp_B + tau / 2 * drift_B.square(),
+        {"drift": drift_B.detach(), "ratio": log_ratio_BT.exp().detach()},
+    )
 
 
 def _prepare(logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,8 @@
-"""Importance ratios between two policies: per token, per sequence, and as weights against a sampler that is not the trainer.
+"""Importance ratios between two policies: per token, per sequence, and as weights against a sampler that is
+not the trainer.
 
-Log-probs are natural logarithms (nats) of the sampled tokens. Whatever stands outside the mask (padding, also inf and nan) reaches neither results
-nor gradients.
+Log-probs are natural logarithms (nats) of the sampled tokens. Whatever stands outside the mask (padding, also
+inf and nan) reaches neither results nor gradients.
 
 Shape legend: B sequences, T tokens, N samples.
 """
@@ -74,13 +75,16 @@ def importance_weights(
     cap: float | None = 2.0,
     floor: float = 0.0,
 ) -> Tensor:
-    """Truncated importance sampling (TIS), and masked importance sampling, between the trainer's and the sampler's log-probs.
+    """Truncated importance sampling (TIS), and masked importance sampling, between the trainer's and the
+    sampler's log-probs.
 
-        truncate: w = min(rho, cap);   mask: w = rho where floor <= rho <= cap, else 0;   rho = pi_old / pi_sampler
+        truncate: w = min(rho, cap);   mask: w = rho where floor <= rho <= cap, else 0;   rho = pi_old /
+        pi_sampler
 
-    rho is the token's ratio ("token"), the product over the sequence's tokens ("sequence"), or that product's T-th root ("geometric", as in GSPO,
-    arXiv:2507.18071, eq. 7). log rho is bounded to [-20, 20].
-    Paper: truncation: Ionides 2008, in IMPALA, arXiv:1802.01561, eq. 1; as the behaviour weight of decoupled PPO: Fu et al. 2025, arXiv:2505.24298.
+    rho is the token's ratio ("token"), the product over the sequence's tokens ("sequence"), or that product's
+    T-th root ("geometric", as in GSPO, arXiv:2507.18071, eq. 7). log rho is bounded to [-20, 20].
+    Paper: truncation: Ionides 2008, in IMPALA, arXiv:1802.01561, eq. 1; as the behaviour weight of decoupled
+    PPO: Fu et al. 2025, arXiv:2505.24298.
 
     Args:
         old_logp_BT: (B, T) log-probs that the trainer computes for the policy that the step started from.
@@ -122,11 +126,14 @@ def importance_weights(
 
 
 def batch_normalised(weight_BT: Tensor, mask_BT: Tensor | None = None, *, level: str = "token") -> Tensor:
-    """Batch-normalised importance weights: weights over their mean, so that a correction does not change the size of the loss.
+    """Batch-normalised importance weights: weights over their mean, so that a correction does not change the
+    size of the loss.
 
-        w / mean w, the mean over the kept tokens ("token") or over the sequences that have any ("sequence", "geometric")
+        w / mean w, the mean over the kept tokens ("token") or over the sequences that have any ("sequence",
+        "geometric")
 
-    Paper: self-normalised importance sampling, Owen 2013, Monte Carlo theory, ch. 9; rollout_is_batch_normalize in
+    Paper: self-normalised importance sampling, Owen 2013, Monte Carlo theory, ch. 9;
+    rollout_is_batch_normalize in
     verl/trainer/ppo/rollout_corr_helper.py of verl-project/verl 1dda039b.
 
     Args:
@@ -148,7 +155,9 @@ def batch_normalised(weight_BT: Tensor, mask_BT: Tensor | None = None, *, level:
     return weight_BT * (count / total) if total > 0 else weight_BT
 
 
-def weight_sums(weight_BT: Tensor, mask_BT: Tensor | None = None, *, level: str = "token") -> tuple[float, float]:
+def weight_sums(
+    weight_BT: Tensor, mask_BT: Tensor | None = None, *, level: str = "token"
+) -> tuple[float, float]:
     """What the mean of `batch_normalised` is made of, to be added up over micro-batches and ranks.
 
     Args:
@@ -174,16 +183,23 @@ def weight_sums(weight_BT: Tensor, mask_BT: Tensor | None = None, *, level: str 
 
 
 def rejection_mask(
-    old_logp_BT: Tensor, sampled_logp_BT: Tensor, mask_BT: Tensor | None = None, *, kind: str = "k3", level: str = "token", limit: float = 0.01
+    old_logp_BT: Tensor,
+    sampled_logp_BT: Tensor,
+    mask_BT: Tensor | None = None,
+    *,
+    kind: str = "k3",
+    level: str = "token",
+    limit: float = 0.01,
 ) -> Tensor:
-    """Rejection of tokens or sequences on which trainer and sampler disagree: 1 where the divergence is at most `limit`, else 0.
+    """Rejection of tokens or sequences on which trainer and sampler disagree: 1 where the divergence is at
+    most `limit`, else 0.
 
         u = log pi_old - log pi_sampler;   k1 = |u|,  k2 = u^2 / 2,  k3 = e^u - u - 1
         token: of the token;   sequence_sum, sequence_mean, sequence_max: over the sequence's kept tokens
 
     Unlike `importance_weights` with mode "mask" it does not weigh what it keeps. u is bounded to [-20, 20].
-    Source: rollout_rs in verl/trainer/ppo/rollout_corr_helper.py of verl-project/verl 1dda039b, whose bounds of k1 are ratios: limit = log(upper).
-    Here k1 of a sequence is the absolute value of the sum or mean of u.
+    Source: rollout_rs in verl/trainer/ppo/rollout_corr_helper.py of verl-project/verl 1dda039b, whose bounds
+    of k1 are ratios: limit = log(upper). Here k1 of a sequence is the absolute value of the sum or mean of u.
 
     Args:
         old_logp_BT: (B, T) log-probs that the trainer computes for the policy that the step started from.
@@ -194,14 +210,15 @@ def rejection_mask(
         limit: nats, above 0.
 
     Returns:
-        (B, T) for level "token", else (B, 1): 0 or 1, without gradient. Tokens outside the mask, and sequences without tokens, have 1.
+        (B, T) for level "token", else (B, 1): 0 or 1, without gradient. Tokens outside the mask, and
+        sequences without tokens, have 1.
 
     Raises:
         ValueError: for shapes that differ, an unknown kind or level, or a limit that is not above 0.
 
     >>> old, sampled = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -1.2]])
-    >>> rejection_mask(old, sampled, kind="k2", limit=0.015), rejection_mask(old, sampled, kind="k2", level="sequence_mean", limit=0.015)
-    (tensor([[1., 0.]]), tensor([[1.]]))
+    >>> rejection_mask(old, sampled, kind="k2", limit=0.015), rejection_mask(old, sampled, kind="k2",
+    level="sequence_mean", limit=0.015) (tensor([[1., 0.]]), tensor([[1.]]))
     """
     measure = choose("kind", kind, REJECTIONS)
     reduce = choose("level", level, REDUCTIONS)
@@ -212,24 +229,36 @@ def rejection_mask(
     return (reduce(measure(u_BT), kept_BT).abs() <= limit).to(u_BT.dtype)
 
 
-REJECTIONS: dict[str, Callable[[Tensor], Tensor]] = {"k1": lambda u: u, "k2": lambda u: u.square() / 2, "k3": lambda u: torch.expm1(u) - u}
+REJECTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "k1": lambda u: u,
+    "k2": lambda u: u.square() / 2,
+    "k3": lambda u: torch.expm1(u) - u,
+}
 REDUCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "token": lambda value_BT, kept_BT: value_BT,
     "sequence_sum": lambda value_BT, kept_BT: value_BT.sum(-1, keepdim=True),
-    "sequence_mean": lambda value_BT, kept_BT: value_BT.sum(-1, keepdim=True) / lengths(kept_BT, value_BT.dtype)[:, None],
+    "sequence_mean": lambda value_BT, kept_BT: value_BT.sum(-1, keepdim=True) / lengths(kept_BT,
+        value_BT.dtype)[:, None],
     "sequence_max": lambda value_BT, kept_BT: value_BT.abs().amax(-1, keepdim=True),
 }  # fmt: skip
 
 
 def off_policy_sequence_mask(
-    logp_BT: Tensor, sampled_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, *, delta: float = 1e-4
+    logp_BT: Tensor,
+    sampled_logp_BT: Tensor,
+    advantages: Tensor,
+    mask_BT: Tensor | None = None,
+    *,
+    delta: float = 1e-4,
 ) -> Tensor:
-    """DeepSeek-V3.2's off-policy sequence mask: no loss on disadvantageous tokens of sequences from which the policy has moved away.
+    """DeepSeek-V3.2's off-policy sequence mask: no loss on disadvantageous tokens of sequences from which the
+    policy has moved away.
 
         M_t = 0 where A_t < 0 and mean_t (log pi_sampler - log pi) > delta, else 1
 
-    Paper: DeepSeek-V3.2, arXiv:2512.02556, sec. 3.1 (off-policy sequence masking), which leaves delta open; 1e-4 is the default of slime
-    (THUDM/slime 624b824a, slime/utils/arguments.py); TRL f2cd5771 has the same mask (off_policy_mask_threshold, no default).
+    Paper: DeepSeek-V3.2, arXiv:2512.02556, sec. 3.1 (off-policy sequence masking), which leaves delta open;
+    1e-4 is the default of slime (THUDM/slime 624b824a, slime/utils/arguments.py); TRL f2cd5771 has the same
+    mask (off_policy_mask_threshold, no default).
 
     Args:
         logp_BT: (B, T) log-probs of the trained policy; detached.
@@ -250,11 +279,20 @@ def off_policy_sequence_mask(
             [1., 1.]])
     """
     away_B1 = -sequence_log_ratio(logp_BT.detach(), sampled_logp_BT, mask_BT)
-    negative_BT = kept_tokens(mask_BT, logp_BT, "logp_BT") & (per_token(advantages, logp_BT, "advantages") < 0)
+    negative_BT = kept_tokens(mask_BT, logp_BT, "logp_BT") & (
+        per_token(advantages, logp_BT, "advantages") < 0
+    )
     return (~(negative_BT & (away_B1 > delta))).to(logp_BT.dtype)
 
 
-def icepop_weights(old_logp_BT: Tensor, sampled_logp_BT: Tensor, mask_BT: Tensor | None = None, *, low: float = 0.5, high: float = 5.0) -> Tensor:
+def icepop_weights(
+    old_logp_BT: Tensor,
+    sampled_logp_BT: Tensor,
+    mask_BT: Tensor | None = None,
+    *,
+    low: float = 0.5,
+    high: float = 5.0,
+) -> Tensor:
     """IcePop: tokens on which trainer and engine disagree are left out.
 
         w_t = rho_t where low <= rho_t <= high, else 0;   rho_t = pi_old(y_t) / pi_sampler(y_t)
@@ -277,7 +315,9 @@ def icepop_weights(old_logp_BT: Tensor, sampled_logp_BT: Tensor, mask_BT: Tensor
     >>> icepop_weights(torch.tensor([[0.0, 0.0]]), torch.tensor([[2.0, -1.0]]))
     tensor([[0.0000, 2.7183]])
     """
-    return importance_weights(old_logp_BT, sampled_logp_BT, mask_BT, level="token", mode="mask", cap=high, floor=low)
+    return importance_weights(
+        old_logp_BT, sampled_logp_BT, mask_BT, level="token", mode="mask", cap=high, floor=low
+    )
 
 
 def effective_sample_size(log_weight_N: Tensor) -> Tensor:
@@ -285,7 +325,8 @@ def effective_sample_size(log_weight_N: Tensor) -> Tensor:
 
         (sum w)^2 / (N sum w^2), in (0, 1]
 
-    Source: Kong 1992 (effective sample size of importance sampling). The weights are scaled by their largest before exp, which changes nothing.
+    Source: Kong 1992 (effective sample size of importance sampling). The weights are scaled by their largest
+    before exp, which changes nothing.
 
     Args:
         log_weight_N: (N,) log weights (nats), at least one.

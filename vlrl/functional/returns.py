@@ -1,7 +1,8 @@
 """Returns, generalised advantage estimation, whitening, rewards per token and the critic's loss.
 
-Every function works in the dtype of its input; give float64 for exact baselines. Tokens outside the mask (padding, tool output) are skipped: a return
-passes over them as if they were not there, and their results are 0.
+Every function works in the dtype of its input; give float64 for exact baselines. Tokens outside the mask
+(padding, tool output) are skipped: a return passes over them as if they were not there, and their results are
+0.
 
 Shape legend: B sequences, T tokens, N tokens of all sequences.
 """
@@ -17,7 +18,9 @@ from vlrl.functional.checks import check_shapes, kept_tokens
 from vlrl.functional.exact import mean
 
 
-def token_rewards(reward_B: Tensor, mask_BT: Tensor, kl_BT: Tensor | None = None, kl_coef: float = 0.0) -> Tensor:
+def token_rewards(
+    reward_B: Tensor, mask_BT: Tensor, kl_BT: Tensor | None = None, kl_coef: float = 0.0
+) -> Tensor:
     """Rewards per token of RLHF: the outcome at the last kept token, less a KL penalty at every token.
 
         r_t = [t is the last token] R - kl_coef k_t
@@ -36,13 +39,16 @@ def token_rewards(reward_B: Tensor, mask_BT: Tensor, kl_BT: Tensor | None = None
     Raises:
         ValueError: for shapes that differ.
 
-    >>> token_rewards(torch.tensor([1.0]), torch.tensor([[1, 1, 0]]), torch.tensor([[0.5, 0.25, 9.0]]), kl_coef=1.0)
+    >>> token_rewards(torch.tensor([1.0]), torch.tensor([[1, 1, 0]]), torch.tensor([[0.5, 0.25, 9.0]]),
+    kl_coef=1.0)
     tensor([[-0.5000,  0.7500,  0.0000]])
     """
     check_shapes("B", reward_B=reward_B)
     check_shapes("BT", mask_BT=mask_BT)
     if len(mask_BT) != len(reward_B):
-        raise ValueError(f"mask_BT has {len(mask_BT)} rows, reward_B {len(reward_B)}; both must have one per sequence")
+        raise ValueError(
+            f"mask_BT has {len(mask_BT)} rows, reward_B {len(reward_B)}; both must have one per sequence"
+        )
     kept_BT = mask_BT > 0
     place_BT = torch.arange(mask_BT.shape[1], device=mask_BT.device).expand(mask_BT.shape)
     last_B1 = torch.where(kept_BT, place_BT, -1).amax(-1, keepdim=True) if mask_BT.shape[1] else place_BT
@@ -81,12 +87,16 @@ def discounted_returns(reward_BT: Tensor, mask_BT: Tensor | None = None, gamma: 
     return out_BT
 
 
-def gae(reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor | None = None, gamma: float = 1.0, lam: float = 1.0) -> tuple[Tensor, Tensor]:
+def gae(
+    reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor | None = None, gamma: float = 1.0, lam: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Generalised advantage estimation (GAE).
 
-        A_t = sum_k (gamma lambda)^k delta_{t+k},  delta_t = r_t + gamma V_{t+1} - V_t,  V = 0 after the last token
+        A_t = sum_k (gamma lambda)^k delta_{t+k},  delta_t = r_t + gamma V_{t+1} - V_t,  V = 0 after the last
+        token
 
-    Paper: Schulman et al. 2016, arXiv:1506.02438, eq. 16. With gamma = lambda = 1 it is A = R - V (Open-Reasoner-Zero, arXiv:2503.24290).
+    Paper: Schulman et al. 2016, arXiv:1506.02438, eq. 16. With gamma = lambda = 1 it is A = R - V
+    (Open-Reasoner-Zero, arXiv:2503.24290).
 
     Args:
         reward_BT: (B, T) rewards, for instance of `token_rewards`.
@@ -124,7 +134,8 @@ def whiten(values: Tensor, mask: Tensor | None = None, eps: float = 1e-8) -> Ten
 
         (v - mean) / (std + eps), with the population's std
 
-    Mean and std are computed in float64 with exactly rounded sums (on the CPU), so that they do not depend on the order of the entries.
+    Mean and std are computed in float64 with exactly rounded sums (on the CPU), so that they do not depend on
+    the order of the entries.
 
     Args:
         values: any shape, for instance (B, T) advantages.
@@ -132,7 +143,8 @@ def whiten(values: Tensor, mask: Tensor | None = None, eps: float = 1e-8) -> Ten
         eps: added to the std.
 
     Returns:
-        The same shape and dtype, 0 outside the mask, without gradient. Entries equal to the mean are exactly 0, so equal entries give zeros.
+        The same shape and dtype, 0 outside the mask, without gradient. Entries equal to the mean are exactly
+        0, so equal entries give zeros.
 
     Raises:
         ValueError: for shapes that differ.
@@ -141,20 +153,28 @@ def whiten(values: Tensor, mask: Tensor | None = None, eps: float = 1e-8) -> Ten
     tensor([[-1.,  1.,  0.]])
     """
     if mask is not None and mask.shape != values.shape:
-        raise ValueError(f"mask has shape {tuple(mask.shape)}, values {tuple(values.shape)}; both must be equal")
+        raise ValueError(
+            f"mask has shape {tuple(mask.shape)}, values {tuple(values.shape)}; both must be equal"
+        )
     kept = torch.ones_like(values, dtype=torch.bool) if mask is None else mask > 0
     flat = values.detach()[kept].tolist()
     centre = mean(flat)
     spread = math.sqrt(mean([(v - centre) ** 2 for v in flat])) + eps
     out = torch.zeros_like(values)
-    out[kept] = torch.tensor([(v - centre) / spread if v != centre else 0.0 for v in flat], dtype=values.dtype, device=values.device)
+    out[kept] = torch.tensor(
+        [(v - centre) / spread if v != centre else 0.0 for v in flat],
+        dtype=values.dtype,
+        device=values.device,
+    )
     return out
 
 
 def value_clip_fraction(value: Tensor, old_value: Tensor, target: Tensor, clip: float) -> Tensor:
-    """Where PPO's value clipping decides the loss: 1 where the loss of the clipped value is the larger one, so that the value has no gradient.
+    """Where PPO's value clipping decides the loss: 1 where the loss of the clipped value is the larger one,
+    so that the value has no gradient.
 
-    Source: arXiv:2005.12729, sec. 3; vf_clipfrac of compute_value_loss in verl/trainer/ppo/core_algos.py of verl-project/verl 1dda039b.
+    Source: arXiv:2005.12729, sec. 3; vf_clipfrac of compute_value_loss in verl/trainer/ppo/core_algos.py of
+    verl-project/verl 1dda039b.
 
     Args:
         value: values, (N,) or (B, T).
@@ -168,7 +188,8 @@ def value_clip_fraction(value: Tensor, old_value: Tensor, target: Tensor, clip: 
     Raises:
         ValueError: for shapes that differ, or a negative clip.
 
-    >>> value_clip_fraction(torch.tensor([2.0, 0.1]), torch.tensor([0.0, 0.0]), torch.tensor([2.0, 2.0]), clip=0.5)
+    >>> value_clip_fraction(torch.tensor([2.0, 0.1]), torch.tensor([0.0, 0.0]), torch.tensor([2.0, 2.0]),
+    clip=0.5)
     tensor([1., 0.])
     """
     clipped = value_loss(value.detach(), old_value, target, clip)
@@ -199,7 +220,8 @@ def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float = 0
     """
     if not value.shape == old_value.shape == target.shape:
         raise ValueError(
-            f"value, old_value and target have shapes {tuple(value.shape)}, {tuple(old_value.shape)}, {tuple(target.shape)}; they must be equal"
+            f"value, old_value and target have shapes {tuple(value.shape)}, {tuple(old_value.shape)}, "
+            f"{tuple(target.shape)}; they must be equal"
         )
     if clip < 0:
         raise ValueError(f"clip={clip} must not be negative; 0 is no clip")

@@ -15,7 +15,8 @@ from vlrl.functional.policy_losses import clipped_ratio_loss
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Unbiased pass@k: the probability that k of n samples, drawn without replacement, hold at least one of the c correct ones.
+    """Unbiased pass@k: the probability that k of n samples, drawn without replacement, hold at least one of
+    the c correct ones.
 
         1 - C(n - c, k) / C(n, k)
 
@@ -41,11 +42,16 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 
 
 def clip_fractions(
-    ratio_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, low: Tensor | float = 0.2, high: Tensor | float = 0.2
+    ratio_BT: Tensor,
+    advantages: Tensor,
+    mask_BT: Tensor | None = None,
+    low: Tensor | float = 0.2,
+    high: Tensor | float = 0.2,
 ) -> dict[str, Tensor]:
     """Shares of tokens whose gradient PPO's clip removes.
 
-    Above the range with A > 0 ("clip_high"), below it with A < 0 ("clip_low"), and both together ("clip_fraction").
+    Above the range with A > 0 ("clip_high"), below it with A < 0 ("clip_low"), and both together
+    ("clip_fraction").
 
     Args:
         ratio_BT: (B, T) importance ratios pi / pi_old.
@@ -65,5 +71,7 @@ def clip_fractions(
     """
     check_shapes("BT", ratio_BT=ratio_BT)
     kept_BT = kept_tokens(mask_BT, ratio_BT, "ratio_BT")
-    _, metrics = clipped_ratio_loss(ratio_BT.detach(), per_token(advantages, ratio_BT, "advantages").detach(), low, high)
+    _, metrics = clipped_ratio_loss(
+        ratio_BT.detach(), per_token(advantages, ratio_BT, "advantages").detach(), low, high
+    )
     return {name: masked_mean(metrics[name], kept_BT) for name in ("clip_fraction", "clip_high", "clip_low")}

@@ -1,4 +1,5 @@
-"""Advantages per token from rewards per token: REINFORCE++ and ReMax with a discount and dense rewards (GAE is in `returns`).
+"""Advantages per token from rewards per token: REINFORCE++ and ReMax with a discount and dense rewards (GAE
+is in `returns`).
 
 Shape legend: B sequences, T tokens.
 """
@@ -17,15 +18,23 @@ from vlrl.functional.returns import discounted_returns, token_rewards
 
 
 def reinforce_pp_token_advantages(
-    reward_BT: Tensor, mask_BT: Tensor, group_B: Tensor | None = None, *, gamma: float = 1.0, eps: float = 1e-8
+    reward_BT: Tensor,
+    mask_BT: Tensor,
+    group_B: Tensor | None = None,
+    *,
+    gamma: float = 1.0,
+    eps: float = 1e-8,
 ) -> Tensor:
     """REINFORCE++ of rewards per token: discounted returns, normalised over all kept tokens of the batch.
 
-        A_t = (R_t - m) / sqrt(v + eps),  R_t = r_t + gamma R_{t+1};  m, v: mean and unbiased variance of R over the tokens
+        A_t = (R_t - m) / sqrt(v + eps),  R_t = r_t + gamma R_{t+1};  m, v: mean and unbiased variance of R
+        over the tokens
 
-    With `group_B`, the mean over the group of the rollouts' summed rewards is first subtracted from each rollout's last reward. Where gamma is 1 and
-    the only reward is at the last token, it is `reinforce_pp_advantages` of that reward.
-    Paper: Hu 2025, arXiv:2501.03262, eq. 3-5; compute_reinforce_plus_plus_outcome_advantage of verl-project/verl 1dda039b.
+    With `group_B`, the mean over the group of the rollouts' summed rewards is first subtracted from each
+    rollout's last reward. Where gamma is 1 and the only reward is at the last token, it is
+    `reinforce_pp_advantages` of that reward.
+    Paper: Hu 2025, arXiv:2501.03262, eq. 3-5; compute_reinforce_plus_plus_outcome_advantage of
+    verl-project/verl 1dda039b.
 
     Args:
         reward_BT: (B, T) rewards, for instance of `token_rewards`.
@@ -63,7 +72,8 @@ def remax_advantages(reward_BT: Tensor, baseline_B: Tensor, mask_BT: Tensor, *, 
 
         A_t = sum_{s >= t} gamma^(s - t) r_s - r(greedy)
 
-    Paper: Li et al. 2023 (ReMax), arXiv:2310.10505, eq. 5 and algorithm 1; compute_remax_outcome_advantage of verl-project/verl 1dda039b.
+    Paper: Li et al. 2023 (ReMax), arXiv:2310.10505, eq. 5 and algorithm 1; compute_remax_outcome_advantage of
+    verl-project/verl 1dda039b.
 
     Args:
         reward_BT: (B, T) rewards, for instance of `token_rewards`.
@@ -83,5 +93,8 @@ def remax_advantages(reward_BT: Tensor, baseline_B: Tensor, mask_BT: Tensor, *, 
     check_shapes("B", baseline_B=baseline_B)
     return_BT = discounted_returns(reward_BT, mask_BT, gamma)
     if len(baseline_B) != len(return_BT):
-        raise ValueError(f"baseline_B has {len(baseline_B)} rows, reward_BT {len(return_BT)}; both must have one per sequence")
+        raise ValueError(
+            f"baseline_B has {len(baseline_B)} rows, reward_BT {len(return_BT)}; both must have one per "
+            "sequence"
+        )
     return torch.where(mask_BT > 0, return_BT - baseline_B[:, None], 0.0)

@@ -1,4 +1,5 @@
-"""Audit of a judge: how often it accepts phrases that answer nothing, and its error rates against human labels."""
+"""Audit of a judge: how often it accepts phrases that answer nothing, and its error rates against human
+labels."""
 
 from __future__ import annotations
 
@@ -7,11 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from vlrl.judges.client import Judge
 
 # Phrases that answer nothing and that LLM judges often accept, after arXiv:2507.08794.
-MASTER_KEYS = (":", ".", ",", "Solution", "Thought process:", "Let's solve this problem step by step.", "解", "The answer is")
+MASTER_KEYS = (
+    ":",
+    ".",
+    ",",
+    "Solution",
+    "Thought process:",
+    "Let's solve this problem step by step.",
+    "解",
+    "The answer is",
+)
 
 
 def master_key_acceptance(judge: Judge, prompts_for: Callable[[str], Sequence[str]]) -> dict[str, float]:
-    """The share of questions on which the judge calls each master key, and the empty response, correct. Above 0 the judge is fooled.
+    """The share of questions on which the judge calls each master key, and the empty response, correct. Above
+    0 the judge is fooled.
 
     `prompts_for` gives the judge's prompts of a response, one per question. Paper: arXiv:2507.08794.
     """
@@ -23,7 +34,8 @@ def master_key_acceptance(judge: Judge, prompts_for: Callable[[str], Sequence[st
 
 
 def error_rates(verdicts: Mapping[str, bool], labels: Mapping[str, bool]) -> dict[str, float]:
-    """False accepts among wrong answers and false rejects among correct ones, by human labels; ids without a verdict are left out."""
+    """False accepts among wrong answers and false rejects among correct ones, by human labels; ids without a
+    verdict are left out."""
     wrong = [name for name, correct in labels.items() if not correct and name in verdicts]
     correct = [name for name, is_correct in labels.items() if is_correct and name in verdicts]
     return {

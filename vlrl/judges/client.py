@@ -1,6 +1,8 @@
-"""A language model as a judge: asked yes-or-no questions with greedy decoding, pinned to a revision, cached, and priced beforehand.
+"""A language model as a judge: asked yes-or-no questions with greedy decoding, pinned to a revision, cached,
+and priced beforehand.
 
-`open_judge` makes the judge of a reward from its config, with an engine of its own; `vlrl eval judge` asks one about a finished evaluation.
+`open_judge` makes the judge of a reward from its config, with an engine of its own; `vlrl eval judge` asks
+one about a finished evaluation.
 """
 
 from __future__ import annotations
@@ -68,15 +70,21 @@ class Judge:
 
     def __post_init__(self) -> None:
         if "@" not in self.model:
-            raise ConfigError(f"judge: {self.model!r} is not pinned; write model@revision, so that the same judge can be asked again")
-        self.replies.update({entry["key"]: entry["reply"] for entry in read_jsonl(self.cache, {"key": str, "reply": str})})
+            raise ConfigError(
+                f"judge: {self.model!r} is not pinned; write model@revision, so that the same judge can be "
+                "asked again"
+            )
+        self.replies.update(
+            {entry["key"]: entry["reply"] for entry in read_jsonl(self.cache, {"key": str, "reply": str})}
+        )
 
     def key(self, prompt: str) -> str:
         """The cache key of a prompt: a digest of the model and the prompt."""
         return hashlib.sha256(f"{self.model}\x00{prompt}".encode()).hexdigest()[:32]
 
     def verdicts(self, prompts: Sequence[str]) -> list[bool | None]:
-        """True (yes), False (no), or None where the reply is neither, per prompt. Prompts that are not in the cache are sent and stored."""
+        """True (yes), False (no), or None where the reply is neither, per prompt. Prompts that are not in the
+        cache are sent and stored."""
         new = list(dict.fromkeys(prompt for prompt in prompts if self.key(prompt) not in self.replies))
         if new:
             self.cache.parent.mkdir(parents=True, exist_ok=True)
@@ -86,36 +94,50 @@ class Judge:
         return [parse_yes_no(self.replies[self.key(prompt)]) for prompt in prompts]
 
     def price(self, prompts: Sequence[str]) -> dict[str, float]:
-        """The cost of `verdicts`: prompts not in the cache, their tokens (four characters each), and the price (two tokens per reply)."""
+        """The cost of `verdicts`: prompts not in the cache, their tokens (four characters each), and the
+        price (two tokens per reply)."""
         new = [prompt for prompt in set(prompts) if self.key(prompt) not in self.replies]
         tokens = sum(len(prompt) for prompt in new) / 4
-        return {"prompts": len(new), "prompt_tokens": tokens, "price": (tokens * self.prices[0] + 2 * len(new) * self.prices[1]) / 1e6}
+        return {
+            "prompts": len(new),
+            "prompt_tokens": tokens,
+            "price": (tokens * self.prices[0] + 2 * len(new) * self.prices[1]) / 1e6,
+        }
 
 
 def check_judge(spec: Mapping[str, Any], where: str) -> None:
-    """Raise ConfigError for a `judge` that is not {model: name@revision, engine: config of an engine, max_tokens: of a reply (8)}."""
+    """Raise ConfigError for a `judge` that is not {model: name@revision, engine: config of an engine,
+    max_tokens: of a reply (8)}."""
     unknown = sorted(set(spec) - {"model", "engine", "max_tokens"})
     if unknown or not {"model", "engine"} <= set(spec):
         said = f"unknown: {', '.join(unknown)}" if unknown else f"got {sorted(spec) or 'nothing'}"
         example = "{model: name@revision, engine: {name: openai, url: http://host:8000/v1, model: name}}"
-        raise ConfigError(f"{where}: {said}; a judge has a model and an engine, and perhaps max_tokens: {example}")
+        raise ConfigError(
+            f"{where}: {said}; a judge has a model and an engine, and perhaps max_tokens: {example}"
+        )
     if not isinstance(spec.get("max_tokens", 8), int) or spec.get("max_tokens", 8) < 1:
         raise ConfigError(f"{where}.max_tokens: expected a whole number above 0, got {spec['max_tokens']!r}")
 
 
 def open_judge(spec: Mapping[str, Any], run: RunContext, where: str) -> Judge:
-    """The judge that a reward's `judge` configures, with an engine of its own. Replies are kept in the run's folder, a file for each rank.
+    """The judge that a reward's `judge` configures, with an engine of its own. Replies are kept in the run's
+    folder, a file for each rank.
 
     Raises ConfigError for a wrong config (`check_judge`) and for a model without a revision.
     """
     check_judge(spec, where)
     engine = build(Engine, spec["engine"], f"{where}.engine")
     engine.setup(run)
-    return Judge(str(spec["model"]), ask_engine(engine, spec.get("max_tokens", 8)), run.output / "judge" / f"replies-{run.rank}.jsonl")
+    return Judge(
+        str(spec["model"]),
+        ask_engine(engine, spec.get("max_tokens", 8)),
+        run.output / "judge" / f"replies-{run.rank}.jsonl",
+    )
 
 
 def quoted(response: str) -> str:
-    """A response as it stands between the lines of a judge's prompt: without lines of its own that look like them."""
+    """A response as it stands between the lines of a judge's prompt: without lines of its own that look like
+    them."""
     return re.sub(r"-{4,}", "---", response)
 
 
@@ -126,7 +148,13 @@ def ask_engine(engine: Any, max_tokens: int = 8) -> AskModel:
         requests = []
         for tag, text in enumerate(prompts):
             row = Row(id=f"judge/{tag}", question=text)
-            requests.append(Request(Prompt(row, ({"role": "user", "content": text},)), Sampling(temperature=0.0, max_tokens=max_tokens), tag=tag))
+            requests.append(
+                Request(
+                    Prompt(row, ({"role": "user", "content": text},)),
+                    Sampling(temperature=0.0, max_tokens=max_tokens),
+                    tag=tag,
+                )
+            )
         replies = {completion.request.tag: completion.text for completion in engine.generate(requests)}
         return [replies[tag] for tag in range(len(prompts))]
 
@@ -134,6 +162,7 @@ def ask_engine(engine: Any, max_tokens: int = 8) -> AskModel:
 
 
 def parse_yes_no(reply: str) -> bool | None:
-    """The first of the words "yes" and "no" in a reply, behind its thoughts (`</think>`) if it has any; None if there is neither."""
+    """The first of the words "yes" and "no" in a reply, behind its thoughts (`</think>`) if it has any; None
+    if there is neither."""
     match = re.search(r"\b(yes|no)\b", reply.lower().rpartition("</think>")[2])
     return None if match is None else match.group(1) == "yes"

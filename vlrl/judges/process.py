@@ -19,12 +19,14 @@ TINY = "tiny"  # as model: random weights, for tests and proofs
 
 @dataclass
 class ProcessRewardModel:
-    """A process reward model: a token classifier with two labels, wrong and right, read at a mark behind each step.
+    """A process reward model: a token classifier with two labels, wrong and right, read at a mark behind each
+    step.
 
         score of a step = P(right) - P(wrong) at the last token of `mark`, in [-1, 1]
 
-    Input: the question's tokens, then the tokens of each step and of `mark`. This is the form of PURE-PRM (CJReinforce/PURE,
-    openrlhf/trainer/ppo_utils/experience_maker.py and openrlhf/utils/utils.py, commit 41f9363), whose mark is a line break.
+    Input: the question's tokens, then the tokens of each step and of `mark`. This is the form of PURE-PRM
+    (CJReinforce/PURE, openrlhf/trainer/ppo_utils/experience_maker.py and openrlhf/utils/utils.py, commit
+    41f9363), whose mark is a line break.
 
     Attributes:
         model: A transformers model for token classification, frozen.
@@ -42,7 +44,10 @@ class ProcessRewardModel:
         if not self.tokenizer.encode(self.mark, add_special_tokens=False):
             raise ConfigError(f"mark: {self.mark!r} has no token; name a text, like a line break")
         if getattr(self.model.config, "num_labels", 2) != 2:
-            raise ConfigError(f"model: it has {self.model.config.num_labels} labels; a process reward model has two, wrong and right")
+            raise ConfigError(
+                f"model: it has {self.model.config.num_labels} labels; a process reward model has two, "
+                "wrong and right"
+            )
         self.model.eval().requires_grad_(False)
 
     def scores(self, solutions: Sequence[tuple[str, Sequence[str]]]) -> list[list[float]]:
@@ -86,16 +91,23 @@ class ProcessRewardModel:
             mask_BS[index, : len(ids)] = 1
         with torch.no_grad():
             share_BS2 = self.model(input_ids=ids_BS, attention_mask=mask_BS).logits.float().softmax(-1)
-        return [(share_BS2[index, read, 1] - share_BS2[index, read, 0]).tolist() for index, (_, read) in enumerate(rows)]
+        return [
+            (share_BS2[index, read, 1] - share_BS2[index, read, 0]).tolist()
+            for index, (_, read) in enumerate(rows)
+        ]
 
 
 def open_process_reward_model(model: str, mark: str, policy: Any) -> ProcessRewardModel:
-    """The process reward model of a folder or a hub id, on the policy's device; "tiny" is one of random weights with the policy's tokenizer.
+    """The process reward model of a folder or a hub id, on the policy's device; "tiny" is one of random
+    weights with the policy's tokenizer.
 
     Raises ConfigError for an empty name, and for a model that transformers cannot load as a token classifier.
     """
     if not model:
-        raise ConfigError("model: not set; name a process reward model for token classification, a folder or a hub id such as jinachris/PURE-PRM-7B")
+        raise ConfigError(
+            "model: not set; name a process reward model for token classification, a folder or a hub id "
+            "such as jinachris/PURE-PRM-7B"
+        )
     if model == TINY:
         return ProcessRewardModel(_tiny(len(policy.tokenizer)).to(policy.device), policy.tokenizer, mark)
     from transformers import AutoModelForTokenClassification, AutoTokenizer
@@ -111,7 +123,13 @@ def open_process_reward_model(model: str, mark: str, policy: Any) -> ProcessRewa
 def _tiny(vocabulary: int) -> Any:
     from transformers import Qwen2Config, Qwen2ForTokenClassification
 
-    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+    }
     sizes |= {"vocab_size": vocabulary, "num_labels": 2, "initializer_range": 0.5}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

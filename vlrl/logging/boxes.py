@@ -1,4 +1,5 @@
-"""Boxes and points that the report draws on an image: the gold ones of a row and those in a completion. Nothing is scored here."""
+"""Boxes and points that the report draws on an image: the gold ones of a row and those in a completion.
+Nothing is scored here."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from typing import Any
 from vlrl.types import CoordinateSpace, Rollout
 
 _NUMBER = r"-?\d{1,7}(?:\.\d{1,7})?"
-_NUMBERS = re.compile(rf"[\[(]\s*({_NUMBER}(?:\s*,\s*{_NUMBER})+)\s*[\])]", re.ASCII)  # ASCII: \d and \s know more than float() does
+_NUMBERS = re.compile(
+    rf"[\[(]\s*({_NUMBER}(?:\s*,\s*{_NUMBER})+)\s*[\])]", re.ASCII
+)  # ASCII: \d and \s know more than float() does
 _ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.DOTALL)
 _LABELS = ("label", "category", "name", "class")
 MAX_MARKS = 50
@@ -39,7 +42,8 @@ def _find(value: Any, label: str) -> Any:
 
 
 def is_mark(numbers: Sequence[float]) -> bool:
-    """Whether numbers can be a box (x1 < x2, y1 < y2) or a point, and not the order of two or four puzzle pieces."""
+    """Whether numbers can be a box (x1 < x2, y1 < y2) or a point, and not the order of two or four puzzle
+    pieces."""
     count = len(numbers)
     if sorted(numbers) in (list(range(count)), list(range(1, count + 1))):
         return False
@@ -47,9 +51,11 @@ def is_mark(numbers: Sequence[float]) -> bool:
 
 
 def predicted_marks(rollout: Rollout, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Marks in a completion, in original pixels: `[x1, y1, x2, y2]` or `(x, y)` inside `<answer>`, or anywhere if it has no answer tag.
+    """Marks in a completion, in original pixels: `[x1, y1, x2, y2]` or `(x, y)` inside `<answer>`, or
+    anywhere if it has no answer tag.
 
-    `sizes` are the accepted counts of numbers (4 for boxes, 2 for points). A reward may put its own reading into `rollout.info["marks"]`.
+    `sizes` are the accepted counts of numbers (4 for boxes, 2 for points). A reward may put its own reading
+    into `rollout.info["marks"]`.
     """
     if "marks" in rollout.info:
         return list(rollout.info["marks"])[:MAX_MARKS]

@@ -1,4 +1,5 @@
-"""The rollouts that the report shows: a bounded sample, even over steps and tasks, whole groups with their image."""
+"""The rollouts that the report shows: a bounded sample, even over steps and tasks, whole groups with their
+image."""
 
 from __future__ import annotations
 
@@ -48,8 +49,14 @@ def _cards(file: Path, count: int, budget: list[int]) -> list[Card]:
     """Cards of a rollout file; none of a file that is damaged."""
     try:
         return [_card(rows, budget) for rows in _groups_of(file, count)]
-    except Exception as error:  # a damaged file makes pyarrow raise errors of many classes, and columns lack or mix types
-        log.warning("%s cannot be read and is left out of the report: %s", file, str(error).splitlines()[0] if str(error) else type(error).__name__)
+    except (
+        Exception
+    ) as error:  # a damaged file makes pyarrow raise errors of many classes, and columns lack or mix types
+        log.warning(
+            "%s cannot be read and is left out of the report: %s",
+            file,
+            str(error).splitlines()[0] if str(error) else type(error).__name__,
+        )
         return []
 
 
@@ -67,7 +74,9 @@ def _groups_of(file: Path, count: int) -> list[list[dict[str, Any]]]:
 def _take_turns(rows: Sequence[dict[str, Any]], count: int) -> list[list[int]]:
     """The row numbers of up to `count` groups, the tasks taking turns."""
     by_task: dict[str, list[list[int]]] = {}
-    for _, members in itertools.groupby(range(len(rows)), key=lambda place: (rows[place]["group"], rows[place]["id"])):
+    for _, members in itertools.groupby(
+        range(len(rows)), key=lambda place: (rows[place]["group"], rows[place]["id"])
+    ):
         group = list(members)
         by_task.setdefault(rows[group[0]]["task"], []).append(group)
     turns = itertools.chain.from_iterable(itertools.zip_longest(*by_task.values()))
@@ -78,24 +87,41 @@ def _card(rows: Sequence[dict[str, Any]], budget: list[int]) -> Card:
     first = rows[0]
     largest = max((abs(row["advantage"]) for row in rows), default=0.0) or 1.0
     return {
-        "step": first["step"], "phase": first["phase"], "task": first["task"], "id": first["id"], "prompt": clip(first["prompt"]),
-        "answer": clip(first["answer"]), "media": [_media(item, budget) for item in first["media"][:8]], "gold": json.loads(first["gold_marks"]),
-        "rollouts": [_rollout(row, largest) for row in rows[:MAX_ROLLOUTS]], "left_out": max(len(rows) - MAX_ROLLOUTS, 0),
+        "step": first["step"], "phase": first["phase"], "task": first["task"], "id": first["id"],
+        "prompt": clip(first["prompt"]),
+        "answer": clip(first["answer"]), "media": [_media(item, budget) for item in first["media"][:8]],
+        "gold": json.loads(first["gold_marks"]),
+        "rollouts": [_rollout(row, largest) for row in rows[:MAX_ROLLOUTS]],
+        "left_out": max(len(rows) - MAX_ROLLOUTS, 0),
     }  # fmt: skip
 
 
 def _rollout(row: dict[str, Any], largest: float) -> Card:
     spans = json.loads(row["spans"]) or [[row["completion"], row["advantage"]]]
     scale = max([largest, *(abs(advantage) for _, advantage in spans)])
-    pieces = [{"text": text, "style": tint(advantage / scale), "advantage": advantage} for text, advantage in _shorten(spans)]
-    raw = {name.removeprefix(REWARD): value for name, value in row.items() if name.startswith((REWARD, PART)) and value is not None}
+    pieces = [
+        {"text": text, "style": tint(advantage / scale), "advantage": advantage}
+        for text, advantage in _shorten(spans)
+    ]
+    raw = {
+        name.removeprefix(REWARD): value
+        for name, value in row.items()
+        if name.startswith((REWARD, PART)) and value is not None
+    }
     known = ("index", "reward", "advantage", "length", "finish", "source", "entropy", "logp")
-    return {**{name: row[name] for name in known}, "raw": raw, "pieces": pieces, "marks": json.loads(row["marks"])}
+    return {
+        **{name: row[name] for name in known},
+        "raw": raw,
+        "pieces": pieces,
+        "marks": json.loads(row["marks"]),
+    }
 
 
 def clip(text: str) -> str:
     """The text, or its beginning and the number of characters left out."""
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [... {len(text) - MAX_TEXT} more characters]"
+    return (
+        text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [... {len(text) - MAX_TEXT} more characters]"
+    )
 
 
 def _shorten(spans: Sequence[Sequence[Any]]) -> Iterable[tuple[str, float]]:
@@ -109,7 +135,8 @@ def _shorten(spans: Sequence[Sequence[Any]]) -> Iterable[tuple[str, float]]:
 
 
 def tint(share: float) -> str:
-    """CSS for an advantage as a share of the largest one: green above zero, red below, stronger farther from it."""
+    """CSS for an advantage as a share of the largest one: green above zero, red below, stronger farther from
+    it."""
     if not share:
         return ""
     colour = "34,160,90" if share > 0 else "215,60,60"

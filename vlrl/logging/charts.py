@@ -1,4 +1,5 @@
-"""Line charts as inline SVG: no script, no network, a few kilobytes each. (`templates/report.js` adds the values under the pointer.)"""
+"""Line charts as inline SVG: no script, no network, a few kilobytes each. (`templates/report.js` adds the
+values under the pointer.)"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def _mean(points: Sequence[Point]) -> Point:
 
 
 def smooth(points: Sequence[Point], share: float = 0.06) -> list[Point]:
-    """Centred moving average over 2h + 1 points, h = share * n (at least 2), narrower towards both ends, so that the average is never one-sided."""
+    """Centred moving average over 2h + 1 points, h = share * n (at least 2), narrower towards both ends, so
+    that the average is never one-sided."""
     reach = max(2, round(share * len(points)))
     out = []
     for i in range(len(points)):
@@ -83,7 +85,9 @@ def line_chart(name: str, points: Sequence[Point], bands: Sequence[Band] = ()) -
 
     def place(x: float, y: float) -> tuple[float, float]:
         across = (x - first) / (last - first) if last > first else 0.5
-        return LEFT + across * (WIDTH - LEFT - RIGHT), TOP + (high - y) / (high - low) * (HEIGHT - TOP - BOTTOM)
+        return LEFT + across * (WIDTH - LEFT - RIGHT), TOP + (high - y) / (high - low) * (
+            HEIGHT - TOP - BOTTOM
+        )
 
     parts = [_grid(place, low, high, first, last), *(_shade(place, band, low, high) for band in bands[1::2])]
     for piece in _pieces(shown, bands):
@@ -91,11 +95,13 @@ def line_chart(name: str, points: Sequence[Point], bands: Sequence[Band] = ()) -
         parts.append(_line([place(*point) for point in piece], "raw" if smoothed else "main"))
         if smoothed:
             parts.append(_line([place(*point) for point in smooth(piece)], "main"))
-    near = [[float(f"{x:.6g}"), float(f"{y:.5g}"), *(round(value, 1) for value in place(x, y))] for x, y in shown]
+    near = [
+        [float(f"{x:.6g}"), float(f"{y:.5g}"), *(round(value, 1) for value in place(x, y))] for x, y in shown
+    ]
     data = json.dumps(near, separators=(",", ":")).replace(".0,", ",").replace(".0]", "]")
-    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}" data-points="{}">{}</svg>').format(
-        WIDTH, HEIGHT, name, data, Markup("").join(parts)
-    )
+    return Markup(
+        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}" data-points="{}">{}</svg>'
+    ).format(WIDTH, HEIGHT, name, data, Markup("").join(parts))
 
 
 def _pieces(points: Sequence[Point], bands: Sequence[Band]) -> list[list[Point]]:
@@ -108,10 +114,14 @@ def _pieces(points: Sequence[Point], bands: Sequence[Band]) -> list[list[Point]]
 def _line(points: Sequence[Point], kind: str) -> Markup:
     if len(points) == 1:
         return Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="2.5"/>').format(kind, *points[0])
-    return Markup('<polyline class="{}" points="{}"/>').format(kind, " ".join(f"{x:.1f},{y:.1f}" for x, y in points))
+    return Markup('<polyline class="{}" points="{}"/>').format(
+        kind, " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    )
 
 
-def _shade(place: Callable[[float, float], tuple[float, float]], band: Band, low: float, high: float) -> Markup:
+def _shade(
+    place: Callable[[float, float], tuple[float, float]], band: Band, low: float, high: float
+) -> Markup:
     (x1, y1), (x2, y2) = place(band.first - 0.5, high), place(band.last + 0.5, low)
     left, right = max(x1, LEFT), min(x2, WIDTH - RIGHT)
     title = Markup("<title>phase {}</title>").format(band.name)
@@ -120,13 +130,27 @@ def _shade(place: Callable[[float, float], tuple[float, float]], band: Band, low
     )
 
 
-def _grid(place: Callable[[float, float], tuple[float, float]], low: float, high: float, first: float, last: float) -> Markup:
+def _grid(
+    place: Callable[[float, float], tuple[float, float]], low: float, high: float, first: float, last: float
+) -> Markup:
     parts = []
     for value in ticks(low, high):
         _, y = place(first, value)
-        parts.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(LEFT, WIDTH - RIGHT, y, y))
-        parts.append(Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(LEFT - 6, y + 3.5, number(value)))
+        parts.append(
+            Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
+                LEFT, WIDTH - RIGHT, y, y
+            )
+        )
+        parts.append(
+            Markup('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                LEFT - 6, y + 3.5, number(value)
+            )
+        )
     for value in [tick for tick in ticks(first, last, 5) if tick == int(tick)]:
         x, _ = place(value, low)
-        parts.append(Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(x, HEIGHT - 7, escape(number(value))))
+        parts.append(
+            Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+                x, HEIGHT - 7, escape(number(value))
+            )
+        )
     return Markup("").join(parts)

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 SHOWN = {  # metric -> what it is called here
-    "length/mean": "length", "entropy": "entropy", "kl": "KL", "clip_fraction": "clipped", "loss": "loss", "grad_norm": "grad norm",
+    "length/mean": "length", "entropy": "entropy", "kl": "KL", "clip_fraction": "clipped", "loss": "loss",
+    "grad_norm": "grad norm",
 }  # fmt: skip
 _BARS = "▁▂▃▄▅▆▇█"
 _WINDOW = 20  # steps behind the rate and the time left
@@ -55,7 +56,9 @@ class LiveView:
         self.console = console or Console(stderr=True)
         self.title = str(run_config.get("output", "run"))
         self.total = total_steps(run_config)
-        self.rewards: list[float] = []  # of the current phase: a cold start's demonstrations are right by construction
+        self.rewards: list[
+            float
+        ] = []  # of the current phase: a cold start's demonstrations are right by construction
         self.heldout: dict[str, list[float]] = {}  # task -> scores, in order
         self._progress = ""
         self._shown: tuple[int, Mapping[str, float | None]] = (0, {})
@@ -64,12 +67,19 @@ class LiveView:
         self._tokens: deque[float] = deque(maxlen=_WINDOW)
         self._printed = -_PLAIN_SECONDS
         self._phase = ""
-        self._live = Live(console=self.console, auto_refresh=False, transient=False) if self.console.is_terminal else None
+        self._live = (
+            Live(console=self.console, auto_refresh=False, transient=False)
+            if self.console.is_terminal
+            else None
+        )
         if self._live:
             self._live.start()
 
-    def update(self, step: int, phase: str, metrics: Mapping[str, float | None], seconds: Mapping[str, float]) -> None:
-        """Show a finished step. The rate uses `seconds["step"]`, or the sum of the parts where there is none."""
+    def update(
+        self, step: int, phase: str, metrics: Mapping[str, float | None], seconds: Mapping[str, float]
+    ) -> None:
+        """Show a finished step. The rate uses `seconds["step"]`, or the sum of the parts where there is
+        none."""
         self._done = max(self._done + 1, step)
         self._seconds.append(seconds.get("step") or sum(seconds.values()))
         self._tokens.append(float(metrics.get("tokens") or 0))
@@ -77,22 +87,37 @@ class LiveView:
             self.rewards.clear()
         if metrics.get("reward/total") is not None:
             self.rewards.append(float(metrics["reward/total"] or 0))
-        scores = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("heldout/") and "errors" not in name}
+        scores = {
+            name.partition("/")[2]: value
+            for name, value in metrics.items()
+            if name.startswith("heldout/") and "errors" not in name
+        }
         self._add_heldout({task: value for task, value in scores.items() if value is not None})
         self._progress, self._shown = "", (step, metrics)
         if self._live:
             self._live.update(self._panel(step, phase, metrics), refresh=True)
-        elif phase != self._phase or scores or step >= self.total or time.monotonic() - self._printed >= _PLAIN_SECONDS:
+        elif (
+            phase != self._phase
+            or scores
+            or step >= self.total
+            or time.monotonic() - self._printed >= _PLAIN_SECONDS
+        ):
             self._printed = time.monotonic()
             self.console.print(self.line(step, phase, metrics), highlight=False, soft_wrap=True, markup=False)
         self._phase = phase
 
     def line(self, step: int, phase: str, metrics: Mapping[str, float | None]) -> str:
         """One step as one line of text."""
-        return "  ".join([f"{phase} {step}/{self.total}", *(f"{name} {value}" for name, value in self._figures(metrics).items())])
+        return "  ".join(
+            [
+                f"{phase} {step}/{self.total}",
+                *(f"{name} {value}" for name, value in self._figures(metrics).items()),
+            ]
+        )
 
     def say(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Print an event above the table. Warnings and the activity report are left to the log, which prints them too."""
+        """Print an event above the table. Warnings and the activity report are left to the log, which prints
+        them too."""
         if kind in _SAID_ELSEWHERE:
             return
         if kind == "heldout":
@@ -120,9 +145,17 @@ class LiveView:
             self._live.stop()
 
     def _figures(self, metrics: Mapping[str, float | None]) -> dict[str, str]:
-        parts = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("reward/") and name != "reward/total"}
+        parts = {
+            name.partition("/")[2]: value
+            for name, value in metrics.items()
+            if name.startswith("reward/") and name != "reward/total"
+        }
         figures = {"reward": _short(metrics.get("reward/total"))} if "reward/total" in metrics else {}
-        figures |= {name: _short(value) for name, value in parts.items() if "/" not in name and (value or name != "errors")}
+        figures |= {
+            name: _short(value)
+            for name, value in parts.items()
+            if "/" not in name and (value or name != "errors")
+        }
         figures |= {label: _short(metrics[name]) for name, label in SHOWN.items() if name in metrics}
         figures |= {f"held-out {task}": _first_and_last(scores) for task, scores in self.heldout.items()}
         spent = sum(self._seconds)
@@ -144,7 +177,10 @@ class LiveView:
             head.append(f"  {self._progress}", style="yellow")
         bar = Text.assemble(("━" * filled, "cyan"), ("━" * (60 - filled), "dim"))
         return Panel(
-            Group(head, bar, table, Text(sparkline(self.rewards, 60), style="cyan")), title=Text(self.title), title_align="left", expand=False
+            Group(head, bar, table, Text(sparkline(self.rewards, 60), style="cyan")),
+            title=Text(self.title),
+            title_align="left",
+            expand=False,
         )
 
 

@@ -16,9 +16,11 @@ FRAMES = 4
 
 
 def thumbnail(media: Media, max_side: int = MAX_SIDE) -> dict[str, Any]:
-    """{"kind", "bytes", "width", "height"}: PNG (small pictures) or JPEG; width and height are the ORIGINAL pixels of one frame.
+    """{"kind", "bytes", "width", "height"}: PNG (small pictures) or JPEG; width and height are the ORIGINAL
+    pixels of one frame.
 
-    A video becomes a strip of up to four frames, first to last, side by side. Raises MediaError where the medium cannot be read.
+    A video becomes a strip of up to four frames, first to last, side by side. Raises MediaError where the
+    medium cannot be read.
     """
     loaded = media.load()
     if isinstance(loaded, Clip):
@@ -27,7 +29,12 @@ def thumbnail(media: Media, max_side: int = MAX_SIDE) -> dict[str, Any]:
     else:
         width, height = loaded.size
         picture = loaded.convert("RGB")
-    return {"kind": media.kind, "bytes": encode(picture, max_side), "width": int(width), "height": int(height)}
+    return {
+        "kind": media.kind,
+        "bytes": encode(picture, max_side),
+        "width": int(width),
+        "height": int(height),
+    }
 
 
 def encode(picture: Image.Image, max_side: int = MAX_SIDE) -> bytes:

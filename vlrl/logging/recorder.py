@@ -1,7 +1,9 @@
-"""The record of a run: metrics, timings, events and rollouts in its folder, and on request in a live view and in trackers.
+"""The record of a run: metrics, timings, events and rollouts in its folder, and on request in a live view and
+in trackers.
 
-`metrics.jsonl` holds nothing that depends on the clock, so the same seed gives the same file; a resumed run first cuts it back to its checkpoint's
-step, so that a run that was killed ends with the same file as one that was not. Times go to `timings.jsonl`.
+`metrics.jsonl` holds nothing that depends on the clock, so the same seed gives the same file; a resumed run
+first cuts it back to its checkpoint's step, so that a run that was killed ends with the same file as one that
+was not. Times go to `timings.jsonl`.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ _PENDING = 2  # rollout files being written while training goes on
 class Recorder:
     """Writes a run folder. Steps must increase over the whole run, phases included.
 
-    `live` shows the view of `vlrl.logging.live`; `trackers` are names that accelerate knows ("tensorboard", "wandb", ...). `decode` (ids -> text)
-    lets the report colour single tokens. With `main=False` (other ranks) nothing is written.
+    `live` shows the view of `vlrl.logging.live`; `trackers` are names that accelerate knows ("tensorboard",
+    "wandb", ...). `decode` (ids -> text) lets the report colour single tokens. With `main=False` (other
+    ranks) nothing is written.
     """
 
     def __init__(
@@ -68,31 +71,52 @@ class Recorder:
         append_jsonl(self.folder / SESSIONS, describe_session())
 
     def rewind(self, step: int, events: int | None = None, ahead: int = 0) -> None:
-        """Delete all records after `step`, the last step of the checkpoint (-1: all records), and all events but the first `events`.
+        """Delete all records after `step`, the last step of the checkpoint (-1: all records), and all events
+        but the first `events`.
 
         Episodes of the next `ahead` steps stay: the checkpoint holds what was collected for them.
 
-        The checkpoint knows how many there were: events of its own step that came after it (held-out scores, warnings) will come again.
+        The checkpoint knows how many there were: events of its own step that came after it (held-out scores,
+        warnings) will come again.
         """
         if not self.main:
             return
         self.flush()
-        for name, last, count in ((METRICS, step, None), (TIMINGS, step, None), (TRAJECTORIES, step + ahead, None), (EVENTS, step, events)):
+        for name, last, count in (
+            (METRICS, step, None),
+            (TIMINGS, step, None),
+            (TRAJECTORIES, step + ahead, None),
+            (EVENTS, step, events),
+        ):
             _cut(self.folder / name, last, count)
         self.events = len(read_record(self.folder, EVENTS))
-        for path in (*self.folder.glob(".*.part"), *self.folder.glob("rollouts/.*.part")):  # of a process that died while writing
+        for path in (
+            *self.folder.glob(".*.part"),
+            *self.folder.glob("rollouts/.*.part"),
+        ):  # of a process that died while writing
             path.unlink()
         for path in (self.folder / "rollouts").glob("step-*.parquet"):
             if int(re.findall(r"\d+", path.stem)[0]) > step:
                 path.unlink()
         self._last = step
 
-    def step(self, step: int, phase: str, metrics: Mapping[str, float], timings: Mapping[str, float], groups: Sequence[Group] = ()) -> None:
-        """Record one step. `timings` are seconds by part; rollouts are written in the background every `watch.rollouts_every` steps (0: never)."""
+    def step(
+        self,
+        step: int,
+        phase: str,
+        metrics: Mapping[str, float],
+        timings: Mapping[str, float],
+        groups: Sequence[Group] = (),
+    ) -> None:
+        """Record one step. `timings` are seconds by part; rollouts are written in the background every
+        `watch.rollouts_every` steps (0: never)."""
         if not self.main:
             return
         if step <= self._last:
-            raise ValueError(f"step {step} is already in {self.folder / METRICS} (last: {self._last}); resume the run, or give another `output`")
+            raise ValueError(
+                f"step {step} is already in {self.folder / METRICS} (last: {self._last}); resume the run, "
+                "or give another `output`"
+            )
         self._last, self._now = step, {"step": step, "phase": phase}
         plain = {name: _number(value) for name, value in sorted(metrics.items())}
         seconds = {name: round(float(value), 6) for name, value in timings.items()}
@@ -102,16 +126,21 @@ class Recorder:
             self._write(step, phase, groups)
         finite = {name: value for name, value in plain.items() if value is not None}
         for tracker in self._trackers:
-            tracker.log({**finite, **{f"seconds/{name}": value for name, value in seconds.items()}}, step=step)
+            tracker.log(
+                {**finite, **{f"seconds/{name}": value for name, value in seconds.items()}}, step=step
+            )
         if self._view:
             self._view.update(step, phase, plain, seconds)
 
     def event(self, kind: str, **data: Any) -> None:
-        """Record an event: a skipped batch, a warning, a held-out score (`kind="heldout", name="final", scores={task: accuracy}`)."""
+        """Record an event: a skipped batch, a warning, a held-out score (`kind="heldout", name="final",
+        scores={task: accuracy}`)."""
         if self.main:
             self.events += 1
             data = blank_all(data)
-            append_jsonl(self.folder / EVENTS, {"step": max(self._last, 0), **self._now, "kind": kind, **data})
+            append_jsonl(
+                self.folder / EVENTS, {"step": max(self._last, 0), **self._now, "kind": kind, **data}
+            )
             if self._view:
                 self._view.say(kind, data)
 
@@ -147,7 +176,8 @@ class Recorder:
 
 
 def read_record(folder: Path, name: str) -> list[dict[str, Any]]:
-    """The objects of one of a run's files (METRICS, TIMINGS, EVENTS, SESSIONS); torn lines are skipped (see `vlrl/files.py`)."""
+    """The objects of one of a run's files (METRICS, TIMINGS, EVENTS, SESSIONS); torn lines are skipped (see
+    `vlrl/files.py`)."""
     return read_jsonl(folder / name, KEYS[name])
 
 

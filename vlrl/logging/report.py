@@ -1,6 +1,8 @@
-"""`report.html`: one page about one run that needs no network. Curves, held-out accuracy, throughput, and the rollouts with their pictures.
+"""`report.html`: one page about one run that needs no network. Curves, held-out accuracy, throughput, and the
+rollouts with their pictures.
 
-Its content security policy lets no script run but its own, which carries the page's nonce (new for every page), and loads nothing.
+Its content security policy lets no script run but its own, which carries the page's nonce (new for every
+page), and loads nothing.
 """
 
 from __future__ import annotations
@@ -28,17 +30,27 @@ _CLOSED = ("engine", "data", "gate", "loss", "other")  # plumbing: there, but no
 
 
 def render_report(folder: str | Path) -> Path:
-    """Write `report.html` into a run folder and return its path. Raises ValueError if the folder holds no metrics.
+    """Write `report.html` into a run folder and return its path. Raises ValueError if the folder holds no
+    metrics.
 
-    Of a run longer than `PARSED` steps, curves and sums of seconds are those of a part of the steps (see `thinned_jsonl`).
+    Of a run longer than `PARSED` steps, curves and sums of seconds are those of a part of the steps (see
+    `thinned_jsonl`).
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     folder = Path(folder)
     metrics, steps = thinned_jsonl(folder / METRICS, KEYS[METRICS], PARSED)
     if not metrics:
-        raise ValueError(f"{folder}: no {METRICS} with a finished step in it; give the output folder of a run")
-    environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+        raise ValueError(
+            f"{folder}: no {METRICS} with a finished step in it; give the output folder of a run"
+        )
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters |= {"number": number, "clock": clock}
     page = environment.get_template("report.html.j2").render(**_content(folder, metrics, steps))
     path = folder / REPORT
@@ -83,7 +95,12 @@ def _summary(folder: Path) -> dict[str, Any]:
         said = json.loads(_text(folder / "summary.json") or "{}")
     except ValueError:
         return {}
-    return said if isinstance(said, dict) and all(isinstance(said.get(name) or {}, dict) for name in ("heldout", "answers")) else {}
+    return (
+        said
+        if isinstance(said, dict)
+        and all(isinstance(said.get(name) or {}, dict) for name in ("heldout", "answers"))
+        else {}
+    )
 
 
 def _text(path: Path) -> str:
@@ -109,8 +126,11 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Point]]:
     return out
 
 
-def chart_sections(rows: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> dict[str, list[dict[str, Any]]]:
-    """Charts by the part of a metric's name before the slash, the well-known ones first; a metric that never changes has no chart."""
+def chart_sections(
+    rows: Sequence[Mapping[str, Any]], bands: Sequence[Band]
+) -> dict[str, list[dict[str, Any]]]:
+    """Charts by the part of a metric's name before the slash, the well-known ones first; a metric that never
+    changes has no chart."""
     sections: dict[str, list[dict[str, Any]]] = {}
     found = curves(rows)
     for name in sorted(found, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)):
@@ -124,7 +144,11 @@ def chart_sections(rows: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> 
 
 def _chart(name: str, points: Sequence[Point], bands: Sequence[Band]) -> dict[str, Any]:
     flat = len({value for _, value in points}) == 1
-    return {"name": name, "svg": None if flat else line_chart(name, points, bands), "last": number(points[-1][1])}
+    return {
+        "name": name,
+        "svg": None if flat else line_chart(name, points, bands),
+        "last": number(points[-1][1]),
+    }
 
 
 def sum_seconds(seconds: Mapping[str, float]) -> float:
@@ -132,8 +156,11 @@ def sum_seconds(seconds: Mapping[str, float]) -> float:
     return seconds.get("step") or sum(seconds.values())
 
 
-def speed_charts(rows: Sequence[Mapping[str, Any]], timings: Sequence[Mapping[str, Any]], bands: Sequence[Band]) -> list[dict[str, Any]]:
-    """Tokens per second, rollouts per second where counted, seconds per step, and seconds per call of an environment."""
+def speed_charts(
+    rows: Sequence[Mapping[str, Any]], timings: Sequence[Mapping[str, Any]], bands: Sequence[Band]
+) -> list[dict[str, Any]]:
+    """Tokens per second, rollouts per second where counted, seconds per step, and seconds per call of an
+    environment."""
     spent = {row["step"]: sum_seconds(row["seconds"]) for row in timings}
     charts = {"seconds per step": [(step, value) for step, value in spent.items()]}
     calls = {row["step"]: row.get("environment/calls") for row in rows}
@@ -144,7 +171,11 @@ def speed_charts(rows: Sequence[Mapping[str, Any]], timings: Sequence[Mapping[st
     ]
     charts |= {"seconds per environment call": waited} if waited else {}
     for name in ("tokens", "rollouts"):
-        rate = [(row["step"], row[name] / spent[row["step"]]) for row in rows if row.get(name) is not None and spent.get(row["step"])]
+        rate = [
+            (row["step"], row[name] / spent[row["step"]])
+            for row in rows
+            if row.get(name) is not None and spent.get(row["step"])
+        ]
         charts = {**({f"{name} per second": rate} if rate else {}), **charts}
     return [_chart(name, points, bands) for name, points in charts.items() if points]
 
@@ -155,26 +186,39 @@ def time_shares(timings: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str
     for phase, members in itertools.groupby(timings, key=lambda row: row["phase"]):
         rows = [row["seconds"] for row in members]
         whole = sum(map(sum_seconds, rows)) or 1.0
-        parts = {name: sum(row.get(name, 0.0) for row in rows) for name in {name: 0 for row in rows for name in row} if name != "step"}
+        parts = {
+            name: sum(row.get(name, 0.0) for row in rows)
+            for name in {name: 0 for row in rows for name in row}
+            if name != "step"
+        }
         out[str(phase)] = [
-            {"name": name, "seconds": spent, "share": min(spent / whole, 1.0)} for name, spent in sorted(parts.items(), key=lambda x: -x[1])
+            {"name": name, "seconds": spent, "share": min(spent / whole, 1.0)}
+            for name, spent in sorted(parts.items(), key=lambda x: -x[1])
         ]
     return out
 
 
 def heldout_table(events: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Held-out accuracy: one row per task, one column per time it was measured, and the change from first to last."""
-    columns = {str(row.get("name", f"step {row['step']}")): row.get("scores", {}) for row in events if row["kind"] == "heldout"}
+    """Held-out accuracy: one row per task, one column per time it was measured, and the change from first to
+    last."""
+    columns = {
+        str(row.get("name", f"step {row['step']}")): row.get("scores", {})
+        for row in events
+        if row["kind"] == "heldout"
+    }
     columns |= {str(name): scores for name, scores in (summary.get("heldout") or {}).items() if scores}
     rows = []
     for task in sorted({task for scores in columns.values() for task in scores}):
         values = [scores.get(task) for scores in columns.values()]
         known = [value for value in values if value is not None]
-        rows.append({"task": task, "values": values, "change": known[-1] - known[0] if len(known) > 1 else None})
+        rows.append(
+            {"task": task, "values": values, "change": known[-1] - known[0] if len(known) > 1 else None}
+        )
     return {"columns": list(columns), "rows": rows}
 
 
 def answers_table(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The held-out answers that the summary keeps (`watch.heldout_answers`): one row per question, one column per time it was asked."""
+    """The held-out answers that the summary keeps (`watch.heldout_answers`): one row per question, one column
+    per time it was asked."""
     answers = summary.get("answers") or {}
     return {"columns": list(answers), "rows": list(zip(*answers.values(), strict=False))}

@@ -1,9 +1,10 @@
 """Rollouts as a table: one row each, every raw reward in a column of its own, with the pictures.
 
-Columns: step, phase, group, index, id, task, prompt, completion, finish, source, length (tokens), reward/<slot> (null where a slot did not score),
-part/<name> (what a combined reward is made of),
-reward (total), advantage, answer (JSON), entropy and logp (means in nats, null if unknown), spans (JSON [[text, advantage], ...] where the advantage
-differs between tokens), gold_marks and marks (JSON boxes and points in original pixels), media (list of {kind, bytes, width, height}).
+Columns: step, phase, group, index, id, task, prompt, completion, finish, source, length (tokens),
+reward/<slot> (null where a slot did not score), part/<name> (what a combined reward is made of),
+reward (total), advantage, answer (JSON), entropy and logp (means in nats, null if unknown), spans (JSON
+[[text, advantage], ...] where the advantage differs between tokens), gold_marks and marks (JSON boxes and
+points in original pixels), media (list of {kind, bytes, width, height}).
 """
 
 from __future__ import annotations
@@ -29,37 +30,53 @@ PART = "part/"
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """The conversation as plain text, media shown as <image> or <video>, ending with the assistant's prefix."""
+    """The conversation as plain text, media shown as <image> or <video>, ending with the assistant's
+    prefix."""
     turns = []
     for message in prompt.messages:
         content = message.get("content", "")
         if not isinstance(content, str):
-            content = "".join(item["text"] if item.get("type") == "text" else f"<{item.get('type')}>" for item in content)
+            content = "".join(
+                item["text"] if item.get("type") == "text" else f"<{item.get('type')}>" for item in content
+            )
         turns.append(f"{message.get('role', '')}: {content}")
     return "\n".join([*turns, f"assistant: {prompt.prefix}"] if prompt.prefix else turns)
 
 
 def records(step: int, phase: str, groups: Iterable[Group], decode: Decode | None = None) -> list[Record]:
-    """Plain values of every rollout; `media` still holds the media objects. `decode` (ids -> text) allows advantages per token."""
+    """Plain values of every rollout; `media` still holds the media objects. `decode` (ids -> text) allows
+    advantages per token."""
     out = []
     for group_index, group in enumerate(groups):
         shared = {
-            "step": step, "phase": phase, "group": group.id or str(group_index), "id": group.row.id, "task": group.row.task,
-            "prompt": plain(prompt_text(group.prompt)), "answer": to_json(group.row.answer), "media": group.prompt.images + group.prompt.videos,
+            "step": step, "phase": phase, "group": group.id or str(group_index), "id": group.row.id,
+            "task": group.row.task,
+            "prompt": plain(prompt_text(group.prompt)), "answer": to_json(group.row.answer),
+            "media": group.prompt.images + group.prompt.videos,
         }  # fmt: skip
         gold = gold_marks(group.row.answer) if group.prompt.images else []
         sizes = {len(mark["xy"]) for mark in gold}
         for index, rollout in enumerate(group):
             marks = predicted_marks(rollout, sorted(sizes)) if sizes else []
-            out.append({**shared, "index": index, "gold_marks": to_json(gold), "marks": to_json(marks), **_own(rollout, decode)})
+            out.append(
+                {
+                    **shared,
+                    "index": index,
+                    "gold_marks": to_json(gold),
+                    "marks": to_json(marks),
+                    **_own(rollout, decode),
+                }
+            )
     return out
 
 
 def _own(rollout: Rollout, decode: Decode | None) -> Record:
     return {
-        "completion": plain(rollout.text), "finish": rollout.finish, "source": rollout.source, "length": len(rollout),
+        "completion": plain(rollout.text), "finish": rollout.finish, "source": rollout.source,
+        "length": len(rollout),
         "reward": float(rollout.reward), "advantage": float(rollout.advantage),
-        "entropy": _mean(rollout.signals.get("entropy")), "logp": _mean(rollout.logp), "spans": to_json(_spans(rollout, decode)),
+        "entropy": _mean(rollout.signals.get("entropy")), "logp": _mean(rollout.logp),
+        "spans": to_json(_spans(rollout, decode)),
         **{REWARD + slot: float(value) for slot, value in rollout.rewards.items()},
         **{PART + slot: float(value) for slot, value in rollout.info.get("parts", {}).items()},
     }  # fmt: skip
@@ -103,16 +120,37 @@ def write(rows: Sequence[Record], path: Path, picture: Callable[[Any], Record]) 
 def _table(rows: Sequence[Record]) -> pa.Table:
     import pyarrow as pa
 
-    text = ["phase", "group", "id", "task", "prompt", "completion", "finish", "source", "answer", "spans", "gold_marks", "marks"]
-    schema = {"step": pa.int64(), "index": pa.int64(), "length": pa.int64(), **{name: pa.string() for name in text}}
+    text = [
+        "phase",
+        "group",
+        "id",
+        "task",
+        "prompt",
+        "completion",
+        "finish",
+        "source",
+        "answer",
+        "spans",
+        "gold_marks",
+        "marks",
+    ]
+    schema = {
+        "step": pa.int64(),
+        "index": pa.int64(),
+        "length": pa.int64(),
+        **{name: pa.string() for name in text},
+    }
     slots = sorted({name for row in rows for name in row if name.startswith((REWARD, PART))})
     schema |= {name: pa.float64() for name in ["reward", *slots, "advantage", "entropy", "logp"]}
-    schema["media"] = pa.list_(pa.struct({"kind": pa.string(), "bytes": pa.binary(), "width": pa.int32(), "height": pa.int32()}))
+    schema["media"] = pa.list_(
+        pa.struct({"kind": pa.string(), "bytes": pa.binary(), "width": pa.int32(), "height": pa.int32()})
+    )
     return pa.table({name: pa.array([row.get(name) for row in rows], kind) for name, kind in schema.items()})
 
 
 def read(path: Path, pictures_of: Callable[[list[Record]], Iterable[int]] | None = None) -> list[Record]:
-    """The rows of a rollout file. `pictures_of` chooses, from rows without media, the positions of those whose media are read too (default: all)."""
+    """The rows of a rollout file. `pictures_of` chooses, from rows without media, the positions of those
+    whose media are read too (default: all)."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path)

@@ -1,4 +1,5 @@
-"""The environment of a run: one line of `sessions.jsonl` per start or resume. Together with config.yaml it is enough to reproduce the run."""
+"""The environment of a run: one line of `sessions.jsonl` per start or resume. Together with config.yaml it is
+enough to reproduce the run."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "vllm", 
 
 
 def describe_session(words: Sequence[str] = ()) -> dict[str, Any]:
-    """Versions, devices, source revision, the command (`words`, by default this process's) with secrets blanked, and the time."""
+    """Versions, devices, source revision, the command (`words`, by default this process's) with secrets
+    blanked, and the time."""
     return {
         "time": round(time.time(), 3),
         "command": blank_words(words or sys.argv),
@@ -38,13 +40,17 @@ def revision(folder: Path) -> str | None:
 
     def git(*words: str) -> str | None:
         try:
-            done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10)
+            done = subprocess.run(
+                ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=10
+            )
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
     commit = git("rev-parse", "--short=12", "HEAD")
-    if not commit or git("ls-files", "--error-unmatch", "session.py") is None:  # installed below somebody else's checkout
+    if (
+        not commit or git("ls-files", "--error-unmatch", "session.py") is None
+    ):  # installed below somebody else's checkout
         return None
     return commit + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
 

@@ -1,4 +1,5 @@
-"""Devices that can be rented: peak bfloat16 products, memory and bandwidths, as their makers' data sheets state them."""
+"""Devices that can be rented: peak bfloat16 products, memory and bandwidths, as their makers' data sheets
+state them."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ from vlrl.registry import ConfigError, suggest
 
 @dataclass(frozen=True)
 class GPU:
-    """A device. `flops` are dense bfloat16 FLOP/s (no sparsity), `memory` bytes, `bandwidth` bytes/s of its memory, `link` bytes/s to a GPU of the
-    same machine in one direction (NVLink or PCIe), `source` the data sheet."""
+    """A device. `flops` are dense bfloat16 FLOP/s (no sparsity), `memory` bytes, `bandwidth` bytes/s of its
+    memory, `link` bytes/s to a GPU of the same machine in one direction (NVLink or PCIe), `source` the data
+    sheet."""
 
     name: str
     flops: float
@@ -21,24 +23,40 @@ class GPU:
 
     @property
     def usable(self) -> float:
-        """Bytes for tensors: the memory without 6% for the CUDA context, libraries, and fragmentation (ours)."""
+        """Bytes for tensors: the memory without 6% for the CUDA context, libraries, and fragmentation
+        (ours)."""
         return 0.94 * self.memory
 
 
 TERA, GIGA, GB = 1e12, 1e9, 1e9
 
-# Read in copies of the sheets; their peaks are also those that pytorch/torchtitan (torchtitan/tools/utils.py, commit 02581674) and
-# Lightning-AI/pytorch-lightning (fabric/utilities/throughput.py, commit 0810121f) take from these pages.
+# Read in copies of the sheets; their peaks are also those that pytorch/torchtitan (torchtitan/tools/utils.py,
+# commit 02581674) and Lightning-AI/pytorch-lightning (fabric/utilities/throughput.py, commit 0810121f) take
+# from these pages.
 # Sheets state peaks with sparsity, which are twice the dense ones.
 A100 = "A100 data sheet, nvidia.com/en-us/data-center/a100: 312 TFLOP/s; NVLink 600 GB/s in both directions"
-H100 = "H100 data sheet, nvidia.com/en-us/data-center/h100, SXM: 1,979 TFLOP/s with sparsity; NVLink 900 GB/s in both directions"
-H200 = "H200 data sheet, nvidia.com/en-us/data-center/h200, SXM: 1,979 TFLOP/s with sparsity; NVLink 900 GB/s in both directions"
-B200 = "DGX B200 data sheet, nvidia.com/en-us/data-center/dgx-b200, an eighth of it: 1,440 GB, 64 TB/s; 4.5 PFLOP/s with sparsity"
-L40S = "L40S data sheet, resources.nvidia.com/en-us-l40s: 362.05 dense, 733 TFLOP/s with sparsity; PCIe 4.0 x16"
+H100 = (
+    "H100 data sheet, nvidia.com/en-us/data-center/h100, SXM: 1,979 TFLOP/s with sparsity; NVLink 900 GB/s "
+    "in both directions"
+)
+H200 = (
+    "H200 data sheet, nvidia.com/en-us/data-center/h200, SXM: 1,979 TFLOP/s with sparsity; NVLink 900 GB/s "
+    "in both directions"
+)
+B200 = (
+    "DGX B200 data sheet, nvidia.com/en-us/data-center/dgx-b200, an eighth of it: 1,440 GB, 64 TB/s; 4.5 "
+    "PFLOP/s with sparsity"
+)
+L40S = (
+    "L40S data sheet, resources.nvidia.com/en-us-l40s: 362.05 dense, 733 TFLOP/s with sparsity; PCIe 4.0 x16"
+)
 L4 = "L4 data sheet, nvidia.com/en-us/data-center/l4: 242 TFLOP/s with sparsity; PCIe 4.0 x16"
 A10 = "A10 data sheet, nvidia.com, Data-Center/a10/pdf/a10-datasheet.pdf: 125 TFLOP/s; PCIe 4.0 x16"
 ADA = "NVIDIA Ada architecture white paper, appendix A: 165.2 TFLOP/s with float32 accumulation; PCIe 4.0 x16"
-MI300X = "MI300X data sheet, amd.com/en/products/accelerators/instinct/mi300/mi300x.html; 128 GB/s in both directions to each neighbour"
+MI300X = (
+    "MI300X data sheet, amd.com/en/products/accelerators/instinct/mi300/mi300x.html; 128 GB/s in both "
+    "directions to each neighbour"
+)
 
 GPUS = {
     gpu.name: gpu

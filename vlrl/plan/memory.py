@@ -1,6 +1,7 @@
 """Memory of a rank by kind, in bytes, and its highest point over the phases of a step.
 
-Shape legend: R rows, L tokens of a row, N scored completion tokens, V vocabulary, H hidden size, C tokens of a chunk of logits.
+Shape legend: R rows, L tokens of a row, N scored completion tokens, V vocabulary, H hidden size, C tokens of
+a chunk of logits.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ LOGGED_NUMBERS = 1 << 22  # as in vlrl.trainer.loss_inputs, which a test compare
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """The longest micro-batch of a rank: `rows` rows of `length` tokens, `scored` completion tokens, `patches` rows of the vision tower, which give
-    `media_tokens`; `masked`: rows hold several completions, so that a dense mask is needed."""
+    """The longest micro-batch of a rank: `rows` rows of `length` tokens, `scored` completion tokens,
+    `patches` rows of the vision tower, which give `media_tokens`; `masked`: rows hold several completions, so
+    that a dense mask is needed."""
 
     rows: int
     length: int
@@ -35,8 +37,9 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class Activations:
-    """Bytes that live between the forward and the backward pass of a micro-batch; `logits` and `head_backward` are the head's workspaces,
-    `recomputed` a layer in full, where checkpointing recomputes it."""
+    """Bytes that live between the forward and the backward pass of a micro-batch; `logits` and
+    `head_backward` are the head's workspaces, `recomputed` a layer in full, where checkpointing recomputes
+    it."""
 
     language: float
     vision: float
@@ -58,9 +61,15 @@ class Activations:
         return self.kept + max(self.logits, self.head_backward, self.recomputed)
 
 
-def layers_bytes(width: Width, layers: int, tokens: int, size: int, checkpointing: bool, rank: int = 0) -> float:
+def layers_bytes(
+    width: Width, layers: int, tokens: int, size: int, checkpointing: bool, rank: int = 0
+) -> float:
     """Bytes that `layers` layers save for `tokens` tokens; with checkpointing, their inputs alone."""
-    return layers * tokens * (checkpoint_per_token(width, size) if checkpointing else saved_per_token(width, size, rank))
+    return (
+        layers
+        * tokens
+        * (checkpoint_per_token(width, size) if checkpointing else saved_per_token(width, size, rank))
+    )
 
 
 def mask_bytes(micro: MicroBatch, numbers: int, size: int) -> float:
@@ -69,24 +78,31 @@ def mask_bytes(micro: MicroBatch, numbers: int, size: int) -> float:
 
 
 def recomputed_bytes(shape: ModelShape, micro: MicroBatch) -> float:
-    """One layer in full, with the gradients of its MLP (3 I numbers) and its mask: the most that checkpointing recomputes at a time."""
+    """One layer in full, with the gradients of its MLP (3 I numbers) and its mask: the most that
+    checkpointing recomputes at a time."""
     text = saved_per_token(shape.text, shape.size, shape.rank) + 3 * shape.text.inner * shape.size
     mask = micro.rows * micro.length**2 * float(shape.size) if micro.masked else 0.0
-    tower = saved_per_token(shape.tower, shape.size) * micro.patches if shape.tower and shape.trained_by_part.get("vision") else 0.0
+    tower = (
+        saved_per_token(shape.tower, shape.size) * micro.patches
+        if shape.tower and shape.trained_by_part.get("vision")
+        else 0.0
+    )
     return max(text * micro.tokens + mask, tower)
 
 
 def logits_bytes(scored: int, chunk: int, vocabulary: int, size: int, logged: bool = True) -> float:
-    """Bytes of the head's forward pass for a chunk of C = min(chunk, N) tokens: logits in float32 (4 C V), and beside them their 16-bit form or the
-    four tensors of an entropy that is logged, which is computed for `LOGGED_NUMBERS` logits at a time."""
+    """Bytes of the head's forward pass for a chunk of C = min(chunk, N) tokens: logits in float32 (4 C V),
+    and beside them their 16-bit form or the four tensors of an entropy that is logged, which is computed for
+    `LOGGED_NUMBERS` logits at a time."""
     numbers = min(chunk, scored) * vocabulary
     entropy = 4.0 * FLOAT * min(numbers, LOGGED_NUMBERS) if logged else 0.0
     return FLOAT * numbers + max(entropy, 0.0 if size == FLOAT else float(size * numbers))
 
 
 def head_backward_bytes(scored: int, chunk: int, vocabulary: int, size: int, head: int) -> float:
-    """Bytes of the head's backward pass: logits and their gradient in float32 (8 C V); then, without the logits, the gradient in the products' type
-    and the new gradient of the head's `head` numbers (0: it is frozen) in that type and in float32."""
+    """Bytes of the head's backward pass: logits and their gradient in float32 (8 C V); then, without the
+    logits, the gradient in the products' type and the new gradient of the head's `head` numbers (0: it is
+    frozen) in that type and in float32."""
     numbers = min(chunk, scored) * vocabulary
     if size == FLOAT:
         return FLOAT * (numbers + max(numbers, head))
@@ -94,32 +110,58 @@ def head_backward_bytes(scored: int, chunk: int, vocabulary: int, size: int, hea
 
 
 def tower_bytes(shape: ModelShape, micro: MicroBatch, checkpointing: bool) -> float:
-    """Bytes of the vision tower and its projector; 0 if nothing in them is trained, because then nothing needs a gradient."""
-    if shape.tower is None or not micro.patches or not (shape.trained_by_part.get("vision") or shape.trained_by_part.get("projector")):
+    """Bytes of the vision tower and its projector; 0 if nothing in them is trained, because then nothing
+    needs a gradient."""
+    if (
+        shape.tower is None
+        or not micro.patches
+        or not (shape.trained_by_part.get("vision") or shape.trained_by_part.get("projector"))
+    ):
         return 0.0
-    tower = layers_bytes(shape.tower, shape.tower_layers, micro.patches, shape.size, checkpointing) if shape.trained_by_part.get("vision") else 0.0
+    tower = (
+        layers_bytes(shape.tower, shape.tower_layers, micro.patches, shape.size, checkpointing)
+        if shape.trained_by_part.get("vision")
+        else 0.0
+    )
     merged = 3 * shape.tower_merge * shape.tower.hidden + shape.text.hidden
     return tower + micro.media_tokens * merged * shape.size
 
 
 def cast_bytes(shape: ModelShape, keeps_casts: bool) -> float:
-    """Bytes of autocast's copies of trained matrices: all of them, or the largest alone where a layer's copy ends with its product; 0 in float32."""
+    """Bytes of autocast's copies of trained matrices: all of them, or the largest alone where a layer's copy
+    ends with its product; 0 in float32."""
     if shape.size == FLOAT:
         return 0.0
-    return float(shape.size * (shape.matmul_trained if keeps_casts else min(shape.largest, shape.matmul_trained)))
+    return float(
+        shape.size * (shape.matmul_trained if keeps_casts else min(shape.largest, shape.matmul_trained))
+    )
 
 
-def activations(shape: ModelShape, micro: MicroBatch, checkpointing: bool, chunk: int, logged: bool = True, keeps_casts: bool = True) -> Activations:
+def activations(
+    shape: ModelShape,
+    micro: MicroBatch,
+    checkpointing: bool,
+    chunk: int,
+    logged: bool = True,
+    keeps_casts: bool = True,
+) -> Activations:
     """The activations of a micro-batch.
 
-    `ends`: the last layer's output and its norm (float32), the scored rows (float32 and in the products' type), embeddings with media (float32).
-    `cast_weights`: autocast's copy of all trained matrices (see `cast_bytes`), also where weights are shared over ranks.
+    `ends`: the last layer's output and its norm (float32), the scored rows (float32 and in the products'
+    type), embeddings with media (float32). `cast_weights`: autocast's copy of all trained matrices (see
+    `cast_bytes`), also where weights are shared over ranks.
     """
     tokens, hidden = micro.tokens, shape.text.hidden
     ends = FLOAT * tokens * hidden * (3 if micro.media_tokens else 2)
     ends += micro.scored * hidden * (FLOAT + (0 if shape.size == FLOAT else shape.size))
-    trained_language = bool(shape.trained_by_part.get("language")) or bool(shape.trained_by_part.get("vision"))
-    language = layers_bytes(shape.text, shape.layers, tokens, shape.size, checkpointing, shape.rank) if trained_language else 0.0
+    trained_language = bool(shape.trained_by_part.get("language")) or bool(
+        shape.trained_by_part.get("vision")
+    )
+    language = (
+        layers_bytes(shape.text, shape.layers, tokens, shape.size, checkpointing, shape.rank)
+        if trained_language
+        else 0.0
+    )
     return Activations(
         language=language,
         vision=tower_bytes(shape, micro, checkpointing),
@@ -127,14 +169,17 @@ def activations(shape: ModelShape, micro: MicroBatch, checkpointing: bool, chunk
         ends=float(ends),
         cast_weights=cast_bytes(shape, keeps_casts),
         logits=logits_bytes(micro.scored, chunk, shape.vocabulary, shape.size, logged),
-        head_backward=head_backward_bytes(micro.scored, chunk, shape.vocabulary, shape.size, shape.head_trained),
+        head_backward=head_backward_bytes(
+            micro.scored, chunk, shape.vocabulary, shape.size, shape.head_trained
+        ),
         recomputed=recomputed_bytes(shape, micro) if checkpointing else 0.0,
     )
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of a rank by kind; `peak` is the highest sum of those that live at the same time, `when` the phase in which it is reached."""
+    """Bytes of a rank by kind; `peak` is the highest sum of those that live at the same time, `when` the
+    phase in which it is reached."""
 
     state: StateBytes
     reference: float
@@ -159,9 +204,10 @@ def highest(
 ) -> Memory:
     """The peak over sampling, a micro-batch and the optimizer step.
 
-    A micro-batch begins with gradients only if it is not the first of its optimizer step; the gradients of the first grow while its activations
-    shrink, so the larger of the two counts. `kv_cache` is of engine `hf`, which samples with the trainer's weights; `engine` are the bytes that
-    a vLLM engine reserves on the same device (0 while it sleeps).
+    A micro-batch begins with gradients only if it is not the first of its optimizer step; the gradients of
+    the first grow while its activations shrink, so the larger of the two counts. `kv_cache` is of engine
+    `hf`, which samples with the trainer's weights; `engine` are the bytes that a vLLM engine reserves on the
+    same device (0 while it sleeps).
     """
     held = state.weights + state.optimizer + state.buffers + reference
     resident = 0.0 if engine_sleeps else engine
@@ -176,8 +222,9 @@ def highest(
 
 
 def step_bytes(layout: Layout, ranks: int, trained: int, largest: int, on_gpu: bool) -> float:
-    """Temporaries of AdamW's step: on a GPU one number per trained number of the rank (its multi-tensor form), on a CPU two of the largest matrix.
-    DeepSpeed flattens a rank's gradients first, and its share is a single matrix."""
+    """Temporaries of AdamW's step: on a GPU one number per trained number of the rank (its multi-tensor
+    form), on a CPU two of the largest matrix. DeepSpeed flattens a rank's gradients first, and its share is a
+    single matrix."""
     share = trained / ranks if layout.states_shared and ranks > 1 else float(trained)
     if layout.master_copy:
         return FLOAT * share * (2 if layout.name != "zero3" else 1) + (0 if on_gpu else FLOAT * share)
@@ -201,8 +248,11 @@ def rank_memory(
     engine_sleeps: bool = False,
     on_gpu: bool = True,
 ) -> Memory:
-    """The memory of one rank of a run. `micro_batches` per optimizer step; `reference`: a copy of the weights is kept (none with an adapter)."""
-    state = state_bytes(layout, ranks, shape.trained, shape.trained_bytes, shape.frozen_bytes, optimizer, shape.text.weights)
+    """The memory of one rank of a run. `micro_batches` per optimizer step; `reference`: a copy of the weights
+    is kept (none with an adapter)."""
+    state = state_bytes(
+        layout, ranks, shape.trained, shape.trained_bytes, shape.frozen_bytes, optimizer, shape.text.weights
+    )
     return highest(
         state,
         shape.reference_bytes if reference else 0.0,

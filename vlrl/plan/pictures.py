@@ -1,10 +1,12 @@
-"""How many tokens a picture becomes: the processors' rules as arithmetic on sizes, checked against the processors themselves in the tests.
+"""How many tokens a picture becomes: the processors' rules as arithmetic on sizes, checked against the
+processors themselves in the tests.
 
-resize  Qwen-VL: sides to multiples of `unit`, the area between min_pixels and max_pixels; one token per unit^2 (Qwen2-VL, arXiv:2409.12191, sec. 2.1)
-fixed   Gemma 3: one square, a fixed number of tokens
-tiles   InternVL: 1 to 12 squares in the grid whose proportions are nearest, and a thumbnail (InternVL 1.5, arXiv:2404.16821, sec. 3.3)
-anyres  LLaVA-OneVision: the grid of at most 6 x 6 squares that wastes least, without padding, at most 9 squares of tokens, and the whole picture
-split   SmolVLM: the long side at most 4 squares, tiles of one square, and the whole picture
+resize  Qwen-VL: sides to multiples of `unit`, the area between min_pixels and max_pixels; one token per
+unit^2 (Qwen2-VL, arXiv:2409.12191, sec. 2.1) fixed   Gemma 3: one square, a fixed number of tokens
+tiles   InternVL: 1 to 12 squares in the grid whose proportions are nearest, and a thumbnail (InternVL 1.5,
+arXiv:2404.16821, sec. 3.3) anyres  LLaVA-OneVision: the grid of at most 6 x 6 squares that wastes least,
+without padding, at most 9 squares of tokens, and the whole picture split   SmolVLM: the long side at most 4
+squares, tiles of one square, and the whole picture
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Seen:
-    """What a picture costs: `tokens` in the language model, `patches` rows of the vision tower, `largest` patches that attend to each other."""
+    """What a picture costs: `tokens` in the language model, `patches` rows of the vision tower, `largest`
+    patches that attend to each other."""
 
     tokens: int
     patches: int
@@ -28,19 +31,23 @@ NONE = Seen(0, 0, 0)
 
 
 def seen(rule: Mapping[str, Any], width: int, height: int) -> Seen:
-    """The cost of a picture of `width` x `height` pixels under a release's `pictures` entry; nothing for a model without one."""
+    """The cost of a picture of `width` x `height` pixels under a release's `pictures` entry; nothing for a
+    model without one."""
     return RULES[rule["rule"]](rule, width, height) if rule else NONE
 
 
 def resized(width: int, height: int, unit: int, least: int, most: int) -> tuple[int, int]:
-    """(width, height) in multiples of `unit` whose product lies between `least` and `most` pixels, proportions nearly kept.
+    """(width, height) in multiples of `unit` whose product lies between `least` and `most` pixels,
+    proportions nearly kept.
 
     Example: 1024 x 768 with unit 28 and no bound in reach: 1036 x 756.
     """
     wide, high = max(unit, round(width / unit) * unit), max(unit, round(height / unit) * unit)
     if wide * high > most:
         shrink = math.sqrt(width * height / most)
-        return max(unit, math.floor(width / shrink / unit) * unit), max(unit, math.floor(height / shrink / unit) * unit)
+        return max(unit, math.floor(width / shrink / unit) * unit), max(
+            unit, math.floor(height / shrink / unit) * unit
+        )
     if wide * high < least:
         grow = math.sqrt(least / (width * height))
         return math.ceil(width * grow / unit) * unit, math.ceil(height * grow / unit) * unit
@@ -59,9 +66,15 @@ def _fixed(rule: Mapping[str, Any], width: int, height: int) -> Seen:
 
 
 def nearest_grid(width: int, height: int, side: int, least: int, most: int) -> tuple[int, int]:
-    """(columns, rows) with `least` to `most` squares whose proportions are nearest to the picture's; of equal ones the largest that the picture fills
-    at least by half."""
-    squares = {(c, r) for n in range(least, most + 1) for c in range(1, n + 1) for r in range(1, n + 1) if least <= c * r <= most}
+    """(columns, rows) with `least` to `most` squares whose proportions are nearest to the picture's; of equal
+    ones the largest that the picture fills at least by half."""
+    squares = {
+        (c, r)
+        for n in range(least, most + 1)
+        for c in range(1, n + 1)
+        for r in range(1, n + 1)
+        if least <= c * r <= most
+    }
     grids = sorted(squares, key=lambda grid: grid[0] * grid[1])
     best, difference = (1, 1), math.inf
     for columns, rows in grids:

@@ -1,4 +1,5 @@
-"""The plan of a config on given devices: memory per rank under each layout, FLOPs, seconds, cost, and the smallest change that fits."""
+"""The plan of a config on given devices: memory per rank under each layout, FLOPs, seconds, cost, and the
+smallest change that fits."""
 
 from __future__ import annotations
 
@@ -17,12 +18,15 @@ from vlrl.plan.step import Speed, StepSeconds, sampling_seconds, step_flops, tra
 from vlrl.plan.workload import longest_micro_batch, micro_batches
 from vlrl.registry import ConfigError
 
-ENGINE_SHARE = 0.85  # of a GPU's memory: `engine.memory`'s default, for engines that have a device of their own
+ENGINE_SHARE = (
+    0.85  # of a GPU's memory: `engine.memory`'s default, for engines that have a device of their own
+)
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What is asked: `count` GPUs, their price in an hour, the layout ("": the fastest that fits), and what the config does not say."""
+    """What is asked: `count` GPUs, their price in an hour, the layout ("": the fastest that fits), and what
+    the config does not say."""
 
     gpu: GPU
     count: int = 8
@@ -34,7 +38,10 @@ class Ask:
 
     def __post_init__(self) -> None:
         if self.count < 1 or self.price < 0:
-            raise ConfigError(f"plan: --count must be at least 1 and --price not negative, got {self.count} and {self.price}")
+            raise ConfigError(
+                f"plan: --count must be at least 1 and --price not negative, got {self.count} and "
+                f"{self.price}"
+            )
         if self.sharding and self.sharding not in LAYOUTS:
             raise ConfigError(f"--sharding: no layout named {self.sharding!r}; one of {', '.join(LAYOUTS)}")
 
@@ -59,13 +66,15 @@ class Trial:
 
     @property
     def step_seconds(self) -> float:
-        """Seconds of a step: one part after the other, or the longer one where an engine of its own samples ahead."""
+        """Seconds of a step: one part after the other, or the longer one where an engine of its own samples
+        ahead."""
         return max(self.seconds.sampling, self.seconds.trainer) if self.overlapped else self.seconds.total
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All of a plan. `chosen` is the fastest trial that fits (None: none does), `change` the overrides of the smallest change that makes one fit."""
+    """All of a plan. `chosen` is the fastest trial that fits (None: none does), `change` the overrides of the
+    smallest change that makes one fit."""
 
     ask: Ask
     setup: Setup
@@ -87,7 +96,8 @@ class Plan:
 
 
 def engine_bytes(found: Setup, gpu: GPU) -> tuple[float, float]:
-    """(bytes that an in-process engine reserves on a trainer's GPU, bytes of keys and values in them); (0, 0) for other engines."""
+    """(bytes that an in-process engine reserves on a trainer's GPU, bytes of keys and values in them); (0, 0)
+    for other engines."""
     if not found.in_process:
         return 0.0, 0.0
     reserved = float(vars(found.engine)["memory"]) * gpu.memory
@@ -113,8 +123,10 @@ def trial(found: Setup, ask: Ask, layout: str, engines: int) -> Trial:
         if LAYOUTS[layout].weights_shared:  # sampling gathers all weights
             cache += shape.trained_bytes + shape.frozen_bytes
     memory = rank_memory(
-        shape, longest_micro_batch(shape, work), LAYOUTS[layout], ranks, found.family.checkpointing, found.family.chunk, optimizer=found.optimizer,
-        micro_batches=micro_batches(work, ranks), reference=work.reference, logged=work.logged, kv_cache=cache, engine=reserved,
+        shape, longest_micro_batch(shape, work), LAYOUTS[layout], ranks, found.family.checkpointing,
+        found.family.chunk, optimizer=found.optimizer,
+        micro_batches=micro_batches(work, ranks), reference=work.reference, logged=work.logged,
+        kv_cache=cache, engine=reserved,
         engine_sleeps=bool(vars(found.engine).get("sleep", False)),
     )  # fmt: skip
     if engines:
@@ -122,14 +134,30 @@ def trial(found: Setup, ask: Ask, layout: str, engines: int) -> Trial:
     flops = step_flops(shape, work, found.family.checkpointing)
     at_least = shape.kv_per_token * (work.max_prompt + work.max_completion)
     sampling = sampling_seconds(shape, work, gpu, engines or ranks, max(kv, at_least), ask.speed, flops)
-    seconds = StepSeconds(sampling=sampling, **trainer_seconds(shape, work, gpu, ranks, layout, ask.speed, flops))
+    seconds = StepSeconds(
+        sampling=sampling, **trainer_seconds(shape, work, gpu, ranks, layout, ask.speed, flops)
+    )
     loop = found.tree.get("loop", "synchronous")
-    return Trial(layout, ranks, engines, memory, gpu.usable, kv >= at_least, seconds, overlapped=bool(engines) and loop != "synchronous")
+    return Trial(
+        layout,
+        ranks,
+        engines,
+        memory,
+        gpu.usable,
+        kv >= at_least,
+        seconds,
+        overlapped=bool(engines) and loop != "synchronous",
+    )
 
 
 def trials(found: Setup, ask: Ask) -> Iterator[Trial]:
-    """Every layout with the engine on the trainer's GPUs, and the best split with the engine on GPUs of its own."""
-    names = [ask.sharding] if ask.sharding else (["single"] if ask.count == 1 else [name for name in LAYOUTS if name != "single"])
+    """Every layout with the engine on the trainer's GPUs, and the best split with the engine on GPUs of its
+    own."""
+    names = (
+        [ask.sharding]
+        if ask.sharding
+        else (["single"] if ask.count == 1 else [name for name in LAYOUTS if name != "single"])
+    )
     if found.shares_weights or found.in_process:
         yield from (trial(found, ask, name, 0) for name in names)
     if found.shares_weights:
@@ -178,12 +206,18 @@ def applicable(found: Setup, change: str) -> bool:
 
 
 def smallest_change(words: list[str], found: Setup, ask: Ask) -> tuple[tuple[str, ...], Trial | None]:
-    """The fewest and mildest overrides under which a layout fits, with that trial; then more GPUs. ((), None) if nothing here makes it fit."""
+    """The fewest and mildest overrides under which a layout fits, with that trial; then more GPUs. ((), None)
+    if nothing here makes it fit."""
     changes = [change for change in CHANGES if applicable(found, change)]
     sets = [chosen for count in (1, 2, 3, 4) for chosen in combinations(changes, count)]
-    for chosen in sorted(sets, key=lambda chosen: (any(c.startswith(("trainable", "policy.quantize")) for c in chosen), len(chosen))):
+    for chosen in sorted(
+        sets,
+        key=lambda chosen: (any(c.startswith(("trainable", "policy.quantize")) for c in chosen), len(chosen)),
+    ):
         keys = [change.partition("=")[0] for change in chosen]
-        if len(set(keys)) < len(keys) or ("policy.quantize" in keys and "trainable" not in keys and not found.shape().rank):
+        if len(set(keys)) < len(keys) or (
+            "policy.quantize" in keys and "trainable" not in keys and not found.shape().rank
+        ):
             continue
         if best := best_of(trials(changed(words, chosen, ask), ask)):
             return chosen, best
@@ -195,7 +229,9 @@ def smallest_change(words: list[str], found: Setup, ask: Ask) -> tuple[tuple[str
 
 def changed(words: list[str], overrides: tuple[str, ...], ask: Ask) -> Setup:
     """The setup with further overrides."""
-    config = load([word for word in words if "=" not in word], [*(word for word in words if "=" in word), *overrides])
+    config = load(
+        [word for word in words if "=" not in word], [*(word for word in words if "=" in word), *overrides]
+    )
     return setup(config, ask.phase, ask.assumed)
 
 
@@ -212,4 +248,13 @@ def make_plan(config: Config, words: list[str], ask: Ask) -> Plan:
     chosen = best_of(iter(all_trials))
     change, after = ((), None) if chosen else smallest_change(words, found, ask)
     micro = longest_micro_batch(shape, found.work)
-    return Plan(ask, found, micro, step_flops(shape, found.work, found.family.checkpointing), all_trials, chosen, change, after)
+    return Plan(
+        ask,
+        found,
+        micro,
+        step_flops(shape, found.work, found.family.checkpointing),
+        all_trials,
+        chosen,
+        change,
+        after,
+    )

@@ -1,4 +1,5 @@
-"""Shapes of released models (`releases.yaml`), so that no hub is needed, and the transformers configs that they stand for."""
+"""Shapes of released models (`releases.yaml`), so that no hub is needed, and the transformers configs that
+they stand for."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ FILE = Path(__file__).with_name("releases.yaml")
 
 @dataclass(frozen=True)
 class Release:
-    """A released model's sizes. `parameters` is the published total, quoted where `total` says, `pictures` the rule from pixels to
-    vision tokens (see `vlrl.plan.pictures`)."""
+    """A released model's sizes. `parameters` is the published total, quoted where `total` says, `pictures`
+    the rule from pixels to vision tokens (see `vlrl.plan.pictures`)."""
 
     name: str
     source: str
@@ -32,7 +33,10 @@ class Release:
 def releases() -> dict[str, Release]:
     """All released models that are described, by hub id."""
     entries = yaml.safe_load(FILE.read_text(encoding="utf-8"))
-    return {name: Release(name, e["source"], e["total"], int(e["parameters"]), e["config"], e.get("pictures", {})) for name, e in entries.items()}
+    return {
+        name: Release(name, e["source"], e["total"], int(e["parameters"]), e["config"], e.get("pictures", {}))
+        for name, e in entries.items()
+    }
 
 
 def release(name: str) -> Release:
@@ -40,7 +44,8 @@ def release(name: str) -> Release:
     name = {"fetched:smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}.get(name, name)
     if name not in releases():
         raise ConfigError(
-            f"policy.model: the shape of {name!r} is not known here.{suggest(name, releases())} Known: {', '.join(releases())}; "
+            f"policy.model: the shape of {name!r} is not known here.{suggest(name, releases())} Known: "
+            f"{', '.join(releases())}; "
             "or give a folder that holds the model's config.json"
         )
     return releases()[name]
@@ -49,8 +54,9 @@ def release(name: str) -> Release:
 def transformers_config(model: str, layers: int = 0, vision_layers: int = 0) -> Any:
     """The transformers config of a hub id, or of a folder with a config.json.
 
-    Args: `layers` and `vision_layers` keep only that many layers (0: all). Kinds of layers that alternate keep their pattern, and vision layers
-    that are named by index (full attention, DeepStack) become the last ones.
+    Args: `layers` and `vision_layers` keep only that many layers (0: all). Kinds of layers that alternate
+    keep their pattern, and vision layers that are named by index (full attention, DeepStack) become the last
+    ones.
     """
     from transformers import AutoConfig
 
@@ -80,7 +86,8 @@ def shortened(config: Any, layers: int, vision_layers: int) -> Any:
 
 
 def pattern(kinds: list[str], layers: int) -> list[str]:
-    """The kinds of a shortened model's layers: the first ones, with one of each kind if there are enough layers."""
+    """The kinds of a shortened model's layers: the first ones, with one of each kind if there are enough
+    layers."""
     kept = kinds[:layers]
     missing = [kind for kind in dict.fromkeys(kinds) if kind not in kept]
     for place, kind in enumerate(missing[: max(0, layers - 1)]):

@@ -47,18 +47,33 @@ def as_lines(plan: Plan) -> list[str]:
     shape, work, ask = plan.setup.shape(), plan.setup.work, plan.ask
     flops, micro, speed = plan.flops, plan.micro, ask.speed
     parts = ", ".join(f"{part} {count / 1e6:.0f}M" for part, count in shape.parts.items() if part != "head")
-    trained = f"trained {shape.trained / 1e6:.1f}M" + (f", adapters of rank {shape.rank}" if shape.rank else "")
+    trained = f"trained {shape.trained / 1e6:.1f}M" + (
+        f", adapters of rank {shape.rank}" if shape.rank else ""
+    )
     lines = [
-        f"model    {plan.setup.family.model or 'tiny'}: {shape.parameters / 1e9:.3f}B parameters ({parts}); {trained}",
-        f"step     {work.prompts} prompts x {work.group} completions, {work.num_minibatches * work.epochs} optimizer steps; prompt {work.prompt} "
-        f"tokens ({work.media_tokens} of {work.pictures} pictures), completion {work.completion:.0f} of at most {work.max_completion}",
-        f"longest  micro-batch {micro.rows} x {micro.length} tokens, {micro.scored} scored, {micro.patches} patches",
-        f"FLOPs    {flops.total:.2e} a step: prefill {flops.prefill:.1e}, decode {flops.decode:.1e}, before the loss {flops.scoring:.1e}, "
+        (
+            f"model    {plan.setup.family.model or 'tiny'}: {shape.parameters / 1e9:.3f}B parameters "
+            f"({parts}); {trained}"
+        ),
+        f"step     {work.prompts} prompts x {work.group} completions, {work.num_minibatches * work.epochs} "
+        f"optimizer steps; prompt {work.prompt} "
+        f"tokens ({work.media_tokens} of {work.pictures} pictures), completion {work.completion:.0f} of at "
+        f"most {work.max_completion}",
+        (
+            f"longest  micro-batch {micro.rows} x {micro.length} tokens, {micro.scored} scored, "
+            f"{micro.patches} patches"
+        ),
+        f"FLOPs    {flops.total:.2e} a step: prefill {flops.prefill:.1e}, decode {flops.decode:.1e}, "
+        f"before the loss {flops.scoring:.1e}, "
         f"training {flops.training:.1e}",
-        f"devices  {ask.count} x {ask.gpu.name} ({ask.gpu.usable / GIB:.0f} GiB usable); assumed: {speed.training:.0%} of the peak in training, "
+        f"devices  {ask.count} x {ask.gpu.name} ({ask.gpu.usable / GIB:.0f} GiB usable); assumed: "
+        f"{speed.training:.0%} of the peak in training, "
         f"{speed.prefill:.0%} in prefill, {speed.decoding:.0%} of the bandwidth in decoding",
         "",
-        f"GiB:  ranks engines weights  grads  optim buffer    ref   acts logits     KV engine |  peak in{'':13}| sample  score  train   comm | step",
+        (
+            "GiB:  ranks engines weights  grads  optim buffer    ref   acts logits     KV engine |  peak "
+            f"in{'':13}| sample  score  train   comm | step"
+        ),
     ]
     lines += [_line(trial) for trial in plan.trials]
     lines.append("")
@@ -68,7 +83,10 @@ def as_lines(plan: Plan) -> list[str]:
         lines.append(f"nothing fits; the smallest change that fits: {' '.join(plan.change)}")
         lines += [_line(plan.changed), *_chosen(plan, plan.changed, "then")]
     else:
-        lines.append("nothing fits, and no change that is known here makes it fit: use more or larger GPUs, or a smaller model")
+        lines.append(
+            "nothing fits, and no change that is known here makes it fit: use more or larger GPUs, or a "
+            "smaller model"
+        )
     return lines
 
 
@@ -82,15 +100,28 @@ def _line(trial: Trial) -> str:
     times = " ".join(f"{value:6.1f}" for value in parts)
     verdict = "" if trial.fits else "  does not fit"
     where = f"{trial.layout:6} {trial.ranks:4} {trial.engines or 'same':>7}"
-    return f"{where}  {numbers} | {memory.peak / GIB:5.1f} {memory.when:14} | {times} | {trial.step_seconds:6.1f}{verdict}"
+    return (
+        f"{where}  {numbers} | {memory.peak / GIB:5.1f} {memory.when:14} | {times} | "
+        f"{trial.step_seconds:6.1f}{verdict}"
+    )
 
 
 def _chosen(plan: Plan, trial: Trial, what: str) -> list[str]:
     values = trial_values(plan, trial)
     place = f"{trial.engines} GPUs for engines" if trial.engines else "engine on the trainer's GPUs"
-    rates = f"{values['tokens_per_second']:.0f} sampled tokens and {values['pictures_per_second']:.2f} pictures a second"
+    rates = (
+        f"{values['tokens_per_second']:.0f} sampled tokens and {values['pictures_per_second']:.2f} "
+        "pictures a second"
+    )
     hours = trial.step_seconds * 1000 / 3600
-    lines = [f"{what}: {trial.layout} on {trial.ranks} ranks, {place}: {trial.step_seconds:.1f} s a step, {rates}, {hours:.1f} hours for 1,000 steps"]
+    lines = [
+        (
+            f"{what}: {trial.layout} on {trial.ranks} ranks, {place}: {trial.step_seconds:.1f} s a step, "
+            f"{rates}, {hours:.1f} hours for 1,000 steps"
+        )
+    ]
     if plan.ask.price:
-        lines.append(f"cost of 1,000 steps at {plan.ask.price:g} per GPU and hour: {values['cost_per_1000_steps']:.0f}")
+        lines.append(
+            f"cost of 1,000 steps at {plan.ask.price:g} per GPU and hour: {values['cost_per_1000_steps']:.0f}"
+        )
     return lines

@@ -1,4 +1,5 @@
-"""A config as `vlrl plan` reads it: family, trainable, engine and settings of one phase, without a model, data or a GPU."""
+"""A config as `vlrl plan` reads it: family, trainable, engine and settings of one phase, without a model,
+data or a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from vlrl.trainer.phase import build_phase
 
 @dataclass(frozen=True)
 class Assumed:
-    """What a config does not say: mean tokens of a prompt's text, mean completion (0: 60% of the bound), pictures per prompt and their size."""
+    """What a config does not say: mean tokens of a prompt's text, mean completion (0: 60% of the bound),
+    pictures per prompt and their size."""
 
     text_tokens: int = 256
     completion: float = 0.0
@@ -63,7 +65,8 @@ class Setup:
 
 
 def plugins(tree: Mapping[str, Any]) -> tuple[Family, Trainable, Engine]:
-    """(family, trainable, engine) of a phase's tree. FlexAttention is refused where there is no GPU, so the family is built without it."""
+    """(family, trainable, engine) of a phase's tree. FlexAttention is refused where there is no GPU, so the
+    family is built without it."""
     policy = dict(tree["policy"])
     if policy.get("attn") == "flex":
         policy.pop("attn")
@@ -87,7 +90,9 @@ def setup(config: Config, phase: str, assumed: Assumed) -> Setup:
     settings, sampling = built.settings, built.slots["sampling"]
     longest = int(getattr(sampling, "max_tokens", 0) or 512)
     needs = set(built.objective.needs)
-    off_policy = settings.ppo_epochs * settings.num_minibatches > 1 or any("old_logp" in w.needs for w in built.maps["token_weights"].values())
+    off_policy = settings.ppo_epochs * settings.num_minibatches > 1 or any(
+        "old_logp" in w.needs for w in built.maps["token_weights"].values()
+    )
     work = Workload(
         prompts=settings.prompts_per_step,
         group=settings.group_size,
@@ -118,7 +123,15 @@ def picture_of(family: Family, assumed: Assumed) -> Seen:
         rule = dict(known.pictures)
     else:
         patch = family.tiny.patch if family.tiny is not None else 14
-        rule = {"rule": "resize", "unit": 2 * patch, "patch": patch, "min_pixels": 56 * 56, "max_pixels": 28 * 28 * 1280}
+        rule = {
+            "rule": "resize",
+            "unit": 2 * patch,
+            "patch": patch,
+            "min_pixels": 56 * 56,
+            "max_pixels": 28 * 28 * 1280,
+        }
     if rule["rule"] == "resize":
-        rule |= {key: value for key in ("min_pixels", "max_pixels") if (value := getattr(family, key)) is not None}
+        rule |= {
+            key: value for key in ("min_pixels", "max_pixels") if (value := getattr(family, key)) is not None
+        }
     return seen(rule, assumed.width, assumed.height)

@@ -1,4 +1,5 @@
-"""The sizes of a config's model: parameters by part, bytes of weights as the run would store them, widths of its layers. No weights are made."""
+"""The sizes of a config's model: parameters by part, bytes of weights as the run would store them, widths of
+its layers. No weights are made."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from vlrl.policy.family import Family
 from vlrl.policy.params import MATMUL_LAYERS, Params
 from vlrl.stages import Trainable
 
-NF4_BYTES = (4 + 0.127) / 8  # QLoRA, arXiv:2305.14314, sec. 3: 4 bits and 0.127 bits for doubly quantised constants
+NF4_BYTES = (
+    4 + 0.127
+) / 8  # QLoRA, arXiv:2305.14314, sec. 3: 4 bits and 0.127 bits for doubly quantised constants
 INT8_BYTES = 1.0
 
 
@@ -24,10 +27,12 @@ INT8_BYTES = 1.0
 class ModelShape:
     """Counts are of numbers; `*_bytes` of bytes as stored by one rank that shares nothing.
 
-    `parts` counts parameters by part ("language", "vision", "projector"; "head" is the output head, also where it is tied). `trained` are those with
-    a gradient, `matmul_trained` those that autocast copies into `dtype`, `largest` the largest of them, `head_trained` the head's numbers if it is
-    trained. `matmul` are all
-    parameters of matrix products without the head. `size` is the bytes of the products' type, `rank` the rank of adapters (0: none).
+    `parts` counts parameters by part ("language", "vision", "projector"; "head" is the output head, also
+    where it is tied). `trained` are those with a gradient, `matmul_trained` those that autocast copies into
+    `dtype`, `largest` the largest of them, `head_trained` the head's numbers if it is trained. `matmul` are
+    all
+    parameters of matrix products without the head. `size` is the bytes of the products' type, `rank` the rank
+    of adapters (0: none).
     """
 
     parts: Mapping[str, int]
@@ -90,9 +95,11 @@ def model_config(family: Family) -> Any:
 
 
 def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool = False) -> ModelShape:
-    """The shape of a config's model under its trainable, with weights stored as `Params.upcast_trainable` stores them.
+    """The shape of a config's model under its trainable, with weights stored as `Params.upcast_trainable`
+    stores them.
 
-    `keep_frozen_in_float32`: FSDP2 keeps all weights in one type. Raises ConfigError for a model whose shape is not known.
+    `keep_frozen_in_float32`: FSDP2 keeps all weights in one type. Raises ConfigError for a model whose shape
+    is not known.
     """
     config = model_config(family)
     model = meta_model(config)
@@ -102,7 +109,9 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
         parts[adapters.part_of(name)] += parameter.numel()
     head = model.get_output_embeddings().weight
     parts["head"] = head.numel()
-    matmul = sum(p.numel() for p in matmul_weights(model).values() if p is not head and p.dim() > 1)  # before an adapter adds some
+    matmul = sum(
+        p.numel() for p in matmul_weights(model).values() if p is not head and p.dim() > 1
+    )  # before an adapter adds some
     params = Params(model, replace(family, quantize=""), torch.device("meta"), None)
     policy: Any = MetaPolicy(params)  # the part of PolicyModel that trainables use
     trainable(policy)
@@ -141,19 +150,33 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
 
 def matmul_weights(model: Any) -> dict[int, Any]:
     """The parameters of a model's matrix products, biases included, by identity."""
-    return {id(p): p for module in model.modules() if isinstance(module, MATMUL_LAYERS) for p in module.parameters(recurse=False)}
+    return {
+        id(p): p
+        for module in model.modules()
+        if isinstance(module, MATMUL_LAYERS)
+        for p in module.parameters(recurse=False)
+    }
 
 
 def reference_bytes(params: Params) -> float:
-    """Bytes of a frozen copy of the weights: those of matrix products in the products' type, the others in float32."""
+    """Bytes of a frozen copy of the weights: those of matrix products in the products' type, the others in
+    float32."""
     mixed = params.family.fp32_master_weights and params.family.compute_dtype != torch.float32
     size = torch.empty((), dtype=params.family.compute_dtype).element_size()
-    elsewhere = {id(p) for m in params.model.modules() if not isinstance(m, MATMUL_LAYERS) for p in m.parameters(recurse=False)}
-    return float(sum(p.numel() * (4 if mixed and id(p) in elsewhere else size) for p in params.model.parameters()))
+    elsewhere = {
+        id(p)
+        for m in params.model.modules()
+        if not isinstance(m, MATMUL_LAYERS)
+        for p in m.parameters(recurse=False)
+    }
+    return float(
+        sum(p.numel() * (4 if mixed and id(p) in elsewhere else size) for p in params.model.parameters())
+    )
 
 
 def frozen_bytes(model: Any, quantize: str, head: Any, inside: set[int]) -> float:
-    """Bytes of the weights without gradient; with `quantize`, matrices of linear layers but the head's take 4.127 (nf4) or 8 (int8) bits a number."""
+    """Bytes of the weights without gradient; with `quantize`, matrices of linear layers but the head's take
+    4.127 (nf4) or 8 (int8) bits a number."""
     small = {"nf4": NF4_BYTES, "int8": INT8_BYTES}.get(quantize, 0.0)
     total = 0.0
     for parameter in model.parameters():

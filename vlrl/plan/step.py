@@ -1,10 +1,19 @@
-"""FLOPs and seconds of a step of a config on given devices, with the engine on the trainer's devices or on its own."""
+"""FLOPs and seconds of a step of a config on given devices, with the engine on the trainer's devices or on
+its own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.plan.compute import StepFlops, decode_seconds, forward_flops, packed_pairs, passes, ring_seconds, rounds_of
+from vlrl.plan.compute import (
+    StepFlops,
+    decode_seconds,
+    forward_flops,
+    packed_pairs,
+    passes,
+    ring_seconds,
+    rounds_of,
+)
 from vlrl.plan.gpus import GPU
 from vlrl.plan.shape import ModelShape
 from vlrl.plan.workload import Workload, micro_batches, packs
@@ -12,8 +21,8 @@ from vlrl.plan.workload import Workload, micro_batches, packs
 
 @dataclass(frozen=True)
 class Speed:
-    """Stated shares of the peaks: `training` and `prefill` of the FLOP/s, `decoding` of the memory's bandwidth. `network` is bytes/s of a GPU to
-    other machines, `machine` the GPUs of a machine."""
+    """Stated shares of the peaks: `training` and `prefill` of the FLOP/s, `decoding` of the memory's
+    bandwidth. `network` is bytes/s of a GPU to other machines, `machine` the GPUs of a machine."""
 
     training: float = 0.40
     prefill: float = 0.50
@@ -24,7 +33,8 @@ class Speed:
 
 @dataclass(frozen=True)
 class StepSeconds:
-    """Seconds of a step's parts. `communication` is not overlapped with computing here; `sync` moves the weights to the engines."""
+    """Seconds of a step's parts. `communication` is not overlapped with computing here; `sync` moves the
+    weights to the engines."""
 
     sampling: float
     scoring: float
@@ -58,12 +68,16 @@ def group_forward(shape: ModelShape, work: Workload) -> tuple[float, float, floa
 
 
 def tower_forward(shape: ModelShape, work: Workload) -> float:
-    """FLOPs of the vision tower for a prompt's pictures. All of its attention counts as full, also where some layers attend within windows."""
+    """FLOPs of the vision tower for a prompt's pictures. All of its attention counts as full, also where some
+    layers attend within windows."""
     if shape.tower is None or not work.pictures:
         return 0.0
     patches = work.pictures * work.picture.patches
     projector = 2.0 * shape.parts.get("projector", 0) * work.media_tokens
-    return forward_flops(shape.tower, shape.tower_layers, patches, float(patches * work.picture.largest)) + projector
+    return (
+        forward_flops(shape.tower, shape.tower_layers, patches, float(patches * work.picture.largest))
+        + projector
+    )
 
 
 def step_flops(shape: ModelShape, work: Workload, checkpointing: bool) -> StepFlops:
@@ -79,7 +93,10 @@ def step_flops(shape: ModelShape, work: Workload, checkpointing: bool) -> StepFl
     )
     before = (1 if work.old_logp else 0) + (1 if work.reference else 0)
     prefill = forward_flops(shape.text, shape.layers, work.prompt, work.prompt**2 / 2) + tower
-    per_token = forward_flops(shape.text, shape.layers, 1.0, work.prompt + work.completion / 2) + 2.0 * shape.parts["head"]
+    per_token = (
+        forward_flops(shape.text, shape.layers, 1.0, work.prompt + work.completion / 2)
+        + 2.0 * shape.parts["head"]
+    )
     return StepFlops(
         prefill=work.prompts * prefill,
         decode=work.prompts * work.group * work.completion * per_token,
@@ -88,15 +105,22 @@ def step_flops(shape: ModelShape, work: Workload, checkpointing: bool) -> StepFl
     )
 
 
-def sampling_seconds(shape: ModelShape, work: Workload, gpu: GPU, devices: int, kv_bytes: float, speed: Speed, flops: StepFlops) -> float:
-    """Seconds of sampling on `devices` engines of one GPU each with `kv_bytes` for keys and values: prefill, then decoding."""
+def sampling_seconds(
+    shape: ModelShape, work: Workload, gpu: GPU, devices: int, kv_bytes: float, speed: Speed, flops: StepFlops
+) -> float:
+    """Seconds of sampling on `devices` engines of one GPU each with `kv_bytes` for keys and values: prefill,
+    then decoding."""
     sequences = work.prompts * work.group / devices
     own = shape.kv_per_token * work.completion
-    with_prompt = own + shape.kv_per_token * work.prompt / work.group  # a prompt's keys and values are shared by its group
+    with_prompt = (
+        own + shape.kv_per_token * work.prompt / work.group
+    )  # a prompt's keys and values are shared by its group
     per_token = flops.decode / max(1.0, work.prompts * work.group * work.completion)
     decoding = decode_seconds(
-        sequences=sequences, mean=work.completion, longest=float(work.max_completion), most_at_a_time=kv_bytes / with_prompt,
-        weights=float((shape.matmul + shape.parts["head"]) * shape.size), kv_per_sequence=shape.kv_per_token * (work.prompt + work.completion / 2),
+        sequences=sequences, mean=work.completion, longest=float(work.max_completion),
+        most_at_a_time=kv_bytes / with_prompt,
+        weights=float((shape.matmul + shape.parts["head"]) * shape.size),
+        kv_per_sequence=shape.kv_per_token * (work.prompt + work.completion / 2),
         flops_per_token=per_token, bandwidth=gpu.bandwidth * speed.decoding, flops=gpu.flops * speed.prefill,
     )  # fmt: skip
     return flops.prefill / devices / (gpu.flops * speed.prefill) + decoding
@@ -107,8 +131,11 @@ def link_between(gpu: GPU, ranks: int, speed: Speed) -> float:
     return gpu.link if ranks <= speed.machine else min(gpu.link, speed.network)
 
 
-def trainer_seconds(shape: ModelShape, work: Workload, gpu: GPU, ranks: int, layout: str, speed: Speed, flops: StepFlops) -> dict[str, float]:
-    """Seconds of the passes before the loss, of training, of communication and of the weights' way to the engines."""
+def trainer_seconds(
+    shape: ModelShape, work: Workload, gpu: GPU, ranks: int, layout: str, speed: Speed, flops: StepFlops
+) -> dict[str, float]:
+    """Seconds of the passes before the loss, of training, of communication and of the weights' way to the
+    engines."""
     rate = gpu.flops * speed.training * min(ranks, work.prompts)  # a group is trained on one rank
     link = link_between(gpu, ranks, speed)
     per_update = ring_seconds(shape.trained_bytes, ranks, link, rounds_of(layout, micro_batches(work, ranks)))

@@ -11,9 +11,10 @@ from vlrl.plan.shape import ModelShape
 
 @dataclass(frozen=True)
 class Workload:
-    """A step over all ranks: `prompts` groups of `group` completions. `text_tokens` and `completion` are means, `max_prompt` and `max_completion`
-    the bounds of the config; `pictures` per prompt of cost `picture`; `epochs` over the groups; `reference` and `old_logp`: a pass without gradient
-    for them; `logged`: the entropy is; `dense`: packed rows have dense masks."""
+    """A step over all ranks: `prompts` groups of `group` completions. `text_tokens` and `completion` are
+    means, `max_prompt` and `max_completion` the bounds of the config; `pictures` per prompt of cost
+    `picture`; `epochs` over the groups; `reference` and `old_logp`: a pass without gradient for them;
+    `logged`: the entropy is; `dense`: packed rows have dense masks."""
 
     prompts: int
     group: int
@@ -49,7 +50,8 @@ class Workload:
 
 
 def packs(shape: ModelShape, work: Workload, prompt: int, completion: int) -> bool:
-    """Whether a group of these lengths is run as one row: `vlrl.policy.packing.packing_is_cheaper` for a single group."""
+    """Whether a group of these lengths is run as one row: `vlrl.policy.packing.packing_is_cheaper` for a
+    single group."""
     if not work.can_pack or not work.dense:
         return work.can_pack
     linear = shape.text.weights / (2 * shape.text.queries)
@@ -60,14 +62,19 @@ def packs(shape: ModelShape, work: Workload, prompt: int, completion: int) -> bo
 
 
 def longest_micro_batch(shape: ModelShape, work: Workload) -> MicroBatch:
-    """The longest micro-batch that the config allows: as many of the longest groups as `micro_batch_tokens` holds, at least one."""
+    """The longest micro-batch that the config allows: as many of the longest groups as `micro_batch_tokens`
+    holds, at least one."""
     prompt, completion = work.max_prompt, work.max_completion
     packed = packs(shape, work, prompt, completion)
     tokens = prompt + work.group * completion
     groups = max(1, work.micro_batch_tokens // tokens)
     media = min(work.media_tokens, prompt)
     patches = work.pictures * work.picture.patches
-    rows, length = (groups, prompt + work.group * (completion - 1)) if packed else (groups * work.group, prompt + completion - 1)
+    rows, length = (
+        (groups, prompt + work.group * (completion - 1))
+        if packed
+        else (groups * work.group, prompt + completion - 1)
+    )
     return MicroBatch(
         rows=rows,
         length=length,

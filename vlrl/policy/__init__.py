@@ -1,4 +1,5 @@
-"""Model and processor. `Policy` encodes prompts and scores completions; a `Family` defines how one kind of model is run."""
+"""Model and processor. `Policy` encodes prompts and scores completions; a `Family` defines how one kind of
+model is run."""
 
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.family import Family

@@ -1,8 +1,10 @@
-"""LoRA adapters (PEFT): attaching them, and folders that hold the merged model, the adapter, and the adapter's base.
+"""LoRA adapters (PEFT): attaching them, and folders that hold the merged model, the adapter, and the
+adapter's base.
 
 folder/{config.json, model.safetensors, processor files}     the merged model: plain transformers
 folder/adapter/{adapter_config.json, adapter_model.safetensors, base.json}
-folder/base/                                                  only if the base is neither a hub id nor rebuilt from a seed
+folder/base/                                                  only if the base is neither a hub id nor rebuilt
+from a seed
 """
 
 from __future__ import annotations
@@ -23,13 +25,16 @@ from vlrl.registry import ConfigError, get, make
 
 ADAPTER = "adapter"
 PARTS = {
-    "projector": re.compile(r"\bvisual\.(merger|deepstack_merger_list)\b|multi_modal_projector|\bconnector\b|image_newline"),
+    "projector": re.compile(
+        r"\bvisual\.(merger|deepstack_merger_list)\b|multi_modal_projector|\bconnector\b|image_newline"
+    ),
     "vision": re.compile(r"\bvisual\b|vision_tower|vision_model"),
 }
 
 
 def part_of(name: str) -> str:
-    """The part of the model that a parameter belongs to, by its name: "projector" (vision to language), "vision" or "language"."""
+    """The part of the model that a parameter belongs to, by its name: "projector" (vision to language),
+    "vision" or "language"."""
     return next((part for part, pattern in PARTS.items() if pattern.search(name)), "language")
 
 
@@ -39,10 +44,11 @@ def has_adapter(model: Any) -> bool:
 
 
 def attach_lora(model: Any, options: Mapping[str, Any], parts: tuple[str, ...], targets: str) -> Any:
-    """The model with a new adapter on the linear layers of `parts` whose name matches `targets` ("" means all but the output head).
+    """The model with a new adapter on the linear layers of `parts` whose name matches `targets` ("" means all
+    but the output head).
 
-    `options` are the fields of PEFT's config; `peft_config` names its class (LoraConfig), for LNTuningConfig the layers are the norms.
-    Raises ConfigError if no layer matches.
+    `options` are the fields of PEFT's config; `peft_config` names its class (LoraConfig), for LNTuningConfig
+    the layers are the norms. Raises ConfigError if no layer matches.
     """
     import peft
 
@@ -54,7 +60,10 @@ def attach_lora(model: Any, options: Mapping[str, Any], parts: tuple[str, ...], 
     chosen = [name for name in layers if part_of(name) in parts and re.search(targets, name)]
     if not chosen:
         what = "norm" if of_kind is is_norm else "linear layer"
-        raise ConfigError(f"trainable: no {what} of {', '.join(parts)} matches targets={targets!r}; layers are called like {layers[-1]!r}")
+        raise ConfigError(
+            f"trainable: no {what} of {', '.join(parts)} matches targets={targets!r}; layers are called "
+            f"like {layers[-1]!r}"
+        )
     if kind == "IA3Config":
         fields["feedforward_modules"] = [name for name in chosen if name.endswith("down_proj")]
     return peft.get_peft_model(model, getattr(peft, kind)(target_modules=chosen, **fields))
@@ -75,11 +84,13 @@ def base_description(family: Family, seed: int) -> dict[str, Any]:
     return {"name": family.name, "seed": seed, "family": dataclasses.asdict(family)}
 
 
-def save_with_adapter(model: Any, processor: Any, base: Mapping[str, Any] | None, quantized: bool, folder: Path) -> None:
+def save_with_adapter(
+    model: Any, processor: Any, base: Mapping[str, Any] | None, quantized: bool, folder: Path
+) -> None:
     """Write the merged model, the adapter and its base.
 
-    The merged model is in float32 unless it is quantised, because bfloat16 would round a small adapter away. `base` describes the base (see
-    `base_description`); None saves the base's weights too.
+    The merged model is in float32 unless it is quantised, because bfloat16 would round a small adapter away.
+    `base` describes the base (see `base_description`); None saves the base's weights too.
     """
     merged = copy.deepcopy(model)
     if not quantized:
@@ -95,7 +106,8 @@ def save_with_adapter(model: Any, processor: Any, base: Mapping[str, Any] | None
 
 
 def base_of(family: Family) -> tuple[Family, int | None]:
-    """(family, seed) that make the base weights of an adapter folder; (the family itself, None) if its folder holds no adapter."""
+    """(family, seed) that make the base weights of an adapter folder; (the family itself, None) if its folder
+    holds no adapter."""
     note = Path(family.model) / ADAPTER / "base.json"
     if not note.is_file():
         return family, None
@@ -115,7 +127,8 @@ def load_adapter(model: Any, folder: str) -> Any:
 
 
 def cast_weights(model: nn.Module, dtype: torch.dtype) -> None:
-    """Cast all floating-point weights. Buffers stay as they are: rotary frequencies in bfloat16 are wrong from a few hundred positions on."""
+    """Cast all floating-point weights. Buffers stay as they are: rotary frequencies in bfloat16 are wrong
+    from a few hundred positions on."""
     for parameter in model.parameters():
         if parameter.is_floating_point():
             parameter.data = parameter.data.to(dtype)

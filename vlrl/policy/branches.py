@@ -1,18 +1,22 @@
-"""Attention of packed groups on a CPU without a dense mask: cost grows with the sum of the completions' lengths, not with its square.
+"""Attention of packed groups on a CPU without a dense mask: cost grows with the sum of the completions'
+lengths, not with its square.
 
-A row holds a tree of nodes: a prompt, what completions share, and the completions (`vlrl.policy.packing`). A node's tokens attend to themselves in
-one call, and all tokens below a node attend to it in one call; two partial results o_1, o_2 with log-sum-exps l_1, l_2 of their scores merge exactly:
+A row holds a tree of nodes: a prompt, what completions share, and the completions (`vlrl.policy.packing`). A
+node's tokens attend to themselves in one call, and all tokens below a node attend to it in one call; two
+partial results o_1, o_2 with log-sum-exps l_1, l_2 of their scores merge exactly:
 
     l = log(e^{l_1} + e^{l_2}),    o = e^{l_1 - l} o_1 + e^{l_2 - l} o_2
 
-The backward pass of a part needs l and o of the whole row only, because softmax(s)_j = e^{s_j - l} and its gradient is p_j (dp_j - sum_h do_h o_h)
-(Dao et al. 2022, arXiv:2205.14135, sec. 3.1 and app. B.4). Kernels are those behind torch's scaled_dot_product_attention on a CPU, whose mask of
-G completions of T tokens would have (P + G T)^2 entries per layer.
+The backward pass of a part needs l and o of the whole row only, because softmax(s)_j = e^{s_j - l} and its
+gradient is p_j (dp_j - sum_h do_h o_h) (Dao et al. 2022, arXiv:2205.14135, sec. 3.1 and app. B.4). Kernels
+are those behind torch's scaled_dot_product_attention on a CPU, whose mask of G completions of T tokens would
+have (P + G T)^2 entries per layer.
 
-With a sliding window, queries are taken in blocks of one window, whose keys are those of the block and of the window before it, in the node and in
-those above it: a band, the same small mask for every block.
+With a sliding window, queries are taken in blocks of one window, whose keys are those of the block and of the
+window before it, in the node and in those above it: a band, the same small mask for every block.
 
-Shape legend: R rows, L tokens of a row, H query heads, J key-value heads, D head size, Q queries of a node or a block, K keys.
+Shape legend: R rows, L tokens of a row, H query heads, J key-value heads, D head size, Q queries of a node or
+a block, K keys.
 """
 
 from __future__ import annotations
@@ -54,9 +58,12 @@ class Branches:
         return {}
 
     def own_masks(self, row: int) -> tuple[Tensor | None, ...]:
-        """Of each node of a row, (1, 1, Q, Q) of its tokens to themselves where causal attention is not enough. Kept for the next layer."""
+        """Of each node of a row, (1, 1, Q, Q) of its tokens to themselves where causal attention is not
+        enough. Kept for the next layer."""
         if row not in self._kept:
-            self._kept[row] = tuple(self._own_mask(row, slice(node.start, node.end)) for node in self.layout.nodes_R[row])
+            self._kept[row] = tuple(
+                self._own_mask(row, slice(node.start, node.end)) for node in self.layout.nodes_R[row]
+            )
         return self._kept[row]
 
     def _own_mask(self, row: int, own: slice) -> Tensor | None:
@@ -67,7 +74,8 @@ class Branches:
         return ((place <= place[:, None]) | ((images_Q == images_Q[:, None]) & (images_Q > 0)))[None, None]
 
     def bands(self, row: int, window: int) -> list[tuple[slice, Tensor, Tensor]]:
-        """(queries, places of their keys (K,), mask (Q, K)) of each call with a sliding window. Kept for the next layer."""
+        """(queries, places of their keys (K,), mask (Q, K)) of each call with a sliding window. Kept for the
+        next layer."""
         if (row, window) not in self._kept:
             self._kept[row, window] = list(self._bands(row, window))
         return self._kept[row, window]
@@ -76,9 +84,16 @@ class Branches:
         order_L, nodes = self.layout.order_RL[row], self.layout.nodes_R[row]
         images_L = None if self.images_RL is None else self.images_RL[row]
         for node in nodes:
-            above = [place for other in nodes if other.end <= node.start < other.below for place in range(other.start, other.end)]
+            above = [
+                place
+                for other in nodes
+                if other.end <= node.start < other.below
+                for place in range(other.start, other.end)
+            ]
             own = torch.arange(node.start, node.end)
-            whole = images_L is not None and bool(images_L[own].any())  # an image is as long as it is: one block
+            whole = images_L is not None and bool(
+                images_L[own].any()
+            )  # an image is as long as it is: one block
             for begin in range(node.start, node.end, len(own) if whole else window):
                 end = node.end if whole else min(begin + window, node.end)
                 first = max(node.start, begin - window + 1)  # the oldest key in the node
@@ -102,14 +117,17 @@ def attention(
     sliding_window: int | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function that transformers calls by name: packed rows with `branches`, everything else by its own "sdpa".
+    """The attention function that transformers calls by name: packed rows with `branches`, everything else by
+    its own "sdpa".
 
     Shapes: query (R, H, L, D), key and value (R, J, L, D), result (R, L, H, D).
     """
     if branches is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-        return sdpa_attention_forward(module, query, key, value, mask, scaling=scaling, sliding_window=sliding_window, **more)
+        return sdpa_attention_forward(
+            module, query, key, value, mask, scaling=scaling, sliding_window=sliding_window, **more
+        )
     wanted = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else query.dtype
     query, key, value = (x.to(wanted) for x in (query, key, value))
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -128,8 +146,11 @@ def _repeated(x_1JKD: Tensor, times: int) -> Tensor:
     return x_1JKD if times == 1 else x_1JKD.repeat_interleave(times, dim=1)
 
 
-def _parts(nodes: Sequence[Node], masks: Sequence[Tensor | None]) -> Iterator[tuple[slice, slice, bool, Tensor | None]]:
-    """(queries, keys, causal, mask) of each call: of every node, its tokens to themselves and all tokens below it to it."""
+def _parts(
+    nodes: Sequence[Node], masks: Sequence[Tensor | None]
+) -> Iterator[tuple[slice, slice, bool, Tensor | None]]:
+    """(queries, keys, causal, mask) of each call: of every node, its tokens to themselves and all tokens
+    below it to it."""
     for node, mask in zip(nodes, masks):
         own = slice(node.start, node.end)
         if node.end > node.start:
@@ -143,7 +164,13 @@ class _Merged(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, nodes: tuple[Node, ...], masks: tuple[Tensor | None, ...], scaling: float
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        nodes: tuple[Node, ...],
+        masks: tuple[Tensor | None, ...],
+        scaling: float,
     ) -> Tensor:
         _, heads, length, size = query.shape
         keys, values = (_repeated(x, heads // x.shape[1]) for x in (key, value))
@@ -152,7 +179,13 @@ class _Merged(torch.autograd.Function):
         lse_1HL = query.new_full((1, length, heads), float("-inf"), dtype=torch.float32).transpose(1, 2)
         for part, (q, k, causal, mask) in enumerate(_parts(nodes, masks)):
             new, new_lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                query[:, :, q], keys[:, :, k], values[:, :, k], 0.0, causal, attn_mask=_additive(mask, query), scale=scaling
+                query[:, :, q],
+                keys[:, :, k],
+                values[:, :, k],
+                0.0,
+                causal,
+                attn_mask=_additive(mask, query),
+                scale=scaling,
             )
             if part < 2:  # the root's: the first that these queries see
                 out[:, :, q], lse_1HL[:, :, q] = new, new_lse
@@ -172,43 +205,60 @@ class _Merged(torch.autograd.Function):
         grad, out = grads[0].transpose(1, 2), out_1LHD.transpose(1, 2)
         heads, j = query.shape[1], key.shape[1]
         keys, values = (_repeated(x, heads // j) for x in (key, value))
-        grad_query, grad_keys, grad_values = (torch.zeros_like(query), torch.zeros_like(keys), torch.zeros_like(values))
+        grad_query, grad_keys, grad_values = (
+            torch.zeros_like(query),
+            torch.zeros_like(keys),
+            torch.zeros_like(values),
+        )
         for q, k, causal, mask in _parts(nodes, masks):
             dq, dk, dv = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                grad[:, :, q], query[:, :, q], keys[:, :, k], values[:, :, k], out[:, :, q], lse_1HL[:, :, q], 0.0, causal,
+                grad[:, :, q], query[:, :, q], keys[:, :, k], values[:, :, k], out[:, :, q], lse_1HL[:, :, q],
+                0.0, causal,
                 attn_mask=_additive(mask, query), scale=scaling,
             )  # fmt: skip
             grad_query[:, :, q] += dq
             grad_keys[:, :, k] += dk
             grad_values[:, :, k] += dv
-        grad_key, grad_value = (x if heads == j else x.unflatten(1, (j, -1)).sum(2) for x in (grad_keys, grad_values))
+        grad_key, grad_value = (
+            x if heads == j else x.unflatten(1, (j, -1)).sum(2) for x in (grad_keys, grad_values)
+        )
         return grad_query, grad_key, grad_value, None, None, None
 
 
 def _additive(mask: Tensor | None, like: Tensor) -> Tensor | None:
     """A bool mask as numbers to add to scores."""
-    return None if mask is None else torch.zeros(mask.shape, dtype=like.dtype).masked_fill_(~mask, float("-inf"))
+    return (
+        None if mask is None else torch.zeros(mask.shape, dtype=like.dtype).masked_fill_(~mask, float("-inf"))
+    )
 
 
-def _windowed(query: Tensor, key: Tensor, value: Tensor, bands: Sequence[tuple[slice, Tensor, Tensor]], scaling: float) -> Tensor:
+def _windowed(
+    query: Tensor, key: Tensor, value: Tensor, bands: Sequence[tuple[slice, Tensor, Tensor]], scaling: float
+) -> Tensor:
     """Attention of one packed row with a sliding window, (1, L, H, D)."""
     attend = torch.nn.functional.scaled_dot_product_attention
     times = query.shape[1] // key.shape[1]
     keys, values = _repeated(key, times), _repeated(value, times)
-    pieces = [attend(query[:, :, own], keys[:, :, places], values[:, :, places], mask, scale=scaling) for own, places, mask in bands]
+    pieces = [
+        attend(query[:, :, own], keys[:, :, places], values[:, :, places], mask, scale=scaling)
+        for own, places, mask in bands
+    ]
     done = torch.cat(pieces, dim=2)
     padding = query.shape[2] - done.shape[2]
     return torch.nn.functional.pad(done, (0, 0, 0, padding)).transpose(1, 2)
 
 
 def install(model: Any) -> bool:
-    """Let the language model of a transformers model attend through `attention`. False where it cannot: the model is no "sdpa" model, does not call
-    attention by name, or its attention caps scores, drops weights or compresses keys."""
+    """Let the language model of a transformers model attend through `attention`. False where it cannot: the
+    model is no "sdpa" model, does not call attention by name, or its attention caps scores, drops weights or
+    compresses keys."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
     text = model.config.get_text_config()
-    other = any(getattr(text, name, None) for name in ("attn_logit_softcapping", "attention_dropout", "kv_lora_rank"))
+    other = any(
+        getattr(text, name, None) for name in ("attn_logit_softcapping", "attention_dropout", "kv_lora_rank")
+    )
     if text._attn_implementation != "sdpa" or not model._supports_attention_backend or other:
         return False
     AttentionInterface.register(ATTENTION_NAME, attention)

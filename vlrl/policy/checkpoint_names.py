@@ -1,7 +1,8 @@
 """The names of weights in released checkpoints, where transformers 5 has dropped a level of them.
 
-transformers 5 holds the vision towers of Gemma 3 and LLaVA-OneVision as `vision_tower.encoder`; their checkpoints, and vLLM, have
-`vision_tower.vision_model.encoder`. A model that transformers loaded is saved under the checkpoint's names, one that was built from a config is not.
+transformers 5 holds the vision towers of Gemma 3 and LLaVA-OneVision as `vision_tower.encoder`; their
+checkpoints, and vLLM, have `vision_tower.vision_model.encoder`. A model that transformers loaded is saved
+under the checkpoint's names, one that was built from a config is not.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from vlrl.policy.family import base
 
 
 def dropped_levels(model: Any) -> list[Any]:
-    """transformers' rules (`PrefixChange`) that drop or add a level within a part of the model, such as its tower."""
+    """transformers' rules (`PrefixChange`) that drop or add a level within a part of the model, such as its
+    tower."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import PrefixChange
 
@@ -34,11 +36,14 @@ def checkpoint_name(model: Any) -> Callable[[str], str]:
 
 
 def save_as_released(model: Any) -> Any:
-    """Let a model that was built from a config be saved under the names of the released checkpoints. Returns it."""
+    """Let a model that was built from a config be saved under the names of the released checkpoints. Returns
+    it."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import PrefixChange
 
     if dropped_levels(model):
         rules = get_model_conversion_mapping(model, add_legacy=False)
-        model._weight_conversions = [rule for rule in rules if rule.scope_prefix or not isinstance(rule, PrefixChange)]
+        model._weight_conversions = [
+            rule for rule in rules if rule.scope_prefix or not isinstance(rule, PrefixChange)
+        ]
     return model

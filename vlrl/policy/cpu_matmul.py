@@ -1,8 +1,9 @@
 """Matrix products and log-probs of the output layer in float32 on a CPU.
 
-torch multiplies float32 matrices with MKL, which runs its AVX-512 code on Intel's processors only. oneDNN, which torch holds too, goes by the
-processor's instructions: on an AMD EPYC with AVX-512 its products are about twice as fast (docs/benchmarks.md), with float32 sums as before. It takes
-MKL's place in the linear layers of the policy there; `torch.backends.mkldnn.flags(enabled=False)` gives torch's own products back.
+torch multiplies float32 matrices with MKL, which runs its AVX-512 code on Intel's processors only. oneDNN,
+which torch holds too, goes by the processor's instructions: on an AMD EPYC with AVX-512 its products are
+about twice as fast (docs/benchmarks.md), with float32 sums as before. It takes MKL's place in the linear
+layers of the policy there; `torch.backends.mkldnn.flags(enabled=False)` gives torch's own products back.
 
 Shape legend: N rows, I inputs, O outputs of a layer, H hidden size, V vocabulary.
 """
@@ -29,7 +30,8 @@ BLOCK_NUMBERS = 1 << 22  # logits that are in work at a time: 16 MiB
 
 @cache
 def onednn_is_faster() -> bool:
-    """Whether this processor runs oneDNN's float32 products faster than MKL's: it has AVX-512, and Intel did not make it."""
+    """Whether this processor runs oneDNN's float32 products faster than MKL's: it has AVX-512, and Intel did
+    not make it."""
     info = Path("/proc/cpuinfo")
     if not (torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available() and info.is_file()):
         return False
@@ -39,7 +41,9 @@ def onednn_is_faster() -> bool:
 
 def plain_float(*tensors: Tensor) -> bool:
     """Whether these are float32 tensors on a CPU, outside of autocast."""
-    return all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors) and not torch.is_autocast_enabled("cpu")
+    return all(
+        x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors
+    ) and not torch.is_autocast_enabled("cpu")
 
 
 def applies(*tensors: Tensor) -> bool:
@@ -75,16 +79,23 @@ class CPULinear(nn.Linear):
     """torch's linear layer with `product` in place of MKL's."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """x W^T + b. Sharded weights (DTensor, ZeRO-3) and small products take torch's way; see also `packed_weights`."""
+        """x W^T + b. Sharded weights (DTensor, ZeRO-3) and small products take torch's way; see also
+        `packed_weights`."""
         packed = _packed.get().get(self)
-        if packed is not None and not torch.is_grad_enabled() and input.numel() * self.out_features >= PACKED_LEAST_PRODUCTS:
+        if (
+            packed is not None
+            and not torch.is_grad_enabled()
+            and input.numel() * self.out_features >= PACKED_LEAST_PRODUCTS
+        ):
             return torch.ops.mkldnn._linear_pointwise(input, packed, self.bias, "none", [], "")
         weight = self.weight
         sharded = type(weight) is not nn.Parameter or hasattr(weight, "ds_id")
         if sharded or input.numel() * self.out_features < LEAST_PRODUCTS or not applies(input, weight):
             return super().forward(input)
         flat_NI = input.reshape(-1, self.in_features)
-        graph = torch.is_grad_enabled() and (flat_NI.requires_grad or any(p.requires_grad for p in self.parameters(recurse=False)))
+        graph = torch.is_grad_enabled() and (
+            flat_NI.requires_grad or any(p.requires_grad for p in self.parameters(recurse=False))
+        )
         out_NO = _Product.apply(flat_NI, weight, self.bias) if graph else product(flat_NI, weight, self.bias)
         return out_NO.view(*input.shape[:-1], self.out_features)
 
@@ -93,19 +104,30 @@ _packed: ContextVar[Mapping[nn.Module, Tensor]] = ContextVar("packed", default=M
 
 
 def pack(model: nn.Module) -> dict[nn.Module, Tensor]:
-    """The trained weights of the model's linear layers, copied into the order in which oneDNN multiplies them; for `packed_weights`.
+    """The trained weights of the model's linear layers, copied into the order in which oneDNN multiplies
+    them; for `packed_weights`.
 
-    A product of few rows takes half the time with such a copy: without it, oneDNN makes one in every call. Frozen weights (the base of an adapter)
-    are left out. A trained one has a gradient of its size, which is not held while the policy samples, so that the copy does not raise the peak.
-    Empty where oneDNN's product does not apply (other types, devices and processors, sharded weights).
+    A product of few rows takes half the time with such a copy: without it, oneDNN makes one in every call.
+    Frozen weights (the base of an adapter) are left out. A trained one has a gradient of its size, which is
+    not held while the policy samples, so that the copy does not raise the peak. Empty where oneDNN's product
+    does not apply (other types, devices and processors, sharded weights).
     """
-    layers = [m for m in model.modules() if type(m) is CPULinear and type(m.weight) is nn.Parameter and not hasattr(m.weight, "ds_id")]
-    return {m: torch.ops.mkldnn._reorder_linear_weight(m.weight.detach(), 64) for m in layers if m.weight.requires_grad and applies(m.weight)}
+    layers = [
+        m
+        for m in model.modules()
+        if type(m) is CPULinear and type(m.weight) is nn.Parameter and not hasattr(m.weight, "ds_id")
+    ]
+    return {
+        m: torch.ops.mkldnn._reorder_linear_weight(m.weight.detach(), 64)
+        for m in layers
+        if m.weight.requires_grad and applies(m.weight)
+    }
 
 
 @contextmanager
 def packed_weights(packed: Mapping[nn.Module, Tensor]) -> Iterator[None]:
-    """Inside, forwards without gradient multiply with these copies of weights, which must be those of the weights as they are."""
+    """Inside, forwards without gradient multiply with these copies of weights, which must be those of the
+    weights as they are."""
     token = _packed.set(packed)
     try:
         yield
@@ -121,17 +143,20 @@ def install(model: nn.Module) -> int:
     return len(layers)
 
 
-# --- the output layer -------------------------------------------------------------------------------------------------------------------------
+# --- the output layer ---------------------------------------------------------------------------------------
 
 
 class HeadLogp(torch.autograd.Function):
-    """log softmax(h W^T / t)_id of N tokens, (N,), and values that are only logged, for an output layer that is one matrix in float32.
+    """log softmax(h W^T / t)_id of N tokens, (N,), and values that are only logged, for an output layer that
+    is one matrix in float32.
 
-    With p = softmax(h W^T / t) and the gradient g of a log-prob: dh = (g / t) (W_id - p W), dW = sum_n (g_n / t_n) (1[v = id_n] - p_nv) h_n.
-    p takes the place of the logits as soon as they are made, so that neither the exponentials nor a gradient of the logits is computed in the
-    backward pass. The probabilities of the last `kept` tokens stay in memory; those of the tokens before are computed again, `kept` at a time.
+    With p = softmax(h W^T / t) and the gradient g of a log-prob: dh = (g / t) (W_id - p W), dW = sum_n (g_n /
+    t_n) (1[v = id_n] - p_nv) h_n. p takes the place of the logits as soon as they are made, so that neither
+    the exponentials nor a gradient of the logits is computed in the backward pass. The probabilities of the
+    last `kept` tokens stay in memory; those of the tokens before are computed again, `kept` at a time.
 
-    Args: `forbidden` ids have probability 0; `logged` are functions of (logits, ids) whose values carry no gradient.
+    Args: `forbidden` ids have probability 0; `logged` are functions of (logits, ids) whose values carry no
+    gradient.
     """
 
     @staticmethod
@@ -146,7 +171,9 @@ class HeadLogp(torch.autograd.Function):
         logged: Sequence[Callable[[Tensor, Tensor], Tensor]],
     ) -> tuple[Tensor, ...]:
         graph = any(ctx.needs_input_grad[:2])
-        first = (len(ids_N) - 1) // kept * kept if graph else len(ids_N)  # the tokens from here on keep their probabilities
+        first = (
+            (len(ids_N) - 1) // kept * kept if graph else len(ids_N)
+        )  # the tokens from here on keep their probabilities
         held_NV = weight_VH.new_empty(len(ids_N) - first, len(weight_VH))
         columns: list[list[Tensor]] = [[] for _ in range(1 + len(logged))]
         for rows in _blocks(0, first, len(weight_VH)) + _blocks(first, len(ids_N), len(weight_VH)):
@@ -157,7 +184,9 @@ class HeadLogp(torch.autograd.Function):
             picked = logits.gather(-1, ids_N[rows, None])[:, 0]
             place = logits if rows.start < first else held_NV[rows.start - first : rows.stop - first]
             torch.softmax(logits, -1, out=place)
-            columns[0].append(picked - highest + place.amax(-1).log())  # the largest probability is e^(highest - logsumexp)
+            columns[0].append(
+                picked - highest + place.amax(-1).log()
+            )  # the largest probability is e^(highest - logsumexp)
         ctx.save_for_backward(hidden_NH, weight_VH, ids_N, temperature_N)
         ctx.how, ctx.held = (forbidden, kept, first), held_NV
         out = tuple(torch.cat(column) for column in columns)
@@ -180,14 +209,24 @@ class HeadLogp(torch.autograd.Function):
                 for rows in _blocks(start, part.stop, len(weight_VH)):
                     logits = _logits(hidden_NH[rows], weight_VH, temperature_N[rows], forbidden)
                     torch.softmax(logits, -1, out=held_NV[rows.start - start : rows.stop - start])
-            held_NV.scatter_add_(-1, ids_N[part, None], held_NV.new_full((len(held_NV), 1), -1.0))  # p - 1[v = id]
+            held_NV.scatter_add_(
+                -1, ids_N[part, None], held_NV.new_full((len(held_NV), 1), -1.0)
+            )  # p - 1[v = id]
             if grad_hidden is not None:
                 grad_hidden[part] = product(held_NV, weight_VH.t()).mul_(-scale_N1[part])
             if ctx.needs_input_grad[1]:
                 new_HV = product((hidden_NH[part] * -scale_N1[part]).t(), held_NV.t())
                 grad_weight_HV = new_HV if grad_weight_HV is None else grad_weight_HV.add_(new_HV)
             held_NV = None
-        return grad_hidden, None if grad_weight_HV is None else grad_weight_HV.t(), None, None, None, None, None
+        return (
+            grad_hidden,
+            None if grad_weight_HV is None else grad_weight_HV.t(),
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def _blocks(start: int, end: int, width: int) -> list[slice]:
@@ -204,7 +243,8 @@ def _logits(hidden_NH: Tensor, weight_VH: Tensor, temperature_N: Tensor, forbidd
 
 
 def fill_forbidden(logits: Tensor, ids: tuple[int, ...]) -> None:
-    """Set `ids` of the last dimension to -inf, in place: runs of consecutive ids as slices, which is much faster than one by one."""
+    """Set `ids` of the last dimension to -inf, in place: runs of consecutive ids as slices, which is much
+    faster than one by one."""
     runs, rest = _runs(ids)
     for begin, end in runs:
         logits[..., begin:end] = float("-inf")

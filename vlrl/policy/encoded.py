@@ -1,6 +1,7 @@
 """A prompt as the model reads it: token ids, processed media, rotary positions.
 
-Shape legend: L prompt tokens; A rotary axes (3 for M-RoPE families, absent for the others); H hidden size; N tokens of one medium.
+Shape legend: L prompt tokens; A rotary axes (3 for M-RoPE families, absent for the others); H hidden size; N
+tokens of one medium.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Features:
-    """The processor's output for one image or video: the vision tower's inputs, and the placeholder text that stands for it in a prompt."""
+    """The processor's output for one image or video: the vision tower's inputs, and the placeholder text that
+    stands for it in a prompt."""
 
     key: str
     kind: str  # "image" | "video": what the model treats it as
-    text: str  # the expanded placeholder: one token per vision embedding, and the separators or timestamps that a family puts between them
+    # the expanded placeholder: one token per vision embedding, and the separators or timestamps that a family
+    # puts between them
+    text: str
     tensors: dict[str, Tensor]  # under the processor's own names: pixel_values, image_grid_thw, ...
     space: CoordinateSpace
     num_embeds: int  # how many tokens of `text` are replaced by vision embeddings
@@ -33,7 +37,8 @@ class Features:
 
 @dataclass(frozen=True)
 class MediaEmbeds:
-    """The vision tower's output for one medium: `embeds_NH`, one row per placeholder token, and the features of deeper layers (DeepStack)."""
+    """The vision tower's output for one medium: `embeds_NH`, one row per placeholder token, and the features
+    of deeper layers (DeepStack)."""
 
     embeds_NH: Tensor
     deep: tuple[Tensor, ...] = ()
@@ -41,13 +46,18 @@ class MediaEmbeds:
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """A prompt, ready for the model. `ids` hold everything up to the first completion token, the prompt's prefix included."""
+    """A prompt, ready for the model. `ids` hold everything up to the first completion token, the prompt's
+    prefix included."""
 
     ids: list[int]
-    features: tuple[Features, ...]  # one per medium, in the order in which the prompt shows them (an image shown twice is listed twice)
+    features: tuple[
+        Features, ...
+    ]  # one per medium, in the order in which the prompt shows them (an image shown twice is listed twice)
     types: list[int]  # per token: 0 text, 1 image placeholder, 2 video placeholder
     positions: Tensor  # (A, L) or (L,): rotary positions of the prompt
-    next_position: int  # rotary position (on every axis) of the first completion token; token i of a completion is at next_position + i
+    # rotary position (on every axis) of the first completion token; token i of a completion is at
+    # next_position + i
+    next_position: int
     spaces: tuple[CoordinateSpace, ...] = ()  # images first (in the order of Prompt.images), then videos
     media: tuple[Media, ...] = ()
 

@@ -1,4 +1,5 @@
-"""Prompts to token ids, media and rotary positions, token ids to text; with the caches of prompts and processed media.
+"""Prompts to token ids, media and rotary positions, token ids to text; with the caches of prompts and
+processed media.
 
 Shape legend: L prompt tokens.
 """
@@ -28,7 +29,8 @@ CACHED_PROMPTS = 4096
 
 @dataclass
 class LRUCache(Generic[V]):
-    """Least-recently-used cache of total `size`, each value counted by `size_of`. The newest value always stays."""
+    """Least-recently-used cache of total `size`, each value counted by `size_of`. The newest value always
+    stays."""
 
     size: int
     size_of: Callable[[V], int] = lambda value: 1
@@ -60,7 +62,8 @@ class LRUCache(Generic[V]):
 
 @dataclass(frozen=True)
 class DummyImage(Media):
-    """A small grey image that a rank without media sends through the vision tower, because the tower's collectives need all ranks."""
+    """A small grey image that a rank without media sends through the vision tower, because the tower's
+    collectives need all ranks."""
 
     side: int = 56
     kind = "image"
@@ -90,7 +93,9 @@ class PromptEncoder:
         self.counters: Counter[str] = Counter() if counters is None else counters
         self.tokenizer: Any = getattr(processor, "tokenizer", processor)
         self.placeholders = family.placeholders(processor)
-        self.control = control_pattern(self.tokenizer, [*self.placeholders.values(), *map(family.embed_token_of, MEDIA_TYPES)])
+        self.control = control_pattern(
+            self.tokenizer, [*self.placeholders.values(), *map(family.embed_token_of, MEDIA_TYPES)]
+        )
         end, turn_end = self.tokenizer.eos_token, self.turn_end()
         if turn_end and turn_end != end:  # Gemma 3 ends a document with <eos> and a turn with <end_of_turn>
             self.tokenizer.eos_token = turn_end
@@ -108,20 +113,29 @@ class PromptEncoder:
         return self.tokenizer.eos_token_id
 
     def turn_end(self) -> str:
-        """The special token that the chat template writes after an assistant's turn; "" where it writes none, or there is no template."""
+        """The special token that the chat template writes after an assistant's turn; "" where it writes none,
+        or there is no template."""
         mark = "turn-7c41"
         spoken = [("user", "q"), ("assistant", mark)]
-        messages = [{"role": role, "content": [{"type": "text", "text": text}] if self.family.is_multimodal else text} for role, text in spoken]
+        messages = [
+            {"role": role, "content": [{"type": "text", "text": text}] if self.family.is_multimodal else text}
+            for role, text in spoken
+        ]
         try:
             text = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=False)
-        except (ValueError, TypeError, TemplateError):  # no template, or one that does not write such messages
+        except (
+            ValueError,
+            TypeError,
+            TemplateError,
+        ):  # no template, or one that does not write such messages
             return ""
         _, written, rest = text.rpartition(mark)
         found = self.control.match(rest.lstrip()) if written else None
         return found[0] if found and found[0] in self.tokenizer.get_vocab() else ""
 
     def encode(self, prompt: Prompt, model: nn.Module) -> EncodedPrompt:
-        """Token ids, processed media and rotary positions of a prompt. Each distinct medium is decoded and processed once while the cache holds it.
+        """Token ids, processed media and rotary positions of a prompt. Each distinct medium is decoded and
+        processed once while the cache holds it.
 
         Args: `model` computes the rotary positions (from its config alone, not from its weights).
         Raises: ValueError (with the row's id) if the media do not match the placeholders in the text.
@@ -130,22 +144,31 @@ class PromptEncoder:
 
         def make() -> tuple:
             ids, types, order = self._tokenize(prompt, features)
-            positions, next_position = self.family.positions(base(model), ids, types, [features[m.key] for m in order])
+            positions, next_position = self.family.positions(
+                base(model), ids, types, [features[m.key] for m in order]
+            )
             return ids, types, order, positions, next_position
 
         ids, types, order, positions, next_position = self._prompts.get(prompt.key, make)
         spaces = tuple(features[m.key].space for m in (*prompt.images, *prompt.videos))
-        return EncodedPrompt(ids, tuple(features[m.key] for m in order), types, positions, next_position, spaces, order)
+        return EncodedPrompt(
+            ids, tuple(features[m.key] for m in order), types, positions, next_position, spaces, order
+        )
 
     def _features_of(self, prompt: Prompt) -> dict[str, Features]:
-        """The features of a prompt's media by key. What an earlier part of a conversation showed keeps the features that it had there."""
+        """The features of a prompt's media by key. What an earlier part of a conversation showed keeps the
+        features that it had there."""
         earlier = earlier_part(prompt)
         before = self._features_of(earlier[0]) if earlier is not None else {}
         single_image = len(prompt.images) == 1 or not self.family.multi_image_sensitive
-        return {media.key: before.get(media.key) or self.features_of(media, single_image) for media in (*prompt.images, *prompt.videos)}
+        return {
+            media.key: before.get(media.key) or self.features_of(media, single_image)
+            for media in (*prompt.images, *prompt.videos)
+        }
 
     def features_of(self, media: Media, single_image: bool = True) -> Features:
-        """The processor's output for one medium, from the cache if it is there. `single_image`: the prompt shows no other image."""
+        """The processor's output for one medium, from the cache if it is there. `single_image`: the prompt
+        shows no other image."""
         key = media.key if single_image else f"{media.key}/company"
 
         def make() -> Features:
@@ -161,7 +184,8 @@ class PromptEncoder:
         self._features.clear()
 
     def render(self, prompt: Prompt) -> str:
-        """The prompt as text: chat template, media as placeholders, prefix. Special tokens in the messages' texts are escaped (see `escape`)."""
+        """The prompt as text: chat template, media as placeholders, prefix. Special tokens in the messages'
+        texts are escaped (see `escape`)."""
         messages: list[Any] = [{**m, "content": self._escaped(m["content"])} for m in prompt.messages]
         options = dict(prompt.options)
         if options.get("tools"):
@@ -172,24 +196,29 @@ class PromptEncoder:
             messages = results_as_user_turns(messages)
         if not self.family.is_multimodal:
             messages = [{**m, "content": text_of(m["content"], prompt)} for m in messages]
-        text = self.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **options)
+        text = self.processor.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, **options
+        )
         return text + prompt.prefix
 
     @cached_property
     def tool_template(self) -> ToolTemplate:
-        """What the chat template does with tools; what it drops is written by `vlrl/policy/tool_template.py`."""
+        """What the chat template does with tools; what it drops is written by
+        `vlrl/policy/tool_template.py`."""
         apply = partial(self.processor.apply_chat_template, tokenize=False, add_generation_prompt=True)
         return probe(apply, self.placeholders.get("image", ""), self.family.is_multimodal)
 
     def escape(self, text: str) -> str:
-        """The text with a space after the first character of every special token in it: it reads the same and no part of it is a control token."""
+        """The text with a space after the first character of every special token in it: it reads the same and
+        no part of it is a control token."""
         before = ""
         while text != before:
             before, text = text, self.control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
         return text
 
     def _escaped(self, content: Any) -> Any:
-        """A message's content with escaped texts. Text parts that only together hold a special token become one part."""
+        """A message's content with escaped texts. Text parts that only together hold a special token become
+        one part."""
         if isinstance(content, str):
             return self.escape(content)
         parts: list[dict[str, Any]] = []
@@ -198,24 +227,38 @@ class PromptEncoder:
             if is_text:
                 texts = [self.escape(part["text"]) for part in run]
                 joined = "".join(texts)
-                run = [{**run[0], "text": self.escape(joined)}] if self.control.search(joined) else [{**p, "text": t} for p, t in zip(run, texts)]
+                run = (
+                    [{**run[0], "text": self.escape(joined)}]
+                    if self.control.search(joined)
+                    else [{**p, "text": t} for p, t in zip(run, texts)]
+                )
             parts += run
         return parts
 
     def special_in(self, row: Row) -> str:
-        """The first special token in a row's texts (question, choices, system, messages, target, demonstrations), or ""."""
+        """The first special token in a row's texts (question, choices, system, messages, target,
+        demonstrations), or ""."""
         spoken = [text_parts(message["content"]) for message in row.messages]
-        texts = [row.question, *row.choices, row.system, row.target, *spoken, *map(str, row.meta.get("demonstrations", ()))]
+        texts = [
+            row.question,
+            *row.choices,
+            row.system,
+            row.target,
+            *spoken,
+            *map(str, row.meta.get("demonstrations", ())),
+        ]
         return next((found[0] for text in texts if (found := self.control.search(text))), "")
 
     def encode_text(self, text: str) -> list[int]:
-        """Token ids of a text that is no prompt (a demonstration, a reply): special tokens in it become ordinary tokens of their characters."""
+        """Token ids of a text that is no prompt (a demonstration, a reply): special tokens in it become
+        ordinary tokens of their characters."""
         return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
 
     def rendered_ids(self, text: str) -> list[int]:
         """Token ids of a rendered prompt, as transformers' `apply_chat_template(tokenize=True)` gives them.
 
-        A tokenizer takes the template's text as it is. A processor puts the tokenizer's first token (BOS) before a text that does not begin with it.
+        A tokenizer takes the template's text as it is. A processor puts the tokenizer's first token (BOS)
+        before a text that does not begin with it.
         """
         bos = self.tokenizer("").input_ids if self.family.is_multimodal else []
         bos = bos if bos and not text.startswith(self.tokenizer.decode(bos)) else []
@@ -227,14 +270,21 @@ class PromptEncoder:
         if earlier is None:
             return self.rendered_ids(self.render(prompt))
         before, since, text = earlier
-        return [*self.unexpanded_ids(before), *since, *self.tokenizer(text, add_special_tokens=False).input_ids]
+        return [
+            *self.unexpanded_ids(before),
+            *since,
+            *self.tokenizer(text, add_special_tokens=False).input_ids,
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of completion ids, without special tokens."""
         return self.tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    def _tokenize(self, prompt: Prompt, features: dict[str, Features]) -> tuple[list[int], list[int], tuple[Media, ...]]:
-        """(ids, types, media in the order of their placeholders) of a prompt, every placeholder expanded. Ids of earlier turns stay as they are."""
+    def _tokenize(
+        self, prompt: Prompt, features: dict[str, Features]
+    ) -> tuple[list[int], list[int], tuple[Media, ...]]:
+        """(ids, types, media in the order of their placeholders) of a prompt, every placeholder expanded. Ids
+        of earlier turns stay as they are."""
         earlier = earlier_part(prompt)
         if earlier is None:
             return self._tokenize_text(prompt, self.render(prompt), prompt.images, prompt.videos, features)
@@ -245,22 +295,34 @@ class PromptEncoder:
         return [*ids, *since, *more_ids], [*types, *[0] * len(since), *more_types], (*order, *more)
 
     def _tokenize_text(
-        self, prompt: Prompt, text: str, images: Sequence[Media], videos: Sequence[Media], features: dict[str, Features], begins: bool = True
+        self,
+        prompt: Prompt,
+        text: str,
+        images: Sequence[Media],
+        videos: Sequence[Media],
+        features: dict[str, Features],
+        begins: bool = True,
     ) -> tuple[list[int], list[int], tuple[Media, ...]]:
-        """`_tokenize` of a rendered text that shows these media; `begins`: it is the beginning of a prompt."""
+        """`_tokenize` of a rendered text that shows these media; `begins`: it is the beginning of a
+        prompt."""
         queues = {"image": list(images), "video": list(videos)}
         kind_of = {token: kind for kind, token in self.placeholders.items()}
         pieces = re.split("(" + "|".join(map(re.escape, kind_of)) + ")", text) if kind_of else [text]
         for kind, token in self.placeholders.items():
             if pieces.count(token) != len(queues[kind]):
                 raise ValueError(
-                    f"row {prompt.row.id!r}: {len(queues[kind])} {kind}s, but {pieces.count(token)} placeholders for them ({token}) in the prompt; "
+                    f"row {prompt.row.id!r}: {len(queues[kind])} {kind}s, but {pieces.count(token)} "
+                    f"placeholders for them ({token}) in the prompt; "
                     "their numbers must be equal"
                 )
         order = [queues[kind_of[piece]].pop(0) for piece in pieces if piece in kind_of]
         remaining = iter(order)
         text = "".join(features[next(remaining).key].text if piece in kind_of else piece for piece in pieces)
-        ids = self.rendered_ids(text) if begins else list(self.tokenizer(text, add_special_tokens=False).input_ids)
+        ids = (
+            self.rendered_ids(text)
+            if begins
+            else list(self.tokenizer(text, add_special_tokens=False).input_ids)
+        )
         return ids, self._types(prompt, ids, [features[m.key] for m in order]), tuple(order)
 
     def _types(self, prompt: Prompt, ids: Sequence[int], shown: Sequence[Features]) -> list[int]:
@@ -268,7 +330,10 @@ class PromptEncoder:
         embed_ids = {self.tokenizer.convert_tokens_to_ids(self.family.embed_token_of(f.kind)) for f in shown}
         types = [MEDIA_TYPES[f.kind] for f in shown for _ in range(f.num_embeds)]
         if sum(i in embed_ids for i in ids) != len(types):
-            raise ValueError(f"row {prompt.row.id!r}: the prompt's text holds tokens that stand for media; remove them from the text")
+            raise ValueError(
+                f"row {prompt.row.id!r}: the prompt's text holds tokens that stand for media; remove them "
+                "from the text"
+            )
         remaining = iter(types)
         return [next(remaining) if i in embed_ids else 0 for i in ids]
 
@@ -281,23 +346,38 @@ def root_of(prompt: Prompt) -> Prompt:
 
 
 def earlier_part(prompt: Prompt) -> tuple[Prompt, tuple[int, ...], str] | None:
-    """`prompt.continues`, its prompt with the media that `prompt` has in their places; None where media were taken away."""
+    """`prompt.continues`, its prompt with the media that `prompt` has in their places; None where media were
+    taken away."""
     if prompt.continues is None:
         return None
     before, since, text = prompt.continues
     images, videos = prompt.images[: len(before.images)], prompt.videos[: len(before.videos)]
     if len(images) < len(before.images) or len(videos) < len(before.videos):
         return None
-    return (before if (images, videos) == (before.images, before.videos) else replace(before, images=images, videos=videos)), since, text
+    return (
+        (
+            before
+            if (images, videos) == (before.images, before.videos)
+            else replace(before, images=images, videos=videos)
+        ),
+        since,
+        text,
+    )
 
 
 def control_pattern(tokenizer: Any, placeholders: Iterable[str]) -> re.Pattern[str]:
-    """Matches every special token of a tokenizer and every placeholder for media; nothing where there is none.
+    """Matches every special token of a tokenizer and every placeholder for media; nothing where there is
+    none.
 
-    Added tokens that decoding keeps (<think>) are text. A token of one character, or of blanks alone, cannot be told from text.
+    Added tokens that decoding keeps (<think>) are text. A token of one character, or of blanks alone, cannot
+    be told from text.
     """
     added = [str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special]
-    tokens = {token for token in (*added, *getattr(tokenizer, "all_special_tokens", ()), *placeholders) if len(token.strip()) > 1}
+    tokens = {
+        token
+        for token in (*added, *getattr(tokenizer, "all_special_tokens", ()), *placeholders)
+        if len(token.strip()) > 1
+    }
     return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or r"(?!)")
 
 
@@ -311,5 +391,8 @@ def text_of(content: Any, prompt: Prompt) -> str:
     if isinstance(content, str):
         return content
     if any(part["type"] != "text" for part in content):
-        raise ValueError(f"row {prompt.row.id!r}: the prompt shows media, and the policy reads text alone; use a vision family")
+        raise ValueError(
+            f"row {prompt.row.id!r}: the prompt shows media, and the policy reads text alone; use a vision "
+            "family"
+        )
     return "".join(part["text"] for part in content)

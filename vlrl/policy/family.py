@@ -1,4 +1,5 @@
-"""A model family: how to load or build a model, process its media, compute its positions and run it. One small file per family in `families/`.
+"""A model family: how to load or build a model, process its media, compute its positions and run it. One
+small file per family in `families/`.
 
 Shape legend: B rows, L tokens of a row, A rotary axes, H hidden size, V vocabulary, N completion tokens.
 """
@@ -36,25 +37,32 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 class Family(Stage):
     """The config of a policy's model, and the interface of all model families.
 
-    `model` is a hub id or a folder; without it, `tiny` gives the sizes of a random model to build. `min_pixels` / `max_pixels` bound an image, and
-    `video_max_pixels` a video frame, after the processor's resize. `layout` "packed" runs a group as one sequence (the prompt once),
-    "padded" every rollout with a prompt of its own. `checkpointing` recomputes activations in the backward pass. `cache_mb` bounds the cache of
-    processed media, `embeds_mb` that of their embeddings by a frozen vision tower (0: none). `dtype` is the type of matrix products.
-    `fp32_master_weights` keeps trained weights in float32 in addition (without it, updates below half a unit in the last place are lost: nearly all
-    of a bfloat16's at a learning rate of 1e-6). `attn` is the attention implementation: "sdpa", "flex" (block masks, CUDA), "eager",
-    "flash_attention_2".
+    `model` is a hub id or a folder; without it, `tiny` gives the sizes of a random model to build.
+    `min_pixels` / `max_pixels` bound an image, and `video_max_pixels` a video frame, after the processor's
+    resize. `layout` "packed" runs a group as one sequence (the prompt once), "padded" every rollout with a
+    prompt of its own. `checkpointing` recomputes activations in the backward pass. `cache_mb` bounds the
+    cache of processed media, `embeds_mb` that of their embeddings by a frozen vision tower (0: none). `dtype`
+    is the type of matrix products. `fp32_master_weights` keeps trained weights in float32 in addition
+    (without it, updates below half a unit in the last place are lost: nearly all of a bfloat16's at a
+    learning rate of 1e-6). `attn` is the attention implementation: "sdpa", "flex" (block masks, CUDA),
+    "eager", "flash_attention_2".
 
-    `special_tokens` says what becomes of the model's special tokens in the text of rows, tools and other rollouts (`<|im_end|>`, `<|image_pad|>`):
-    "escape" writes them with a space after their first character in prompts, and as ordinary tokens in demonstrations; "refuse" does not train on
-    such rows (they are quarantined), and escapes other texts.
+    `special_tokens` says what becomes of the model's special tokens in the text of rows, tools and other
+    rollouts (`<|im_end|>`, `<|image_pad|>`): "escape" writes them with a space after their first character in
+    prompts, and as ordinary tokens in demonstrations; "refuse" does not train on such rows (they are
+    quarantined), and escapes other texts.
     """
 
     kind: ClassVar[str] = "family"
     home: ClassVar[str] = "vlrl.policy.families"
     supports_packing: ClassVar[bool] = True  # False: the padded layout is used, with a warning
     is_multimodal: ClassVar[bool] = True  # has a vision tower
-    multi_image_sensitive: ClassVar[bool] = False  # True: an image is processed differently if its prompt shows several
-    bidirectional_images: ClassVar[bool] = False  # True: the tokens of an image attend to each other in both directions
+    multi_image_sensitive: ClassVar[bool] = (
+        False  # True: an image is processed differently if its prompt shows several
+    )
+    bidirectional_images: ClassVar[bool] = (
+        False  # True: the tokens of an image attend to each other in both directions
+    )
     model: str = ""
     revision: str = "main"
     tiny: Tiny | None = None
@@ -71,20 +79,30 @@ class Family(Stage):
     chunk: int = 1024  # completion tokens whose logits are in memory at a time
     special_tokens: Literal["escape", "refuse"] = "escape"
     chat_template: str = ""  # a Jinja template that replaces the model's own
-    quantize: Literal["", "nf4", "int8"] = ""  # frozen weights in 4 or 8 bits, for adapters (needs bitsandbytes and a GPU)
+    quantize: Literal["", "nf4", "int8"] = (
+        ""  # frozen weights in 4 or 8 bits, for adapters (needs bitsandbytes and a GPU)
+    )
 
     def __post_init__(self) -> None:
         if self.attn == "flex" and not torch.cuda.is_available():
             raise ConfigError("policy.attn: 'flex' needs a CUDA device; use 'sdpa'")
         if self.attn == "flash_attention_2" and self.layout == "packed":
-            raise ConfigError("policy.attn: 'flash_attention_2' has no mask for packed groups; use 'flex' or 'sdpa', or layout: padded")
+            raise ConfigError(
+                "policy.attn: 'flash_attention_2' has no mask for packed groups; use 'flex' or 'sdpa', or "
+                "layout: padded"
+            )
         if self.quantize and not self.model:
-            raise ConfigError("policy.quantize: only loaded models can be quantised; set `model`, or leave it out")
+            raise ConfigError(
+                "policy.quantize: only loaded models can be quantised; set `model`, or leave it out"
+            )
         if not self.model and self.tiny is None:
-            raise ConfigError(f"policy: {self.name!r} needs `model` (a hub id or a folder) or `tiny` (sizes of a random model)")
+            raise ConfigError(
+                f"policy: {self.name!r} needs `model` (a hub id or a folder) or `tiny` (sizes of a random "
+                "model)"
+            )
         check_model(self.model, self.is_multimodal)
 
-    # --- loading --------------------------------------------------------------------------------------------------------------------
+    # --- loading --------------------------------------------------------------------------------------------
 
     @property
     def compute_dtype(self) -> torch.dtype:
@@ -93,26 +111,35 @@ class Family(Stage):
 
     @property
     def load_dtype(self) -> torch.dtype:
-        """The type that `model` is loaded in: float32 for a run's own checkpoint (its master weights), `dtype` for others."""
+        """The type that `model` is loaded in: float32 for a run's own checkpoint (its master weights),
+        `dtype` for others."""
         own_checkpoint = bool(self.model) and (Path(self.model) / "trainer").is_dir()
         return torch.float32 if self.fp32_master_weights and own_checkpoint else self.compute_dtype
 
     @property
     def attn_implementation(self) -> str:
-        """The transformers attention implementation that the model is created with; "flex" is set later, on the language model alone."""
+        """The transformers attention implementation that the model is created with; "flex" is set later, on
+        the language model alone."""
         return "sdpa" if self.attn == "flex" else self.attn
 
     def configure_attention(self, model: PreTrainedModel, device: torch.device) -> None:
-        """Set FlexAttention on the language model if `attn` asks for it (transformers refuses it for whole Qwen-VL models, because their vision
-        towers do not support it), and on a CPU the attention of `vlrl.policy.branches`."""
+        """Set FlexAttention on the language model if `attn` asks for it (transformers refuses it for whole
+        Qwen-VL models, because their vision towers do not support it), and on a CPU the attention of
+        `vlrl.policy.branches`."""
         if self.attn == "flex":
             model.config.get_text_config()._attn_implementation = "flex_attention"
-        elif self.attn == "sdpa" and device.type == "cpu" and self.layout == "packed" and self.supports_packing:
+        elif (
+            self.attn == "sdpa" and device.type == "cpu" and self.layout == "packed" and self.supports_packing
+        ):
             branches.install(model)
 
     def autocast(self, device: torch.device) -> AbstractContextManager:
         """Matrix products in `dtype`, sums and norms in float32, whatever type the weights are stored in."""
-        return nullcontext() if self.compute_dtype == torch.float32 else torch.autocast(device.type, self.compute_dtype)
+        return (
+            nullcontext()
+            if self.compute_dtype == torch.float32
+            else torch.autocast(device.type, self.compute_dtype)
+        )
 
     def apply_pixel_limits(self, processor: Any) -> None:
         """Set `min_pixels` and `max_pixels` in a processor."""
@@ -125,7 +152,7 @@ class Family(Stage):
     def build(self, tiny: Tiny) -> tuple[PreTrainedModel, Any]:
         """(model, processor) with random weights, without any download."""
 
-    # --- prompts --------------------------------------------------------------------------------------------------------------------
+    # --- prompts --------------------------------------------------------------------------------------------
 
     @abstractmethod
     def process(self, processor: Any, medium: Media, single_image: bool = True) -> Features:
@@ -147,24 +174,35 @@ class Family(Stage):
         """The token that stands for one vision embedding of a medium of `kind`."""
         return ""
 
-    def positions(self, model: nn.Module, ids: list[int], types: list[int], features: Sequence[Features]) -> tuple[Tensor, int]:
-        """Rotary positions of a prompt, (L,) or (A, L), and the position of the first completion token (then + 1 per token)."""
+    def positions(
+        self, model: nn.Module, ids: list[int], types: list[int], features: Sequence[Features]
+    ) -> tuple[Tensor, int]:
+        """Rotary positions of a prompt, (L,) or (A, L), and the position of the first completion token (then
+        + 1 per token)."""
         return torch.arange(len(ids)), len(ids)
 
-    # --- forward --------------------------------------------------------------------------------------------------------------------
+    # --- forward --------------------------------------------------------------------------------------------
 
     def encode_media(self, model: nn.Module, features: Sequence[Features]) -> list[MediaEmbeds]:
         """The vision tower's output for these media (of any kinds), each computed once."""
-        raise ConfigError(f"policy: {self.name!r} reads no images; use a vision family, or rows without media")
+        raise ConfigError(
+            f"policy: {self.name!r} reads no images; use a vision family, or rows without media"
+        )
 
     def attention(self, model: nn.Module, layout: Layout) -> dict[str, Any]:
-        """The arguments of `hidden` that say which tokens attend to which: a mask, or on a CPU the branches of long rows."""
-        if layout.has_branches and layout.ids_RL.shape[1] >= branches.LEAST_ROW and self.has_branch_attention(model):
+        """The arguments of `hidden` that say which tokens attend to which: a mask, or on a CPU the branches
+        of long rows."""
+        if (
+            layout.has_branches
+            and layout.ids_RL.shape[1] >= branches.LEAST_ROW
+            and self.has_branch_attention(model)
+        ):
             return {"mask": no_mask(model), "branches": branches.Branches(layout, self.bidirectional_images)}
         return {"mask": self.masks(model, layout)}
 
     def has_branch_attention(self, model: nn.Module) -> bool:
-        """Whether packed rows need no dense mask on a CPU: the model attends through `vlrl.policy.branches`."""
+        """Whether packed rows need no dense mask on a CPU: the model attends through
+        `vlrl.policy.branches`."""
         return base(model).config.get_text_config()._attn_implementation == branches.ATTENTION_NAME
 
     def masks(self, model: nn.Module, layout: Layout) -> Any:
@@ -179,7 +217,10 @@ class Family(Stage):
             return full
         if "sliding_attention" not in kinds:
             return {"full_attention": full}
-        return {"full_attention": full, "sliding_attention": make_mask(layout.order_RL, layout.below_RL, text.sliding_window, images_RL)}
+        return {
+            "full_attention": full,
+            "sliding_attention": make_mask(layout.order_RL, layout.below_RL, text.sliding_window, images_RL),
+        }
 
     def hidden(
         self,
@@ -191,14 +232,17 @@ class Family(Stage):
         kinds: Sequence[str] = (),
         **kwargs: Any,
     ) -> tuple[Tensor, Any]:
-        """Last hidden states (B, L, H), and the KV cache (None unless `use_cache=True` or `past_key_values` is given).
+        """Last hidden states (B, L, H), and the KV cache (None unless `use_cache=True` or `past_key_values`
+        is given).
 
-        Args: `positions` is (B, L) or (A, B, L). `mask` is None (causal), (B, past + L) ones and zeros, or the result of `masks`. `embeds` are the
-        media of the rows, row by row in order, `kinds` their kinds: one entry for each time a medium stands in `ids_BL`.
+        Args: `positions` is (B, L) or (A, B, L). `mask` is None (causal), (B, past + L) ones and zeros, or
+        the result of `masks`. `embeds` are the media of the rows, row by row in order, `kinds` their kinds:
+        one entry for each time a medium stands in `ids_BL`.
         """
         if embeds:
             kwargs["mm_encoder_outputs"] = {
-                kind: self.encoder_outputs(model, kind, [e for e, k in zip(embeds, kinds) if k == kind]) for kind in sorted(set(kinds))
+                kind: self.encoder_outputs(model, kind, [e for e, k in zip(embeds, kinds) if k == kind])
+                for kind in sorted(set(kinds))
             }
         kwargs.setdefault("use_cache", kwargs.get("past_key_values") is not None)
         out = base(model).model(input_ids=ids_BL, position_ids=positions, attention_mask=mask, **kwargs)
@@ -209,16 +253,23 @@ class Family(Stage):
         return pooled_output(tuple(e.embeds_NH for e in embeds))
 
     def logits(self, model: nn.Module, hidden: Tensor) -> Tensor:
-        """(..., H) -> (..., V), scaled and soft-capped if the architecture does so (Granite, Cohere, Gemma 2)."""
+        """(..., H) -> (..., V), scaled and soft-capped if the architecture does so (Granite, Cohere, Gemma
+        2)."""
         logits, (scale, cap) = base(model).get_output_embeddings()(hidden), logit_rule(model)
         logits = logits if scale == 1 else logits * scale
         return logits if cap is None else cap * (logits / cap).tanh()
 
     def head_weight(self, model: nn.Module) -> Tensor | None:
-        """The output layer's weight (V, H) if logits are hidden W^T and nothing else, with W a whole float32 matrix on a CPU; None otherwise."""
+        """The output layer's weight (V, H) if logits are hidden W^T and nothing else, with W a whole float32
+        matrix on a CPU; None otherwise."""
         head, (scale, cap) = base(model).get_output_embeddings(), logit_rule(model)
         plain = type(head) in (nn.Linear, CPULinear) and head.bias is None and scale == 1 and cap is None
-        if not plain or type(head.weight) is not nn.Parameter or hasattr(head.weight, "ds_id") or not cpu_matmul.plain_float(head.weight):
+        if (
+            not plain
+            or type(head.weight) is not nn.Parameter
+            or hasattr(head.weight, "ds_id")
+            or not cpu_matmul.plain_float(head.weight)
+        ):
             return None
         hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
         return None if any(hooks) else head.weight
@@ -232,19 +283,25 @@ def logit_rule(model: nn.Module) -> tuple[float, float | None]:
 
 
 def no_mask(model: nn.Module) -> Any:
-    """A mask that transformers passes on without building its own, for attention functions that mask by themselves.
+    """A mask that transformers passes on without building its own, for attention functions that mask by
+    themselves.
 
     A dict by kind of layer or a 4-D mask, whichever the model takes.
     """
     kinds = getattr(base(model).config.get_text_config(), "layer_types", None)
-    return dict.fromkeys({"full_attention", *kinds}) if kinds else torch.zeros(1, 1, 1, 1, device=next(model.parameters()).device)
+    return (
+        dict.fromkeys({"full_attention", *kinds})
+        if kinds
+        else torch.zeros(1, 1, 1, 1, device=next(model.parameters()).device)
+    )
 
 
 def forbidden_ids(family: Family, model: nn.Module, processor: Any) -> tuple[int, ...]:
-    """Ids that the policy gives probability 0, in ascending order: those that stand for media, and the rows of the output layer beyond the tokenizer.
+    """Ids that the policy gives probability 0, in ascending order: those that stand for media, and the rows
+    of the output layer beyond the tokenizer.
 
-    Released models pad the vocabulary to a round number of rows (Qwen2.5: 151,665 tokens, 151,936 rows). Such a row decodes to nothing, and no text
-    encodes to it.
+    Released models pad the vocabulary to a round number of rows (Qwen2.5: 151,665 tokens, 151,936 rows). Such
+    a row decodes to nothing, and no text encodes to it.
     """
     known = set(getattr(processor, "tokenizer", processor).get_vocab().values())
     rows = base(model).config.get_text_config().vocab_size
@@ -252,10 +309,12 @@ def forbidden_ids(family: Family, model: nn.Module, processor: Any) -> tuple[int
 
 
 def forbid(logits: Tensor, ids: Sequence[int]) -> Tensor:
-    """Logits (..., V), -inf at `ids`, in place: log softmax is then the law over the other tokens, with gradient 0 at `ids`.
+    """Logits (..., V), -inf at `ids`, in place: log softmax is then the law over the other tokens, with
+    gradient 0 at `ids`.
 
-    Autograd does not see the change (`data`), which saves a copy of the gradient; it would refuse one where a module has backward hooks, as with
-    ZeRO-3. What reads the logits other than through a softmax must leave out -inf.
+    Autograd does not see the change (`data`), which saves a copy of the gradient; it would refuse one where a
+    module has backward hooks, as with ZeRO-3. What reads the logits other than through a softmax must leave
+    out -inf.
     """
     if ids:
         cpu_matmul.fill_forbidden(logits.data, tuple(ids))
@@ -270,7 +329,8 @@ def pooled_output(pooled: Any) -> Any:
 
 
 def linear_cost(text: Any) -> float:
-    """Cost of a token in a layer's matrix products, in units of one attention pair: the layer's weights / (2 heads * head size)."""
+    """Cost of a token in a layer's matrix products, in units of one attention pair: the layer's weights / (2
+    heads * head size)."""
     heads = text.num_attention_heads
     size = getattr(text, "head_dim", None) or text.hidden_size // heads
     keys = getattr(text, "num_key_value_heads", None) or heads
@@ -284,7 +344,11 @@ def base(model: nn.Module) -> Any:
     while True:
         if hasattr(inner, "get_base_model"):
             inner = inner.get_base_model()
-        elif hasattr(inner, "module") and isinstance(inner.module, nn.Module) and not hasattr(inner, "get_output_embeddings"):
+        elif (
+            hasattr(inner, "module")
+            and isinstance(inner.module, nn.Module)
+            and not hasattr(inner, "get_output_embeddings")
+        ):
             inner = inner.module
         else:
             return inner
@@ -299,6 +363,18 @@ def quantization(family: Family) -> dict[str, Any]:
     from transformers import BitsAndBytesConfig
 
     if find_spec("bitsandbytes") is None:
-        raise ConfigError(f"policy.quantize: {family.quantize!r} needs bitsandbytes; `pip install bitsandbytes`, or leave it out")
-    four = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": DTYPES[family.dtype]}
-    return {"quantization_config": BitsAndBytesConfig(**(four if family.quantize == "nf4" else {"load_in_8bit": True}))}
+        raise ConfigError(
+            f"policy.quantize: {family.quantize!r} needs bitsandbytes; `pip install bitsandbytes`, or "
+            "leave it out"
+        )
+    four = {
+        "load_in_4bit": True,
+        "bnb_4bit_quant_type": "nf4",
+        "bnb_4bit_use_double_quant": True,
+        "bnb_4bit_compute_dtype": DTYPES[family.dtype],
+    }
+    return {
+        "quantization_config": BitsAndBytesConfig(
+            **(four if family.quantize == "nf4" else {"load_in_8bit": True})
+        )
+    }

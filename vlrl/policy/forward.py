@@ -1,6 +1,7 @@
 """The forward pass from token rows and media to log-probs, without a (tokens x vocabulary) tensor.
 
-Shape legend: R rows, L tokens of a row, H hidden size, N scored completion tokens, V vocabulary, K numbers per token.
+Shape legend: R rows, L tokens of a row, H hidden size, N scored completion tokens, V vocabulary, K numbers
+per token.
 """
 
 from __future__ import annotations
@@ -25,12 +26,20 @@ CACHE_NUMBERS = 1 << 18  # numbers that fit into a CPU's cache over several pass
 
 
 class Net(nn.Module):
-    """The module that distributed engines wrap: a model and its family's forward. Every collective of a step is inside its forward and backward.
+    """The module that distributed engines wrap: a model and its family's forward. Every collective of a step
+    is inside its forward and backward.
 
-    `forbidden_ids` have probability 0 (see `Params`). `media` runs the vision tower, and keeps its outputs while it is frozen.
+    `forbidden_ids` have probability 0 (see `Params`). `media` runs the vision tower, and keeps its outputs
+    while it is frozen.
     """
 
-    def __init__(self, model: nn.Module, family: Family, forbidden_ids: Sequence[int] = (), media: MediaEncoder | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        family: Family,
+        forbidden_ids: Sequence[int] = (),
+        media: MediaEncoder | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.family = family
@@ -51,8 +60,9 @@ class Net(nn.Module):
     ) -> dict[str, Tensor]:
         """{"logp": (N,), aux tensor name: (N,) or (N, K)} of the completion tokens `ids_N`.
 
-        Args: `features` are the distinct media; `shown` indexes them in the order of the rows' placeholders. `dummies` are media that go through
-        the vision tower with weight 0, because all ranks must take part in the tower's collectives.
+        Args: `features` are the distinct media; `shown` indexes them in the order of the rows' placeholders.
+        `dummies` are media that go through the vision tower with weight 0, because all ranks must take part
+        in the tower's collectives.
         """
         with self.family.autocast(ids_N.device):
             return self._forward(layout, ids_N, temperature_N, features, shown, aux_tensors, dummies)
@@ -72,11 +82,15 @@ class Net(nn.Module):
         kinds = [features[i].kind for i in shown]
         shown_embeds = [embeds[i] for i in shown]
         how = family.attention(self.model, layout)
-        hidden_RLH, _ = family.hidden(self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **how)
+        hidden_RLH, _ = family.hidden(
+            self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **how
+        )
         hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
         weight_VH = family.head_weight(self.model)
         if weight_VH is not None and len(ids_N) and not any(needs_logits_graph(aux) for aux in aux_tensors):
-            out = score_by_weight(weight_VH, hidden_NH, ids_N, temperature_N, aux_tensors, self.forbidden_ids, family.chunk)
+            out = score_by_weight(
+                weight_VH, hidden_NH, ids_N, temperature_N, aux_tensors, self.forbidden_ids, family.chunk
+            )
         else:
             out = score_tokens(self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk)
         for dummy in embeds[len(features) :]:
@@ -103,12 +117,15 @@ def score_by_weight(
 ) -> dict[str, Tensor]:
     """`score_tokens` for an output layer that is one float32 matrix on a CPU, through `HeadLogp`.
 
-    It keeps the probabilities of 2 `chunk` tokens, in place of the logits of `chunk` tokens and their gradient.
+    It keeps the probabilities of 2 `chunk` tokens, in place of the logits of `chunk` tokens and their
+    gradient.
     """
     temperature_N = torch.where(temperature_N > 0, temperature_N, torch.ones_like(temperature_N))
     by_logits = [aux for aux in aux_tensors if not aux.reads_hidden]
     logged = [aux.from_logits for aux in by_logits]
-    logp_N, *values = HeadLogp.apply(hidden_NH, weight_VH, ids_N, temperature_N, forbidden_ids, 2 * chunk, logged)
+    logp_N, *values = HeadLogp.apply(
+        hidden_NH, weight_VH, ids_N, temperature_N, forbidden_ids, 2 * chunk, logged
+    )
     out = {"logp": logp_N, **{aux.name: value for aux, value in zip(by_logits, values)}}
     return out | {aux.name: aux.from_hidden(hidden_NH, ids_N) for aux in aux_tensors if aux.reads_hidden}
 
@@ -121,10 +138,12 @@ def score_tokens(
     aux_tensors: Sequence[AuxTensor] = (),
     chunk: int = 1024,
 ) -> dict[str, Tensor]:
-    """{"logp": (N,), aux tensor name: (N,) or (N, K)} of tokens `ids_N`, given the hidden states that predict them.
+    """{"logp": (N,), aux tensor name: (N,) or (N, K)} of tokens `ids_N`, given the hidden states that predict
+    them.
 
-    Logits are computed for `chunk` tokens at a time, in float32, divided by the temperature (0, greedy, counts as 1). All chunks but the last are
-    recomputed in the backward pass. The backward pass begins with the last chunk, so keeping its logits does not raise the memory peak.
+    Logits are computed for `chunk` tokens at a time, in float32, divided by the temperature (0, greedy,
+    counts as 1). All chunks but the last are recomputed in the backward pass. The backward pass begins with
+    the last chunk, so keeping its logits does not raise the memory peak.
     """
     temperature_N = torch.where(temperature_N > 0, temperature_N, torch.ones_like(temperature_N))
     unscaled = bool((temperature_N == 1).all())
@@ -133,16 +152,29 @@ def score_tokens(
         logits = head(hidden).float()
         logits = logits if unscaled else logits / temperature[:, None]
         logp = TokenLogp.apply(logits, ids)
-        return logp, *(aux.from_hidden(hidden, ids) if aux.reads_hidden else aux.from_logits(logits, ids) for aux in aux_tensors)
+        return logp, *(
+            aux.from_hidden(hidden, ids) if aux.reads_hidden else aux.from_logits(logits, ids)
+            for aux in aux_tensors
+        )
 
     recompute = torch.is_grad_enabled() and hidden_NH.requires_grad
     count = len(ids_N)
-    begins = [0, *range(count % chunk or chunk, count, chunk)]  # the first chunk has the odd size, because the last one is kept
+    begins = [
+        0,
+        *range(count % chunk or chunk, count, chunk),
+    ]  # the first chunk has the odd size, because the last one is kept
     parts = []
     for start, end in zip(begins, [*begins[1:], count]):
         args = [x[start:end] for x in (hidden_NH, ids_N, temperature_N)]
-        parts.append(checkpoint(score_chunk, *args, use_reentrant=False) if recompute and end < count else score_chunk(*args))
-    return {name: torch.cat(column) for name, column in zip(["logp", *(aux.name for aux in aux_tensors)], zip(*parts))}
+        parts.append(
+            checkpoint(score_chunk, *args, use_reentrant=False)
+            if recompute and end < count
+            else score_chunk(*args)
+        )
+    return {
+        name: torch.cat(column)
+        for name, column in zip(["logp", *(aux.name for aux in aux_tensors)], zip(*parts))
+    }
 
 
 class TokenLogp(torch.autograd.Function):
@@ -163,7 +195,9 @@ class TokenLogp(torch.autograd.Function):
         logits_NV, ids_N, total_N = ctx.saved_tensors
         out_NV = torch.empty_like(logits_NV)
         size = _rows_per_pass(logits_NV)
-        for out, logits, ids, total, grad in zip(*(x.split(size) for x in (out_NV, logits_NV, ids_N, total_N, grad_N))):
+        for out, logits, ids, total, grad in zip(
+            *(x.split(size) for x in (out_NV, logits_NV, ids_N, total_N, grad_N))
+        ):
             torch.sub(logits, total[:, None], out=out).exp_().mul_(-grad[:, None])
             out.scatter_add_(-1, ids[:, None], grad[:, None])
         return out_NV, None
@@ -175,10 +209,14 @@ def _rows_per_pass(logits_NV: Tensor) -> int:
     return max(1, CACHE_NUMBERS // width if logits_NV.device.type == "cpu" else count)
 
 
-def once(source_N: Tensor, ids_N: Tensor, temperature_N: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The scored tokens without repetitions: a token that several completions share is predicted from the same hidden state.
+def once(
+    source_N: Tensor, ids_N: Tensor, temperature_N: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The scored tokens without repetitions: a token that several completions share is predicted from the
+    same hidden state.
 
-    Returns source, ids and temperature of the distinct tokens, and for each of the N the number of its own among them (None: all are distinct).
+    Returns source, ids and temperature of the distinct tokens, and for each of the N the number of its own
+    among them (None: all are distinct).
     """
     places = source_N.unique()
     if len(places) == len(source_N):

@@ -1,17 +1,20 @@
-"""A batch of completions as rows of tokens: packed (what sequences share once, as a tree) or padded (a prompt per completion).
+"""A batch of completions as rows of tokens: packed (what sequences share once, as a tree) or padded (a prompt
+per completion).
 
     row:      p p p p | a a a | b b | c c c c | pad       a, b, c attend to p and to themselves
     position: 0 1 2 3 | 4 5 6 | 4 5 | 4 5 6 7 | 0
 
-A sequence is a prompt with its completion. Sequences of one conversation's beginning (`root`) form a row: a *node* is a run of tokens that some of
-them share, its children are how these go on. Completions that begin alike (branches of a trunk, rollouts with the same tool result) share nodes,
-and so do the prompts of a conversation that goes on with a picture. A token attends to the nodes above its own and to its own up to itself; in a row
-of nodes in depth-first order, that is: to the tokens before it whose node's subtree has not ended.
+A sequence is a prompt with its completion. Sequences of one conversation's beginning (`root`) form a row: a
+*node* is a run of tokens that some of them share, its children are how these go on. Completions that begin
+alike (branches of a trunk, rollouts with the same tool result) share nodes, and so do the prompts of a
+conversation that goes on with a picture. A token attends to the nodes above its own and to its own up to
+itself; in a row of nodes in depth-first order, that is: to the tokens before it whose node's subtree has not
+ended.
 
 The last token of a completion predicts nothing, so it is not in the row.
 
-Shape legend: B completions, T longest completion, R rows, L tokens of a row, A rotary axes, N scored completion tokens, S tokens of a sequence,
-C columns that say what a token is.
+Shape legend: B completions, T longest completion, R rows, L tokens of a row, A rotary axes, N scored
+completion tokens, S tokens of a sequence, C columns that say what a token is.
 """
 
 from __future__ import annotations
@@ -25,12 +28,14 @@ from torch import Tensor
 
 from vlrl.policy.encoded import EncodedPrompt, Features
 
-LEAST_SHARED = 16  # tokens: sequences that share fewer below a node repeat them, which takes less time than a node of their own
+# tokens: sequences that share fewer below a node repeat them, which takes less time than a node of their own
+LEAST_SHARED = 16
 
 
 @dataclass(frozen=True)
 class Node:
-    """Tokens [start, end) of a row, which all sequences through the node share; its descendants are at [end, below)."""
+    """Tokens [start, end) of a row, which all sequences through the node share; its descendants are at [end,
+    below)."""
 
     start: int
     end: int
@@ -44,7 +49,9 @@ class Layout:
     ids_RL: Tensor
     positions: Tensor  # (R, L) or (A, R, L)
     order_RL: Tensor  # index in the token's own sequence: a completion's first token has index len(prompt)
-    below_RL: Tensor  # where the subtree of the token's node ends: tokens from there on do not see it. L in the first node, 0 for padding
+    # where the subtree of the token's node ends: tokens from there on do not see it. L in the first node, 0
+    # for padding
+    below_RL: Tensor
     types_RL: Tensor  # 0 text, 1 image, 2 video
     source_N: Tensor  # index into the R * L hidden states: the one that predicts the token
     target_N: Tensor  # index into the B * T completion tokens
@@ -53,11 +60,15 @@ class Layout:
 
     @property
     def has_branches(self) -> bool:
-        """Whether a row holds more than one way through its tree, so that it needs more than a causal attention mask."""
+        """Whether a row holds more than one way through its tree, so that it needs more than a causal
+        attention mask."""
         return any(node.below < nodes[0].below for nodes in self.nodes_R for node in nodes)
 
     def to(self, device: torch.device | str) -> Layout:
-        moved: dict[str, Any] = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in vars(self).items()}
+        moved: dict[str, Any] = {
+            name: value.to(device) if isinstance(value, Tensor) else value
+            for name, value in vars(self).items()
+        }
         return Layout(**moved)
 
 
@@ -67,7 +78,9 @@ class _Row:
 
     nodes: list[Node] = field(default_factory=list)
     places: dict[int, list[range]] = field(default_factory=dict)
-    parts: list[tuple[int, int, int]] = field(default_factory=list)  # of each node: a sequence through it, and its tokens [from, to) there
+    parts: list[tuple[int, int, int]] = field(
+        default_factory=list
+    )  # of each node: a sequence through it, and its tokens [from, to) there
 
     @property
     def length(self) -> int:
@@ -75,7 +88,8 @@ class _Row:
 
 
 def grow_tree(sequences: dict[int, Tensor], least: int | None = None) -> _Row:
-    """The tree of sequences (C, S): a node for every prefix that some of them share, if it has at least `least` tokens of its own.
+    """The tree of sequences (C, S): a node for every prefix that some of them share, if it has at least
+    `least` tokens of its own.
 
     The root is what all share, of any length. A sequence that ends where others go on has no node of its own.
     """
@@ -96,7 +110,8 @@ def grow_tree(sequences: dict[int, Tensor], least: int | None = None) -> _Row:
         row.nodes[number] = Node(node.start, node.end, row.length)
 
     def visit(members: Sequence[int], begin: int, known: int) -> None:
-        """The subtree of sequences that agree up to `known`, whose tokens before `begin` are in nodes above."""
+        """The subtree of sequences that agree up to `known`, whose tokens before `begin` are in nodes
+        above."""
         common = shared_length([sequences[b] for b in members], known)
         is_node = len(members) == 1 or not row.nodes or common - begin >= least
         if is_node and (common > begin or not row.nodes):
@@ -124,7 +139,8 @@ def grow_tree(sequences: dict[int, Tensor], least: int | None = None) -> _Row:
 
 
 def shared_length(sequences: Sequence[Tensor], known: int = 0) -> int:
-    """The number of leading columns that all sequences (C, S) share; the first `known` are known to be equal."""
+    """The number of leading columns that all sequences (C, S) share; the first `known` are known to be
+    equal."""
     first, least = sequences[0], min(sequence.shape[1] for sequence in sequences)
     for other in sequences[1:]:
         differs = (first[:, known:least] != other[:, known:least]).any(0).nonzero()
@@ -133,12 +149,15 @@ def shared_length(sequences: Sequence[Tensor], known: int = 0) -> int:
 
 
 def describe_prompt(prompt: EncodedPrompt, numbers: dict[str, int]) -> Tensor:
-    """(C, S) of a prompt: per token its id, type, medium and rotary positions. Equal columns in equal places have equal hidden states.
+    """(C, S) of a prompt: per token its id, type, medium and rotary positions. Equal columns in equal places
+    have equal hidden states.
 
     `numbers` numbers the media by their keys, and gains new ones.
     """
     types = torch.tensor(prompt.types)
-    shown = [numbers.setdefault(f.key, len(numbers) + 1) for f in prompt.features for _ in range(f.num_embeds)]
+    shown = [
+        numbers.setdefault(f.key, len(numbers) + 1) for f in prompt.features for _ in range(f.num_embeds)
+    ]
     media = torch.zeros_like(types)
     media[types > 0] = torch.tensor(shown, dtype=torch.long)
     return torch.stack([torch.tensor(prompt.ids), types, media, *prompt.positions.reshape(-1, len(prompt))])
@@ -153,7 +172,11 @@ def describe(prompt: EncodedPrompt, prompt_CS: Tensor, ids: Sequence[int]) -> Te
 
 
 def trees_of(
-    prompts: Sequence[EncodedPrompt], prompt_B: Sequence[int], ids: Sequence[Sequence[int]], packed: bool, roots: Sequence[Any] | None = None
+    prompts: Sequence[EncodedPrompt],
+    prompt_B: Sequence[int],
+    ids: Sequence[Sequence[int]],
+    packed: bool,
+    roots: Sequence[Any] | None = None,
 ) -> tuple[list[Tensor], list[_Row]]:
     """(each completion's sequence (C, S), the rows) of completions `ids[b]` of prompts `prompt_B[b]`.
 
@@ -180,13 +203,17 @@ def build_layout(
 ) -> Layout:
     """Rows for completions `ids[b]` of prompts `prompt_B[b]`.
 
-    Args: `scored[b]` are the positions of the completion tokens whose log-probs are wanted; `width` is T; `packed` puts all completions of a
-    prompt, and of prompts with the same of `roots`, into one row, otherwise each completion has a row of its own.
+    Args: `scored[b]` are the positions of the completion tokens whose log-probs are wanted; `width` is T;
+    `packed` puts all completions of a prompt, and of prompts with the same of `roots`, into one row,
+    otherwise each completion has a row of its own.
     """
     sequences, rows = trees_of(prompts, prompt_B, ids, packed, roots)
     length = max(row.length for row in rows)
     axes = prompts[0].positions.shape[:-1]
-    ids_RL, (types_RL, order_RL, below_RL) = torch.full((len(rows), length), pad_id), torch.zeros(3, len(rows), length, dtype=torch.long)
+    ids_RL, (types_RL, order_RL, below_RL) = (
+        torch.full((len(rows), length), pad_id),
+        torch.zeros(3, len(rows), length, dtype=torch.long),
+    )
     positions = torch.zeros(*axes, len(rows), length, dtype=torch.long)
     source: list[int] = []
     target: list[int] = []
@@ -194,7 +221,11 @@ def build_layout(
     for r, row in enumerate(rows):
         for k, (node, (b, begin, end)) in enumerate(zip(row.nodes, row.parts)):
             part, own = slice(node.start, node.end), sequences[b][:, begin:end]
-            ids_RL[r, part], types_RL[r, part], positions[..., r, part] = own[0], own[1], own[3:].reshape(*axes, end - begin)
+            ids_RL[r, part], types_RL[r, part], positions[..., r, part] = (
+                own[0],
+                own[1],
+                own[3:].reshape(*axes, end - begin),
+            )
             order_RL[r, part], below_RL[r, part] = torch.arange(begin, end), node.below if k else length
             media += _media_in(prompts[prompt_B[b]], begin, end)
         for b, ranges in row.places.items():
@@ -218,16 +249,19 @@ def _media_in(prompt: EncodedPrompt, begin: int, end: int) -> Iterator[Features]
 
 
 def packing_is_cheaper(packed_R: Sequence[int], padded_B: Sequence[int], linear: float) -> bool:
-    """Whether packed rows cost less than padded ones under dense attention, where the mask of a packed row computes all pairs of its tokens.
+    """Whether packed rows cost less than padded ones under dense attention, where the mask of a packed row
+    computes all pairs of its tokens.
 
-    Args: lengths of the rows in tokens, packed and padded; `linear` is the cost of a token in the layers' matrix products, in units of one attention
-    pair.
+    Args: lengths of the rows in tokens, packed and padded; `linear` is the cost of a token in the layers'
+    matrix products, in units of one attention pair.
     """
     packed, padded = max(packed_R), max(padded_B)
     tokens_packed, tokens_padded = len(packed_R) * packed, len(padded_B) * padded
     if tokens_padded > 2 * tokens_packed:  # micro-batch sizes are measured in packed tokens
         return True
-    return tokens_packed * (linear + packed) <= tokens_padded * (linear + padded / 2)  # causal attention computes half of the pairs
+    return tokens_packed * (linear + packed) <= tokens_padded * (
+        linear + padded / 2
+    )  # causal attention computes half of the pairs
 
 
 def image_runs(types_RL: Tensor) -> Tensor:
@@ -237,17 +271,23 @@ def image_runs(types_RL: Tensor) -> Tensor:
     return (inside & ~before).long().cumsum(-1) * inside
 
 
-def mask_mod(order_RL: Tensor, below_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None) -> Callable[..., Tensor]:
-    """FlexAttention's `mask_mod`, (row, head, query, key) -> bool: a token attends to the nodes above its own, and to its own up to itself.
+def mask_mod(
+    order_RL: Tensor, below_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None
+) -> Callable[..., Tensor]:
+    """FlexAttention's `mask_mod`, (row, head, query, key) -> bool: a token attends to the nodes above its
+    own, and to its own up to itself.
 
-    Args: `window` limits the distance (in the token's own sequence); `image_RL` (see `image_runs`) lets the tokens of one image attend to each
-    other in both directions. Padding attends to the first node, so that no softmax is empty. Indices may be tensors that broadcast.
+    Args: `window` limits the distance (in the token's own sequence); `image_RL` (see `image_runs`) lets the
+    tokens of one image attend to each other in both directions. Padding attends to the first node, so that no
+    softmax is empty. Indices may be tensors that broadcast.
     """
 
     def attends(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         allowed = (key <= query) & (query < below_RL[row, key])
         if window is not None:
-            allowed = allowed & (order_RL[row, query] - order_RL[row, key] < window)  # the order of padding is 0: it sees the whole first node
+            allowed = allowed & (
+                order_RL[row, query] - order_RL[row, key] < window
+            )  # the order of padding is 0: it sees the whole first node
         if image_RL is not None:
             allowed = allowed | ((image_RL[row, query] == image_RL[row, key]) & (image_RL[row, query] > 0))
         return allowed
@@ -255,7 +295,9 @@ def mask_mod(order_RL: Tensor, below_RL: Tensor, window: int | None = None, imag
     return attends
 
 
-def dense_mask(order_RL: Tensor, below_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None) -> Tensor:
+def dense_mask(
+    order_RL: Tensor, below_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None
+) -> Tensor:
     """`mask_mod` as a dense (R, 1, L, L) bool mask."""
     rows, length = order_RL.shape
     row, place = torch.arange(rows, device=order_RL.device), torch.arange(length, device=order_RL.device)
@@ -263,9 +305,13 @@ def dense_mask(order_RL: Tensor, below_RL: Tensor, window: int | None = None, im
     return attends(row[:, None, None], place[:1], place[None, :, None], place[None, None, :])[:, None]
 
 
-def block_mask(order_RL: Tensor, below_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None) -> Any:
+def block_mask(
+    order_RL: Tensor, below_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None
+) -> Any:
     """`mask_mod` as FlexAttention's block mask: blocks that are masked out entirely are not computed."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     rows, length = order_RL.shape
-    return create_block_mask(mask_mod(order_RL, below_RL, window, image_RL), rows, None, length, length, device=order_RL.device)
+    return create_block_mask(
+        mask_mod(order_RL, below_RL, window, image_RL), rows, None, length, length, device=order_RL.device
+    )

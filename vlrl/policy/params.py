@@ -1,4 +1,5 @@
-"""The policy's weights: loaded or built, adapted, kept in float32 while trained, gathered from their shards, copied as a reference, saved."""
+"""The policy's weights: loaded or built, adapted, kept in float32 while trained, gathered from their shards,
+copied as a reference, saved."""
 
 from __future__ import annotations
 
@@ -24,14 +25,20 @@ MATMUL_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 class Params:
     """The weights of a policy, and the modules that hold them.
 
-    `net` is the module that an accelerator prepares; `wrapped` is the module that it returned (None before). `gathered` is True while sharded
-    weights are gathered. `media` runs the vision tower. `base_origin` describes how the base of an adapter is made again (None: its weights must be
-    saved). `forbidden_ids` have probability 0 in every forward; saved generation configs name them (`suppress_tokens`), so that transformers'
-    `generate` samples the same law.
+    `net` is the module that an accelerator prepares; `wrapped` is the module that it returned (None before).
+    `gathered` is True while sharded weights are gathered. `media` runs the vision tower. `base_origin`
+    describes how the base of an adapter is made again (None: its weights must be saved). `forbidden_ids` have
+    probability 0 in every forward; saved generation configs name them (`suppress_tokens`), so that
+    transformers' `generate` samples the same law.
     """
 
     def __init__(
-        self, model: Any, family: Family, device: torch.device, base_origin: dict[str, Any] | None, forbidden_ids: tuple[int, ...] = ()
+        self,
+        model: Any,
+        family: Family,
+        device: torch.device,
+        base_origin: dict[str, Any] | None,
+        forbidden_ids: tuple[int, ...] = (),
     ) -> None:
         self.media = MediaEncoder(family)
         self.net = Net(model.eval(), family, forbidden_ids, self.media)
@@ -45,7 +52,8 @@ class Params:
 
     @classmethod
     def load(cls, family: Family, device: torch.device, seed: int) -> tuple[Params, Any]:
-        """(params, processor) of a family: `family.model` loaded, or `family.tiny` built with random weights from `seed`."""
+        """(params, processor) of a family: `family.model` loaded, or `family.tiny` built with random weights
+        from `seed`."""
         source, base_seed = adapters.base_of(family)
         seed = seed if base_seed is None else base_seed
         with sharding.without_zero3_init(), without_mistral():
@@ -63,11 +71,16 @@ class Params:
             module: nn.Module = model
             cast_weights(module.to(device), family.load_dtype)
         if device.type == "cpu" and source.model:
-            for tensor in (*model.parameters(), *model.buffers()):  # the alignment of memory-mapped tensors changes the last bits of results
+            for tensor in (
+                *model.parameters(),
+                *model.buffers(),
+            ):  # the alignment of memory-mapped tensors changes the last bits of results
                 tensor.data = tensor.data.clone()
         if family.checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        own_checkpoint = bool(source.model) and (Path(source.model) / "trainer").is_dir()  # of a run, which may delete it
+        own_checkpoint = (
+            bool(source.model) and (Path(source.model) / "trainer").is_dir()
+        )  # of a run, which may delete it
         base_origin = None if own_checkpoint else adapters.base_description(source, seed)
         forbidden = forbidden_ids(family, model, processor)
         if forbidden and getattr(model, "generation_config", None) is not None:
@@ -91,16 +104,18 @@ class Params:
         other.net, other.wrapped = Net(model, self.family, self.forbidden_ids, self.media), None
         return other
 
-    # --- precision ------------------------------------------------------------------------------------------------------------------
+    # --- precision ------------------------------------------------------------------------------------------
 
     def autocast(self) -> AbstractContextManager:
         """Matrix products in `family.dtype`, whatever type the weights are stored in."""
         return self.family.autocast(self.device)
 
     def upcast_trainable(self, include_frozen: bool = False) -> None:
-        """Store trained weights (`requires_grad`) in float32 and frozen ones in `family.dtype` (in float32 too if `include_frozen`).
+        """Store trained weights (`requires_grad`) in float32 and frozen ones in `family.dtype` (in float32
+        too if `include_frozen`).
 
-        Called before the optimizer is made. No effect without `fp32_master_weights`, or if `family.dtype` is float32.
+        Called before the optimizer is made. No effect without `fp32_master_weights`, or if `family.dtype` is
+        float32.
         """
         if self._mixed_precision:
             upcast_trainable(self.model, torch.float32 if include_frozen else self.family.compute_dtype)
@@ -109,22 +124,29 @@ class Params:
     def _mixed_precision(self) -> bool:
         return self.family.fp32_master_weights and self.family.compute_dtype != torch.float32
 
-    # --- sharding -------------------------------------------------------------------------------------------------------------------
+    # --- sharding -------------------------------------------------------------------------------------------
 
     @property
     def forward_is_collective(self) -> bool:
-        """Whether gradients or weights cross ranks in the next forward, which then goes through the wrapped module."""
-        return self.wrapped is not None and not self.gathered and (torch.is_grad_enabled() or sharding.is_sharded(self.wrapped))
+        """Whether gradients or weights cross ranks in the next forward, which then goes through the wrapped
+        module."""
+        return (
+            self.wrapped is not None
+            and not self.gathered
+            and (torch.is_grad_enabled() or sharding.is_sharded(self.wrapped))
+        )
 
     def unwrap(self, accelerator: Any) -> None:
-        """Take the model back from a distributed engine (a collective), so that it can be wrapped again. FSDP's sharding stays."""
+        """Take the model back from a distributed engine (a collective), so that it can be wrapped again.
+        FSDP's sharding stays."""
         if self.wrapped is not None and not sharding.is_fsdp(self.wrapped):
             sharding.unwrap(accelerator, self.wrapped)
             self.wrapped = None
 
     @contextmanager
     def gather_params(self) -> Iterator[None]:
-        """Inside, all weights are on every rank, for sampling and for forwards without gradient that not all ranks make.
+        """Inside, all weights are on every rank, for sampling and for forwards without gradient that not all
+        ranks make.
 
         A collective if weights are sharded.
         """
@@ -134,7 +156,9 @@ class Params:
             return
         assert self.wrapped is not None
         sharded_net = self.net
-        if sharding.is_fsdp(self.wrapped):  # FSDP's hooks would gather and free in every forward, so an unsharded copy replaces the module
+        if sharding.is_fsdp(
+            self.wrapped
+        ):  # FSDP's hooks would gather and free in every forward, so an unsharded copy replaces the module
             copied = sharding.unsharded_copy(self.wrapped, self.model, self.family.attn_implementation)
             self.net = Net(copied, self.family, self.forbidden_ids, self.media)
         gather = nullcontext() if sharding.is_fsdp(self.wrapped) else sharding.gather_params(self.wrapped)
@@ -146,13 +170,15 @@ class Params:
                 self.gathered = False
                 self.net = sharded_net
 
-    # --- adapters and the KL reference ----------------------------------------------------------------------------------------------
+    # --- adapters and the KL reference ----------------------------------------------------------------------
 
-    def add_adapter(self, options: Mapping[str, Any], parts: tuple[str, ...], targets: str, base_is_trained: bool) -> None:
+    def add_adapter(
+        self, options: Mapping[str, Any], parts: tuple[str, ...], targets: str, base_is_trained: bool
+    ) -> None:
         """Put an adapter on the model and freeze everything else. No effect if the model already has one.
 
-        `base_is_trained`: the weights differ from the loaded ones, so that they must be saved with the adapter; so do those of an adapter that is
-        initialised from the weights (`options["alters_base"]`).
+        `base_is_trained`: the weights differ from the loaded ones, so that they must be saved with the
+        adapter; so do those of an adapter that is initialised from the weights (`options["alters_base"]`).
         """
         if has_adapter(self.model):
             return
@@ -180,12 +206,13 @@ class Params:
             upcast_trainable(reference, self.family.compute_dtype)
 
     def disable_adapter(self) -> AbstractContextManager:
-        """Inside, the adapter is switched off. Raises RuntimeError if there is neither an adapter nor a reference."""
+        """Inside, the adapter is switched off. Raises RuntimeError if there is neither an adapter nor a
+        reference."""
         if not has_adapter(self.model):
             raise RuntimeError("no reference was kept: call keep_reference() before training")
         return self.model.disable_adapter()
 
-    # --- saving ---------------------------------------------------------------------------------------------------------------------
+    # --- saving ---------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path, processor: Any) -> None:
         """Write a transformers folder: model (an adapter merged, and also saved separately) and processor.
@@ -194,29 +221,47 @@ class Params:
         """
         state: dict[str, Tensor] | None = None
         if sharding.is_sharded(self.wrapped):
-            state = {name.removeprefix("model."): value for name, value in sharding.full_state_dict(self.wrapped).items()}
+            state = {
+                name.removeprefix("model."): value
+                for name, value in sharding.full_state_dict(self.wrapped).items()
+            }
         if not sharding.is_main():
             return
         if has_adapter(self.model):
-            model = self.model if state is None else sharding.model_from_state(state, self.model, self.family.attn_implementation)
-            adapters.save_with_adapter(model, processor, self.base_origin, bool(self.family.quantize), Path(folder))
+            model = (
+                self.model
+                if state is None
+                else sharding.model_from_state(state, self.model, self.family.attn_implementation)
+            )
+            adapters.save_with_adapter(
+                model, processor, self.base_origin, bool(self.family.quantize), Path(folder)
+            )
         else:
             self.model.save_pretrained(folder, **({"state_dict": state} if state is not None else {}))
         processor.save_pretrained(folder)
 
 
 def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
-    """Cast all weights to float32 except the frozen ones of matrix products, which are cast to `frozen_dtype`, and frozen embedding tables that are
-    in it already, which stay so.
+    """Cast all weights to float32 except the frozen ones of matrix products, which are cast to
+    `frozen_dtype`, and frozen embedding tables that are in it already, which stay so.
 
-    Autocast rounds the former to `frozen_dtype` in any case, and rows of the latter are looked up in float32, so it does not change results which
-    weights are frozen. A bfloat16 has 8 significant bits: trained in it, an update below 1/512 of a weight is rounded away, which is every update at
-    a learning rate of 1e-6. Quantised weights stay as they are.
+    Autocast rounds the former to `frozen_dtype` in any case, and rows of the latter are looked up in float32,
+    so it does not change results which weights are frozen. A bfloat16 has 8 significant bits: trained in it,
+    an update below 1/512 of a weight is rounded away, which is every update at a learning rate of 1e-6.
+    Quantised weights stay as they are.
     """
-    tables = [module for module in model.modules() if type(module) is nn.Embedding and module.weight.dtype == frozen_dtype]
-    tables = [module for module in tables if not module.weight.requires_grad and frozen_dtype != torch.float32]
+    tables = [
+        module
+        for module in model.modules()
+        if type(module) is nn.Embedding and module.weight.dtype == frozen_dtype
+    ]
+    tables = [
+        module for module in tables if not module.weight.requires_grad and frozen_dtype != torch.float32
+    ]
     matmul = _own_parameters(model, lambda module: isinstance(module, MATMUL_LAYERS))
-    matmul -= _own_parameters(model, lambda module: not isinstance(module, MATMUL_LAYERS) and module not in tables)
+    matmul -= _own_parameters(
+        model, lambda module: not isinstance(module, MATMUL_LAYERS) and module not in tables
+    )
     kept = matmul | {id(module.weight) for module in tables}
     for parameter in model.parameters():
         if parameter.is_floating_point():
@@ -232,7 +277,8 @@ def _own_parameters(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> se
 
 
 def _rows_in_float32(module: nn.Module, inputs: Any, rows: Tensor) -> Tensor:
-    """A forward hook of an embedding table: hidden states begin in float32, as they do where the table is stored in it."""
+    """A forward hook of an embedding table: hidden states begin in float32, as they do where the table is
+    stored in it."""
     return rows.float()
 
 

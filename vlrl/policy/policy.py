@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 class Policy:
     """A model of a `Family` that encodes prompts and scores completions.
 
-    `encoder` is the processor with its caches, `params` the weights. `version` counts the updates so far. `packed`: a group is run as one
-    sequence. Trainers use `params` directly (wrapping, precision); the methods here are what everyone else needs.
+    `encoder` is the processor with its caches, `params` the weights. `version` counts the updates so far.
+    `packed`: a group is run as one sequence. Trainers use `params` directly (wrapping, precision); the
+    methods here are what everyone else needs.
     """
 
     def __init__(self, family: Family, device: torch.device | str = "cpu", seed: int = 0) -> None:
@@ -46,9 +47,11 @@ class Policy:
         self.version = 0
         self.packed = family.layout == "packed" and family.supports_packing
         if family.layout == "packed" and not family.supports_packing:
-            warnings.warn(f"policy: {family.name!r} cannot pack completions; the padded layout is used", stacklevel=2)
+            warnings.warn(
+                f"policy: {family.name!r} cannot pack completions; the padded layout is used", stacklevel=2
+            )
 
-    # --- the encoder ----------------------------------------------------------------------------------------------------------------
+    # --- the encoder ----------------------------------------------------------------------------------------
 
     @property
     def processor(self) -> Any:
@@ -74,16 +77,19 @@ class Policy:
 
     @property
     def forbidden_ids(self) -> tuple[int, ...]:
-        """Ids with probability 0: those that stand for media, and the rows of the output layer beyond the tokenizer."""
+        """Ids with probability 0: those that stand for media, and the rows of the output layer beyond the
+        tokenizer."""
         return self.params.forbidden_ids
 
     @property
     def counters(self) -> Counter[str]:
-        """The work done so far: decoded and processed (media), those of `MediaEncoder`, head_rows (logit rows), tokens."""
+        """The work done so far: decoded and processed (media), those of `MediaEncoder`, head_rows (logit
+        rows), tokens."""
         return self.encoder.counters
 
     def encode(self, prompt: Prompt) -> EncodedPrompt:
-        """Token ids, processed media and rotary positions of a prompt. Raises ValueError if its media do not match the placeholders in its text."""
+        """Token ids, processed media and rotary positions of a prompt. Raises ValueError if its media do not
+        match the placeholders in its text."""
         return self.encoder.encode(prompt, self.model)
 
     def spaces(self, prompt: Prompt) -> tuple[CoordinateSpace, ...]:
@@ -95,7 +101,8 @@ class Policy:
         return self.encoder.render(prompt)
 
     def encode_text(self, text: str) -> list[int]:
-        """Token ids of a text that is no prompt; special tokens in it become ordinary tokens of their characters."""
+        """Token ids of a text that is no prompt; special tokens in it become ordinary tokens of their
+        characters."""
         return self.encoder.encode_text(text)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -107,7 +114,8 @@ class Policy:
         return forbid(self.family.logits(self.model, hidden), self.forbidden_ids)
 
     def encode_media(self, features: Sequence[Features]) -> list[MediaEmbeds]:
-        """The vision tower's output for each of `features`; each distinct medium goes through the tower once (`MediaEncoder`)."""
+        """The vision tower's output for each of `features`; each distinct medium goes through the tower once
+        (`MediaEncoder`)."""
         unique = {f.key: f for f in features}
         with self.autocast():
             embeds = dict(zip(unique, self.params.media(self.model, list(unique.values()))))
@@ -118,7 +126,7 @@ class Policy:
         self.encoder.clear_caches()
         self.params.media.clear()
 
-    # --- the weights ----------------------------------------------------------------------------------------------------------------
+    # --- the weights ----------------------------------------------------------------------------------------
 
     @property
     def model(self) -> Any:
@@ -130,11 +138,13 @@ class Policy:
         return self.params.autocast()
 
     def gather_params(self) -> AbstractContextManager[None]:
-        """Inside, all weights are on every rank (see `Params.gather_params`). A collective if weights are sharded."""
+        """Inside, all weights are on every rank (see `Params.gather_params`). A collective if weights are
+        sharded."""
         return self.params.gather_params()
 
     def add_adapter(self, options: Mapping[str, Any], parts: tuple[str, ...], targets: str) -> None:
-        """Put a LoRA adapter on the linear layers of `parts` whose names match `targets`, and freeze everything else."""
+        """Put a LoRA adapter on the linear layers of `parts` whose names match `targets`, and freeze
+        everything else."""
         self.params.add_adapter(options, parts, targets, base_is_trained=self.version > 0)
 
     @staticmethod
@@ -144,8 +154,15 @@ class Policy:
 
     @property
     def has_dropout(self) -> bool:
-        """Whether a forward pass with gradient drops activations at random, so that its log-probs are not those of one without gradient."""
-        names = ("p", "dropout", "attention_dropout", "activation_dropout", "hidden_dropout")  # of nn.Dropout, and of transformers' layers
+        """Whether a forward pass with gradient drops activations at random, so that its log-probs are not
+        those of one without gradient."""
+        names = (
+            "p",
+            "dropout",
+            "attention_dropout",
+            "activation_dropout",
+            "hidden_dropout",
+        )  # of nn.Dropout, and of transformers' layers
         shares = [vars(module).get(name) for module in self.model.modules() for name in names]
         return any(isinstance(share, float) and share > 0 for share in shares)
 
@@ -173,7 +190,8 @@ class Policy:
             yield self
 
     def with_model(self, model: nn.Module) -> Policy:
-        """A view that runs another model of the same architecture; encoder, caches and counters are shared."""
+        """A view that runs another model of the same architecture; encoder, caches and counters are
+        shared."""
         other = copy.copy(self)
         other.params = self.params.with_model(model)
         return other
@@ -185,10 +203,11 @@ class Policy:
         """
         self.params.save(folder, self.processor)
 
-    # --- the forward pass -----------------------------------------------------------------------------------------------------------
+    # --- the forward pass -----------------------------------------------------------------------------------
 
     def forward(self, batch: TokenBatch, aux_tensors: Sequence[AuxTensor] = ()) -> dict[str, Tensor]:
-        """{"logp": (B, T), aux tensor name: (B, T) or (B, T, K)}, temperature-scaled, float32, zero where `loss_mask_BT` is False.
+        """{"logp": (B, T), aux tensor name: (B, T) or (B, T, K)}, temperature-scaled, float32, zero where
+        `loss_mask_BT` is False.
 
         Honours the autograd mode. Raises ValueError for a completion that holds a forbidden id.
         """
@@ -200,51 +219,102 @@ class Policy:
         scored = [row.nonzero()[:, 0].tolist() for row in scored_BT]
         prompt_B = batch.prompt_B.tolist()
         roots = [root_of(prompt).key for prompt in batch.prompts]
-        packed = self.packed and (self._rows_share_no_pairs or self._packing_is_cheaper(prompts, prompt_B, ids, roots))
-        layout = build_layout(prompts, prompt_B, ids, scored, batch.ids_BT.shape[1], self.pad_id, packed, roots).to(self.device)
+        packed = self.packed and (
+            self._rows_share_no_pairs or self._packing_is_cheaper(prompts, prompt_B, ids, roots)
+        )
+        layout = build_layout(
+            prompts, prompt_B, ids, scored, batch.ids_BT.shape[1], self.pad_id, packed, roots
+        ).to(self.device)
         shown = layout.media
         unique = list({f.key: f for f in shown}.values())
         index = {f.key: i for i, f in enumerate(unique)}
         collective = self.params.forward_is_collective
-        dummies = [self.encoder.features_of(DummyImage())] if self.family.is_multimodal and collective and world_size() > 1 else []
-        ids_N, temperature_N = (x.to(self.device).flatten()[layout.target_N] for x in (batch.ids_BT, batch.temperature_BT.float()))
+        dummies = (
+            [self.encoder.features_of(DummyImage())]
+            if self.family.is_multimodal and collective and world_size() > 1
+            else []
+        )
+        ids_N, temperature_N = (
+            x.to(self.device).flatten()[layout.target_N] for x in (batch.ids_BT, batch.temperature_BT.float())
+        )
         source_N, ids_N, temperature_N, copies_N = once(layout.source_N, ids_N, temperature_N)
         self.counters["head_rows"] += len(ids_N)
         self.counters["tokens"] += layout.ids_RL.numel()
         self._set_training_mode(torch.is_grad_enabled())
         net = self.params.wrapped if collective else self.params.net
         assert net is not None
-        out = net(replace(layout, source_N=source_N), ids_N, temperature_N, unique, [index[f.key] for f in shown], tuple(aux_tensors), dummies)
+        out = net(
+            replace(layout, source_N=source_N),
+            ids_N,
+            temperature_N,
+            unique,
+            [index[f.key] for f in shown],
+            tuple(aux_tensors),
+            dummies,
+        )
         values = out if copies_N is None else {name: value[copies_N] for name, value in out.items()}
-        return {name: scatter_to_BT(value, layout.target_N, batch.ids_BT.shape) for name, value in values.items()}
+        return {
+            name: scatter_to_BT(value, layout.target_N, batch.ids_BT.shape) for name, value in values.items()
+        }
 
     def row_tokens(self, rollouts: Sequence[Rollout]) -> int:
         """The number of tokens that these rollouts, packed, add to a batch: what they share counts once."""
-        prompts = list({rollout.prompt.for_training.key: rollout.prompt.for_training for rollout in rollouts}.values())
+        prompts = list(
+            {rollout.prompt.for_training.key: rollout.prompt.for_training for rollout in rollouts}.values()
+        )
         places = {prompt.key: p for p, prompt in enumerate(prompts)}
         prompt_B = [places[rollout.prompt.for_training.key] for rollout in rollouts]
-        _, rows = trees_of([self.encode(p) for p in prompts], prompt_B, [r.ids for r in rollouts], True, [root_of(p).key for p in prompts])
+        _, rows = trees_of(
+            [self.encode(p) for p in prompts],
+            prompt_B,
+            [r.ids for r in rollouts],
+            True,
+            [root_of(p).key for p in prompts],
+        )
         return sum(row.length for row in rows)
 
     @property
     def _rows_share_no_pairs(self) -> bool:
-        """Whether a packed row computes no attention between its completions, so that packing is never dearer."""
+        """Whether a packed row computes no attention between its completions, so that packing is never
+        dearer."""
         return self.family.attn == "flex" or self.family.has_branch_attention(self.model)
 
-    def _packing_is_cheaper(self, prompts: Sequence[EncodedPrompt], prompt_B: Sequence[int], ids: Sequence[Sequence[int]], roots: list[str]) -> bool:
+    def _packing_is_cheaper(
+        self,
+        prompts: Sequence[EncodedPrompt],
+        prompt_B: Sequence[int],
+        ids: Sequence[Sequence[int]],
+        roots: list[str],
+    ) -> bool:
         sequences, rows = trees_of(prompts, prompt_B, ids, True, roots)
         linear = linear_cost(base(self.model).config.get_text_config())
-        return packing_is_cheaper([row.length for row in rows], [sequence.shape[1] for sequence in sequences], linear)
+        return packing_is_cheaper(
+            [row.length for row in rows], [sequence.shape[1] for sequence in sequences], linear
+        )
 
     def _set_training_mode(self, training: bool) -> None:
         if self.model.training != training:
             self.model.train(training)
 
     def _refuse_forbidden(self, batch: TokenBatch) -> None:
-        bad = torch.isin(batch.ids_BT.cpu(), torch.tensor(self.forbidden_ids, dtype=torch.long)) & batch.mask_BT.cpu()
+        bad = (
+            torch.isin(batch.ids_BT.cpu(), torch.tensor(self.forbidden_ids, dtype=torch.long))
+            & batch.mask_BT.cpu()
+        )
         if bad.any():
             b, t = bad.nonzero()[0].tolist()
             number = int(batch.ids_BT[b, t])
-            token = self.tokenizer.convert_ids_to_tokens(number) if number in self.tokenizer.get_vocab().values() else None
-            told = f"id {number}, which is no token of the tokenizer" if token is None else f"{token!r}, a placeholder for media"
-            raise ValueError(f"row {batch.rollouts[b].row.id!r}: completion token {t} is {told}; completions may not hold it")
+            token = (
+                self.tokenizer.convert_ids_to_tokens(number)
+                if number in self.tokenizer.get_vocab().values()
+                else None
+            )
+            told = (
+                f"id {number}, which is no token of the tokenizer"
+                if token is None
+                else f"{token!r}, a placeholder for media"
+            )
+            raise ValueError(
+                f"row {batch.rollouts[b].row.id!r}: completion token {t} is {told}; completions may not "
+                "hold it"
+            )

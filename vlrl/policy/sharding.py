@@ -1,4 +1,5 @@
-"""Weights sharded over ranks (DeepSpeed ZeRO-3, FSDP2): gathering them temporarily, and reading them out in full.
+"""Weights sharded over ranks (DeepSpeed ZeRO-3, FSDP2): gathering them temporarily, and reading them out in
+full.
 
 Every function here is a collective: all ranks call it, or none does.
 """
@@ -17,7 +18,11 @@ from torch import Tensor, nn
 
 def world_size() -> int:
     """Number of training processes."""
-    return torch.distributed.get_world_size() if torch.distributed.is_available() and torch.distributed.is_initialized() else 1
+    return (
+        torch.distributed.get_world_size()
+        if torch.distributed.is_available() and torch.distributed.is_initialized()
+        else 1
+    )
 
 
 def is_main() -> bool:
@@ -27,7 +32,11 @@ def is_main() -> bool:
 
 def is_zero3(module: Any) -> bool:
     """Whether `module` is a DeepSpeed engine whose weights are sharded."""
-    return module is not None and hasattr(module, "zero_optimization_partition_weights") and module.zero_optimization_partition_weights()
+    return (
+        module is not None
+        and hasattr(module, "zero_optimization_partition_weights")
+        and module.zero_optimization_partition_weights()
+    )
 
 
 def is_fsdp(module: nn.Module | None) -> bool:
@@ -42,7 +51,8 @@ def is_sharded(module: nn.Module | None) -> bool:
 
 @contextmanager
 def gather_params(module: nn.Module) -> Iterator[None]:
-    """Inside, every rank holds all weights, so that forwards (without gradient) are not collectives. Weights must not be changed. Not for FSDP."""
+    """Inside, every rank holds all weights, so that forwards (without gradient) are not collectives. Weights
+    must not be changed. Not for FSDP."""
     if is_zero3(module):
         with _gather_zero3(module):
             yield
@@ -72,16 +82,23 @@ def unsharded_copy(module: nn.Module, model: Any, attn_implementation: str) -> A
     """An unsharded copy, on every rank, of the transformers model inside a module that FSDP2 has sharded."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    state = cast(dict[str, Tensor], get_model_state_dict(module, options=StateDictOptions(full_state_dict=True)))
-    return model_from_state({name.removeprefix("model."): value for name, value in state.items()}, model, attn_implementation)
+    state = cast(
+        dict[str, Tensor], get_model_state_dict(module, options=StateDictOptions(full_state_dict=True))
+    )
+    return model_from_state(
+        {name.removeprefix("model."): value for name, value in state.items()}, model, attn_implementation
+    )
 
 
 def model_from_state(state: Mapping[str, Tensor], model: Any, attn_implementation: str) -> Any:
-    """An unsharded model with the architecture (and adapter) of `model`, which may be sharded, that holds the tensors of `state` themselves."""
+    """An unsharded model with the architecture (and adapter) of `model`, which may be sharded, that holds the
+    tensors of `state` themselves."""
     inner = model.get_base_model() if hasattr(model, "peft_config") else model
     with without_zero3_init():
         fresh = type(inner)._from_config(inner.config, attn_implementation=attn_implementation)
-    fresh._weight_conversions = getattr(inner, "_weight_conversions", None)  # the names that it is saved under
+    fresh._weight_conversions = getattr(
+        inner, "_weight_conversions", None
+    )  # the names that it is saved under
     fresh.config.get_text_config()._attn_implementation = inner.config.get_text_config()._attn_implementation
     if hasattr(model, "peft_config"):
         from peft import get_peft_model
@@ -95,7 +112,9 @@ def model_from_state(state: Mapping[str, Tensor], model: Any, attn_implementatio
 @contextmanager
 def without_zero3_init() -> Iterator[None]:
     """Inside, transformers builds models with all weights on this rank, also when ZeRO-3 is on."""
-    with redirect_stdout(sys.stderr):  # DeepSpeed's logger keeps this stream for good, and standard output may be JSON
+    with redirect_stdout(
+        sys.stderr
+    ):  # DeepSpeed's logger keeps this stream for good, and standard output may be JSON
         from transformers.integrations import deepspeed
 
     saved = deepspeed._hf_deepspeed_config_weak_ref
@@ -107,24 +126,38 @@ def without_zero3_init() -> Iterator[None]:
 
 
 def unwrap(accelerator: Any, module: Any) -> None:
-    """Undo the changes that a distributed engine made to the module it wraps, so that the module can be wrapped again (next phase)."""
+    """Undo the changes that a distributed engine made to the module it wraps, so that the module can be
+    wrapped again (next phase)."""
     if is_zero3(module):
         inner: nn.Module = module.module
         with gather_params(module):
-            plain = {id(p): nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad) for p in inner.parameters()}
+            plain = {
+                id(p): nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad)
+                for p in inner.parameters()
+            }
         accelerator.free_memory()
         for part in inner.modules():  # weights that two modules share stay shared
-            part._parameters.update({name: plain[id(p)] for name, p in part._parameters.items() if p is not None})
+            part._parameters.update(
+                {name: plain[id(p)] for name, p in part._parameters.items() if p is not None}
+            )
     else:
         accelerator.free_memory()
 
 
 def full_state_dict(module: Any) -> dict[str, Tensor]:
-    """All weights on the CPU of the main process (other ranks may get an empty dict), under their names in `module`."""
+    """All weights on the CPU of the main process (other ranks may get an empty dict), under their names in
+    `module`."""
     if is_fsdp(module):
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-        return cast(dict[str, Tensor], get_model_state_dict(module, options=StateDictOptions(full_state_dict=True, cpu_offload=True)))
+        return cast(
+            dict[str, Tensor],
+            get_model_state_dict(module, options=StateDictOptions(full_state_dict=True, cpu_offload=True)),
+        )
     inner: nn.Module = module.module if is_zero3(module) else module
     with gather_params(module):
-        return {name: value.detach().cpu().clone() for name, value in inner.state_dict().items()} if is_main() else {}
+        return (
+            {name: value.detach().cpu().clone() for name, value in inner.state_dict().items()}
+            if is_main()
+            else {}
+        )

@@ -1,4 +1,5 @@
-"""Sizes, tokenizer and chat template of tiny random models: byte-level BPE trained on a few words, without any download."""
+"""Sizes, tokenizer and chat template of tiny random models: byte-level BPE trained on a few words, without
+any download."""
 
 from __future__ import annotations
 
@@ -22,9 +23,15 @@ SPECIAL = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
-TAGS = ("<think>", "</think>", "<answer>", "</answer>")  # single tokens that decoding keeps, unlike special tokens
+TAGS = (
+    "<think>",
+    "</think>",
+    "<answer>",
+    "</answer>",
+)  # single tokens that decoding keeps, unlike special tokens
 
-# The text that the merges are learned from: prompts of the lab tasks stay short, other text falls back to bytes.
+# The text that the merges are learned from: prompts of the lab tasks stay short, other text falls back to
+# bytes.
 TRAINING_TEXT = """
 system user assistant You are a helpful assistant. Answer the question. Give the final answer in the tags as a number, letter or box.
 How many digits are there in the picture? Which digit is in this image? Find the digit and give its box in pixels. Where is it?
@@ -50,7 +57,18 @@ TEMPLATE = (
 )
 
 
-_SIZES = ("hidden", "layers", "heads", "kv_heads", "intermediate", "vision_hidden", "vision_layers", "vision_heads", "patch", "vocabulary")
+_SIZES = (
+    "hidden",
+    "layers",
+    "heads",
+    "kv_heads",
+    "intermediate",
+    "vision_hidden",
+    "vision_layers",
+    "vision_heads",
+    "patch",
+    "vocabulary",
+)
 _LARGEST = 65_536
 
 
@@ -81,7 +99,9 @@ class Tiny:
                 raise ValueError(f"{name} is {getattr(self, name)}; allowed: 1 to {_LARGEST}")
         for whole, part in (("hidden", "heads"), ("heads", "kv_heads"), ("vision_hidden", "vision_heads")):
             if getattr(self, whole) % getattr(self, part):
-                raise ValueError(f"{whole}={getattr(self, whole)} is not a multiple of {part}={getattr(self, part)}")
+                raise ValueError(
+                    f"{whole}={getattr(self, whole)} is not a multiple of {part}={getattr(self, part)}"
+                )
 
     def text(self, tokenizer: Any) -> dict[str, Any]:
         """The language model's part of a transformers config."""
@@ -101,10 +121,15 @@ class Tiny:
         }
 
     def mrope(self) -> dict[str, Any]:
-        """M-RoPE parameters: the axes (time, height, width) share the frequencies in the proportion 2 : 3 : 3."""
+        """M-RoPE parameters: the axes (time, height, width) share the frequencies in the proportion 2 : 3 :
+        3."""
         half = self.hidden // self.heads // 2
         side = half * 3 // 8
-        return {"rope_type": "default", "rope_theta": self.mrope_theta, "mrope_section": [half - 2 * side, side, side]}
+        return {
+            "rope_type": "default",
+            "rope_theta": self.mrope_theta,
+            "mrope_section": [half - 2 * side, side, side],
+        }
 
 
 @lru_cache(maxsize=4)
@@ -117,19 +142,28 @@ def merges_of(vocabulary: int) -> tuple[dict[str, int], list[Any]]:
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = Qwen2Tokenizer().backend_tokenizer.pre_tokenizer
-    trainer = trainers.BpeTrainer(vocab_size=vocabulary, min_frequency=1, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        min_frequency=1,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
     tokenizer.train_from_iterator([TRAINING_TEXT], trainer)
     state = json.loads(tokenizer.to_str())["model"]
     return state["vocab"], [tuple(pair) for pair in state["merges"]]
 
 
-def qwen_tokenizer(vocabulary: int, special: tuple[str, ...] = SPECIAL, template: str = TEMPLATE, **kwargs: Any) -> Any:
+def qwen_tokenizer(
+    vocabulary: int, special: tuple[str, ...] = SPECIAL, template: str = TEMPLATE, **kwargs: Any
+) -> Any:
     """A Qwen2 tokenizer with about `vocabulary` ids in total; each of `TAGS` is a single token."""
     from tokenizers import AddedToken
     from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
 
     vocab, merges = merges_of(max(256, vocabulary - len(special) - len(TAGS)))
-    tokenizer: Any = Qwen2Tokenizer(vocab=dict(vocab), merges=list(merges), eos_token="<|im_end|>", pad_token="<|endoftext|>", **kwargs)
+    tokenizer: Any = Qwen2Tokenizer(
+        vocab=dict(vocab), merges=list(merges), eos_token="<|im_end|>", pad_token="<|endoftext|>", **kwargs
+    )
     tokenizer.add_special_tokens({"additional_special_tokens": list(special)})
     tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
     tokenizer.chat_template = template

@@ -1,7 +1,8 @@
 """What a chat template does with tools, found by trying it; and our own form of what it drops.
 
-Some templates ignore `tools=`, some drop the calls in a conversation, print the role "tool" as it is, or lose a tool's picture. Such a template is
-found by rendering a schema, a call and a result and looking for them. Then the schemas are written into the system text, and a result is a user turn.
+Some templates ignore `tools=`, some drop the calls in a conversation, print the role "tool" as it is, or lose
+a tool's picture. Such a template is found by rendering a schema, a call and a result and looking for them.
+Then the schemas are written into the system text, and a result is a user turn.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from jinja2 import TemplateError
 
 _NAME, _RESULT = "probe_tool_7c41", "probe-result-7c41"
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-_SCHEMA = {"name": _NAME, "description": "x", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}}
+_SCHEMA = {
+    "name": _NAME,
+    "description": "x",
+    "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+}
 
 
 @dataclass(frozen=True)
 class ToolTemplate:
-    """`schemas`: `tools=` is rendered, with calls in the form that we read. `results`: messages with role "tool" are, with their pictures.
+    """`schemas`: `tools=` is rendered, with calls in the form that we read. `results`: messages with role
+    "tool" are, with their pictures.
 
     `system`: a system message is rendered.
     """
@@ -58,7 +64,9 @@ def probe(apply: Callable[..., str], image: str, multimodal: bool) -> ToolTempla
         bare = apply([question, called, result])
     except (ValueError, TypeError, TemplateError):  # a template that knows no role "tool"
         return ToolTemplate(system=system)
-    head, _, tail = text.rpartition("</tools>") if "</tools>" in text else (text, "", text)  # Qwen's words before the schemas have the tags too
+    head, _, tail = (
+        text.rpartition("</tools>") if "</tools>" in text else (text, "", text)
+    )  # Qwen's words before the schemas have the tags too
     schemas = _NAME in head and '"place"' in head and any(map(_is_our_call, _CALL.findall(tail)))
     aware = schemas and not re.search(r"(<\|im_start\|>|<\|)tool\b", bare)
     return ToolTemplate(schemas, aware and _RESULT in text and (not image or image in text), system)
@@ -69,29 +77,45 @@ def _is_our_call(text: str) -> bool:
         call = json.loads(text)
     except ValueError:
         return False
-    return isinstance(call, dict) and call.get("name") == _NAME and call.get("arguments") == {"place": "north"}
+    return (
+        isinstance(call, dict) and call.get("name") == _NAME and call.get("arguments") == {"place": "north"}
+    )
 
 
-def tools_as_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], system: bool = True) -> list[Any]:
-    """The messages with the schemas of tools at the end of the system message, which is made where there is none.
+def tools_as_text(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], system: bool = True
+) -> list[Any]:
+    """The messages with the schemas of tools at the end of the system message, which is made where there is
+    none.
 
     Without `system` they stand at the beginning of the first message.
     """
     schemas = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
     text = (
-        f"# Tools\n\nThese functions can be called, one JSON schema per line:\n<tools>\n{schemas}\n</tools>\n\n"
-        'To call one, write <tool_call>{"name": "its name", "arguments": {...}}</tool_call> and stop. The next message is its result.'
+        "# Tools\n\nThese functions can be called, one JSON schema per "
+        f"line:\n<tools>\n{schemas}\n</tools>\n\n"
+        'To call one, write <tool_call>{"name": "its name", "arguments": {...}}</tool_call> and stop. The '
+        "next message is its result."
     )
     if messages and messages[0]["role"] == "system":
         first = messages[0]
         content = first["content"]
-        more = f"{content}\n\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": f"\n\n{text}"}]
+        more = (
+            f"{content}\n\n{text}"
+            if isinstance(content, str)
+            else [*content, {"type": "text", "text": f"\n\n{text}"}]
+        )
         return [{**first, "content": more}, *messages[1:]]
     if system:
         return [{"role": "system", "content": [{"type": "text", "text": text}]}, *messages]
     first, content = messages[0], messages[0]["content"]
     return [
-        {**first, "content": f"{text}\n\n{content}" if isinstance(content, str) else [{"type": "text", "text": f"{text}\n\n"}, *content]},
+        {
+            **first,
+            "content": f"{text}\n\n{content}"
+            if isinstance(content, str)
+            else [{"type": "text", "text": f"{text}\n\n"}, *content],
+        },
         *messages[1:],
     ]
 

@@ -1,6 +1,7 @@
 """The vision tower's outputs, kept where the tower is frozen: each medium then goes through it once in a run.
 
-Rollouts, training passes, the KL reference, later steps and epochs read the same tensors, so that sampling and training see equal bits.
+Rollouts, training passes, the KL reference, later steps and epochs read the same tensors, so that sampling
+and training see equal bits.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from vlrl.policy.family import Family, base
 
 
 class FrozenWeights:
-    """The weights that features were computed with: the parameters themselves, where their numbers are, and how often they were changed in place."""
+    """The weights that features were computed with: the parameters themselves, where their numbers are, and
+    how often they were changed in place."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.parameters = [weakref.ref(p) for p in parameters]
@@ -33,8 +35,11 @@ class FrozenWeights:
         return all(parameter() is not None for parameter in self.parameters)
 
     def holds(self, parameters: Sequence[Tensor]) -> bool:
-        """Whether its parameters are these objects. Addresses alone do not tell: other weights may stand where those of a deleted model stood."""
-        return len(parameters) == len(self.parameters) and all(ref() is p for ref, p in zip(self.parameters, parameters))
+        """Whether its parameters are these objects. Addresses alone do not tell: other weights may stand
+        where those of a deleted model stood."""
+        return len(parameters) == len(self.parameters) and all(
+            ref() is p for ref, p in zip(self.parameters, parameters)
+        )
 
 
 def state_of(parameters: Sequence[Tensor]) -> list[tuple[int, int, torch.dtype]]:
@@ -43,24 +48,30 @@ def state_of(parameters: Sequence[Tensor]) -> list[tuple[int, int, torch.dtype]]
 
 
 class MediaEncoder:
-    """The vision tower and projector of a family's models, with a least-recently-used cache of `family.embeds_mb` MiB in the host's memory.
+    """The vision tower and projector of a family's models, with a least-recently-used cache of
+    `family.embeds_mb` MiB in the host's memory.
 
-    What is kept of a medium: its embeddings where tower and projector are frozen (language-only LoRA, references); where the projector is trained
-    (`freeze: [vision]`), the projector's inputs, through which it runs anew with its gradient. Nothing where the tower is trained, sharded (all
-    ranks must then run it together), has an adapter, or its config names a dropout. Weights that change in place (`load_state_dict`, a later
-    phase) or are replaced count as another tower.
+    What is kept of a medium: its embeddings where tower and projector are frozen (language-only LoRA,
+    references); where the projector is trained (`freeze: [vision]`), the projector's inputs, through which it
+    runs anew with its gradient. Nothing where the tower is trained, sharded (all ranks must then run it
+    together), has an adapter, or its config names a dropout. Weights that change in place (`load_state_dict`,
+    a later phase) or are replaced count as another tower.
 
-    A medium is encoded alone where it is kept, so that its features do not depend on what is encoded beside it, nor on where a run was resumed;
-    otherwise media are encoded together. An entry is found by the tower and `Features.key` (content of the medium); the processor's settings are
-    those of the one processor of a policy.
+    A medium is encoded alone where it is kept, so that its features do not depend on what is encoded beside
+    it, nor on where a run was resumed; otherwise media are encoded together. An entry is found by the tower
+    and `Features.key` (content of the medium); the processor's settings are those of the one processor of a
+    policy.
 
-    `counters`: "patches" and "media_encoded", rows and media that went through the tower, "media_reused", media that were in the cache.
+    `counters`: "patches" and "media_encoded", rows and media that went through the tower, "media_reused",
+    media that were in the cache.
     """
 
     def __init__(self, family: Family) -> None:
         self.family = family
         self.counters: Counter[str] = Counter()
-        self.cache: LRUCache[tuple[Tensor, ...]] = LRUCache(family.embeds_mb << 20, lambda kept: sum(x.numel() * x.element_size() for x in kept))
+        self.cache: LRUCache[tuple[Tensor, ...]] = LRUCache(
+            family.embeds_mb << 20, lambda kept: sum(x.numel() * x.element_size() for x in kept)
+        )
         self._towers: dict[int, FrozenWeights] = {}
         self._count = 0
 
@@ -115,7 +126,8 @@ class MediaEncoder:
         self.counters["media_encoded"] += len(features)
 
     def _number_of(self, parameters: Sequence[Tensor]) -> int:
-        """The number of the tower with these weights. Entries of towers that are gone, or have changed, are dropped."""
+        """The number of the tower with these weights. Entries of towers that are gone, or have changed, are
+        dropped."""
         held = next((n for n, tower in self._towers.items() if tower.holds(parameters)), None)
         if held is not None and self._towers[held].state == state_of(parameters):
             return held
@@ -128,7 +140,8 @@ class MediaEncoder:
 
 
 def frozen_parts(model: nn.Module) -> dict[str, list[Tensor]]:
-    """The parameters of "vision" and "projector", as far as the features that they give stay the same while they are not touched."""
+    """The parameters of "vision" and "projector", as far as the features that they give stay the same while
+    they are not touched."""
     parts: dict[str, list[tuple[str, Tensor]]] = {"vision": [], "projector": []}
     for name, parameter in model.named_parameters():
         if (part := part_of(name)) in parts:
@@ -138,23 +151,36 @@ def frozen_parts(model: nn.Module) -> dict[str, list[Tensor]]:
     return {
         part: [p for _, p in named]
         for part, named in parts.items()
-        if named and not any(p.requires_grad or "lora_" in name or hasattr(p, "ds_id") or hasattr(p, "device_mesh") for name, p in named)
+        if named
+        and not any(
+            p.requires_grad or "lora_" in name or hasattr(p, "ds_id") or hasattr(p, "device_mesh")
+            for name, p in named
+        )
     }
 
 
 def has_dropout(model: nn.Module) -> bool:
-    """Whether the config of the model's vision tower names a dropout above 0, of activations, attention or whole layers."""
+    """Whether the config of the model's vision tower names a dropout above 0, of activations, attention or
+    whole layers."""
     settings: dict[str, Any] = vars(getattr(base(model).config, "vision_config", None) or base(model).config)
-    return any("drop" in name and isinstance(value, (int, float)) and value > 0 for name, value in settings.items())
+    return any(
+        "drop" in name and isinstance(value, (int, float)) and value > 0 for name, value in settings.items()
+    )
 
 
 def outermost(model: nn.Module, part: str, in_lists: bool) -> list[nn.Module]:
-    """The outermost modules of a part of the model; `in_lists`: its layers, the outermost modules that stand in a `ModuleList`."""
+    """The outermost modules of a part of the model; `in_lists`: its layers, the outermost modules that stand
+    in a `ModuleList`."""
     found: dict[str, nn.Module] = {}
     lists = {name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)}
     for name, module in model.named_modules():
         inside = any(name.startswith(f"{outer}.") for outer in found)
-        if part_of(name) == part and name not in lists and not inside and (not in_lists or name.rpartition(".")[0] in lists):
+        if (
+            part_of(name) == part
+            and name not in lists
+            and not inside
+            and (not in_lists or name.rpartition(".")[0] in lists)
+        ):
             found[name] = module
     return list(found.values())
 
@@ -163,7 +189,10 @@ def outermost(model: nn.Module, part: str, in_lists: bool) -> list[nn.Module]:
 def projector_inputs(model: nn.Module) -> Iterator[list[Tensor]]:
     """Inside, the list collects what the projector's modules are called with, in order."""
     inputs: list[Tensor] = []
-    hooks = [m.register_forward_pre_hook(lambda _, args: inputs.append(args[0])) for m in outermost(model, "projector", in_lists=False)]
+    hooks = [
+        m.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+        for m in outermost(model, "projector", in_lists=False)
+    ]
     try:
         yield inputs
     finally:
@@ -173,9 +202,13 @@ def projector_inputs(model: nn.Module) -> Iterator[list[Tensor]]:
 
 @contextmanager
 def without_tower(model: nn.Module, inputs: Sequence[Tensor]) -> Iterator[None]:
-    """Inside, the tower's layers pass on what they get, and the projector's modules are called with `inputs`, in order."""
+    """Inside, the tower's layers pass on what they get, and the projector's modules are called with `inputs`,
+    in order."""
     remaining = iter(inputs)
-    hooks = [m.register_forward_pre_hook(lambda _, args: (next(remaining), *args[1:])) for m in outermost(model, "projector", in_lists=False)]
+    hooks = [
+        m.register_forward_pre_hook(lambda _, args: (next(remaining), *args[1:]))
+        for m in outermost(model, "projector", in_lists=False)
+    ]
     layers = outermost(model, "vision", in_lists=True)
     for layer in layers:
         layer.__dict__["forward"] = pass_on

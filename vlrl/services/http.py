@@ -17,11 +17,13 @@ class ServiceError(RuntimeError):
 
 @dataclass
 class JsonClient:
-    """A client of one base URL. `token` is sent as a bearer token; a request is tried `attempts` times, with a `pause` (seconds) that doubles.
+    """A client of one base URL. `token` is sent as a bearer token; a request is tried `attempts` times, with
+    a `pause` (seconds) that doubles.
 
-    Connection errors, timeouts, 429 and 5xx are retried. An answer has at most `max_answer` bytes and, where `deadline` is set, arrives within so
-    many seconds (`timeout` bounds each wait for a part of it); redirects are not followed. `before_retry` is called before each retry; it may
-    replace a dead server and return its new URL.
+    Connection errors, timeouts, 429 and 5xx are retried. An answer has at most `max_answer` bytes and, where
+    `deadline` is set, arrives within so many seconds (`timeout` bounds each wait for a part of it); redirects
+    are not followed. `before_retry` is called before each retry; it may replace a dead server and return its
+    new URL.
     """
 
     url: str
@@ -36,7 +38,11 @@ class JsonClient:
 
     def __post_init__(self) -> None:
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        self.client = httpx.Client(headers=headers, timeout=httpx.Timeout(self.timeout, connect=10.0), limits=httpx.Limits(max_connections=None))
+        self.client = httpx.Client(
+            headers=headers,
+            timeout=httpx.Timeout(self.timeout, connect=10.0),
+            limits=httpx.Limits(max_connections=None),
+        )
 
     def post(self, path: str, body: Any = None) -> Any:
         """The answer's JSON (None if it is empty). Raises ServiceError."""
@@ -63,7 +69,10 @@ class JsonClient:
                 problem = f"status {answer.status_code}: {_text(content)[:300]}"
                 continue
             if answer.status_code >= 300:
-                raise ServiceError(f"{self.url}{path} refused the request: status {answer.status_code}: {_text(content)[:500]}")
+                raise ServiceError(
+                    f"{self.url}{path} refused the request: status {answer.status_code}: "
+                    f"{_text(content)[:500]}"
+                )
             return self._parsed(content, path)
         raise ServiceError(f"{self.url}{path} failed {self.attempts} times; the last time: {problem}")
 
@@ -81,7 +90,9 @@ class JsonClient:
         try:
             return json.loads(content) if content else None
         except (ValueError, RecursionError) as error:
-            raise ServiceError(f"{self.url}{path}: the answer is no JSON ({type(error).__name__}): {_text(content)[:200]}") from None
+            raise ServiceError(
+                f"{self.url}{path}: the answer is no JSON ({type(error).__name__}): {_text(content)[:200]}"
+            ) from None
 
     def status(self, path: str = "/health") -> int:
         """The HTTP status of one request without retries; 0 if there is no answer."""

@@ -9,7 +9,8 @@ from typing import Any
 
 
 def end_with_parent() -> None:
-    """A pool's initializer: the worker ends when its parent does, also when the parent is killed (the worker would wait for ever otherwise)."""
+    """A pool's initializer: the worker ends when its parent does, also when the parent is killed (the worker
+    would wait for ever otherwise)."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()

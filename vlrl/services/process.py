@@ -1,4 +1,5 @@
-"""A server process: started on a free loopback port with a random token, watched, replaced when it dies, ended with this process."""
+"""A server process: started on a free loopback port with a random token, watched, replaced when it dies,
+ended with this process."""
 
 from __future__ import annotations
 
@@ -21,7 +22,18 @@ from vlrl.services.token_guard import TOKEN_VARIABLE
 
 WATCHDOG = Path(__file__).with_name("watchdog.py")
 # what a launcher says of the training process, which a server would take as said of itself
-LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_", "ACCELERATE_", "FSDP_")
+LAUNCHER = (
+    "RANK",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "LOCAL_",
+    "GROUP_",
+    "ROLE_",
+    "TORCHELASTIC_",
+    "ACCELERATE_",
+    "FSDP_",
+)
 
 
 def free_port(host: str) -> int:
@@ -45,10 +57,11 @@ def _own_environment() -> dict[str, str]:
 
 
 class Server:
-    """A process that runs `command(port)`. It is ready when /health answers; a dead one is started again, at most `restarts` times.
+    """A process that runs `command(port)`. It is ready when /health answers; a dead one is started again, at
+    most `restarts` times.
 
-    `after_start(server)` runs after every start but the first (to load the present weights into a replacement). With `port` 0 each start takes a
-    free one; without `token` a random one is made.
+    `after_start(server)` runs after every start but the first (to load the present weights into a
+    replacement). With `port` 0 each start takes a free one; without `token` a random one is made.
     """
 
     def __init__(
@@ -64,7 +77,12 @@ class Server:
         port: int = 0,
     ) -> None:
         self.command, self.log, self.host = command, log, host
-        self.env, self.restarts, self.start_timeout, self.after_start = env or {}, restarts, start_timeout, after_start
+        self.env, self.restarts, self.start_timeout, self.after_start = (
+            env or {},
+            restarts,
+            start_timeout,
+            after_start,
+        )
         self.token, self.port = token or secrets.token_urlsafe(24), port
         self.starts = 0
         self.lock = threading.Lock()
@@ -92,17 +110,24 @@ class Server:
     def _end_group(self, signal_number: int) -> None:
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal_number)  # it leads its own session, so its group keeps its number after its death
+                os.killpg(
+                    self.process.pid, signal_number
+                )  # it leads its own session, so its group keeps its number after its death
 
     def wait(self) -> Server:
-        """Wait until it is ready. Raises ServiceError with the end of its log if it dies or takes too long."""
+        """Wait until it is ready. Raises ServiceError with the end of its log if it dies or takes too
+        long."""
         assert self.process is not None
         client = JsonClient(self.url, self.token)
         end = time.monotonic() + self.start_timeout
         while client.status() != 200:
             if self.process.poll() is not None or time.monotonic() > end:
                 code = self.process.poll()
-                state = f"ended with code {code}" if code is not None else f"was not ready after {self.start_timeout:.0f} s"
+                state = (
+                    f"ended with code {code}"
+                    if code is not None
+                    else f"was not ready after {self.start_timeout:.0f} s"
+                )
                 tail = self.log.read_bytes()[-1500:].decode(errors="replace")
                 raise ServiceError(f"the server {state}; its log ({self.log}) ends with:\n{tail}")
             time.sleep(0.2)
@@ -110,11 +135,15 @@ class Server:
         return self
 
     def ensure(self) -> str:
-        """The URL of a running server; a dead one is replaced first. Raises ServiceError when it has died more than `restarts` times."""
+        """The URL of a running server; a dead one is replaced first. Raises ServiceError when it has died
+        more than `restarts` times."""
         with self.lock:
             if self._is_dead():
                 if self.starts > self.restarts:
-                    raise ServiceError(f"the server died {self.starts} times (engine.restarts is {self.restarts}); see {self.log}")
+                    raise ServiceError(
+                        f"the server died {self.starts} times (engine.restarts is {self.restarts}); see "
+                        f"{self.log}"
+                    )
                 self.start()
                 self.wait()
                 if self.after_start is not None:
@@ -122,7 +151,8 @@ class Server:
             return self.url
 
     def _is_dead(self) -> bool:
-        """Whether the process has ended, or answers 503 because its engine has: a server outlives its killed worker by seconds.
+        """Whether the process has ended, or answers 503 because its engine has: a server outlives its killed
+        worker by seconds.
 
         No answer is no sign of death: the server may be busy.
         """

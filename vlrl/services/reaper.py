@@ -1,8 +1,10 @@
-"""A reaper of processes and temporary folders: whatever ends this process, those that it registered are ended and removed.
+"""A reaper of processes and temporary folders: whatever ends this process, those that it registered are ended
+and removed.
 
-One small process per run reads what is registered from a pipe. The pipe closes when this process is gone, also by SIGKILL; then the reaper kills the
-process groups that are left (after a look at their start time, because numbers are used again) and removes the folders. At a normal exit nothing is
-left for it. Run as a script it is the reaper.
+One small process per run reads what is registered from a pipe. The pipe closes when this process is gone,
+also by SIGKILL; then the reaper kills the process groups that are left (after a look at their start time,
+because numbers are used again) and removes the folders. At a normal exit nothing is left for it. Run as a
+script it is the reaper.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ def end_group(pid: int, born: str = "") -> None:
 
 
 class Reaper:
-    """What this process has started and made. Safe to call from several threads; after a fork the child begins with an empty one."""
+    """What this process has started and made. Safe to call from several threads; after a fork the child
+    begins with an empty one."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -82,7 +85,8 @@ class Reaper:
                     pipe.close()
 
     def watch(self, pid: int) -> None:
-        """Register the leader of a process group that another library started and waits for. End it with `end_watched`."""
+        """Register the leader of a process group that another library started and waits for. End it with
+        `end_watched`."""
         with self.lock:
             self.watched[pid] = start_time(pid)
             self._tell(f"+p {pid} {self.watched[pid]}")
@@ -98,7 +102,9 @@ class Reaper:
     def folder(self) -> Path:
         """A new temporary folder, registered. Remove it with `remove`."""
         path = f"{tempfile.gettempdir()}/{PREFIX}{secrets.token_hex(8)}"
-        with self.lock:  # told before it is there: many threads wait here, and the process may be killed meanwhile
+        with (
+            self.lock
+        ):  # told before it is there: many threads wait here, and the process may be killed meanwhile
             self.folders.add(path)
             self._tell(f"+f {path}")
         os.mkdir(path, 0o700)
@@ -131,11 +137,14 @@ class Reaper:
                 helper.wait(5.0)
 
     def _tell(self, line: str) -> None:
-        """A line for the helper process, which is started by the first one. A helper that was killed is not replaced: `end_all` still acts."""
+        """A line for the helper process, which is started by the first one. A helper that was killed is not
+        replaced: `end_all` still acts."""
         with self.lock:
             if self.helper is None:
                 command = [sys.executable, "-S", "-E", __file__]
-                self.helper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, cwd="/")
+                self.helper = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, cwd="/"
+                )
             assert self.helper.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 self.helper.stdin.write(line.encode() + b"\n")

@@ -1,4 +1,5 @@
-"""ASGI middleware of a server that this project starts: who may talk to it, and how much a request may hold. It needs no web framework."""
+"""ASGI middleware of a server that this project starts: who may talk to it, and how much a request may hold.
+It needs no web framework."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class TokenGuard:
-    """Requires the bearer token (VLLM_API_KEY) for HTTP and websockets on every path; refuses bodies and messages above VLRL_MAX_BODY_BYTES.
+    """Requires the bearer token (VLLM_API_KEY) for HTTP and websockets on every path; refuses bodies and
+    messages above VLRL_MAX_BODY_BYTES.
 
-    Only `GET /health` needs no token. vLLM's own check leaves its control endpoints and its websockets open. HTTP: 401 without the token, 413 for a
-    body that is too large, by its Content-Length or as it arrives. Websockets: closed before they are accepted (1008), or at the message (1009).
-    Other connections than `lifespan` are refused.
+    Only `GET /health` needs no token. vLLM's own check leaves its control endpoints and its websockets open.
+    HTTP: 401 without the token, 413 for a body that is too large, by its Content-Length or as it arrives.
+    Websockets: closed before they are accepted (1008), or at the message (1009). Other connections than
+    `lifespan` are refused.
     """
 
     def __init__(self, app: Any) -> None:
@@ -95,5 +98,11 @@ class _TooLargeError(RuntimeError):
 
 
 async def _refuse(send: Send, status: int, body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json"), (b"connection", b"close")]})
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(b"content-type", b"application/json"), (b"connection", b"close")],
+        }
+    )
     await send({"type": "http.response.body", "body": body})

@@ -1,6 +1,7 @@
 """Runs a server and ends it, with all its child processes, as soon as the process that launched it is gone.
 
-Run as a script with the server's command line. Its standard input is a pipe that nobody writes to and that closes when the launching process ends.
+Run as a script with the server's command line. Its standard input is a pipe that nobody writes to and that
+closes when the launching process ends.
 """
 
 import os
@@ -39,7 +40,8 @@ def _watch_stdin() -> None:
 
 
 def main(command: "list[str]") -> int:
-    """Run `command` to its end, in this process's group. Returns its exit code (128 + the number of the signal that ended it)."""
+    """Run `command` to its end, in this process's group. Returns its exit code (128 + the number of the
+    signal that ended it)."""
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     signal.signal(signal.SIGTERM, lambda *_: _end(child))
     threading.Thread(target=_watch_stdin, daemon=True).start()

@@ -1,4 +1,5 @@
-"""Rows that fail at run time: left out, written to `quarantine.jsonl` with file, line and reason, and counted; too many of them end the run."""
+"""Rows that fail at run time: left out, written to `quarantine.jsonl` with file, line and reason, and
+counted; too many of them end the run."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class BadRows:
         self._lock = threading.Lock()
 
     def add(self, run: RunContext, row: Row, reason: str) -> None:
-        """Count a row, and report it the first time. Raises BadRowsError once more than `row_error_limit` of all drawn rows (at least 10) are bad."""
+        """Count a row, and report it the first time. Raises BadRowsError once more than `row_error_limit` of
+        all drawn rows (at least 10) are bad."""
         limit = run.settings.row_error_limit
         place = f" ({row.origin})" if row.origin else ""
         with self._lock:
@@ -48,7 +50,8 @@ class BadRows:
             run.warn(f"row {row.id!r}{place} was left out: {reason}")
         if self.bad >= LEAST and self.bad > limit * self.drawn:
             raise BadRowsError(
-                f"{self.bad} of {self.drawn} rows could not be used, over the share that row_error_limit allows ({limit:g}); the last: "
+                f"{self.bad} of {self.drawn} rows could not be used, over the share that row_error_limit "
+                f"allows ({limit:g}); the last: "
                 f"row {row.id!r}{place}: {reason}. See {FILE}; mend the rows, or raise row_error_limit"
             )
 
@@ -69,7 +72,11 @@ class BadRows:
         if lines:
             path = run.output / FILE
             path.parent.mkdir(parents=True, exist_ok=True)
-            there = {row.get("id") for row in read_jsonl(path, {"source": str, "reason": str}) if row["source"] == "run"}
+            there = {
+                row.get("id")
+                for row in read_jsonl(path, {"source": str, "reason": str})
+                if row["source"] == "run"
+            }
             for line in lines:
                 if line["id"] not in there:
                     there.add(line["id"])
@@ -91,8 +98,11 @@ class BadRows:
 
 
 def reason_of(error: Exception) -> str:
-    """Why a row cannot be used, from what it made the template, the tokenizer or a decoder raise. Raises the error where the row is not at fault."""
+    """Why a row cannot be used, from what it made the template, the tokenizer or a decoder raise. Raises the
+    error where the row is not at fault."""
     if isinstance(error, RunFailure) or of_the_machine(error):
         raise error
     said = str(error).strip() or "no message"
-    return said if isinstance(error, (RowError, MediaError, ConfigError)) else f"{type(error).__name__}: {said}"
+    return (
+        said if isinstance(error, (RowError, MediaError, ConfigError)) else f"{type(error).__name__}: {said}"
+    )

@@ -1,9 +1,11 @@
-"""Checkpoints: a Hugging Face folder with the trainer's state in it, written whole or not at all, with a checksum per file; the last N are kept.
+"""Checkpoints: a Hugging Face folder with the trainer's state in it, written whole or not at all, with a
+checksum per file; the last N are kept.
 
-checkpoints/step-000050/{config.json, model.safetensors, processor files, trainer/{state.json, optimizer.pt, plugins.pt, random-0.pt, manifest.json}}
+checkpoints/step-000050/{config.json, model.safetensors, processor files, trainer/{state.json, optimizer.pt,
+plugins.pt, random-0.pt, manifest.json}}
 
-`trainer/manifest.json` is written last: {"files": {name: [size, SHA-256]}, "sha256": of these}. The folder has the name
-`.step-000050.part` until all of it is on disk.
+`trainer/manifest.json` is written last: {"files": {name: [size, SHA-256]}, "sha256": of these}. The folder
+has the name `.step-000050.part` until all of it is on disk.
 """
 
 from __future__ import annotations
@@ -24,7 +26,16 @@ import torch
 from vlrl.failures import StorageError, storage_error
 from vlrl.files import flush_folder, sha256
 from vlrl.registry import ConfigError
-from vlrl.trainer.checkpoint_files import FOLDER, FORMAT, HASHED_AT_ONCE, MANIFEST, STATE, digest_of, folders, saved
+from vlrl.trainer.checkpoint_files import (
+    FOLDER,
+    FORMAT,
+    HASHED_AT_ONCE,
+    MANIFEST,
+    STATE,
+    digest_of,
+    folders,
+    saved,
+)
 from vlrl.trainer.checkpoint_files import faults as faults  # part of this module's interface
 from vlrl.trainer.checkpoint_files import newest_intact as newest_intact
 from vlrl.trainer.distributed import agree, gather, state_sharded
@@ -39,9 +50,11 @@ log = logging.getLogger("vlrl")
 
 
 def save(run: RunContext, more: Mapping[str, Any] | None = None) -> Path:
-    """Write a checkpoint of the state after `run.step`, with `more` plain values in its state. All ranks call it; returns its folder.
+    """Write a checkpoint of the state after `run.step`, with `more` plain values in its state. All ranks call
+    it; returns its folder.
 
-    Raises StorageError, on all ranks, where a file cannot be written; no partial folder stays then, and older checkpoints are as they were.
+    Raises StorageError, on all ranks, where a file cannot be written; no partial folder stays then, and older
+    checkpoints are as they were.
     """
     final = run.output / FOLDER / f"step-{run.step:06d}"
     scratch = final.with_name(f".{final.name}.part")
@@ -58,7 +71,10 @@ def save(run: RunContext, more: Mapping[str, Any] | None = None) -> Path:
         _write_tensors(_random_state(), scratch / "trainer" / f"random-{run.accelerator.process_index}.pt")
         if main:
             _write_tensors(moments, scratch / "trainer" / "optimizer.pt")
-            _write_tensors({"plugins": state.pop("plugins"), "engine": state.pop("engine")}, scratch / "trainer" / "plugins.pt")
+            _write_tensors(
+                {"plugins": state.pop("plugins"), "engine": state.pop("engine")},
+                scratch / "trainer" / "plugins.pt",
+            )
             (scratch / "trainer" / "config.yaml").write_text(run.config.dump(), encoding="utf-8")
             (scratch / STATE).write_text(json.dumps(state), encoding="utf-8")
 
@@ -79,12 +95,15 @@ def save(run: RunContext, more: Mapping[str, Any] | None = None) -> Path:
 
 
 def _together(run: RunContext, action: Callable[[], None] | None, scratch: Path) -> None:
-    """Run a part of `save` on this rank; where it fails on any rank, remove the partial folder and raise StorageError on all of them."""
+    """Run a part of `save` on this rank; where it fails on any rank, remove the partial folder and raise
+    StorageError on all of them."""
     failure: StorageError | None = None
     try:
         if action is not None:
             action()
-    except Exception as error:  # what cannot be written is reported in many classes; all others are raised again
+    except (
+        Exception
+    ) as error:  # what cannot be written is reported in many classes; all others are raised again
         failure = storage_error(error, run.output)
         if failure is None:
             raise
@@ -105,12 +124,17 @@ def _write_manifest(folder: Path) -> None:
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     with ThreadPoolExecutor(HASHED_AT_ONCE) as pool:
         digests = list(pool.map(lambda name: sha256(folder / name), names))
-    files = {name: [(folder / name).stat().st_size, digest] for name, digest in zip(names, digests, strict=True)}
-    (folder / MANIFEST).write_text(json.dumps({"files": files, "sha256": digest_of(files)}, indent=1), encoding="utf-8")
+    files = {
+        name: [(folder / name).stat().st_size, digest] for name, digest in zip(names, digests, strict=True)
+    }
+    (folder / MANIFEST).write_text(
+        json.dumps({"files": files, "sha256": digest_of(files)}, indent=1), encoding="utf-8"
+    )
 
 
 def load(run: RunContext, folder: Path) -> None:
-    """Restore everything but the weights (the policy is opened from the folder). Call after `run.enter` of the saved phase."""
+    """Restore everything but the weights (the policy is opened from the folder). Call after `run.enter` of
+    the saved phase."""
     trainer = folder / "trainer"
     write_moments(run, _read_tensors(trainer / "optimizer.pt"))
     state = read_state(folder)
@@ -126,19 +150,25 @@ def _read_tensors(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=path.name == "optimizer.pt")
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         said = " ".join(str(error).split())[:200]
-        raise ConfigError(f"resume: {str(path)!r} cannot be read ({said}); delete its checkpoint to use the one before") from None
+        raise ConfigError(
+            f"resume: {str(path)!r} cannot be read ({said}); delete its checkpoint to use the one before"
+        ) from None
 
 
 def read_state(folder: Path) -> dict[str, Any]:
     """The plain part of a checkpoint's state. Raises ConfigError for a folder that is no checkpoint."""
     path = folder / STATE
     if not path.is_file():
-        raise ConfigError(f"resume: {str(folder)!r} is not a checkpoint (no trainer/state.json); give a folder under checkpoints/")
+        raise ConfigError(
+            f"resume: {str(folder)!r} is not a checkpoint (no trainer/state.json); give a folder under "
+            "checkpoints/"
+        )
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def prune(output: Path, keep: int) -> None:
-    """Delete what is older than the newest `keep` complete checkpoints (0: keep all), and partial folders of interrupted writes."""
+    """Delete what is older than the newest `keep` complete checkpoints (0: keep all), and partial folders of
+    interrupted writes."""
     for path in (output / FOLDER).glob(".step-*.part"):
         shutil.rmtree(path, ignore_errors=True)
     complete = saved(output)
@@ -149,12 +179,19 @@ def prune(output: Path, keep: int) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-# --- the run's state besides weights, optimizer and random states ---------------------------------------------------------------------------
+# --- the run's state besides weights, optimizer and random states -------------------------------------------
 
 
 def state_of(run: RunContext) -> dict[str, Any]:
-    """Counters, the row history of all ranks, batches collected ahead, and the state of every plug-in of the current phase. All ranks call it."""
-    own = (run.history, run.stats.state_dict(), run.collected_ahead, run.bad_rows.state_dict(), run.bad_rows.reported)
+    """Counters, the row history of all ranks, batches collected ahead, and the state of every plug-in of the
+    current phase. All ranks call it."""
+    own = (
+        run.history,
+        run.stats.state_dict(),
+        run.collected_ahead,
+        run.bad_rows.state_dict(),
+        run.bad_rows.reported,
+    )
     parts = [part[0] for part in gather(run.accelerator, [own])]
     return {
         "format": FORMAT,
@@ -175,13 +212,18 @@ def state_of(run: RunContext) -> dict[str, Any]:
 
 
 def restore(run: RunContext, state: Mapping[str, Any]) -> None:
-    """Undo `state_of` after `run.enter`, on any number of ranks. Raises ConfigError for the state of a plug-in that the config does not name."""
+    """Undo `state_of` after `run.enter`, on any number of ranks. Raises ConfigError for the state of a
+    plug-in that the config does not name."""
     run.step, run.phase_step = state["step"], state["phase_step"]
     rank, ranks = run.accelerator.process_index, run.accelerator.num_processes
     run.history = dict(state["history"])
     ahead = state["collected_ahead"]
-    run.collected_ahead = None if not ahead else ahead[rank] if len(ahead) == ranks else redistribute(ahead, rank, ranks)
-    run.stats.load_state_dict(state["stats"] if rank == 0 else dict.fromkeys(state["stats"], 0))  # ranks are summed for the log
+    run.collected_ahead = (
+        None if not ahead else ahead[rank] if len(ahead) == ranks else redistribute(ahead, rank, ranks)
+    )
+    run.stats.load_state_dict(
+        state["stats"] if rank == 0 else dict.fromkeys(state["stats"], 0)
+    )  # ranks are summed for the log
     reported = state.get("bad_rows_reported", [])
     known = reported[rank] if len(reported) == ranks else [row for part in reported for row in part]
     run.bad_rows.load_state_dict(state.get("bad_rows", {}) if rank == 0 else {}, known)
@@ -189,12 +231,15 @@ def restore(run: RunContext, state: Mapping[str, Any]) -> None:
     plugins = dict(run.current.plugins())
     for slot, values in state["plugins"].items():
         if slot not in plugins:
-            raise ConfigError(f"the checkpoint has state of {slot!r}, which this config does not name; resume with the run's own config.yaml")
+            raise ConfigError(
+                f"the checkpoint has state of {slot!r}, which this config does not name; resume with the "
+                "run's own config.yaml"
+            )
         plugins[slot].load_state_dict(values)
     run.engine.load_state_dict(state["engine"])
 
 
-# --- random states and files ----------------------------------------------------------------------------------------------------------------
+# --- random states and files --------------------------------------------------------------------------------
 
 
 def _random_state() -> dict[str, Any]:

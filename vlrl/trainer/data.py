@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def read_rows(run: RunContext, split: str) -> dict[str, Sequence[Row]]:
-    """Rows of each source ("train" or "heldout") of the current phase; training rows go through the `select` chain.
+    """Rows of each source ("train" or "heldout") of the current phase; training rows go through the `select`
+    chain.
 
     Raises ConfigError for an empty source.
     """
@@ -48,7 +49,8 @@ def heldout_by_task(run: RunContext) -> dict[str, list[Row]]:
 
 
 def check_rows(run: RunContext, limit: int = 2000) -> None:
-    """Validate the first rows of every source of every phase: question, media, answer, a reward that scores them. Raises ConfigError."""
+    """Validate the first rows of every source of every phase: question, media, answer, a reward that scores
+    them. Raises ConfigError."""
     before = run.phase_index
     for index in range(len(run.phases)):
         run.use(index)
@@ -64,7 +66,8 @@ class PromptTooLongError(ConfigError):
 
 
 def check_lengths(run: RunContext, limit: int = 64) -> None:
-    """Refuse rows whose prompt is longer than `max_prompt_tokens`; prompts are never truncated. Raises ConfigError with the row's id and length.
+    """Refuse rows whose prompt is longer than `max_prompt_tokens`; prompts are never truncated. Raises
+    ConfigError with the row's id and length.
 
     A row that fails in another way is quarantined when it is drawn.
     """
@@ -80,7 +83,8 @@ def check_lengths(run: RunContext, limit: int = 64) -> None:
 
 
 def usable_prompts(run: RunContext, rows: Sequence[Row]) -> list[Prompt]:
-    """Prompts of the rows of a step. A row that cannot be used, for whatever reason, is left out, counted (`data/dropped`) and quarantined.
+    """Prompts of the rows of a step. A row that cannot be used, for whatever reason, is left out, counted
+    (`data/dropped`) and quarantined.
 
     Raises BadRowsError once too many rows are left out.
     """
@@ -97,11 +101,15 @@ def usable_prompts(run: RunContext, rows: Sequence[Row]) -> list[Prompt]:
 
 
 def prompt_of(run: RunContext, row: Row, where: str = "data.train") -> Prompt:
-    """The prompt of a row that is valid, renders, decodes and fits. Raises RowError, MediaError, ConfigError, and whatever templates raise."""
+    """The prompt of a row that is valid, renders, decodes and fits. Raises RowError, MediaError, ConfigError,
+    and whatever templates raise."""
     validate_row(row)
     row = in_policy_units(run, row)
     if run.policy.family.special_tokens == "refuse" and (token := run.policy.encoder.special_in(row)):
-        raise RowError(f"its text holds the model's special token {token!r}; remove it, or set policy.special_tokens: escape")
+        raise RowError(
+            f"its text holds the model's special token {token!r}; remove it, or set policy.special_tokens: "
+            "escape"
+        )
     prompt = run.prompt_template(row)
     check_length(run, prompt, where)
     if prompt.train is not None:
@@ -119,11 +127,13 @@ def row_fault(run: RunContext, row: Row) -> str:
 
 
 def check_length(run: RunContext, prompt: Prompt, where: str = "data.train") -> None:
-    """Refuse a prompt longer than `max_prompt_tokens`. Raises PromptTooLongError with the row's id and length."""
+    """Refuse a prompt longer than `max_prompt_tokens`. Raises PromptTooLongError with the row's id and
+    length."""
     length = len(run.policy.encode(prompt))
     if length > run.settings.max_prompt_tokens:
         raise PromptTooLongError(
-            f"{where}: the prompt of row {prompt.row.id!r} has {length} tokens, max_prompt_tokens is {run.settings.max_prompt_tokens}; "
+            f"{where}: the prompt of row {prompt.row.id!r} has {length} tokens, max_prompt_tokens is "
+            f"{run.settings.max_prompt_tokens}; "
             "raise it, lower the policy's max_pixels, or drop the row (prompts are never truncated)"
         )
 
@@ -145,7 +155,8 @@ def check_row(row: Row, where: str, run: RunContext, split: str = "train") -> No
     if not run.rollout.samples and split == "train":
         if run.rollout.needs_target and not row.target:
             raise ConfigError(
-                f"{place} has no `target`, the demonstration that phase {run.phase!r} learns from; fill the column, or make it from the "
+                f"{place} has no `target`, the demonstration that phase {run.phase!r} learns from; fill "
+                "the column, or make it from the "
                 'answer: add `target: "<answer>{answer}</answer>"` to the source'
             )
         return
@@ -156,7 +167,10 @@ def check_row(row: Row, where: str, run: RunContext, split: str = "train") -> No
         raise ConfigError(f"{place} names the reward {unknown[0]!r}; the config has {sorted(run.rewards)}")
     scored = [slot for slot, reward in run.rewards.items() if applies(slot, reward.tasks, row)]
     if not scored:
-        raise ConfigError(f"{place} (task {row.task!r}) is scored by no reward; add its task to a reward's `tasks`: {sorted(run.rewards)}")
+        raise ConfigError(
+            f"{place} (task {row.task!r}) is scored by no reward; add its task to a reward's `tasks`: "
+            f"{sorted(run.rewards)}"
+        )
     compared = [slot for slot in scored if run.rewards[slot].reads_answer and run.rewards[slot].needs_gold]
     if row.answer is None and compared:
         raise ConfigError(f"{place} has no answer, which {', '.join(compared)} compare with; fill `answer`")

@@ -33,7 +33,8 @@ def gather(accelerator: Accelerator, values: Sequence[Any]) -> list[list[Any]]:
 
 
 class OwnGroup:
-    """An accelerator whose `gather` goes through a process group of its own, so that a thread can gather while another one is in a collective.
+    """An accelerator whose `gather` goes through a process group of its own, so that a thread can gather
+    while another one is in a collective.
 
     Made on all ranks at the same moment (a collective); with one process it changes nothing.
     """
@@ -50,7 +51,8 @@ class OwnGroup:
 
 
 def agree(accelerator: Accelerator, failure: RunFailure | ConfigError | None) -> None:
-    """Raise on all ranks the failure that any rank has: on the first that has one as it is, on the others marked `quiet` (one rank prints it)."""
+    """Raise on all ranks the failure that any rank has: on the first that has one as it is, on the others
+    marked `quiet` (one rank prints it)."""
     found = gather(accelerator, [failure])
     first = next((rank for rank, (failed,) in enumerate(found) if failed is not None), None)
     if first is None:
@@ -77,11 +79,21 @@ def sum_over_ranks(accelerator: Accelerator, values: Sequence[float]) -> list[fl
 
 
 def without_media(group: Group) -> Group:
-    """A copy for other ranks: without media, and without signals of many numbers per token (hidden states)."""
-    prompt = replace(group.prompt, images=(), videos=(), train=None, row=replace(group.prompt.row, images=(), videos=()))
+    """A copy for other ranks: without media, and without signals of many numbers per token (hidden
+    states)."""
+    prompt = replace(
+        group.prompt, images=(), videos=(), train=None, row=replace(group.prompt.row, images=(), videos=())
+    )
 
     def strip(rollouts: Sequence[Rollout]) -> list[Rollout]:
-        return [replace(r, prompt=prompt, signals={k: v for k, v in r.signals.items() if not (v and isinstance(v[0], list))}) for r in rollouts]
+        return [
+            replace(
+                r,
+                prompt=prompt,
+                signals={k: v for k, v in r.signals.items() if not (v and isinstance(v[0], list))},
+            )
+            for r in rollouts
+        ]
 
     return Group(prompt, strip(group.rollouts), group.id, group.info, strip(group.untrained))
 

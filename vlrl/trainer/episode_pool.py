@@ -1,8 +1,10 @@
-"""Episodes in threads: at most `concurrency` calls at once, deadlines, retries, and every episode closed whatever happens.
+"""Episodes in threads: at most `concurrency` calls at once, deadlines, retries, and every episode closed
+whatever happens.
 
-The trainer's thread starts episodes and hands in actions; it never waits for a slow environment longer than it wants to. A call beyond its deadline
-is abandoned: the episode fails, is closed, and a new thread takes the place of the one that hangs. A failed episode has no reward; it is counted as a
-rollout that could not be scored (`vlrl/trainer/scoring.py`).
+The trainer's thread starts episodes and hands in actions; it never waits for a slow environment longer than
+it wants to. A call beyond its deadline is abandoned: the episode fails, is closed, and a new thread takes the
+place of the one that hangs. A failed episode has no reward; it is counted as a rollout that could not be
+scored (`vlrl/trainer/scoring.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vlrl.episodes import MAX_TEXT, Action, EnvironmentFailure, Episode, Observation, Past, ReplayDiverged, Trajectory, TryAgain
+from vlrl.episodes import (
+    MAX_TEXT,
+    Action,
+    EnvironmentFailure,
+    Episode,
+    Observation,
+    Past,
+    ReplayDiverged,
+    Trajectory,
+    TryAgain,
+)
 from vlrl.failures import RunFailure, of_the_machine
 from vlrl.files import TRAJECTORIES, append_jsonl
 from vlrl.registry import ConfigError
@@ -30,7 +42,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("vlrl")
 
-FAULTS = (Exception, SystemExit, asyncio.CancelledError)  # what an environment may raise without ending the run
+FAULTS = (
+    Exception,
+    SystemExit,
+    asyncio.CancelledError,
+)  # what an environment may raise without ending the run
 CLOSE_SECONDS = 10.0  # for closing an episode
 HANGING = 256  # abandoned threads that still run, beyond which the run ends
 
@@ -39,8 +55,9 @@ HANGING = 256  # abandoned threads that still run, beyond which the run ends
 class EpisodeHandle:
     """An episode in the pool. After `collect` it has the newest `observation`, or the `error` that ended it.
 
-    `owner` is the caller's, returned untouched. `seconds` and `steps` count its calls. `past` is what is repeated after the reset. `actions` are
-    those of the trajectory's steps, of which the first `given` are a trunk's.
+    `owner` is the caller's, returned untouched. `seconds` and `steps` count its calls. `past` is what is
+    repeated after the reset. `actions` are those of the trajectory's steps, of which the first `given` are a
+    trunk's.
     """
 
     owner: Any
@@ -113,7 +130,7 @@ class EpisodePool:
         if self.watcher is not None:
             self.watcher.join(1.0)
 
-    # --- calls of the trainer's thread --------------------------------------------------------------------------------------------------
+    # --- calls of the trainer's thread ----------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
@@ -121,34 +138,51 @@ class EpisodePool:
         return bool(self.outstanding or self.finished)
 
     def start(self, owner: Any, row: Row, seed: int, past: Past | None = None) -> EpisodeHandle:
-        """Begin an episode. The actions of `past` are repeated after the reset; the episode fails with ReplayDiverged where an answer differs."""
+        """Begin an episode. The actions of `past` are repeated after the reset; the episode fails with
+        ReplayDiverged where an answer differs."""
         handle = EpisodeHandle(owner, row, seed, past, len(self.handles))
         handle.trajectory = Trajectory(row.id, seed, getattr(self.environment, "name", ""))
         self.handles.append(handle)
         calls = 1 + (len(past.steps) if past is not None else 0)
-        seconds = max(self._limit("turn_seconds"), min(calls * self._limit("turn_seconds"), self._limit("episode_seconds")))
+        seconds = max(
+            self._limit("turn_seconds"),
+            min(calls * self._limit("turn_seconds"), self._limit("episode_seconds")),
+        )
         self._submit(_Job(handle, lambda: self._reset(handle), seconds, "reset"))
         return handle
 
     def branch(self, owner: Any, trunk: EpisodeHandle) -> EpisodeHandle:
-        """Begin an episode that goes on from where `trunk` is, which waits for its next action; the next `collect` has it, with the opening.
+        """Begin an episode that goes on from where `trunk` is, which waits for its next action; the next
+        `collect` has it, with the opening.
 
-        It is a copy where the environment can make one. Otherwise the trunk's actions are repeated (unless its episodes are stateless), and the
-        branch fails where the environment does not answer as it answered the trunk.
+        It is a copy where the environment can make one. Otherwise the trunk's actions are repeated (unless
+        its episodes are stateless), and the branch fails where the environment does not answer as it answered
+        the trunk.
         """
         made, told = None, trunk.trajectory
         with suppress(*FAULTS):  # a copy that fails is no copy
             made = trunk.episode.copy() if trunk.episode is not None else None
         if made is None:
             answers = [answer for _, answer in told.steps]
-            handle = self.start(owner, trunk.row, trunk.seed, Past(told.opening, tuple(zip(trunk.actions, answers, strict=True))))
+            handle = self.start(
+                owner,
+                trunk.row,
+                trunk.seed,
+                Past(told.opening, tuple(zip(trunk.actions, answers, strict=True))),
+            )
         else:
-            handle = EpisodeHandle(owner, trunk.row, trunk.seed, number=len(self.handles), episode=made, observation=told.opening)
+            handle = EpisodeHandle(
+                owner, trunk.row, trunk.seed, number=len(self.handles), episode=made, observation=told.opening
+            )
             handle.trajectory = replace(told, end="")
             self.handles.append(handle)
             with self.changed:
                 self.finished.append(handle)
-        handle.trajectory.steps, handle.actions, handle.given = list(told.steps), list(trunk.actions), len(told.steps)
+        handle.trajectory.steps, handle.actions, handle.given = (
+            list(told.steps),
+            list(trunk.actions),
+            len(told.steps),
+        )
         return handle
 
     def step(self, handle: EpisodeHandle, action: Action) -> None:
@@ -162,7 +196,8 @@ class EpisodePool:
 
         These are those of all calls, or of the calls that end within `patience` seconds, and of at least one.
 
-        Raises what an environment raised where the machine, the run or the config is at fault, and EnvironmentFailure where too many calls hang.
+        Raises what an environment raised where the machine, the run or the config is at fault, and
+        EnvironmentFailure where too many calls hang.
         """
         with self.changed:
             self.changed.wait_for(lambda: not self.outstanding, patience)
@@ -171,11 +206,16 @@ class EpisodePool:
             hanging = self.hanging
         found.sort(key=lambda handle: handle.number)  # not in the order in which threads ended
         for handle in found:
-            if handle.error is not None and (isinstance(handle.error, (RunFailure, ConfigError)) or of_the_machine(handle.error)):
+            if handle.error is not None and (
+                isinstance(handle.error, (RunFailure, ConfigError)) or of_the_machine(handle.error)
+            ):
                 raise handle.error
         if hanging > HANGING:
             name = getattr(self.environment, "name", "")
-            raise EnvironmentFailure(f"environment {name!r}: {hanging} calls hang; mend it, or give its own calls a shorter deadline")
+            raise EnvironmentFailure(
+                f"environment {name!r}: {hanging} calls hang; mend it, or give its own calls a shorter "
+                "deadline"
+            )
         return found
 
     def close(self, handle: EpisodeHandle, end: str = "") -> None:
@@ -190,7 +230,7 @@ class EpisodePool:
         if handle.episode is not None:
             self._submit(_Job(handle, lambda: self._close(handle), CLOSE_SECONDS, "close"))
 
-    # --- threads ------------------------------------------------------------------------------------------------------------------------
+    # --- threads --------------------------------------------------------------------------------------------
 
     def _limit(self, name: str) -> float:
         return float(getattr(self.environment, name)) if self.environment is not None else 60.0
@@ -210,9 +250,13 @@ class EpisodePool:
             self.changed.notify_all()
 
     def _hire(self) -> None:
-        """Start threads for what waits. Called with the lock; closing is never kept waiting by busy threads."""
+        """Start threads for what waits. Called with the lock; closing is never kept waiting by busy
+        threads."""
         spare = self.workers - len(self.running)
-        room = max(self.concurrency - self.workers, 1 if self.queue and self.queue[0].what == "close" and not spare else 0)
+        room = max(
+            self.concurrency - self.workers,
+            1 if self.queue and self.queue[0].what == "close" and not spare else 0,
+        )
         for _ in range(min(len(self.queue) - spare, room)):
             self.workers += 1
             threading.Thread(target=self._work, name="episode", daemon=True).start()
@@ -248,7 +292,12 @@ class EpisodePool:
         if job.what == "close":
             self.closing -= 1
             if error is not None:
-                log.warning("environment %r: closing an episode failed: %s: %s", getattr(self.environment, "name", ""), type(error).__name__, error)
+                log.warning(
+                    "environment %r: closing an episode failed: %s: %s",
+                    getattr(self.environment, "name", ""),
+                    type(error).__name__,
+                    error,
+                )
         else:
             handle.seconds += time.monotonic() - job.begun
             handle.steps += 1
@@ -266,17 +315,25 @@ class EpisodePool:
                     job.abandoned = True
                     self.workers -= 1
                     self.hanging += 1
-                    self._settle(job, None, EnvironmentFailure(f"no answer to the {job.what} within {max(job.seconds, 0.0):.3g} seconds"))
+                    self._settle(
+                        job,
+                        None,
+                        EnvironmentFailure(
+                            f"no answer to the {job.what} within {max(job.seconds, 0.0):.3g} seconds"
+                        ),
+                    )
                     self._hire()
                 deadlines = [job.begun + job.seconds for job in self.running]
                 self.changed.wait(max(min(deadlines) - now, 0.0) if deadlines else None)
 
-    # --- in a thread of the pool -----------------------------------------------------------------------------------------------------------
+    # --- in a thread of the pool ----------------------------------------------------------------------------
 
     def _reset(self, handle: EpisodeHandle) -> Observation:
         retries = self.environment.retries if self.environment is not None else 0
         for attempt in range(retries + 1):
-            episode = handle.episode = self.environment.episode() if self.environment is not None else _OneTurn()
+            episode = handle.episode = (
+                self.environment.episode() if self.environment is not None else _OneTurn()
+            )
             try:
                 if handle.closed:  # meanwhile
                     raise EnvironmentFailure("the episode was closed before its reset")
@@ -286,7 +343,12 @@ class EpisodePool:
             except FAULTS as error:
                 if handle.closed:
                     self._close(handle)
-                if handle.closed or attempt == retries or isinstance(error, (RunFailure, ConfigError)) or of_the_machine(error):
+                if (
+                    handle.closed
+                    or attempt == retries
+                    or isinstance(error, (RunFailure, ConfigError))
+                    or of_the_machine(error)
+                ):
                     raise
                 self._close(handle)
                 continue
@@ -316,15 +378,18 @@ class EpisodePool:
         raise AssertionError("unreachable")
 
     def _repeat(self, episode: Episode, opening: Observation, past: Past) -> None:
-        """Bring an episode that was reset to where another one was. Raises ReplayDiverged where it does not get there."""
+        """Bring an episode that was reset to where another one was. Raises ReplayDiverged where it does not
+        get there."""
         seconds, name = self._limit("turn_seconds"), getattr(self.environment, "name", "")
         for number, (action, told) in enumerate(((None, past.opening), *past.steps)):
             answer = opening if action is None else self._answer(episode, replace(action, seconds=seconds))
             if not answer.equals(told):
                 then = told if isinstance(told, str) else told.text
                 raise ReplayDiverged(
-                    f"environment {name!r} answered the repeated {f'action {number}' if number else 'reset'} otherwise than the first time "
-                    f"({answer.text[:60]!r}, then {then[:60]!r}): a branch of an episode needs an environment that a seed determines, or one that "
+                    f"environment {name!r} answered the repeated "
+                    f"{f'action {number}' if number else 'reset'} otherwise than the first time "
+                    f"({answer.text[:60]!r}, then {then[:60]!r}): a branch of an episode needs an "
+                    "environment that a seed determines, or one that "
                     "can be copied (`Episode.copy`); use a rollout strategy that does not branch"
                 )
 
@@ -344,18 +409,29 @@ class EpisodePool:
 
 
 def _checked(observation: Any) -> Observation:
-    """The observation with its text cut to `MAX_TEXT`. Raises EnvironmentFailure for anything else than an observation."""
+    """The observation with its text cut to `MAX_TEXT`. Raises EnvironmentFailure for anything else than an
+    observation."""
     if not isinstance(observation, Observation):
-        raise EnvironmentFailure(f"`reset` and `step` return an Observation, got {type(observation).__name__}")
+        raise EnvironmentFailure(
+            f"`reset` and `step` return an Observation, got {type(observation).__name__}"
+        )
     observation.check()
-    return replace(observation, text=observation.text[:MAX_TEXT] + " ... (cut)") if len(observation.text) > MAX_TEXT else observation
+    return (
+        replace(observation, text=observation.text[:MAX_TEXT] + " ... (cut)")
+        if len(observation.text) > MAX_TEXT
+        else observation
+    )
 
 
 class RunEpisodes(EpisodePool):
     """The pool of a run: counts what happens, and drops and reports failed episodes."""
 
     def __init__(self, run: RunContext, counted: bool = True) -> None:
-        output = getattr(run, "output", None) if counted and run.environment is not None and run.environment.record else None
+        output = (
+            getattr(run, "output", None)
+            if counted and run.environment is not None and run.environment.record
+            else None
+        )
         super().__init__(run.environment, output, run.step)
         self.run, self.counted = run, counted
 
@@ -365,7 +441,8 @@ class RunEpisodes(EpisodePool):
             self.run.stats.count({f"environment/{name}": float(value) for name, value in values.items()})
 
     def collect(self, patience: float) -> list[EpisodeHandle]:
-        """The episodes with a new observation. Failed ones are closed, counted and reported; their `error` is set."""
+        """The episodes with a new observation. Failed ones are closed, counted and reported; their `error` is
+        set."""
         found = super().collect(patience)
         self.fail([handle for handle in found if handle.error is not None])
         return found
@@ -383,11 +460,18 @@ class RunEpisodes(EpisodePool):
             first = failed[0]
             assert first.error is not None
             what = f"environment {self.run.environment.name!r} raised on row {first.row.id!r}"
-            dropped(self.run, len(failed), what, first.error, pending=sum(handle.error is None for handle in self.handles))
+            dropped(
+                self.run,
+                len(failed),
+                what,
+                first.error,
+                pending=sum(handle.error is None for handle in self.handles),
+            )
 
     @contextmanager
     def guard(self, handle: EpisodeHandle) -> Iterator[None]:
-        """Around what is done with an observation. Where it raises (a picture that cannot be processed), the episode fails: `handle.error` is set."""
+        """Around what is done with an observation. Where it raises (a picture that cannot be processed), the
+        episode fails: `handle.error` is set."""
         try:
             yield
         except FAULTS as error:
@@ -401,7 +485,13 @@ class RunEpisodes(EpisodePool):
         if end and not handle.closed and self.environment is not None:
             own = handle.trajectory.steps[handle.given :]
             calls, invalid = sum(answer.calls for _, answer in own), sum(answer.invalid for _, answer in own)
-            values = {"episodes": 1, f"end/{end}": 1, "turns": len(own), "tool_calls": calls, "invalid_actions": invalid}
+            values = {
+                "episodes": 1,
+                f"end/{end}": 1,
+                "turns": len(own),
+                "tool_calls": calls,
+                "invalid_actions": invalid,
+            }
             self.count({**values, "calls": handle.steps})
             if self.counted:
                 self.run.stats.seconds["environment"] += handle.seconds

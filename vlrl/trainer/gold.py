@@ -1,4 +1,5 @@
-"""Each reward tried on the rows' own gold answers, before a model is loaded: a gold that a reward cannot read is found here."""
+"""Each reward tried on the rows' own gold answers, before a model is loaded: a gold that a reward cannot read
+is found here."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ SECONDS = 1.0  # for all sources together; what is left is tried by the run itse
 def check_golds(run: RunContext) -> None:
     """Score each tried row's own gold answer with every reward that reads it.
 
-    Only whether the reward raises counts, not its score. Rewards that need a loaded run, or that await a service, are left out. Raises ConfigError
-    where more than `error_limit` of a source's tried rows cannot be scored; fewer are one warning.
+    Only whether the reward raises counts, not its score. Rewards that need a loaded run, or that await a
+    service, are left out. Raises ConfigError where more than `error_limit` of a source's tried rows cannot be
+    scored; fewer are one warning.
     """
     until = time.monotonic() + SECONDS
     before = run.phase_index
@@ -49,15 +51,24 @@ def _check_source(run: RunContext, rows: Sequence[Row], where: str, until: float
             broken.append(f"{where}: row {rows[place].id!r}: {found}")
     if broken and len(broken) > run.settings.error_limit * tried:
         more = f" ({len(broken)} of {tried} rows tried)" if len(broken) > 1 else ""
-        raise ConfigError(f"{broken[0]}{more}; correct `answer`, or leave the reward out for these rows by its `tasks`")
+        raise ConfigError(
+            f"{broken[0]}{more}; correct `answer`, or leave the reward out for these rows by its `tasks`"
+        )
     if broken:
-        log.warning("%s (%d of %d rows tried); such rollouts are dropped in training", broken[0], len(broken), tried)
+        log.warning(
+            "%s (%d of %d rows tried); such rollouts are dropped in training", broken[0], len(broken), tried
+        )
 
 
 def _broken(run: RunContext, row: Row) -> str:
     """The reason why a reward cannot read the row's gold answer, "" if all can."""
     for slot, reward in run.rewards.items():
-        if not reward.reads_answer or not reward.needs_gold or not applies(slot, reward.tasks, row) or not _can_try(reward):
+        if (
+            not reward.reads_answer
+            or not reward.needs_gold
+            or not applies(slot, reward.tasks, row)
+            or not _can_try(reward)
+        ):
             continue
         group = Group(Prompt(row, ()), [_demonstration(row)], id="gold")
         try:
@@ -70,12 +81,20 @@ def _broken(run: RunContext, row: Row) -> str:
 
 
 def _can_try(reward: Reward) -> bool:
-    return not inspect.iscoroutinefunction(type(reward).__call__) and not inspect.iscoroutinefunction(type(reward).score_group)
+    return not inspect.iscoroutinefunction(type(reward).__call__) and not inspect.iscoroutinefunction(
+        type(reward).score_group
+    )
 
 
 def _demonstration(row: Row) -> Rollout:
     answer = row.answer if isinstance(row.answer, str) else repr(row.answer)
-    return Rollout(prompt=Prompt(row, ()), ids=[0], text=row.target or f"<answer>{answer}</answer>", logp=[0.0], finish="stop")
+    return Rollout(
+        prompt=Prompt(row, ()),
+        ids=[0],
+        text=row.target or f"<answer>{answer}</answer>",
+        logp=[0.0],
+        finish="stop",
+    )
 
 
 def _close(values: Any) -> None:

@@ -1,4 +1,5 @@
-"""What surrounds a run: the lock of its folder, its signals, the watch over its ranks, and one line for every failure of the world around it."""
+"""What surrounds a run: the lock of its folder, its signals, the watch over its ranks, and one line for every
+failure of the world around it."""
 
 from __future__ import annotations
 
@@ -6,7 +7,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vlrl.failures import LockedError, RunFailure, StoppedError, exited, out_of_memory, place_of, storage_error
+from vlrl.failures import (
+    LockedError,
+    RunFailure,
+    StoppedError,
+    exited,
+    out_of_memory,
+    place_of,
+    storage_error,
+)
 from vlrl.registry import ConfigError
 from vlrl.trainer.distributed import agree, gather, moment_of
 from vlrl.trainer.lock import RunLock
@@ -40,7 +49,8 @@ class Guard:
         agree(self.accelerator, failure)
 
     def after_step(self) -> str:
-        """Why the run should stop after this step, equal on all ranks; "" to go on. All ranks call it. Raises LockedError for a lock that is lost."""
+        """Why the run should stop after this step, equal on all ranks; "" to go on. All ranks call it. Raises
+        LockedError for a lock that is lost."""
         asked, lost = self.stop.asked(), None
         try:
             self.lock.check()
@@ -77,10 +87,16 @@ def guarded(run: Run) -> Iterator[Guard]:
 
 
 def failure_of(error: BaseException, run: Run, guard: Guard) -> BaseException | None:
-    """The failure in one line behind an error, which the other ranks are told; None for an error that needs its traceback."""
+    """The failure in one line behind an error, which the other ranks are told; None for an error that needs
+    its traceback."""
     found: BaseException | None = error if isinstance(error, (RunFailure, ConfigError)) else None
     found = exited(error, moment_of(run)) if isinstance(error, SystemExit) else found
-    found = found or out_of_memory(error, f"{moment_of(run)}, {place_of(error)}") or storage_error(error, run.output) or guard.ranks.cause(error)
+    found = (
+        found
+        or out_of_memory(error, f"{moment_of(run)}, {place_of(error)}")
+        or storage_error(error, run.output)
+        or guard.ranks.cause(error)
+    )
     if not isinstance(found, StoppedError) and not getattr(found, "quiet", False):
         guard.ranks.fail(" ".join(str(found or f"{type(error).__name__}: {error}").split()))
     return found

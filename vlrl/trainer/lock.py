@@ -1,4 +1,5 @@
-"""One run per output folder: `<output>/run.lock` names the process that writes there, and is touched while that process lives."""
+"""One run per output folder: `<output>/run.lock` names the process that writes there, and is touched while
+that process lives."""
 
 from __future__ import annotations
 
@@ -23,9 +24,10 @@ _HALF_WRITTEN = 5.0  # seconds in which another process may still be writing its
 class RunLock:
     """The lock of a run's folder.
 
-    A lock is stale where its process is known to be dead (same machine, no such pid, or the pid is another process now), or, on another machine,
-    where it was not touched for `stale_after` seconds by the clock of the file system. A living process on the same machine keeps its lock, however
-    busy or stopped it is. The file is created with O_EXCL, which is atomic on NFS (version 3 and later) too.
+    A lock is stale where its process is known to be dead (same machine, no such pid, or the pid is another
+    process now), or, on another machine, where it was not touched for `stale_after` seconds by the clock of
+    the file system. A living process on the same machine keeps its lock, however busy or stopped it is. The
+    file is created with O_EXCL, which is atomic on NFS (version 3 and later) too.
     """
 
     def __init__(self, folder: Path, stale_after: float = 300.0) -> None:
@@ -49,7 +51,10 @@ class RunLock:
                 file.write(me)
             break
         else:
-            raise LockedError(f"output: the lock {str(self.path)!r} could not be taken; another process takes it again and again")
+            raise LockedError(
+                f"output: the lock {str(self.path)!r} could not be taken; another process takes it again "
+                "and again"
+            )
         self.held = True
         threading.Thread(target=self._beat, name="run-lock", daemon=True).start()
 
@@ -57,8 +62,10 @@ class RunLock:
         """Raise LockedError if another process has taken this lock over: both would write the same files."""
         if self.taken_by:
             raise LockedError(
-                f"output: {self.taken_by} has taken over {str(self.path.parent)!r}, because this process was silent for more than watch.lock_stale "
-                f"({self.stale_after:g} s); this run stops without writing more. Raise watch.lock_stale if the machine pauses processes for longer"
+                f"output: {self.taken_by} has taken over {str(self.path.parent)!r}, because this process "
+                "was silent for more than watch.lock_stale "
+                f"({self.stale_after:g} s); this run stops without writing more. Raise watch.lock_stale if "
+                "the machine pauses processes for longer"
             )
 
     def release(self) -> None:
@@ -89,7 +96,8 @@ class RunLock:
         reason = self._stale(found, silent)
         if not reason:
             raise LockedError(
-                f"output: {str(self.path.parent)!r} is in use by {describe(found)}; wait for its end, stop it, or give another `output=` "
+                f"output: {str(self.path.parent)!r} is in use by {describe(found)}; wait for its end, stop "
+                "it, or give another `output=` "
                 f"(if it is surely gone, delete {str(self.path)!r})"
             )
         aside = self.path.with_name(f"{NAME}.{self.token}")
@@ -111,7 +119,11 @@ class RunLock:
         if found and all(found.get(key) == me[key] for key in ("host", "boot", "namespace")):
             born = birth(int(found.get("pid", 0)))
             return "" if born is not None and born == found.get("birth") else "that process is dead"
-        return f"it has been silent for {silent:.0f} s (watch.lock_stale is {self.stale_after:g})" if silent > self.stale_after else ""
+        return (
+            f"it has been silent for {silent:.0f} s (watch.lock_stale is {self.stale_after:g})"
+            if silent > self.stale_after
+            else ""
+        )
 
     def _silent_for(self) -> float:
         """Seconds since the lock was touched, by the clock of the file system that holds it."""
@@ -127,7 +139,8 @@ class RunLock:
 
 
 def identity() -> dict[str, Any]:
-    """This process among all on all machines: host, boot of the machine, namespace of process ids, pid, birth, and the time for people."""
+    """This process among all on all machines: host, boot of the machine, namespace of process ids, pid,
+    birth, and the time for people."""
     return {
         "host": socket.gethostname(),
         "boot": _read("/proc/sys/kernel/random/boot_id"),
@@ -139,7 +152,8 @@ def identity() -> dict[str, Any]:
 
 
 def birth(pid: int) -> str | None:
-    """When a process of this machine was born, in clock ticks since boot; None for one that is dead (or a zombie); "" where /proc does not say."""
+    """When a process of this machine was born, in clock ticks since boot; None for one that is dead (or a
+    zombie); "" where /proc does not say."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

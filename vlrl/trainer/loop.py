@@ -36,11 +36,15 @@ from vlrl.types import Denominators, Group
 if TYPE_CHECKING:
     from vlrl.context import RunContext
 
-NOTHING_LEARNED = "step {step}: no group passed the filters and the scorer, so nothing was learned; see the group_filter/* counters"
+NOTHING_LEARNED = (
+    "step {step}: no group passed the filters and the scorer, so nothing was learned; see the "
+    "group_filter/* counters"
+)
 
 
 def collect(run: RunContext) -> list[Group]:
-    """This rank's share of a step's groups: sampled, scored, shaped, filtered; refilled until all ranks together have `prompts_per_step`."""
+    """This rank's share of a step's groups: sampled, scored, shaped, filtered; refilled until all ranks
+    together have `prompts_per_step`."""
     settings, accelerator = run.settings, run.accelerator
     rank, world = accelerator.process_index, accelerator.num_processes
     kept: list[Group] = []
@@ -93,7 +97,9 @@ def admit(run: RunContext, groups: Sequence[Group], reasons: Counter[str]) -> li
         if run.activity is not None:
             for slot, decision in decisions.items():
                 run.activity.filtered(slot, decision)
-        reason = next((decision.reason or "dropped" for decision in decisions.values() if not decision.keep), None)
+        reason = next(
+            (decision.reason or "dropped" for decision in decisions.values() if not decision.keep), None
+        )
         if reason is None:
             kept.append(group)
         else:
@@ -103,7 +109,9 @@ def admit(run: RunContext, groups: Sequence[Group], reasons: Counter[str]) -> li
 
 def assign(groups: Sequence[Group], run: RunContext) -> None:
     """Advantages (from the groups of all ranks) and their spread over tokens, written into the rollouts."""
-    needs = sorted({name for part in (run.advantage, run.token_credit, *run.callbacks.values()) for name in part.needs})
+    needs = sorted(
+        {name for part in (run.advantage, run.token_credit, *run.callbacks.values()) for name in part.needs}
+    )
     if needs and groups:
         add_signals(run, groups, needs)
     run.advantage.prepare(groups)
@@ -113,14 +121,18 @@ def assign(groups: Sequence[Group], run: RunContext) -> None:
         tokens = run.token_credit(group, advantages)
         for rollout, advantage, per_token in zip(group, advantages, tokens, strict=True):
             if len(per_token) != len(rollout):
-                raise ConfigError(f"token_credit: {run.token_credit.name!r} gave {len(per_token)} values for {len(rollout)} tokens")
+                raise ConfigError(
+                    f"token_credit: {run.token_credit.name!r} gave {len(per_token)} values for "
+                    f"{len(rollout)} tokens"
+                )
             rollout.advantage, rollout.advantages = float(advantage), list(per_token)
     if run.activity is not None:
         run.activity.assigned(run, groups)
 
 
 def advantages_of(groups: Sequence[Group], run: RunContext) -> list[list[float]]:
-    """The estimator's advantages. An episode of several rollouts counts once in the statistics of its group: all of them get that of the last one.
+    """The estimator's advantages. An episode of several rollouts counts once in the statistics of its group:
+    all of them get that of the last one.
 
     Estimators that write advantages per token see every rollout.
     """
@@ -133,7 +145,9 @@ def advantages_of(groups: Sequence[Group], run: RunContext) -> list[list[float]]
         last = {key: rollout for key, rollout in zip(keys, group)}
         views.append(Group(group.prompt, list(last.values()), group.id, group.info))
         places.append([list(last).index(key) for key in keys])
-    return [[row[place] for place in members] for row, members in zip(run.advantage(views), places, strict=True)]
+    return [
+        [row[place] for place in members] for row, members in zip(run.advantage(views), places, strict=True)
+    ]
 
 
 def replayed(run: RunContext, groups: list[Group]) -> list[Group]:
@@ -147,7 +161,8 @@ def replayed(run: RunContext, groups: list[Group]) -> list[Group]:
 
 
 def mini_batches(groups: Sequence[Group], run: RunContext, epoch: int) -> list[MiniBatch]:
-    """The step's groups as optimizer steps of micro-batches. All ranks make the same number of both: a rank with fewer adds dummy batches."""
+    """The step's groups as optimizer steps of micro-batches. All ranks make the same number of both: a rank
+    with fewer adds dummy batches."""
     settings = run.settings
     order = list(range(len(groups)))
     if settings.num_minibatches > 1:
@@ -157,8 +172,14 @@ def mini_batches(groups: Sequence[Group], run: RunContext, epoch: int) -> list[M
     out = []
     for index in range(count):
         part = parts[index] if index < len(parts) else []
-        denominators = Denominators(*(max(value, 1.0) for value in sum_over_ranks(run.accelerator, denominators_of(part))))
-        live = [group for group in part if not run.objective.skips_zero or any(a for r in group for a in r.advantages)]
+        denominators = Denominators(
+            *(max(value, 1.0) for value in sum_over_ranks(run.accelerator, denominators_of(part)))
+        )
+        live = [
+            group
+            for group in part
+            if not run.objective.skips_zero or any(a for r in group for a in r.advantages)
+        ]
         run.stats.count({"skipped_groups": float(len(part) - len(live))})
         micros = split_micro_batches(live, settings.micro_batch_tokens, partial(cost, run))
         most = max(rank[0] for rank in gather(run.accelerator, [len(micros)]))
@@ -173,7 +194,9 @@ def learn(groups: Sequence[Group], run: RunContext) -> Sums:
     run.stats.updates = 0
     off_policy = run.settings.ppo_epochs * run.settings.num_minibatches > 1 and run.rollout.samples
     by_weights = any("old_logp" in weight.needs for weight in run.objective.token_weights.values())
-    at_start = [name for name in run.objective.needs if name in run.aux_tensors and run.aux_tensors[name].at_start]
+    at_start = [
+        name for name in run.objective.needs if name in run.aux_tensors and run.aux_tensors[name].at_start
+    ]
     own_pass = by_weights or bool(at_start) or run.policy.has_dropout
     if by_weights or (off_policy and own_pass):
         with run.policy.gather_params():
@@ -181,7 +204,11 @@ def learn(groups: Sequence[Group], run: RunContext) -> Sums:
     for weight in run.objective.token_weights.values():
         weight.prepare(groups)
     first = mini_batches(groups, run, 0)
-    if off_policy and not own_pass:  # the first update's forward pass has the weights that the step starts from: only the others need one more
+    if (
+        off_policy and not own_pass
+        # the first update's forward pass has the weights that the step starts from: only the others need one
+        # more
+    ):
         of_first = {id(group) for mini in first[:1] for micro in mini.micro_batches for group in micro}
         with run.policy.gather_params():
             add_signals(run, [group for group in groups if id(group) not in of_first], ["old_logp"])
@@ -191,14 +218,27 @@ def learn(groups: Sequence[Group], run: RunContext) -> Sums:
             for index, micro in enumerate(mini.micro_batches):
                 last = index == len(mini.micro_batches) - 1
                 with accumulating(run, last):
-                    x = loss_inputs(run, micro, keep_logp=off_policy and epoch == 0 and place == 0) if micro else dummy_batch(run)
-                    loss, metrics = run.objective(x, mini.loss_denominators, run.activity.loss if run.activity is not None and micro else None)
+                    x = (
+                        loss_inputs(run, micro, keep_logp=off_policy and epoch == 0 and place == 0)
+                        if micro
+                        else dummy_batch(run)
+                    )
+                    loss, metrics = run.objective(
+                        x,
+                        mini.loss_denominators,
+                        run.activity.loss if run.activity is not None and micro else None,
+                    )
                     backward(run, loss, last)
                 if micro:
                     add_sums(sums, metrics)
                     add_sums(sums, engine_metrics(x))
             update = optimizer_step(run)
-            add_sums(sums, {key: (value, 1.0) for key, value in update.items()} if run.accelerator.is_main_process else {})
+            add_sums(
+                sums,
+                {key: (value, 1.0) for key, value in update.items()}
+                if run.accelerator.is_main_process
+                else {},
+            )
     return sums
 
 
@@ -206,7 +246,9 @@ def train_step(run: RunContext) -> dict[str, float]:
     """One step of the synchronous loop. Returns the numbers for the log, equal on all ranks."""
     run.step += 1
     run.stats.begin()
-    with run.policy.gather_params():  # ranks sample and score at different speeds: forwards must not run collectives here
+    with (
+        run.policy.gather_params()
+    ):  # ranks sample and score at different speeds: forwards must not run collectives here
         groups = replayed(run, collect(run))
         assign(groups, run)
     run.groups = list(groups)

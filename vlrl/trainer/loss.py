@@ -1,4 +1,5 @@
-"""loss = aggregate(policy_loss * token_weights) + sum_i coef_i * aggregate(loss_term_i), with the denominators of the whole optimizer step.
+"""loss = aggregate(policy_loss * token_weights) + sum_i coef_i * aggregate(loss_term_i), with the
+denominators of the whole optimizer step.
 
 Shapes: B rollouts, T completion tokens.
 """
@@ -15,7 +16,10 @@ from vlrl.stages import LossAggregation, LossTerm, PolicyLoss, TokenWeight
 from vlrl.types import Denominators, LossInputs, PerToken
 
 Sums = dict[str, tuple[float, float]]  # name -> (sum, count)
-Observe = Callable[[LossInputs, PerToken, Mapping[str, Tensor], Mapping[str, tuple[float, PerToken]], Tensor | None, Tensor], None]
+Observe = Callable[
+    [LossInputs, PerToken, Mapping[str, Tensor], Mapping[str, tuple[float, PerToken]], Tensor | None, Tensor],
+    None,
+]
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,12 @@ class Objective:
 
     @property
     def parts(self) -> list[PolicyLoss | TokenWeight | LossTerm | LossAggregation]:
-        return [self.policy_loss, self.loss_aggregation, *self.token_weights.values(), *self.loss_terms.values()]
+        return [
+            self.policy_loss,
+            self.loss_aggregation,
+            *self.token_weights.values(),
+            *self.loss_terms.values(),
+        ]
 
     @property
     def needs(self) -> list[str]:
@@ -41,8 +50,11 @@ class Objective:
         """Whether a group whose advantages are all zero has no gradient and can be skipped."""
         return not self.loss_terms and self.policy_loss.zero_without_advantage
 
-    def __call__(self, x: LossInputs, totals: Denominators, observe: Observe | None = None) -> tuple[Tensor, Sums]:
-        """The scalar loss of one micro-batch (its share of the step's) and metric sums. Raises FloatingPointError if it is not finite."""
+    def __call__(
+        self, x: LossInputs, totals: Denominators, observe: Observe | None = None
+    ) -> tuple[Tensor, Sums]:
+        """The scalar loss of one micro-batch (its share of the step's) and metric sums. Raises
+        FloatingPointError if it is not finite."""
         sums: Sums = {}
         main = self.policy_loss(x)
         factor = torch.ones_like(x.mask_BT)
@@ -66,11 +78,19 @@ class Objective:
         sums["loss"] = (loss.item(), 0.0)
         if observe is not None:
             aggregation = self.loss_aggregation.weights(x, totals) if main.loss.dim() == 2 else None
-            observe(x, main, weights, {name: (self.loss_terms[name].coef, term) for name, term in terms.items()}, aggregation, loss)
+            observe(
+                x,
+                main,
+                weights,
+                {name: (self.loss_terms[name].coef, term) for name, term in terms.items()},
+                aggregation,
+                loss,
+            )
         if not torch.isfinite(loss):
             rows = sorted({group.row.id for group in x.batch.groups})
             raise FloatingPointError(
-                f"the loss is {loss.item()} (rows {rows[:8]}); parts: { {k: v[0] for k, v in sums.items() if k.startswith('loss')} }"
+                f"the loss is {loss.item()} (rows {rows[:8]}); parts: "
+                f"{ {k: v[0] for k, v in sums.items() if k.startswith('loss')} }"
             )
         return loss, sums
 
@@ -79,7 +99,9 @@ class Objective:
             return (result.loss * _sequence_factor(factor_BT, x)).sum() / totals.sequences
         weights = self.loss_aggregation.weights(x, totals)
         # where() and not a product: a masked token's infinity must not become NaN
-        return torch.where(x.mask_BT > 0, weights * factor_BT * result.loss, torch.zeros_like(result.loss)).sum()
+        return torch.where(
+            x.mask_BT > 0, weights * factor_BT * result.loss, torch.zeros_like(result.loss)
+        ).sum()
 
 
 def _sequence_factor(factor_BT: Tensor, x: LossInputs) -> Tensor:
@@ -87,7 +109,8 @@ def _sequence_factor(factor_BT: Tensor, x: LossInputs) -> Tensor:
 
 
 def _add(sums: Sums, name: str, value: Tensor, x: LossInputs) -> None:
-    """Token means for (B, T), sequence means for (B,), plain means for scalars: kept as sums, so that micro-batches add up."""
+    """Token means for (B, T), sequence means for (B,), plain means for scalars: kept as sums, so that
+    micro-batches add up."""
     value = value.detach().float()
     if value.dim() == 2:
         mask = x.mask_BT.expand_as(value)

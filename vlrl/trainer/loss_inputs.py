@@ -1,4 +1,5 @@
-"""Groups to the inputs of the loss: token batches, mini- and micro-batches, auxiliary tensors, and signals that are needed before the loss.
+"""Groups to the inputs of the loss: token batches, mini- and micro-batches, auxiliary tensors, and signals
+that are needed before the loss.
 
 Shapes: B rollouts (whole groups, in order), T the longest completion of the batch.
 """
@@ -21,7 +22,7 @@ from vlrl.types import Denominators, Group, LossInputs, Prompt, Rollout, TokenBa
 
 LOGGED_NUMBERS = 1 << 22  # logits that a logged tensor is computed from at a time
 
-# --- batches --------------------------------------------------------------------------------------------------------------------------------
+# --- batches ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class MiniBatch:
 
 
 def make_batch(groups: Sequence[Group], pad_id: int, device: torch.device | str = "cpu") -> TokenBatch:
-    """Pad the completions of whole groups to one rectangle. Raises ValueError for an empty completion or batch."""
+    """Pad the completions of whole groups to one rectangle. Raises ValueError for an empty completion or
+    batch."""
     groups = list(groups)
     rollouts = [rollout for group in groups for rollout in group]
     if not rollouts:
@@ -49,7 +51,10 @@ def make_batch(groups: Sequence[Group], pad_id: int, device: torch.device | str 
     for b, rollout in enumerate(rollouts):
         n = len(rollout)
         if n == 0:
-            raise ValueError(f"row {rollout.row.id!r}: a rollout has no tokens; engines end every completion with at least one")
+            raise ValueError(
+                f"row {rollout.row.id!r}: a rollout has no tokens; engines end every completion with at "
+                "least one"
+            )
         ids_BT[b, :n] = torch.tensor(rollout.ids)
         mask_BT[b, :n] = True
         loss_mask_BT[b, :n] = True if rollout.loss_mask is None else torch.tensor(rollout.loss_mask)
@@ -59,12 +64,17 @@ def make_batch(groups: Sequence[Group], pad_id: int, device: torch.device | str 
             index_of[prompt.key] = len(prompts)
             prompts.append(prompt)
         index_B.append(index_of[prompt.key])
-    tensors = [tensor.to(device) for tensor in (torch.tensor(index_B), ids_BT, mask_BT, loss_mask_BT, temperature_BT)]
+    tensors = [
+        tensor.to(device) for tensor in (torch.tensor(index_B), ids_BT, mask_BT, loss_mask_BT, temperature_BT)
+    ]
     return TokenBatch(groups, prompts, *tensors)
 
 
-def per_token(rollouts: Sequence, values: Callable[..., Sequence[float] | None], like_BT: Tensor, default_BT: Tensor) -> Tensor:
-    """Lists of floats, one per rollout and token, as a (B, T) tensor; a rollout without a list gets its row of `default_BT`."""
+def per_token(
+    rollouts: Sequence, values: Callable[..., Sequence[float] | None], like_BT: Tensor, default_BT: Tensor
+) -> Tensor:
+    """Lists of floats, one per rollout and token, as a (B, T) tensor; a rollout without a list gets its row
+    of `default_BT`."""
     out_BT = default_BT.detach().clone().to(like_BT.device, torch.float32)
     for b, rollout in enumerate(rollouts):
         row = values(rollout)
@@ -79,14 +89,18 @@ def trained_tokens(group: Group) -> int:
 
 
 def denominators_of(groups: Sequence[Group]) -> tuple[float, float, float]:
-    """Tokens that carry loss, and sequences and groups that have any: rollouts that are left out whole do not count."""
+    """Tokens that carry loss, and sequences and groups that have any: rollouts that are left out whole do not
+    count."""
     tokens = [[rollout.trained_tokens for rollout in group] for group in groups]
     sequences = sum(n > 0 for row in tokens for n in row)
     return float(sum(map(sum, tokens))), float(sequences), float(sum(any(row) for row in tokens))
 
 
-def split_micro_batches(groups: Sequence[Group], micro_batch_tokens: int, cost: Callable[[Group], int]) -> list[list[Group]]:
-    """Whole groups into micro-batches of at most `micro_batch_tokens` (a larger group is alone in its own), longest first."""
+def split_micro_batches(
+    groups: Sequence[Group], micro_batch_tokens: int, cost: Callable[[Group], int]
+) -> list[list[Group]]:
+    """Whole groups into micro-batches of at most `micro_batch_tokens` (a larger group is alone in its own),
+    longest first."""
     out: list[list[Group]] = []
     room = 0
     for group in sorted(groups, key=cost, reverse=True):
@@ -99,8 +113,11 @@ def split_micro_batches(groups: Sequence[Group], micro_batch_tokens: int, cost: 
     return out
 
 
-def split_mini_batches(groups: Sequence[Group], num_minibatches: int, order: Sequence[int]) -> Iterator[list[Group]]:
-    """Groups in the given order, as `num_minibatches` parts of nearly equal size (empty parts are left out)."""
+def split_mini_batches(
+    groups: Sequence[Group], num_minibatches: int, order: Sequence[int]
+) -> Iterator[list[Group]]:
+    """Groups in the given order, as `num_minibatches` parts of nearly equal size (empty parts are left
+    out)."""
     shuffled = [groups[i] for i in order]
     bounds = [round(k * len(shuffled) / num_minibatches) for k in range(num_minibatches + 1)]
     for start, end in zip(bounds, bounds[1:]):
@@ -112,17 +129,20 @@ def cost(run: RunContext, group: Group) -> int:
     """Tokens that a group adds to a micro-batch, in the policy's layout."""
     if run.policy.packed:
         return run.policy.row_tokens(group.rollouts) + len(group)
-    return len(group) * max(len(run.policy.encode(rollout.prompt.for_training)) + len(rollout) for rollout in group)
+    return len(group) * max(
+        len(run.policy.encode(rollout.prompt.for_training)) + len(rollout) for rollout in group
+    )
 
 
-# --- inputs of the loss -----------------------------------------------------------------------------------------------------------------------
+# --- inputs of the loss -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class NoGradTensor(AuxTensor):
     """An auxiliary tensor that is only logged: the same values, without gradient.
 
-    It is computed for a few rows at a time: an entropy holds four more tensors as large as its logits, which would be the step's highest point.
+    It is computed for a few rows at a time: an entropy holds four more tensors as large as its logits, which
+    would be the step's highest point.
     """
 
     tensor: AuxTensor
@@ -144,25 +164,40 @@ class NoGradTensor(AuxTensor):
 def loss_inputs(run: RunContext, groups: Sequence[Group], keep_logp: bool = False) -> LossInputs:
     """Log-probs with gradient, and every auxiliary tensor that the objective (or the log) reads.
 
-    `keep_logp`: the weights are those that the step starts from, so that these log-probs become "old_logp" of rollouts that have none yet.
+    `keep_logp`: the weights are those that the step starts from, so that these log-probs become "old_logp" of
+    rollouts that have none yet.
     """
     policy, objective = run.policy, run.objective
     batch = make_batch(groups, policy.pad_id, policy.device)
     rollouts = batch.rollouts
     needs = [name for name in objective.needs if name in run.aux_tensors]
     in_forward = {name: run.aux_tensors[name] for name in needs if run.aux_tensors[name].in_forward}
-    logged = {"entropy": NoGradTensor(run.aux_tensors["entropy"])} if run.settings.watch.entropy and "entropy" not in in_forward else {}
-    tensors = {name: _own_pass(run, batch, name, run.aux_tensors[name]) for name in needs if not run.aux_tensors[name].in_forward}
+    logged = (
+        {"entropy": NoGradTensor(run.aux_tensors["entropy"])}
+        if run.settings.watch.entropy and "entropy" not in in_forward
+        else {}
+    )
+    tensors = {
+        name: _own_pass(run, batch, name, run.aux_tensors[name])
+        for name in needs
+        if not run.aux_tensors[name].in_forward
+    }
     out = policy.forward(batch, [*in_forward.values(), *logged.values()])
     logp_BT = out["logp"]
     tensors.update({name: out[tensor.name] for name, tensor in (in_forward | logged).items()})
     if keep_logp:
-        _store([r for r in rollouts if "old_logp" not in r.signals], "old_logp", logp_BT[["old_logp" not in r.signals for r in rollouts]])
+        _store(
+            [r for r in rollouts if "old_logp" not in r.signals],
+            "old_logp",
+            logp_BT[["old_logp" not in r.signals for r in rollouts]],
+        )
     old_logp_BT = per_token(rollouts, lambda r: r.signals.get("old_logp"), logp_BT, logp_BT)
     sampled_logp_BT = per_token(rollouts, lambda r: r.logp, logp_BT, old_logp_BT)
     tensors["old_logp"], tensors["sampled_logp"] = old_logp_BT, sampled_logp_BT
     zeros_BT = torch.zeros_like(logp_BT)
-    group_B = torch.tensor([index for index, group in enumerate(batch.groups) for _ in group], device=logp_BT.device)
+    group_B = torch.tensor(
+        [index for index, group in enumerate(batch.groups) for _ in group], device=logp_BT.device
+    )
     return LossInputs(
         batch=batch,
         logp_BT=logp_BT,
@@ -177,15 +212,18 @@ def loss_inputs(run: RunContext, groups: Sequence[Group], keep_logp: bool = Fals
 
 
 def dummy_batch(run: RunContext) -> LossInputs:
-    """A micro-batch without loss, for a rank that has fewer than the others: every rank must run the same collectives."""
+    """A micro-batch without loss, for a rank that has fewer than the others: every rank must run the same
+    collectives."""
     prompt = run.prompt_template(next(iter(run.rows.values()))[0])
-    rollout = Rollout(prompt, [run.policy.tokenizer.eos_token_id], loss_mask=[False], logp=[0.0], advantages=[0.0])
+    rollout = Rollout(
+        prompt, [run.policy.tokenizer.eos_token_id], loss_mask=[False], logp=[0.0], advantages=[0.0]
+    )
     return loss_inputs(run, [Group(prompt, [rollout], id="dummy")])
 
 
 def engine_metrics(x: LossInputs) -> Sums:
-    """Sums for the log: over trained tokens the entropy (nats); over those that the engine sampled its distance from the trainer (k3 KL, mean |log
-    ratio|)."""
+    """Sums for the log: over trained tokens the entropy (nats); over those that the engine sampled its
+    distance from the trainer (k3 KL, mean |log ratio|)."""
     mask_BT = x.mask_BT > 0
     count = float(mask_BT.sum())
     sums: Sums = {}
@@ -199,13 +237,18 @@ def engine_metrics(x: LossInputs) -> Sums:
     return sums
 
 
-# --- signals: auxiliary tensors that are read before the loss ---------------------------------------------------------------------------------
+# --- signals: auxiliary tensors that are read before the loss -----------------------------------------------
 
 
 def add_signals(run: RunContext, groups: Sequence[Group], names: Sequence[str]) -> None:
-    """One pass without gradient that writes the named auxiliary tensors (and "old_logp") into the rollouts that lack them."""
+    """One pass without gradient that writes the named auxiliary tensors (and "old_logp") into the rollouts
+    that lack them."""
     wanted = [name for name in names if name not in ("old_logp", "sampled_logp")]
-    todo = [group for group in groups if len(group) and not all({*wanted, "old_logp"} <= set(r.signals) for r in group)]
+    todo = [
+        group
+        for group in groups
+        if len(group) and not all({*wanted, "old_logp"} <= set(r.signals) for r in group)
+    ]
     policy = run.policy
     for micro in split_micro_batches(todo, run.settings.micro_batch_tokens, partial(cost, run)):
         batch = make_batch(micro, policy.pad_id, policy.device)
@@ -214,12 +257,17 @@ def add_signals(run: RunContext, groups: Sequence[Group], names: Sequence[str]) 
             out = policy.forward(batch, [run.aux_tensors[name] for name in in_forward])
             _store(batch.rollouts, "old_logp", out["logp"])
             for name in wanted:
-                value = out[run.aux_tensors[name].name] if name in in_forward else run.aux_tensors[name](policy, batch)
+                value = (
+                    out[run.aux_tensors[name].name]
+                    if name in in_forward
+                    else run.aux_tensors[name](policy, batch)
+                )
                 _store(batch.rollouts, name, value)
 
 
 def _own_pass(run: RunContext, batch: TokenBatch, name: str, tensor: AuxTensor) -> Tensor:
-    """A tensor that has a pass of its own: read from the rollouts where it was computed before, else computed and stored there."""
+    """A tensor that has a pass of its own: read from the rollouts where it was computed before, else computed
+    and stored there."""
     rollouts = batch.rollouts
     if not all(name in rollout.signals for rollout in rollouts):
         with torch.no_grad():

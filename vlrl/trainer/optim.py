@@ -28,7 +28,9 @@ def make_accelerator(run: RunContext) -> Accelerator:
 
     skip_unused()
     for phase in run.phases:
-        _optimizer_class(phase.settings.optimizer.kind)  # an unavailable optimizer is reported before a model is loaded
+        _optimizer_class(
+            phase.settings.optimizer.kind
+        )  # an unavailable optimizer is reported before a model is loaded
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     on_cpu = not torch.cuda.is_available()
     handlers = [InitProcessGroupKwargs(backend="gloo")] if on_cpu and not alone else []
@@ -38,7 +40,8 @@ def make_accelerator(run: RunContext) -> Accelerator:
     accelerator = Accelerator(cpu=on_cpu and not deepspeed, kwargs_handlers=handlers)
     if not alone and accelerator.distributed_type.value == "NO":
         raise ConfigError(
-            f"{os.environ['WORLD_SIZE']} processes were started, but accelerate joins none of them; launch with configs/accelerate/*.yaml"
+            f"{os.environ['WORLD_SIZE']} processes were started, but accelerate joins none of them; launch "
+            "with configs/accelerate/*.yaml"
         )
     if os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true" and not alone:
         _fsdp_on_cpu(accelerator)
@@ -46,10 +49,12 @@ def make_accelerator(run: RunContext) -> Accelerator:
 
 
 def _deepspeed_on_cpu() -> None:
-    """Let DeepSpeed's ranks on a CPU speak by gloo alone: its shared-memory operator is compiled for a minute at the first start, and a process
-    that dies meanwhile leaves a lock at which all later ones wait."""
+    """Let DeepSpeed's ranks on a CPU speak by gloo alone: its shared-memory operator is compiled for a minute
+    at the first start, and a process that dies meanwhile leaves a lock at which all later ones wait."""
     try:
-        with redirect_stdout(sys.stderr):  # its logger keeps this stream for good, and standard output may be JSON
+        with redirect_stdout(
+            sys.stderr
+        ):  # its logger keeps this stream for good, and standard output may be JSON
             import deepspeed
     except ImportError:
         return  # accelerate says what is missing
@@ -64,10 +69,13 @@ def _fsdp_on_cpu(accelerator: Accelerator) -> None:
     state = accelerator.state
     if state.distributed_type == DistributedType.MULTI_CPU:
         state.distributed_type, state.fsdp_plugin = DistributedType.FSDP, FullyShardedDataParallelPlugin()
-        PartialState._shared_state["distributed_type"] = DistributedType.FSDP  # new PartialState objects copy it
+        PartialState._shared_state["distributed_type"] = (
+            DistributedType.FSDP
+        )  # new PartialState objects copy it
     if not accelerator.is_fsdp2:
         raise ConfigError(
-            f"FSDP was asked for, but accelerate runs {state.distributed_type.value}, version {getattr(state, 'fsdp_plugin', None)}; "
+            f"FSDP was asked for, but accelerate runs {state.distributed_type.value}, version "
+            f"{getattr(state, 'fsdp_plugin', None)}; "
             "only version 2 is supported: fsdp_config: {fsdp_version: 2}, as in configs/accelerate/fsdp2.yaml"
         )
 
@@ -76,12 +84,19 @@ def _optimizer_class(kind: str, device: str = "cpu") -> tuple[Any, dict[str, Any
     if kind == "sgd":
         return torch.optim.SGD, {}
     if kind == "adamw":
-        sharded = any(os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true" for engine in ("DEEPSPEED", "FSDP"))
-        return torch.optim.AdamW, {"fused": True} if device == "cpu" and not sharded else {}  # on a CPU one pass over memory in place of ten
+        sharded = any(
+            os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"
+            for engine in ("DEEPSPEED", "FSDP")
+        )
+        return torch.optim.AdamW, {
+            "fused": True
+        } if device == "cpu" and not sharded else {}  # on a CPU one pass over memory in place of ten
     try:
         import bitsandbytes
     except ImportError:
-        raise ConfigError(f"optimizer.kind: {kind!r} needs bitsandbytes; `pip install bitsandbytes`, or use 'adamw'") from None
+        raise ConfigError(
+            f"optimizer.kind: {kind!r} needs bitsandbytes; `pip install bitsandbytes`, or use 'adamw'"
+        ) from None
     if not torch.cuda.is_available():
         raise ConfigError(f"optimizer.kind: {kind!r} needs a GPU, and there is none; use 'adamw'")
     names = {"adamw_8bit": "AdamW8bit", "paged_adamw": "PagedAdamW", "paged_adamw_8bit": "PagedAdamW8bit"}
@@ -89,7 +104,8 @@ def _optimizer_class(kind: str, device: str = "cpu") -> tuple[Any, dict[str, Any
 
 
 def learning_rate_factor(settings: Optimizer, step: int, steps: int) -> float:
-    """The factor on `lr` at optimizer step `step` (0-based) of `steps`: linear warm-up, then constant, linear or cosine decay to `min_lr_share`."""
+    """The factor on `lr` at optimizer step `step` (0-based) of `steps`: linear warm-up, then constant, linear
+    or cosine decay to `min_lr_share`."""
     if step < settings.warmup:
         return (step + 1) / settings.warmup
     share = (step - settings.warmup) / max(1, steps - settings.warmup)
@@ -103,12 +119,15 @@ def learning_rate_factor(settings: Optimizer, step: int, steps: int) -> float:
 
 
 def make_optimizer(run: RunContext) -> None:
-    """(Re)build the optimizer over what the phase's `tune` trains, and hand model and optimizer to accelerate."""
+    """(Re)build the optimizer over what the phase's `tune` trains, and hand model and optimizer to
+    accelerate."""
     settings = run.settings.optimizer
     policy = run.policy
     policy.params.unwrap(run.accelerator)
     groups = run.trainable(policy)
-    if policy.params.wrapped is None:  # weights that FSDP has sharded keep their dtype, which is the same for all of them
+    if (
+        policy.params.wrapped is None
+    ):  # weights that FSDP has sharded keep their dtype, which is the same for all of them
         policy.params.upcast_trainable(include_frozen=run.accelerator.distributed_type.value == "FSDP")
     if not any(len(group["params"]) for group in groups):
         raise ConfigError(f"trainable: {run.trainable.name!r} leaves nothing to train in phase {run.phase!r}")
@@ -116,7 +135,8 @@ def make_optimizer(run: RunContext) -> None:
     cls, extra = _optimizer_class(settings.kind, run.accelerator.device.type)
     if settings.kind not in ("adamw", "sgd") and state_sharded(run.accelerator):
         raise ConfigError(
-            f"optimizer.kind: {settings.kind!r} keeps states that cannot be sharded over ranks; use 'adamw' (zero2_offload and "
+            f"optimizer.kind: {settings.kind!r} keeps states that cannot be sharded over ranks; use "
+            "'adamw' (zero2_offload and "
             "zero3_offload keep its states in host memory), or DDP"
         )
     betas = {} if settings.kind == "sgd" else {"betas": tuple(settings.betas), "eps": settings.eps}
@@ -135,15 +155,20 @@ def make_optimizer(run: RunContext) -> None:
 
 
 def _check_precision(run: RunContext, trained: list[torch.Tensor]) -> None:
-    """Warn where small updates are rounded away. Raises ConfigError where DeepSpeed would cast the weights by itself."""
+    """Warn where small updates are rounded away. Raises ConfigError where DeepSpeed would cast the weights by
+    itself."""
     plugin = getattr(run.accelerator.state, "deepspeed_plugin", None)
     for name in ("bf16", "fp16"):
         if plugin is not None and plugin.deepspeed_config.get(name, {}).get("enabled") is True:
             raise ConfigError(
-                f"{name} is enabled in the DeepSpeed config; leave it out there and set policy.dtype: bfloat16, which keeps float32 master weights"
+                f"{name} is enabled in the DeepSpeed config; leave it out there and set policy.dtype: "
+                "bfloat16, which keeps float32 master weights"
             )
     if trains_in_half_precision(trained):
-        run.warn(f"policy.fp32_master_weights is off: weights are trained in {run.family.dtype}, which rounds updates below 1/512 of a weight away")
+        run.warn(
+            f"policy.fp32_master_weights is off: weights are trained in {run.family.dtype}, which rounds "
+            "updates below 1/512 of a weight away"
+        )
 
 
 def set_learning_rate(run: RunContext) -> None:
@@ -158,14 +183,16 @@ def set_learning_rate(run: RunContext) -> None:
 
 
 def accumulating(run: RunContext, last: bool) -> AbstractContextManager:
-    """Context of the forward and backward of a micro-batch: gradients are synchronised across ranks with the last one only."""
+    """Context of the forward and backward of a micro-batch: gradients are synchronised across ranks with the
+    last one only."""
     return nullcontext() if last else run.accelerator.no_sync(run.policy.params.wrapped)
 
 
 def backward(run: RunContext, loss: torch.Tensor, last: bool) -> None:
     """Accumulate gradients; they are synchronised across ranks with the last micro-batch only.
 
-    Loss denominators are global, so the loss is multiplied by the number of ranks: DDP's mean over ranks then gives the sum.
+    Loss denominators are global, so the loss is multiplied by the number of ranks: DDP's mean over ranks then
+    gives the sum.
     """
     accelerator = run.accelerator
     accelerator.gradient_state._set_sync_gradients(last)
@@ -179,16 +206,22 @@ def optimizer_step(run: RunContext) -> dict[str, float]:
     """
     optimizer = run.settings.optimizer
     params = [p for group in run.optimizer.param_groups for p in group["params"]]
-    for p in params:  # no gradient here (a text-only batch leaves the vision tower out) is a gradient of zero, as it is where ranks share them
+    # no gradient here (a text-only batch leaves the vision tower out) is a gradient of zero, as it is where
+    # ranks share them
+    for p in params:
         if p.grad is None and run.accelerator.distributed_type.value != "DEEPSPEED":
             p.grad = torch.zeros_like(p)
     if run.accelerator.distributed_type.value == "FSDP":
-        params = list(run.policy.params.wrapped.parameters())  # accelerate identifies the module by this exact list
+        params = list(
+            run.policy.params.wrapped.parameters()
+        )  # accelerate identifies the module by this exact list
     limit = optimizer.max_grad_norm if optimizer.max_grad_norm > 0 else float("inf")
     known = run.accelerator.clip_grad_norm_(params, limit)  # None: DeepSpeed does not report it
     norm = float("nan") if known is None else float(known)
     if known is not None and not math.isfinite(norm):
-        raise FloatingPointError(f"step {run.step}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts")
+        raise FloatingPointError(
+            f"step {run.step}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts"
+        )
     run.optimizer.step()
     run.optimizer.zero_grad()
     run.stats.updates += 1

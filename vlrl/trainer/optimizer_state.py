@@ -1,4 +1,5 @@
-"""The optimizer's state as whole tensors by name of weight: the same on disk whatever engine wrote it, and however many ranks.
+"""The optimizer's state as whole tensors by name of weight: the same on disk whatever engine wrote it, and
+however many ranks.
 
 Every function here is a collective where states are spread: all ranks call it, or none does.
 """
@@ -17,11 +18,14 @@ from vlrl.registry import ConfigError
 if TYPE_CHECKING:
     from vlrl.context import RunContext
 
-State = dict[str, dict[str, Any]]  # name of the weight -> {"exp_avg": tensor of its shape, ..., "step": tensor of one number}
+State = dict[
+    str, dict[str, Any]
+]  # name of the weight -> {"exp_avg": tensor of its shape, ..., "step": tensor of one number}
 
 
 def read(run: RunContext) -> State:
-    """The state of every trained weight, on the CPU of the main process (elsewhere nothing). Empty before the first update."""
+    """The state of every trained weight, on the CPU of the main process (elsewhere nothing). Empty before the
+    first update."""
     zero = _zero_optimizer(run)
     named = {name: p for name, p in run.policy.params.net.named_parameters() if p.requires_grad}
     if zero is not None:
@@ -35,15 +39,21 @@ def read(run: RunContext) -> State:
 
 
 def write(run: RunContext, state: Mapping[str, Mapping[str, Any]]) -> None:
-    """Undo `read`, on all ranks. Raises ConfigError if the state is of other weights than those that are trained."""
+    """Undo `read`, on all ranks. Raises ConfigError if the state is of other weights than those that are
+    trained."""
     named = {name: p for name, p in run.policy.params.net.named_parameters() if p.requires_grad}
     _check(named, state)
     zero = _zero_optimizer(run)
     if zero is not None:
         _write_zero(zero, named, state, is_zero3(run.policy.params.wrapped))
         return
-    place = {id(p): i for i, p in enumerate(p for group in run.optimizer.param_groups for p in group["params"])}
-    plain = {place[id(named[name])]: {key: _spread(value, named[name]) for key, value in values.items()} for name, values in state.items()}
+    place = {
+        id(p): i for i, p in enumerate(p for group in run.optimizer.param_groups for p in group["params"])
+    }
+    plain = {
+        place[id(named[name])]: {key: _spread(value, named[name]) for key, value in values.items()}
+        for name, values in state.items()
+    }
     optimizer = getattr(run.optimizer, "optimizer", run.optimizer)
     optimizer.load_state_dict({**optimizer.state_dict(), "state": plain})
 
@@ -52,11 +62,19 @@ def _check(named: Mapping[str, nn.Parameter], state: Mapping[str, Mapping[str, A
     advice = "resume with the run's own config.yaml"
     odd = sorted(set(state) ^ set(named)) if state else []
     if odd:
-        raise ConfigError(f"resume: the checkpoint's optimizer trained other weights than `tune` does now, for instance {odd[0]!r}; {advice}")
+        raise ConfigError(
+            "resume: the checkpoint's optimizer trained other weights than `tune` does now, for instance "
+            f"{odd[0]!r}; {advice}"
+        )
     for name, values in state.items():
-        shape = tuple(getattr(named[name], "ds_shape", named[name].shape))  # under ZeRO-3 the weight itself is empty
+        shape = tuple(
+            getattr(named[name], "ds_shape", named[name].shape)
+        )  # under ZeRO-3 the weight itself is empty
         if "exp_avg" in values and tuple(values["exp_avg"].shape) != shape:
-            raise ConfigError(f"resume: {name!r} has the shape {shape}, in the checkpoint {tuple(values['exp_avg'].shape)}; {advice}")
+            raise ConfigError(
+                f"resume: {name!r} has the shape {shape}, in the checkpoint "
+                f"{tuple(values['exp_avg'].shape)}; {advice}"
+            )
 
 
 def _zero_optimizer(run: RunContext) -> Any:
@@ -80,11 +98,15 @@ def _spread(value: Any, like: Any) -> Any:
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
 
 
-# --- DeepSpeed: one flat tensor per rank (and group of weights), of which each weight has a fragment -----------------------------------------
+# --- DeepSpeed: one flat tensor per rank (and group of weights), of which each weight has a fragment --------
 
 
 def _flats(zero: Any) -> list[Tensor]:
-    return zero.fp32_partitioned_groups_flat if hasattr(zero, "fp32_partitioned_groups_flat") else zero.single_partition_of_fp32_groups
+    return (
+        zero.fp32_partitioned_groups_flat
+        if hasattr(zero, "fp32_partitioned_groups_flat")
+        else zero.single_partition_of_fp32_groups
+    )
 
 
 def _read_zero(zero: Any, named: Mapping[str, nn.Parameter]) -> State:
@@ -97,11 +119,15 @@ def _read_zero(zero: Any, named: Mapping[str, nn.Parameter]) -> State:
     for name, parameter in named.items() if first else ():
         whole = {key: safe_get_full_optimizer_state(parameter, key) for key in keys}
         if is_main():
-            out[name] = {key: value.cpu().clone() for key, value in whole.items()} | {"step": torch.as_tensor(float(first["step"]))}
+            out[name] = {key: value.cpu().clone() for key, value in whole.items()} | {
+                "step": torch.as_tensor(float(first["step"]))
+            }
     return out
 
 
-def _write_zero(zero: Any, named: Mapping[str, Any], state: Mapping[str, Mapping[str, Any]], spread_weights: bool) -> None:
+def _write_zero(
+    zero: Any, named: Mapping[str, Any], state: Mapping[str, Mapping[str, Any]], spread_weights: bool
+) -> None:
     from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
 
     if not state:
@@ -109,7 +135,9 @@ def _write_zero(zero: Any, named: Mapping[str, Any], state: Mapping[str, Mapping
     example = next(iter(state.values()))
     keys = [key for key, value in example.items() if value.dim()]
     for flat in _flats(zero):
-        zero.optimizer.state[flat] = {key: torch.zeros_like(flat) for key in keys} | {"step": example["step"].clone()}
+        zero.optimizer.state[flat] = {key: torch.zeros_like(flat) for key in keys} | {
+            "step": example["step"].clone()
+        }
     _link(zero)
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     for name, parameter in named.items():
@@ -124,7 +152,8 @@ def _write_zero(zero: Any, named: Mapping[str, Any], state: Mapping[str, Mapping
 
 
 def _link(zero: Any) -> None:
-    """ZeRO-1 and 2 hold each weight's fragments of the states as views, made once at the first step: make them of the states that are there now."""
+    """ZeRO-1 and 2 hold each weight's fragments of the states as views, made once at the first step: make
+    them of the states that are there now."""
     if hasattr(zero, "_lazy_init_hp_params_optimizer_state") and zero.optimizer.state:
         zero._hp_optimizer_states_linked = False
         zero._lazy_init_hp_params_optimizer_state()

@@ -1,8 +1,10 @@
-"""Ranks that watch each other: a rank that is killed, stopped or out of memory ends all of them in a bounded time, with one line.
+"""Ranks that watch each other: a rank that is killed, stopped or out of memory ends all of them in a bounded
+time, with one line.
 
-Every rank counts up its own key in a small key-value store of rank 0 and watches the others' keys, in a thread. A rank that fails says so in the
-store before it ends; a rank whose key stays the same for `watch.rank_timeout` seconds is lost. A collective that fails (the peer closed its
-connection) asks here who is gone. The line is printed by the rank that failed itself, else by the first rank that is left.
+Every rank counts up its own key in a small key-value store of rank 0 and watches the others' keys, in a
+thread. A rank that fails says so in the store before it ends; a rank whose key stays the same for
+`watch.rank_timeout` seconds is lost. A collective that fails (the peer closed its connection) asks here who
+is gone. The line is printed by the rank that failed itself, else by the first rank that is left.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ log = logging.getLogger("vlrl")
 _BEAT = 0.5  # seconds
 _PATIENCE = 4.0  # seconds without a beat until a rank whose connection broke counts as gone
 _BROKEN = re.compile(
-    r"closed by peer|connection (was )?(re(set|fused)|closed|aborted)|broken pipe|timed out waiting|socket|gloo|nccl|"
+    r"closed by peer|connection (was )?(re(set|fused)|closed|aborted)|broken pipe|timed out "
+    r"waiting|socket|gloo|nccl|"
     r"collective|monitoredBarrier|process group|peer",
     re.IGNORECASE,
 )
@@ -88,8 +91,13 @@ class RankMonitor:
                 log.debug("ranks: %s", error)
 
     def cause(self, error: BaseException) -> RankLostError | None:
-        """The failure of another rank behind an error of a collective; None where the error is this rank's own. Waits a few seconds for the beats."""
-        if self.ranks == 1 or not isinstance(error, RuntimeError) or not _BROKEN.search(f"{type(error).__name__} {error}"):
+        """The failure of another rank behind an error of a collective; None where the error is this rank's
+        own. Waits a few seconds for the beats."""
+        if (
+            self.ranks == 1
+            or not isinstance(error, RuntimeError)
+            or not _BROKEN.search(f"{type(error).__name__} {error}")
+        ):
             return None
         self.failing = True
         until = time.monotonic() + _PATIENCE + 4 * _BEAT
@@ -100,11 +108,14 @@ class RankMonitor:
         return None
 
     def _lost(self, patience: float) -> RankLostError | None:
-        """The failure of the ranks that have failed or have not beaten for `patience` seconds; None while all are there."""
+        """The failure of the ranks that have failed or have not beaten for `patience` seconds; None while all
+        are there."""
         with self._lock:
             said = self._failures()
             now = time.monotonic()
-            silent = [rank for rank, (_, then) in self._seen.items() if rank != self.rank and now - then > patience]
+            silent = [
+                rank for rank, (_, then) in self._seen.items() if rank != self.rank and now - then > patience
+            ]
         if said:
             rank, line = said
             failure = RankLostError(f"rank {rank} ({self._names[rank]}) failed: {line}")
@@ -114,7 +125,8 @@ class RankMonitor:
             return None
         names = ", ".join(f"rank {rank} ({self._names[rank]})" for rank in silent)
         failure = RankLostError(
-            f"{names} {'does' if len(silent) == 1 else 'do'} not answer: killed, stopped, out of memory, or its machine is gone; all ranks end. "
+            f"{names} {'does' if len(silent) == 1 else 'do'} not answer: killed, stopped, out of memory, "
+            "or its machine is gone; all ranks end. "
             "Go on with --resume from the last checkpoint"
         )
         failure.quiet = self.rank != min(rank for rank in range(self.ranks) if rank not in silent)
@@ -133,9 +145,14 @@ class RankMonitor:
         while not self._end.wait(_BEAT):
             try:
                 with self._lock:
-                    beats = {rank: self._store.add(f"beat/{rank}", int(rank == self.rank)) for rank in range(self.ranks)}
+                    beats = {
+                        rank: self._store.add(f"beat/{rank}", int(rank == self.rank))
+                        for rank in range(self.ranks)
+                    }
                     now = time.monotonic()
-                    self._seen.update({rank: (beat, now) for rank, beat in beats.items() if beat != self._seen[rank][0]})
+                    self._seen.update(
+                        {rank: (beat, now) for rank, beat in beats.items() if beat != self._seen[rank][0]}
+                    )
             except RuntimeError as error:  # rank 0, which holds the store, does not answer
                 log.debug("ranks: %s", error)
                 with self._lock:

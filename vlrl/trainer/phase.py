@@ -1,4 +1,5 @@
-"""One phase of a run: the part of the config that holds in it, with all its plug-ins built. Loads no model and reads no data; imports no torch."""
+"""One phase of a run: the part of the config that holds in it, with all its plug-ins built. Loads no model
+and reads no data; imports no torch."""
 
 from __future__ import annotations
 
@@ -58,11 +59,17 @@ class Phase:
     outcome: Mapping[str, str] = field(default_factory=dict)  # task -> reward slot; "" for all other tasks
 
     def plugins(self) -> Iterator[tuple[str, S.Stage]]:
-        """(dotted slot, plug-in) of all of them, in a stable order; a reward is followed by the rewards that it holds, `rewards.SLOT.0` and so on."""
+        """(dotted slot, plug-in) of all of them, in a stable order; a reward is followed by the rewards that
+        it holds, `rewards.SLOT.0` and so on."""
         for slot, plugin in self.slots.items():
             if plugin is not None:
                 yield slot, plugin
-        for group, members in (*self.maps.items(), ("aux_tensors", self.aux_tensors), ("data.train", self.train), ("data.heldout", self.heldout)):
+        for group, members in (
+            *self.maps.items(),
+            ("aux_tensors", self.aux_tensors),
+            ("data.train", self.train),
+            ("data.heldout", self.heldout),
+        ):
             for slot, plugin in members.items():
                 yield f"{group}.{slot}", plugin
                 if isinstance(plugin, S.Reward):
@@ -73,26 +80,38 @@ class Phase:
         """The loss of the phase."""
         from vlrl.trainer.loss import Objective
 
-        return Objective(self.slots["policy_loss"], self.slots["loss_aggregation"], self.maps["token_weights"], self.maps["loss_terms"])
+        return Objective(
+            self.slots["policy_loss"],
+            self.slots["loss_aggregation"],
+            self.maps["token_weights"],
+            self.maps["loss_terms"],
+        )
 
     def outcome_slots(self, row: Row) -> list[str]:
-        """Reward slots that can decide whether an answer to `row` is correct, best first: the configured `outcome`; then, in the order of the config,
-        those with a weight that read the answer, those with a weight, and the others. Only slots that apply to the row."""
+        """Reward slots that can decide whether an answer to `row` is correct, best first: the configured
+        `outcome`; then, in the order of the config, those with a weight that read the answer, those with a
+        weight, and the others. Only slots that apply to the row."""
         rewards: Mapping[str, S.Reward] = self.maps["rewards"]
         named = self.outcome.get(row.task, self.outcome.get("", ""))
         slots = [slot for slot, reward in rewards.items() if applies(slot, reward.tasks, row)]
-        return sorted(slots, key=lambda slot: (slot != named, rewards[slot].weight <= 0, not rewards[slot].reads_answer))
+        return sorted(
+            slots, key=lambda slot: (slot != named, rewards[slot].weight <= 0, not rewards[slot].reads_answer)
+        )
 
     def outcome_slot(self, row: Row) -> str:
         """The first of `outcome_slots`. Raises ConfigError where no reward scores the row."""
         slots = self.outcome_slots(row)
         if not slots:
-            raise ConfigError(f"rewards: none scores row {row.id!r} (task {row.task!r}), so no answer to it can be correct; add its task to a reward")
+            raise ConfigError(
+                f"rewards: none scores row {row.id!r} (task {row.task!r}), so no answer to it can be "
+                "correct; add its task to a reward"
+            )
         return slots[0]
 
     @property
     def signal_needs(self) -> list[str]:
-        """Auxiliary tensors that are read before the loss: by reward shaping, group filters, replay, advantage, token credit and callbacks."""
+        """Auxiliary tensors that are read before the loss: by reward shaping, group filters, replay,
+        advantage, token credit and callbacks."""
         parts = [
             self.slots["advantage"],
             self.slots["token_credit"],
@@ -115,21 +134,31 @@ def build_phase(config: Config, name: str) -> Phase:
     phase = build_parts(config, name)
     watched = ["entropy"] if phase.settings.watch.entropy else []
     overrides = phase.tree.get("aux_tensors") or {}
-    for need in sorted({*phase.objective.needs, *phase.signal_needs, *watched} - {"old_logp", "sampled_logp"}):
+    for need in sorted(
+        {*phase.objective.needs, *phase.signal_needs, *watched} - {"old_logp", "sampled_logp"}
+    ):
         phase.aux_tensors[need] = build(S.AuxTensor, overrides.get(need, need), f"aux_tensors.{need}")
     for unused in set(overrides) - set(phase.aux_tensors):
-        get(S.AuxTensor, overrides[unused]["name"] if isinstance(overrides[unused], Mapping) else overrides[unused], f"aux_tensors.{unused}")
+        get(
+            S.AuxTensor,
+            overrides[unused]["name"] if isinstance(overrides[unused], Mapping) else overrides[unused],
+            f"aux_tensors.{unused}",
+        )
     return phase
 
 
 def build_parts(config: Config, name: str, builder: Builder = build) -> Phase:
-    """The phase without its aux tensors, whose plug-ins `builder` makes. Raises ConfigError naming the slot."""
+    """The phase without its aux tensors, whose plug-ins `builder` makes. Raises ConfigError naming the
+    slot."""
     tree = config.phase(name)
     settings = settings_of(tree)
     slots: dict[str, Any] = {}
     for slot, stage in _SINGLE.items():
         if slot not in tree:
-            raise ConfigError(f"{slot}: not set; name one (`vlrl list {stage.kind}`) or put `extends: [base/rl]` at the top of the config")
+            raise ConfigError(
+                f"{slot}: not set; name one (`vlrl list {stage.kind}`) or put `extends: [base/rl]` at the "
+                "top of the config"
+            )
         slots[slot] = builder(stage, tree[slot], slot)
     for slot, stage in _OPTIONAL.items():
         slots[slot] = builder(stage, tree[slot], slot) if tree.get(slot) is not None else None
@@ -138,14 +167,24 @@ def build_parts(config: Config, name: str, builder: Builder = build) -> Phase:
         raise ConfigError(f"data: expected the maps `train` and `heldout`, got {data!r}")
     train = _build_map(S.Source, data.get("train"), "data.train", builder)
     if not train:
-        raise ConfigError("data.train: no source; name one (`vlrl list source`) or add a task, for instance `vlrl train tasks/lab_digits ...`")
+        raise ConfigError(
+            "data.train: no source; name one (`vlrl list source`) or add a task, for instance `vlrl train "
+            "tasks/lab_digits ...`"
+        )
     heldout = _build_map(S.Source, data.get("heldout"), "data.heldout", builder)
-    rewards = with_own_rewards(tree.get("rewards"), {**_prefixed("data.train", train), **_prefixed("data.heldout", heldout)})
-    maps = {slot: _build_map(stage, rewards if slot == "rewards" else tree.get(slot), slot, builder) for slot, stage in _MAPS.items()}
+    rewards = with_own_rewards(
+        tree.get("rewards"), {**_prefixed("data.train", train), **_prefixed("data.heldout", heldout)}
+    )
+    maps = {
+        slot: _build_map(stage, rewards if slot == "rewards" else tree.get(slot), slot, builder)
+        for slot, stage in _MAPS.items()
+    }
     if tree.get("eval"):  # suites in training are a callback; the key of its own is for people
         maps["callbacks"]["eval"] = builder(S.Callback, {"name": "eval", **tree["eval"]}, "eval")
     if not maps["rewards"] and slots["rollout"].samples:
-        raise ConfigError("rewards: none is set, so every rollout would score 0; name one (`vlrl list reward`)")
+        raise ConfigError(
+            "rewards: none is set, so every rollout would score 0; name one (`vlrl list reward`)"
+        )
     outcome = _outcome(tree.get("outcome"), maps["rewards"])
     return Phase(name, tree, settings, slots, maps, train, heldout, outcome=outcome)
 
@@ -154,24 +193,37 @@ def _build_map(stage: type[S.Stage], tree: Any, where: str, builder: Builder) ->
     if tree is None:
         return {}
     if not isinstance(tree, Mapping):
-        raise ConfigError(f"{where}: expected named plug-ins, like `{where}: {{my_name: {{name: ...}}}}`, got {tree!r}")
+        raise ConfigError(
+            f"{where}: expected named plug-ins, like `{where}: {{my_name: {{name: ...}}}}`, got {tree!r}"
+        )
     return {slot: builder(stage, spec, f"{where}.{slot}") for slot, spec in tree.items()}
 
 
 def with_own_rewards(tree: Any, sources: Mapping[str, Any]) -> Any:
-    """The map `rewards` with the slots that sources bring along (`Source.own_rewards`) in front; the config may have an entry of its own.
+    """The map `rewards` with the slots that sources bring along (`Source.own_rewards`) in front; the config
+    may have an entry of its own.
 
-    With the same `name` it changes fields, with another it replaces the reward. A slot that several sources bring scores the tasks of them all.
-    Raises ConfigError where two sources mean different rewards by one slot.
+    With the same `name` it changes fields, with another it replaces the reward. A slot that several sources
+    bring scores the tasks of them all. Raises ConfigError where two sources mean different rewards by one
+    slot.
     """
     own: dict[str, dict[str, Any]] = {}
     brought: dict[str, str] = {}
     for where, source in sources.items():
-        for slot, spec in getattr(source, "own_rewards", {}).items():  # a stand-in for a plug-in that imports torch has none
+        for slot, spec in getattr(
+            source, "own_rewards", {}
+        ).items():  # a stand-in for a plug-in that imports torch has none
             before = own.setdefault(slot, dict(spec))
             if {**before, "tasks": ()} != {**spec, "tasks": ()}:
-                raise ConfigError(f"{where}: brings another reward {slot!r} than {brought[slot]}; use the sources in phases of their own")
-            tasks = [*before.get("tasks", ()), *spec.get("tasks", ())] if before.get("tasks") and spec.get("tasks") else []
+                raise ConfigError(
+                    f"{where}: brings another reward {slot!r} than {brought[slot]}; use the sources in "
+                    "phases of their own"
+                )
+            tasks = (
+                [*before.get("tasks", ()), *spec.get("tasks", ())]
+                if before.get("tasks") and spec.get("tasks")
+                else []
+            )
             own[slot]["tasks"] = list(dict.fromkeys(tasks))
             brought.setdefault(slot, where)
     if not own or not isinstance(tree or {}, Mapping):
@@ -188,7 +240,8 @@ def _prefixed(where: str, sources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _outcome(tree: Any, rewards: Mapping[str, S.Reward]) -> dict[str, str]:
-    """`outcome: slot`, or `outcome: {task: slot}`, as task -> slot. Raises ConfigError for an unknown slot."""
+    """`outcome: slot`, or `outcome: {task: slot}`, as task -> slot. Raises ConfigError for an unknown
+    slot."""
     named = {"": tree} if isinstance(tree, str) else dict(tree or {})
     for task, slot in named.items():
         if slot not in rewards:
@@ -216,4 +269,7 @@ def check_requirements(phase: Phase) -> None:
         for capability in plugin.requires:
             if capability not in known:
                 fix = f"; set {capability.hint}" if capability.hint else ""
-                raise ConfigError(f"{slot}: {plugin.name!r} requires {capability.name!r}, which no plug-in of this config provides{fix}")
+                raise ConfigError(
+                    f"{slot}: {plugin.name!r} requires {capability.name!r}, which no plug-in of this "
+                    f"config provides{fix}"
+                )

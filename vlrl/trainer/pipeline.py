@@ -1,16 +1,21 @@
-"""The loops that collect batches ahead of the step that trains on them: `loop: one_step_off` and `loop: asynchronous`.
+"""The loops that collect batches ahead of the step that trains on them: `loop: one_step_off` and `loop:
+asynchronous`.
 
-Where the engine has weights of its own, batches are collected in a thread while the trainer works; with an engine that shares the trainer's weights
-('hf') the same staleness is played in turn, so that a seed gives the same run.
+Where the engine has weights of its own, batches are collected in a thread while the trainer works; with an
+engine that shares the trainer's weights ('hf') the same staleness is played in turn, so that a seed gives the
+same run.
 
-`one_step_off`: while the trainer works on a batch, the next one is sampled with the weights that this update started from (Noukhovitch et al. 2024,
-arXiv:2410.18252). At step k the policy is updated on the batch that was sampled under the weights of step k - 1; the first step's batch is on-policy.
-`loop_options` takes nothing.
+`one_step_off`: while the trainer works on a batch, the next one is sampled with the weights that this update
+started from (Noukhovitch et al. 2024, arXiv:2410.18252). At step k the policy is updated on the batch that
+was sampled under the weights of step k - 1; the first step's batch is on-policy. `loop_options` takes
+nothing.
 
-`asynchronous`: collection with bounded staleness (Fu et al. 2025, AReaL, arXiv:2505.24298). Submission control keeps
-floor((N - 1) / B) <= i + eta for N submitted rollouts, batch size B and update i: here at most `staleness` = eta batches beyond the one being trained
-on (`loop_options: {staleness: 2}`). Generation is interruptible: an engine that receives new weights in mid-sequence recomputes its keys and values
-and goes on, with a `version` per token. The objective is decoupled PPO: the ratio is taken against the present policy.
+`asynchronous`: collection with bounded staleness (Fu et al. 2025, AReaL, arXiv:2505.24298). Submission
+control keeps
+floor((N - 1) / B) <= i + eta for N submitted rollouts, batch size B and update i: here at most `staleness` =
+eta batches beyond the one being trained on (`loop_options: {staleness: 2}`). Generation is interruptible: an
+engine that receives new weights in mid-sequence recomputes its keys and values and goes on, with a `version`
+per token. The objective is decoupled PPO: the ratio is taken against the present policy.
 
 Both are off-policy; `token_weights: {engine: {name: tis}}` carries pi_prox / pi_behaviour.
 """
@@ -42,18 +47,34 @@ from vlrl.types import Group, Prompt, Rollout, Row
 
 _PIPELINES: WeakKeyDictionary[Any, Pipeline] = WeakKeyDictionary()
 _ROLLOUT_FIELDS = (
-    *("ids", "text", "logp", "finish", "loss_mask", "version", "source", "temperature", "rewards", "reward", "outcome", "correct", "signals"),
+    *(
+        "ids",
+        "text",
+        "logp",
+        "finish",
+        "loss_mask",
+        "version",
+        "source",
+        "temperature",
+        "rewards",
+        "reward",
+        "outcome",
+        "correct",
+        "signals",
+    ),
     *("sampled_mask", "info"),
 )
 
 
-# --- the two loops --------------------------------------------------------------------------------------------------------------------------
+# --- the two loops ------------------------------------------------------------------------------------------
 
 
 def one_step_off(run: RunContext) -> dict[str, float]:
     """Train on the batch in stock while the next is collected."""
     if run.settings.loop_options:
-        raise ConfigError(f"loop_options: loop 'one_step_off' takes none, got {dict(run.settings.loop_options)}")
+        raise ConfigError(
+            f"loop_options: loop 'one_step_off' takes none, got {dict(run.settings.loop_options)}"
+        )
     pipeline = Pipeline.of(run, ahead=1)
     run.step += 1
     batch = pipeline.take(run)
@@ -83,16 +104,20 @@ def _staleness(run: RunContext) -> int:
     options = dict(run.settings.loop_options)
     ahead = options.pop("staleness", 2)
     if options or not isinstance(ahead, int) or ahead < 1:
-        raise ConfigError(f"loop_options: loop 'asynchronous' takes `staleness` (batches, 1 or more), got {dict(run.settings.loop_options)}")
+        raise ConfigError(
+            "loop_options: loop 'asynchronous' takes `staleness` (batches, 1 or more), got "
+            f"{dict(run.settings.loop_options)}"
+        )
     return ahead
 
 
-# --- the stock of collected batches ---------------------------------------------------------------------------------------------------------
+# --- the stock of collected batches -------------------------------------------------------------------------
 
 
 @dataclass
 class CollectedBatch:
-    """The result of one `collect`: the groups to train on, all sampled groups, the counters, and the seconds it took."""
+    """The result of one `collect`: the groups to train on, all sampled groups, the counters, and the seconds
+    it took."""
 
     step: int
     groups: list[Group]
@@ -105,7 +130,8 @@ class CollectedBatch:
 
 @dataclass(frozen=True)
 class _LockedSampler:
-    """The run's prompt sampler, called in the collecting thread while the main thread runs its `end_step`. All ranks must draw the same rows."""
+    """The run's prompt sampler, called in the collecting thread while the main thread runs its `end_step`.
+    All ranks must draw the same rows."""
 
     sampler: Any
     lock: threading.Lock
@@ -116,12 +142,16 @@ class _LockedSampler:
             rows: list[Row] = self.sampler(n)
         drawn = gather(self.accelerator, [[row.id for row in rows]])
         if any(other != drawn[0] for other in drawn):
-            raise ConfigError(f"prompt_sampler: {self.sampler.name!r} draws other rows on other ranks while steps go on; use loop: synchronous")
+            raise ConfigError(
+                f"prompt_sampler: {self.sampler.name!r} draws other rows on other ranks while steps go on; "
+                "use loop: synchronous"
+            )
         return rows
 
 
 class Pipeline:
-    """Keeps up to `ahead` batches in stock. `overlaps`: they are collected while the trainer works. `idle`: seconds that the trainer waited."""
+    """Keeps up to `ahead` batches in stock. `overlaps`: they are collected while the trainer works. `idle`:
+    seconds that the trainer waited."""
 
     def __init__(self, run: RunContext, ahead: int):
         self.phase, self.ahead = run.phase, ahead
@@ -130,7 +160,9 @@ class Pipeline:
         self.lock = threading.Lock()
         self.overlaps = overlaps(run)
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="vlrl-collect") if self.overlaps else None
-        self.accelerator = OwnGroup(run.accelerator) if self.overlaps else run.accelerator  # the trainer's collectives go on meanwhile
+        self.accelerator = (
+            OwnGroup(run.accelerator) if self.overlaps else run.accelerator
+        )  # the trainer's collectives go on meanwhile
         self.pending: deque[Future[CollectedBatch]] = deque()
         self.idle = 0.0
 
@@ -179,7 +211,8 @@ class Pipeline:
                 return
 
     def _collecting_view(self, run: RunContext, step: int) -> RunContext:
-        """The run as the collecting thread sees it: its own counters, and the number of the step that it collects for."""
+        """The run as the collecting thread sees it: its own counters, and the number of the step that it
+        collects for."""
         view = copy.copy(run)
         view.step, view.stats, view.accelerator = step, StepStats(), self.accelerator
         view.stats.scored, view.stats.score_errors = run.stats.scored, run.stats.score_errors
@@ -188,13 +221,19 @@ class Pipeline:
 
 
 def overlaps(run: RunContext) -> bool:
-    """Whether batches can be collected while the trainer works: an engine with its own weights, and no forward passes while collecting.
+    """Whether batches can be collected while the trainer works: an engine with its own weights, and no
+    forward passes while collecting.
 
-    Several ranks each draw all rows and take their share of them, so their samplers must not learn from steps, which end at other moments on each.
+    Several ranks each draw all rows and take their share of them, so their samplers must not learn from
+    steps, which end at other moments on each.
     """
     early = [*run.reward_shaping.values(), *run.group_filters.values()]
     same_draws = run.ranks == 1 or type(run.prompt_sampler).end_step is Stage.end_step
-    return bool(getattr(run.engine, "own_weights", False)) and same_draws and not any(part.needs for part in early)
+    return (
+        bool(getattr(run.engine, "own_weights", False))
+        and same_draws
+        and not any(part.needs for part in early)
+    )
 
 
 def collect_batch(view: RunContext) -> CollectedBatch:
@@ -203,11 +242,22 @@ def collect_batch(view: RunContext) -> CollectedBatch:
     scored, errors = stats.scored, stats.score_errors
     groups = collect(view)
     seconds = time.perf_counter() - begun
-    return CollectedBatch(view.step, groups, stats.sampled, dict(stats.counts), stats.scored - scored, stats.score_errors - errors, seconds)
+    return CollectedBatch(
+        view.step,
+        groups,
+        stats.sampled,
+        dict(stats.counts),
+        stats.scored - scored,
+        stats.score_errors - errors,
+        seconds,
+    )
 
 
-def train_on(run: RunContext, batch: CollectedBatch, before_sync: Callable[[], None] = lambda: None, lock: Any = None) -> dict[str, float]:
-    """One update from a batch that was collected earlier. `before_sync` runs between the update and the engine's new weights."""
+def train_on(
+    run: RunContext, batch: CollectedBatch, before_sync: Callable[[], None] = lambda: None, lock: Any = None
+) -> dict[str, float]:
+    """One update from a batch that was collected earlier. `before_sync` runs between the update and the
+    engine's new weights."""
     run.stats.begin()
     run.stats.sampled = batch.sampled
     run.stats.count(batch.counts)
@@ -215,7 +265,9 @@ def train_on(run: RunContext, batch: CollectedBatch, before_sync: Callable[[], N
     run.stats.score_errors += batch.errors
     groups = batch.groups
     for rollout in (r for group in groups for r in group):
-        rollout.signals.pop("old_logp", None)  # it is of the weights that collected it; the proximal policy is the present one
+        rollout.signals.pop(
+            "old_logp", None
+        )  # it is of the weights that collected it; the proximal policy is the present one
     with run.policy.gather_params():
         groups = replayed(run, groups)
         assign(groups, run)
@@ -246,7 +298,8 @@ def staleness(run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _report_seconds(run: RunContext, batch: CollectedBatch, pipeline: Pipeline) -> None:
-    """Add to this step's timings: seconds that its batch took to collect, and seconds that the trainer was idle."""
+    """Add to this step's timings: seconds that its batch took to collect, and seconds that the trainer was
+    idle."""
     run.stats.seconds |= {"collect": batch.seconds, "idle": pipeline.idle}
     pipeline.idle = 0.0
 
@@ -257,13 +310,17 @@ def _checkpoint_follows(run: RunContext) -> bool:
 
 
 def overlap(folder: Path) -> dict[str, float]:
-    """Seconds over all steps of `timings.jsonl` that have a collected batch: both sides busy and idle, and how much of the collection was hidden.
+    """Seconds over all steps of `timings.jsonl` that have a collected batch: both sides busy and idle, and
+    how much of the collection was hidden.
 
-    The engine is busy while a batch is collected, the trainer idle while it waits for one; `saved` = engine_busy - trainer_idle (0 for a synchronous
-    loop, which waits for all of the collection). {} for a run without such steps. Edge: with both sides on the same cores, collection takes longer
-    while the trainer works, so `saved` exceeds the wall-clock time that is gained.
+    The engine is busy while a batch is collected, the trainer idle while it waits for one; `saved` =
+    engine_busy - trainer_idle (0 for a synchronous loop, which waits for all of the collection). {} for a run
+    without such steps. Edge: with both sides on the same cores, collection takes longer while the trainer
+    works, so `saved` exceeds the wall-clock time that is gained.
     """
-    steps = [row["seconds"] for row in read_jsonl(folder / "timings.jsonl") if "collect" in row.get("seconds", ())]
+    steps = [
+        row["seconds"] for row in read_jsonl(folder / "timings.jsonl") if "collect" in row.get("seconds", ())
+    ]
     if not steps:
         return {}
     wall, collecting, idle = (sum(seconds[name] for seconds in steps) for name in ("step", "collect", "idle"))
@@ -277,20 +334,27 @@ def overlap(folder: Path) -> dict[str, float]:
     return {name: round(value, 2) for name, value in values.items()}
 
 
-# --- the stock in checkpoints ---------------------------------------------------------------------------------------------------------------
+# --- the stock in checkpoints -------------------------------------------------------------------------------
 
 
 def _keep_stock(run: RunContext, pipeline: Pipeline) -> None:
     """Put the stock into the run's state, so that a restart trains on the very same batches."""
     try:
-        run.collected_ahead = {"phase": run.phase, "batches": [_plain_batch(batch) for batch in pipeline.stock]}
+        run.collected_ahead = {
+            "phase": run.phase,
+            "batches": [_plain_batch(batch) for batch in pipeline.stock],
+        }
     except (TypeError, ValueError) as error:
         run.collected_ahead = None
-        run.warn(f"step {run.step}: the batches collected ahead cannot be saved ({error}); a restart samples them anew")
+        run.warn(
+            f"step {run.step}: the batches collected ahead cannot be saved ({error}); a restart samples "
+            "them anew"
+        )
 
 
 def settle(run: RunContext) -> None:
-    """Before a checkpoint: wait for the batches that are being collected, so that it holds every row that was drawn."""
+    """Before a checkpoint: wait for the batches that are being collected, so that it holds every row that was
+    drawn."""
     pipeline = _PIPELINES.get(run)
     if pipeline is not None and pipeline.phase == run.phase and pipeline.pending:
         pipeline.receive()
@@ -318,7 +382,13 @@ def _plain_group(group: Group) -> dict[str, Any]:
         if rollout.prompt.key != group.prompt.key or rollout.prompt.train is not None or rollout.top_logprobs:
             raise ValueError(f"row {group.row.id!r}: a rollout has a prompt of its own, or top log-probs")
     rollouts = [{name: getattr(rollout, name) for name in _ROLLOUT_FIELDS} for rollout in group]
-    return {"row": group.row.id, "prompt": group.prompt.key, "id": group.id, "info": group.info, "rollouts": rollouts}
+    return {
+        "row": group.row.id,
+        "prompt": group.prompt.key,
+        "id": group.id,
+        "info": group.info,
+        "rollouts": rollouts,
+    }
 
 
 def restore_batches(run: RunContext) -> list[CollectedBatch]:
@@ -334,19 +404,32 @@ def restore_batches(run: RunContext) -> list[CollectedBatch]:
         for saved in values["groups"]:
             prompt = prompts.get(saved["row"]) or run.prompt_template(rows[saved["row"]])
             if prompt.key != saved["prompt"]:
-                run.warn(f"resume: the prompt of row {saved['row']!r} is not what it was; {len(kept['batches'])} batches are sampled anew")
+                run.warn(
+                    f"resume: the prompt of row {saved['row']!r} is not what it was; "
+                    f"{len(kept['batches'])} batches are sampled anew"
+                )
                 return []
             prompts[saved["row"]] = prompt
             spaces = tuple(run.policy.spaces(prompt))
             rollouts = [Rollout(prompt=prompt, spaces=spaces, **rollout) for rollout in saved["rollouts"]]
             groups.append(Group(prompt=prompt, rollouts=rollouts, id=saved["id"], info=saved["info"]))
         sampled = [groups[place] for place in values["sampled"]]
-        out.append(CollectedBatch(values["step"], groups[: values["trained"]], sampled, values["counts"], values["scored"], values["errors"]))
+        out.append(
+            CollectedBatch(
+                values["step"],
+                groups[: values["trained"]],
+                sampled,
+                values["counts"],
+                values["scored"],
+                values["errors"],
+            )
+        )
     return out
 
 
 def redistribute(parts: Sequence[Mapping[str, Any]], rank: int, ranks: int) -> dict[str, Any]:
-    """This rank's share of batches that another number of ranks collected ahead: every group goes to one rank, counters to the first."""
+    """This rank's share of batches that another number of ranks collected ahead: every group goes to one
+    rank, counters to the first."""
     batches = []
     for same_step in zip(*(part["batches"] for part in parts)):
         trained = [group for batch in same_step for group in batch["groups"][: batch["trained"]]][rank::ranks]
@@ -356,7 +439,15 @@ def redistribute(parts: Sequence[Mapping[str, Any]], rank: int, ranks: int) -> d
             for name, value in batch["counts"].items():
                 counts[name] = counts.get(name, 0.0) + value
         groups = [*trained, *dropped]
-        numbers = {name: sum(batch[name] for batch in same_step) if rank == 0 else 0 for name in ("scored", "errors")}
-        shared = {"step": same_step[0]["step"], "counts": counts, "trained": len(trained), "sampled": list(range(len(groups))), "groups": groups}
+        numbers = {
+            name: sum(batch[name] for batch in same_step) if rank == 0 else 0 for name in ("scored", "errors")
+        }
+        shared = {
+            "step": same_step[0]["step"],
+            "counts": counts,
+            "trained": len(trained),
+            "sampled": list(range(len(groups))),
+            "groups": groups,
+        }
         batches.append({**numbers, **shared})
     return {"phase": parts[0]["phase"], "batches": batches}

@@ -1,7 +1,9 @@
-"""What is checked before torch is imported: the config, the output folder, the rows, and each reward on the rows' own gold answers.
+"""What is checked before torch is imported: the config, the output folder, the rows, and each reward on the
+rows' own gold answers.
 
-A plug-in whose module imports torch is not built here: its name, its fields and their types are checked against its source file
-(`vlrl/plugin_index.py`), and the run builds it later. Everything else is built as the run builds it.
+A plug-in whose module imports torch is not built here: its name, its fields and their types are checked
+against its source file (`vlrl/plugin_index.py`), and the run builds it later. Everything else is built as the
+run builds it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _SIMPLE: dict[str, Any] = {
 class Preflight:
     """The part of a run that needs no torch: phases whose heavy plug-ins are stand-ins, and their rows.
 
-    `cached_rows` are handed to the run with their sources, so that nothing is read twice. Raises ConfigError for the first mistake.
+    `cached_rows` are handed to the run with their sources, so that nothing is read twice. Raises ConfigError
+    for the first mistake.
     """
 
     config: Config
@@ -52,7 +55,9 @@ class Preflight:
         for file in tree.get("plugins") or []:
             load_plugin_file(file)
         if "policy" not in tree:
-            raise ConfigError("policy: not set; add a model, for instance `extends: [models/tiny_qwen2_5_vl]`")
+            raise ConfigError(
+                "policy: not set; add a model, for instance `extends: [models/tiny_qwen2_5_vl]`"
+            )
         _check_model(build_light(_family(), tree["policy"], "policy"))
         build_light(S.Engine, tree.get("engine") or {"name": ""}, "engine")
         self.phases = [build_parts(self.config, name, build_light) for name in self.config.phases]
@@ -67,7 +72,12 @@ class Preflight:
     @property
     def sources(self) -> list[S.Source]:
         """The sources of all phases that are built here."""
-        return [one for phase in self.phases for one in (*phase.train.values(), *phase.heldout.values()) if isinstance(one, S.Source)]
+        return [
+            one
+            for phase in self.phases
+            for one in (*phase.train.values(), *phase.heldout.values())
+            if isinstance(one, S.Source)
+        ]
 
     @property
     def current(self) -> Phase:
@@ -101,7 +111,11 @@ class Preflight:
     @property
     def row_count(self) -> int:
         """Rows of all sources, those of a source that several phases read counted once."""
-        sizes = {(key.partition("/")[2], slot): len(rows) for key, sources in self.cached_rows.items() for slot, rows in sources.items()}
+        sizes = {
+            (key.partition("/")[2], slot): len(rows)
+            for key, sources in self.cached_rows.items()
+            for slot, rows in sources.items()
+        }
         return sum(sizes.values())
 
 
@@ -118,9 +132,14 @@ def preflight(config: Config, resume: bool = False, overwrite: bool = False) -> 
 
 
 def check(config: Config) -> Preflight:
-    """Check everything that can be checked without torch: plug-ins, the output folder, rows, gold answers. Raises ConfigError."""
+    """Check everything that can be checked without torch: plug-ins, the output folder, rows, gold answers.
+    Raises ConfigError."""
     checked = Preflight(config)
-    check_cached(str(checked.config.tree["policy"].get("model") or "") if isinstance(checked.config.tree["policy"], Mapping) else "")
+    check_cached(
+        str(checked.config.tree["policy"].get("model") or "")
+        if isinstance(checked.config.tree["policy"], Mapping)
+        else ""
+    )
     check_output(checked.output)
     run = typing.cast(RunContext, checked)  # it has what the checks of rows read of a run
     for source in checked.sources:
@@ -133,7 +152,10 @@ def check(config: Config) -> Preflight:
 def check_free(output: Path) -> None:
     """Raise ConfigError if the folder holds a run."""
     if (output / "metrics.jsonl").is_file() or any((output / "checkpoints").glob("step-*")):
-        raise ConfigError(f"output: {str(output)!r} already holds a run; go on with --resume, start over with --overwrite, or give another `output=`")
+        raise ConfigError(
+            f"output: {str(output)!r} already holds a run; go on with --resume, start over with "
+            "--overwrite, or give another `output=`"
+        )
 
 
 def check_output(output: Path) -> None:
@@ -144,49 +166,78 @@ def check_output(output: Path) -> None:
         probe.write_text("")
         probe.unlink()
     except OSError as error:
-        raise ConfigError(f"output: cannot write to {str(output)!r} ({error.strerror}); give another folder, `output=...`") from None
+        raise ConfigError(
+            f"output: cannot write to {str(output)!r} ({error.strerror}); give another folder, `output=...`"
+        ) from None
 
 
-# --- plug-ins that import torch -------------------------------------------------------------------------------------------------------------
+# --- plug-ins that import torch -----------------------------------------------------------------------------
 
 
 def build_light(stage: Any, spec: Any, where: str) -> Any:
-    """`vlrl.registry.build`, with a stand-in for a shipped plug-in whose module imports torch. Raises ConfigError."""
+    """`vlrl.registry.build`, with a stand-in for a shipped plug-in whose module imports torch. Raises
+    ConfigError."""
     if isinstance(spec, S.Stage):
         return spec
     name = spec if isinstance(spec, str) else spec.get("name") if isinstance(spec, Mapping) else None
     entry = None if name in registered(stage) else shipped(stage).get(str(name))
     if entry is None or not HEAVY & imported_packages(entry.module):
         return build(stage, spec, where)
-    values = {} if isinstance(spec, str) else {key: value for key, value in expanded(spec, where).items() if key != "name"}
+    values = (
+        {}
+        if isinstance(spec, str)
+        else {key: value for key, value in expanded(spec, where).items() if key != "name"}
+    )
     return make(stand_in(entry), values, where)
 
 
 def stand_in(entry: PluginEntry) -> type:
-    """A dataclass with the fields of a plug-in, made from its source: it checks names and simple types as the plug-in does."""
+    """A dataclass with the fields of a plug-in, made from its source: it checks names and simple types as the
+    plug-in does."""
     fields: list[Any] = []
     for item in entry.fields:
         kind = simple_type(item.type)
-        fields.append((item.name, kind) if item.default is None else (item.name, kind, dataclasses.field(default=None)))
+        fields.append(
+            (item.name, kind) if item.default is None else (item.name, kind, dataclasses.field(default=None))
+        )
     namespace = {"name": entry.name, "kind": entry.kind, "samples": class_constant(entry, "samples", True)}
-    namespace |= {"needs_target": class_constant(entry, "needs_target", True), "unbounded": class_constant(entry, "unbounded", "")}
+    namespace |= {
+        "needs_target": class_constant(entry, "needs_target", True),
+        "unbounded": class_constant(entry, "unbounded", ""),
+    }
     return dataclasses.make_dataclass(entry.cls, fields, kw_only=True, namespace=namespace)
 
 
 def simple_type(text: str) -> Any:
-    """The type that an annotation's text names, where it is made of builtin types, Literal and containers; Any for all others."""
+    """The type that an annotation's text names, where it is made of builtin types, Literal and containers;
+    Any for all others."""
     tree = ast.parse(text, mode="eval")
-    plain = (ast.Expression, ast.Name, ast.Load, ast.Constant, ast.Subscript, ast.Tuple, ast.List, ast.BinOp, ast.BitOr)
+    plain = (
+        ast.Expression,
+        ast.Name,
+        ast.Load,
+        ast.Constant,
+        ast.Subscript,
+        ast.Tuple,
+        ast.List,
+        ast.BinOp,
+        ast.BitOr,
+    )
     for node in ast.walk(tree):
         if not isinstance(node, plain) or (isinstance(node, ast.Name) and node.id not in _SIMPLE):
             return Any
-    return eval(compile(tree, "<annotation>", "eval"), {"__builtins__": {}}, _SIMPLE)  # text of our own source files, names as in _SIMPLE
+    return eval(
+        compile(tree, "<annotation>", "eval"), {"__builtins__": {}}, _SIMPLE
+    )  # text of our own source files, names as in _SIMPLE
 
 
 def _check_model(family: Any) -> None:
     """Check the model that a family, or its stand-in, names. Raises ConfigError."""
     entry = shipped(_Families).get(getattr(family, "name", ""))
-    check_model(getattr(family, "model", "") or "", entry is not None and bool(class_constant(entry, "is_multimodal", True)))
+    check_model(
+        getattr(family, "model", "") or "",
+        entry is not None and bool(class_constant(entry, "is_multimodal", True)),
+    )
 
 
 class _Families:

@@ -31,10 +31,12 @@ log = logging.getLogger("vlrl")
 
 
 class Run(RunServices):
-    """State and plug-ins of a training run. `open` loads the model; `enter` makes one phase's plug-ins the current ones.
+    """State and plug-ins of a training run. `open` loads the model; `enter` makes one phase's plug-ins the
+    current ones.
 
-    `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row id that is
-    kept in checkpoints; its values must be plain (JSON). What a run does for plug-ins is in `RunServices`.
+    `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row
+    id that is kept in checkpoints; its values must be plain (JSON). What a run does for plug-ins is in
+    `RunServices`.
     """
 
     # the current phase's plug-ins, by slot
@@ -70,7 +72,9 @@ class Run(RunServices):
         self.threads = _integer(tree, "threads", 0)  # of torch on the CPU; 0 leaves its default
         self.output = Path(str(tree.get("output") or "runs/unnamed"))
         if "policy" not in tree:
-            raise ConfigError("policy: not set; add a model, for instance `extends: [models/tiny_qwen2_5_vl]`")
+            raise ConfigError(
+                "policy: not set; add a model, for instance `extends: [models/tiny_qwen2_5_vl]`"
+            )
         self.family: Family = build(Family, tree["policy"], "policy")
         self.engine: S.Engine = build(S.Engine, tree.get("engine") or {"name": ""}, "engine")
         self.phases: list[Phase] = [build_phase(config, name) for name in config.phases]
@@ -107,10 +111,11 @@ class Run(RunServices):
         return capability in provided(self.current)
 
     def outcome_slot(self, row: Row) -> str:
-        """The reward slot that decides whether an answer to `row` is correct. Raises ConfigError where no reward scores the row."""
+        """The reward slot that decides whether an answer to `row` is correct. Raises ConfigError where no
+        reward scores the row."""
         return self.current.outcome_slot(row)
 
-    # --- phases -----------------------------------------------------------------------------------------------------------------------
+    # --- phases ---------------------------------------------------------------------------------------------
 
     @property
     def current(self) -> Phase:
@@ -146,7 +151,7 @@ class Run(RunServices):
         for _, plugin in self.current.plugins():
             plugin.setup(self)
 
-    # --- opening ----------------------------------------------------------------------------------------------------------------------
+    # --- opening --------------------------------------------------------------------------------------------
 
     def connect(self) -> None:
         """Join the other processes of the run, if there are any. `open` does it too."""

@@ -1,8 +1,9 @@
 """Scoring: every reward slot that applies to a row scores its rollouts, and one of them decides the outcome.
 
-A rollout on which a reward raises is dropped and counted, as is an episode whose environment fails (`vlrl/trainer/episode_pool.py`); a failed
-verifier never counts as a score. What is dropped leaves its group, so that neither mean, std nor loss sees it. Where the machine has no memory,
-disk or file handles left, the reward is asked again when all others are done; if it fails again, the run ends.
+A rollout on which a reward raises is dropped and counted, as is an episode whose environment fails
+(`vlrl/trainer/episode_pool.py`); a failed verifier never counts as a score. What is dropped leaves its group,
+so that neither mean, std nor loss sees it. Where the machine has no memory, disk or file handles left, the
+reward is asked again when all others are done; if it fails again, the run ends.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ class RewardError(RuntimeError):
 
 
 def score(groups: Sequence[Group], run: RunContext) -> None:
-    """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward raised on leave their group.
+    """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward
+    raised on leave their group.
 
-    Scores of rewards that score rollouts one by one are kept (a rollout strategy may have scored before); rewards that compare siblings score anew.
-    Raises RewardError once more than `error_limit` of all rollouts of the run so far (and at least 3) could not be scored.
+    Scores of rewards that score rollouts one by one are kept (a rollout strategy may have scored before);
+    rewards that compare siblings score anew. Raises RewardError once more than `error_limit` of all rollouts
+    of the run so far (and at least 3) could not be scored.
     """
     new = [not rollout.rewards for group in groups for rollout in group]
     failures = run_rewards(groups, run.rewards, f"{moment_of(run)}, ")
@@ -59,7 +62,8 @@ def score(groups: Sequence[Group], run: RunContext) -> None:
 def dropped(run: RunContext, count: int, what: str, error: BaseException, pending: int = 0) -> None:
     """Count and report rollouts without a verdict. Raises RewardError above the limit.
 
-    `pending` rollouts have begun and are not scored yet: failures often come first, and their share is one of all.
+    `pending` rollouts have begun and are not scored yet: failures often come first, and their share is one of
+    all.
     """
     run.stats.score_errors += count
     message = f"{what}: {type(error).__name__}: {error}"
@@ -67,14 +71,17 @@ def dropped(run: RunContext, count: int, what: str, error: BaseException, pendin
     known = run.stats.scored + pending
     if run.stats.score_errors >= 3 and run.stats.score_errors > run.settings.error_limit * known:
         raise RewardError(
-            f"{run.stats.score_errors} of {known} rollouts could not be scored (error_limit {run.settings.error_limit:g}). {message}"
+            f"{run.stats.score_errors} of {known} rollouts could not be scored (error_limit "
+            f"{run.settings.error_limit:g}). {message}"
         ) from error
 
 
 def run_rewards(groups: Sequence[Group], rewards: Mapping[str, Reward], where: str = "") -> Failures:
-    """Fill `rollout.rewards` with every reward slot that applies. Returns (rollout, slot, exception) for each reward that raised.
+    """Fill `rollout.rewards` with every reward slot that applies. Returns (rollout, slot, exception) for each
+    reward that raised.
 
-    Raises OutOfMemoryError, with `where` at its beginning, or OSError, where the machine has nothing left, at the second attempt.
+    Raises OutOfMemoryError, with `where` at its beginning, or OSError, where the machine has nothing left, at
+    the second attempt.
     """
     failures: Failures = []
     finish(_score_all(groups, rewards, failures, where))
@@ -82,16 +89,20 @@ def run_rewards(groups: Sequence[Group], rewards: Mapping[str, Reward], where: s
 
 
 def set_outcome(rollout: Rollout, phase: Phase, rewards: Mapping[str, Reward]) -> None:
-    """`rollout.outcome` is the raw score of the row's outcome slot, `rollout.correct` what that reward's `correct` says of it.
+    """`rollout.outcome` is the raw score of the row's outcome slot, `rollout.correct` what that reward's
+    `correct` says of it.
 
-    Where the outcome slot has not scored the rollout, the next of `Phase.outcome_slots` that has decides; without any, outcome is None.
+    Where the outcome slot has not scored the rollout, the next of `Phase.outcome_slots` that has decides;
+    without any, outcome is None.
     """
     slot = next((slot for slot in phase.outcome_slots(rollout.row) if slot in rollout.rewards), None)
     rollout.outcome = None if slot is None else rollout.rewards[slot]
     rollout.correct = slot is not None and rewards[slot].correct(rollout, rollout.rewards[slot])
 
 
-async def _score_all(groups: Sequence[Group], rewards: Mapping[str, Reward], failures: Failures, where: str) -> None:
+async def _score_all(
+    groups: Sequence[Group], rewards: Mapping[str, Reward], failures: Failures, where: str
+) -> None:
     starved: Starved = []
 
     def missed(group: Group, slot: str, error: BaseException) -> None:
@@ -104,10 +115,14 @@ async def _score_all(groups: Sequence[Group], rewards: Mapping[str, Reward], fai
 
     def missed_again(group: Group, slot: str, error: BaseException) -> None:
         if of_the_machine(error):
-            raise out_of_memory(error, f"{where}reward {slot!r} on row {group.row.id!r}, asked twice") or error
+            raise (
+                out_of_memory(error, f"{where}reward {slot!r} on row {group.row.id!r}, asked twice") or error
+            )
         missed(group, slot, error)
 
-    await asyncio.gather(*(_score_slot(group, slot, reward, missed) for group in groups for slot, reward in rewards.items()))
+    await asyncio.gather(
+        *(_score_slot(group, slot, reward, missed) for group in groups for slot, reward in rewards.items())
+    )
     for group, slot, reward in starved:
         gc.collect()
         await _score_slot(group, slot, reward, missed_again)

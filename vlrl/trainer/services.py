@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class RunServices:
-    """The services of a run. `gather`, `gather_and_clear`, `sum_tensor`, `mean` and `accuracy` are collectives: all ranks call them, or none."""
+    """The services of a run. `gather`, `gather_and_clear`, `sum_tensor`, `mean` and `accuracy` are
+    collectives: all ranks call them, or none."""
 
     accelerator: Any = None
     policy: Any
@@ -37,7 +38,8 @@ class RunServices:
 
     @property
     def state_sharded(self) -> bool:
-        """Whether weights or optimizer states are spread over ranks (FSDP, DeepSpeed): none has a whole copy of both."""
+        """Whether weights or optimizer states are spread over ranks (FSDP, DeepSpeed): none has a whole copy
+        of both."""
         return state_sharded(self.accelerator)
 
     @property
@@ -46,14 +48,16 @@ class RunServices:
         return params_sharded(self.accelerator)
 
     def gather(self, values: Sequence[Any]) -> list[Any]:
-        """The values of all ranks, the first of each, then the second of each: as rows are dealt to ranks. Plain Python values only."""
+        """The values of all ranks, the first of each, then the second of each: as rows are dealt to ranks.
+        Plain Python values only."""
         if self.ranks == 1:
             return list(values)
         parts = gather(self.accelerator, values)
         return [part[i] for i in range(max(map(len, parts))) for part in parts if i < len(part)]
 
     def gather_and_clear(self, values: list[Any]) -> list[Any]:
-        """`gather` of what a plug-in has recorded since the last call; the list is emptied. Called in `end_step`, which runs on every rank."""
+        """`gather` of what a plug-in has recorded since the last call; the list is emptied. Called in
+        `end_step`, which runs on every rank."""
         recorded = values[:]
         del values[: len(recorded)]
         return self.gather(recorded)
@@ -68,19 +72,23 @@ class RunServices:
         return sum(total for total, _ in parts) / max(sum(count for _, count in parts), 1.0)
 
     def batch(self, groups: Sequence[Group]) -> TokenBatch:
-        """The groups as the input of `policy.forward`, which honours the autograd mode. Raises ValueError for an empty completion."""
+        """The groups as the input of `policy.forward`, which honours the autograd mode. Raises ValueError for
+        an empty completion."""
         return make_batch(groups, self.policy.pad_id, self.policy.device)
 
     def micro_batches(self, groups: Sequence[Group]) -> list[list[Group]]:
-        """The groups in pieces of `micro_batch_tokens`, one `batch` each. Ranks may have different numbers of them."""
+        """The groups in pieces of `micro_batch_tokens`, one `batch` each. Ranks may have different numbers of
+        them."""
         run: Any = self
         return split_micro_batches(groups, self.settings.micro_batch_tokens, partial(cost, run))
 
     def score(self, groups: Sequence[Group]) -> None:
-        """Rewards before the rollout strategy is done: fills `rewards`, `reward`, `outcome` and `correct`; drops rollouts on which a reward raised.
+        """Rewards before the rollout strategy is done: fills `rewards`, `reward`, `outcome` and `correct`;
+        drops rollouts on which a reward raised.
 
-        A reward that scores rollouts one by one is not called again for a rollout that has its score; a rollout that changes afterwards must lose its
-        `rewards`. Rewards that compare siblings score the finished group anew.
+        A reward that scores rollouts one by one is not called again for a rollout that has its score; a
+        rollout that changes afterwards must lose its `rewards`. Rewards that compare siblings score the
+        finished group anew.
         """
         from vlrl.trainer.scoring import score
 
@@ -88,7 +96,8 @@ class RunServices:
         score(groups, run)
 
     def episodes(self, counted: bool = True) -> RunEpisodes:
-        """A pool of episodes of the run's environment. Leaving it closes them all. Without `counted` the run's statistics are left alone."""
+        """A pool of episodes of the run's environment. Leaving it closes them all. Without `counted` the
+        run's statistics are left alone."""
         from vlrl.trainer.episode_pool import RunEpisodes
 
         run: Any = self

@@ -1,4 +1,5 @@
-"""Names of reward slots in the fields of plug-ins: a name that no reward of the phase has is an error before the run."""
+"""Names of reward slots in the fields of plug-ins: a name that no reward of the phase has is an error before
+the run."""
 
 from __future__ import annotations
 
@@ -12,12 +13,15 @@ if TYPE_CHECKING:
 
 
 def referenced_slots(plugin: Any) -> list[tuple[str, str]]:
-    """(field, slot) of every reward slot that a plug-in's fields of type RewardSlot name; an empty name refers to nothing."""
+    """(field, slot) of every reward slot that a plug-in's fields of type RewardSlot name; an empty name
+    refers to nothing."""
     found = []
     for field in dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ():
         if "RewardSlot" in str(field.type):
             value = getattr(plugin, field.name)
-            found += [(field.name, slot) for slot in ((value,) if isinstance(value, str) else value or ()) if slot]
+            found += [
+                (field.name, slot) for slot in ((value,) if isinstance(value, str) else value or ()) if slot
+            ]
     return found
 
 
@@ -27,4 +31,7 @@ def check_slot_references(phase: Phase) -> None:
         for field, slot in referenced_slots(plugin):
             if slot not in phase.maps["rewards"]:
                 known = suggest(slot, phase.maps["rewards"]) if phase.maps["rewards"] else " It has none."
-                raise ConfigError(f"{where}.{field}: {slot!r} is no reward slot of phase {phase.name!r}.{known} Name a slot or none")
+                raise ConfigError(
+                    f"{where}.{field}: {slot!r} is no reward slot of phase {phase.name!r}.{known} Name a "
+                    "slot or none"
+                )

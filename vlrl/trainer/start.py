@@ -14,10 +14,14 @@ from vlrl.trainer.preflight import preflight
 log = logging.getLogger("vlrl")
 
 
-def train(config: Config, resume: bool = False, live: bool | None = None, overwrite: bool = False) -> dict[str, Any]:
-    """Train by `config`; returns the summary that is also written to `summary.json`. See `vlrl.trainer.train.train`.
+def train(
+    config: Config, resume: bool = False, live: bool | None = None, overwrite: bool = False
+) -> dict[str, Any]:
+    """Train by `config`; returns the summary that is also written to `summary.json`. See
+    `vlrl.trainer.train.train`.
 
-    A mistake in the config, in the output folder, in the rows or in their gold answers is found before torch is imported. Raises ConfigError.
+    A mistake in the config, in the output folder, in the rows or in their gold answers is found before torch
+    is imported. Raises ConfigError.
     """
     quiet()
     begun = time.monotonic()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class StepStats:
-    """Counters of the current step (`counts`, the groups `sampled`, optimizer `updates`) and of the run so far (`scored`, `score_errors`)."""
+    """Counters of the current step (`counts`, the groups `sampled`, optimizer `updates`) and of the run so
+    far (`scored`, `score_errors`)."""
 
     def __init__(self) -> None:
         self.scored = 0
@@ -47,7 +48,8 @@ class StepStats:
     def shard_rows(self, rows: Sequence[Row], rank: int, world: int) -> Sequence[Row]:
         """This rank's share of the rows that all ranks drew.
 
-        Rows that another rank has too are recorded in `shared`, so that each rank samples them from its own random stream.
+        Rows that another rank has too are recorded in `shared`, so that each rank samples them from its own
+        random stream.
         """
         for place, row in enumerate(rows):
             self.first.setdefault(row.id, place % world)
@@ -69,7 +71,8 @@ class StepStats:
 
 
 def end_step(run: RunContext, learned: Mapping[str, float]) -> dict[str, float]:
-    """Ends a step on all ranks: calls `end_step` of every plug-in, then metrics and callbacks. Returns the step's numbers, equal on all ranks."""
+    """Ends a step on all ranks: calls `end_step` of every plug-in, then metrics and callbacks. Returns the
+    step's numbers, equal on all ranks."""
     everyone, _ = all_groups(run.accelerator, run.groups)
     sampled, _ = all_groups(run.accelerator, run.stats.sampled)
     metrics = dict(learned)
@@ -77,12 +80,19 @@ def end_step(run: RunContext, learned: Mapping[str, float]) -> dict[str, float]:
         for name, value in counts[0].items():
             metrics[name] = metrics.get(name, 0.0) + value
     metrics.update(describe(sampled, everyone))
-    metrics["reward/errors"] = float(sum(part[0] for part in gather(run.accelerator, [run.stats.score_errors])))
+    metrics["reward/errors"] = float(
+        sum(part[0] for part in gather(run.accelerator, [run.stats.score_errors]))
+    )
     run.sampled_groups, run.answered_groups, run.trained_groups = sampled, answered(sampled), everyone
     for _, plugin in run.current.plugins():
         plugin.end_step(run)
     for slot, metric in run.metrics.items():
-        metrics.update({f"{slot}/{name}" if slot != name else name: float(value) for name, value in metric(everyone).items()})
+        metrics.update(
+            {
+                f"{slot}/{name}" if slot != name else name: float(value)
+                for name, value in metric(everyone).items()
+            }
+        )
     own: dict[str, float | tuple[float, float]] = {}
     for _, plugin in run.current.plugins():
         own.update(plugin.metrics())
@@ -90,14 +100,22 @@ def end_step(run: RunContext, learned: Mapping[str, float]) -> dict[str, float]:
     own.update(run.engine.metrics())
     for slot, callback in run.callbacks.items():
         own.update({f"{slot}/{name}": value for name, value in callback(run, everyone).items()})
-    metrics.update(means(over_ranks(run.accelerator, {name: v if isinstance(v, tuple) else (float(v), 1.0) for name, v in own.items()})))
+    metrics.update(
+        means(
+            over_ranks(
+                run.accelerator,
+                {name: v if isinstance(v, tuple) else (float(v), 1.0) for name, v in own.items()},
+            )
+        )
+    )
     if run.activity is not None:
         run.activity.stepped(run, metrics)
     return metrics
 
 
 def answered(groups: Sequence[Group]) -> list[Group]:
-    """The groups with the policy's own rollouts alone; groups without any (demonstrations, replay) are left out."""
+    """The groups with the policy's own rollouts alone; groups without any (demonstrations, replay) are left
+    out."""
     own = [Group(g.prompt, [r for r in g if r.source == "policy"], g.id, g.info, g.untrained) for g in groups]
     return [mine for mine, group in zip(own, groups) if len(mine) or not len(group)]
 
@@ -113,7 +131,8 @@ def over_ranks(accelerator: Accelerator, sums: Sums) -> Sums:
 def describe(sampled: Sequence[Group], trained: Sequence[Group]) -> dict[str, float]:
     """Rewards and lengths of the policy's sampled rollouts, and the amount that was trained on.
 
-    Where none is its own, the lengths are those of all rollouts, and their rewards are `demonstrations/...`: they say nothing about the policy.
+    Where none is its own, the lengths are those of all rollouts, and their rewards are `demonstrations/...`:
+    they say nothing about the policy.
     """
     written = [rollout for group in sampled for rollout in group]
     own = [rollout for rollout in written if rollout.source == "policy"]
@@ -125,9 +144,15 @@ def describe(sampled: Sequence[Group], trained: Sequence[Group]) -> dict[str, fl
     head = "reward" if own else "demonstrations"
     out[f"{head}/total"] = mean([rollout.reward for rollout in rollouts])
     for slot in sorted({slot for rollout in rollouts for slot in rollout.rewards}):
-        out[f"{head}/{slot}"] = mean([rollout.rewards[slot] for rollout in rollouts if slot in rollout.rewards])
+        out[f"{head}/{slot}"] = mean(
+            [rollout.rewards[slot] for rollout in rollouts if slot in rollout.rewards]
+        )
     lengths = [rollout.sampled_tokens for rollout in rollouts]
-    out |= {"length/mean": mean(lengths), "length/max": float(max(lengths)), "truncated": mean([float(r.truncated) for r in rollouts])}
+    out |= {
+        "length/mean": mean(lengths),
+        "length/max": float(max(lengths)),
+        "truncated": mean([float(r.truncated) for r in rollouts]),
+    }
     out["zero_variance"] = mean([float(len(set(group.rewards)) <= 1) for group in sampled if len(group)])
     return out
 

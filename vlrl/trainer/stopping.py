@@ -1,7 +1,9 @@
-"""Signals: SIGTERM, SIGINT and SIGUSR1 end a run after the current step, with a checkpoint, within a bounded time.
+"""Signals: SIGTERM, SIGINT and SIGUSR1 end a run after the current step, with a checkpoint, within a bounded
+time.
 
-SLURM sends SIGTERM, and before the time limit the signal of `--signal`; spot instances, Kubernetes and systemd send SIGTERM. A file `stop` in the
-run's folder asks for the same. A second signal, or `watch.stop_seconds` after the first, ends the process at once, without a checkpoint of this step.
+SLURM sends SIGTERM, and before the time limit the signal of `--signal`; spot instances, Kubernetes and
+systemd send SIGTERM. A file `stop` in the run's folder asks for the same. A second signal, or
+`watch.stop_seconds` after the first, ends the process at once, without a checkpoint of this step.
 """
 
 from __future__ import annotations
@@ -20,15 +22,16 @@ from vlrl.launch import LAUNCHED
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 STOP_FILE = "stop"
-_SAME = 1.0  # seconds within which a signal that arrives again (from a terminal and from the launcher) is one signal
+# seconds within which a signal that arrives again (from a terminal and from the launcher) is one signal
+_SAME = 1.0
 _POLL = 1.0  # seconds between two looks at the stop file
 
 
 class StopRequest:
     """Receives the signals of a process while the context is open. `reason` names the first one.
 
-    The signals are read in a thread, so that a process that waits for other ranks or for a device is ended in time too. Outside the main thread
-    (a notebook's worker, a server) no signal is received.
+    The signals are read in a thread, so that a process that waits for other ranks or for a device is ended in
+    time too. Outside the main thread (a notebook's worker, a server) no signal is received.
 
     Args:
         output: The run's folder, for the stop file.
@@ -37,7 +40,9 @@ class StopRequest:
         speak: Whether this process prints what it does, and removes the stop file.
     """
 
-    def __init__(self, output: Path, seconds: float, at_end: Callable[[], None] = lambda: None, speak: bool = True) -> None:
+    def __init__(
+        self, output: Path, seconds: float, at_end: Callable[[], None] = lambda: None, speak: bool = True
+    ) -> None:
         self.output, self.seconds, self.at_end, self.speak = output, seconds, at_end, speak
         self.reason = ""
         self.since = 0.0
@@ -46,7 +51,9 @@ class StopRequest:
         self._old_wakeup = -1
 
     def __enter__(self) -> StopRequest:
-        if LAUNCHED not in os.environ:  # our launcher has removed that of an earlier run, and may have made one already
+        if (
+            LAUNCHED not in os.environ
+        ):  # our launcher has removed that of an earlier run, and may have made one already
             self._forget()
         if threading.current_thread() is not threading.main_thread():
             return self
@@ -78,13 +85,17 @@ class StopRequest:
         return self.reason
 
     def _ignore(self, number: int, _: Any) -> None:
-        """The handler in the main thread: the listening thread acts; here, waiting calls (sleep, select) return."""
+        """The handler in the main thread: the listening thread acts; here, waiting calls (sleep, select)
+        return."""
 
     def _listen(self) -> None:
         while not self._finished.is_set():
             left = self.since + self.seconds - time.monotonic() if self.asked() else _POLL
             if left <= 0:
-                self._end_now(f"the step and its checkpoint took longer than watch.stop_seconds ({self.seconds:g} s)", signal.SIGTERM)
+                self._end_now(
+                    f"the step and its checkpoint took longer than watch.stop_seconds ({self.seconds:g} s)",
+                    signal.SIGTERM,
+                )
             try:
                 self._outer.settimeout(min(left, _POLL))
                 data = self._outer.recv(1)
@@ -105,10 +116,15 @@ class StopRequest:
 
     def _note(self, reason: str) -> None:
         self.reason, self.since = reason, time.monotonic()
-        self._say(f"{reason}: the run stops after this step, with a checkpoint (in at most {self.seconds:g} s); a second signal ends it at once")
+        self._say(
+            f"{reason}: the run stops after this step, with a checkpoint (in at most {self.seconds:g} s); "
+            "a second signal ends it at once"
+        )
 
     def _end_now(self, why: str, number: int) -> None:
-        self._say(f"{why}: the run ends without a checkpoint of this step; go on with --resume from the last one")
+        self._say(
+            f"{why}: the run ends without a checkpoint of this step; go on with --resume from the last one"
+        )
         self.at_end()
         sys.stderr.flush()
         os._exit(128 + number)

@@ -37,15 +37,19 @@ log = logging.getLogger("vlrl")
 
 
 def prepare(config: Config, checked: Preflight | None = None, rows: int = 2000) -> Run:
-    """Build and check everything that needs no model, `rows` rows of each source among it; rows that `checked` has read and checked are taken
-    over. Raises ConfigError."""
+    """Build and check everything that needs no model, `rows` rows of each source among it; rows that
+    `checked` has read and checked are taken over. Raises ConfigError."""
     run = Run(config)
     check_trackers(run.settings.watch.trackers)
     if checked is not None:
         run.cached_rows.update(checked.cached_rows)
-        for mine, read in zip(run.phases, checked.phases, strict=True):  # with the sources that read them, which count the rows left out
+        for mine, read in zip(
+            run.phases, checked.phases, strict=True
+        ):  # with the sources that read them, which count the rows left out
             for split in ("train", "heldout"):
-                getattr(mine, split).update({slot: one for slot, one in getattr(read, split).items() if isinstance(one, Source)})
+                getattr(mine, split).update(
+                    {slot: one for slot, one in getattr(read, split).items() if isinstance(one, Source)}
+                )
         for source in checked.sources:
             source.check(run)
     else:
@@ -55,7 +59,11 @@ def prepare(config: Config, checked: Preflight | None = None, rows: int = 2000) 
 
 
 def train(
-    config: Config, resume: bool = False, live: bool | None = None, overwrite: bool = False, checked: Preflight | None = None
+    config: Config,
+    resume: bool = False,
+    live: bool | None = None,
+    overwrite: bool = False,
+    checked: Preflight | None = None,
 ) -> dict[str, Any]:
     """Train by `config`; returns the summary that is also written to `summary.json`.
 
@@ -63,19 +71,22 @@ def train(
         config: The resolved config.
         resume: Continue from the newest checkpoint.
         live: Show the live view; None: as `watch.live` says.
-        overwrite: Replace the run that the folder holds. It is moved aside once everything is checked and the model is loaded, and deleted after
-            the new run's first checkpoint.
+        overwrite: Replace the run that the folder holds. It is moved aside once everything is checked and the
+            model is loaded, and deleted after the new run's first checkpoint.
         checked: What `vlrl.trainer.preflight` has checked of the config already.
 
     Raises:
-        ConfigError: For a config that cannot run, and for a folder that holds a run (without `resume` or `overwrite`) or anything else.
+        ConfigError: For a config that cannot run, and for a folder that holds a run (without `resume` or
+            `overwrite`) or anything else.
     """
     if overwrite:
         replaced.check(Path(str(config.tree.get("output") or "runs/unnamed")))
     return train_run(prepare(config, checked), resume, live, overwrite)
 
 
-def train_run(run: Run, resume: bool = False, live: bool | None = None, overwrite: bool = False) -> dict[str, Any]:
+def train_run(
+    run: Run, resume: bool = False, live: bool | None = None, overwrite: bool = False
+) -> dict[str, Any]:
     """`train` for a run that is built already, in Python, and not yet opened."""
     if overwrite:
         replaced.check(run.output)
@@ -106,7 +117,9 @@ def _train(run: Run, guard: Guard, resume: bool, live: bool | None, overwrite: b
     with ExitStack() as ends:
         ends.callback(run.close)
         ends.callback(run.recorder.close)
-        ends.callback(lambda: run.bad_rows.append(run, run.bad_rows.take()))  # of a step that was not finished
+        ends.callback(
+            lambda: run.bad_rows.append(run, run.bad_rows.take())
+        )  # of a step that was not finished
         for index in range(start_phase, len(run.phases)):
             run.phase_step = 0
             run.enter(index)
@@ -143,11 +156,17 @@ def _train_phase(run: Run, guard: Guard, summary: dict[str, Any]) -> None:
             run.activity = None
         if watch.heldout_every and run.phase_step % watch.heldout_every == 0:
             metrics |= evaluate_run(run).metrics()
-        run.recorder.step(run.step, run.phase, metrics, {"step": time.time() - before, **run.stats.seconds}, run.groups)
+        run.recorder.step(
+            run.step, run.phase, metrics, {"step": time.time() - before, **run.stats.seconds}, run.groups
+        )
         run.bad_rows.write(run)
         done = run.phase_step == run.settings.steps
         reason = guard.after_step()
-        if reason or (watch.checkpoint_every and run.phase_step % watch.checkpoint_every == 0) or (done and not last_phase):
+        if (
+            reason
+            or (watch.checkpoint_every and run.phase_step % watch.checkpoint_every == 0)
+            or (done and not last_phase)
+        ):
             _write_partial(run, summary, begun)
             begun = time.time()
             run.recorder.flush()
@@ -158,9 +177,15 @@ def _train_phase(run: Run, guard: Guard, summary: dict[str, Any]) -> None:
 
 
 def report_activity(run: Run, activity: Activity) -> None:
-    """Write what every slot did so far to events.jsonl, and warn of each slot that did nothing or contradicts another one."""
+    """Write what every slot did so far to events.jsonl, and warn of each slot that did nothing or contradicts
+    another one."""
     found = [*config_findings(run), *findings(run, activity)]
-    run.recorder.event("activity", phase=run.phase, lines=lines(run, activity, found), findings=[finding._asdict() for finding in found])
+    run.recorder.event(
+        "activity",
+        phase=run.phase,
+        lines=lines(run, activity, found),
+        findings=[finding._asdict() for finding in found],
+    )
     if run.accelerator.is_main_process:
         for finding in found:
             if finding.level in BAD:
@@ -199,11 +224,14 @@ def _heldout(run: Run, summary: dict[str, Any], name: str) -> None:
     if result.errors:
         summary.setdefault("heldout_errors", {})[name] = dict(result.errors)
     summary["seconds"]["heldout"] = summary["seconds"].get("heldout", 0.0) + time.time() - begun
-    run.recorder.event("heldout", name=name, scores=scores, **({"errors": dict(result.errors)} if result.errors else {}))
+    run.recorder.event(
+        "heldout", name=name, scores=scores, **({"errors": dict(result.errors)} if result.errors else {})
+    )
 
 
 def _last_checkpoint(run: Run, resume: bool) -> tuple[Path | None, list[str]]:
-    """The checkpoint to go on from, chosen by the main process for all ranks, and what was wrong with newer ones."""
+    """The checkpoint to go on from, chosen by the main process for all ranks, and what was wrong with newer
+    ones."""
     found: tuple[Path | None, list[str]] = None, []
     failure: ConfigError | None = None
     if run.accelerator.is_main_process:
@@ -225,7 +253,8 @@ def _choose_checkpoint(run: Run, resume: bool) -> tuple[Path | None, list[str]]:
         return last, notes
     if checkpoint.folders(run.output) or (run.output / "metrics.jsonl").is_file():
         raise ConfigError(
-            f"output: {str(run.output)!r} already holds a run; go on with --resume, start over with --overwrite, or give another `output=`"
+            f"output: {str(run.output)!r} already holds a run; go on with --resume, start over with "
+            "--overwrite, or give another `output=`"
         )
     return None, []
 
@@ -233,7 +262,10 @@ def _choose_checkpoint(run: Run, resume: bool) -> tuple[Path | None, list[str]]:
 def _phase_of(run: Run, state: dict[str, Any]) -> int:
     names = [phase.name for phase in run.phases]
     if state["phase"] not in names:
-        raise ConfigError(f"resume: the checkpoint is of phase {state['phase']!r}, the config has {names}; resume with the run's own config.yaml")
+        raise ConfigError(
+            f"resume: the checkpoint is of phase {state['phase']!r}, the config has {names}; resume with "
+            "the run's own config.yaml"
+        )
     return names.index(state["phase"])
 
 
@@ -243,7 +275,12 @@ def _open_recorder(run: Run, state: dict[str, Any] | None, live: bool | None) ->
     main = run.accelerator.is_main_process
     watch = run.settings.watch
     run.recorder = Recorder(
-        run.output, run.config.tree, live=watch.live if live is None else live, trackers=watch.trackers, decode=run.policy.decode, main=main
+        run.output,
+        run.config.tree,
+        live=watch.live if live is None else live,
+        trackers=watch.trackers,
+        decode=run.policy.decode,
+        main=main,
     )
     if main:
         write_whole(run.output / "config.yaml", run.config.dump())
@@ -276,11 +313,22 @@ def _read_partial(run: Run) -> dict[str, Any]:
     for path in (_partial(run), run.output / "summary.json"):
         try:
             said = json.loads(path.read_bytes())
-            return empty | {name: dict(said[name]) for name in ("heldout", "seconds", "heldout_errors", "answers") if name in said}
+            return empty | {
+                name: dict(said[name])
+                for name in ("heldout", "seconds", "heldout_errors", "answers")
+                if name in said
+            }
         except FileNotFoundError:
             continue
         except (ValueError, TypeError):
-            log.warning("%s is damaged and not used: held-out scores and seconds of before are missing from the summary", path)
+            log.warning(
+                (
+                    "%s is damaged and not used: held-out scores and seconds of before are missing from "
+                    "the "
+                    "summary"
+                ),
+                path,
+            )
     return empty
 
 
@@ -295,7 +343,12 @@ def _write_partial(run: Run, summary: dict[str, Any], begun: float) -> None:
 
 
 def _finish(run: Run, summary: dict[str, Any], folder: Path) -> dict[str, Any]:
-    summary |= {"steps": run.step, "seed": run.seed, "metrics": str(run.output / "metrics.jsonl"), "checkpoint": str(folder)}
+    summary |= {
+        "steps": run.step,
+        "seed": run.seed,
+        "metrics": str(run.output / "metrics.jsonl"),
+        "checkpoint": str(folder),
+    }
     summary["seconds"] = {name: round(value, 2) for name, value in summary["seconds"].items()}
     if ahead := overlap(run.output):
         summary["overlap"] = ahead

@@ -15,18 +15,23 @@ DECODER = json.JSONDecoder()
 
 
 def in_policy_units(run: RunContext, row: Row) -> Row:
-    """The row with the coordinates of its demonstrations (`target`, `meta.demonstrations`) as the policy's family writes them.
+    """The row with the coordinates of its demonstrations (`target`, `meta.demonstrations`) as the policy's
+    family writes them.
 
-    Only rows that say so, by `meta.target_units: original`, have demonstrations in pixels of the original picture: those of generated tasks, whose
-    author cannot know the policy, and of files whose author says so. `meta.picture` is the number of the picture that is meant, from 0. Other rows
-    are returned as they are. Raises RowError for other units, and for a picture that is not there.
+    Only rows that say so, by `meta.target_units: original`, have demonstrations in pixels of the original
+    picture: those of generated tasks, whose author cannot know the policy, and of files whose author says so.
+    `meta.picture` is the number of the picture that is meant, from 0. Other rows are returned as they are.
+    Raises RowError for other units, and for a picture that is not there.
     """
     units = row.meta.get(TARGET_UNITS, "policy")
     if units == "policy" or not row.images:
         return row
     place = row.meta.get("picture", 0)
     if units != "original" or not isinstance(place, int) or not 0 <= place < len(row.images):
-        raise RowError(f"meta.{TARGET_UNITS} is {units!r} and meta.picture {place!r}; allowed are original or policy, and 0 to {len(row.images) - 1}")
+        raise RowError(
+            f"meta.{TARGET_UNITS} is {units!r} and meta.picture {place!r}; allowed are original or policy, "
+            f"and 0 to {len(row.images) - 1}"
+        )
     shown = Prompt(row, ({"role": "user", "content": [{"type": "image"} for _ in row.images]},), row.images)
     space = run.policy.spaces(shown)[place]
     meta = {**row.meta, TARGET_UNITS: "policy"}
@@ -36,9 +41,11 @@ def in_policy_units(run: RunContext, row: Row) -> Row:
 
 
 def converted(text: str, space: CoordinateSpace) -> str:
-    """A text whose boxes and points, lists of four or two numbers inside of JSON, go from original pixels to the space's units.
+    """A text whose boxes and points, lists of four or two numbers inside of JSON, go from original pixels to
+    the space's units.
 
-    Pixels and thousandths become whole numbers, fractions have two decimals. Other numbers, other texts and what is no JSON stay.
+    Pixels and thousandths become whole numbers, fractions have two decimals. Other numbers, other texts and
+    what is no JSON stay.
     """
     out, at = [], 0
     while at < len(text):
@@ -61,7 +68,9 @@ def _converted(value: Any, space: CoordinateSpace) -> Any:
         return {key: _converted(item, space) for key, item in value.items()}
     if not isinstance(value, list):
         return value
-    if len(value) in (2, 4) and all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in value):
+    if len(value) in (2, 4) and all(
+        isinstance(item, (int, float)) and not isinstance(item, bool) for item in value
+    ):
         digits = 2 if space.units == "unit" else None
         return [round(item, digits) for item in space.from_original(value)]
     return [_converted(item, space) for item in value]

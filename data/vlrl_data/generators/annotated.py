@@ -1,6 +1,8 @@
-"""Text tasks whose rows carry what data methods read: contexts, response pairs, rubrics, places in a repository, ratings, several demonstrations.
+"""Text tasks whose rows carry what data methods read: contexts, response pairs, rubrics, places in a
+repository, ratings, several demonstrations.
 
-Every row is made from a small world of its own, so that nothing can be known by heart, and has the gold answer in the form that its reward reads.
+Every row is made from a small world of its own, so that nothing can be known by heart, and has the gold
+answer in the form that its reward reads.
 """
 
 from __future__ import annotations
@@ -49,7 +51,11 @@ def pair(rng: random.Random) -> Annotated:
     who, town, homes = _home(rng)
     facts = " ".join(f"{person} lives in {place}." for person, place in homes.items())
     wrong = rng.choice(sorted(set(homes.values()) - {town}))
-    return Annotated(f"{facts} Say where {who} lives.", "", meta={"chosen": f"{who} lives in {town}.", "rejected": f"{who} lives in {wrong}."})
+    return Annotated(
+        f"{facts} Say where {who} lives.",
+        "",
+        meta={"chosen": f"{who} lives in {town}.", "rejected": f"{who} lives in {wrong}."},
+    )
 
 
 def rubric(rng: random.Random) -> Annotated:
@@ -58,11 +64,20 @@ def rubric(rng: random.Random) -> Annotated:
     words = rng.randint(3, 6)
 
     def rule(text: str, points: int, spec: Mapping[str, Any]) -> dict[str, Any]:
-        return {"criterion": text, "points": points, "reward": {"name": "instructions"}, "answer": [dict(spec)]}
+        return {
+            "criterion": text,
+            "points": points,
+            "reward": {"name": "instructions"},
+            "answer": [dict(spec)],
+        }
 
     rubrics = [
         rule(f"names {fruit}", 3, {"id": "keywords:existence", "keywords": [fruit]}),
-        rule(f"has at most {words} words", 2, {"id": "length_constraints:number_words", "num_words": words, "relation": "at most"}),
+        rule(
+            f"has at most {words} words",
+            2,
+            {"id": "length_constraints:number_words", "num_words": words, "relation": "at most"},
+        ),
         rule("has no comma", 1, {"id": "punctuation:no_comma"}),
         rule(f"names {other}", -2, {"id": "keywords:existence", "keywords": [other]}),
     ]
@@ -72,8 +87,13 @@ def rubric(rng: random.Random) -> Annotated:
 def judged_rubric(rng: random.Random) -> Annotated:
     """`rubric` with a criterion that no rule checks: a judge has to say whether the note is polite."""
     made = rubric(rng)
-    rubrics = [*(item for item in made.meta["rubrics"] if "words" not in item["criterion"]), {"criterion": "is polite", "points": 4}]
-    return Annotated(made.question.replace("a note", "a polite note"), "", f"{made.target} please", {"rubrics": rubrics})
+    rubrics = [
+        *(item for item in made.meta["rubrics"] if "words" not in item["criterion"]),
+        {"criterion": "is polite", "points": 4},
+    ]
+    return Annotated(
+        made.question.replace("a note", "a polite note"), "", f"{made.target} please", {"rubrics": rubrics}
+    )
 
 
 def places(rng: random.Random, ask: str) -> Annotated:
@@ -82,11 +102,23 @@ def places(rng: random.Random, ask: str) -> Annotated:
     functions = {path: f"{path[:-3]}_{rng.choice(NAMES)}" for path in files}
     wrong, line = rng.choice(files), rng.randint(2, 9)
     tree = "; ".join(f"{path}: def {functions[path]} (lines 1 to 9)" for path in files)
-    question = f"Repository: {tree}. Issue: {functions[wrong]} gives a wrong number, its constant in line {line} is off. "
-    known = {"files": files, "functions": sorted(functions.values()), "lines": [f"{path}:{number}" for path in files for number in range(1, 10)]}
+    question = (
+        f"Repository: {tree}. Issue: {functions[wrong]} gives a wrong number, its constant in line {line} "
+        "is off. "
+    )
+    known = {
+        "files": files,
+        "functions": sorted(functions.values()),
+        "lines": [f"{path}:{number}" for path in files for number in range(1, 10)],
+    }
     gold = {"files": wrong, "functions": functions[wrong], "lines": f"{wrong}:{line}"}[ask]
     form = {"files": "files", "functions": "functions", "lines": "lines as file:line"}[ask]
-    return Annotated(f"{question}Name the {form} to change.", [gold], f"<think>{wrong}</think>{tagged_answer(gold)}", {"known": known[ask]})
+    return Annotated(
+        f"{question}Name the {form} to change.",
+        [gold],
+        f"<think>{wrong}</think>{tagged_answer(gold)}",
+        {"known": known[ask]},
+    )
 
 
 def files(rng: random.Random) -> Annotated:
@@ -110,17 +142,32 @@ def edits(rng: random.Random) -> Annotated:
     wrong, right = f"{name} = {rng.randint(1, 9)}", f"{name} = {rng.randint(10, 99)}"
     before, after = f"start = 0\n{wrong}\nend = 1\n", f"start = 0\n{right}\nend = 1\n"
     block = f"### {path}.py\n<<<<<<< SEARCH\n{wrong}\n=======\n{right}\n>>>>>>> REPLACE"
-    question = f"File {path}.py:\n{before}Issue: the second line must be {right}. Write the edit as a search/replace block."
-    return Annotated(question, {f"{path}.py": after}, f"<think>{wrong}</think><answer>{block}</answer>", {"files": {f"{path}.py": before}})
+    question = (
+        f"File {path}.py:\n{before}Issue: the second line must be {right}. Write the edit as a "
+        "search/replace block."
+    )
+    return Annotated(
+        question,
+        {f"{path}.py": after},
+        f"<think>{wrong}</think><answer>{block}</answer>",
+        {"files": {f"{path}.py": before}},
+    )
 
 
 def rated(rng: random.Random) -> Annotated:
-    """Sums with the ratings of mathematics sets: a difficulty from 1 to 9 that grows with the sum, and the solve rate of a small model."""
+    """Sums with the ratings of mathematics sets: a difficulty from 1 to 9 that grows with the sum, and the
+    solve rate of a small model."""
     terms = rng.randint(2, 4)
     numbers = [rng.randint(0, 9) for _ in range(terms)]
     difficulty = 4 * terms - 7
-    meta = {"difficulty": float(difficulty), "llama8b_solve_rate": round(1 - difficulty / 10, 2), "topic": "addition"}
-    return Annotated(f"What is {' + '.join(map(str, numbers))}?", str(sum(numbers)), tagged_answer(str(sum(numbers))), meta)
+    meta = {
+        "difficulty": float(difficulty),
+        "llama8b_solve_rate": round(1 - difficulty / 10, 2),
+        "topic": "addition",
+    }
+    return Annotated(
+        f"What is {' + '.join(map(str, numbers))}?", str(sum(numbers)), tagged_answer(str(sum(numbers))), meta
+    )
 
 
 def worked(rng: random.Random) -> Annotated:
@@ -131,11 +178,14 @@ def worked(rng: random.Random) -> Annotated:
         steps.append(f"{total} + {number} = {total + number}")
         total += number
     working = "\n".join(steps)
-    return Annotated(f"What is {' + '.join(map(str, numbers))}?", str(total), f"{working}\n{tagged_answer(str(total))}")
+    return Annotated(
+        f"What is {' + '.join(map(str, numbers))}?", str(total), f"{working}\n{tagged_answer(str(total))}"
+    )
 
 
 def taught(rng: random.Random) -> Annotated:
-    """Sums with demonstrations of three teachers: one answers at once, one works the sum out, one is wrong."""
+    """Sums with demonstrations of three teachers: one answers at once, one works the sum out, one is
+    wrong."""
     a, b = rng.randint(0, 9), rng.randint(0, 9)
     gold = tagged_answer(str(a + b))
     demonstrations = [gold, f"<think>{a}+{b} is {a + b}</think>{gold}", tagged_answer(str(a + b + 1))]
@@ -143,7 +193,8 @@ def taught(rng: random.Random) -> Annotated:
 
 
 ASKS: dict[str, Callable[[random.Random], Annotated]] = {
-    make.__name__: make for make in (context, pair, rubric, judged_rubric, files, functions, lines, edits, rated, worked, taught)
+    make.__name__: make
+    for make in (context, pair, rubric, judged_rubric, files, functions, lines, edits, rated, worked, taught)
 }
 
 
@@ -152,11 +203,13 @@ ASKS: dict[str, Callable[[random.Random], Annotated]] = {
 class GenAnnotated(GeneratedSource):
     """A question of one of the kinds `ask`, drawn evenly; the row's task is the kind. vlrl original.
 
-    Kinds with what they carry and what reads it: context (`<context>` in the question; strategy `canoe`, reward `proxy`), pair (meta.chosen,
-    meta.rejected; select `vmr`), rubric (meta.rubrics; strategy `ruscarl`, reward `rubric`), judged_rubric (with a criterion for its judge),
-    files, functions, lines (meta.known; reward `places`), edits (meta.files; reward `patch_similarity`), rated (meta.difficulty,
-    meta.llama8b_solve_rate; select `between`), worked (a step per line in the target; select `mr_rlvr.*`), taught (meta.demonstrations of three
-    teachers; replay `ampo`). Held-out rows are those whose question is hashed into a fixed fifth of all questions: none of them is seen in training.
+    Kinds with what they carry and what reads it: context (`<context>` in the question; strategy `canoe`,
+    reward `proxy`), pair (meta.chosen, meta.rejected; select `vmr`), rubric (meta.rubrics; strategy
+    `ruscarl`, reward `rubric`), judged_rubric (with a criterion for its judge), files, functions, lines
+    (meta.known; reward `places`), edits (meta.files; reward `patch_similarity`), rated (meta.difficulty,
+    meta.llama8b_solve_rate; select `between`), worked (a step per line in the target; select `mr_rlvr.*`),
+    taught (meta.demonstrations of three teachers; replay `ampo`). Held-out rows are those whose question is
+    hashed into a fixed fifth of all questions: none of them is seen in training.
     """
 
     ask: tuple[str, ...] = field(default=("context",))
@@ -164,13 +217,20 @@ class GenAnnotated(GeneratedSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.ask or set(self.ask) - set(ASKS):
-            raise ConfigError(f"ask: {', '.join(self.ask) or 'nothing'} given. Known: {', '.join(ASKS)}; give at least one of them.")
+            raise ConfigError(
+                f"ask: {', '.join(self.ask) or 'nothing'} given. Known: {', '.join(ASKS)}; give at least "
+                "one of them."
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
         kind = rng.choice(self.ask)
         while True:
             made = ASKS[kind](rng)
-            if (random.Random(f"annotated split {made.question}").random() < 0.2) == (self.split == "heldout"):
+            if (random.Random(f"annotated split {made.question}").random() < 0.2) == (
+                self.split == "heldout"
+            ):
                 break
-        return Row(self.id(index), made.question, made.answer, task=kind, target=made.target, meta=dict(made.meta))
+        return Row(
+            self.id(index), made.question, made.answer, task=kind, target=made.target, meta=dict(made.meta)
+        )

@@ -24,7 +24,8 @@ def box_of(thing: Thing) -> list[int]:
 
 
 def in_units(target: Any, size: int, units: Units) -> Any:
-    """A demonstrated answer with its coordinates in pixels, as fractions of the picture's side (two decimals) or as thousandths of it.
+    """A demonstrated answer with its coordinates in pixels, as fractions of the picture's side (two decimals)
+    or as thousandths of it.
 
     "policy" leaves pixels, which the trainer converts.
     """
@@ -53,7 +54,8 @@ def labelled(things: list[Thing]) -> list[dict[str, Any]]:
 
 
 def relation(first: Thing, second: Thing) -> str:
-    """The predicate of `first` to `second`: "left of", "right of", "above" or "below", by the larger difference of their centres."""
+    """The predicate of `first` to `second`: "left of", "right of", "above" or "below", by the larger
+    difference of their centres."""
     (ax, ay), (bx, by) = ((left + side / 2, top + side / 2) for _, _, left, top, side in (first, second))
     if abs(ax - bx) >= abs(ay - by):
         return "left of" if ax < bx else "right of"
@@ -66,15 +68,19 @@ class GenBoxes(Shapes):
     """Where objects of a scene are. `ask` names the questions; each is a task of its own:
 
         grounding           one box of the only object of a colour and shape: [x1, y1, x2, y2]
-        detection           every object of a shape, with boxes and labels ("red circle"): [{"bbox_2d", "label"}, ...]
-        pointing            one point on every object of a colour; gold: their boxes
-        salient_detection   an object and its neighbours; `meta.salience` weighs the object `salience` times as much as a neighbour, `meta.paths` are
+        detection           every object of a shape, with boxes and labels ("red circle"): [{"bbox_2d",
+        "label"}, ...] pointing            one point on every object of a colour; gold: their boxes
+        salient_detection   an object and its neighbours; `meta.salience` weighs the object `salience` times
+        as much as a neighbour, `meta.paths` are
                             two valid orders to look at them, and the demonstration follows the first
-        scene_graph         all objects with ids ("circle.1") and the relations of neighbours in the list: {"objects", "relationships"}
+        scene_graph         all objects with ids ("circle.1") and the relations of neighbours in the list:
+        {"objects", "relationships"}
 
-    Paper: vlrl original, for the rewards `iou`, `detection`, `points`, `detection` with `salience`, and `scene_graph`. Units: gold answers are in
-    pixels of the image; `units` are those of the demonstrations: policy (the trainer writes them as the model family does), or always pixels, unit
-    (fractions of the side) or per_mille (thousandths). Harder with more `others`. Edge: pointing and detection have at least one object.
+    Paper: vlrl original, for the rewards `iou`, `detection`, `points`, `detection` with `salience`, and
+    `scene_graph`. Units: gold answers are in pixels of the image; `units` are those of the demonstrations:
+    policy (the trainer writes them as the model family does), or always pixels, unit (fractions of the side)
+    or per_mille (thousandths). Harder with more `others`. Edge: pointing and detection have at least one
+    object.
     """
 
     ask: tuple[str, ...] = ("grounding",)
@@ -89,17 +95,27 @@ class GenBoxes(Shapes):
                 raise ConfigError(f"ask: {name!r} is unknown. Known: {', '.join(ASKS)}.")
         if not self.ask or not 1 <= self.others < len(KINDS) or self.salience <= 1:
             limit = len(KINDS) - 1
-            raise ConfigError(f"ask={list(self.ask)} names a question, others={self.others} is 1 to {limit}, salience={self.salience} above 1")
+            raise ConfigError(
+                f"ask={list(self.ask)} names a question, others={self.others} is 1 to {limit}, "
+                f"salience={self.salience} above 1"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
         ask = rng.choice(self.ask)
         things = list(self.things(rng, rng.sample(KINDS, 1 + self.others)))
-        make = {"grounding": grounding, "detection": detection, "pointing": pointing, "scene_graph": scene_graph}
+        make = {
+            "grounding": grounding,
+            "detection": detection,
+            "pointing": pointing,
+            "scene_graph": scene_graph,
+        }
         question, answer, target, meta = make[ask](things) if ask in make else salient(things, self.salience)
         image = GeneratedImage(draw_scene, (self.size, tuple(things)))
         thought = " ".join(f"{step}." for step in meta["paths"][0]) if "paths" in meta else ""
-        said = (f"<think>{thought}</think>" if thought else "") + tagged_answer(json.dumps(in_units(target, self.size, self.units)))
+        said = (f"<think>{thought}</think>" if thought else "") + tagged_answer(
+            json.dumps(in_units(target, self.size, self.units))
+        )
         meta = {**meta, "size": [self.size, self.size], **(IN_PIXELS if self.units == "policy" else {})}
         return Row(self.id(index), question, answer, images=(image,), task=ask, target=said, meta=meta)
 
@@ -109,13 +125,21 @@ Question = tuple[str, Any, Any, dict[str, Any]]  # question, gold answer, demons
 
 def grounding(things: list[Thing]) -> Question:
     """One box of the first object."""
-    return f"Where is the {name_of(things[0])}? Answer with its box [x1, y1, x2, y2].", box_of(things[0]), box_of(things[0]), {}
+    return (
+        f"Where is the {name_of(things[0])}? Answer with its box [x1, y1, x2, y2].",
+        box_of(things[0]),
+        box_of(things[0]),
+        {},
+    )
 
 
 def detection(things: list[Thing]) -> Question:
     """Every object of the first one's shape."""
     found = labelled([thing for thing in things if thing[1] == things[0][1]])
-    question = f'Find every {things[0][1]}. Answer with a list of {{"bbox_2d": [x1, y1, x2, y2], "label": "colour {things[0][1]}"}}.'
+    question = (
+        f'Find every {things[0][1]}. Answer with a list of {{"bbox_2d": [x1, y1, x2, y2], "label": "colour '
+        f'{things[0][1]}"}}.'
+    )
     return question, found, found, {}
 
 
@@ -132,7 +156,10 @@ def salient(things: list[Thing], weight: float) -> Question:
     chosen = things[:3]
     found = labelled(chosen)
     names = ", ".join(f"the {name_of(thing)}" for thing in chosen[1:])
-    question = f'Find the {name_of(chosen[0])}; also find {names}. Answer with a list of {{"bbox_2d": [x1, y1, x2, y2], "label": "colour shape"}}.'
+    question = (
+        f'Find the {name_of(chosen[0])}; also find {names}. Answer with a list of {{"bbox_2d": [x1, y1, '
+        f'x2, y2], "label": "colour shape"}}.'
+    )
     salience = [weight if item["label"] == name_of(chosen[0]) else 1.0 for item in found]
     seen = [[f"I see the {name_of(thing)}" for thing in order] for order in (chosen, reading_order(chosen))]
     return question, found, found, {"salience": salience, "paths": seen}
@@ -148,8 +175,10 @@ def scene_graph(things: list[Thing]) -> Question:
     pairs = zip(ids, ids[1:], ordered, ordered[1:])
     relations = [{"subject": a, "predicate": relation(x, y), "object": b} for a, b, x, y in pairs]
     question = (
-        'Describe the picture as a scene graph: {"objects": [{"id": "shape.number", "bbox": [x1, y1, x2, y2]}], "relationships": [{"subject", '
-        '"predicate", "object"}]}. Number each shape from top to bottom; relate every object to the next by left of, right of, above or below.'
+        'Describe the picture as a scene graph: {"objects": [{"id": "shape.number", "bbox": [x1, y1, x2, '
+        'y2]}], "relationships": [{"subject", '
+        '"predicate", "object"}]}. Number each shape from top to bottom; relate every object to the next '
+        "by left of, right of, above or below."
     )
     graph = {"objects": objects, "relationships": relations}
     return question, graph, graph, {}
@@ -158,10 +187,12 @@ def scene_graph(things: list[Thing]) -> Question:
 @register("gen_image_grounding")
 @dataclass(frozen=True, kw_only=True)
 class GenImageGrounding(Shapes):
-    """The object of the first picture in one of `pictures` others; the answer is its box there, `meta.picture` the number of that picture from 0.
+    """The object of the first picture in one of `pictures` others; the answer is its box there,
+    `meta.picture` the number of that picture from 0.
 
-    Paper: multi-image grounding of UniVG-R1 (arXiv:2505.14231) and MIG-RL (arXiv:2507.00748), with drawn shapes. Reward: `iou`. The question names
-    the picture, so that an answer is one box. Units: pixels of that picture.
+    Paper: multi-image grounding of UniVG-R1 (arXiv:2505.14231) and MIG-RL (arXiv:2507.00748), with drawn
+    shapes. Reward: `iou`. The question names the picture, so that an answer is one box. Units: pixels of that
+    picture.
     """
 
     pictures: int = 2
@@ -170,7 +201,9 @@ class GenImageGrounding(Shapes):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.pictures < 1 or not 0 <= self.others < len(KINDS):
-            raise ConfigError(f"pictures={self.pictures} must be at least 1 and others={self.others} 0 to {len(KINDS) - 1}")
+            raise ConfigError(
+                f"pictures={self.pictures} must be at least 1 and others={self.others} 0 to {len(KINDS) - 1}"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -178,9 +211,24 @@ class GenImageGrounding(Shapes):
         where = rng.randrange(self.pictures)
         scenes = [self.things(rng, [wanted])]
         for _ in range(self.pictures):
-            scenes.append(self.things(rng, [wanted, *rng.sample([kind for kind in KINDS if kind != wanted], self.others)]))
+            scenes.append(
+                self.things(
+                    rng, [wanted, *rng.sample([kind for kind in KINDS if kind != wanted], self.others)]
+                )
+            )
         images = tuple(GeneratedImage(draw_scene, (self.size, things)) for things in scenes)
         box = box_of(scenes[where + 1][0])
-        question = f"The first picture shows one object. Where is the same object in picture {where + 2}? Answer with its box [x1, y1, x2, y2]."
+        question = (
+            f"The first picture shows one object. Where is the same object in picture {where + 2}? Answer "
+            "with its box [x1, y1, x2, y2]."
+        )
         meta = {"picture": where + 1, **IN_PIXELS}
-        return Row(self.id(index), question, box, images=images, task="grounding", target=tagged_answer(json.dumps(box)), meta=meta)
+        return Row(
+            self.id(index),
+            question,
+            box,
+            images=images,
+            task="grounding",
+            target=tagged_answer(json.dumps(box)),
+            meta=meta,
+        )

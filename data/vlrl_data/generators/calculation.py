@@ -17,12 +17,15 @@ TRIES = 1000
 @register("gen_calculation")
 @dataclass(frozen=True, kw_only=True)
 class GenCalculation(GeneratedSource):
-    """RandomCalculation: expressions of `steps` operations over integers from 0 to `largest`, their fractions, squares and cubes.
+    """RandomCalculation: expressions of `steps` operations over integers from 0 to `largest`, their
+    fractions, squares and cubes.
 
-    An expression of i operations joins one of j and one of i - 1 - j, j even among 0 .. ceil(i / 2), in either order, by +, -, * or /.
-    Paper: RandomCalculation, arXiv:2507.10532, sec. 4.3 and algorithm 1 (1 to 20 steps, integers from 0 to 100). Deviates: the wording of the
-    question is ours; answers are decimals of six digits, and expressions that divide by 0 or have a value beyond 1e9 are drawn again. Held-out
-    expressions are those whose text is hashed into a fixed fifth of all, so none of them is seen in training. Reward: `closeness`, mode "distance".
+    An expression of i operations joins one of j and one of i - 1 - j, j even among 0 .. ceil(i / 2), in
+    either order, by +, -, * or /. Paper: RandomCalculation, arXiv:2507.10532, sec. 4.3 and algorithm 1 (1 to
+    20 steps, integers from 0 to 100). Deviates: the wording of the question is ours; answers are decimals of
+    six digits, and expressions that divide by 0 or have a value beyond 1e9 are drawn again. Held-out
+    expressions are those whose text is hashed into a fixed fifth of all, so none of them is seen in training.
+    Reward: `closeness`, mode "distance".
     """
 
     steps: int = 5
@@ -43,10 +46,19 @@ class GenCalculation(GeneratedSource):
             if (random.Random(f"calculation split {text}").random() < 0.2) == (self.split == "heldout"):
                 break
         else:
-            raise ConfigError(f"gen_calculation: no expression with a value up to 1e9 in {TRIES} tries; lower steps={self.steps}")
+            raise ConfigError(
+                f"gen_calculation: no expression with a value up to 1e9 in {TRIES} tries; lower "
+                f"steps={self.steps}"
+            )
         answer = decimal(made[1])
         question = f"Calculate step by step and give the result as a decimal number: {text}"
-        return Row(self.id(index), question, float(answer), task="calculation", target=f"<think>calculate</think>{tagged_answer(answer)}")
+        return Row(
+            self.id(index),
+            question,
+            float(answer),
+            task="calculation",
+            target=f"<think>calculate</think>{tagged_answer(answer)}",
+        )
 
 
 def basic(rng: random.Random, largest: int) -> tuple[str, Fraction]:
@@ -70,7 +82,9 @@ def expression(rng: random.Random, steps: int, largest: int) -> tuple[str, Fract
     left, right = parts
     if left is None or right is None or (sign == "/" and not right[1]):
         return None
-    value = {"+": Fraction.__add__, "-": Fraction.__sub__, "*": Fraction.__mul__, "/": Fraction.__truediv__}[sign](left[1], right[1])
+    value = {"+": Fraction.__add__, "-": Fraction.__sub__, "*": Fraction.__mul__, "/": Fraction.__truediv__}[
+        sign
+    ](left[1], right[1])
     return f"({left[0]} {sign} {right[0]})", value
 
 

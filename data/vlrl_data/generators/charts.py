@@ -32,7 +32,9 @@ def draw_chart(title: str, bars: tuple[tuple[str, int], ...], colour: str, most:
     wide = (RIGHT - LEFT) / len(bars)
     for i, (name, value) in enumerate(bars):
         x = LEFT + wide * i
-        pen.rectangle((x + 4, FLOOR - (FLOOR - TOP) * value / most, x + wide - 4, FLOOR), fill=COLOURS[colour])
+        pen.rectangle(
+            (x + 4, FLOOR - (FLOOR - TOP) * value / most, x + wide - 4, FLOOR), fill=COLOURS[colour]
+        )
         write_centred(pen, (int(x), FLOOR + 2, int(x + wide), FLOOR + 20), name, 12)
     return image
 
@@ -40,7 +42,10 @@ def draw_chart(title: str, bars: tuple[tuple[str, int], ...], colour: str, most:
 def script(title: str, bars: tuple[tuple[str, int], ...], colour: str) -> str:
     """The matplotlib script of a bar chart."""
     names, values = [name for name, _ in bars], [value for _, value in bars]
-    return f'import matplotlib.pyplot as plt\nplt.bar({names}, {values}, color="{colour}")\nplt.title("{title}")\nplt.show()'
+    return (
+        f"import matplotlib.pyplot as plt\nplt.bar({names}, {values}, "
+        f'color="{colour}")\nplt.title("{title}")\nplt.show()'
+    )
 
 
 @register("gen_chart")
@@ -51,8 +56,9 @@ class GenChart(GeneratedSource):
         chart_value   the height of a named bar, a number
         chart         the matplotlib script that plots the chart, in a fenced block
 
-    Paper: the tasks of Mixed-R1's chart reward (arXiv:2505.24164) and of MSRL (arXiv:2508.13587), on drawn charts. Rewards: `numeric` with a relative
-    tolerance, `chart_code`. Harder with more `bars` and a larger `most`.
+    Paper: the tasks of Mixed-R1's chart reward (arXiv:2505.24164) and of MSRL (arXiv:2508.13587), on drawn
+    charts. Rewards: `numeric` with a relative tolerance, `chart_code`. Harder with more `bars` and a larger
+    `most`.
     """
 
     ask: tuple[str, ...] = ("chart_value",)
@@ -65,7 +71,10 @@ class GenChart(GeneratedSource):
             if name not in ASKS:
                 raise ConfigError(f"ask: {name!r} is unknown. Known: {', '.join(ASKS)}.")
         if not self.ask or not 1 <= self.bars <= len(NAMES) or self.most < 10:
-            raise ConfigError(f"ask={list(self.ask)} must name a question, bars={self.bars} be 1 to {len(NAMES)}, and most={self.most} at least 10")
+            raise ConfigError(
+                f"ask={list(self.ask)} must name a question, bars={self.bars} be 1 to {len(NAMES)}, and "
+                f"most={self.most} at least 10"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -76,6 +85,15 @@ class GenChart(GeneratedSource):
         if ask == "chart":
             code = script(title, bars, colour)
             question = "Write the matplotlib script that plots this chart."
-            return Row(self.id(index), question, code, images=(image,), task=ask, target=f"```python\n{code}\n```")
+            return Row(
+                self.id(index), question, code, images=(image,), task=ask, target=f"```python\n{code}\n```"
+            )
         name, value = rng.choice(bars)
-        return Row(self.id(index), f"How high is the bar of {name}?", value, images=(image,), task=ask, target=tagged_answer(str(value)))
+        return Row(
+            self.id(index),
+            f"How high is the bar of {name}?",
+            value,
+            images=(image,),
+            task=ask,
+            target=tagged_answer(str(value)),
+        )

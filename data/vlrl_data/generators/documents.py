@@ -52,8 +52,9 @@ class GenDocument(GeneratedSource):
         extraction   all fields as one JSON object: {"name": ..., "city": ...}
         ocr          the words of a line
 
-    Paper: the tasks of DocThinker (arXiv:2508.08589), Medical VIE (arXiv:2506.13363) and Perception-R1 (arXiv:2504.07954), on drawn text. Rewards:
-    `evidence`, `extraction`, `ocr`. Units: pixels of the picture. Harder with more `fields` and `words`.
+    Paper: the tasks of DocThinker (arXiv:2508.08589), Medical VIE (arXiv:2506.13363) and Perception-R1
+    (arXiv:2504.07954), on drawn text. Rewards: `evidence`, `extraction`, `ocr`. Units: pixels of the picture.
+    Harder with more `fields` and `words`.
     """
 
     ask: tuple[str, ...] = ("document",)
@@ -66,7 +67,10 @@ class GenDocument(GeneratedSource):
             if name not in ASKS:
                 raise ConfigError(f"ask: {name!r} is unknown. Known: {', '.join(ASKS)}.")
         if not self.ask or not 2 <= self.fields <= len(FIELDS) or not 1 <= self.words <= 4:
-            raise ConfigError(f"ask={list(self.ask)} must name a question, fields={self.fields} be 2 to {len(FIELDS)}, words={self.words} 1 to 4")
+            raise ConfigError(
+                f"ask={list(self.ask)} must name a question, fields={self.fields} be 2 to {len(FIELDS)}, "
+                f"words={self.words} 1 to 4"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -75,16 +79,43 @@ class GenDocument(GeneratedSource):
         if ask == "ocr":
             text = " ".join(rng.sample(WORDS, self.words))
             image = GeneratedImage(draw_document, (((8, rng.randint(10, 130), text),),))
-            return Row(self.id(index), "Which words are written here?", text, images=(image,), task=ask, target=tagged_answer(text))
+            return Row(
+                self.id(index),
+                "Which words are written here?",
+                text,
+                images=(image,),
+                task=ask,
+                target=tagged_answer(text),
+            )
         form = {name: rng.choice(FIELDS[name]) for name in rng.sample(sorted(FIELDS), self.fields)}
-        lines = tuple((left, 10 + LINE * i, f"{name}: {value}") for i, (name, value) in enumerate(form.items()))
+        lines = tuple(
+            (left, 10 + LINE * i, f"{name}: {value}") for i, (name, value) in enumerate(form.items())
+        )
         image = GeneratedImage(draw_document, (lines,))
         if ask == "extraction":
             question = f"Give the fields {', '.join(form)} of this form as one JSON object."
-            return Row(self.id(index), question, form, images=(image,), task=ask, target=tagged_answer(json.dumps(form)))
+            return Row(
+                self.id(index),
+                question,
+                form,
+                images=(image,),
+                task=ask,
+                target=tagged_answer(json.dumps(form)),
+            )
         wanted = rng.randrange(self.fields)
         name, value = list(form.items())[wanted]
         gold: dict[str, Any] = {"answer": value, "bbox": text_box(left, lines[wanted][1], f"{name}: ", value)}
-        question = f'What is the {name}? Answer with one JSON object: {{"final_answer": "...", "bbox_2d": [x1, y1, x2, y2]}}, its box.'
+        question = (
+            f'What is the {name}? Answer with one JSON object: {{"final_answer": "...", "bbox_2d": [x1, '
+            f"y1, x2, y2]}}, its box."
+        )
         target = json.dumps({"final_answer": gold["answer"], "bbox_2d": gold["bbox"]})
-        return Row(self.id(index), question, gold, images=(image,), task=ask, target=tagged_answer(target), meta={**IN_PIXELS})
+        return Row(
+            self.id(index),
+            question,
+            gold,
+            images=(image,),
+            task=ask,
+            target=tagged_answer(target),
+            meta={**IN_PIXELS},
+        )

@@ -16,11 +16,23 @@ def font(size: int) -> Any:
     return ImageFont.load_default(size)
 
 
-def write(pen: ImageDraw.ImageDraw, place: tuple[float, float], text: str, size: int, colour: tuple[int, int, int] = INK) -> None:
+def write(
+    pen: ImageDraw.ImageDraw,
+    place: tuple[float, float],
+    text: str,
+    size: int,
+    colour: tuple[int, int, int] = INK,
+) -> None:
     """A line of text whose upper left corner is at `place`."""
     pen.text(place, text, fill=colour, font=font(size))
 
 
-def write_centred(pen: ImageDraw.ImageDraw, box: tuple[int, int, int, int], text: str, size: int, colour: tuple[int, int, int] = INK) -> None:
+def write_centred(
+    pen: ImageDraw.ImageDraw,
+    box: tuple[int, int, int, int],
+    text: str,
+    size: int,
+    colour: tuple[int, int, int] = INK,
+) -> None:
     """A line of text in the middle of a box."""
     pen.text(((box[0] + box[2]) / 2, (box[1] + box[3]) / 2), text, fill=colour, font=font(size), anchor="mm")

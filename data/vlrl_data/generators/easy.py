@@ -1,4 +1,5 @@
-"""Small questions in plain English whose answer is a whole number: sums, stories, letters. Made for pretrained chat models that a CPU trains."""
+"""Small questions in plain English whose answer is a whole number: sums, stories, letters. Made for
+pretrained chat models that a CPU trains."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ WORDS = tuple(_WORDS.split())
 
 
 class Asked(NamedTuple):
-    """A question: `key` decides its split, `answer` is the gold answer; `text` may have {who} and {things}, which a row draws."""
+    """A question: `key` decides its split, `answer` is the gold answer; `text` may have {who} and {things},
+    which a row draws."""
 
     key: str
     answer: int
@@ -60,9 +62,20 @@ def story(least: int, largest: int) -> Iterator[Asked]:
     for a in range(max(least, 2), largest + 1):
         for b in range(max(least, 1), largest + 1):
             key = f"story {min(a, b)} {max(a, b)}"
-            yield Asked(key, a + b, f"{{who}} has {a} {{things}} and gets {b} more. How many {{things}} does {{who}} have now?")
+            yield Asked(
+                key,
+                a + b,
+                f"{{who}} has {a} {{things}} and gets {b} more. How many {{things}} does {{who}} have now?",
+            )
             if b < a:
-                yield Asked(key, a - b, f"{{who}} has {a} {{things}} and gives {b} of them away. How many {{things}} does {{who}} have left?")
+                yield Asked(
+                    key,
+                    a - b,
+                    (
+                        f"{{who}} has {a} {{things}} and gives {b} of them away. How many {{things}} does "
+                        f"{{who}} have left?"
+                    ),
+                )
 
 
 def letters(least: int, largest: int) -> Iterator[Asked]:
@@ -70,11 +83,16 @@ def letters(least: int, largest: int) -> Iterator[Asked]:
     for word in WORDS:
         for letter in sorted(set(word)):
             if (count := word.count(letter)) in COUNTS:
-                yield Asked(f"letters {word}", count, f"How many times does the letter {letter} appear in the word {word}?")
+                yield Asked(
+                    f"letters {word}",
+                    count,
+                    f"How many times does the letter {letter} appear in the word {word}?",
+                )
 
 
 def spelled(least: int, largest: int) -> Iterator[Asked]:
-    """`letters` with a space between the word's letters, so that a tokenizer gives each a token of its own."""
+    """`letters` with a space between the word's letters, so that a tokenizer gives each a token of its
+    own."""
     for asked in letters(least, largest):
         word = asked.key.removeprefix("letters ")
         yield asked._replace(text=asked.text.replace(f"the word {word}", " ".join(word)))
@@ -88,8 +106,13 @@ KINDS: dict[str, Callable[[int, int], Iterator[Asked]]] = {
     "letters": letters,
     "spelled": spelled,
 }
-LARGEST: dict[str, int] = {"three": 29}  # of a kind's numbers, where all questions up to 199 are too many to list
-BALANCED = ("letters", "spelled")  # kinds whose answers come equally often, so that one answer for all is right once in three
+LARGEST: dict[str, int] = {
+    "three": 29
+}  # of a kind's numbers, where all questions up to 199 are too many to list
+BALANCED = (
+    "letters",
+    "spelled",
+)  # kinds whose answers come equally often, so that one answer for all is right once in three
 
 
 @register("gen_easy")
@@ -104,11 +127,12 @@ class GenEasy(GeneratedSource):
         three     "What is 2 plus 5 plus 1?", the same numbers, to 29 at most
         story     "Ben has 7 apples and gets 5 more. How many apples does Ben have now?", or gives some away;
                   numbers as above, the first one from 2
-        letters   "How many times does the letter t appear in the word letter?"; the answers 1, 2 and 3 come equally often
-        spelled   the same with the word written "l e t t e r"
+        letters   "How many times does the letter t appear in the word letter?"; the answers 1, 2 and 3 come
+        equally often spelled   the same with the word written "l e t t e r"
 
-    Rows do not repeat before every question of the split was asked. Held out is a fixed fifth of the unordered pairs of numbers, or of the
-    words: neither a held-out sum nor its mirror, and no held-out word, is in training. Harder with a larger `largest`. Reward: `numeric`.
+    Rows do not repeat before every question of the split was asked. Held out is a fixed fifth of the
+    unordered pairs of numbers, or of the words: neither a held-out sum nor its mirror, and no held-out word,
+    is in training. Harder with a larger `largest`. Reward: `numeric`.
     """
 
     ask: tuple[str, ...] = ("plus",)
@@ -118,11 +142,19 @@ class GenEasy(GeneratedSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if unknown := [kind for kind in self.ask if kind not in KINDS] or not self.ask:
-            raise ConfigError(f"ask: {unknown if self.ask else 'none'} given. Known: {', '.join(KINDS)}; give at least one of them.")
+            raise ConfigError(
+                f"ask: {unknown if self.ask else 'none'} given. Known: {', '.join(KINDS)}; give at least "
+                "one of them."
+            )
         if not 0 <= self.least < self.largest <= 199 or self.largest < 4:
-            raise ConfigError(f"least, largest: {self.least} and {self.largest}; give 0 <= least < largest, and largest from 4 to 199")
+            raise ConfigError(
+                f"least, largest: {self.least} and {self.largest}; give 0 <= least < largest, and largest "
+                "from 4 to 199"
+            )
         if wide := [kind for kind in self.ask if self.largest > LARGEST.get(kind, self.largest)]:
-            raise ConfigError(f"largest: {self.largest} is above {LARGEST[wide[0]]}, the most for {wide[0]!r} in ask")
+            raise ConfigError(
+                f"largest: {self.largest} is above {LARGEST[wide[0]]}, the most for {wide[0]!r} in ask"
+            )
 
     def row(self, index: int) -> Row:
         turn, place = index % len(self.ask), index // len(self.ask)
@@ -130,19 +162,33 @@ class GenEasy(GeneratedSource):
         asked = classes[place % len(classes)][place // len(classes) % len(classes[place % len(classes)])]
         rng = self.rng(index)
         question = asked.text.format(who=rng.choice(PEOPLE), things=rng.choice(THINGS))
-        return Row(self.id(index), question, asked.answer, task=self.ask[turn], target=tagged_answer(str(asked.answer)))
+        return Row(
+            self.id(index),
+            question,
+            asked.answer,
+            task=self.ask[turn],
+            target=tagged_answer(str(asked.answer)),
+        )
 
     @cached_property
     def _classes(self) -> dict[str, list[list[Asked]]]:
-        """Per kind the questions of this split in a random order: one list per answer for balanced kinds, else one list."""
+        """Per kind the questions of this split in a random order: one list per answer for balanced kinds,
+        else one list."""
         found: dict[str, list[list[Asked]]] = {}
         for kind in self.ask:
             own = [asked for asked in KINDS[kind](self.least, self.largest) if self._is_mine(asked.key)]
             random.Random(f"easy {kind} {self.seed} {self.split}").shuffle(own)
-            groups = [[asked for asked in own if asked.answer == count] for count in COUNTS] if kind in BALANCED else [own]
+            groups = (
+                [[asked for asked in own if asked.answer == count] for count in COUNTS]
+                if kind in BALANCED
+                else [own]
+            )
             found[kind] = [group for group in groups if group]
             if not found[kind]:
-                raise ConfigError(f"least, largest: no {kind} question from {self.least} to {self.largest} is {self.split}; widen them")
+                raise ConfigError(
+                    f"least, largest: no {kind} question from {self.least} to {self.largest} is "
+                    f"{self.split}; widen them"
+                )
         return found
 
     def _is_mine(self, key: str) -> bool:

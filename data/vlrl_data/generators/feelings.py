@@ -1,4 +1,5 @@
-"""Friends with a worry and a hope that they do not name: rows for environments that simulate a user with feelings."""
+"""Friends with a worry and a hope that they do not name: rows for environments that simulate a user with
+feelings."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ WORRIES = {  # topic -> what the friend says first
 
 
 class Hope(NamedTuple):
-    """What a friend hopes for: how the opening hints at it, patterns that please, each with what is said then, and what hurts."""
+    """What a friend hopes for: how the opening hints at it, patterns that please, each with what is said
+    then, and what hurts."""
 
     hint: str
     pleases: tuple[tuple[str, str], ...]
@@ -33,21 +35,42 @@ class Hope(NamedTuple):
 HOPES = {
     "to be heard": Hope(
         "I just needed to say it to someone.",
-        ((r"\b(sounds|must (be|have been)|sorry)\b", "Yes. That is how it is."), (r"\b(tell me more|what happened)\b", "It began weeks ago.")),
+        (
+            (r"\b(sounds|must (be|have been)|sorry)\b", "Yes. That is how it is."),
+            (r"\b(tell me more|what happened)\b", "It began weeks ago."),
+        ),
         r"\b(you should|you have to|cheer up)\b",
-        ("That sounds hard, I am sorry.", "Tell me more about it, if you like.", "The {topic} matters to you, I see that."),
+        (
+            "That sounds hard, I am sorry.",
+            "Tell me more about it, if you like.",
+            "The {topic} matters to you, I see that.",
+        ),
     ),
     "a next step": Hope(
         "I do not know what to do now.",
-        ((r"\b(first|next step|start (with|by))\b", "That I could do."), (r"\b(plan|list|tomorrow)\b", "Good, I will write that down.")),
+        (
+            (r"\b(first|next step|start (with|by))\b", "That I could do."),
+            (r"\b(plan|list|tomorrow)\b", "Good, I will write that down."),
+        ),
         r"\b(it will be fine|do not worry|cheer up)\b",
-        ("Start with one small thing today.", "Let us make a plan for tomorrow.", "Then the {topic} will weigh less."),
+        (
+            "Start with one small thing today.",
+            "Let us make a plan for tomorrow.",
+            "Then the {topic} will weigh less.",
+        ),
     ),
     "to be seen for the effort": Hope(
         "All that work, and now this.",
-        ((r"\b(proud|well done|brave)\b", "Nobody has said that yet."), (r"\b(effort|worked hard|courage)\b", "I did work a lot for it.")),
+        (
+            (r"\b(proud|well done|brave)\b", "Nobody has said that yet."),
+            (r"\b(effort|worked hard|courage)\b", "I did work a lot for it."),
+        ),
         r"\b(you should|next time)\b",
-        ("I am proud of you.", "It took courage, and you worked hard.", "What you did for the {topic} counts."),
+        (
+            "I am proud of you.",
+            "It took courage, and you worked hard.",
+            "What you did for the {topic} counts.",
+        ),
     ),
 }
 
@@ -55,12 +78,15 @@ HOPES = {
 @register("gen_feelings")
 @dataclass(frozen=True, kw_only=True)
 class GenFeelings(GeneratedSource):
-    """Conversations with a friend who has a worry and hopes for one of three things: to be heard, a next step, to be seen for the effort.
+    """Conversations with a friend who has a worry and hopes for one of three things: to be heard, a next
+    step, to be seen for the effort.
 
-    vlrl original (the setting of RLVER, arXiv:2507.03112). `row.meta["user"]` is a user by a script, for environment `emotional_user` (`feelings`:
-    two patterns that please by 25, the worry's own word by 20, one that hurts by 15; anything else costs 10) and for environment `user` (`slots`: the
-    same patterns, `done`: a goodbye), with persona, scene and intention for a model that plays it. The hope stands in the opening as a hint alone.
-    `row.meta["turns"]` are the turns of a demonstration. The source brings the reward `environment_return`.
+    vlrl original (the setting of RLVER, arXiv:2507.03112). `row.meta["user"]` is a user by a script, for
+    environment `emotional_user` (`feelings`: two patterns that please by 25, the worry's own word by 20, one
+    that hurts by 15; anything else costs 10) and for environment `user` (`slots`: the same patterns, `done`:
+    a goodbye), with persona, scene and intention for a model that plays it. The hope stands in the opening as
+    a hint alone. `row.meta["turns"]` are the turns of a demonstration. The source brings the reward
+    `environment_return`.
     """
 
     task: str = "feelings"
@@ -74,10 +100,16 @@ class GenFeelings(GeneratedSource):
         rng = self.rng(index)
         name, topic, intention = rng.choice(NAMES), rng.choice(list(WORRIES)), rng.choice(list(HOPES))
         hope = HOPES[intention]
-        slots = {f"said{place}": {"asked": pattern, "says": says} for place, (pattern, says) in enumerate(hope.pleases)}
+        slots = {
+            f"said{place}": {"asked": pattern, "says": says}
+            for place, (pattern, says) in enumerate(hope.pleases)
+        }
         slots["topic"] = {"asked": rf"\b{topic}\b", "says": f"The {topic} is always on my mind."}
         feelings = [{"when": hope.hurts, "change": -15, "says": "That does not help me."}]
-        feelings += [{"when": slot["asked"], "change": 20 if key == "topic" else 25, "says": slot["says"]} for key, slot in slots.items()]
+        feelings += [
+            {"when": slot["asked"], "change": 20 if key == "topic" else 25, "says": slot["says"]}
+            for key, slot in slots.items()
+        ]
         user = {
             "opening": f"{WORRIES[topic]} {hope.hint}",
             "persona": f"{name} speaks briefly and dislikes long speeches.",
@@ -90,4 +122,9 @@ class GenFeelings(GeneratedSource):
             "done": r"\b(goodbye|take care)\b",
         }
         turns = [f"<think>{name} hopes {intention}.</think>{text.format(topic=topic)}" for text in hope.turns]
-        return Row(self.id(index), f"You talk with your friend {name}.", task="feelings", meta={"user": user, "intention": intention, "turns": turns})
+        return Row(
+            self.id(index),
+            f"You talk with your friend {name}.",
+            task="feelings",
+            meta={"user": user, "intention": intention, "turns": turns},
+        )

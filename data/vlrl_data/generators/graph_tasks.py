@@ -18,26 +18,66 @@ Task = Callable[[random.Random, Any], Asked]  # may change the graph, so that th
 COUNTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "edges": ("How many edges has the graph?", lambda g: g.number_of_edges()),
     "components": ("How many connected components has the graph?", nx.number_connected_components),
-    "largest_component": ("How many nodes has the largest connected component?", lambda g: max(map(len, nx.connected_components(g)))),
+    "largest_component": (
+        "How many nodes has the largest connected component?",
+        lambda g: max(map(len, nx.connected_components(g))),
+    ),
     "triangles": ("How many triangles has the graph?", lambda g: sum(nx.triangles(g).values()) // 3),
-    "largest_degree": ("What is the largest number of edges at one node?", lambda g: max(d for _, d in g.degree)),
-    "smallest_degree": ("What is the smallest number of edges at one node?", lambda g: min(d for _, d in g.degree)),
+    "largest_degree": (
+        "What is the largest number of edges at one node?",
+        lambda g: max(d for _, d in g.degree),
+    ),
+    "smallest_degree": (
+        "What is the smallest number of edges at one node?",
+        lambda g: min(d for _, d in g.degree),
+    ),
     "isolated": ("How many nodes have no edge?", nx.number_of_isolates),
     "leaves": ("How many nodes have exactly one edge?", lambda g: sum(d == 1 for _, d in g.degree)),
     "odd_nodes": ("How many nodes have an odd number of edges?", lambda g: sum(d % 2 for _, d in g.degree)),
-    "bridges": ("How many edges are bridges (without one of them the graph has more components)?", lambda g: len(list(nx.bridges(g)))),
-    "girth": ("How many edges has the shortest cycle? Answer 0 if there is no cycle.", lambda g: 0 if nx.is_forest(g) else nx.girth(g)),
+    "bridges": (
+        "How many edges are bridges (without one of them the graph has more components)?",
+        lambda g: len(list(nx.bridges(g))),
+    ),
+    "girth": (
+        "How many edges has the shortest cycle? Answer 0 if there is no cycle.",
+        lambda g: 0 if nx.is_forest(g) else nx.girth(g),
+    ),
     "longest_distance": (
-        "Over all pairs of nodes with a way between them, how many edges has the longest of the shortest ways?",
+        (
+            "Over all pairs of nodes with a way between them, how many edges has the longest of the "
+            "shortest "
+            "ways?"
+        ),
         lambda g: max(max(lengths.values()) for _, lengths in nx.all_pairs_shortest_path_length(g)),
     ),
-    "clique_size": ("How many nodes has the largest set of nodes that are all joined to each other?", lambda g: len(largest_clique(g))),
-    "independent_size": ("How many nodes has the largest set of nodes of which no two are joined?", lambda g: len(largest_clique(nx.complement(g)))),
-    "cover_size": ("How few nodes can touch every edge?", lambda g: len(g) - len(largest_clique(nx.complement(g)))),
-    "matching_size": ("How many edges can be chosen at most so that no two share a node?", lambda g: len(matching(g))),
-    "core": ("What is the largest k for which the graph has a k-core?", lambda g: max(nx.core_number(g).values())),
-    "edge_connectivity": ("How few edges must be removed to make the graph disconnected? Answer 0 if it is so already.", nx.edge_connectivity),
-    "spanning_trees": ("How many spanning trees has the graph?", lambda g: round(nx.number_of_spanning_trees(g)) if nx.is_connected(g) else 0),
+    "clique_size": (
+        "How many nodes has the largest set of nodes that are all joined to each other?",
+        lambda g: len(largest_clique(g)),
+    ),
+    "independent_size": (
+        "How many nodes has the largest set of nodes of which no two are joined?",
+        lambda g: len(largest_clique(nx.complement(g))),
+    ),
+    "cover_size": (
+        "How few nodes can touch every edge?",
+        lambda g: len(g) - len(largest_clique(nx.complement(g))),
+    ),
+    "matching_size": (
+        "How many edges can be chosen at most so that no two share a node?",
+        lambda g: len(matching(g)),
+    ),
+    "core": (
+        "What is the largest k for which the graph has a k-core?",
+        lambda g: max(nx.core_number(g).values()),
+    ),
+    "edge_connectivity": (
+        "How few edges must be removed to make the graph disconnected? Answer 0 if it is so already.",
+        nx.edge_connectivity,
+    ),
+    "spanning_trees": (
+        "How many spanning trees has the graph?",
+        lambda g: round(nx.number_of_spanning_trees(g)) if nx.is_connected(g) else 0,
+    ),
     "cycle_rank": (
         "How many edges must be removed at least so that no cycle is left?",
         lambda g: len(g.edges) - len(g) + nx.number_connected_components(g),
@@ -47,18 +87,33 @@ FACTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "is_connected": ("Is the graph connected?", nx.is_connected),
     "is_tree": ("Is the graph a tree?", nx.is_tree),
     "has_cycle": ("Does the graph have a cycle?", lambda g: not nx.is_forest(g)),
-    "is_bipartite": ("Can the nodes be put in two groups so that every edge joins nodes of different groups?", nx.is_bipartite),
+    "is_bipartite": (
+        "Can the nodes be put in two groups so that every edge joins nodes of different groups?",
+        nx.is_bipartite,
+    ),
     "is_planar": ("Can the graph be drawn in the plane without crossing edges?", nx.is_planar),
-    "is_eulerian": ("Is there a closed walk that uses every edge once and reaches every node?", nx.is_eulerian),
+    "is_eulerian": (
+        "Is there a closed walk that uses every edge once and reaches every node?",
+        nx.is_eulerian,
+    ),
     "is_regular": ("Do all nodes have the same number of edges?", nx.is_regular),
     "has_triangle": ("Does the graph have a triangle?", lambda g: any(nx.triangles(g).values())),
 }
 OF_A_NODE: dict[str, tuple[str, Callable[[Any, int], Any]]] = {
     "degree": ("How many edges has node {0}?", lambda g, a: g.degree[a]),
     "triangles_at": ("How many triangles contain node {0}?", lambda g, a: nx.triangles(g, a)),
-    "component_of": ("How many nodes has the connected component of node {0}, itself counted?", lambda g, a: len(nx.node_connected_component(g, a))),
-    "eccentricity": ("How many edges away is the farthest node that can be reached from node {0}?", lambda g, a: max(distances(g, a).values())),
-    "core_of": ("What is the largest k for which node {0} is in the k-core?", lambda g, a: nx.core_number(g)[a]),
+    "component_of": (
+        "How many nodes has the connected component of node {0}, itself counted?",
+        lambda g, a: len(nx.node_connected_component(g, a)),
+    ),
+    "eccentricity": (
+        "How many edges away is the farthest node that can be reached from node {0}?",
+        lambda g, a: max(distances(g, a).values()),
+    ),
+    "core_of": (
+        "What is the largest k for which node {0} is in the k-core?",
+        lambda g, a: nx.core_number(g)[a],
+    ),
     "neighbours": ("Which nodes are joined to node {0}?", lambda g, a: set(g[a])),
     "reached": ("Which other nodes can be reached from node {0}?", lambda g, a: set(distances(g, a)) - {a}),
     "two_away": (
@@ -67,18 +122,33 @@ OF_A_NODE: dict[str, tuple[str, Callable[[Any, int], Any]]] = {
     ),
 }
 SETS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "cut_nodes": ("Without which single nodes would the graph have more components? List all of them, or say none.", nx.articulation_points),
-    "busiest": ("Which nodes have the most edges? List all of them.", lambda g: [a for a, d in g.degree if d == max(d for _, d in g.degree)]),
+    "cut_nodes": (
+        "Without which single nodes would the graph have more components? List all of them, or say none.",
+        nx.articulation_points,
+    ),
+    "busiest": (
+        "Which nodes have the most edges? List all of them.",
+        lambda g: [a for a, d in g.degree if d == max(d for _, d in g.degree)],
+    ),
     "lonely": ("Which nodes have no edge? List all of them, or say none.", nx.isolates),
-    "core_nodes": ("Which nodes are in the 2-core? List all of them, or say none.", lambda g: nx.k_core(g, 2).nodes),
+    "core_nodes": (
+        "Which nodes are in the 2-core? List all of them, or say none.",
+        lambda g: nx.k_core(g, 2).nodes,
+    ),
 }
 WEIGHTED: dict[str, tuple[str, Callable[[Any, int, int], Any]]] = {
-    "cheapest_way": ("What is the smallest sum of weights of a way from node {0} to node {1}?", lambda g, a, b: nx.dijkstra_path_length(g, a, b)),
+    "cheapest_way": (
+        "What is the smallest sum of weights of a way from node {0} to node {1}?",
+        lambda g, a, b: nx.dijkstra_path_length(g, a, b),
+    ),
     "spanning_weight": (
         "What is the smallest sum of weights of edges that keep everything joined that is joined now?",
         lambda g, a, b: nx.minimum_spanning_tree(g).size("weight"),
     ),
-    "flow": ("Weights are capacities. How much can flow from node {0} to node {1}?", lambda g, a, b: nx.maximum_flow_value(g, a, b, "weight")),
+    "flow": (
+        "Weights are capacities. How much can flow from node {0} to node {1}?",
+        lambda g, a, b: nx.maximum_flow_value(g, a, b, "weight"),
+    ),
 }
 
 
@@ -125,13 +195,22 @@ def _of_graph(rng: random.Random, graph: Any, question: str, rule: Callable[[Any
 def _redraw(rng: random.Random, graph: Any) -> None:
     """Another graph on the same nodes: a tree, a cycle, or edges of any density."""
     nodes = rng.sample(sorted(graph), len(graph))
-    made = (nx.random_labeled_tree(len(nodes), seed=rng), nx.cycle_graph(len(nodes)), nx.gnp_random_graph(len(nodes), rng.random(), seed=rng))
+    made = (
+        nx.random_labeled_tree(len(nodes), seed=rng),
+        nx.cycle_graph(len(nodes)),
+        nx.gnp_random_graph(len(nodes), rng.random(), seed=rng),
+    )
     graph.clear_edges()
     graph.add_edges_from((nodes[a], nodes[b]) for a, b in rng.choice(made).edges if a != b)
 
 
 def _fact(rng: random.Random, graph: Any, question: str, rule: Callable[[Any], Any]) -> Asked:
-    wanted = rng.random() < 0.5  # the first graph nearly always gives the same answer, so graphs are redrawn until half the answers are yes
+    wanted = (
+        rng.random() < 0.5
+        # the first graph nearly always gives the same answer, so graphs are redrawn until half the answers
+        # are
+        # yes
+    )
     for _ in range(50):
         if bool(rule(graph)) == wanted:
             break
@@ -168,13 +247,23 @@ def _checked(question: str, answer: list[int], check: str, demonstration: str = 
 def _path(rng: random.Random, graph: Any) -> Asked:
     a, b = two_joined(rng, graph)
     path = nx.shortest_path(graph, a, b)
-    return _checked(f"Give a shortest way from node {a} to node {b} as a list of nodes.", path, "path", start=a, end=b, length=len(path) - 1)
+    return _checked(
+        f"Give a shortest way from node {a} to node {b} as a list of nodes.",
+        path,
+        "path",
+        start=a,
+        end=b,
+        length=len(path) - 1,
+    )
 
 
 def _colouring(rng: random.Random, graph: Any) -> Asked:
     found = nx.greedy_color(graph, lambda g, _: sorted(g))
     most = max(found.values()) + 1
-    question = f"Colour the nodes with numbers from 1 to {most} so that joined nodes differ. List the colours of nodes 0, 1, ... in order."
+    question = (
+        f"Colour the nodes with numbers from 1 to {most} so that joined nodes differ. List the colours of "
+        "nodes 0, 1, ... in order."
+    )
     return _checked(question, [found[node] + 1 for node in sorted(graph)], "colouring", colours=most)
 
 
@@ -186,24 +275,34 @@ def _hamilton(rng: random.Random, graph: Any) -> Asked:
 
 def _clique(rng: random.Random, graph: Any) -> Asked:
     nodes = largest_clique(graph)
-    return _checked(f"Name {len(nodes)} nodes that are all joined to each other.", nodes, "clique", size=len(nodes))
+    return _checked(
+        f"Name {len(nodes)} nodes that are all joined to each other.", nodes, "clique", size=len(nodes)
+    )
 
 
 def _independent(rng: random.Random, graph: Any) -> Asked:
     nodes = largest_clique(nx.complement(graph))
-    return _checked(f"Name {len(nodes)} nodes of which no two are joined.", nodes, "independent", size=len(nodes))
+    return _checked(
+        f"Name {len(nodes)} nodes of which no two are joined.", nodes, "independent", size=len(nodes)
+    )
 
 
 def _cover(rng: random.Random, graph: Any) -> Asked:
     nodes = sorted(set(graph) - set(largest_clique(nx.complement(graph))))
-    return _checked(f"Name {len(nodes)} nodes that together touch every edge.", nodes, "cover", size=len(nodes))
+    return _checked(
+        f"Name {len(nodes)} nodes that together touch every edge.", nodes, "cover", size=len(nodes)
+    )
 
 
 def _matching(rng: random.Random, graph: Any) -> Asked:
     pairs = matching(graph)
     demonstration = " ".join(f"{a}-{b}" for a, b in pairs)
     return _checked(
-        f"Name {len(pairs)} edges of which no two share a node, as a-b.", [n for e in pairs for n in e], "matching", demonstration, size=len(pairs)
+        f"Name {len(pairs)} edges of which no two share a node, as a-b.",
+        [n for e in pairs for n in e],
+        "matching",
+        demonstration,
+        size=len(pairs),
     )
 
 
@@ -211,21 +310,40 @@ def _spanning_tree(rng: random.Random, graph: Any) -> Asked:
     if not nx.is_connected(graph):
         graph.add_edges_from(itertools.pairwise(min(part) for part in list(nx.connected_components(graph))))
     pairs = sorted((min(e), max(e)) for e in nx.minimum_spanning_edges(graph, data=False))
-    return _checked("Name the edges of a spanning tree, as a-b.", [n for e in pairs for n in e], "tree", " ".join(f"{a}-{b}" for a, b in pairs))
+    return _checked(
+        "Name the edges of a spanning tree, as a-b.",
+        [n for e in pairs for n in e],
+        "tree",
+        " ".join(f"{a}-{b}" for a, b in pairs),
+    )
 
 
 TASKS: dict[str, Task] = {
-    **{kind: partial(_of_graph, question=question, rule=rule) for kind, (question, rule) in (COUNTS | SETS).items()},
+    **{
+        kind: partial(_of_graph, question=question, rule=rule)
+        for kind, (question, rule) in (COUNTS | SETS).items()
+    },
     **{kind: partial(_fact, question=question, rule=rule) for kind, (question, rule) in FACTS.items()},
-    **{kind: partial(_of_a_node, question=question, rule=rule) for kind, (question, rule) in OF_A_NODE.items()},
+    **{
+        kind: partial(_of_a_node, question=question, rule=rule)
+        for kind, (question, rule) in OF_A_NODE.items()
+    },
     **{kind: partial(_weighted, question=question, rule=rule) for kind, (question, rule) in WEIGHTED.items()},
     "connected": _connected,
-    "distance": lambda rng, graph: _of_two(rng, graph, "How many edges has the shortest way from node {0} to node {1}?", nx.shortest_path_length),
+    "distance": lambda rng, graph: _of_two(
+        rng, graph, "How many edges has the shortest way from node {0} to node {1}?", nx.shortest_path_length
+    ),
     "ways": lambda rng, graph: _of_two(
-        rng, graph, "How many different shortest ways lead from node {0} to node {1}?", lambda g, a, b: len(list(nx.all_shortest_paths(g, a, b)))
+        rng,
+        graph,
+        "How many different shortest ways lead from node {0} to node {1}?",
+        lambda g, a, b: len(list(nx.all_shortest_paths(g, a, b))),
     ),
     "common": lambda rng, graph: _of_two(
-        rng, graph, "Which nodes are joined to both node {0} and node {1}? List all of them, or say none.", lambda g, a, b: set(g[a]) & set(g[b])
+        rng,
+        graph,
+        "Which nodes are joined to both node {0} and node {1}? List all of them, or say none.",
+        lambda g, a, b: set(g[a]) & set(g[b]),
     ),
     "path": _path,
     "colouring": _colouring,

@@ -22,7 +22,13 @@ def draw_graph(nodes: int, edges: Edges, size: int) -> Image.Image:
     image = Image.new("RGB", (size, size), "white")
     pen = ImageDraw.Draw(image)
     middle, radius = size / 2, size * 0.4
-    places = [(middle + radius * math.cos(2 * math.pi * i / nodes), middle + radius * math.sin(2 * math.pi * i / nodes)) for i in range(nodes)]
+    places = [
+        (
+            middle + radius * math.cos(2 * math.pi * i / nodes),
+            middle + radius * math.sin(2 * math.pi * i / nodes),
+        )
+        for i in range(nodes)
+    ]
     for a, b, weight in edges:
         pen.line((*places[a], *places[b]), fill=(90, 90, 90), width=2)
         if weight:  # a third of the way, where fewer lines cross than in the middle
@@ -37,11 +43,13 @@ def draw_graph(nodes: int, edges: Edges, size: int) -> Image.Image:
 @register("gen_graph")
 @dataclass(frozen=True, kw_only=True)
 class GenGraph(GeneratedSource):
-    """A question about an undirected random graph of `nodes` nodes, with each edge present with probability `density`; as text, or drawn (`drawn`).
+    """A question about an undirected random graph of `nodes` nodes, with each edge present with probability
+    `density`; as text, or drawn (`drawn`).
 
-    Paper: G1, arXiv:2505.18499 (Erdos: graph tasks with program checkers). `ask`: kinds of question; 55 of ours replace its 50
-    (`vlrl_data.generators.graph_tasks`): numbers, yes or no, sets of nodes, weighted graphs, and questions with several correct answers. Reward:
-    `graph`, which checks the last kind by rule and compares the others. Deviates: directed graphs are left out.
+    Paper: G1, arXiv:2505.18499 (Erdos: graph tasks with program checkers). `ask`: kinds of question; 55 of
+    ours replace its 50 (`vlrl_data.generators.graph_tasks`): numbers, yes or no, sets of nodes, weighted
+    graphs, and questions with several correct answers. Reward: `graph`, which checks the last kind by rule
+    and compares the others. Deviates: directed graphs are left out.
     """
 
     ask: tuple[str, ...] = tuple(TASKS)
@@ -71,4 +79,12 @@ class GenGraph(GeneratedSource):
         images = (GeneratedImage(draw_graph, (self.nodes, edges, self.size)),) if self.drawn else ()
         meta = {"kind": kind, "nodes": self.nodes, "edges": [[a, b] for a, b, _ in edges], **checked}
         text = question if self.drawn else intro + question
-        return Row(self.id(index), text, answer, images=images, task="graph", target=tagged_answer(demonstration), meta=meta)
+        return Row(
+            self.id(index),
+            text,
+            answer,
+            images=images,
+            task="graph",
+            target=tagged_answer(demonstration),
+            meta=meta,
+        )

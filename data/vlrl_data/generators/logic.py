@@ -17,7 +17,9 @@ Clause = tuple[int, ...]  # literals: +i for variable i (from 1), -i for its neg
 
 def satisfied(clauses: list[Clause] | tuple[Clause, ...], bits: str) -> bool:
     """Whether every clause has a true literal; bit i - 1 is variable i."""
-    return all(any((bits[abs(literal) - 1] == "1") == (literal > 0) for literal in clause) for clause in clauses)
+    return all(
+        any((bits[abs(literal) - 1] == "1") == (literal > 0) for literal in clause) for clause in clauses
+    )
 
 
 def difficulty(n: int, k: int, l: int) -> float:  # noqa: E741 (the paper's letter)
@@ -28,10 +30,12 @@ def difficulty(n: int, k: int, l: int) -> float:  # noqa: E741 (the paper's lett
 @register("gen_sat")
 @dataclass(frozen=True, kw_only=True)
 class GenSat(GeneratedSource):
-    """`clauses` clauses of `width` literals over `variables` variables, satisfiable by construction; any satisfying assignment is correct.
+    """`clauses` clauses of `width` literals over `variables` variables, satisfiable by construction; any
+    satisfying assignment is correct.
 
-    Paper: SATURN, arXiv:2505.16368, sec. 3 (SAT(n, k, l) with n = width, k = variables, l = clauses). Reward: `sat`, which evaluates the clauses in
-    `answer` (lists of signed variable numbers). `meta.difficulty` is the paper's estimate.
+    Paper: SATURN, arXiv:2505.16368, sec. 3 (SAT(n, k, l) with n = width, k = variables, l = clauses). Reward:
+    `sat`, which evaluates the clauses in `answer` (lists of signed variable numbers). `meta.difficulty` is
+    the paper's estimate.
     """
 
     width: int = 3
@@ -41,21 +45,41 @@ class GenSat(GeneratedSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.width <= self.variables <= len(NAMES) or self.clauses < 1:
-            raise ConfigError(f"width={self.width}, variables={self.variables}, clauses={self.clauses}: give 1 <= width <= variables <= 26")
+            raise ConfigError(
+                f"width={self.width}, variables={self.variables}, clauses={self.clauses}: give 1 <= width "
+                "<= variables <= 26"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
         hidden = "".join(rng.choice("01") for _ in range(self.variables))
         clauses: list[Clause] = []
         while len(clauses) < self.clauses:
-            clause = tuple(v * rng.choice((1, -1)) for v in sorted(rng.sample(range(1, self.variables + 1), self.width)))
+            clause = tuple(
+                v * rng.choice((1, -1)) for v in sorted(rng.sample(range(1, self.variables + 1), self.width))
+            )
             if satisfied([clause], hidden):
                 clauses.append(clause)
-        clause_text = " and ".join("(" + " or ".join(("not " if v < 0 else "") + NAMES[abs(v) - 1] for v in clause) + ")" for clause in clauses)
+        clause_text = " and ".join(
+            "(" + " or ".join(("not " if v < 0 else "") + NAMES[abs(v) - 1] for v in clause) + ")"
+            for clause in clauses
+        )
         order = " ".join(NAMES[: self.variables])
-        question = f"{clause_text}\nGive 0 or 1 for each of {order}, in this order, so that all of this is true."
-        meta = {"variables": self.variables, "difficulty": round(difficulty(self.width, self.variables, self.clauses), 3)}
-        return Row(self.id(index), question, [list(clause) for clause in clauses], task="sat", target=tagged_answer(hidden), meta=meta)
+        question = (
+            f"{clause_text}\nGive 0 or 1 for each of {order}, in this order, so that all of this is true."
+        )
+        meta = {
+            "variables": self.variables,
+            "difficulty": round(difficulty(self.width, self.variables, self.clauses), 3),
+        }
+        return Row(
+            self.id(index),
+            question,
+            [list(clause) for clause in clauses],
+            task="sat",
+            target=tagged_answer(hidden),
+            meta=meta,
+        )
 
 
 @register("gen_chain")
@@ -63,10 +87,11 @@ class GenSat(GeneratedSource):
 class GenChain(GeneratedSource):
     """`horizon` sums, each using the result of the one before; the answer is the list of all results.
 
-    Paper: R-Horizon, arXiv:2510.08189, sec. 3 (query composition: a number of problem i + 1 becomes a function of answer i). Reward: `chain` (all
-    right, the last one, or the share). Here the seed problems are sums of numbers up to `largest`. `link` "answer": the answer before takes the
-    number's place; "variable": a variable does, whose definition from the answer restores the number, as in meituan-longcat/R-HORIZON ed98e43e,
-    data_contruction/step3_combine_problems.py, so that every problem keeps its own answer.
+    Paper: R-Horizon, arXiv:2510.08189, sec. 3 (query composition: a number of problem i + 1 becomes a
+    function of answer i). Reward: `chain` (all right, the last one, or the share). Here the seed problems are
+    sums of numbers up to `largest`. `link` "answer": the answer before takes the number's place; "variable":
+    a variable does, whose definition from the answer restores the number, as in meituan-longcat/R-HORIZON
+    ed98e43e, data_contruction/step3_combine_problems.py, so that every problem keeps its own answer.
     """
 
     horizon: int = 3
@@ -87,7 +112,14 @@ class GenChain(GeneratedSource):
             lines.append(f"{step}) {text}")
             answers.append(value)
         question = "\n".join([*lines, "Answer all of them, in order, separated by commas."])
-        return Row(self.id(index), question, answers, task="chain", target=tagged_answer(",".join(map(str, answers))), meta={"horizon": self.horizon})
+        return Row(
+            self.id(index),
+            question,
+            answers,
+            task="chain",
+            target=tagged_answer(",".join(map(str, answers))),
+            meta={"horizon": self.horizon},
+        )
 
     def _problem(self, rng: random.Random, step: int, before: int | None) -> tuple[str, int]:
         a, b = rng.randint(0, self.largest), rng.randint(0, self.largest)

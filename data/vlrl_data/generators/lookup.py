@@ -1,6 +1,7 @@
 """Questions whose answers stand in a corpus and nowhere else: facts about invented people and towns.
 
-`documents(seed)` is the corpus, one document per person and per town. Environment `search` serves it where no other corpus is named.
+`documents(seed)` is the corpus, one document per person and per town. Environment `search` serves it where no
+other corpus is named.
 """
 
 from __future__ import annotations
@@ -23,7 +24,18 @@ FIRST, MIDDLE, LAST = (
     ("a", "e", "i", "o", "u"),
 )
 ENDINGS = ("dan", "kel", "mor", "rin", "sto", "vek", "wyn", "zar")
-CRAFTS = ("baker", "clockmaker", "dyer", "glazier", "mason", "potter", "printer", "sailor", "tailor", "weaver")
+CRAFTS = (
+    "baker",
+    "clockmaker",
+    "dyer",
+    "glazier",
+    "mason",
+    "potter",
+    "printer",
+    "sailor",
+    "tailor",
+    "weaver",
+)
 THOUGHT = re.compile("<think>.*?</think>")
 KINDS = ("home", "craft", "birth", "river", "given")
 
@@ -46,12 +58,16 @@ class World(NamedTuple):
 
 @cache
 def world(seed: int = 0) -> World:
-    """The invented world of a seed: a pure function of it. Every name stands for one person, town or river."""
+    """The invented world of a seed: a pure function of it. Every name stands for one person, town or
+    river."""
     rng = random.Random(f"lookup world {seed}")
     stems = [a + m + b for a in FIRST for m in MIDDLE for b in LAST]
     names = rng.sample([stem + end for stem in stems for end in ENDINGS], PEOPLE + 2 * TOWNS)
     towns, rivers = names[PEOPLE : PEOPLE + TOWNS], names[PEOPLE + TOWNS :]
-    people = tuple(Person(name, rng.choice(towns), rng.choice(CRAFTS), rng.randint(1700, 1899)) for name in names[:PEOPLE])
+    people = tuple(
+        Person(name, rng.choice(towns), rng.choice(CRAFTS), rng.randint(1700, 1899))
+        for name in names[:PEOPLE]
+    )
     return World(people, dict(zip(towns, rivers, strict=True)))
 
 
@@ -59,8 +75,14 @@ def world(seed: int = 0) -> World:
 def documents(seed: int = 0) -> tuple[tuple[str, str], ...]:
     """(title, text) of every document about the world of a seed."""
     made = world(seed)
-    people = [(p.name, f"{p.name} is a {p.craft} who was born in {p.birth} and lives in {p.town}.") for p in made.people]
-    return (*people, *((town, f"{town} is a town on the river {river}.") for town, river in made.rivers.items()))
+    people = [
+        (p.name, f"{p.name} is a {p.craft} who was born in {p.birth} and lives in {p.town}.")
+        for p in made.people
+    ]
+    return (
+        *people,
+        *((town, f"{town} is a town on the river {river}.") for town, river in made.rivers.items()),
+    )
 
 
 class Question(NamedTuple):
@@ -72,7 +94,8 @@ class Question(NamedTuple):
 
 
 def question(person: Person, kind: str, rivers: Mapping[str, str]) -> Question:
-    """A question about a person. `river` needs two documents; `given` states the fact, so that no search is needed."""
+    """A question about a person. `river` needs two documents; `given` states the fact, so that no search is
+    needed."""
     name, town = person.name, person.town
     return {
         "home": Question(f"In which town does {name} live?", town, (name,)),
@@ -86,13 +109,16 @@ def question(person: Person, kind: str, rivers: Mapping[str, str]) -> Question:
 @register("gen_lookup")
 @dataclass(frozen=True, kw_only=True)
 class GenLookup(GeneratedSource):
-    """Questions about invented people, one of the kinds `ask` each: home, craft, birth (one document), river (two), given (the fact is stated).
+    """Questions about invented people, one of the kinds `ask` each: home, craft, birth (one document), river
+    (two), given (the fact is stated).
 
-    vlrl original. The facts of world `world_seed` stand in the corpus of environment `search` alone, so that they cannot be known. `row.meta` has
-    `kind`, `known` (1 where the question states the answer) and `queries`; the demonstration (`target`) searches, where that is needed, and answers.
-    Its turns are `meta["turns"]`, for rollout `expert_turns`; without `thoughts` they have no <think>. A share `guessed` of those of rows that need a
-    search answers at once instead, with a fact about another person of the world: such a cold start teaches both forms, and not which one pays.
-    Every fifth person is asked about in held-out rows alone.
+    vlrl original. The facts of world `world_seed` stand in the corpus of environment `search` alone, so that
+    they cannot be known. `row.meta` has `kind`, `known` (1 where the question states the answer) and
+    `queries`; the demonstration (`target`) searches, where that is needed, and answers. Its turns are
+    `meta["turns"]`, for rollout `expert_turns`; without `thoughts` they have no <think>. A share `guessed` of
+    those of rows that need a search answers at once instead, with a fact about another person of the world:
+    such a cold start teaches both forms, and not which one pays. Every fifth person is asked about in
+    held-out rows alone.
     """
 
     ask: tuple[str, ...] = field(default=("home", "craft", "birth"))
@@ -104,9 +130,15 @@ class GenLookup(GeneratedSource):
         super().__post_init__()
         unknown = sorted(set(self.ask) - set(KINDS))
         if unknown or not self.ask:
-            raise ConfigError(f"ask: {', '.join(unknown) or 'none'} given. Known: {', '.join(KINDS)}; give at least one of them.")
+            raise ConfigError(
+                f"ask: {', '.join(unknown) or 'none'} given. Known: {', '.join(KINDS)}; give at least one "
+                "of them."
+            )
         if not 0 <= self.guessed <= 1:
-            raise ConfigError(f"guessed: {self.guessed} is not between 0 and 1; it is the share of demonstrations that do not search")
+            raise ConfigError(
+                f"guessed: {self.guessed} is not between 0 and 1; it is the share of demonstrations that "
+                "do not search"
+            )
 
     def row(self, index: int) -> Row:
         rng, made = self.rng(index), world(self.world_seed)
@@ -124,7 +156,8 @@ class GenLookup(GeneratedSource):
 
 
 def searching(query: str) -> str:
-    """A demonstrated turn with a query. The spaces around the query make its tokens those of the question and of the documents."""
+    """A demonstrated turn with a query. The spaces around the query make its tokens those of the question and
+    of the documents."""
     return f"<think>Look up {query}.</think><search> {query} </search>"
 
 

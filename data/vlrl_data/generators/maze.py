@@ -27,7 +27,9 @@ def carve(rng: random.Random, side: int) -> list[list[str]]:
     while stack:
         row, col = stack[-1]
         near = [
-            (dr, dc) for dr, dc in MOVES.values() if 0 < row + 2 * dr < side and 0 < col + 2 * dc < side and grid[row + 2 * dr][col + 2 * dc] == "#"
+            (dr, dc)
+            for dr, dc in MOVES.values()
+            if 0 < row + 2 * dr < side and 0 < col + 2 * dc < side and grid[row + 2 * dr][col + 2 * dc] == "#"
         ]
         if not near:
             stack.pop()
@@ -45,7 +47,12 @@ def shortest_moves(grid: list[list[str]], start: Cell) -> dict[Cell, str]:
         row, col = queue.popleft()
         for name, (dr, dc) in MOVES.items():
             cell = (row + dr, col + dc)
-            if cell not in found and 0 <= cell[0] < len(grid) and 0 <= cell[1] < len(grid[0]) and grid[cell[0]][cell[1]] != "#":
+            if (
+                cell not in found
+                and 0 <= cell[0] < len(grid)
+                and 0 <= cell[1] < len(grid[0])
+                and grid[cell[0]][cell[1]] != "#"
+            ):
                 found[cell] = found[row, col] + name
                 queue.append(cell)
     return found
@@ -64,17 +71,21 @@ def draw_maze(rows: tuple[str, ...], cell: int) -> Image.Image:
     for i, row in enumerate(rows):
         for j, mark in enumerate(row):
             if mark in colours:
-                pen.rectangle((j * cell, i * cell, (j + 1) * cell - 1, (i + 1) * cell - 1), fill=colours[mark])
+                pen.rectangle(
+                    (j * cell, i * cell, (j + 1) * cell - 1, (i + 1) * cell - 1), fill=colours[mark]
+                )
     return image
 
 
 @register("gen_maze")
 @dataclass(frozen=True, kw_only=True)
 class GenMaze(GeneratedSource):
-    """Find a path through a maze of `side` x `side` cells whose shortest path has `length` = [low, high] steps and `turns` = [low, high] turns.
+    """Find a path through a maze of `side` x `side` cells whose shortest path has `length` = [low, high]
+    steps and `turns` = [low, high] turns.
 
-    Paper: Ariadne, arXiv:2511.00710 (length and turns as difficulty; its curriculum is a list of phases with other ranges). Reward: `maze`,
-    which follows the moves; the gold answer is the maze itself, as rows of text. Shown as an image (`cell` pixels a cell), or as text with `text`.
+    Paper: Ariadne, arXiv:2511.00710 (length and turns as difficulty; its curriculum is a list of phases with
+    other ranges). Reward: `maze`, which follows the moves; the gold answer is the maze itself, as rows of
+    text. Shown as an image (`cell` pixels a cell), or as text with `text`.
     """
 
     side: int = 7
@@ -97,21 +108,33 @@ class GenMaze(GeneratedSource):
         where = "from S to G" if self.text else "from blue to green"
         question = f"{shown}Find a way {where}. Answer with moves: U, D, L, R."
         meta = {"length": len(moves), "turns": turns(moves)}
-        return Row(self.id(index), question, list(rows), images=media, task="maze", target=tagged_answer(" ".join(moves)), meta=meta)
+        return Row(
+            self.id(index),
+            question,
+            list(rows),
+            images=media,
+            task="maze",
+            target=tagged_answer(" ".join(moves)),
+            meta=meta,
+        )
 
     def _maze(self, rng: random.Random) -> tuple[tuple[str, ...], str]:
         for _ in range(500):
             grid = carve(rng, self.side)
-            start = rng.choice([(i, j) for i, row in enumerate(grid) for j, mark in enumerate(row) if mark == "."])
+            start = rng.choice(
+                [(i, j) for i, row in enumerate(grid) for j, mark in enumerate(row) if mark == "."]
+            )
             fits = [
                 (cell, moves)
                 for cell, moves in shortest_moves(grid, start).items()
-                if self.length[0] <= len(moves) <= self.length[1] and self.turns[0] <= turns(moves) <= self.turns[1]
+                if self.length[0] <= len(moves) <= self.length[1]
+                and self.turns[0] <= turns(moves) <= self.turns[1]
             ]
             if fits:
                 goal, moves = rng.choice(fits)
                 grid[start[0]][start[1]], grid[goal[0]][goal[1]] = "S", "G"
                 return tuple("".join(row) for row in grid), moves
         raise ConfigError(
-            f"no maze of side {self.side} has a shortest path of length {self.length} with {self.turns} turns; widen them or raise `side`"
+            f"no maze of side {self.side} has a shortest path of length {self.length} with {self.turns} "
+            "turns; widen them or raise `side`"
         )

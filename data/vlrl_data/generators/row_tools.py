@@ -25,10 +25,12 @@ def tool_call(name: str, **arguments: str) -> str:
 class GenRowTools(GeneratedSource):
     """Questions over `hops` lookups, with the functions that answer them; of 2 people the numbers are added.
 
-    One hop: how many sheep a person has. Two hops: the toll of the town in which a person lives. With `people` 2 the answer is the sum of both.
-    `meta["functions"]` has the functions with their tables of `entries` keys, of which the last one is not needed, `meta["goals"]` the
-    (function, value) pairs of a solution, `meta["turns"]` the turns of a demonstration. Every row has tables of its own, so that no answer can be
-    learned by heart. Paper: Ye et al. 2025, arXiv:2508.08791, sec. 3: scenarios of parallel and serial sub-questions, each with a function.
+    One hop: how many sheep a person has. Two hops: the toll of the town in which a person lives. With
+    `people` 2 the answer is the sum of both. `meta["functions"]` has the functions with their tables of
+    `entries` keys, of which the last one is not needed, `meta["goals"]` the (function, value) pairs of a
+    solution, `meta["turns"]` the turns of a demonstration. Every row has tables of its own, so that no answer
+    can be learned by heart. Paper: Ye et al. 2025, arXiv:2508.08791, sec. 3: scenarios of parallel and serial
+    sub-questions, each with a function.
     """
 
     hops: int = 2
@@ -39,7 +41,10 @@ class GenRowTools(GeneratedSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.hops not in (1, 2) or self.people not in (1, 2) or not 2 <= self.entries <= len(TOWNS):
-            raise ConfigError(f"hops={self.hops}, people={self.people} must be 1 or 2, and entries={self.entries} from 2 to {len(TOWNS)}")
+            raise ConfigError(
+                f"hops={self.hops}, people={self.people} must be 1 or 2, and entries={self.entries} from 2 "
+                f"to {len(TOWNS)}"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -58,7 +63,14 @@ class GenRowTools(GeneratedSource):
         what = "the toll of the town of {}" if self.hops == 2 else "the number of sheep of {}"
         question = " plus ".join(what.format(person) for person in asked)
         meta = {"functions": functions, "goals": goals, "turns": turns}
-        return Row(self.id(index), f"What is {question}?", sum(values), task="lookup", target="".join(turns), meta=meta)
+        return Row(
+            self.id(index),
+            f"What is {question}?",
+            sum(values),
+            task="lookup",
+            target="".join(turns),
+            meta=meta,
+        )
 
     def functions(self, rng: random.Random) -> list[dict[str, Any]]:
         """The functions of a row: those of a solution in their order, then one that is not needed."""
@@ -72,4 +84,7 @@ class GenRowTools(GeneratedSource):
             "toll_of": ("town", "the toll of a town", toll),
         }
         order = ("town_of", "toll_of", "sheep_of") if self.hops == 2 else ("sheep_of", "town_of")
-        return [{"name": name, "argument": known[name][0], "description": known[name][1], "table": known[name][2]} for name in order]
+        return [
+            {"name": name, "argument": known[name][0], "description": known[name][1], "table": known[name][2]}
+            for name in order
+        ]

@@ -23,7 +23,9 @@ ACTIONS = ("click", "type", "scroll", "back")
 STYLES = ("answer", "blink")
 
 
-def draw_screen(width: int, height: int, title: str, field: tuple[int, int, int, int], elements: tuple[Element, ...]) -> Image.Image:
+def draw_screen(
+    width: int, height: int, title: str, field: tuple[int, int, int, int], elements: tuple[Element, ...]
+) -> Image.Image:
     """A screen: a title bar with a back arrow, a text field and labelled buttons."""
     image = Image.new("RGB", (width, height), (245, 245, 245))
     pen = ImageDraw.Draw(image)
@@ -42,11 +44,13 @@ def draw_screen(width: int, height: int, title: str, field: tuple[int, int, int,
 class GenScreen(GeneratedSource):
     """What to do on a screen: click a button, type a text, scroll, or go back; task `gui`.
 
-    Gold: {"action": "click", "box": [x1, y1, x2, y2], "point": [x, y]}, {"action": "type", "text": ...}, {"action": "scroll", "direction": ...} or
-    {"action": "back"}. `style` "answer" demonstrates one action in answer tags; "blink" demonstrates BTL-UI's three sections: candidate boxes, a
-    thought, the action. Clicks are three times as frequent as any other action.
-    Paper: the action spaces of UI-R1 (arXiv:2503.21620), GUI-R1 (arXiv:2504.10458) and BTL-UI (arXiv:2509.15566), on drawn screens. Rewards:
-    `gui_action`, `blink`. Units: pixels of the screen. Harder with more `buttons` and a smaller `least`.
+    Gold: {"action": "click", "box": [x1, y1, x2, y2], "point": [x, y]}, {"action": "type", "text": ...},
+    {"action": "scroll", "direction": ...} or {"action": "back"}. `style` "answer" demonstrates one action in
+    answer tags; "blink" demonstrates BTL-UI's three sections: candidate boxes, a thought, the action. Clicks
+    are three times as frequent as any other action.
+    Paper: the action spaces of UI-R1 (arXiv:2503.21620), GUI-R1 (arXiv:2504.10458) and BTL-UI
+    (arXiv:2509.15566), on drawn screens. Rewards: `gui_action`, `blink`. Units: pixels of the screen. Harder
+    with more `buttons` and a smaller `least`.
     """
 
     width: int = 168
@@ -62,38 +66,62 @@ class GenScreen(GeneratedSource):
             if name not in ACTIONS:
                 raise ConfigError(f"actions: {name!r} is unknown. Known: {', '.join(ACTIONS)}.")
         if not self.actions or self.style not in STYLES:
-            raise ConfigError(f"actions={list(self.actions)} must name an action, and style={self.style!r} be one of {', '.join(STYLES)}")
+            raise ConfigError(
+                f"actions={list(self.actions)} must name an action, and style={self.style!r} be one of "
+                f"{', '.join(STYLES)}"
+            )
         rows = (self.height - 72) // (self.least + 22)
         if not 1 <= self.buttons <= min(2 * rows, len(LABELS)):
             fitting = min(2 * rows, len(LABELS))
-            raise ConfigError(f"buttons={self.buttons}: 1 to {fitting} fit on {self.width} x {self.height} with least={self.least}")
+            raise ConfigError(
+                f"buttons={self.buttons}: 1 to {fitting} fit on {self.width} x {self.height} with "
+                f"least={self.least}"
+            )
 
     def screen(self, rng: random.Random) -> tuple[GeneratedImage, tuple[Element, ...]]:
         """A screen, and its buttons."""
         labels = rng.sample(LABELS, self.buttons)
         column, line = self.width // 2, self.least + 22
-        cells = rng.sample([(i % 2 * column, 72 + i // 2 * line) for i in range(2 * ((self.height - 72) // line))], self.buttons)
+        cells = rng.sample(
+            [(i % 2 * column, 72 + i // 2 * line) for i in range(2 * ((self.height - 72) // line))],
+            self.buttons,
+        )
         elements = []
         for label, (x, y) in zip(labels, cells, strict=True):
             wide, tall = rng.randint(column - 36, column - 14), rng.randint(self.least, self.least + 14)
             left, top = x + rng.randint(4, column - wide - 4), y + rng.randint(0, line - tall - 4)
             elements.append((label, (left, top, left + wide, top + tall), rng.randrange(len(COLOURS))))
         made = tuple(elements)
-        return GeneratedImage(draw_screen, (self.width, self.height, rng.choice(WORDS), (12, 36, self.width - 12, 60), made)), made
+        return GeneratedImage(
+            draw_screen, (self.width, self.height, rng.choice(WORDS), (12, 36, self.width - 12, 60), made)
+        ), made
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
         image, elements = self.screen(rng)
         label, box, _ = elements[0]
         table: dict[str, tuple[str, dict[str, Any]]] = {
-            "click": (f"Press the {label} button.", {"action": "click", "box": list(box), "point": [(box[0] + box[2]) // 2, (box[1] + box[3]) // 2]}),
+            "click": (
+                f"Press the {label} button.",
+                {
+                    "action": "click",
+                    "box": list(box),
+                    "point": [(box[0] + box[2]) // 2, (box[1] + box[3]) // 2],
+                },
+            ),
             "type": (f"Enter the words: {(words := rng.choice(WORDS))}", {"action": "type", "text": words}),
-            "scroll": (f"Move the page {(way := rng.choice(('up', 'down')))}.", {"action": "scroll", "direction": way}),
+            "scroll": (
+                f"Move the page {(way := rng.choice(('up', 'down')))}.",
+                {"action": "scroll", "direction": way},
+            ),
             "back": ("Return to the screen before.", {"action": "back"}),
         }
-        task, gold = table[rng.choices(self.actions, [3 if action == "click" else 1 for action in self.actions])[0]]
+        task, gold = table[
+            rng.choices(self.actions, [3 if action == "click" else 1 for action in self.actions])[0]
+        ]
         question = (
-            f'{task} Answer with one action: {{"action": "click", "point": [x, y]}}, {{"action": "type", "text": "..."}}, {{"action": "scroll", '
+            f'{task} Answer with one action: {{"action": "click", "point": [x, y]}}, {{"action": "type", '
+            f'"text": "..."}}, {{"action": "scroll", '
         )
         question += '"direction": "up" or "down"} or {"action": "back"}.'
         said = {key: value for key, value in gold.items() if key != "box"}
@@ -111,10 +139,11 @@ def three_sections(gold: dict[str, Any], said: dict[str, Any]) -> str:
 @register("gen_screen_grounding")
 @dataclass(frozen=True, kw_only=True)
 class GenScreenGrounding(GenScreen):
-    """The box of a named button; task `grounding`, gold [x1, y1, x2, y2], `meta.size` the size of the screen, `meta.area` the button's share of it.
+    """The box of a named button; task `grounding`, gold [x1, y1, x2, y2], `meta.size` the size of the screen,
+    `meta.area` the button's share of it.
 
-    Paper: the task of GUI-G1 (arXiv:2505.15810), on drawn screens. Reward: `gui_grounding`. `rate` is its difficulty coefficient per row, larger
-    for smaller targets: mean area of a button / area of this one.
+    Paper: the task of GUI-G1 (arXiv:2505.15810), on drawn screens. Reward: `gui_grounding`. `rate` is its
+    difficulty coefficient per row, larger for smaller targets: mean area of a button / area of this one.
     """
 
     def row(self, index: int) -> Row:
@@ -123,6 +152,19 @@ class GenScreenGrounding(GenScreen):
         label, box, _ = elements[0]
         area = (box[2] - box[0]) * (box[3] - box[1])
         typical = (self.width / 2 - 25) * (self.least + 7)
-        meta = {"size": [self.width, self.height], "area": area / (self.width * self.height), "rate": typical / area, **IN_PIXELS}
+        meta = {
+            "size": [self.width, self.height],
+            "area": area / (self.width * self.height),
+            "rate": typical / area,
+            **IN_PIXELS,
+        }
         question = f"Where is the {label} button? Answer with its box [x1, y1, x2, y2]."
-        return Row(self.id(index), question, list(box), images=(image,), task="grounding", target=tagged_answer(json.dumps(list(box))), meta=meta)
+        return Row(
+            self.id(index),
+            question,
+            list(box),
+            images=(image,),
+            task="grounding",
+            target=tagged_answer(json.dumps(list(box))),
+            meta=meta,
+        )

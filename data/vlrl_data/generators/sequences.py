@@ -16,7 +16,8 @@ TRIES = 1000
 
 
 def best_chain(count: int, joins: Callable[[int, int], bool]) -> tuple[list[int], int]:
-    """A longest chain i_1 < i_2 < ... of 0 .. count - 1 in which every neighbour pair joins, and how many longest ones there are."""
+    """A longest chain i_1 < i_2 < ... of 0 .. count - 1 in which every neighbour pair joins, and how many
+    longest ones there are."""
     length, ways, before = [1] * count, [1] * count, [-1] * count
     for j in range(count):
         for i in [i for i in range(j) if joins(i, j)]:
@@ -39,7 +40,8 @@ def longest_increasing(values: Sequence[int]) -> tuple[list[int], int]:
 
 
 def most_activities(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """Positions, in order of time, of a largest set of activities without overlap (touching is allowed), and the number of largest sets."""
+    """Positions, in order of time, of a largest set of activities without overlap (touching is allowed), and
+    the number of largest sets."""
     order = sorted(range(len(spans)), key=lambda i: (spans[i][1], spans[i][0]))
     chain, ways = best_chain(len(spans), lambda i, j: spans[order[i]][1] <= spans[order[j]][0])
     return [order[i] for i in chain], ways
@@ -48,10 +50,12 @@ def most_activities(spans: Sequence[Span]) -> tuple[list[int], int]:
 @register("gen_sequence")
 @dataclass(frozen=True, kw_only=True)
 class GenSequence(GeneratedSource):
-    """`ask` "lis": the longest increasing subsequence; "scheduling": the most activities without overlap. The optimum is unique.
+    """`ask` "lis": the longest increasing subsequence; "scheduling": the most activities without overlap. The
+    optimum is unique.
 
-    Paper: arXiv:2510.27044 (both problems, with unique optima; numbers and sizes here are ours). The answer is {"value": length, "ids": [...]}, with
-    ids from 1 in order of place or of time. Reward: `sequence`, for the value, the ids, or both.
+    Paper: arXiv:2510.27044 (both problems, with unique optima; numbers and sizes here are ours). The answer
+    is {"value": length, "ids": [...]}, with ids from 1 in order of place or of time. Reward: `sequence`, for
+    the value, the ids, or both.
     """
 
     ask: Literal["lis", "scheduling"] = "lis"
@@ -61,7 +65,9 @@ class GenSequence(GeneratedSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.items < 2 or self.largest < self.items:
-            raise ConfigError(f"items={self.items} must be 2 or more, and largest={self.largest} at least items")
+            raise ConfigError(
+                f"items={self.items} must be 2 or more, and largest={self.largest} at least items"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -70,22 +76,37 @@ class GenSequence(GeneratedSource):
             if ways == 1:
                 break
         else:
-            raise ConfigError(f"gen_sequence: no problem with a single best solution in {TRIES} tries; lower items or raise largest")
+            raise ConfigError(
+                f"gen_sequence: no problem with a single best solution in {TRIES} tries; lower items or "
+                "raise largest"
+            )
         found = [i + 1 for i in ids]
         question += "\nAnswer as `number: ids`, for instance `2: 1 4`."
         answer = {"value": len(found), "ids": found}
-        return Row(self.id(index), question, answer, task=self.ask, target=tagged_answer(f"{len(found)}: {' '.join(map(str, found))}"))
+        return Row(
+            self.id(index),
+            question,
+            answer,
+            task=self.ask,
+            target=tagged_answer(f"{len(found)}: {' '.join(map(str, found))}"),
+        )
 
     def _lis(self, rng: random.Random) -> tuple[str, list[int], int]:
         values = rng.sample(range(1, self.largest + 1), self.items)
         listed = ", ".join(f"{i + 1}) {value}" for i, value in enumerate(values))
-        return f"Numbers: {listed}. Which is the longest strictly increasing subsequence?", *longest_increasing(values)
+        return (
+            f"Numbers: {listed}. Which is the longest strictly increasing subsequence?",
+            *longest_increasing(values),
+        )
 
     def _scheduling(self, rng: random.Random) -> tuple[str, list[int], int]:
         drawn = [rng.sample(range(self.largest + 1), 2) for _ in range(self.items)]
         spans = [(min(pair), max(pair)) for pair in drawn]
         listed = ", ".join(f"{i + 1}) {start}-{end}" for i, (start, end) in enumerate(spans))
-        return f"Activities (start-end): {listed}. Which is the largest set without overlap?", *most_activities(spans)
+        return (
+            f"Activities (start-end): {listed}. Which is the largest set without overlap?",
+            *most_activities(spans),
+        )
 
 
 FUNCTIONS: dict[str, tuple[str, Callable[[str], str]]] = {
@@ -93,7 +114,10 @@ FUNCTIONS: dict[str, tuple[str, Callable[[str], str]]] = {
     "f2": ("writes its string twice", lambda text: text * 2),
     "f3": ("moves the first letter to the end", lambda text: text[1:] + text[:1]),
     "f4": ("drops the last letter", lambda text: text[:-1]),
-    "f5": ("swaps the first and the last letter", lambda text: text[-1] + text[1:-1] + text[0] if len(text) > 1 else text),
+    "f5": (
+        "swaps the first and the last letter",
+        lambda text: text[-1] + text[1:-1] + text[0] if len(text) > 1 else text,
+    ),
     "f6": ("puts an x in front", lambda text: "x" + text),
     "f7": ("keeps every second letter, from the first on", lambda text: text[::2]),
     "f8": ("sorts its letters", lambda text: "".join(sorted(text))),
@@ -105,9 +129,10 @@ FUNCTIONS: dict[str, tuple[str, Callable[[str], str]]] = {
 class GenCompose(GeneratedSource):
     """h(x) = g_depth(... g_1(x)) for functions drawn from `functions`; the answer is the resulting string.
 
-    Paper: arXiv:2509.25123 (string functions, first taught one by one, then composed; these are ours). With `define` the prompt says what
-    each function does; without it, the policy must have learned the functions, in a cold start at depth 1. To hold functions out, give train and
-    held-out rows different `functions`. Reward: `exact`.
+    Paper: arXiv:2509.25123 (string functions, first taught one by one, then composed; these are ours). With
+    `define` the prompt says what each function does; without it, the policy must have learned the functions,
+    in a cold start at depth 1. To hold functions out, give train and held-out rows different `functions`.
+    Reward: `exact`.
     """
 
     depth: int = 2
@@ -121,7 +146,10 @@ class GenCompose(GeneratedSource):
         if unknown or not self.functions:
             raise ConfigError(f"functions: {unknown or 'none given'}; choose from {', '.join(FUNCTIONS)}")
         if self.depth < 1 or self.letters < self.depth + 1:
-            raise ConfigError(f"depth={self.depth} must be 1 or more, and letters={self.letters} more than depth, so that no string becomes empty")
+            raise ConfigError(
+                f"depth={self.depth} must be 1 or more, and letters={self.letters} more than depth, so "
+                "that no string becomes empty"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -136,5 +164,16 @@ class GenCompose(GeneratedSource):
         call = text
         for name in chosen:
             call = f"{name}({call})"
-        known = " ".join(f"{name} {FUNCTIONS[name][0]}." for name in sorted(set(chosen))) + " " if self.define else ""
-        return Row(self.id(index), f"{known}What is {call}?", result, task="compose", target=tagged_answer(result), meta={"depth": self.depth})
+        known = (
+            " ".join(f"{name} {FUNCTIONS[name][0]}." for name in sorted(set(chosen))) + " "
+            if self.define
+            else ""
+        )
+        return Row(
+            self.id(index),
+            f"{known}What is {call}?",
+            result,
+            task="compose",
+            target=tagged_answer(result),
+            meta={"depth": self.depth},
+        )

@@ -1,6 +1,8 @@
-"""The images and videos that generators start from: a user's files, or the photographs that ship with scikit-image and scikit-learn.
+"""The images and videos that generators start from: a user's files, or the photographs that ship with
+scikit-image and scikit-learn.
 
-A reference is a tuple of texts (it pickles, and it is part of a medium's key): ("photo", name, split) or ("file", path).
+A reference is a tuple of texts (it pickles, and it is part of a medium's key): ("photo", name, split) or
+("file", path).
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ HELDOUT_SHARE = 0.2  # of a user's files
 def files_of(folder: str, suffixes: frozenset[str]) -> tuple[str, ...]:
     """Files below a folder with one of the suffixes, sorted. Raises ConfigError if there is none."""
     root = Path(folder).expanduser()
-    found = sorted(str(file) for file in root.rglob("*") if file.suffix.lower() in suffixes) if root.is_dir() else []
+    found = (
+        sorted(str(file) for file in root.rglob("*") if file.suffix.lower() in suffixes)
+        if root.is_dir()
+        else []
+    )
     if not found:
         raise ConfigError(f"{folder!r} is no folder with files of {', '.join(sorted(suffixes))}")
     return tuple(found)
@@ -35,20 +41,28 @@ def files_of(folder: str, suffixes: frozenset[str]) -> tuple[str, ...]:
 
 def of_split(files: tuple[str, ...], split: str) -> list[str]:
     """A user's files of a split: a fifth, by a hash of the name, is held out."""
-    chosen = [file for file in files if (hashlib.sha256(Path(file).name.encode()).digest()[0] < 256 * HELDOUT_SHARE) == (split == "heldout")]
+    chosen = [
+        file
+        for file in files
+        if (hashlib.sha256(Path(file).name.encode()).digest()[0] < 256 * HELDOUT_SHARE)
+        == (split == "heldout")
+    ]
     return chosen or list(files)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedFromImages(GeneratedSource):
-    """A generator over `images`: a folder, or "" for the photographs that ship with scikit-image and scikit-learn."""
+    """A generator over `images`: a folder, or "" for the photographs that ship with scikit-image and
+    scikit-learn."""
 
     images: str = ""
 
     def references(self, rng: random.Random, count: int = 1) -> list[Reference]:
         """`count` images, all different unless there are fewer."""
         if self.images:
-            found: list[Reference] = [("file", file) for file in of_split(files_of(self.images, IMAGE_SUFFIXES), self.split)]
+            found: list[Reference] = [
+                ("file", file) for file in of_split(files_of(self.images, IMAGE_SUFFIXES), self.split)
+            ]
         else:
             found = [("photo", name, self.split) for name in shipped_images.PHOTOS]
         rng.shuffle(found)
@@ -69,8 +83,11 @@ def open_reference(reference: Reference) -> Image.Image:
     return shipped_images.crop(reference[1], box, box[2] - box[0], box[3] - box[1])
 
 
-def fitted(reference: Reference, width: int, height: int, place: tuple[float, float] = (0.5, 0.5), share: float = 1.0) -> Image.Image:
-    """A part of the image of aspect ratio width : height, `share` of the largest that fits, at `place` (0-1, 0-1), resized to width x height."""
+def fitted(
+    reference: Reference, width: int, height: int, place: tuple[float, float] = (0.5, 0.5), share: float = 1.0
+) -> Image.Image:
+    """A part of the image of aspect ratio width : height, `share` of the largest that fits, at `place` (0-1,
+    0-1), resized to width x height."""
     image = open_reference(reference)
     scale = min(image.width / width, image.height / height) * share
     across, down = width * scale, height * scale
@@ -78,8 +95,15 @@ def fitted(reference: Reference, width: int, height: int, place: tuple[float, fl
     return image.resize((width, height), Image.Resampling.BICUBIC, box=(left, top, left + across, top + down))
 
 
-def pan(reference: Reference, size: int, frames: int, path: tuple[float, float, float, float], share: float = 0.6) -> np.ndarray:
+def pan(
+    reference: Reference, size: int, frames: int, path: tuple[float, float, float, float], share: float = 0.6
+) -> np.ndarray:
     """A camera that moves over an image from place (x0, y0) to (x1, y1): (frames, size, size, 3) uint8."""
     x0, y0, x1, y1 = path
     steps = np.linspace(0, 1, frames)
-    return np.stack([np.asarray(fitted(reference, size, size, (x0 + (x1 - x0) * t, y0 + (y1 - y0) * t), share)) for t in steps])
+    return np.stack(
+        [
+            np.asarray(fitted(reference, size, size, (x0 + (x1 - x0) * t, y0 + (y1 - y0) * t), share))
+            for t in steps
+        ]
+    )

@@ -1,4 +1,5 @@
-"""VideoSSR's tasks over a user's videos or a camera that moves over an image: anomaly grounding, object counting, temporal jigsaw."""
+"""VideoSSR's tasks over a user's videos or a camera that moves over an image: anomaly grounding, object
+counting, temporal jigsaw."""
 
 from __future__ import annotations
 
@@ -13,11 +14,20 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageFilter
 from vlrl.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.scenes import SHAPES, draw_shape
-from vlrl_data.generators.source_images import GeneratedFromImages, Reference, files_of, identity, of_split, pan
+from vlrl_data.generators.source_images import (
+    GeneratedFromImages,
+    Reference,
+    files_of,
+    identity,
+    of_split,
+    pan,
+)
 from vlrl_data.lab.base import tagged_answer
 from vlrl_data.media.video import VIDEO_SUFFIXES, Frames, GeneratedVideo, decode, encode
 
-BaseVideo = tuple[Reference, int, int, tuple[float, float, float, float]]  # source, side, frames, path of the camera
+BaseVideo = tuple[
+    Reference, int, int, tuple[float, float, float, float]
+]  # source, side, frames, path of the camera
 
 
 def another_order(count: int, seed: int) -> np.ndarray:
@@ -35,7 +45,9 @@ def map_frames(frames: np.ndarray, change: Callable[[Image.Image], Image.Image])
 def zoomed(image: Image.Image) -> Image.Image:
     """The middle half of the sides, resized to the whole."""
     width, height = image.size
-    return image.crop((width // 4, height // 4, width - width // 4, height - height // 4)).resize(image.size, Image.Resampling.BICUBIC)
+    return image.crop((width // 4, height // 4, width - width // 4, height - height // 4)).resize(
+        image.size, Image.Resampling.BICUBIC
+    )
 
 
 CORRUPTIONS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
@@ -44,14 +56,20 @@ CORRUPTIONS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "channels": lambda frames, seed: frames[..., [2, 0, 1]],
     "rotate": lambda frames, seed: np.rot90(frames, 2, axes=(1, 2)),
     "mirror": lambda frames, seed: frames[:, :, ::-1],
-    "noise": lambda frames, seed: np.clip(frames + np.random.default_rng(seed).normal(0, 60, frames.shape), 0, 255).astype(np.uint8),
+    "noise": lambda frames, seed: np.clip(
+        frames + np.random.default_rng(seed).normal(0, 60, frames.shape), 0, 255
+    ).astype(np.uint8),
     "freeze": lambda frames, seed: np.repeat(frames[:1], len(frames), 0),
     "shuffle": lambda frames, seed: frames[another_order(len(frames), seed)],
     "stutter": lambda frames, seed: frames[np.arange(len(frames)) // 3 * 3],
     "swap": lambda frames, seed: np.roll(frames, len(frames) // 2, 0),
     "zoom": lambda frames, seed: map_frames(frames, zoomed),
-    "blur": lambda frames, seed: map_frames(frames, lambda image: image.filter(ImageFilter.GaussianBlur(max(image.size) / 25))),
-    "saturation": lambda frames, seed: map_frames(frames, lambda image: ImageEnhance.Color(image).enhance(4.0)),
+    "blur": lambda frames, seed: map_frames(
+        frames, lambda image: image.filter(ImageFilter.GaussianBlur(max(image.size) / 25))
+    ),
+    "saturation": lambda frames, seed: map_frames(
+        frames, lambda image: ImageEnhance.Color(image).enhance(4.0)
+    ),
 }
 
 
@@ -62,7 +80,10 @@ def base_frames(base: BaseVideo) -> np.ndarray:
     if reference[0] != "video":
         return pan(reference, side, frames, path)
     clip = decode(reference[1], Frames(fps=0, min_frames=1, max_frames=frames))
-    found = [np.asarray(Image.fromarray(frame).resize((side, side), Image.Resampling.BICUBIC)) for frame in clip.frames_THWC]
+    found = [
+        np.asarray(Image.fromarray(frame).resize((side, side), Image.Resampling.BICUBIC))
+        for frame in clip.frames_THWC
+    ]
     return np.stack([found[i * len(found) // frames] for i in range(frames)])
 
 
@@ -90,7 +111,8 @@ def segment(base: BaseVideo, fps: float, first: int, last: int) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedFromVideos(GeneratedFromImages):
-    """A generator over `videos` (a folder), or over a camera that moves over images. `size` x `size` pixels, `frames` at `fps` per second."""
+    """A generator over `videos` (a folder), or over a camera that moves over images. `size` x `size` pixels,
+    `frames` at `fps` per second."""
 
     videos: str = ""
     size: int = 84
@@ -116,8 +138,9 @@ class GeneratedFromVideos(GeneratedFromImages):
 class GenVideoAnomaly(GeneratedFromVideos):
     """A stretch of a video is corrupted (`kinds`); the answer is [start, end] in seconds.
 
-    Paper: VideoSSR, arXiv:2511.06281, sec. 3 (anomaly grounding). Reward: `temporal_iou`. Deviates: strengths are ours; swap exchanges the halves of
-    the stretch; the stretch lasts between a quarter and half of the video. Edge: on grey images changes of colour are invisible; leave them out.
+    Paper: VideoSSR, arXiv:2511.06281, sec. 3 (anomaly grounding). Reward: `temporal_iou`. Deviates: strengths
+    are ours; swap exchanges the halves of the stretch; the stretch lasts between a quarter and half of the
+    video. Edge: on grey images changes of colour are invisible; leave them out.
     """
 
     kinds: tuple[str, ...] = tuple(CORRUPTIONS)
@@ -133,20 +156,26 @@ class GenVideoAnomaly(GeneratedFromVideos):
         kind = rng.choice(self.kinds)
         length = rng.randint(self.frames // 4, self.frames // 2)
         start = rng.randint(0, self.frames - length)
-        video = GeneratedVideo(corrupt, (self.base(rng), self.fps, kind, start, start + length, rng.getrandbits(32)))
+        video = GeneratedVideo(
+            corrupt, (self.base(rng), self.fps, kind, start, start + length, rng.getrandbits(32))
+        )
         answer = [start / self.fps, (start + length) / self.fps]
         question = "Between which seconds is something wrong with the video? Answer with start-end."
         meta = {"kind": kind, "duration": self.frames / self.fps}
         target = tagged_answer(f"{answer[0]:g}-{answer[1]:g}")
-        return Row(self.id(index), question, [answer], videos=(video,), task="anomaly", target=target, meta=meta)
+        return Row(
+            self.id(index), question, [answer], videos=(video,), task="anomaly", target=target, meta=meta
+        )
 
 
 @register("gen_video_counting")
 @dataclass(frozen=True, kw_only=True)
 class GenVideoCounting(GeneratedFromVideos):
-    """White circles, squares and triangles are painted on single frames; the answer counts each kind: [circles, squares, triangles].
+    """White circles, squares and triangles are painted on single frames; the answer counts each kind:
+    [circles, squares, triangles].
 
-    Paper: VideoSSR, arXiv:2511.06281, sec. 3 (object counting). Reward: `counts`. Deviates: shapes are white, at most one per frame.
+    Paper: VideoSSR, arXiv:2511.06281, sec. 3 (object counting). Reward: `counts`. Deviates: shapes are white,
+    at most one per frame.
     """
 
     most: int = 3
@@ -155,7 +184,10 @@ class GenVideoCounting(GeneratedFromVideos):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.most * len(SHAPES) > self.frames or self.side >= self.size:
-            raise ConfigError(f"most={self.most}: each of {len(SHAPES)} shapes needs a frame of its own (frames={self.frames}), and side < size")
+            raise ConfigError(
+                f"most={self.most}: each of {len(SHAPES)} shapes needs a frame of its own "
+                f"(frames={self.frames}), and side < size"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -163,18 +195,32 @@ class GenVideoCounting(GeneratedFromVideos):
         numbers = rng.sample(range(self.frames), sum(counts))
         shapes = [shape for shape, count in zip(SHAPES, counts) for _ in range(count)]
         room = self.size - self.side - 1
-        marks = tuple((number, shape, rng.randint(0, room), rng.randint(0, room), self.side) for number, shape in zip(numbers, shapes))
+        marks = tuple(
+            (number, shape, rng.randint(0, room), rng.randint(0, room), self.side)
+            for number, shape in zip(numbers, shapes)
+        )
         video = GeneratedVideo(painted, (self.base(rng), self.fps, marks))
-        question = "How many white circles, squares and triangles flash up in the video? Answer with three numbers."
-        return Row(self.id(index), question, counts, videos=(video,), task="video_counting", target=tagged_answer(",".join(map(str, counts))))
+        question = (
+            "How many white circles, squares and triangles flash up in the video? Answer with three numbers."
+        )
+        return Row(
+            self.id(index),
+            question,
+            counts,
+            videos=(video,),
+            task="video_counting",
+            target=tagged_answer(",".join(map(str, counts))),
+        )
 
 
 @register("gen_video_jigsaw")
 @dataclass(frozen=True, kw_only=True)
 class GenVideoJigsaw(GeneratedFromVideos):
-    """A video cut into `clips` parts that are shown in another order; the answer lists the clips as shown (from 1) in their right order.
+    """A video cut into `clips` parts that are shown in another order; the answer lists the clips as shown
+    (from 1) in their right order.
 
-    Paper: VideoSSR, arXiv:2511.06281, sec. 3 (temporal jigsaw). Reward: `order` with metric footrule. Edge: two clips ask which one comes first.
+    Paper: VideoSSR, arXiv:2511.06281, sec. 3 (temporal jigsaw). Reward: `order` with metric footrule. Edge:
+    two clips ask which one comes first.
     """
 
     clips: int = 3
@@ -188,8 +234,20 @@ class GenVideoJigsaw(GeneratedFromVideos):
         rng = self.rng(index)
         base, length = self.base(rng), self.frames // self.clips
         shown = rng.sample(range(self.clips), self.clips)  # part shown at each place
-        videos = tuple(GeneratedVideo(segment, (base, self.fps, part * length, (part + 1) * length)) for part in shown)
+        videos = tuple(
+            GeneratedVideo(segment, (base, self.fps, part * length, (part + 1) * length)) for part in shown
+        )
         answer = [shown.index(part) + 1 for part in range(self.clips)]
         options_text = " ".join(f"{i + 1}: <video>" for i in range(self.clips))
-        question = f"{options_text} These parts of one video are out of order. Give their numbers in the right order."
-        return Row(self.id(index), question, answer, videos=videos, task="video_jigsaw", target=tagged_answer(" ".join(map(str, answer))))
+        question = (
+            f"{options_text} These parts of one video are out of order. Give their numbers in the right "
+            "order."
+        )
+        return Row(
+            self.id(index),
+            question,
+            answer,
+            videos=videos,
+            task="video_jigsaw",
+            target=tagged_answer(" ".join(map(str, answer))),
+        )

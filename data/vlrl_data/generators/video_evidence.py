@@ -1,4 +1,5 @@
-"""Long drawn videos in which a few frames hold the answer: evidence, frames around it that point to it, and nothing."""
+"""Long drawn videos in which a few frames hold the answer: evidence, frames around it that point to it, and
+nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ EVIDENCE, CONTEXT, DISTRACTOR = 5, 3, 1
 
 
 def film(size: int, fps: float, colour: str, scores: tuple[int, ...], seed: str) -> bytes:
-    """Recipe: a coloured circle on evidence, a grey square on context, stripes of some grey on distractors."""
+    """Recipe: a coloured circle on evidence, a grey square on context, stripes of some grey on
+    distractors."""
     rng = random.Random(seed)
     frames = []
     for score in scores:
@@ -36,19 +38,27 @@ def film(size: int, fps: float, colour: str, scores: tuple[int, ...], seed: str)
 
 
 def difficulty(evidence: list[int], frames: int) -> float:
-    """Evidence difficulty index: EDI = (1 - m / N) Var(x), x the places of the m evidence frames in [0, 1]."""
-    return (1 - len(evidence) / frames) * float(np.var([place / (frames - 1) for place in evidence])) if evidence else 0.0
+    """Evidence difficulty index: EDI = (1 - m / N) Var(x), x the places of the m evidence frames in [0,
+    1]."""
+    return (
+        (1 - len(evidence) / frames) * float(np.var([place / (frames - 1) for place in evidence]))
+        if evidence
+        else 0.0
+    )
 
 
 @register("gen_video_evidence")
 @dataclass(frozen=True, kw_only=True)
 class GenVideoEvidence(GeneratedSource):
-    """Which colour has the circle? It is on `seen` frames in a row, in one or two places of a video of `frames` seconds; frames around them hint.
+    """Which colour has the circle? It is on `seen` frames in a row, in one or two places of a video of
+    `frames` seconds; frames around them hint.
 
-    For environment `video_clips`: `meta.frame_scores` rates every frame (5 evidence, 3 context, 1 distractor), `meta.descriptions` tells what is on
-    it, `meta.shown` are the `first` frames that are shown first, one of which is evidence or context; `meta.edi` is the evidence difficulty. The
-    demonstration (`target`, its turns in `meta.turns`) rates the frames, asks for the clip around the context if no evidence is shown, and answers.
-    Paper: the rows of Conan (arXiv:2510.20470, sec. 2), on drawn videos. Task `video_evidence`; reward: `mcq`.
+    For environment `video_clips`: `meta.frame_scores` rates every frame (5 evidence, 3 context, 1
+    distractor), `meta.descriptions` tells what is on it, `meta.shown` are the `first` frames that are shown
+    first, one of which is evidence or context; `meta.edi` is the evidence difficulty. The demonstration
+    (`target`, its turns in `meta.turns`) rates the frames, asks for the clip around the context if no
+    evidence is shown, and answers. Paper: the rows of Conan (arXiv:2510.20470, sec. 2), on drawn videos. Task
+    `video_evidence`; reward: `mcq`.
     """
 
     frames: int = 24
@@ -59,10 +69,16 @@ class GenVideoEvidence(GeneratedSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.size < 28 or self.size % 2 or not 2 <= self.first <= self.frames or self.frames < 4 * (self.seen + self.around):
+        if (
+            self.size < 28
+            or self.size % 2
+            or not 2 <= self.first <= self.frames
+            or self.frames < 4 * (self.seen + self.around)
+        ):
             least = 4 * (self.seen + self.around)
             raise ConfigError(
-                f"size={self.size} must be even and at least 28, first={self.first} from 2 to frames={self.frames}, which must be at least {least}"
+                f"size={self.size} must be even and at least 28, first={self.first} from 2 to "
+                f"frames={self.frames}, which must be at least {least}"
             )
 
     def row(self, index: int) -> Row:
@@ -76,10 +92,24 @@ class GenVideoEvidence(GeneratedSource):
         turns = self.demonstration(scores, shown, letter)
         video = GeneratedVideo(film, (self.size, 1.0, colour, tuple(scores), f"{self.id(index)}|ground"))
         evidence = [place for place, score in enumerate(scores) if score == EVIDENCE]
-        meta = {"frame_scores": scores, "descriptions": [names[score] for score in scores], "shown": shown, "turns": turns}
+        meta = {
+            "frame_scores": scores,
+            "descriptions": [names[score] for score in scores],
+            "shown": shown,
+            "turns": turns,
+        }
         meta |= {"edi": difficulty(evidence, self.frames), "rounds": len(turns)}
         question = "Which colour has the circle of the video?"
-        return Row(self.id(index), question, letter, videos=(video,), choices=tuple(options), task="video_evidence", target="".join(turns), meta=meta)
+        return Row(
+            self.id(index),
+            question,
+            letter,
+            videos=(video,),
+            choices=tuple(options),
+            task="video_evidence",
+            target="".join(turns),
+            meta=meta,
+        )
 
     def scores(self, rng: random.Random, shown: list[int]) -> list[int]:
         """A rating per frame. Around a frame that is shown first there is evidence, perhaps elsewhere too."""
@@ -87,7 +117,9 @@ class GenVideoEvidence(GeneratedSource):
         near = rng.choice(shown) + rng.randint(-self.around, self.around)
         for centre in [near, *([rng.randrange(self.frames)] if rng.random() < 0.5 else [])]:
             start = min(max(centre - self.seen // 2, 0), self.frames - self.seen)
-            for place in range(max(start - self.around, 0), min(start + self.seen + self.around, self.frames)):
+            for place in range(
+                max(start - self.around, 0), min(start + self.seen + self.around, self.frames)
+            ):
                 score = EVIDENCE if start <= place < start + self.seen else CONTEXT
                 scores[place] = max(scores[place], score)
         return scores
@@ -99,9 +131,15 @@ class GenVideoEvidence(GeneratedSource):
             hint = next(place for place in shown if scores[place] == CONTEXT)
             low, high = max(hint - self.around, 0), min(hint + self.around, self.frames - 1)
             clip = f"{stamp(low)}-{stamp(high)}"
-            turns.append(f"<score>{rated(scores, shown)}</score><think>A hint at {stamp(hint)}.</think><clip>{clip}</clip><answer></answer>")
+            turns.append(
+                f"<score>{rated(scores, shown)}</score><think>A hint at "
+                f"{stamp(hint)}.</think><clip>{clip}</clip><answer></answer>"
+            )
             now = [place for place in range(low, high + 1) if place not in shown]
-        turns.append(f"<score>{rated(scores, now)}</score><think>I see the circle.</think><clip></clip><answer>{letter}</answer>")
+        turns.append(
+            f"<score>{rated(scores, now)}</score><think>I see the "
+            f"circle.</think><clip></clip><answer>{letter}</answer>"
+        )
         return turns
 
 

@@ -1,4 +1,5 @@
-"""Short drawn videos: states in an order, faces that show an emotion, and headlines that a video confirms or not."""
+"""Short drawn videos: states in an order, faces that show an emotion, and headlines that a video confirms or
+not."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ from vlrl_data.lab.base import GeneratedSource, tagged_answer
 from vlrl_data.media.video import GeneratedVideo, encode
 
 State = tuple[str, str, int, int]  # colour, shape, left, top
-FEATURES = {"happy": (180, 0, 0), "sad": (0, 1, 6), "angry": (0, -8, 0), "surprised": (-1, 0, -6)}  # emotion -> mouth, brows inside, brows height
+FEATURES = {
+    "happy": (180, 0, 0),
+    "sad": (0, 1, 6),
+    "angry": (0, -8, 0),
+    "surprised": (-1, 0, -6),
+}  # emotion -> mouth, brows inside, brows height
 
 
 def draw_states(size: int, side: int, fps: float, states: tuple[State, ...]) -> bytes:
@@ -38,20 +44,33 @@ def draw_face(size: int, emotion: str, share: float) -> Image.Image:
     for x, way in ((19, 1), (37, -1)):
         pen.ellipse((x * unit - 2 * unit, 22 * unit, x * unit + 2 * unit, 26 * unit), fill=(30, 30, 30))
         low = (17 + height * share / 2) * unit
-        pen.line(((x - 4 * way) * unit, low, (x + 4 * way) * unit, low - inside * share * unit / 2), fill=(70, 40, 20), width=max(1, round(2 * unit)))
+        pen.line(
+            ((x - 4 * way) * unit, low, (x + 4 * way) * unit, low - inside * share * unit / 2),
+            fill=(70, 40, 20),
+            width=max(1, round(2 * unit)),
+        )
     if mouth == -1:
         radius = (1 + 5 * share) * unit
-        pen.ellipse((28 * unit - radius, 39 * unit - radius, 28 * unit + radius, 39 * unit + radius), fill=(120, 20, 20))
+        pen.ellipse(
+            (28 * unit - radius, 39 * unit - radius, 28 * unit + radius, 39 * unit + radius),
+            fill=(120, 20, 20),
+        )
     else:
         bend = (8 if mouth else -8 if inside > 0 else -1) * share * unit
-        points = [(28 * unit + dx * unit, 38 * unit + bend * (1 - (dx / 10) ** 2)) for dx in range(-10, 11, 2)]
+        points = [
+            (28 * unit + dx * unit, 38 * unit + bend * (1 - (dx / 10) ** 2)) for dx in range(-10, 11, 2)
+        ]
         pen.line(points, fill=(120, 20, 20), width=max(2, round(3 * unit)))
     return image
 
 
 def film_face(size: int, frames: int, fps: float, emotion: str) -> bytes:
     """Recipe: a face that changes from neutral to an emotion in the first half of the video."""
-    return encode([np.asarray(draw_face(size, emotion, min(1.0, 2 * i / (frames - 1)))) for i in range(frames)], fps, crf=8)
+    return encode(
+        [np.asarray(draw_face(size, emotion, min(1.0, 2 * i / (frames - 1)))) for i in range(frames)],
+        fps,
+        crf=8,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +84,21 @@ class DrawnVideo(GeneratedSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.size < 28 or self.size % 2 or self.frames < 4:
-            raise ConfigError(f"size={self.size} must be even and at least 28, and frames={self.frames} at least 4")
+            raise ConfigError(
+                f"size={self.size} must be even and at least 28, and frames={self.frames} at least 4"
+            )
 
 
 @register("gen_video_states")
 @dataclass(frozen=True, kw_only=True)
 class GenVideoStates(DrawnVideo):
-    """A shape that changes its colour in a cycle of three; the answer is the colour that comes next, as the letter of an option; task `video_states`.
+    """A shape that changes its colour in a cycle of three; the answer is the colour that comes next, as the
+    letter of an option; task `video_states`.
 
-    `meta.states` tells the shown states in order, "a red circle". The demonstration names them in its thought.
-    Paper: the state prediction of MOSS-ChatV (arXiv:2509.21113), on drawn videos. Rewards: `mcq`, `process_order`.
+    `meta.states` tells the shown states in order, "a red circle". The demonstration names them in its
+    thought.
+    Paper: the state prediction of MOSS-ChatV (arXiv:2509.21113), on drawn videos. Rewards: `mcq`,
+    `process_order`.
     """
 
     shown: int = 4
@@ -82,7 +106,10 @@ class GenVideoStates(DrawnVideo):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 4 <= self.shown <= self.frames:
-            raise ConfigError(f"shown={self.shown} states must be 4 or more, so that the cycle is seen to repeat, and at most frames={self.frames}")
+            raise ConfigError(
+                f"shown={self.shown} states must be 4 or more, so that the cycle is seen to repeat, and at "
+                f"most frames={self.frames}"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
@@ -94,10 +121,24 @@ class GenVideoStates(DrawnVideo):
         options = sorted(cycle)
         letter = "ABC"[options.index(cycle[self.shown % 3])]
         told = [f"a {colour} {shape}" for colour in order]
-        target = f"<think>{' '.join(f'{state.capitalize()}.' for state in told)}</think>{tagged_answer(letter)}"
-        question = "The shape changes its colour again and again. Tell its states in order, then say which colour comes next."
+        target = (
+            f"<think>{' '.join(f'{state.capitalize()}.' for state in told)}</think>{tagged_answer(letter)}"
+        )
+        question = (
+            "The shape changes its colour again and again. Tell its states in order, then say which colour "
+            "comes next."
+        )
         meta = {"states": told}
-        return Row(self.id(index), question, letter, videos=(video,), choices=tuple(options), task="video_states", target=target, meta=meta)
+        return Row(
+            self.id(index),
+            question,
+            letter,
+            videos=(video,),
+            choices=tuple(options),
+            task="video_states",
+            target=target,
+            meta=meta,
+        )
 
 
 @register("gen_emotion")
@@ -113,21 +154,29 @@ class GenEmotion(DrawnVideo):
         emotion = rng.choice(sorted(FEATURES))
         video = GeneratedVideo(film_face, (self.size, self.frames, self.fps, emotion))
         question = "Which emotion does the face show: angry, happy, sad or surprised?"
-        return Row(self.id(index), question, emotion, videos=(video,), task="emotion", target=tagged_answer(emotion))
+        return Row(
+            self.id(index), question, emotion, videos=(video,), task="emotion", target=tagged_answer(emotion)
+        )
 
 
 @register("gen_headline")
 @dataclass(frozen=True, kw_only=True)
 class GenHeadline(DrawnVideo):
-    """A video of a moving shape under a headline that is right or has one false part: is it fake, "yes" or "no"? Task `verdict`.
+    """A video of a moving shape under a headline that is right or has one false part: is it fake, "yes" or
+    "no"? Task `verdict`.
 
     `meta.entity` is the false part of `meta.headline`, "" for a right one.
-    Paper: the task of Fact-R1 (arXiv:2505.16836), on drawn videos. Reward: `classification`. Half of the headlines are fake.
+    Paper: the task of Fact-R1 (arXiv:2505.16836), on drawn videos. Reward: `classification`. Half of the
+    headlines are fake.
     """
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
-        facts = {"colour": rng.choice(sorted(COLOURS)), "shape": rng.choice(SHAPES), "way": rng.choice(("left", "right"))}
+        facts = {
+            "colour": rng.choice(sorted(COLOURS)),
+            "shape": rng.choice(SHAPES),
+            "way": rng.choice(("left", "right")),
+        }
         video = self.film(rng, facts)
         told, fake = dict(facts), rng.random() < 0.5
         part = rng.choice(sorted(facts))
@@ -138,7 +187,15 @@ class GenHeadline(DrawnVideo):
         answer = "yes" if fake else "no"
         question = f'Headline: "{headline}". Is the headline fake, yes or no?'
         meta = {"entity": told[part] if fake else "", "headline": headline}
-        return Row(self.id(index), question, answer, videos=(video,), task="verdict", target=tagged_answer(answer), meta=meta)
+        return Row(
+            self.id(index),
+            question,
+            answer,
+            videos=(video,),
+            task="verdict",
+            target=tagged_answer(answer),
+            meta=meta,
+        )
 
     def film(self, rng: random.Random, facts: dict[str, str]) -> GeneratedVideo:
         """The video that the facts describe."""

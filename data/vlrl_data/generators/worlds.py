@@ -47,36 +47,53 @@ class Household(GeneratedSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 2 <= self.places <= len(PLACES) or not 1 <= self.objects <= len(OBJECTS):
-            raise ConfigError(f"places={self.places} must be 2 to {len(PLACES)}, and objects={self.objects} 1 to {len(OBJECTS)}")
+            raise ConfigError(
+                f"places={self.places} must be 2 to {len(PLACES)}, and objects={self.objects} 1 to "
+                f"{len(OBJECTS)}"
+            )
 
     def room(self, rng: random.Random) -> tuple[tuple[str, ...], Things]:
         """Places, and objects on them; at most two on a place."""
         places = tuple(rng.sample(PLACES, self.places))
         spots = rng.sample([i for i in range(self.places) for _ in range(2)], self.objects)
-        return places, tuple((rng.choice(sorted(COLOURS)), name, spot) for name, spot in zip(rng.sample(OBJECTS, self.objects), spots, strict=True))
+        return places, tuple(
+            (rng.choice(sorted(COLOURS)), name, spot)
+            for name, spot in zip(rng.sample(OBJECTS, self.objects), spots, strict=True)
+        )
 
 
 @register("gen_world")
 @dataclass(frozen=True, kw_only=True)
 class GenWorld(Household):
-    """The state of a household after an action: a JSON object with the agent's place, what it holds, and the place of each object; task `world`.
+    """The state of a household after an action: a JSON object with the agent's place, what it holds, and the
+    place of each object; task `world`.
 
-    Text only. Actions: go to a place, pick up an object here, put down the held object; a quarter of them cannot be done and change nothing.
-    Paper: the text worlds of RLVR-World (arXiv:2505.13934), reduced to one room. Reward: `extraction` with `f1`. Gold: the whole next state.
+    Text only. Actions: go to a place, pick up an object here, put down the held object; a quarter of them
+    cannot be done and change nothing. Paper: the text worlds of RLVR-World (arXiv:2505.13934), reduced to one
+    room. Reward: `extraction` with `f1`. Gold: the whole next state.
     """
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
         places, things = self.room(rng)
-        state: dict[str, Any] = {"agent": rng.choice(places), "holding": "nothing", **{name: places[spot] for _, name, spot in things}}
+        state: dict[str, Any] = {
+            "agent": rng.choice(places),
+            "holding": "nothing",
+            **{name: places[spot] for _, name, spot in things},
+        }
         held = rng.choice([None, *(name for _, name, _ in things)])
         if held:
             state |= {"holding": held, held: "hand"}
         action, after = self.act(rng, places, state)
-        question = f"State: {json.dumps(state)}\nAction: {action}\nGive the next state as one JSON object with the same keys."
+        question = (
+            f"State: {json.dumps(state)}\nAction: {action}\nGive the next state as one JSON object with "
+            "the same keys."
+        )
         return Row(self.id(index), question, after, task="world", target=tagged_answer(json.dumps(after)))
 
-    def act(self, rng: random.Random, places: tuple[str, ...], state: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    def act(
+        self, rng: random.Random, places: tuple[str, ...], state: dict[str, Any]
+    ) -> tuple[str, dict[str, Any]]:
         """An action and the state after it."""
         here, held = state["agent"], state["holding"]
         if rng.random() < 0.25:  # an action that cannot be done
@@ -96,12 +113,13 @@ class GenWorld(Household):
 @register("gen_plan")
 @dataclass(frozen=True, kw_only=True)
 class GenPlan(Household):
-    """A plan that brings objects of a pictured room to another place: four steps for each of `goals` objects; task `plan`.
+    """A plan that brings objects of a pictured room to another place: four steps for each of `goals` objects;
+    task `plan`.
 
-    Gold: the steps as texts, "find the cup", "pick up the cup", "find the table", "put down the cup". `meta.actions` lists all possible steps; the
-    prompt numbers them.
-    Paper: the plans of Reinforced Reasoning for Embodied Planning (arXiv:2505.22050), on a drawn room. Rewards: `plan`, `plan_format`. The objects
-    are named by their colour, so that the plan needs the picture.
+    Gold: the steps as texts, "find the cup", "pick up the cup", "find the table", "put down the cup".
+    `meta.actions` lists all possible steps; the prompt numbers them.
+    Paper: the plans of Reinforced Reasoning for Embodied Planning (arXiv:2505.22050), on a drawn room.
+    Rewards: `plan`, `plan_format`. The objects are named by their colour, so that the plan needs the picture.
     """
 
     goals: int = 1
@@ -127,8 +145,10 @@ class GenPlan(Household):
         ]
         numbered = ", ".join(f"{i} {action}" for i, action in enumerate(actions))
         question = (
-            f"Bring {' and '.join(wishes)}. Actions: {numbered}.\nReply with one JSON object with the keys reasoning_and_reflection, "
-            'visual_state_description, language_plan and executable_plan, the last a list of {"action_id": number, "action_name": "..."}.'
+            f"Bring {' and '.join(wishes)}. Actions: {numbered}.\nReply with one JSON object with the keys "
+            "reasoning_and_reflection, "
+            'visual_state_description, language_plan and executable_plan, the last a list of {"action_id": '
+            'number, "action_name": "..."}.'
         )
         plan = [{"action_id": actions.index(step), "action_name": step} for step in steps]
         said = {
@@ -138,4 +158,12 @@ class GenPlan(Household):
             "executable_plan": plan,
         }
         image = GeneratedImage(draw_room, (places, things))
-        return Row(self.id(index), question, steps, images=(image,), task="plan", target=json.dumps(said), meta={"actions": actions})
+        return Row(
+            self.id(index),
+            question,
+            steps,
+            images=(image,),
+            task="plan",
+            target=json.dumps(said),
+            meta={"actions": actions},
+        )

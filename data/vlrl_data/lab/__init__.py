@@ -1,1 +1,2 @@
-"""Small tasks on real handwritten digits and photographs that ship inside Python packages, on which methods are compared."""
+"""Small tasks on real handwritten digits and photographs that ship inside Python packages, on which methods
+are compared."""

@@ -29,7 +29,8 @@ class GeneratedRows(RowView):
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedSource(Source):
-    """A task with unlimited rows, of which `count` are used. `split` separates train and held-out rows; `task` replaces the rows' task name."""
+    """A task with unlimited rows, of which `count` are used. `split` separates train and held-out rows;
+    `task` replaces the rows' task name."""
 
     split: str = "train"
     seed: int = 0
@@ -60,7 +61,9 @@ class GeneratedSource(Source):
     def row(self, index: int) -> Row: ...
 
 
-IN_PIXELS = {TARGET_UNITS: "original"}  # for `meta` of rows whose demonstration has boxes or points: the trainer writes them in the policy's units
+IN_PIXELS = {
+    TARGET_UNITS: "original"
+}  # for `meta` of rows whose demonstration has boxes or points: the trainer writes them in the policy's units
 
 
 def tagged_answer(answer: str) -> str:

@@ -39,7 +39,8 @@ def stepwise(steps: list[Step], rng: random.Random) -> str:
 
 
 def checked(steps: list[Step], rng: random.Random) -> str:
-    """Every addition, repeated after "?" with probability 1/3, again and again: this style has no longest text."""
+    """Every addition, repeated after "?" with probability 1/3, again and again: this style has no longest
+    text."""
     text = ""
     for step in steps:
         text += str(step)
@@ -55,13 +56,16 @@ LETTERS = "abcdefgh"
 @register("lab_chains")
 @dataclass(frozen=True, kw_only=True)
 class LabChains(GeneratedSource):
-    """A number below `modulus`, then `fewest` to `most` addends from 1 to `largest`: "27,a+5,b+3 mod 100=" -> 35, the sum modulo `modulus`.
+    """A number below `modulus`, then `fewest` to `most` addends from 1 to `largest`: "27,a+5,b+3 mod 100=" ->
+    35, the sum modulo `modulus`.
 
-    Each row is demonstrated in one of `styles` (drawn evenly; name one twice to draw it more often), its working between think tags. With `shuffled`
-    the additions come in random order; the letters identify them. The policy decides how long its answer is: correct ones exist from seven tokens
-    to any number, the first token decides the style, and a wrong one can be as long as the limit allows. `meta["terms"]` is the number of addends,
-    `meta["style"]` the demonstration's style, `meta["steps"]` the additions, as the reward `stated_steps` reads them. Held-out chains are those
-    whose text is hashed into a fixed fifth of all chains, so none is seen in training.
+    Each row is demonstrated in one of `styles` (drawn evenly; name one twice to draw it more often), its
+    working between think tags. With `shuffled` the additions come in random order; the letters identify them.
+    The policy decides how long its answer is: correct ones exist from seven tokens to any number, the first
+    token decides the style, and a wrong one can be as long as the limit allows. `meta["terms"]` is the number
+    of addends, `meta["style"]` the demonstration's style, `meta["steps"]` the additions, as the reward
+    `stated_steps` reads them. Held-out chains are those whose text is hashed into a fixed fifth of all
+    chains, so none is seen in training.
     """
 
     fewest: int = 2
@@ -74,10 +78,14 @@ class LabChains(GeneratedSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if unknown := [style for style in self.styles if style not in STYLES] or not self.styles:
-            raise ConfigError(f"styles: {unknown if self.styles else 'none'} given. Known: {', '.join(STYLES)}; give at least one of them.")
+            raise ConfigError(
+                f"styles: {unknown if self.styles else 'none'} given. Known: {', '.join(STYLES)}; give at "
+                "least one of them."
+            )
         if not 1 <= self.fewest <= self.most <= len(LETTERS) or self.largest < 1 or self.modulus < 2:
             raise ConfigError(
-                f"fewest, most, largest, modulus: {self.fewest}, {self.most}, {self.largest}, {self.modulus} make no chains; "
+                f"fewest, most, largest, modulus: {self.fewest}, {self.most}, {self.largest}, "
+                f"{self.modulus} make no chains; "
                 f"give 1 <= fewest <= most <= {len(LETTERS)}, largest >= 1 and modulus >= 2"
             )
 
@@ -85,7 +93,10 @@ class LabChains(GeneratedSource):
         rng = self.rng(index)
         while True:
             value = rng.randrange(self.modulus)
-            addends = [(letter, rng.randint(1, self.largest)) for letter in LETTERS[: rng.randint(self.fewest, self.most)]]
+            addends = [
+                (letter, rng.randint(1, self.largest))
+                for letter in LETTERS[: rng.randint(self.fewest, self.most)]
+            ]
             text = ",".join([str(value), *(f"{letter}+{addend}" for letter, addend in addends)])
             if (random.Random(f"chains split {text}").random() < 0.2) == (self.split == "heldout"):
                 break

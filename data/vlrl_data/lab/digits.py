@@ -1,4 +1,5 @@
-"""Classification, counting, grounding and detection of handwritten digits, alone or scattered over a photograph."""
+"""Classification, counting, grounding and detection of handwritten digits, alone or scattered over a
+photograph."""
 
 from __future__ import annotations
 
@@ -29,12 +30,24 @@ def draw_digit(index: int, size: int, shift: tuple[int, int], noise: float, nois
     return canvas.convert("RGB")
 
 
-def draw_scene(photo: str, box: tuple[int, int, int, int], size: int, contrast: float, placed: tuple[PlacedDigit, ...], opaque: bool) -> Image.Image:
-    """A crop of a photograph (its brightness times `contrast`) with digits on it: on black tiles, or as white ink."""
+def draw_scene(
+    photo: str,
+    box: tuple[int, int, int, int],
+    size: int,
+    contrast: float,
+    placed: tuple[PlacedDigit, ...],
+    opaque: bool,
+) -> Image.Image:
+    """A crop of a photograph (its brightness times `contrast`) with digits on it: on black tiles, or as white
+    ink."""
     scene = shipped_images.crop(photo, box, size, size).point(lambda value: int(value * contrast))
     for index, left, top, side in placed:
         ink = shipped_images.digit(index, side)
-        scene.paste(ink.convert("RGB") if opaque else Image.new("RGB", ink.size, "white"), (left, top), None if opaque else ink)
+        scene.paste(
+            ink.convert("RGB") if opaque else Image.new("RGB", ink.size, "white"),
+            (left, top),
+            None if opaque else ink,
+        )
     return scene
 
 
@@ -45,8 +58,11 @@ def draw_small_digit(index: int, size: int, left: int, top: int, side: int, grou
     return canvas.convert("RGB")
 
 
-def scatter(rng: random.Random, count: int, size: int, sides: tuple[int, int], grid: int) -> list[tuple[int, int, int]]:
-    """`count` squares (left, top, side) that do not overlap, with corners on multiples of `grid`. Raises ConfigError if they cannot fit."""
+def scatter(
+    rng: random.Random, count: int, size: int, sides: tuple[int, int], grid: int
+) -> list[tuple[int, int, int]]:
+    """`count` squares (left, top, side) that do not overlap, with corners on multiples of `grid`. Raises
+    ConfigError if they cannot fit."""
     for _ in range(200):
         squares: list[tuple[int, int, int]] = []
         for _ in range(count * 40):
@@ -54,12 +70,15 @@ def scatter(rng: random.Random, count: int, size: int, sides: tuple[int, int], g
                 break
             side = rng.randint(*sides)
             left, top = (rng.randrange(0, (size - side) // grid + 1) * grid for _ in range(2))
-            if all(left + side <= x or x + s <= left or top + side <= y or y + s <= top for x, y, s in squares):
+            if all(
+                left + side <= x or x + s <= left or top + side <= y or y + s <= top for x, y, s in squares
+            ):
                 squares.append((left, top, side))
         if len(squares) == count:
             return squares
     raise ConfigError(
-        f"{count} digits of {sides[0]}-{sides[1]} pixels do not fit on {size} x {size}: raise `size` or lower `digit`, `high` or `others`"
+        f"{count} digits of {sides[0]}-{sides[1]} pixels do not fit on {size} x {size}: raise `size` or "
+        "lower `digit`, `high` or `others`"
     )
 
 
@@ -90,19 +109,29 @@ class LabDigits(GeneratedSource):
         shift = (rng.randint(-self.shift, self.shift), rng.randint(-self.shift, self.shift))
         image = GeneratedImage(draw_digit, (digit, self.size, shift, self.noise, rng.getrandbits(32)))
         answer = str(shipped_images.label_of(digit))
-        return Row(self.id(index), "Which digit?", answer, images=(image,), task="digits", target=tagged_answer(answer))
+        return Row(
+            self.id(index),
+            "Which digit?",
+            answer,
+            images=(image,),
+            task="digits",
+            target=tagged_answer(answer),
+        )
 
 
 @register("lab_small_digit")
 @dataclass(frozen=True, kw_only=True)
 class LabSmallDigit(GeneratedSource):
-    """One handwritten digit of `side` pixels in one of `cells` x `cells` cells of a large black picture; the answer is "0".."9".
+    """One handwritten digit of `side` pixels in one of `cells` x `cells` cells of a large black picture; the
+    answer is "0".."9".
 
-    For environment `zoom`: a policy whose pictures have fewer pixels than these (`policy.max_pixels`) sees where the digit is, and has to enlarge
-    that part to read it. The digit lies within `jitter` pixels of its cell's middle; `meta["box"]`, for zoom's expert, is the square around that
-    middle which holds it wherever it lies, in pixels of the picture. `labels`: the digits that occur. A share `guessed` of the demonstrations
-    answers at once (`meta["turns"]`, for rollout `expert_turns`) with a digit drawn from `labels`: such a warm-up teaches both forms, and not which
-    one pays. `ground` is the brightness of the picture (0-255): on the grey that processors map to 0, a small digit stands out most.
+    For environment `zoom`: a policy whose pictures have fewer pixels than these (`policy.max_pixels`) sees
+    where the digit is, and has to enlarge that part to read it. The digit lies within `jitter` pixels of its
+    cell's middle; `meta["box"]`, for zoom's expert, is the square around that middle which holds it wherever
+    it lies, in pixels of the picture. `labels`: the digits that occur. A share `guessed` of the
+    demonstrations answers at once (`meta["turns"]`, for rollout `expert_turns`) with a digit drawn from
+    `labels`: such a warm-up teaches both forms, and not which one pays. `ground` is the brightness of the
+    picture (0-255): on the grey that processors map to 0, a small digit stands out most.
     """
 
     size: int = 224
@@ -115,21 +144,38 @@ class LabSmallDigit(GeneratedSource):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.cells < 1 or self.size % self.cells or not 1 <= self.side <= self.size // self.cells - 2 * self.jitter:
+        if (
+            self.cells < 1
+            or self.size % self.cells
+            or not 1 <= self.side <= self.size // self.cells - 2 * self.jitter
+        ):
             raise ConfigError(
-                f"size={self.size} must be a multiple of cells={self.cells}; side={self.side} and jitter={self.jitter} on both sides must fit a cell"
+                f"size={self.size} must be a multiple of cells={self.cells}; side={self.side} and "
+                f"jitter={self.jitter} on both sides must fit a cell"
             )
         if len(self.labels) < 2 or not set(self.labels) <= set(range(10)):
             raise ConfigError(f"labels: {list(self.labels)} must name at least two of the digits 0 to 9")
         if not 0 <= self.guessed <= 1:
-            raise ConfigError(f"guessed: {self.guessed} is not between 0 and 1; it is the share of demonstrations that do not zoom")
+            raise ConfigError(
+                f"guessed: {self.guessed} is not between 0 and 1; it is the share of demonstrations that "
+                "do not zoom"
+            )
         if not 0 <= self.ground <= 255:
-            raise ConfigError(f"ground: {self.ground} is not between 0 and 255; it is the brightness of the picture behind the digit")
+            raise ConfigError(
+                f"ground: {self.ground} is not between 0 and 255; it is the brightness of the picture "
+                "behind the digit"
+            )
 
     def row(self, index: int) -> Row:
         rng, cell = self.rng(index), self.size // self.cells
-        label, x, y = rng.choice(self.labels), cell * rng.randrange(self.cells), cell * rng.randrange(self.cells)
-        left, top = (start + (cell - self.side) // 2 + rng.randint(-self.jitter, self.jitter) for start in (x, y))
+        label, x, y = (
+            rng.choice(self.labels),
+            cell * rng.randrange(self.cells),
+            cell * rng.randrange(self.cells),
+        )
+        left, top = (
+            start + (cell - self.side) // 2 + rng.randint(-self.jitter, self.jitter) for start in (x, y)
+        )
         digit = rng.choice(shipped_images.ids_of_label(self.split, label))
         image = GeneratedImage(draw_small_digit, (digit, self.size, left, top, self.side, self.ground))
         margin = (cell - self.side) // 2 - self.jitter
@@ -137,14 +183,24 @@ class LabSmallDigit(GeneratedSource):
         meta: dict[str, Any] = {"box": [x + first, y + first, x + last, y + last]}
         if rng.random() < self.guessed:
             meta["turns"] = [tagged_answer(str(rng.choice(self.labels)))]
-        return Row(self.id(index), "Which digit?", str(label), images=(image,), task="small_digit", target=tagged_answer(str(label)), meta=meta)
+        return Row(
+            self.id(index),
+            "Which digit?",
+            str(label),
+            images=(image,),
+            task="small_digit",
+            target=tagged_answer(str(label)),
+            meta=meta,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene(GeneratedSource):
-    """Digits of `digit` pixels (a range from `digit_min`, if set) on a crop of a photograph of `size` x `size` pixels.
+    """Digits of `digit` pixels (a range from `digit_min`, if set) on a crop of a photograph of `size` x
+    `size` pixels.
 
-    Harder with `opaque` false (white ink instead of black tiles), a higher `contrast` of the photograph (0-1), and a smaller `grid`.
+    Harder with `opaque` false (white ink instead of black tiles), a higher `contrast` of the photograph
+    (0-1), and a smaller `grid`.
     """
 
     size: int = 112
@@ -164,7 +220,10 @@ class Scene(GeneratedSource):
         """An image with one digit per label, and the digits' places."""
         name, box = shipped_images.random_crop(rng, self.split, self.photos)
         squares = scatter(rng, len(labels), self.size, (self.digit_min or self.digit, self.digit), self.grid)
-        placed = tuple((rng.choice(shipped_images.ids_of_label(self.split, label)), *square) for label, square in zip(labels, squares))
+        placed = tuple(
+            (rng.choice(shipped_images.ids_of_label(self.split, label)), *square)
+            for label, square in zip(labels, squares)
+        )
         return GeneratedImage(draw_scene, (name, box, self.size, self.contrast, placed, self.opaque)), placed
 
 
@@ -173,8 +232,9 @@ class Scene(GeneratedSource):
 class LabCounting(Scene):
     """How many digits lie on a photograph; the answer is an int between `low` and `high`.
 
-    With `named`, only one digit is asked about, among `others` different ones. With `told`, the question also states a count, which is right in
-    that share of the rows and wrong in the others: a shortcut that needs no image.
+    With `named`, only one digit is asked about, among `others` different ones. With `told`, the question also
+    states a count, which is right in that share of the rows and wrong in the others: a shortcut that needs no
+    image.
     """
 
     low: int = 1
@@ -186,26 +246,41 @@ class LabCounting(Scene):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.told is not None and not (0 <= self.told <= 1 and self.low < self.high):
-            raise ConfigError(f"told={self.told} must lie in [0, 1], and needs more than one count: low={self.low}, high={self.high}")
+            raise ConfigError(
+                f"told={self.told} must lie in [0, 1], and needs more than one count: low={self.low}, "
+                f"high={self.high}"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
         count = rng.randint(self.low, self.high)
         wanted = rng.randrange(10)
         rest = [digit for digit in range(10) if digit != wanted]
-        labels = [wanted] * count + rng.choices(rest, k=self.others) if self.named else rng.choices(range(10), k=count)
+        labels = (
+            [wanted] * count + rng.choices(rest, k=self.others)
+            if self.named
+            else rng.choices(range(10), k=count)
+        )
         image, _ = self.scene(rng, labels)
         question = f"How many {wanted}s?" if self.named else "How many digits?"
         if self.told is not None:
             wrong = [other for other in range(self.low, self.high + 1) if other != count]
             question = f"I say {count if rng.random() < self.told else rng.choice(wrong)}. {question}"
-        return Row(self.id(index), question, count, images=(image,), task="counting", target=tagged_answer(str(count)))
+        return Row(
+            self.id(index),
+            question,
+            count,
+            images=(image,),
+            task="counting",
+            target=tagged_answer(str(count)),
+        )
 
 
 @register("lab_grounding")
 @dataclass(frozen=True, kw_only=True)
 class LabGrounding(Scene):
-    """Where a named digit is, among `others` different ones; the answer is [x1, y1, x2, y2] in pixels of the image.
+    """Where a named digit is, among `others` different ones; the answer is [x1, y1, x2, y2] in pixels of the
+    image.
 
     `target` writes the box in these pixels too; the trainer converts it to the policy's units.
     """
@@ -221,17 +296,27 @@ class LabGrounding(Scene):
         image, placed = self.scene(rng, labels)
         _, left, top, side = placed[0]
         box = [left, top, left + side, top + side]
-        return Row(self.id(index), f"Find the {wanted}.", box, images=(image,), task="grounding", target=tagged_answer(str(box)), meta={**IN_PIXELS})
+        return Row(
+            self.id(index),
+            f"Find the {wanted}.",
+            box,
+            images=(image,),
+            task="grounding",
+            target=tagged_answer(str(box)),
+            meta={**IN_PIXELS},
+        )
 
 
 @register("lab_detection")
 @dataclass(frozen=True, kw_only=True)
 class LabDetection(Scene):
-    """Every place of a named digit: `low` to `high` boxes [x1, y1, x2, y2] in pixels, sorted from the top left; "None" if there is none.
+    """Every place of a named digit: `low` to `high` boxes [x1, y1, x2, y2] in pixels, sorted from the top
+    left; "None" if there is none.
 
-    In a share `absent` of the rows the digit is missing, like the negatives of open-vocabulary data. `others` is the number of other digits on the
-    image; in a share `lure` of the rows without the named digit there is at least one other digit, so that only the name tells such rows apart.
-    `labels`: the digits that occur. `target` as in lab_grounding.
+    In a share `absent` of the rows the digit is missing, like the negatives of open-vocabulary data. `others`
+    is the number of other digits on the image; in a share `lure` of the rows without the named digit there is
+    at least one other digit, so that only the name tells such rows apart. `labels`: the digits that occur.
+    `target` as in lab_grounding.
     """
 
     grid: int = 28
@@ -245,7 +330,10 @@ class LabDetection(Scene):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.absent <= 1 or not 0 <= self.lure <= 1 or not 1 <= self.low <= self.high:
-            raise ConfigError(f"absent={self.absent} and lure={self.lure} must lie in [0, 1], and low={self.low} from 1 to high={self.high}")
+            raise ConfigError(
+                f"absent={self.absent} and lure={self.lure} must lie in [0, 1], and low={self.low} from 1 "
+                f"to high={self.high}"
+            )
         if len(self.labels) < 2 or not set(self.labels) <= set(range(10)):
             raise ConfigError(f"labels: {list(self.labels)} must name at least two of the digits 0 to 9")
 
@@ -254,8 +342,21 @@ class LabDetection(Scene):
         wanted = rng.choice(self.labels)
         count = 0 if rng.random() < self.absent else rng.randint(self.low, self.high)
         lured = not count and (self.lure == 1 or rng.random() < self.lure)
-        rest = rng.choices([digit for digit in self.labels if digit != wanted], k=max(self.others, int(lured)))
+        rest = rng.choices(
+            [digit for digit in self.labels if digit != wanted], k=max(self.others, int(lured))
+        )
         image, placed = self.scene(rng, [wanted] * count + rest)
-        boxes = sorted(([left, top, left + side, top + side] for _, left, top, side in placed[:count]), key=lambda box: (box[1], box[0]))
+        boxes = sorted(
+            ([left, top, left + side, top + side] for _, left, top, side in placed[:count]),
+            key=lambda box: (box[1], box[0]),
+        )
         target = tagged_answer(str(boxes) if boxes else "None")
-        return Row(self.id(index), f"Find every {wanted}.", boxes, images=(image,), task="detection", target=target, meta={**IN_PIXELS})
+        return Row(
+            self.id(index),
+            f"Find every {wanted}.",
+            boxes,
+            images=(image,),
+            task="detection",
+            target=target,
+            meta={**IN_PIXELS},
+        )

@@ -1,7 +1,9 @@
-"""Images that ship in Python packages: handwritten digits of scikit-learn (1,797 of 8 x 8 pixels), photographs of scikit-image and scikit-learn.
+"""Images that ship in Python packages: handwritten digits of scikit-learn (1,797 of 8 x 8 pixels),
+photographs of scikit-image and scikit-learn.
 
-Train and held-out images never share a pixel: digits are split by image, photographs by region (the right 30 % of each is held out).
-The split does not depend on any seed, so a run with one seed cannot train on what another holds out.
+Train and held-out images never share a pixel: digits are split by image, photographs by region (the right 30
+% of each is held out). The split does not depend on any seed, so a run with one seed cannot train on what
+another holds out.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def check_split(split: str) -> None:
 
 
 def shipped(package: str, file: str) -> Path:
-    """A file inside an installed package, found without importing the package (which takes seconds). Raises ConfigError."""
+    """A file inside an installed package, found without importing the package (which takes seconds). Raises
+    ConfigError."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(f"{file} ships inside {package}, which is not installed: pip install 'vlrl[train]'")
@@ -46,7 +49,9 @@ def shipped(package: str, file: str) -> Path:
 
 @lru_cache(maxsize=1)
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-    table = np.loadtxt(shipped("sklearn", "datasets/data/digits.csv.gz"), delimiter=",", dtype=np.int64)  # 64 levels of 0-16, then the digit
+    table = np.loadtxt(
+        shipped("sklearn", "datasets/data/digits.csv.gz"), delimiter=",", dtype=np.int64
+    )  # 64 levels of 0-16, then the digit
     return (table[:, :64].reshape(-1, 8, 8) * (255 / 16)).round().astype(np.uint8), table[:, 64]
 
 
@@ -94,10 +99,14 @@ def crop(name: str, box: tuple[int, int, int, int], width: int, height: int) -> 
     return _photo(name).resize((width, height), Image.Resampling.BICUBIC, box=box)
 
 
-def random_crop(rng: random.Random, split: str, photos: tuple[str, ...], aspect: float = 1.0) -> tuple[str, tuple[int, int, int, int]]:
-    """A photograph's name and a random box of aspect ratio `aspect` (width / height) inside the split's region.
+def random_crop(
+    rng: random.Random, split: str, photos: tuple[str, ...], aspect: float = 1.0
+) -> tuple[str, tuple[int, int, int, int]]:
+    """A photograph's name and a random box of aspect ratio `aspect` (width / height) inside the split's
+    region.
 
-    The box is between half and all of the largest that fits the held-out region, in both splits, so that they differ in place and not in scale.
+    The box is between half and all of the largest that fits the held-out region, in both splits, so that they
+    differ in place and not in scale.
     """
     name = rng.choice(photos or tuple(PHOTOS))
     left, top, right, bottom = region(name, split)

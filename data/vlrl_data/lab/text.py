@@ -18,10 +18,11 @@ OPERATIONS = {"+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b
 @register("lab_arithmetic")
 @dataclass(frozen=True, kw_only=True)
 class LabArithmetic(GeneratedSource):
-    """A sum of `terms` numbers from `smallest` to `largest`, with the given operations, from left to right; the answer is an int.
+    """A sum of `terms` numbers from `smallest` to `largest`, with the given operations, from left to right;
+    the answer is an int.
 
-    Held-out sums are those whose text is hashed into a fixed fifth of all sums, so none of them is seen in training. `paraphrased` adds the same sum
-    in other words as `meta["paraphrase"]`.
+    Held-out sums are those whose text is hashed into a fixed fifth of all sums, so none of them is seen in
+    training. `paraphrased` adds the same sum in other words as `meta["paraphrase"]`.
     """
 
     terms: int = 2
@@ -47,24 +48,30 @@ class LabArithmetic(GeneratedSource):
             if (random.Random(f"arithmetic split {text}").random() < 0.2) == (self.split == "heldout"):
                 break
         meta = {"paraphrase": f"what is {text}?"} if self.paraphrased else {}
-        return Row(self.id(index), f"{text}=", value, task="arithmetic", target=tagged_answer(str(value)), meta=meta)
+        return Row(
+            self.id(index), f"{text}=", value, task="arithmetic", target=tagged_answer(str(value)), meta=meta
+        )
 
     def _sum(self, rng: random.Random) -> tuple[str, int]:
         value = rng.randint(self.smallest, self.largest)
         text = str(value)
         for _ in range(self.terms - 1):
             sign, number = rng.choice(self.operations), rng.randint(self.smallest, self.largest)
-            text, value = (f"({text})" if sign == "*" and self.terms > 2 else text) + f"{sign}{number}", OPERATIONS[sign](value, number)
+            text, value = (
+                (f"({text})" if sign == "*" and self.terms > 2 else text) + f"{sign}{number}",
+                OPERATIONS[sign](value, number),
+            )
         return text, value
 
 
 @register("lab_python")
 @dataclass(frozen=True, kw_only=True)
 class LabPython(LabArithmetic):
-    """Sums (or products) of `lab_arithmetic` for environment `python`: a share `called` of the demonstrations (`meta["turns"]`) calls it, the others
-    answer at once.
+    """Sums (or products) of `lab_arithmetic` for environment `python`: a share `called` of the demonstrations
+    (`meta["turns"]`) calls it, the others answer at once.
 
-    For runs in which the policy learns where a call pays. `meta["known"]` is `known`: whether a policy can learn these sums by heart.
+    For runs in which the policy learns where a call pays. `meta["known"]` is `known`: whether a policy can
+    learn these sums by heart.
     """
 
     called: float = 0.5
@@ -73,14 +80,28 @@ class LabPython(LabArithmetic):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.called <= 1:
-            raise ConfigError(f"called: {self.called} is not between 0 and 1; it is the share of demonstrations that call Python")
+            raise ConfigError(
+                f"called: {self.called} is not between 0 and 1; it is the share of demonstrations that "
+                "call Python"
+            )
 
     def row(self, index: int) -> Row:
         row = super().row(index)
         program = f"print({row.question.removesuffix('=')})"
-        call = json.dumps({"arguments": {"code": program}, "name": "python"}, separators=(",", ":"))  # short, and the sum near the question
-        calls = [f"<think></think><tool_call>{call}</tool_call>"] if random.Random(f"call {row.id}").random() < self.called else []
-        return replace(row, task="python", meta=dict(row.meta) | {"known": int(self.known), "turns": [*calls, f"<think></think>{row.target}"]})
+        call = json.dumps(
+            {"arguments": {"code": program}, "name": "python"}, separators=(",", ":")
+        )  # short, and the sum near the question
+        calls = (
+            [f"<think></think><tool_call>{call}</tool_call>"]
+            if random.Random(f"call {row.id}").random() < self.called
+            else []
+        )
+        return replace(
+            row,
+            task="python",
+            meta=dict(row.meta)
+            | {"known": int(self.known), "turns": [*calls, f"<think></think>{row.target}"]},
+        )
 
 
 class Claim(NamedTuple):
@@ -94,7 +115,9 @@ class Claim(NamedTuple):
 
     def holds(self, knights: tuple[bool, ...]) -> bool:
         a, b = knights[self.first], knights[self.second] if self.second >= 0 else False
-        return {"knight": a, "knave": not a, "same": a == b, "differ": a != b, "or": a or b, "and": a and b}[self.kind]
+        return {"knight": a, "knave": not a, "same": a == b, "differ": a != b, "or": a or b, "and": a and b}[
+            self.kind
+        ]
 
 
 TEXTS = {
@@ -116,7 +139,8 @@ def solutions(claims: list[Claim], people: int) -> list[tuple[bool, ...]]:
 @register("lab_knights")
 @dataclass(frozen=True, kw_only=True)
 class LabKnights(GeneratedSource):
-    """Knights always tell the truth, knaves always lie; the answer names the knights, as "A C" or "none". Each puzzle has one solution.
+    """Knights always tell the truth, knaves always lie; the answer names the knights, as "A C" or "none".
+    Each puzzle has one solution.
 
     Paper: Xie et al. 2025, arXiv:2502.14768 (Logic-RL's training task). Harder with more `people` (2-8).
     """
@@ -138,13 +162,22 @@ class LabKnights(GeneratedSource):
         answer = " ".join(names[i] for i in range(self.people) if found[0][i]) or "none"
         statements = " ".join(f"{names[c.speaker]}: {c.text}." for c in claims)
         return Row(
-            self.id(index), f"{statements} Who are knights?", answer, task="knights", target=tagged_answer(answer), meta={"people": self.people}
+            self.id(index),
+            f"{statements} Who are knights?",
+            answer,
+            task="knights",
+            target=tagged_answer(answer),
+            meta={"people": self.people},
         )
 
     def _claim(self, rng: random.Random, speaker: int) -> Claim:
         others = [i for i in range(self.people) if i != speaker]
         kind = rng.choice(("knight", "knave", "same", "differ", "or", "and"))
         first = rng.choice(others)
-        second = rng.choice([i for i in range(self.people) if i != first]) if kind not in ("knight", "knave") else -1
+        second = (
+            rng.choice([i for i in range(self.people) if i != first])
+            if kind not in ("knight", "knave")
+            else -1
+        )
         text = TEXTS[kind].format(a="ABCDEFGH"[first], b="ABCDEFGH"[second] if second >= 0 else "")
         return Claim(speaker, text, kind, first, second)

@@ -1,4 +1,5 @@
-"""Video tasks: a digit moves across a photograph, or digits appear one after the other. The mp4 files are really encoded and decoded."""
+"""Video tasks: a digit moves across a photograph, or digits appear one after the other. The mp4 files are
+really encoded and decoded."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def clip_moving(
     order: tuple[int, ...],
     fps: float,
 ) -> bytes:
-    """An mp4 in which a digit goes from (x0, y0) to (x1, y1); `order` is the sequence of moments that are shown."""
+    """An mp4 in which a digit goes from (x0, y0) to (x1, y1); `order` is the sequence of moments that are
+    shown."""
     ground = shipped_images.crop(photo, box, size, size).point(lambda value: int(value * contrast))
     ink = shipped_images.digit(picture, digit)
     x0, y0, x1, y1 = path
@@ -45,15 +47,25 @@ def clip_moving(
 
 @lru_cache(maxsize=512)
 def clip_sequence(
-    photo: str, box: Box, size: int, contrast: float, pictures: tuple[int, ...], digit: int, order: tuple[int, ...], fps: float
+    photo: str,
+    box: Box,
+    size: int,
+    contrast: float,
+    pictures: tuple[int, ...],
+    digit: int,
+    order: tuple[int, ...],
+    fps: float,
 ) -> bytes:
-    """An mp4 in which digits appear one after the other in the middle, each for an equal part of the frames, which are shown in `order`."""
+    """An mp4 in which digits appear one after the other in the middle, each for an equal part of the frames,
+    which are shown in `order`."""
     ground = shipped_images.crop(photo, box, size, size).point(lambda value: int(value * contrast))
     place = ((size - digit) // 2, (size - digit) // 2)
     shown = []
     for step in order:
         frame: Image.Image = ground.copy()
-        frame.paste(shipped_images.digit(pictures[step * len(pictures) // len(order)], digit).convert("RGB"), place)
+        frame.paste(
+            shipped_images.digit(pictures[step * len(pictures) // len(order)], digit).convert("RGB"), place
+        )
         shown.append(np.asarray(frame))
     return encode(shown, fps)
 
@@ -61,11 +73,12 @@ def clip_sequence(
 @register("lab_video")
 @dataclass(frozen=True, kw_only=True)
 class LabVideo(GeneratedSource):
-    """`ask` "direction": left, right, up or down (of `directions`); `ask` "order": which of `shown` different digits comes first.
+    """`ask` "direction": left, right, up or down (of `directions`); `ask` "order": which of `shown` different
+    digits comes first.
 
-    `size` x `size` pixels, `frames` frames at `fps` per second. `shuffled`: the same videos with their frames in random order, as task
-    "video_shuffled", which measures how much can be answered without the order. Harder: higher `contrast` of the photograph, smaller `digit`, more
-    `shown`.
+    `size` x `size` pixels, `frames` frames at `fps` per second. `shuffled`: the same videos with their frames
+    in random order, as task "video_shuffled", which measures how much can be answered without the order.
+    Harder: higher `contrast` of the photograph, smaller `digit`, more `shown`.
     """
 
     ask: str = "direction"
@@ -87,16 +100,26 @@ class LabVideo(GeneratedSource):
             if name not in DIRECTIONS:
                 raise ConfigError(f"directions: {name!r} is unknown. Known: {', '.join(DIRECTIONS)}.")
         if self.size % 2 or self.frames % 2 or self.digit >= self.size:
-            raise ConfigError(f"size={self.size} and frames={self.frames} must be even, and digit={self.digit} smaller than size")
+            raise ConfigError(
+                f"size={self.size} and frames={self.frames} must be even, and digit={self.digit} smaller "
+                "than size"
+            )
 
     def row(self, index: int) -> Row:
         rng = self.rng(index)
         name, box = shipped_images.random_crop(rng, self.split, self.photos)
         moments = range(self.frames)
-        order = tuple(Random(f"{self.id(index)}|order").sample(moments, self.frames) if self.shuffled else moments)
+        order = tuple(
+            Random(f"{self.id(index)}|order").sample(moments, self.frames) if self.shuffled else moments
+        )
         if self.ask == "order":
-            pictures = tuple(rng.choice(shipped_images.ids_of_label(self.split, label)) for label in rng.sample(range(10), self.shown))
-            video = GeneratedVideo(clip_sequence, (name, box, self.size, self.contrast, pictures, self.digit, order, self.fps))
+            pictures = tuple(
+                rng.choice(shipped_images.ids_of_label(self.split, label))
+                for label in rng.sample(range(10), self.shown)
+            )
+            video = GeneratedVideo(
+                clip_sequence, (name, box, self.size, self.contrast, pictures, self.digit, order, self.fps)
+            )
             question, answer = "Which digit first?", str(shipped_images.label_of(pictures[0]))
         else:
             answer = rng.choice(self.directions)
@@ -105,7 +128,17 @@ class LabVideo(GeneratedSource):
             start = (room if x < 0 else 0 if x else across, room if y < 0 else 0 if y else across)
             path = (*start, start[0] + x * room, start[1] + y * room)
             picture = rng.choice(shipped_images.digit_ids(self.split))
-            video = GeneratedVideo(clip_moving, (name, box, self.size, self.contrast, picture, self.digit, path, order, self.fps))
+            video = GeneratedVideo(
+                clip_moving, (name, box, self.size, self.contrast, picture, self.digit, path, order, self.fps)
+            )
             question = "Which way?"
         task = "video_shuffled" if self.shuffled else "video"
-        return Row(self.id(index), question, answer, videos=(video,), task=task, target=tagged_answer(answer), meta={"ask": self.ask})
+        return Row(
+            self.id(index),
+            question,
+            answer,
+            videos=(video,),
+            task=task,
+            target=tagged_answer(answer),
+            meta={"ask": self.ask},
+        )

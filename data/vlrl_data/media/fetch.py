@@ -1,7 +1,8 @@
 """Media over http(s): limited in size, type and time, never from a private address, kept in the disk cache.
 
-A host is resolved once, every address it has must be public, and the connection goes to the address that was checked (a second look-up could answer
-differently). Redirects are followed here and not by the HTTP library, so that each is checked like the first address.
+A host is resolved once, every address it has must be public, and the connection goes to the address that was
+checked (a second look-up could answer differently). Redirects are followed here and not by the HTTP library,
+so that each is checked like the first address.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ TYPES = ("image/", "video/", "application/octet-stream", "binary/octet-stream")
 
 @dataclass(frozen=True)
 class Web:
-    """Limits of downloads. `private` allows hosts with private addresses (an internal file server); `enabled: false` refuses every URL."""
+    """Limits of downloads. `private` allows hosts with private addresses (an internal file server); `enabled:
+    false` refuses every URL."""
 
     enabled: bool = True
     private: bool = False
@@ -36,7 +38,8 @@ class Web:
 
 
 def public_address(host: str, port: int, web: Web, url: str) -> str:
-    """An address of the host that may be connected to. Raises MediaError if it has none, or any that is private."""
+    """An address of the host that may be connected to. Raises MediaError if it has none, or any that is
+    private."""
     try:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except OSError as error:
@@ -45,7 +48,10 @@ def public_address(host: str, port: int, web: Web, url: str) -> str:
         plain = ipaddress.ip_address(address.partition("%")[0])
         real = getattr(plain, "ipv4_mapped", None) or plain
         if not web.private and (not real.is_global or real.is_multicast):
-            raise MediaError(f"{url}: {host!r} is at {address}, which is not a public address; set `web.private: true` to allow it")
+            raise MediaError(
+                f"{url}: {host!r} is at {address}, which is not a public address; set `web.private: true` "
+                "to allow it"
+            )
     return sorted(found)[0]
 
 
@@ -66,7 +72,9 @@ def _once(url: str, web: Web, write: Callable[[bytes], object]) -> str:
     connection = _connect(parts, public_address(parts.hostname, port, web, url), port, web)
     try:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("GET", path, headers={"User-Agent": "vlrl", "Accept": "image/*, video/*, */*;q=0.1"})
+        connection.request(
+            "GET", path, headers={"User-Agent": "vlrl", "Accept": "image/*, video/*, */*;q=0.1"}
+        )
         response = connection.getresponse()
         if response.status in REDIRECTS and response.getheader("Location"):
             return urljoin(url, str(response.getheader("Location")))
@@ -99,7 +107,8 @@ def _download(url: str, web: Web, target: Path) -> None:
 
 
 def fetch(url: str, web: Web, cache: DiskCache | None = None) -> Path:
-    """The file behind a URL, from the cache if it is there. Raises MediaError; network errors are retried `web.retries` times."""
+    """The file behind a URL, from the cache if it is there. Raises MediaError; network errors are retried
+    `web.retries` times."""
     if not web.enabled:
         raise MediaError(f"{url}: fetching is switched off (web.enabled: false)")
     last: Exception | None = None

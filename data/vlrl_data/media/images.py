@@ -1,7 +1,8 @@
-"""Images as `Media`: from PIL, bytes, a file, or a recipe. Each is decoded when it is first needed and identified by its content.
+"""Images as `Media`: from PIL, bytes, a file, or a recipe. Each is decoded when it is first needed and
+identified by its content.
 
-Whatever a file holds (RGBA, palette, 16 bit, CMYK, rotated by EXIF, animated), `load` gives 8-bit RGB, upright, or raises `MediaError`
-with the place and the fault.
+Whatever a file holds (RGBA, palette, 16 bit, CMYK, rotated by EXIF, animated), `load` gives 8-bit RGB,
+upright, or raises `MediaError` with the place and the fault.
 """
 
 from __future__ import annotations
@@ -22,15 +23,27 @@ from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from vlrl.types import Clip, Media, MediaError
 
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif"})
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")  # none that runs or fetches anything (EPS, PDF, ...)
+IMAGE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif"}
+)
+FORMATS = (
+    "JPEG",
+    "PNG",
+    "WEBP",
+    "BMP",
+    "GIF",
+    "TIFF",
+    "PPM",
+    "AVIF",
+)  # none that runs or fetches anything (EPS, PDF, ...)
 DECODED = {"count": 0}  # images decoded by this process; read by the benchmark
 _TRUNCATED_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of an image file. `max_pixels` guards against decompression bombs and is no budget; `truncated` accepts files that end too early."""
+    """Limits of an image file. `max_pixels` guards against decompression bombs and is no budget; `truncated`
+    accepts files that end too early."""
 
     max_bytes: int = 64 << 20
     max_pixels: int = 100_000_000
@@ -58,7 +71,8 @@ def _file_key(path: str, mtime_ns: int, size: int) -> str:
 
 
 def file_key(path: str) -> str:
-    """Key of a file's content, equal to the key of the same bytes in memory. Raises MediaError if it cannot be read."""
+    """Key of a file's content, equal to the key of the same bytes in memory. Raises MediaError if it cannot
+    be read."""
     try:
         stat = Path(path).stat()
         return _file_key(path, stat.st_mtime_ns, stat.st_size)
@@ -94,8 +108,12 @@ def _opened(source: str | bytes, limits: Limits) -> Iterator[Image.Image]:
         if size > limits.max_bytes:
             raise MediaError(f"{place}: {size} bytes, over the limit of {limits.max_bytes} (max_bytes)")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_check_size` applies our own limit
-            with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats()) as image:
+            warnings.simplefilter(
+                "ignore", Image.DecompressionBombWarning
+            )  # `_check_size` applies our own limit
+            with Image.open(
+                io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats()
+            ) as image:
                 _check_size(image, limits, place)
                 yield image
     except UnidentifiedImageError:
@@ -124,11 +142,15 @@ def image_size(source: str | bytes, limits: Limits = LIMITS) -> tuple[int, int]:
 def _check_size(image: Image.Image, limits: Limits, place: str) -> None:
     width, height = image.size
     if width * height > limits.max_pixels:
-        raise MediaError(f"{place}: {width} x {height} pixels, over the limit of {limits.max_pixels} (max_pixels)")
+        raise MediaError(
+            f"{place}: {width} x {height} pixels, over the limit of {limits.max_pixels} (max_pixels)"
+        )
     if min(width, height) < limits.min_side:
         raise MediaError(f"{place}: {width} x {height} pixels, a side is under {limits.min_side} (min_side)")
     if max(width, height) / max(1, min(width, height)) > limits.max_aspect:
-        raise MediaError(f"{place}: {width} x {height} pixels, longer than {limits.max_aspect}:1 (max_aspect)")
+        raise MediaError(
+            f"{place}: {width} x {height} pixels, longer than {limits.max_aspect}:1 (max_aspect)"
+        )
 
 
 def _upright_rgb(image: Image.Image, limits: Limits) -> Image.Image:
@@ -144,7 +166,8 @@ def _upright_rgb(image: Image.Image, limits: Limits) -> Image.Image:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """Any mode to 8-bit RGB: transparency over white, 16 and 32 bit scaled from 0-65535, float from its own range."""
+    """Any mode to 8-bit RGB: transparency over white, 16 and 32 bit scaled from 0-65535, float from its own
+    range."""
     if image.mode == "RGB":
         image.load()
         return image
@@ -209,9 +232,11 @@ class StoredImage(EqualByKey, Media):
 
 @dataclass(frozen=True, eq=False)
 class GeneratedImage(EqualByKey, Media):
-    """An image drawn by `recipe(*args)`, where `recipe` is a module-level pure function of plain arguments (so that it pickles).
+    """An image drawn by `recipe(*args)`, where `recipe` is a module-level pure function of plain arguments
+    (so that it pickles).
 
-    The key is made from the recipe's module and name and its arguments, and seeds the sampling of a prompt: renaming a recipe changes runs.
+    The key is made from the recipe's module and name and its arguments, and seeds the sampling of a prompt:
+    renaming a recipe changes runs.
     """
 
     recipe: Callable[..., Image.Image | Clip]

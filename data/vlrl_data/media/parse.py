@@ -1,6 +1,7 @@
 """Parses the value of a dataset column into `Media`, and writes media as JSON.
 
-A value is a PIL image, bytes, base64, a data URI, a path, a file or http(s) URL, an array, a list of frame files, or a mapping with one of these.
+A value is a PIL image, bytes, base64, a data URI, a path, a file or http(s) URL, an array, a list of frame
+files, or a mapping with one of these.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ WEB = Web()
 class MediaSettings:
     """Where a dataset's media are, and what they may be.
 
-    `roots` are tried in order for relative paths. `confined`: a path that leaves all roots (by "..", as an absolute path, or through a symlink)
-    is refused before the file is opened.
+    `roots` are tried in order for relative paths. `confined`: a path that leaves all roots (by "..", as an
+    absolute path, or through a symlink) is refused before the file is opened.
     """
 
     roots: tuple[str, ...] = ()
@@ -45,14 +46,18 @@ class MediaSettings:
     confined: bool = False
 
     def find(self, path: str) -> str:
-        """The path to open: under the first root that has the file, else under the first root. Raises MediaError if it leaves the roots."""
-        candidates = [path] if os.path.isabs(path) else [str(Path(root) / path) for root in self.roots or (".",)]
+        """The path to open: under the first root that has the file, else under the first root. Raises
+        MediaError if it leaves the roots."""
+        candidates = (
+            [path] if os.path.isabs(path) else [str(Path(root) / path) for root in self.roots or (".",)]
+        )
         found = next((candidate for candidate in candidates if os.path.exists(candidate)), candidates[0])
         self.check_inside(found, path)
         return found
 
     def check_inside(self, file: str, shown: str) -> None:
-        """Raises MediaError if the media are confined and a file, its symlinks resolved, lies outside all roots."""
+        """Raises MediaError if the media are confined and a file, its symlinks resolved, lies outside all
+        roots."""
         if not self.confined:
             return
         roots = [os.path.realpath(root) for root in self.roots or (".",)]
@@ -67,7 +72,8 @@ class MediaSettings:
 
 @dataclass(frozen=True, eq=False)
 class RemoteMedia(EqualByKey, Media):
-    """An image or video behind a URL, fetched when it is first needed. Its key is made from the URL, so that it needs no network."""
+    """An image or video behind a URL, fetched when it is first needed. Its key is made from the URL, so that
+    it needs no network."""
 
     url: str
     settings: MediaSettings
@@ -81,7 +87,11 @@ class RemoteMedia(EqualByKey, Media):
     def load(self) -> Image.Image | Clip:
         file = str(fetch(self.url, self.settings.web))
         try:
-            return (StoredImage(file, self.settings.limits) if self.kind == "image" else Video(file, *self.options)).load()
+            return (
+                StoredImage(file, self.settings.limits)
+                if self.kind == "image"
+                else Video(file, *self.options)
+            ).load()
         except MediaError as error:
             raise MediaError(f"{self.url}: {error}") from None
 
@@ -130,20 +140,39 @@ def parse_image(value: Any, settings: MediaSettings) -> Media:
         return InMemoryImage(_from_array(value))
     if isinstance(value, str):
         source = _from_text(value, settings)
-        return RemoteMedia(source, settings) if isinstance(source, str) and URL.match(source) else StoredImage(source, settings.limits)
+        return (
+            RemoteMedia(source, settings)
+            if isinstance(source, str) and URL.match(source)
+            else StoredImage(source, settings.limits)
+        )
     if isinstance(value, Mapping):
-        content = next((value[key] for key in ("bytes", "path", "image", "image_url", "url") if value.get(key) is not None), None)
+        content = next(
+            (
+                value[key]
+                for key in ("bytes", "path", "image", "image_url", "url")
+                if value.get(key) is not None
+            ),
+            None,
+        )
         if isinstance(content, str) and value.get("bytes") is not None:
             return StoredImage(_from_base64(content), settings.limits)
         if content is not None:
             return parse_image(content, settings)
-    raise MediaError(f"{_describe(value)} is not an image (known: PIL, bytes, base64, data URI, path, file URI, http(s), array, {{bytes, path}})")
+    raise MediaError(
+        f"{_describe(value)} is not an image (known: PIL, bytes, base64, data URI, path, file URI, "
+        f"http(s), array, {{bytes, path}})"
+    )
 
 
 def parse_video(
-    value: Any, settings: MediaSettings, span: tuple[float | None, float | None] = (None, None), frames: Frames | None = None, rate: float = 0.0
+    value: Any,
+    settings: MediaSettings,
+    span: tuple[float | None, float | None] = (None, None),
+    frames: Frames | None = None,
+    rate: float = 0.0,
 ) -> Media:
-    """A column's value as a video: a file, a folder of frames, a list of frame files, bytes, or a mapping with any of these. Raises MediaError."""
+    """A column's value as a video: a file, a folder of frames, a list of frame files, bytes, or a mapping
+    with any of these. Raises MediaError."""
     frames = frames or settings.frames
     if isinstance(value, Media):
         return value
@@ -164,18 +193,31 @@ def parse_video(
         return Video(files, frames, span, rate or frames.fps or 2.0, settings.limits)
     if isinstance(value, Mapping):
         return _video_of_mapping(value, settings, frames)
-    raise MediaError(f"{_describe(value)} is not a video (known: path, folder of frames, list of frame files, bytes, {{bytes, path, frames}})")
+    raise MediaError(
+        f"{_describe(value)} is not a video (known: path, folder of frames, list of frame files, bytes, "
+        f"{{bytes, path, frames}})"
+    )
 
 
 def _video_of_mapping(value: Mapping[str, Any], settings: MediaSettings, frames: Frames) -> Media:
-    """Keys as in qwen-vl-utils: video_start and video_end in seconds, fps, min_frames, max_frames; `rate` for frame folders."""
-    names = {"fps": "fps", "min_frames": "min_frames", "max_frames": "max_frames", "max_pixels": "frame_pixels", "total_pixels": "total_pixels"}
+    """Keys as in qwen-vl-utils: video_start and video_end in seconds, fps, min_frames, max_frames; `rate` for
+    frame folders."""
+    names = {
+        "fps": "fps",
+        "min_frames": "min_frames",
+        "max_frames": "max_frames",
+        "max_pixels": "frame_pixels",
+        "total_pixels": "total_pixels",
+    }
     changes = {names[key]: value[key] for key in names if value.get(key) is not None}
     own = Frames(**({name: getattr(frames, name) for name in Frames.__dataclass_fields__} | changes))
     span = (value.get("video_start", value.get("start")), value.get("video_end", value.get("end")))
     if not all(time is None or isinstance(time, (int, float)) for time in span):
         raise MediaError(f"a video entry whose start and end are {span}; give seconds")
-    content = next((value[key] for key in ("bytes", "path", "video", "frames", "url") if value.get(key) is not None), None)
+    content = next(
+        (value[key] for key in ("bytes", "path", "video", "frames", "url") if value.get(key) is not None),
+        None,
+    )
     if content is None:
         raise MediaError(f"a video entry without bytes, path, video, frames or url: {sorted(value)}")
     if isinstance(content, str) and value.get("bytes") is not None:
@@ -184,8 +226,16 @@ def _video_of_mapping(value: Mapping[str, Any], settings: MediaSettings, frames:
 
 
 def _from_array(value: np.ndarray) -> Image.Image:
-    if value.dtype != np.uint8 or value.ndim not in (2, 3) or 0 in value.shape or (value.ndim == 3 and value.shape[2] not in (3, 4)):
-        raise MediaError(f"an array of shape {value.shape} and type {value.dtype} is not an image; give uint8 of (H, W), (H, W, 3) or (H, W, 4)")
+    if (
+        value.dtype != np.uint8
+        or value.ndim not in (2, 3)
+        or 0 in value.shape
+        or (value.ndim == 3 and value.shape[2] not in (3, 4))
+    ):
+        raise MediaError(
+            f"an array of shape {value.shape} and type {value.dtype} is not an image; give uint8 of (H, "
+            "W), (H, W, 3) or (H, W, 4)"
+        )
     return Image.fromarray(value)
 
 
@@ -194,11 +244,18 @@ def _describe(value: Any) -> str:
 
 
 def to_json(medium: Media) -> Any:
-    """A medium as JSON: a path or URL, or its bytes in base64. The inverse of `parse_image` and `parse_video` (given the same settings)."""
+    """A medium as JSON: a path or URL, or its bytes in base64. The inverse of `parse_image` and `parse_video`
+    (given the same settings)."""
     if isinstance(medium, RemoteMedia):
-        return {"url": medium.url, **_span_and_frames(*medium.options)} if medium.kind == "video" else medium.url
+        return (
+            {"url": medium.url, **_span_and_frames(*medium.options)} if medium.kind == "video" else medium.url
+        )
     if isinstance(medium, Video):
-        content = {"frames": list(medium.source), "rate": medium.rate} if isinstance(medium.source, tuple) else _content(medium.source)
+        content = (
+            {"frames": list(medium.source), "rate": medium.rate}
+            if isinstance(medium.source, tuple)
+            else _content(medium.source)
+        )
         return content | _span_and_frames(medium.frames, medium.span)
     if isinstance(medium, StoredImage):
         return medium.source if isinstance(medium.source, str) else _content(medium.source)
@@ -215,6 +272,12 @@ def _content(source: str | bytes) -> dict[str, Any]:
 
 
 def _span_and_frames(frames: Frames, span: tuple[float | None, float | None]) -> dict[str, Any]:
-    values = {"fps": frames.fps, "min_frames": frames.min_frames, "max_frames": frames.max_frames, "start": span[0], "end": span[1]}
+    values = {
+        "fps": frames.fps,
+        "min_frames": frames.min_frames,
+        "max_frames": frames.max_frames,
+        "start": span[0],
+        "end": span[1],
+    }
     values |= {"max_pixels": frames.frame_pixels, "total_pixels": frames.total_pixels}
     return {key: value for key, value in values.items() if value is not None}

@@ -1,7 +1,9 @@
-"""Videos as `Media`: files, bytes and frame folders, decoded by PyAV, decord or torchcodec, with clips cut out by time.
+"""Videos as `Media`: files, bytes and frame folders, decoded by PyAV, decord or torchcodec, with clips cut
+out by time.
 
-Frames are chosen as in qwen-vl-utils `smart_nframes`: `fps` frames per second of the clip, between `min_frames` and `max_frames`, evenly
-spread from the first frame to the last, an even number of them (the Qwen families merge frames in pairs).
+Frames are chosen as in qwen-vl-utils `smart_nframes`: `fps` frames per second of the clip, between
+`min_frames` and `max_frames`, evenly spread from the first frame to the last, an even number of them (the
+Qwen families merge frames in pairs).
 """
 
 from __future__ import annotations
@@ -19,7 +21,17 @@ from PIL import Image
 
 from vlrl.registry import ConfigError, suggest
 from vlrl.types import Clip, Media, MediaError
-from vlrl_data.media.images import IMAGE_SUFFIXES, LIMITS, EqualByKey, Limits, digest, file_key, open_image, os_fault, shorten
+from vlrl_data.media.images import (
+    IMAGE_SUFFIXES,
+    LIMITS,
+    EqualByKey,
+    Limits,
+    digest,
+    file_key,
+    open_image,
+    os_fault,
+    shorten,
+)
 from vlrl_data.media.video_decoders import BACKENDS, Decoder, first_installed
 
 VIDEO_SUFFIXES = frozenset({".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v"})
@@ -30,8 +42,8 @@ FRAME_FACTOR = 2
 class Frames:
     """Which frames of a video are used, and their size.
 
-    Pixels are limited per frame (`frame_pixels`) and over all frames (`total_pixels`); 0: no limit. `fps` 0 keeps every frame.
-    `backend`: auto (the first that is installed), pyav, decord or torchcodec.
+    Pixels are limited per frame (`frame_pixels`) and over all frames (`total_pixels`); 0: no limit. `fps` 0
+    keeps every frame. `backend`: auto (the first that is installed), pyav, decord or torchcodec.
     """
 
     fps: float = 2.0
@@ -43,10 +55,13 @@ class Frames:
 
     def __post_init__(self) -> None:
         if self.backend != "auto" and self.backend not in BACKENDS:
-            raise ConfigError(f"backend: no video backend {self.backend!r}.{suggest(self.backend, ['auto', *BACKENDS])}")
+            raise ConfigError(
+                f"backend: no video backend {self.backend!r}.{suggest(self.backend, ['auto', *BACKENDS])}"
+            )
         if self.fps < 0 or not 1 <= self.min_frames <= self.max_frames:
             raise ConfigError(
-                f"fps={self.fps}, min_frames={self.min_frames}, max_frames={self.max_frames}: give fps >= 0, 1 <= min_frames <= max_frames"
+                f"fps={self.fps}, min_frames={self.min_frames}, max_frames={self.max_frames}: give fps >= "
+                "0, 1 <= min_frames <= max_frames"
             )
 
     def pick(self, total: int, fps: float) -> np.ndarray:
@@ -60,7 +75,11 @@ class Frames:
 
     def side(self, width: int, height: int, count: int) -> tuple[int, int]:
         """Width and height of a frame within the pixel limits (never larger than the frame is)."""
-        limits = [width * height, self.frame_pixels or math.inf, self.total_pixels / count if self.total_pixels else math.inf]
+        limits = [
+            width * height,
+            self.frame_pixels or math.inf,
+            self.total_pixels / count if self.total_pixels else math.inf,
+        ]
         scale = math.sqrt(min(limits) / (width * height))
         return (width, height) if scale == 1 else (max(1, int(width * scale)), max(1, int(height * scale)))
 
@@ -69,8 +88,11 @@ NATIVE = Frames(fps=0.0)
 SAMPLED = Frames()
 
 
-def decode(source: str | bytes, frames: Frames, span: tuple[float | None, float | None] = (None, None)) -> Clip:
-    """The picked frames of a video file (a path, or its bytes) between two times in seconds. Raises MediaError."""
+def decode(
+    source: str | bytes, frames: Frames, span: tuple[float | None, float | None] = (None, None)
+) -> Clip:
+    """The picked frames of a video file (a path, or its bytes) between two times in seconds. Raises
+    MediaError."""
     name = first_installed() if frames.backend == "auto" else frames.backend
     place = f"video of {len(source)} bytes" if isinstance(source, bytes) else shorten(source)
     if isinstance(source, str):
@@ -84,8 +106,12 @@ def decode(source: str | bytes, frames: Frames, span: tuple[float | None, float 
             fps = video.fps
     except MediaError:
         raise
-    except Exception as error:  # each backend has its own error types; all of them mean that the file cannot be decoded
-        raise MediaError(f"{place}: {name} cannot decode it: {type(error).__name__}: {str(error).strip()[:200]}") from error
+    except (
+        Exception
+    ) as error:  # each backend has its own error types; all of them mean that the file cannot be decoded
+        raise MediaError(
+            f"{place}: {name} cannot decode it: {type(error).__name__}: {str(error).strip()[:200]}"
+        ) from error
     if len(images) != len(keep):
         raise MediaError(f"{place}: {name} gave {len(images)} of {len(keep)} frames (the file is cut short)")
     return Clip(_shrink(images, frames), len(keep) / (last - first) * fps)
@@ -98,7 +124,9 @@ def _window(total: int, fps: float, span: tuple[float | None, float | None], pla
     first = 0 if start is None else math.ceil(start * fps - 1e-6)
     last = total if end is None else min(total, math.ceil(end * fps - 1e-6))
     if not 0 <= first < last:
-        raise MediaError(f"{place}: no frame between {start} and {end} s; the video lasts {total / fps:.2f} s")
+        raise MediaError(
+            f"{place}: no frame between {start} and {end} s; the video lasts {total / fps:.2f} s"
+        )
     return first, last
 
 
@@ -107,12 +135,15 @@ def _shrink(images: np.ndarray, frames: Frames) -> np.ndarray:
     size = frames.side(width, height, count)
     if size == (width, height):
         return images
-    return np.stack([np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC)) for image in images])
+    return np.stack(
+        [np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC)) for image in images]
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Video(EqualByKey, Media):
-    """A video file, its bytes, or its frame files in order (then `rate` is their frames per second). `span`: (start, end) in seconds."""
+    """A video file, its bytes, or its frame files in order (then `rate` is their frames per second). `span`:
+    (start, end) in seconds."""
 
     source: str | bytes | tuple[str, ...]
     frames: Frames = SAMPLED
@@ -126,7 +157,9 @@ class Video(EqualByKey, Media):
         if isinstance(self.source, tuple):
             content = digest(*(file_key(file) for file in self.source), repr(self.rate))
         else:
-            content = digest("bytes", self.source) if isinstance(self.source, bytes) else file_key(self.source)
+            content = (
+                digest("bytes", self.source) if isinstance(self.source, bytes) else file_key(self.source)
+            )
         return digest("video", content, repr(self.frames), repr(self.span))
 
     def load(self) -> Clip:
@@ -135,7 +168,13 @@ class Video(EqualByKey, Media):
         return decode(self.source, self.frames, self.span)
 
     def check(self) -> None:
-        for file in self.source if isinstance(self.source, tuple) else [self.source] if isinstance(self.source, str) else []:
+        for file in (
+            self.source
+            if isinstance(self.source, tuple)
+            else [self.source]
+            if isinstance(self.source, str)
+            else []
+        ):
             check_file(file)
         if not self.source:
             raise MediaError("a video without frames or bytes")
@@ -145,13 +184,16 @@ class Video(EqualByKey, Media):
         keep = self.frames.pick(last - first, self.rate)
         images = [np.asarray(open_image(files[first + i], self.limits)) for i in keep]
         if len({image.shape for image in images}) > 1:
-            raise MediaError(f"{files[0]}: the frames differ in size: {sorted({p.shape[1::-1] for p in images})}")
+            raise MediaError(
+                f"{files[0]}: the frames differ in size: {sorted({p.shape[1::-1] for p in images})}"
+            )
         return Clip(_shrink(np.stack(images), self.frames), len(keep) / (last - first) * self.rate)
 
 
 @dataclass(frozen=True, eq=False)
 class GeneratedVideo(EqualByKey, Media):
-    """A video file whose bytes `recipe(*args)` writes, where `recipe` is a module-level pure function of plain arguments.
+    """A video file whose bytes `recipe(*args)` writes, where `recipe` is a module-level pure function of
+    plain arguments.
 
     As with `GeneratedImage`, the key names the recipe and seeds the sampling of a prompt.
     """
@@ -163,7 +205,9 @@ class GeneratedVideo(EqualByKey, Media):
 
     @cached_property
     def key(self) -> str:
-        return digest("made", f"{self.recipe.__module__}.{self.recipe.__qualname__}", repr(self.args), repr(self.frames))
+        return digest(
+            "made", f"{self.recipe.__module__}.{self.recipe.__qualname__}", repr(self.args), repr(self.frames)
+        )
 
     def load(self) -> Clip:
         return decode(self.recipe(*self.args), self.frames)
@@ -181,14 +225,24 @@ def check_file(path: str) -> None:
 
 
 def frame_files(folder: str | Path) -> tuple[str, ...]:
-    """The image files of a folder in natural order (frame 2 before frame 10). Raises MediaError if there is none."""
+    """The image files of a folder in natural order (frame 2 before frame 10). Raises MediaError if there is
+    none."""
     try:
-        files = [file for file in Path(folder).iterdir() if file.suffix.lower() in IMAGE_SUFFIXES] if Path(folder).is_dir() else []
+        files = (
+            [file for file in Path(folder).iterdir() if file.suffix.lower() in IMAGE_SUFFIXES]
+            if Path(folder).is_dir()
+            else []
+        )
     except OSError as error:
         raise MediaError(f"{shorten(str(folder))}: {os_fault(error)}") from None
     if not files:
-        raise MediaError(f"{shorten(str(folder))}: not a folder with images ({', '.join(sorted(IMAGE_SUFFIXES))})")
-    natural = sorted(files, key=lambda file: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", file.name)])
+        raise MediaError(
+            f"{shorten(str(folder))}: not a folder with images ({', '.join(sorted(IMAGE_SUFFIXES))})"
+        )
+    natural = sorted(
+        files,
+        key=lambda file: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", file.name)],
+    )
     return tuple(map(str, natural))
 
 
@@ -202,11 +256,15 @@ def encode(frames_THWC: Sequence[np.ndarray] | np.ndarray, fps: float, crf: int 
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as container:
         stream = container.add_stream(
-            "libx264", rate=Fraction(fps).limit_denominator(1000), options={"crf": str(crf), "preset": "veryfast", "threads": "1"}
+            "libx264",
+            rate=Fraction(fps).limit_denominator(1000),
+            options={"crf": str(crf), "preset": "veryfast", "threads": "1"},
         )
         stream.height, stream.width = frames_THWC[0].shape[:2]
         stream.pix_fmt = "yuv420p"
         for image in frames_THWC:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")))
+            container.mux(
+                stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24"))
+            )
         container.mux(stream.encode())
     return buffer.getvalue()

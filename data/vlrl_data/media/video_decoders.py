@@ -1,4 +1,5 @@
-"""Video decoders behind one interface: number of frames, frames per second, the frames at given indices. Libraries are imported on use."""
+"""Video decoders behind one interface: number of frames, frames per second, the frames at given indices.
+Libraries are imported on use."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ class Decoder(Protocol):
 
     def __enter__(self) -> Decoder: ...
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class _NothingToClose:
@@ -37,7 +40,8 @@ class _NothingToClose:
 
 
 class PyAV(_NothingToClose):
-    """PyAV decodes in order and keeps the requested frames. Containers that do not state their frame count are counted by decoding once."""
+    """PyAV decodes in order and keeps the requested frames. Containers that do not state their frame count
+    are counted by decoding once."""
 
     def __init__(self, source: str | bytes) -> None:
         self.source = source
@@ -64,7 +68,11 @@ class PyAV(_NothingToClose):
                     found[place] = frame.to_ndarray(format="rgb24")
                 if place >= max(wanted):
                     break
-        return np.stack([found[int(index)] for index in indices if int(index) in found]) if found else np.zeros((0, 1, 1, 3), np.uint8)
+        return (
+            np.stack([found[int(index)] for index in indices if int(index) in found])
+            if found
+            else np.zeros((0, 1, 1, 3), np.uint8)
+        )
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.container.close()
@@ -76,7 +84,9 @@ class Decord(_NothingToClose):
     def __init__(self, source: str | bytes) -> None:
         import decord
 
-        self.reader = decord.VideoReader(io.BytesIO(source) if isinstance(source, bytes) else source, num_threads=1)
+        self.reader = decord.VideoReader(
+            io.BytesIO(source) if isinstance(source, bytes) else source, num_threads=1
+        )
         self.fps, self.total = float(self.reader.get_avg_fps()), len(self.reader)
 
     def frames(self, indices: np.ndarray) -> np.ndarray:
@@ -90,13 +100,20 @@ class TorchCodec(_NothingToClose):
         from torchcodec.decoders import VideoDecoder
 
         self.decoder = VideoDecoder(source, dimension_order="NHWC", num_ffmpeg_threads=1)
-        self.fps, self.total = float(self.decoder.metadata.average_fps or 0), int(self.decoder.metadata.num_frames or 0)
+        self.fps, self.total = (
+            float(self.decoder.metadata.average_fps or 0),
+            int(self.decoder.metadata.num_frames or 0),
+        )
 
     def frames(self, indices: np.ndarray) -> np.ndarray:
         return self.decoder.get_frames_at(indices.tolist()).data.numpy()
 
 
-BACKENDS: dict[str, Callable[[str | bytes], Decoder]] = {"pyav": PyAV, "decord": Decord, "torchcodec": TorchCodec}
+BACKENDS: dict[str, Callable[[str | bytes], Decoder]] = {
+    "pyav": PyAV,
+    "decord": Decord,
+    "torchcodec": TorchCodec,
+}
 _MODULES = {"pyav": "av", "decord": "decord", "torchcodec": "torchcodec"}
 
 

@@ -1,7 +1,8 @@
 """The record families of the field: how each is recognised from its fields, and how its records become rows.
 
-A family's recogniser gives the reason ("it has `conversations` of {from, value}") or "". The first family that gives one is chosen, so the special
-families come before the general ones. Its converter gives a draft: values for `Row`, with media as the dataset holds them.
+A family's recogniser gives the reason ("it has `conversations` of {from, value}") or "". The first family
+that gives one is chosen, so the special families come before the general ones. Its converter gives a draft:
+values for `Row`, with media as the dataset holds them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ __all__ = ["FAMILIES", "RecordFamily", "by_name", "recognise"]
 
 
 def recognise(record: Any) -> tuple[RecordFamily, str]:
-    """The family of a record, and the reason. Raises ConfigError with the record's fields if no family fits."""
+    """The family of a record, and the reason. Raises ConfigError with the record's fields if no family
+    fits."""
     if isinstance(record, str):
         record = {"": record}
     if not isinstance(record, Mapping):
@@ -26,12 +28,28 @@ def recognise(record: Any) -> tuple[RecordFamily, str]:
     for family in FAMILIES.values():
         if reason := family.why(record):
             return family, reason
-    usual = ("question", "answer", "problem", "prompt", "solution", "image", "images", "messages", "choices", "target")
-    near = {str(name): close[0] for name in record if (close := get_close_matches(str(name).lower(), usual, n=1, cutoff=0.7)) and name != close[0]}
+    usual = (
+        "question",
+        "answer",
+        "problem",
+        "prompt",
+        "solution",
+        "image",
+        "images",
+        "messages",
+        "choices",
+        "target",
+    )
+    near = {
+        str(name): close[0]
+        for name in record
+        if (close := get_close_matches(str(name).lower(), usual, n=1, cutoff=0.7)) and name != close[0]
+    }
     meant = ", ".join(f"{name}: {new}" for name, new in near.items() if new not in record)
     fields = ", ".join(sorted(str(name)[:40] for name in record)[:40])
     raise ConfigError(
-        f"format: no record family has the fields {fields}; rename them with `fields: {{{meant or 'yours: ours'}}}`. Families: {', '.join(FAMILIES)}."
+        f"format: no record family has the fields {fields}; rename them with `fields: "
+        f"{{{meant or 'yours: ours'}}}`. Families: {', '.join(FAMILIES)}."
     )
 
 

@@ -14,7 +14,9 @@ ANSWER_TAGS = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 CODE_FENCE = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
 NUMBER = r"-?\d+(?:\.\d+)?"
 BOX = re.compile(rf"\[\s*({NUMBER})\s*,\s*({NUMBER})\s*,\s*({NUMBER})\s*,\s*({NUMBER})\s*\]")
-BOX_CORNERS = re.compile(rf"\(\s*({NUMBER})\s*,\s*({NUMBER})\s*\)\s*,\s*\(\s*({NUMBER})\s*,\s*({NUMBER})\s*\)")
+BOX_CORNERS = re.compile(
+    rf"\(\s*({NUMBER})\s*,\s*({NUMBER})\s*\)\s*,\s*\(\s*({NUMBER})\s*,\s*({NUMBER})\s*\)"
+)
 
 
 def strip_tags(text: str) -> str:
@@ -47,7 +49,8 @@ def literal(text: str) -> Any:
 
 
 def parse_answer(answer: Any) -> Any:
-    """`<answer>3</answer>` -> "3"; a box or a list of boxes in text -> numbers; None if there is nothing; anything else as it is."""
+    """`<answer>3</answer>` -> "3"; a box or a list of boxes in text -> numbers; None if there is nothing;
+    anything else as it is."""
     if not isinstance(answer, str):
         return None if isinstance(answer, (list, dict)) and not answer and answer != [] else answer
     text = strip_tags(answer)
@@ -65,7 +68,8 @@ def parse_answer(answer: Any) -> Any:
 
 
 def to_pixels(value: Any, space: CoordinateSpace) -> Any:
-    """Boxes in the units of `space` (nested lists of four numbers) in original pixels, rounded to two decimals."""
+    """Boxes in the units of `space` (nested lists of four numbers) in original pixels, rounded to two
+    decimals."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         if len(value) == 4 and all(isinstance(item, (int, float)) for item in value):
             return [round(item, 2) for item in space.to_original([float(item) for item in value])]

@@ -34,7 +34,8 @@ def record_family(name: str, known: Iterable[str]) -> Callable[[type], type]:
 
 
 class ReadRecord(Mapping[str, Any]):
-    """A record that notes which of its fields are read: a known field that a family's `draft` never reads is dropped."""
+    """A record that notes which of its fields are read: a known field that a family's `draft` never reads is
+    dropped."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -69,19 +70,24 @@ def as_list(value: Any) -> list[Any]:
 
 def media_columns(record: Record) -> Draft:
     """The `image`, `images`, `image_path`, `video` and `videos` columns, as they are."""
-    images = as_list(record.get("images")) or as_list(record.get("image")) or as_list(record.get("image_path"))
+    images = (
+        as_list(record.get("images")) or as_list(record.get("image")) or as_list(record.get("image_path"))
+    )
     return {"images": images, "videos": as_list(record.get("videos")) or as_list(record.get("video"))}
 
 
 def is_chat(value: Any) -> bool:
     """A list of {role, content}."""
     return (
-        isinstance(value, (list, tuple)) and bool(value) and all(isinstance(turn, Mapping) and "role" in turn and "content" in turn for turn in value)
+        isinstance(value, (list, tuple))
+        and bool(value)
+        and all(isinstance(turn, Mapping) and "role" in turn and "content" in turn for turn in value)
     )
 
 
 def chat_draft(messages: Sequence[Mapping[str, Any]]) -> Draft:
-    """Chat messages without the closing answer: a single user turn becomes the question, anything longer stays a conversation.
+    """Chat messages without the closing answer: a single user turn becomes the question, anything longer
+    stays a conversation.
 
     Raises ValueError for a message whose content is neither text nor a list of parts.
     """
@@ -104,17 +110,23 @@ def chat_draft(messages: Sequence[Mapping[str, Any]]) -> Draft:
 
 
 def _text_of_parts(parts: Any, images: list[Any], videos: list[Any], where: str) -> str:
-    """The text of a message's parts, with a marker for each medium; the media are added to `images` and `videos`."""
+    """The text of a message's parts, with a marker for each medium; the media are added to `images` and
+    `videos`."""
     if parts is not None and not isinstance(parts, (list, tuple)):
         raise ValueError(f"the content of {where} is {type(parts).__name__}, not text or a list of parts")
     texts = []
     for part in parts or ():
         if not isinstance(part, Mapping):
-            raise ValueError(f"the content of {where} is a list that holds {type(part).__name__}, not mappings of type and text")
+            raise ValueError(
+                f"the content of {where} is a list that holds {type(part).__name__}, not mappings of type "
+                "and text"
+            )
         kind = part.get("type", "text")
         payload = part.get(kind) or part.get("url") or part.get("path")
         if kind in ("image", "image_url", "video"):
-            (videos if kind == "video" else images).append(payload["url"] if isinstance(payload, Mapping) and "url" in payload else payload)
+            (videos if kind == "video" else images).append(
+                payload["url"] if isinstance(payload, Mapping) and "url" in payload else payload
+            )
             texts.append("<video>" if kind == "video" else "<image>")
         else:
             texts.append(str(part.get("text", "")))

@@ -6,7 +6,16 @@ import re
 from typing import Any
 
 from vlrl_data.record_families.answers import parse_answer
-from vlrl_data.record_families.base import Draft, Record, as_list, chat_draft, has, is_chat, media_columns, record_family
+from vlrl_data.record_families.base import (
+    Draft,
+    Record,
+    as_list,
+    chat_draft,
+    has,
+    is_chat,
+    media_columns,
+    record_family,
+)
 from vlrl_data.validation import is_box, is_labelled_boxes
 
 
@@ -23,21 +32,34 @@ class JigsawR1:
         return {"images": [record[""]], "question": "", "task": "jigsaw", "needs_puzzle": True}
 
 
-@record_family("video_r1", ("problem_id", "problem", "data_type", "problem_type", "options", "solution", "path", "process"))
+@record_family(
+    "video_r1",
+    ("problem_id", "problem", "data_type", "problem_type", "options", "solution", "path", "process"),
+)
 class VideoR1:
     """Video-R1-260k and COT-165k."""
 
     @staticmethod
     def why(record: Record) -> str:
-        return "it has `problem`, `data_type`, `problem_type` and `path`" if has(record, "problem", "data_type", "problem_type", "path") else ""
+        return (
+            "it has `problem`, `data_type`, `problem_type` and `path`"
+            if has(record, "problem", "data_type", "problem_type", "path")
+            else ""
+        )
 
     @staticmethod
     def draft(record: Record) -> Draft:
         kind, path = str(record["data_type"]), record["path"]
         if kind not in ("image", "video"):
             raise ValueError(f"data_type {kind!r} is neither image nor video")
-        target = "\n".join(str(record[key]).strip() for key in ("process", "solution") if record.get(key)) if record.get("process") else ""
-        choices = tuple(re.sub(r"^\(?[A-Z][.)]\s*", "", str(option)) for option in as_list(record.get("options")))
+        target = (
+            "\n".join(str(record[key]).strip() for key in ("process", "solution") if record.get(key))
+            if record.get("process")
+            else ""
+        )
+        choices = tuple(
+            re.sub(r"^\(?[A-Z][.)]\s*", "", str(option)) for option in as_list(record.get("options"))
+        )
         return {
             "id": f"video_r1-{record['problem_id']}" if record.get("problem_id") is not None else None,
             "question": record["problem"],
@@ -50,7 +72,8 @@ class VideoR1:
 
 
 def task_of(answer: Any) -> str:
-    """The task that a gold answer implies: grounding for one box, detection for labelled boxes, else default."""
+    """The task that a gold answer implies: grounding for one box, detection for labelled boxes, else
+    default."""
     return "grounding" if is_box(answer) else "detection" if is_labelled_boxes(answer) else "default"
 
 
@@ -60,7 +83,11 @@ class Arft:
 
     @staticmethod
     def why(record: Record) -> str:
-        return "it has `image_path`, `problem` and `solution`" if has(record, "image_path", "problem", "solution") else ""
+        return (
+            "it has `image_path`, `problem` and `solution`"
+            if has(record, "image_path", "problem", "solution")
+            else ""
+        )
 
     @staticmethod
     def draft(record: Record) -> Draft:
@@ -69,7 +96,8 @@ class Arft:
 
 @record_family("visual_rft", ("id", "image", "problem", "solution"))
 class VisualRFT:
-    """Visual-RFT detection: `solution` is <answer>[{'Position': [...], 'Confidence': 1}]</answer>. Its other tasks are read as `r1_v`."""
+    """Visual-RFT detection: `solution` is <answer>[{'Position': [...], 'Confidence': 1}]</answer>. Its other
+    tasks are read as `r1_v`."""
 
     @staticmethod
     def why(record: Record) -> str:
@@ -110,7 +138,8 @@ class EasyR1:
 
 @record_family("trl", ("id", "prompt", "image", "images", "solution", "answer", "ground_truth"))
 class Trl:
-    """TRL: `prompt` (text or messages), `image` or `images`, the gold answer in `solution` (or `answer`, `ground_truth`)."""
+    """TRL: `prompt` (text or messages), `image` or `images`, the gold answer in `solution` (or `answer`,
+    `ground_truth`)."""
 
     @staticmethod
     def why(record: Record) -> str:
@@ -120,7 +149,10 @@ class Trl:
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        gold = next((record[key] for key in ("solution", "answer", "ground_truth") if record.get(key) is not None), None)
+        gold = next(
+            (record[key] for key in ("solution", "answer", "ground_truth") if record.get(key) is not None),
+            None,
+        )
         prompt = record["prompt"]
         asked = {"question": prompt} if isinstance(prompt, str) else chat_draft(prompt)
         media = {key: value for key, value in media_columns(record).items() if value}
@@ -128,23 +160,46 @@ class Trl:
         return asked | media | {"id": record.get("id"), "answer": answer, "task": task_of(answer)}
 
 
-QA_FIELDS = ("id", "question", "query", "answer", "label", "solution", "image", "images", "video", "videos", "decoded_image", "choices", "options")
+QA_FIELDS = (
+    "id",
+    "question",
+    "query",
+    "answer",
+    "label",
+    "solution",
+    "image",
+    "images",
+    "video",
+    "videos",
+    "decoded_image",
+    "choices",
+    "options",
+)
 
 
 @record_family("qa", QA_FIELDS)
 class Qa:
-    """Any table with `question` (or `query`), `answer` (or `label`, `solution`), media columns, and `choices` or `options`."""
+    """Any table with `question` (or `query`), `answer` (or `label`, `solution`), media columns, and `choices`
+    or `options`."""
 
     @staticmethod
     def why(record: Record) -> str:
-        question, answer = first_key(record, "question", "query"), first_key(record, "answer", "label", "solution")
+        question, answer = (
+            first_key(record, "question", "query"),
+            first_key(record, "answer", "label", "solution"),
+        )
         return f"it has `{question}` and `{answer}`" if question and answer else ""
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        draft = two_columns(record, first_key(record, "question", "query"), first_key(record, "answer", "label", "solution"))
+        draft = two_columns(
+            record, first_key(record, "question", "query"), first_key(record, "answer", "label", "solution")
+        )
         choices = as_list(record.get("choices")) or as_list(record.get("options"))
-        return draft | {"choices": tuple(map(str, choices)), "images": draft["images"] or as_list(record.get("decoded_image"))}
+        return draft | {
+            "choices": tuple(map(str, choices)),
+            "images": draft["images"] or as_list(record.get("decoded_image")),
+        }
 
 
 def first_key(record: Record, *names: str) -> str:
@@ -153,7 +208,14 @@ def first_key(record: Record, *names: str) -> str:
 
 
 def two_columns(record: Record, question: str, answer: str) -> Draft:
-    """A draft from a question column, an answer column and the media columns. An answer with <answer> tags is a demonstration too."""
+    """A draft from a question column, an answer column and the media columns. An answer with <answer> tags is
+    a demonstration too."""
     gold = parse_answer(record[answer])
     target = str(record[answer]) if "<answer>" in str(record[answer]) else ""
-    return media_columns(record) | {"id": record.get("id"), "question": record[question], "answer": gold, "task": task_of(gold), "target": target}
+    return media_columns(record) | {
+        "id": record.get("id"),
+        "question": record[question],
+        "answer": gold,
+        "task": task_of(gold),
+        "target": target,
+    }

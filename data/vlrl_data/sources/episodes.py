@@ -14,10 +14,12 @@ from vlrl_data.lab.base import GeneratedSource
 @register("episodes")
 @dataclass(frozen=True, kw_only=True)
 class Episodes(GeneratedSource):
-    """Rows of an environment that makes its own tasks, such as a game: the same `question` for each, and a seed of its own in `meta["seed"]`.
+    """Rows of an environment that makes its own tasks, such as a game: the same `question` for each, and a
+    seed of its own in `meta["seed"]`.
 
-    vlrl original. An environment's `reset` takes that seed, so that a row is one task, the same for all rollouts of its group and in every epoch. The
-    source brings the reward `environment_return`. Held-out rows have other seeds than training rows.
+    vlrl original. An environment's `reset` takes that seed, so that a row is one task, the same for all
+    rollouts of its group and in every epoch. The source brings the reward `environment_return`. Held-out rows
+    have other seeds than training rows.
     """
 
     question: str = "Play."
@@ -29,4 +31,6 @@ class Episodes(GeneratedSource):
         return {"environment_return": {"name": "environment_return", "tasks": [self.task]}}
 
     def row(self, index: int) -> Row:
-        return Row(self.id(index), self.question, task=self.task, meta={"seed": self.rng(index).getrandbits(31)})
+        return Row(
+            self.id(index), self.question, task=self.task, meta={"seed": self.rng(index).getrandbits(31)}
+        )

@@ -43,16 +43,19 @@ class RecordSourceState(State):
 class RecordSource(Source):
     """Base of all sources that read records.
 
-    `format`: a record family, or auto. `fields` renames columns ({theirs: ours}). `media_root`: folders that relative media paths start
-    from (default: the folder of the file). `outside_media`: whether a media path may leave these folders by `..`, an absolute path or a
-    symlink: allow, refuse, or auto (refuse where `media_root` is given). `task`, `rewards`, `system` and `question` (where a record has none)
-    are set for all rows, and `target` is the demonstration of rows without one, with their answer for {answer}: "<answer>{answer}</answer>".
-    `check_level`: how closely rows are checked before training: rows, headers (media are opened), decode (media are
-    decoded), none (the first 2,000), auto (by number of rows). `max_bad`: the share of unusable rows above which the run stops; unusable rows
-    are written to `quarantine` (default: quarantine.jsonl in the run's folder). `max_characters`: longest text of a row. `row_pixels`: pixels
-    of a row's images together; rows above it are resized or dropped (`over_budget`). `difficulty`: a table written by `vlrl data difficulty`,
-    whose rates become `meta.pass_rate`. `limit`: only the first so many records. `workers`: processes that decode media for the check (0: one
-    per core).
+    `format`: a record family, or auto. `fields` renames columns ({theirs: ours}). `media_root`: folders that
+    relative media paths start from (default: the folder of the file). `outside_media`: whether a media path
+    may leave these folders by `..`, an absolute path or a symlink: allow, refuse, or auto (refuse where
+    `media_root` is given). `task`, `rewards`, `system` and `question` (where a record has none) are set for
+    all rows, and `target` is the demonstration of rows without one, with their answer for {answer}:
+    "<answer>{answer}</answer>". `check_level`: how closely rows are checked before training: rows, headers
+    (media are opened), decode (media are
+    decoded), none (the first 2,000), auto (by number of rows). `max_bad`: the share of unusable rows above
+    which the run stops; unusable rows are written to `quarantine` (default: quarantine.jsonl in the run's
+    folder). `max_characters`: longest text of a row. `row_pixels`: pixels of a row's images together; rows
+    above it are resized or dropped (`over_budget`). `difficulty`: a table written by `vlrl data difficulty`,
+    whose rates become `meta.pass_rate`. `limit`: only the first so many records. `workers`: processes that
+    decode media for the check (0: one per core).
     """
 
     format: str = "auto"
@@ -104,7 +107,8 @@ class RecordSource(Source):
         return self.read()
 
     def read(self) -> Dataset:
-        """The usable rows. Raises ConfigError if the share of unusable ones among the checked ones is above `max_bad`."""
+        """The usable rows. Raises ConfigError if the share of unusable ones among the checked ones is above
+        `max_bad`."""
         dataset = self.load()
         dataset.quarantine.raise_if_above(self.max_bad, total=dataset.checked)
         return dataset
@@ -123,12 +127,17 @@ class RecordSource(Source):
 
     def metrics(self) -> dict[str, float]:
         rows = self.state.rows
-        return {"data/quarantined": float(len(rows.quarantine.rows))} if rows is not None and rows.quarantine.rows else {}
+        return (
+            {"data/quarantined": float(len(rows.quarantine.rows))}
+            if rows is not None and rows.quarantine.rows
+            else {}
+        )
 
     def family_of(self, records: Records) -> tuple[RecordFamily, str]:
         """The record family and the reason for it: the first record that some family recognises decides.
 
-        Raises ConfigError, with the fault of the first record, if none of the first `PROBED_RECORDS` is recognised.
+        Raises ConfigError, with the fault of the first record, if none of the first `PROBED_RECORDS` is
+        recognised.
         """
         if self.format != "auto":
             return by_name(self.format), "set by `format`"
@@ -143,7 +152,9 @@ class RecordSource(Source):
                 unreadable = unreadable or f"; the first: {error}"
             except ConfigError as error:
                 unknown = unknown or error
-        raise unknown or ConfigError(f"{self.label()}: none of {len(records)} records can be read{unreadable}")
+        raise unknown or ConfigError(
+            f"{self.label()}: none of {len(records)} records can be read{unreadable}"
+        )
 
     def _part(self, records: Records, folder: str, stem: str) -> DatasetPart:
         family, why = self.family_of(records)
@@ -152,13 +163,25 @@ class RecordSource(Source):
         confined = self.outside_media == "refuse" or (self.outside_media == "auto" and any(roots))
         media = MediaSettings(roots or (folder,), self.limits, self.frames, self.web, confined)
         pass_rates = load_pass_rates(Path(self.difficulty)) if self.difficulty else {}
-        names = ("fields", "question", "task", "rewards", "system", "target", "answers", "row_pixels", "over_budget", "max_characters")
+        names = (
+            "fields",
+            "question",
+            "task",
+            "rewards",
+            "system",
+            "target",
+            "answers",
+            "row_pixels",
+            "over_budget",
+            "max_characters",
+        )
         options = RowOptions(pass_rates=pass_rates, **{name: getattr(self, name) for name in names})
         return DatasetPart(records, RowBuilder(family, media, options, stem))
 
 
 def expand_paths(path: str | tuple[str, ...], suffixes: Sequence[str]) -> list[Path]:
-    """Files of a path, a glob, a folder (its files with a known suffix), "a:b", or a list of these. Raises ConfigError for what is not there."""
+    """Files of a path, a glob, a folder (its files with a known suffix), "a:b", or a list of these. Raises
+    ConfigError for what is not there."""
     found: list[Path] = []
     for item in (path,) if isinstance(path, str) else path:
         expanded = Path(item).expanduser()
@@ -167,7 +190,10 @@ def expand_paths(path: str | tuple[str, ...], suffixes: Sequence[str]) -> list[P
         except OSError as error:
             raise ConfigError(f"path: {item!r} cannot be read: {error.strerror or error}") from None
         if not files:
-            raise ConfigError(f"path: nothing at {item!r}; give a file ({', '.join(suffixes)}), a folder of such files, or a glob")
+            raise ConfigError(
+                f"path: nothing at {item!r}; give a file ({', '.join(suffixes)}), a folder of such files, "
+                "or a glob"
+            )
         found += files
     return found
 
@@ -185,7 +211,8 @@ def _files_at(item: str, expanded: Path, suffixes: Sequence[str]) -> list[Path]:
 @register("files")
 @dataclass(frozen=True, kw_only=True)
 class Files(RecordSource):
-    """JSON, JSONL, parquet, arrow, CSV or TSV files: `path` is a file, a folder, a glob, or a list of these."""
+    """JSON, JSONL, parquet, arrow, CSV or TSV files: `path` is a file, a folder, a glob, or a list of
+    these."""
 
     path: tuple[str, ...] | str
 
@@ -195,5 +222,9 @@ class Files(RecordSource):
     def open(self) -> Iterator[tuple[Records, str, str]]:
         files = expand_paths(self.path, tuple(OPENERS))
         for file in files:
-            stem = file.stem if len({other.stem for other in files}) == len(files) else f"{file.parent.name}-{file.stem}"
+            stem = (
+                file.stem
+                if len({other.stem for other in files}) == len(files)
+                else f"{file.parent.name}-{file.stem}"
+            )
             yield open_records(file), str(file.parent), stem

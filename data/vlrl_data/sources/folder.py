@@ -19,9 +19,11 @@ from vlrl_data.sources.files import RecordSource
 @register("folder")
 @dataclass(frozen=True, kw_only=True)
 class Folder(RecordSource):
-    """A folder of images or videos. The answer is the name of the subfolder each file is in, unless the folder has a metadata file.
+    """A folder of images or videos. The answer is the name of the subfolder each file is in, unless the
+    folder has a metadata file.
 
-    metadata.jsonl or metadata.csv (with `file_name`, as in Hugging Face's imagefolder) gives the other columns.
+    metadata.jsonl or metadata.csv (with `file_name`, as in Hugging Face's imagefolder) gives the other
+    columns.
     """
 
     path: str
@@ -35,12 +37,19 @@ class Folder(RecordSource):
         try:
             if not root.is_dir():
                 raise ConfigError(f"path: no folder {self.path!r}")
-            metadata = next((root / name for name in ("metadata.jsonl", "metadata.csv") if (root / name).is_file()), None)
+            metadata = next(
+                (root / name for name in ("metadata.jsonl", "metadata.csv") if (root / name).is_file()), None
+            )
             records: Records = MetadataRecords(read_metadata(metadata)) if metadata else labelled_files(root)
         except OSError as error:
-            raise ConfigError(f"path: {error.filename or self.path} cannot be read: {error.strerror or error}") from None
+            raise ConfigError(
+                f"path: {error.filename or self.path} cannot be read: {error.strerror or error}"
+            ) from None
         if not len(records):
-            raise ConfigError(f"path: {self.path!r} has no images or videos in subfolders, and no metadata.jsonl or metadata.csv")
+            raise ConfigError(
+                f"path: {self.path!r} has no images or videos in subfolders, and no metadata.jsonl or "
+                "metadata.csv"
+            )
         yield records, str(root), root.name
 
 
@@ -59,7 +68,9 @@ class MetadataRecords:
     def get(self, index: int) -> Any:
         found = self.inner.get(index)
         if not isinstance(found, dict):
-            raise BadRecord(f"{self.location(index)}: a record must be a mapping of fields, got {type(found).__name__}")
+            raise BadRecord(
+                f"{self.location(index)}: a record must be a mapping of fields, got {type(found).__name__}"
+            )
         record = dict(found)
         if "file_name" in record:
             name = str(record.pop("file_name"))
@@ -68,7 +79,8 @@ class MetadataRecords:
 
 
 def read_metadata(file: Path) -> Records:
-    """Records of metadata.jsonl or metadata.csv. Bytes that are not UTF-8 become lone surrogates, which the row check refuses row by row."""
+    """Records of metadata.jsonl or metadata.csv. Bytes that are not UTF-8 become lone surrogates, which the
+    row check refuses row by row."""
     if file.suffix == ".jsonl":
         return JsonLines(file)
     with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as handle:
@@ -82,10 +94,24 @@ def labelled_files(root: Path) -> Records:
     """A record per media file in a subfolder; the answer is the subfolder's name."""
     records = []
     for file in sorted(_files_below(root)):
-        kind = "image" if file.suffix.lower() in IMAGE_SUFFIXES else "video" if file.suffix.lower() in VIDEO_SUFFIXES else ""
+        kind = (
+            "image"
+            if file.suffix.lower() in IMAGE_SUFFIXES
+            else "video"
+            if file.suffix.lower() in VIDEO_SUFFIXES
+            else ""
+        )
         if kind:
             name = str(file.relative_to(root))
-            records.append({"id": name, kind: name, "question": "", "answer": file.relative_to(root).parts[0], "task": "classification"})
+            records.append(
+                {
+                    "id": name,
+                    kind: name,
+                    "question": "",
+                    "answer": file.relative_to(root).parts[0],
+                    "task": "classification",
+                }
+            )
     return LabelledFiles(root, records)
 
 
@@ -96,7 +122,12 @@ def _files_below(root: Path) -> list[Path]:
         raise error
 
     subfolders = [folder for folder in root.iterdir() if folder.is_dir()]
-    return [Path(parent) / name for folder in subfolders for parent, _, names in os.walk(folder, onerror=refuse) for name in names]
+    return [
+        Path(parent) / name
+        for folder in subfolders
+        for parent, _, names in os.walk(folder, onerror=refuse)
+        for name in names
+    ]
 
 
 class LabelledFiles(RecordList):

@@ -20,7 +20,8 @@ from vlrl_data.sources.files import RecordSource
 class Hub(RecordSource):
     """A Hugging Face dataset: an id on the hub, or a folder written by `save_to_disk`.
 
-    `split` may be a slice ("train[:1000]"). `stream` takes the first `limit` rows without downloading the rest, and keeps them in the cache.
+    `split` may be a slice ("train[:1000]"). `stream` takes the first `limit` rows without downloading the
+    rest, and keeps them in the cache.
     """
 
     path: str
@@ -43,16 +44,25 @@ class Hub(RecordSource):
         if self.stream:
             yield self._streamed(), ".", stem
         else:
-            yield DatasetRecords(undecoded_media(self._loaded()), self.label()), str(Path(self.path).parent), stem
+            yield (
+                DatasetRecords(undecoded_media(self._loaded()), self.label()),
+                str(Path(self.path).parent),
+                stem,
+            )
 
     def _loaded(self) -> Any:
         from datasets import DatasetDict, load_from_disk
 
-        if Path(self.path).is_dir() and any((Path(self.path) / name).is_file() for name in ("dataset_info.json", "dataset_dict.json")):
+        if Path(self.path).is_dir() and any(
+            (Path(self.path) / name).is_file() for name in ("dataset_info.json", "dataset_dict.json")
+        ):
             found = load_from_disk(self.path)
             if isinstance(found, DatasetDict):
                 if self.split not in found:
-                    raise ConfigError(f"split: {self.path!r} has no split {self.split!r}. Known: {', '.join(map(str, found))}.")
+                    raise ConfigError(
+                        f"split: {self.path!r} has no split {self.split!r}. Known: "
+                        f"{', '.join(map(str, found))}."
+                    )
                 return found[self.split]
             return found
         return self._of_the_hub(streaming=False)
@@ -62,10 +72,23 @@ class Hub(RecordSource):
 
         token = None if self.token == "env" else False
         try:
-            return load_dataset(self.path, self.config or None, split=self.split, revision=self.revision or None, streaming=streaming, token=token)
-        except (OSError, ValueError) as error:  # no network, no such dataset, config, split or revision, no permission
+            return load_dataset(
+                self.path,
+                self.config or None,
+                split=self.split,
+                revision=self.revision or None,
+                streaming=streaming,
+                token=token,
+            )
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # no network, no such dataset, config, split or revision, no permission
             said = " ".join(str(error).split())[:200]
-            raise ConfigError(f"path: {self.path!r} cannot be read from the hub ({said}); check path, config, split and the network") from None
+            raise ConfigError(
+                f"path: {self.path!r} cannot be read from the hub ({said}); check path, config, split and "
+                "the network"
+            ) from None
 
     def _streamed(self) -> Records:
         key = digest("stream", self.path, self.config, self.split, self.revision, str(self.limit))
@@ -73,14 +96,17 @@ class Hub(RecordSource):
         def write(target: Path) -> None:
             import pyarrow as pa
 
-            table = pa.Table.from_pylist(list(undecoded_media(self._of_the_hub(streaming=True)).take(self.limit)))
+            table = pa.Table.from_pylist(
+                list(undecoded_media(self._of_the_hub(streaming=True)).take(self.limit))
+            )
             write_arrow(target, table.to_batches(), table.schema)
 
         return ArrowTable(default_cache().get(key, write, ".arrow"), Path(self.label()))
 
 
 def undecoded_media(dataset: Any) -> Any:
-    """The dataset with its image and video columns left as bytes and paths, so that checking a row decodes nothing."""
+    """The dataset with its image and video columns left as bytes and paths, so that checking a row decodes
+    nothing."""
     for name, feature in (dataset.features or {}).items():
         inner = getattr(feature, "feature", feature)
         if type(inner).__name__ in ("Image", "Video"):

@@ -21,9 +21,11 @@ _OF_ROW = ("id", "task", "question", "answer", "target")  # columns that a row c
 @register("records_in_memory")
 @dataclass(frozen=True, kw_only=True)
 class RecordsInMemory(RecordSource):
-    """Records in memory, a list of dicts or a `datasets.Dataset`, read as files of records are: any record family, media as paths or pictures.
+    """Records in memory, a list of dicts or a `datasets.Dataset`, read as files of records are: any record
+    family, media as paths or pictures.
 
-    Set from Python only. The plain columns of a record are in its row's `meta` by their own names, where reward functions find them.
+    Set from Python only. The plain columns of a record are in its row's `meta` by their own names, where
+    reward functions find them.
     """
 
     records: Any
@@ -50,7 +52,11 @@ class WithOwnColumns(RowView):
 
     def at(self, index: int) -> Row:
         row = self.rows[index]
-        own = {key: value for key, value in self.records[self.rows.number(index)].items() if key not in _OF_ROW and is_plain(value)}
+        own = {
+            key: value
+            for key, value in self.records[self.rows.number(index)].items()
+            if key not in _OF_ROW and is_plain(value)
+        }
         return dataclasses.replace(row, meta={**own, **row.meta})
 
 

@@ -22,9 +22,13 @@ from vlrl_data.lab.base import GeneratedRows, GeneratedSource, tagged_answer
 
 REWARD = "reasoning_gym"
 PLACES = 20_000  # questions of a generator per seed, of which rows are drawn
-FEWER_PLACES: Mapping[str, int] = {"acre": 2_000}  # generators that make all their questions when they are built
+FEWER_PLACES: Mapping[str, int] = {
+    "acre": 2_000
+}  # generators that make all their questions when they are built
 HELDOUT_SHARE = 0.2
-MAX_DRAWS = 400  # of a row, until its question is on the right side and its gold answer is taken by its own check
+MAX_DRAWS = (
+    400  # of a row, until its question is on the right side and its gold answer is taken by its own check
+)
 
 
 @register("reasoning_gym")
@@ -38,13 +42,15 @@ class ReasoningGym(GeneratedSource):
           maze: {level: {dist: 2}}                 # or single attributes
           sudoku: {}
 
-    No generator named: all of them, equally often (`vlrl list source reasoning_gym` shows how they are refused). A row's task is "gym_" and its
-    generator's name. The source brings the reward `reasoning_gym`, which scores its rows strictly: `rewards` needs no entry for them.
-    Row `index` is a function of (seed, split, index) and the config alone, in every process. Held-out questions are those whose text is hashed
-    into a fifth of all texts, so that no question of a training row is held out, whatever the seeds and configs. A question whose gold answer its
-    own check does not take (an empty one, contradictory premises) is drawn again.
-    Paper: Reasoning Gym, arXiv:2505.24760. Raises ConfigError for a generator that is unknown or refused, for wrong fields, and for one with too
-    few different questions.
+    No generator named: all of them, equally often (`vlrl list source reasoning_gym` shows how they are
+    refused). A row's task is "gym_" and its generator's name. The source brings the reward `reasoning_gym`,
+    which scores its rows strictly: `rewards` needs no entry for them. Row `index` is a function of (seed,
+    split, index) and the config alone, in every process. Held-out questions are those whose text is hashed
+    into a fifth of all texts, so that no question of a training row is held out, whatever the seeds and
+    configs. A question whose gold answer its own check does not take (an empty one, contradictory premises)
+    is drawn again.
+    Paper: Reasoning Gym, arXiv:2505.24760. Raises ConfigError for a generator that is unknown or refused, for
+    wrong fields, and for one with too few different questions.
     """
 
     generators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -53,13 +59,22 @@ class ReasoningGym(GeneratedSource):
         super().__post_init__()
         for name, spec in self.generators.items():
             weight = spec.get("weight", 1)
-            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < float("inf"):
+            if (
+                isinstance(weight, bool)
+                or not isinstance(weight, (int, float))
+                or not 0 < weight < float("inf")
+            ):
                 raise ConfigError(f"generators.{name}.weight: {weight!r} is not a number above 0")
 
     @property
     def own_rewards(self) -> Mapping[str, Mapping[str, Any]]:
         """The reward of these rows."""
-        return {REWARD: {"name": REWARD, "tasks": [self.task] if self.task else [task_of(name) for name in self.names]}}
+        return {
+            REWARD: {
+                "name": REWARD,
+                "tasks": [self.task] if self.task else [task_of(name) for name in self.names],
+            }
+        }
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -69,7 +84,9 @@ class ReasoningGym(GeneratedSource):
             return [name for name in sorted(known) if not refusal(name)]
         for name in self.generators:
             if name not in known:
-                raise ConfigError(f"generators.{name}: reasoning_gym has no such generator.{suggest(name, known)}")
+                raise ConfigError(
+                    f"generators.{name}: reasoning_gym has no such generator.{suggest(name, known)}"
+                )
             if reason := refusal(name):
                 raise ConfigError(f"generators.{name}: refused, because {reason}")
         return list(self.generators)
@@ -96,12 +113,17 @@ class ReasoningGym(GeneratedSource):
             kept = {key: plain(entry["metadata"][key]) for key in rule.keeps if key in entry["metadata"]}
             gold = gold_text(entry["metadata"][rule.example] if rule.example else entry["answer"])
             meta = {"generator": name, "place": place, **({"puzzle": kept} if kept else {})}
-            if entry["answer"] is None and not rule.example:  # any solution is right, and the package knows none
+            if (
+                entry["answer"] is None and not rule.example
+            ):  # any solution is right, and the package knows none
                 return Row(self.id(index), question, kept, task=task_of(name), meta=meta)
             if takes(gold, meta):
-                return Row(self.id(index), question, gold, task=task_of(name), target=tagged_answer(gold), meta=meta)
+                return Row(
+                    self.id(index), question, gold, task=task_of(name), target=tagged_answer(gold), meta=meta
+                )
         raise ConfigError(
-            f"generators.{name}: no usable question for split {self.split!r} in {MAX_DRAWS} draws; it has too few different ones with these fields. "
+            f"generators.{name}: no usable question for split {self.split!r} in {MAX_DRAWS} draws; it has "
+            "too few different ones with these fields. "
             "Widen them, or leave the generator out"
         )
 
@@ -113,11 +135,14 @@ class ReasoningGym(GeneratedSource):
             with own_randomness(f"{self.seed} {name} {place}"):
                 return made[place], place
         except IndexError:
-            made.size = size  # word_ladder lowers it for good, so that later questions would depend on earlier draws
+            made.size = (
+                size  # word_ladder lowers it for good, so that later questions would depend on earlier draws
+            )
             return {}, place
 
     def dataset(self, name: str) -> Any:
-        """The generator, with this source's fields for it. Raises ConfigError for fields that it does not take."""
+        """The generator, with this source's fields for it. Raises ConfigError for fields that it does not
+        take."""
         spec = {key: value for key, value in self.generators.get(name, {}).items() if key != "weight"}
         return dataset_of(name, json.dumps(spec, sort_keys=True), self.seed % 2**31)
 
@@ -146,7 +171,8 @@ def gold_text(answer: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value of a generator's metadata as JSON holds it: mappings with text keys, lists, texts, numbers, None."""
+    """A value of a generator's metadata as JSON holds it: mappings with text keys, lists, texts, numbers,
+    None."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -158,7 +184,8 @@ def plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def own_randomness(key: str) -> Iterator[None]:
-    """Python's and numpy's global random generators seeded by `key`, and as before afterwards: some generators draw from them, or seed them."""
+    """Python's and numpy's global random generators seeded by `key`, and as before afterwards: some
+    generators draw from them, or seed them."""
     before, numpy_before = random.getstate(), np.random.get_state()
     seed = random.Random(key).getrandbits(32)
     random.seed(seed)
@@ -170,7 +197,7 @@ def own_randomness(key: str) -> Iterator[None]:
         np.random.set_state(numpy_before)
 
 
-# --- the package ----------------------------------------------------------------------------------------------------------------------------
+# --- the package --------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -182,7 +209,10 @@ def package() -> Any:
             import reasoning_gym  # noqa: F401  # registers the generators
             from reasoning_gym import factory
     except ImportError as error:
-        raise ConfigError(f"source 'reasoning_gym' needs the package reasoning-gym ({error}); install it: pip install 'vlrl[gym]'") from None
+        raise ConfigError(
+            f"source 'reasoning_gym' needs the package reasoning-gym ({error}); install it: pip install "
+            "'vlrl[gym]'"
+        ) from None
     return factory
 
 
@@ -202,18 +232,25 @@ def refusal(name: str) -> str:
 
 @functools.lru_cache(maxsize=512)
 def dataset_of(name: str, spec: str, seed: int) -> Any:
-    """A generator with `spec`, JSON of its fields and perhaps its `level`. Raises ConfigError for fields that it does not take."""
+    """A generator with `spec`, JSON of its fields and perhaps its `level`. Raises ConfigError for fields that
+    it does not take."""
     fields = json.loads(spec)
     level = fields.pop("level", None)
     generator, config_type = package().DATASETS[name]
     known = {one.name for one in dataclasses.fields(config_type)} - {"seed", "size"}
     for key in fields:
         if key not in known:
-            raise ConfigError(f"generators.{name}.{key}: no such field.{suggest(key, known | {'weight', 'level'})}")
+            raise ConfigError(
+                f"generators.{name}.{key}: no such field.{suggest(key, known | {'weight', 'level'})}"
+            )
     try:
         levelled = {} if level is None else level_fields(name, level)
         with own_randomness(f"{seed} {name}"):
-            made = generator(config=config_type(**{**levelled, **fields, "seed": seed, "size": FEWER_PLACES.get(name, PLACES)}))
+            made = generator(
+                config=config_type(
+                    **{**levelled, **fields, "seed": seed, "size": FEWER_PLACES.get(name, PLACES)}
+                )
+            )
     except (AssertionError, TypeError, ValueError) as error:
         raise ConfigError(f"generators.{name}: the generator refuses its fields {spec}: {error}") from None
     if stabilise := STABILISED.get(name):
@@ -222,7 +259,8 @@ def dataset_of(name: str, spec: str, seed: int) -> Any:
 
 
 def level_fields(name: str, level: Any) -> dict[str, Any]:
-    """The fields that the generator's own curriculum sets at a level: of all attributes, or {attribute: level}. Raises ConfigError."""
+    """The fields that the generator's own curriculum sets at a level: of all attributes, or {attribute:
+    level}. Raises ConfigError."""
     if name not in package().CURRICULA:
         raise ConfigError(f"generators.{name}.level: this generator has no curriculum; set its own fields")
     curriculum = package().create_curriculum(name)
@@ -231,12 +269,18 @@ def level_fields(name: str, level: Any) -> dict[str, Any]:
     highest = max((len(attribute.levels) for attribute in attributes.values()), default=1) - 1
     for attribute, value in levels.items():
         if attribute not in attributes:
-            raise ConfigError(f"generators.{name}.level.{attribute}: no such attribute.{suggest(attribute, attributes)}")
+            raise ConfigError(
+                f"generators.{name}.level.{attribute}: no such attribute.{suggest(attribute, attributes)}"
+            )
         if type(value) is not int or not 0 <= value <= highest:
             raise ConfigError(f"generators.{name}.level: {value!r} is not a whole number from 0 to {highest}")
         curriculum.set_attr_level(attribute, min(value, len(attributes[attribute].levels) - 1))
     made = curriculum.generate_configuration({"seed": 0, "size": PLACES})
-    return {one.name: getattr(made, one.name) for one in dataclasses.fields(made) if one.name not in ("seed", "size")}
+    return {
+        one.name: getattr(made, one.name)
+        for one in dataclasses.fields(made)
+        if one.name not in ("seed", "size")
+    }
 
 
 class SortedSet(set):
@@ -266,14 +310,20 @@ def _sorted_monomials(made: Any) -> None:
 
 
 def _sorted_neighbours(made: Any) -> None:
-    made.word_graphs = {length: {word: sorted(near) for word, near in graph.items()} for length, graph in made.word_graphs.items()}
+    made.word_graphs = {
+        length: {word: sorted(near) for word, near in graph.items()}
+        for length, graph in made.word_graphs.items()
+    }
 
 
 def _sorted_knights(made: Any) -> None:
-    vars(sys.modules[type(made).__module__])["frozenset"] = SortedFrozenset  # its solver, a function of the module, reads sets of squares
+    vars(sys.modules[type(made).__module__])["frozenset"] = (
+        SortedFrozenset  # its solver, a function of the module, reads sets of squares
+    )
 
 
-# Generators that read Python sets: without this, ranks and restarts would have different questions or gold answers.
+# Generators that read Python sets: without this, ranks and restarts would have different questions or gold
+# answers.
 STABILISED: Mapping[str, Callable[[Any], None]] = {
     "isomorphic_strings": _sorted_letters,
     "knight_swap": _sorted_knights,

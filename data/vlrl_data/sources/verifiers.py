@@ -15,11 +15,13 @@ from vlrl_data.lab.shipped_images import check_split
 @register("verifiers")
 @dataclass(frozen=True, kw_only=True)
 class Verifiers(Source):
-    """Rows `skip` to `skip + count` of an environment of the package verifiers, for environment `verifiers`: its conversations and answers.
+    """Rows `skip` to `skip + count` of an environment of the package verifiers, for environment `verifiers`:
+    its conversations and answers.
 
-    vlrl original. `id`, `args`, `python` and `path` as in that environment; `args` of the rows win over its own, so that held-out rows may come from
-    other arguments (a taskset's split). `split` "heldout" takes the evaluation dataset of the 0.1 interface. The rows bring the reward
-    `environment_return`: what the environment's rubric pays, 0 for an episode that `rollout.max_turns` ended.
+    vlrl original. `id`, `args`, `python` and `path` as in that environment; `args` of the rows win over its
+    own, so that held-out rows may come from other arguments (a taskset's split). `split` "heldout" takes the
+    evaluation dataset of the 0.1 interface. The rows bring the reward `environment_return`: what the
+    environment's rubric pays, 0 for an episode that `rollout.max_turns` ended.
     """
 
     id: str
@@ -48,20 +50,33 @@ class Verifiers(Source):
             found = environment.rows(self.split, self.skip, self.count)
         finally:
             environment.close()
-        return [self.row(adapter, self.skip + i, kept["messages"], kept.get("answer")) for i, kept in enumerate(found)]
+        return [
+            self.row(adapter, self.skip + i, kept["messages"], kept.get("answer"))
+            for i, kept in enumerate(found)
+        ]
 
     def row(self, adapter: Any, index: int, said: list[dict[str, Any]], answer: Any) -> Row:
-        """One row: the conversation that the environment opens with, its pictures, and where it comes from."""
+        """One row: the conversation that the environment opens with, its pictures, and where it comes
+        from."""
         messages, images = [], []
         for message in said:
             text, pictures = adapter.content_of(message.get("content"))
             if text != adapter.plain_content(message.get("content")):
-                raise RowError(f"verifiers {self.id!r}, row {index}: its conversation has a part that cannot be shown: {text[-300:]!r}")
+                raise RowError(
+                    f"verifiers {self.id!r}, row {index}: its conversation has a part that cannot be "
+                    f"shown: {text[-300:]!r}"
+                )
             content = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
             messages.append({"role": message["role"], "content": content})
             images += pictures
         question = next((m["content"][-1]["text"] for m in reversed(messages) if m["role"] == "user"), "")
         meta = {adapter.META: {"index": index, "split": self.split, "args": dict(self.args)}}
         return Row(
-            f"{self.id}-{self.split}-{index}", question, answer=answer, images=tuple(images), task=self.task, messages=tuple(messages), meta=meta
+            f"{self.id}-{self.split}-{index}",
+            question,
+            answer=answer,
+            images=tuple(images),
+            task=self.task,
+            messages=tuple(messages),
+            meta=meta,
         )

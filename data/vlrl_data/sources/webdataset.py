@@ -22,10 +22,12 @@ PICKLED = frozenset({"pkl", "pickle", "pyd", "pt", "pth", "dill", "joblib"})  # 
 @register("webdataset")
 @dataclass(frozen=True, kw_only=True)
 class WebDataset(RecordSource):
-    """Tar files of the WebDataset layout: members with one stem are one record; json members give columns, image and video members media.
+    """Tar files of the WebDataset layout: members with one stem are one record; json members give columns,
+    image and video members media.
 
-    `txt` is the question and `cls` the answer where the json has none. Read in place (uncompressed tars only), by an index of member offsets that is
-    made once and kept in the disk cache. A record with a pickled member (.pyd, .pkl, .pt ...) is quarantined: nothing is unpickled.
+    `txt` is the question and `cls` the answer where the json has none. Read in place (uncompressed tars
+    only), by an index of member offsets that is made once and kept in the disk cache. A record with a pickled
+    member (.pyd, .pkl, .pt ...) is quarantined: nothing is unpickled.
     """
 
     path: tuple[str, ...] | str
@@ -46,7 +48,9 @@ class TarRecords:
         try:
             self.index = TarIndex(path, default_cache())
         except (TarFault, OSError) as error:
-            raise ConfigError(f"{path}: not an uncompressed tar file, or one that is cut short: {error}") from None
+            raise ConfigError(
+                f"{path}: not an uncompressed tar file, or one that is cut short: {error}"
+            ) from None
 
     def __len__(self) -> int:
         return len(self.index)
@@ -72,10 +76,14 @@ class TarRecords:
             key, suffix = split_name(member.name)
             if suffix.rpartition(".")[2] in PICKLED:
                 raise BadRecord(
-                    f"{self.location(index)}: member {member.name!r} is pickled, and reading it could run any code; store it as json, txt or media"
+                    f"{self.location(index)}: member {member.name!r} is pickled, and reading it could run "
+                    "any code; store it as json, txt or media"
                 )
             if len(data) < member.size:
-                raise BadRecord(f"{self.location(index)}: the file is cut short: {len(data)} of {member.size} bytes of .{suffix}")
+                raise BadRecord(
+                    f"{self.location(index)}: the file is cut short: {len(data)} of {member.size} bytes of "
+                    f".{suffix}"
+                )
             content[suffix] = data
         return self._record(key, content, self.location(index))
 
@@ -85,11 +93,19 @@ class TarRecords:
         columns = content.pop("json", b"{}")
         try:
             record |= json.loads(columns)
-            record |= {name: content.pop(suffix).decode().strip() for suffix, name in (("txt", "question"), ("cls", "answer")) if suffix in content}
+            record |= {
+                name: content.pop(suffix).decode().strip()
+                for suffix, name in (("txt", "question"), ("cls", "answer"))
+                if suffix in content
+            }
         except (ValueError, TypeError, RecursionError) as error:
             raise BadRecord(f"{location}: broken member: {json_fault(error, columns)}") from None
         for kind, suffixes in (("image", IMAGE_SUFFIXES), ("video", VIDEO_SUFFIXES)):
-            media = [content[suffix] for suffix in sorted(content) if f".{suffix.rpartition('.')[2]}" in suffixes]
+            media = [
+                content[suffix] for suffix in sorted(content) if f".{suffix.rpartition('.')[2]}" in suffixes
+            ]
             if media:
-                record = {name: value for name, value in record.items() if name not in (kind, kind + "s")} | {kind + "s": media}
+                record = {name: value for name, value in record.items() if name not in (kind, kind + "s")} | {
+                    kind + "s": media
+                }
         return record

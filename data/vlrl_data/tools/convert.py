@@ -17,9 +17,11 @@ from vlrl_data.media.video import Video
 
 
 def record_of(row: Row, folder: Path | None = None) -> dict[str, Any]:
-    """A row as plain values (JSON). Media files under `folder` are named relative to it; media that are no files are written as bytes.
+    """A row as plain values (JSON). Media files under `folder` are named relative to it; media that are no
+    files are written as bytes.
 
-    Fields that do not belong to the row's content (`origin`, its place in the file it was read from) are left out.
+    Fields that do not belong to the row's content (`origin`, its place in the file it was read from) are left
+    out.
     """
     values: dict[str, Any] = {}
     for item in (item for item in fields(Row) if item.compare):
@@ -29,7 +31,11 @@ def record_of(row: Row, folder: Path | None = None) -> dict[str, Any]:
     for name in ("images", "videos"):
         if name in values:
             values[name] = [_relative_media(to_json(medium), folder) for medium in values[name]]
-    return values | {name: list(values[name]) for name in ("choices", "messages", "rewards") if name in values} | _plain_meta(values.get("meta"))
+    return (
+        values
+        | {name: list(values[name]) for name in ("choices", "messages", "rewards") if name in values}
+        | _plain_meta(values.get("meta"))
+    )
 
 
 def _plain_meta(meta: Any) -> dict[str, Any]:
@@ -50,7 +56,9 @@ def _relative_media(value: Any, folder: Path | None) -> Any:
         return _relative(value, folder)
     if isinstance(value, Mapping):
         path = {"path": _relative(value["path"], folder)} if "path" in value else {}
-        frames = {"frames": [_relative(file, folder) for file in value["frames"]]} if "frames" in value else {}
+        frames = (
+            {"frames": [_relative(file, folder) for file in value["frames"]]} if "frames" in value else {}
+        )
         return {**value, **path, **frames}
     return value
 
@@ -78,7 +86,8 @@ def write(rows: Iterable[Row], target: Path) -> int:
 
 
 def pack(rows: Iterable[Row], target: Path) -> int:
-    """As `write`, with the bytes of every image and video file inside the JSONL file, so that it can be moved alone."""
+    """As `write`, with the bytes of every image and video file inside the JSONL file, so that it can be moved
+    alone."""
 
     def in_bytes(medium: Media) -> Media:
         if isinstance(medium, StoredImage) and isinstance(medium.source, str):
@@ -87,5 +96,8 @@ def pack(rows: Iterable[Row], target: Path) -> int:
             return Video(Path(medium.source).read_bytes(), medium.frames, medium.span)
         return medium
 
-    packed = (replace(row, images=tuple(map(in_bytes, row.images)), videos=tuple(map(in_bytes, row.videos))) for row in rows)
+    packed = (
+        replace(row, images=tuple(map(in_bytes, row.images)), videos=tuple(map(in_bytes, row.videos)))
+        for row in rows
+    )
     return write(packed, target)

@@ -27,7 +27,11 @@ class Match(NamedTuple):
 
 def words(text: str) -> list[str]:
     """Lower-case words and numbers; markers, punctuation and accents left out."""
-    text = unicodedata.normalize("NFKD", re.sub(r"<(image|video)>", " ", text)).encode("ascii", "ignore").decode()
+    text = (
+        unicodedata.normalize("NFKD", re.sub(r"<(image|video)>", " ", text))
+        .encode("ascii", "ignore")
+        .decode()
+    )
     return re.findall(r"[a-z0-9]+", text.lower())
 
 
@@ -38,7 +42,8 @@ def text_of(row: Row) -> str:
 
 
 def image_hash(medium: Media) -> int:
-    """64-bit dHash: whether each of 8 x 8 cells is darker than the one to its right. Robust to resizing and recompression.
+    """64-bit dHash: whether each of 8 x 8 cells is darker than the one to its right. Robust to resizing and
+    recompression.
 
     Of a video, the middle frame is hashed.
 
@@ -57,7 +62,8 @@ def distance(a: int, b: int) -> int:
 
 
 class HashIndex:
-    """Finds the hashes within `radius` bits of a given one: of radius + 1 bands of bits, at least one is equal (pigeonhole)."""
+    """Finds the hashes within `radius` bits of a given one: of radius + 1 bands of bits, at least one is
+    equal (pigeonhole)."""
 
     def __init__(self, radius: int) -> None:
         if not 0 <= radius < 16:
@@ -77,14 +83,22 @@ class HashIndex:
 
     def near(self, value: int) -> list[str]:
         """Names of the hashes within the radius, nearest first."""
-        found = {name: distance(value, other) for table, key in zip(self.tables, self._keys(value)) for other, name in table.get(key, ())}
-        return sorted((name for name, bits in found.items() if bits <= self.radius), key=lambda name: found[name])
+        found = {
+            name: distance(value, other)
+            for table, key in zip(self.tables, self._keys(value))
+            for other, name in table.get(key, ())
+        }
+        return sorted(
+            (name for name, bits in found.items() if bits <= self.radius), key=lambda name: found[name]
+        )
 
 
 def dedup(rows: Iterable[Row], by: str = "both", radius: int = 4) -> list[Match]:
-    """Rows that repeat an earlier one: the same words (`text`), similar images in the same order (`image`), or `both` at once.
+    """Rows that repeat an earlier one: the same words (`text`), similar images in the same order (`image`),
+    or `both` at once.
 
-    Rows without images are compared by text alone. All flat images have hash 0, so they count only together with equal text.
+    Rows without images are compared by text alone. All flat images have hash 0, so they count only together
+    with equal text.
     """
     if by not in ("text", "image", "both"):
         raise ConfigError(f"by: {by!r} is unknown. Known: text, image, both.")
@@ -95,7 +109,9 @@ def dedup(rows: Iterable[Row], by: str = "both", radius: int = 4) -> list[Match]
     for row in rows:
         own: list[int] = [] if by == "text" else [image_hash(medium) for medium in row.media]
         if by == "image" and own and any(own):
-            alike = [name for name in index.near(next(filter(None, own))) if _alike(hashes[name], own, radius)]
+            alike = [
+                name for name in index.near(next(filter(None, own))) if _alike(hashes[name], own, radius)
+            ]
             reason = "its images look like"
             index.add(next(filter(None, own)), row.id)
             hashes[row.id] = own
@@ -119,11 +135,14 @@ def ngrams(text: str, n: int) -> set[tuple[str, ...]]:
     return {tuple(found[i : i + n]) for i in range(max(1, len(found) - n + 1))} if found else set()
 
 
-def decontaminate(rows: Iterable[Row], suites: Iterable[Row], n: int = 13, radius: int = 4, images: bool = True) -> list[Match]:
+def decontaminate(
+    rows: Iterable[Row], suites: Iterable[Row], n: int = 13, radius: int = 4, images: bool = True
+) -> list[Match]:
     """Rows that share an n-gram of words, or a similar image, with an evaluation row.
 
-    n-grams as in GPT-3's appendix C (arXiv:2005.14165), n = 13. Edge: a question of fewer than n words matches only if it is the whole of the
-    other. Short questions are common for rows with images ("What is this?"), so there the images must be similar.
+    n-grams as in GPT-3's appendix C (arXiv:2005.14165), n = 13. Edge: a question of fewer than n words
+    matches only if it is the whole of the other. Short questions are common for rows with images ("What is
+    this?"), so there the images must be similar.
     """
     known: dict[tuple[str, ...], str] = {}
     index = HashIndex(radius)
@@ -134,11 +153,18 @@ def decontaminate(rows: Iterable[Row], suites: Iterable[Row], n: int = 13, radiu
                 index.add(value, row.id)
     matches = []
     for row in rows:
-        shared = [gram for gram in ngrams(text_of(row), n) if gram in known and (len(gram) == n or not row.media)]
+        shared = [
+            gram for gram in ngrams(text_of(row), n) if gram in known and (len(gram) == n or not row.media)
+        ]
         if shared:
             matches.append(Match(row.id, known[shared[0]], f"both say: {' '.join(shared[0])}"))
             continue
-        near = [name for medium in (row.media if images else ()) if (value := image_hash(medium)) for name in index.near(value)]
+        near = [
+            name
+            for medium in (row.media if images else ())
+            if (value := image_hash(medium))
+            for name in index.near(value)
+        ]
         if near:
             matches.append(Match(row.id, near[0], "an image looks the same"))
     return matches

@@ -16,9 +16,15 @@ class Length(NamedTuple):
 
 
 def token_count(prompt: Prompt, processor: Any) -> int:
-    """The number of tokens of a prompt, exactly as the processor makes them: the media are decoded and processed."""
+    """The number of tokens of a prompt, exactly as the processor makes them: the media are decoded and
+    processed."""
     is_processor = hasattr(processor, "tokenizer")
-    text = processor.apply_chat_template(list(prompt.messages), tokenize=False, add_generation_prompt=True, **prompt.options) + prompt.prefix
+    text = (
+        processor.apply_chat_template(
+            list(prompt.messages), tokenize=False, add_generation_prompt=True, **prompt.options
+        )
+        + prompt.prefix
+    )
     if not is_processor:
         return len(processor(text, add_special_tokens=False)["input_ids"])
     media: dict[str, Any] = {}
@@ -37,8 +43,11 @@ def _frames(medium: Media) -> Any:
     return loaded.frames_THWC.transpose(0, 3, 1, 2)
 
 
-def split_by_length(rows: Iterable[Row], template: Callable[[Row], Prompt], processor: Any, max_tokens: int) -> tuple[list[Row], list[Length]]:
-    """The rows whose prompt has at most `max_tokens` tokens, and the lengths of the others. Nothing is truncated."""
+def split_by_length(
+    rows: Iterable[Row], template: Callable[[Row], Prompt], processor: Any, max_tokens: int
+) -> tuple[list[Row], list[Length]]:
+    """The rows whose prompt has at most `max_tokens` tokens, and the lengths of the others. Nothing is
+    truncated."""
     kept: list[Row] = []
     dropped: list[Length] = []
     for row in rows:

@@ -1,4 +1,5 @@
-"""Rows as one self-contained HTML page: the prompt, images with the gold boxes drawn on them, video frames, the answer."""
+"""Rows as one self-contained HTML page: the prompt, images with the gold boxes drawn on them, video frames,
+the answer."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ pre { margin: .4rem 0; font-size: .9rem; }
 {% if row.meta %}<details><summary>meta</summary><pre>{{ row.meta }}</pre></details>{% endif %}</article>{% endfor %}</body></html>"""
 
 
-def page(rows: Iterable[Row], title: str, about: str = "", template: Callable[[Row], Prompt] | None = None) -> str:
+def page(
+    rows: Iterable[Row], title: str, about: str = "", template: Callable[[Row], Prompt] | None = None
+) -> str:
     """HTML of rows; with a prompt template, the prompts that it makes."""
     html = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(PAGE)
     return html.render(title=title, about=about, rows=[entry(row, template) for row in rows])
@@ -71,7 +74,9 @@ def entry(row: Row, template: Callable[[Row], Prompt] | None = None) -> dict[str
         "tags": [_count(row.images, "image"), _count(row.videos, "video"), *row.rewards],
         "media": media,
         "turns": turns_of(row, template),
-        "answer": row.answer if isinstance(row.answer, str) else json.dumps(row.answer, ensure_ascii=False, default=str),
+        "answer": row.answer
+        if isinstance(row.answer, str)
+        else json.dumps(row.answer, ensure_ascii=False, default=str),
         "target": row.target,
         "meta": json.dumps(record.get("meta"), ensure_ascii=False, indent=1, default=str) if row.meta else "",
     }
@@ -86,7 +91,9 @@ def turns_of(row: Row, template: Callable[[Row], Prompt] | None) -> list[dict[st
     if template is None:
         turns = [{"role": str(m["role"]), "text": _plain(m["content"])} for m in row.messages]
         system = [{"role": "system", "text": row.system}] if row.system else []
-        choices = "".join(f"\n{letter}. {text}" for letter, text in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", row.choices))
+        choices = "".join(
+            f"\n{letter}. {text}" for letter, text in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", row.choices)
+        )
         return system + (turns or [{"role": "user", "text": row.question + choices}])
     prompt = template(row)
     opening = [{"role": "assistant (opening)", "text": prompt.prefix}] if prompt.prefix else []
@@ -94,18 +101,29 @@ def turns_of(row: Row, template: Callable[[Row], Prompt] | None) -> list[dict[st
 
 
 def _plain(content: str | Sequence[Mapping[str, Any]]) -> str:
-    return content if isinstance(content, str) else "".join(item.get("text", f"<{item['type']}>") for item in content)
+    return (
+        content
+        if isinstance(content, str)
+        else "".join(item.get("text", f"<{item['type']}>") for item in content)
+    )
 
 
 def marks_of(answer: Any) -> list[dict[str, Any]]:
-    """Boxes and points in a gold answer: [x1, y1, x2, y2], [x, y], lists of them, or mappings with a box and a label."""
+    """Boxes and points in a gold answer: [x1, y1, x2, y2], [x, y], lists of them, or mappings with a box and
+    a label."""
     if isinstance(answer, Mapping):
         box = next((answer[key] for key in ("bbox_2d", "bbox", "box", "Position") if key in answer), None)
         return [mark | {"label": str(answer.get("label", ""))} for mark in marks_of(box)] if box else []
     if not isinstance(answer, (list, tuple)) or not answer or is_order(answer):
         return []
     if all(isinstance(item, (int, float)) for item in answer):
-        return [{"box": list(answer)}] if len(answer) == 4 else [{"point": list(answer)}] if len(answer) == 2 else []
+        return (
+            [{"box": list(answer)}]
+            if len(answer) == 4
+            else [{"point": list(answer)}]
+            if len(answer) == 2
+            else []
+        )
     return [mark for item in answer for mark in marks_of(item)]
 
 
@@ -124,13 +142,23 @@ def medium_entry(medium: Media, marks: list[dict[str, Any]], index: int) -> dict
         return _clip_entry(loaded, index)
     width, height = loaded.size
     scale = min(1.0, SHOWN_SIDE / max(width, height))
-    shown = loaded.resize((max(1, round(width * scale)), max(1, round(height * scale)))) if scale < 1 else loaded
+    shown = (
+        loaded.resize((max(1, round(width * scale)), max(1, round(height * scale)))) if scale < 1 else loaded
+    )
     zoom = max(1.0, 160 / max(shown.size))
-    caption = f"image {index + 1}: {width} x {height}" + (f", {len(marks)} mark{'s' * (len(marks) > 1)}" if marks else "")
+    caption = f"image {index + 1}: {width} x {height}" + (
+        f", {len(marks)} mark{'s' * (len(marks) > 1)}" if marks else ""
+    )
     shown_width = round(shown.width * zoom)
     unit = width / shown_width  # image pixels per pixel of the page
     size = {"size": (width, height), "width": shown_width, "height": round(shown.height * zoom)}
-    return size | {"src": _uri(shown), "marks": marks, "caption": caption, "line": 3 * unit, "font": 14 * unit}
+    return size | {
+        "src": _uri(shown),
+        "marks": marks,
+        "caption": caption,
+        "line": 3 * unit,
+        "font": 14 * unit,
+    }
 
 
 def _clip_entry(clip: Clip, index: int) -> dict[str, Any]:
@@ -140,9 +168,19 @@ def _clip_entry(clip: Clip, index: int) -> dict[str, Any]:
     frames = []
     for i in range(0, count, step):
         image = Image.fromarray(clip.frames_THWC[i])
-        frames.append({"src": _uri(image), "width": round(width * scale), "height": round(height * scale), "time": round(i / clip.fps, 2)})
+        frames.append(
+            {
+                "src": _uri(image),
+                "width": round(width * scale),
+                "height": round(height * scale),
+                "time": round(i / clip.fps, 2),
+            }
+        )
     every = f", every {step}th shown" if step > 1 else ""
-    return {"frames": frames, "caption": f"video {index + 1}: {count} frames of {width} x {height} at {clip.fps:.2f} per second{every}"}
+    return {
+        "frames": frames,
+        "caption": f"video {index + 1}: {count} frames of {width} x {height} at {clip.fps:.2f} per second{every}",
+    }
 
 
 def _uri(image: Image.Image) -> str:

@@ -1,4 +1,5 @@
-"""Rewards per row from the rollout files of runs: pass rates, and how a row's mean reward changed over its visits."""
+"""Rewards per row from the rollout files of runs: pass rates, and how a row's mean reward changed over its
+visits."""
 
 from __future__ import annotations
 
@@ -30,14 +31,19 @@ def pass_rates(folder: Path, slot: str = "", correct_at: float = 0.5) -> dict[st
 
 
 def mean_reward_by_visit(folder: Path, slot: str = "") -> dict[str, list[float]]:
-    """Row id -> mean reward (`slot`, or the total) at each step that sampled the row, in order, from `rollouts/*.parquet`.
+    """Row id -> mean reward (`slot`, or the total) at each step that sampled the row, in order, from
+    `rollouts/*.parquet`.
 
-    A run keeps the rollouts of every step with `watch.rollouts_every: 1`. Raises ConfigError if there are no rollouts or no such slot.
+    A run keeps the rollouts of every step with `watch.rollouts_every: 1`. Raises ConfigError if there are no
+    rollouts or no such slot.
     """
     visits: dict[str, dict[int, list[float]]] = {}
     for rollout, reward in _rewards(folder, slot, ("id", "step")):
         visits.setdefault(rollout["id"], {}).setdefault(int(rollout["step"]), []).append(reward)
-    return {name: [sum(values) / len(values) for _, values in sorted(steps.items())] for name, steps in sorted(visits.items())}
+    return {
+        name: [sum(values) / len(values) for _, values in sorted(steps.items())]
+        for name, steps in sorted(visits.items())
+    }
 
 
 def _rewards(folder: Path, slot: str, columns: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], float]]:
@@ -46,7 +52,10 @@ def _rewards(folder: Path, slot: str, columns: tuple[str, ...]) -> Iterator[tupl
 
     files = sorted([*folder.glob("rollouts/*.parquet"), *folder.glob("*.parquet")])
     if not files:
-        raise ConfigError(f"{folder}: no rollouts/*.parquet; give the folder of a run that kept its rollouts (watch.rollouts_every: 1)")
+        raise ConfigError(
+            f"{folder}: no rollouts/*.parquet; give the folder of a run that kept its rollouts "
+            "(watch.rollouts_every: 1)"
+        )
     column = f"reward/{slot}" if slot else "reward"
     for file in files:
         known = pq.read_schema(file).names
@@ -60,7 +69,11 @@ def _rewards(folder: Path, slot: str, columns: tuple[str, ...]) -> Iterator[tupl
 
 def _summary(rewards: list[float], correct_at: float) -> dict[str, float]:
     correct = sum(reward >= correct_at for reward in rewards)
-    return {"pass_rate": round(correct / len(rewards), 6), "tries": len(rewards), "mean": round(sum(rewards) / len(rewards), 6)}
+    return {
+        "pass_rate": round(correct / len(rewards), 6),
+        "tries": len(rewards),
+        "mean": round(sum(rewards) / len(rewards), 6),
+    }
 
 
 def merge_pass_rates(tables: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
@@ -70,7 +83,10 @@ def merge_pass_rates(tables: Iterable[Mapping[str, Mapping[str, float]]]) -> dic
         for name, new in table.items():
             old = out.get(name, {"pass_rate": 0.0, "tries": 0, "mean": 0.0})
             tries = old["tries"] + new["tries"]
-            weighted = {key: round((old[key] * old["tries"] + new[key] * new["tries"]) / tries, 6) for key in ("pass_rate", "mean")}
+            weighted = {
+                key: round((old[key] * old["tries"] + new[key] * new["tries"]) / tries, 6)
+                for key in ("pass_rate", "mean")
+            }
             out[name] = weighted | {"tries": tries}
     return out
 
@@ -80,9 +96,15 @@ def load_pass_rates(path: Path) -> dict[str, dict[str, Any]]:
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"difficulty: {path} cannot be read: {error}; write it with `vlrl data difficulty`") from None
-    if not isinstance(table, dict) or not all(isinstance(value, dict) and "pass_rate" in value for value in table.values()):
-        raise ConfigError(f"difficulty: {path} is not a table of row id to pass_rate; write it with `vlrl data difficulty`")
+        raise ConfigError(
+            f"difficulty: {path} cannot be read: {error}; write it with `vlrl data difficulty`"
+        ) from None
+    if not isinstance(table, dict) or not all(
+        isinstance(value, dict) and "pass_rate" in value for value in table.values()
+    ):
+        raise ConfigError(
+            f"difficulty: {path} is not a table of row id to pass_rate; write it with `vlrl data difficulty`"
+        )
     return table
 
 

@@ -9,10 +9,14 @@ from vlrl.registry import ConfigError
 from vlrl.types import Row
 
 
-def split(rows: Iterable[Row], parts: Mapping[str, float], by: str = "id", seed: int = 0) -> dict[str, list[Row]]:
-    """Rows by part. The part of a row depends only on (seed, its key), so adding rows moves none of the others.
+def split(
+    rows: Iterable[Row], parts: Mapping[str, float], by: str = "id", seed: int = 0
+) -> dict[str, list[Row]]:
+    """Rows by part. The part of a row depends only on (seed, its key), so adding rows moves none of the
+    others.
 
-    `by`: id, media (rows that share any image or video stay together), or the name of a `meta` field (rows with one value stay together).
+    `by`: id, media (rows that share any image or video stay together), or the name of a `meta` field (rows
+    with one value stay together).
     """
     total = sum(parts.values())
     if not parts or min(parts.values()) <= 0:
@@ -34,12 +38,16 @@ def _key(row: Row, by: str) -> str:
     if by == "id":
         return row.id
     if by not in row.meta:
-        raise ConfigError(f"by: row {row.id!r} has no meta field {by!r}. Known there: {', '.join(sorted(row.meta)) or 'none'}; or give id, or media.")
+        raise ConfigError(
+            f"by: row {row.id!r} has no meta field {by!r}. Known there: "
+            f"{', '.join(sorted(row.meta)) or 'none'}; or give id, or media."
+        )
     return str(row.meta[by])
 
 
 def _media_keys(rows: list[Row]) -> list[str]:
-    """One key per set of rows that are connected by shared media (union-find); a row without media is a set of its own."""
+    """One key per set of rows that are connected by shared media (union-find); a row without media is a set
+    of its own."""
     parent = list(range(len(rows)))
 
     def root(i: int) -> int:

@@ -52,13 +52,17 @@ def quartiles(values: Sequence[float]) -> dict[str, float]:
     if not len(values):
         return {}
     points = np.percentile(values, [0, 25, 50, 75, 100]).round(2).tolist()
-    return dict(zip(("min", "25%", "median", "75%", "max"), points)) | {"mean": round(float(np.mean(values)), 2)}
+    return dict(zip(("min", "25%", "median", "75%", "max"), points)) | {
+        "mean": round(float(np.mean(values)), 2)
+    }
 
 
 def stats(rows: Iterable[Row], media: bool = True) -> dict[str, Any]:
     """Counts and quartiles; with `media` false the images are not opened."""
     rows = list(rows)
-    counters: dict[str, Counter[str]] = {name: Counter() for name in ("task", "answer", "media", "rewards", "sizes")}
+    counters: dict[str, Counter[str]] = {
+        name: Counter() for name in ("task", "answer", "media", "rewards", "sizes")
+    }
     pixels: list[int] = []
     for row in rows:
         counters["task"][row.task] += 1

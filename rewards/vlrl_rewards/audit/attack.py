@@ -25,12 +25,29 @@ from vlrl_rewards.verification import kinds, load, verify
 SECONDS = 2.0
 _MATH = {"accuracy": {"name": "math"}}
 _FORMED = "<think>three and four</think><answer>7</answer>"
-_PATH = {"check": "path", "edges": [[1, 2], [2, 4], [1, 3], [3, 4], [2, 3]], "start": 1, "end": 4, "length": 2}
-_SILENT = ("blank", "white space", "dot", "colon", "question marks", "empty tags", "blank tags", "open tag", "tags only")
+_PATH = {
+    "check": "path",
+    "edges": [[1, 2], [2, 4], [1, 3], [3, 4], [2, 3]],
+    "start": 1,
+    "end": 4,
+    "length": 2,
+}
+_SILENT = (
+    "blank",
+    "white space",
+    "dot",
+    "colon",
+    "question marks",
+    "empty tags",
+    "blank tags",
+    "open tag",
+    "tags only",
+)
 
 
 class Outcome(NamedTuple):
-    """The result of one attack: its score, and whether it passed. An attack that takes more than SECONDS of processor time passes too."""
+    """The result of one attack: its score, and whether it passed. An attack that takes more than SECONDS of
+    processor time passes too."""
 
     attack: str
     score: float
@@ -44,7 +61,8 @@ class Outcome(NamedTuple):
 class Form:
     """How to audit a reward that reads more than the answer.
 
-    spec: its config. right: a correct response. only: the common attacks that it must refuse. own: more responses that it must refuse. seed: the row.
+    spec: its config. right: a correct response. only: the common attacks that it must refuse. own: more
+    responses that it must refuse. seed: the row.
     """
 
     spec: Mapping[str, Any]
@@ -72,25 +90,64 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
     "gated": _over_math("gated", parts=_MATH),
     "lexicographic": _over_math("lexicographic", parts=_MATH),
     "normalised_sum": _over_math("normalised_sum", parts=_MATH),
-    "rubric": ({"name": "rubric"}, replace(attacks_text.SEEDS["math"], options={"meta": {"rubrics": _RUBRICS}})),
+    "rubric": (
+        {"name": "rubric"},
+        replace(attacks_text.SEEDS["math"], options={"meta": {"rubrics": _RUBRICS}}),
+    ),
     "text_metric": ({"name": "text_metric"}, attacks_text.SEEDS["f1"]),
     "items": ({"name": "items"}, attacks_text.SEEDS["list"]),
     "iou_hard": ({"name": "iou_hard"}, attacks_perception.SEEDS["box"]),
     "box_agreement": ({"name": "box_agreement"}, attacks_perception.SEEDS["box"]),
-    "sat": ({"name": "sat"}, Seed([[1, -2], [2, 3], [-1, 3]], "101", ("010", "110", "11"), {"all": "000 001 010 011 100 101 110 111"})),
-    "chain": ({"name": "chain"}, Seed([3, 5, -2], "3, 5, -2", ("3, 5, 2", "0, 0, 0", "-2"), {"all": " ".join(map(str, range(-9, 9)))}, joined="; ")),
+    "sat": (
+        {"name": "sat"},
+        Seed(
+            [[1, -2], [2, 3], [-1, 3]],
+            "101",
+            ("010", "110", "11"),
+            {"all": "000 001 010 011 100 101 110 111"},
+        ),
+    ),
+    "chain": (
+        {"name": "chain"},
+        Seed(
+            [3, 5, -2],
+            "3, 5, -2",
+            ("3, 5, 2", "0, 0, 0", "-2"),
+            {"all": " ".join(map(str, range(-9, 9)))},
+            joined="; ",
+        ),
+    ),
     "graph": (
         {"name": "graph"},
-        Seed("", "1 2 4", ("1 4", "1 2 3 4", "4 2 1"), {"every node": "1 2 3 4 1 2 4"}, {"meta": _PATH}, joined=", "),
+        Seed(
+            "",
+            "1 2 4",
+            ("1 4", "1 2 3 4", "4 2 1"),
+            {"every node": "1 2 3 4 1 2 4"},
+            {"meta": _PATH},
+            joined=", ",
+        ),
     ),
     "code_edit": (
         {"name": "code_edit"},
-        Seed("a = [1]\nprint(a)", "```python\na = [1]\nprint(a)\n```", ("```python\nimport os, sys\n```", "```\npass\n```", "a = [1]")),
+        Seed(
+            "a = [1]\nprint(a)",
+            "```python\na = [1]\nprint(a)\n```",
+            ("```python\nimport os, sys\n```", "```\npass\n```", "a = [1]"),
+        ),
     ),
-    "date_decay": ({"name": "date_decay"}, Seed("2016-05", "2016-05", ("1990-01", "2050-12", "May"), {"all": "2014 2015 2016-05 2017"})),
+    "date_decay": (
+        {"name": "date_decay"},
+        Seed("2016-05", "2016-05", ("1990-01", "2050-12", "May"), {"all": "2014 2015 2016-05 2017"}),
+    ),
     "date_gap": (
         {"name": "date_gap"},
-        Seed(["2016-05", "2017-01"], "2016-05, 2017-01: 8", ("1990-01, 2017-01: 8", "8", "2016-05, 2017-01: 999"), {"all": "2016-05 2017-01 7 8"}),
+        Seed(
+            ["2016-05", "2017-01"],
+            "2016-05, 2017-01: 8",
+            ("1990-01, 2017-01: 8", "8", "2016-05, 2017-01: 999"),
+            {"all": "2016-05 2017-01 7 8"},
+        ),
     ),
     "date_order": (
         {"name": "date_order"},
@@ -112,23 +169,52 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
     ),
     "term_recall": (
         {"name": "term_recall"},
-        Seed(_TOLD, _TOLD, ("It rains.", "Birds sing.", "The end."), {"list": "the door, " * 40}, {"meta": _TERMS}, joined=""),
+        Seed(
+            _TOLD,
+            _TOLD,
+            ("It rains.", "Birds sing.", "The end."),
+            {"list": "the door, " * 40},
+            {"meta": _TERMS},
+            joined="",
+        ),
     ),
     "tool_f1": _over_math("tool_f1"),
     "self_verdict": _over_math("self_verdict", mode="final"),
-    "filled": ({"name": "filled"}, Seed(["5", "32"], "5; 32", ("7; 8", "32; 5", "0"), {"all": "; ".join(map(str, range(60)))}, joined="; ")),
+    "filled": (
+        {"name": "filled"},
+        Seed(
+            ["5", "32"], "5; 32", ("7; 8", "32; 5", "0"), {"all": "; ".join(map(str, range(60)))}, joined="; "
+        ),
+    ),
     "places": (
         {"name": "places"},
-        Seed(["a.py"], "a.py", ("b.py", "c.py", "z.py"), {"all": "a.py, b.py, c.py, z.py"}, {"meta": {"known": ["a.py", "b.py", "c.py"]}}),
+        Seed(
+            ["a.py"],
+            "a.py",
+            ("b.py", "c.py", "z.py"),
+            {"all": "a.py, b.py, c.py, z.py"},
+            {"meta": {"known": ["a.py", "b.py", "c.py"]}},
+        ),
     ),
-    "preference": ({"name": "preference"}, Seed("1", "1", ("2", "0", "neither"), {"both": "1 and 2", "a range": "1-2", "denied": "not 1"})),
-    "sequence": ({"name": "sequence"}, Seed({"value": 2, "ids": [4, 7]}, "2: 4 7", ("2: 4 8", "3: 4 7 9", "2:"), {"all": "2: 1 2 3 4 5 6 7"})),
+    "preference": (
+        {"name": "preference"},
+        Seed("1", "1", ("2", "0", "neither"), {"both": "1 and 2", "a range": "1-2", "denied": "not 1"}),
+    ),
+    "sequence": (
+        {"name": "sequence"},
+        Seed(
+            {"value": 2, "ids": [4, 7]}, "2: 4 7", ("2: 4 8", "3: 4 7 9", "2:"), {"all": "2: 1 2 3 4 5 6 7"}
+        ),
+    ),
 }
 _BLINK = "<blink>{}</blink><think>tap it</think><link>done</link>"
 _GRID = [[x, y, x + 20, y + 20] for x in range(0, 100, 20) for y in range(0, 100, 20)]
 _STATES = ("the door opens", "a man walks in", "he sits down")
 _PATCH = "```\n### a.py\n<<<<<<< SEARCH\n{}\n=======\n{}\n>>>>>>> REPLACE\n```"
-_PATHS = [["I see the cup", "I see the bed", "the cup lies left"], ["I see the bed", "the bed stands right", "I see the cup"]]
+_PATHS = [
+    ["I see the cup", "I see the bed", "the cup lies left"],
+    ["I see the bed", "the bed stands right", "I see the cup"],
+]
 _FOLLOWED = ". ".join(_PATHS[0]) + ". "
 _PLAN = """{{"reasoning_and_reflection": "", "visual_state_description": "", "language_plan": "", "executable_plan": {}}}"""
 _FAKE = "<think>{}</think><answer>fake</answer>"
@@ -175,7 +261,8 @@ FORMS: dict[str, Form] = {
             "answer without a thought": _LOOK + "<answer>A=1\nB=2</answer>",
             "answer in the thought": _LOOK + "<think>A=1\nB=2</think><answer></answer>",
             "other values": _LOOK + _SET.format("A=2\nB=1"),
-            "every value": _LOOK + _SET.format("\n".join(f"{option}={value}" for option in "AB" for value in range(100))),
+            "every value": _LOOK
+            + _SET.format("\n".join(f"{option}={value}" for option in "AB" for value in range(100))),
             "two answers": _LOOK + _SET.format("A=1\nB=2") * 2,
         },
         seed=Seed({"type": "Value", "gold": ["A=1", "B=2"]}, "", ("",), joined=""),
@@ -192,7 +279,13 @@ FORMS: dict[str, Form] = {
             "doubled": _SOLVED.format("\n".join(_PATCH.format("y = 2", "y = 2\ny = 2") for _ in range(60))),
             "another file": _SOLVED.format(_PATCH.format("y = 2", "y = 3").replace("a.py", "b.py")),
         },
-        seed=Seed({"a.py": "x = 1\ny = 3\n"}, "", ("",), options={"meta": {"files": {"a.py": "x = 1\ny = 2\n"}}}, joined=""),
+        seed=Seed(
+            {"a.py": "x = 1\ny = 3\n"},
+            "",
+            ("",),
+            options={"meta": {"files": {"a.py": "x = 1\ny = 2\n"}}},
+            joined="",
+        ),
     ),
     "interleaved": Form(
         {"name": "interleaved"},
@@ -211,7 +304,8 @@ FORMS: dict[str, Form] = {
             "last only": "<think>a</think><answer>7</answer>",
             "steps only": "<think>a</think><answer>3</answer><think>b</think><answer>8</answer>",
             "all at once": "<think>a</think><answer>2, 3, 4</answer><think>b</think><answer>7</answer>",
-            "late": "<think>a</think><answer>9</answer>" * 5 + "<think>a</think><answer>3</answer><think>b</think><answer>7</answer>",
+            "late": "<think>a</think><answer>9</answer>" * 5
+            + "<think>a</think><answer>3</answer><think>b</think><answer>7</answer>",
             "talk between": "<think>a</think><answer>3</answer>so<think>b</think><answer>7</answer>",
         },
         seed=_STEPS,
@@ -271,7 +365,9 @@ FORMS: dict[str, Form] = {
         own={
             "keys alone": _PLAN.format("[]"),
             "keys without an object": "reasoning_and_reflection visual_state_description language_plan executable_plan",
-            "other actions' numbers": _PLAN.format('[{"action_id": 1, "action_name": "go"}, {"action_id": 0, "action_name": "take"}]'),
+            "other actions' numbers": _PLAN.format(
+                '[{"action_id": 1, "action_name": "go"}, {"action_id": 0, "action_name": "take"}]'
+            ),
             "numbers as text": _PLAN.format('[{"action_id": "0", "action_name": "go"}]'),
             "no such action": _PLAN.format('[{"action_id": 9, "action_name": "fly"}]'),
             "the list of actions": "go, take",
@@ -287,14 +383,23 @@ FORMS: dict[str, Form] = {
             "another": _FAKE.format("The headline says the blue car."),
             "parts apart": _FAKE.format("A red car and a yellow bus are false."),
             "the headline": _FAKE.format("A red bus stops at the old station."),
-            "the headline called fake": _FAKE.format("The headline that a red bus stops at the old station is false."),
-            "every part called fake": _FAKE.format("The red bus is wrong. Stops is wrong. The old station is wrong."),
+            "the headline called fake": _FAKE.format(
+                "The headline that a red bus stops at the old station is false."
+            ),
+            "every part called fake": _FAKE.format(
+                "The red bus is wrong. Stops is wrong. The old station is wrong."
+            ),
             "not called fake": _FAKE.format("I see the red bus."),
             "called right": _FAKE.format("The red bus is not wrong."),
             "open thinking": "<think>It is the red bus",
             "without an answer": "<think>It is the red bus.</think><answer></answer>",
         },
-        seed=Seed("fake", "fake", ("real",), options={"meta": {"entity": "red bus", "headline": "A red bus stops at the old station"}}),
+        seed=Seed(
+            "fake",
+            "fake",
+            ("real",),
+            options={"meta": {"entity": "red bus", "headline": "A red bus stops at the old station"}},
+        ),
     ),
     "date_form": Form(
         {"name": "date_form"},
@@ -306,10 +411,20 @@ FORMS: dict[str, Form] = {
     "tag_count": Form({"name": "tag_count"}, _FORMED),
     "boxed_format": Form({"name": "boxed_format"}, r"so \boxed{7}"),
     "json_format": Form({"name": "json_format"}, '{"a": 7}', (*_SILENT, "empty list", "brackets", "quotes")),
-    "language": Form({"name": "language"}, "This is the sum of the two.", ("blank", "white space", "dot", "colon", "question marks")),
-    "repetition": Form({"name": "repetition"}, "Every word here stands once and no more than that.", ("blank", "white space", "dot", "colon")),
+    "language": Form(
+        {"name": "language"},
+        "This is the sum of the two.",
+        ("blank", "white space", "dot", "colon", "question marks"),
+    ),
+    "repetition": Form(
+        {"name": "repetition"},
+        "Every word here stands once and no more than that.",
+        ("blank", "white space", "dot", "colon"),
+    ),
     "search_format": Form({"name": "search_format"}, "<think>I know it.</think><answer>7</answer>"),
-    "calibrated": Form({"name": "calibrated", "parts": _MATH}, "<answer>7</answer><confidence>1</confidence>"),
+    "calibrated": Form(
+        {"name": "calibrated", "parts": _MATH}, "<answer>7</answer><confidence>1</confidence>"
+    ),
 }
 EXEMPT = {  # rewards that cannot be audited, and why
     "length_range": "it scores length only: an empty response scores as well as any other of that length",
@@ -341,12 +456,17 @@ def seed_of(kind: str) -> Seed:
     kind = attacks_text.ALIASES.get(kind, kind)
     found = attacks_text.SEEDS.get(kind) or attacks_perception.SEEDS.get(kind)
     if found is None:
-        raise ValueError(f"attack: no seed for {kind!r}.{suggest(kind, [*attacks_text.SEEDS, *attacks_perception.SEEDS])} Give one with --example.")
+        raise ValueError(
+            "attack: no seed for "
+            f"{kind!r}.{suggest(kind, [*attacks_text.SEEDS, *attacks_perception.SEEDS])} Give one with "
+            "--example."
+        )
     return found
 
 
 def seed_from(path: Path) -> Seed:
-    """The seed of an example file: JSON {"gold", "right", "wrong": [...], "choices"?, "meta"?, "options"?}. Raises ValueError if a key is missing."""
+    """The seed of an example file: JSON {"gold", "right", "wrong": [...], "choices"?, "meta"?, "options"?}.
+    Raises ValueError if a key is missing."""
     row = json.loads(path.read_text(encoding="utf-8"))
     missing = [key for key in ("gold", "right", "wrong") if not isinstance(row, Mapping) or key not in row]
     if missing:
@@ -368,7 +488,8 @@ def corpus(kind: str, seed: Seed | None = None) -> list[Attack]:
 
 
 def attack_kind(kind: str, seed: Seed | None = None) -> list[Outcome]:
-    """Run the corpus against `verify(kind=...)`. An attack passes if it is judged correct, scores above its limit, or takes too long."""
+    """Run the corpus against `verify(kind=...)`. An attack passes if it is judged correct, scores above its
+    limit, or takes too long."""
     load(kind)
     math_pool.warm(wait=True)
     found = []
@@ -376,7 +497,9 @@ def attack_kind(kind: str, seed: Seed | None = None) -> list[Outcome]:
         started = time.thread_time()
         verdict = verify(attack.gold, attack.response, kind, attack.choices, **attack.options)
         passed = verdict.correct or verdict.score > attack.at_most or time.thread_time() - started > SECONDS
-        found.append(Outcome(attack.name, verdict.score, passed, verdict.seconds, verdict.reason, attack.response))
+        found.append(
+            Outcome(attack.name, verdict.score, passed, verdict.seconds, verdict.reason, attack.response)
+        )
     return found
 
 
@@ -392,9 +515,11 @@ def _scores(reward: Reward, seed: Seed, *texts: str) -> list[float]:
 
 
 def attack_reward(reward: Reward, seed: Seed, attacks: list[Attack], right: str = "") -> list[Outcome]:
-    """Score the group [correct, correct, empty, attack]. An attack passes above the mean of the scores of the correct and the empty response.
+    """Score the group [correct, correct, empty, attack]. An attack passes above the mean of the scores of the
+    correct and the empty response.
 
-    Raises ValueError where the correct answer scores no more than the empty response, and where the reward reads meta that the example lacks.
+    Raises ValueError where the correct answer scores no more than the empty response, and where the reward
+    reads meta that the example lacks.
     """
     right = right or f"<answer>{seed.right}</answer>"
     math_pool.warm(wait=True)
@@ -417,23 +542,34 @@ def attack_reward(reward: Reward, seed: Seed, attacks: list[Attack], right: str 
         seconds = (time.thread_time() - started) / (1 if alone else 4)
         if not best > empty:
             raise ValueError(
-                f"attack: {reward.name!r} scores {best:g} for the correct answer {right[:60]!r} and {empty:g} for an empty response; "
+                f"attack: {reward.name!r} scores {best:g} for the correct answer {right[:60]!r} and "
+                f"{empty:g} for an empty response; "
                 "the correct answer must score more"
             )
         passed = earned - empty > 0.5 * (best - empty) or seconds > SECONDS
-        found.append(Outcome(attack.name, earned, passed, seconds, f"correct {best:g}, empty {empty:g}", attack.response))
+        found.append(
+            Outcome(
+                attack.name, earned, passed, seconds, f"correct {best:g}, empty {empty:g}", attack.response
+            )
+        )
     return found
 
 
 def reward_of_kind() -> dict[str, str]:
     """Reward name -> kind, for the rewards that define a kind."""
     kinds()
-    pairs = ((re.search(r"reward '(\w+)'", inspect.getdoc(function) or ""), kind) for kind, function in VERIFIERS.items())
-    return {match[1]: kind for match, kind in pairs if match} | {name: name for name in names(Reward) if name in attacks_text.SEEDS}
+    pairs = (
+        (re.search(r"reward '(\w+)'", inspect.getdoc(function) or ""), kind)
+        for kind, function in VERIFIERS.items()
+    )
+    return {match[1]: kind for match, kind in pairs if match} | {
+        name: name for name in names(Reward) if name in attacks_text.SEEDS
+    }
 
 
 def attack(name: str, seed: Seed | None = None) -> list[Outcome]:
-    """Audit a reward or a kind by its name. Raises ValueError for a name that is neither, that needs an example, or that cannot be audited."""
+    """Audit a reward or a kind by its name. Raises ValueError for a name that is neither, that needs an
+    example, or that cannot be audited."""
     all_kinds, rewards = kinds(), names(Reward)
     if name not in all_kinds and name not in rewards:
         raise ValueError(f"attack: no kind or reward named {name!r}.{suggest(name, [*all_kinds, *rewards])}")
@@ -454,7 +590,10 @@ def attack(name: str, seed: Seed | None = None) -> list[Outcome]:
     seed = seed or (seed_of(kind) if kind else None)
     if seed is None:
         raise ValueError(
-            f"attack: the reward {name!r} has no example; give one with --example (a JSON file with gold, right, wrong, and meta if read)"
+            f"attack: the reward {name!r} has no example; give one with --example (a JSON file with gold, "
+            "right, wrong, and meta if read)"
         )
-    options = {key: value for key, value in seed.options.items() if key not in ("meta", "spaces")} if kind else {}
+    options = (
+        {key: value for key, value in seed.options.items() if key not in ("meta", "spaces")} if kind else {}
+    )
     return attack_reward(build(Reward, {"name": name, **options}), seed, corpus(kind or name, seed))

@@ -1,4 +1,5 @@
-"""Control rewards: random, inverted and noisy ones. A claim that a reward works needs a run with one of them for comparison."""
+"""Control rewards: random, inverted and noisy ones. A claim that a reward works needs a run with one of them
+for comparison."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from vlrl_rewards.combine.nested import build_parts, note, number
 
 
 def uniform(*address: object) -> float:
-    """A pseudo-random number in [0, 1), a function of `address` only: the same in every process and after a restart."""
+    """A pseudo-random number in [0, 1), a function of `address` only: the same in every process and after a
+    restart."""
     digest = hashlib.blake2b("\x00".join(map(str, address)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
@@ -33,8 +35,9 @@ class Random(Reward):
         r ~ Bernoulli(p), independent of the response
 
     Paper: random rewards as a control: Shao et al. 2025, arXiv:2506.10947; under clipping: arXiv:2512.16912.
-    Edge: drawn from the group's id and the rollout's index in it: a restart draws the same, and equal responses may score differently. A rollout
-    outside a group (held-out rows) is drawn from its row and text. p = 0 and p = 1 are constant: no signal.
+    Edge: drawn from the group's id and the rollout's index in it: a restart draws the same, and equal
+    responses may score differently. A rollout outside a group (held-out rows) is drawn from its row and text.
+    p = 0 and p = 1 are constant: no signal.
     """
 
     p: float = 0.5
@@ -49,7 +52,9 @@ class Random(Reward):
     def score_group(self, group: Group) -> list[float]:
         if not group.id:
             return [self(rollout) for rollout in group]
-        return [float(uniform("random", self.seed, group.row.id, group.id, i) < self.p) for i in range(len(group))]
+        return [
+            float(uniform("random", self.seed, group.row.id, group.id, i) < self.p) for i in range(len(group))
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +101,10 @@ class Inverted(Control):
     def __call__(self, rollout: Rollout) -> float:
         value = self.true(rollout)
         if not self.low <= value <= self.high:
-            raise ValueError(f"inverted: the score {value} is not in [low, high] = [{self.low}, {self.high}]; set them to the range of the reward")
+            raise ValueError(
+                f"inverted: the score {value} is not in [low, high] = [{self.low}, {self.high}]; set them "
+                "to the range of the reward"
+            )
         return self.low + self.high - value
 
 
@@ -109,8 +117,8 @@ class Flipped(Control):
         r = r_of       else
 
     Paper: noisy verifiers: Lv et al. 2025, arXiv:2505.22653 (flips by question).
-    Edge: a prompt is flipped always or never; p = 0.5 leaves no signal on average over prompts, p = 1 equals `inverted`. A score outside [0, 1]
-    raises ValueError.
+    Edge: a prompt is flipped always or never; p = 0.5 leaves no signal on average over prompts, p = 1 equals
+    `inverted`. A score outside [0, 1] raises ValueError.
     """
 
     p: float = 0.1
@@ -134,9 +142,10 @@ class Noisy(Control):
 
         P(r = 1 | wrong) = rho0,  P(r = 0 | correct) = rho1
 
-    Paper: synthetic noise of Cai et al. 2025, arXiv:2510.00915 (false positives rho0, false negatives rho1, independent per rollout).
-    Edge: what is correct is decided by the reward `of`. Drawn from the group's id and the rollout's index in it: a restart draws the same; a rollout
-    outside a group is drawn from its row and text. Rates 0 are the reward `of` as 0 and 1.
+    Paper: synthetic noise of Cai et al. 2025, arXiv:2510.00915 (false positives rho0, false negatives rho1,
+    independent per rollout). Edge: what is correct is decided by the reward `of`. Drawn from the group's id
+    and the rollout's index in it: a restart draws the same; a rollout outside a group is drawn from its row
+    and text. Rates 0 are the reward `of` as 0 and 1.
     """
 
     rho0: float = 0.0
@@ -154,7 +163,10 @@ class Noisy(Control):
     def score_group(self, group: Group) -> list[float]:
         if not group.id:
             return [self(rollout) for rollout in group]
-        return [self.verdict(rollout, uniform("noisy", self.seed, group.row.id, group.id, i)) for i, rollout in enumerate(group)]
+        return [
+            self.verdict(rollout, uniform("noisy", self.seed, group.row.id, group.id, i))
+            for i, rollout in enumerate(group)
+        ]
 
     def verdict(self, rollout: Rollout, u: float) -> float:
         """1 or 0, from a uniform draw."""

@@ -1,4 +1,5 @@
-"""A fuzzer for verifiers and rewards: random responses from a grammar and by mutation. No response may make one of them raise, take long or change.
+"""A fuzzer for verifiers and rewards: random responses from a grammar and by mutation. No response may make
+one of them raise, take long or change.
 
 for subject in subjects().values():
     for number, response in responses(subject, random.Random(0), 1000):
@@ -25,72 +26,128 @@ from vlrl_rewards.math.lexer import FUNCTIONS
 from vlrl_rewards.verification import verify
 
 SECONDS = 2.0  # processor time of one response
-SEEDS = {**{kind: seed for kind, seed in perception.SEEDS.items() if kind not in perception.ALIASES}, **text_attacks.SEEDS}
+SEEDS = {
+    **{kind: seed for kind, seed in perception.SEEDS.items() if kind not in perception.ALIASES},
+    **text_attacks.SEEDS,
+}
 Draw = random.Random
 _PIECES = (
     *"[](){}<>:,;.'\"\\/|-+*&%$#@!?=_~`^° \n\t0123456789abceiknxyABCDIX",
-    "nan", "inf", "1e308", "1e9999", "None", "true", "²", "٣", "½", "⅔", "−5", "±", "√", "∞", "ﬁ", "İ", "ß", "\u0304", "\u200b", "\u202e", "\ud800",
-    "\U0001f600", "\x00", "\x0b", "\u2028", "<think>", "</think>", "<answer>", "</answer>", "<!--", "-->", r"\boxed{", r"\fbox{", r"\text{", r"\frac",
-    r"\sqrt", r"\sqrt[", r"\binom", r"\int_", r"\sum_{i=", r"\prod", r"\lim_{x\to", r"\begin{pmatrix}", r"\end{pmatrix}", r"\\", "&", r"\left",
-    r"\right", r"\pm", r"\cup", r"\in", r"\mathbb{", r"\overline{", r"\pi", r"\infty", r"\circ", r"\le", r"\%", r"\$", r"\,", r"\choose", r"\bmod",
-    "```json\n", "```python\n", "```", "C(5,2)", "gcd(", "log_", "sin^", "x_", "10_2", "1,000", "0.333...", "3:4", "12:30 pm", "2021-05-06", "half",
-    "twenty-one", "hundred", "and a half", "dozen", "km/h", "sq ft", "per", "€", "%", "not", "or", "and", "is", "either", "maybe", "wait,", "no,",
-    "The answer is", "Final answer:", "####", "答案", "option", "(A)", "B.", "all of the above", "yes", "no", "I cannot answer", "<confidence>0.5",
-    "]0, 1[", r"\begin{cases}", r"\end{cases}", r"\begin{aligned}", r"\end{aligned}", r"\\[4pt]", "(mod 7)", r"\pmod{", r"\equiv ", " in base 2",
+    "nan", "inf", "1e308", "1e9999", "None", "true", "²", "٣", "½", "⅔", "−5", "±", "√", "∞", "ﬁ", "İ", "ß",
+    "\u0304", "\u200b", "\u202e", "\ud800",
+    "\U0001f600", "\x00", "\x0b", "\u2028", "<think>", "</think>", "<answer>", "</answer>", "<!--", "-->",
+    r"\boxed{", r"\fbox{", r"\text{", r"\frac",
+    r"\sqrt", r"\sqrt[", r"\binom", r"\int_", r"\sum_{i=", r"\prod", r"\lim_{x\to", r"\begin{pmatrix}",
+    r"\end{pmatrix}", r"\\", "&", r"\left",
+    r"\right", r"\pm", r"\cup", r"\in", r"\mathbb{", r"\overline{", r"\pi", r"\infty", r"\circ", r"\le",
+    r"\%", r"\$", r"\,", r"\choose", r"\bmod",
+    "```json\n", "```python\n", "```", "C(5,2)", "gcd(", "log_", "sin^", "x_", "10_2", "1,000", "0.333...",
+    "3:4", "12:30 pm", "2021-05-06", "half",
+    "twenty-one", "hundred", "and a half", "dozen", "km/h", "sq ft", "per", "€", "%", "not", "or", "and",
+    "is", "either", "maybe", "wait,", "no,",
+    "The answer is", "Final answer:", "####", "答案", "option", "(A)", "B.", "all of the above", "yes", "no",
+    "I cannot answer", "<confidence>0.5",
+    "]0, 1[", r"\begin{cases}", r"\end{cases}", r"\begin{aligned}", r"\end{aligned}", r"\\[4pt]", "(mod 7)",
+    r"\pmod{", r"\equiv ", " in base 2",
     r"_{\text{two}}",
-    "&lt;", "&#52;", "<b>", "</b>", "<del>", "</del>", "~~", "```text\n", "3½", "1'234.5", "1.234.567,8", "0,25", "°15'", "µm", "kWh", "mW", "MW",
+    "&lt;", "&#52;", "<b>", "</b>", "<del>", "</del>", "~~", "```text\n", "3½", "1'234.5", "1.234.567,8",
+    "0,25", "°15'", "µm", "kWh", "mW", "MW",
     "rad", "US$", "EUR ",
-    " dozen", " in total", "so ", "not 63", " instead of ", " rather than ", r", k \in \mathbb{Z}", " for any integer n", r"\hat{i}", r"\mathbf{j}",
+    " dozen", " in total", "so ", "not 63", " instead of ", " rather than ", r", k \in \mathbb{Z}",
+    " for any integer n", r"\hat{i}", r"\mathbf{j}",
     "max(", "lambda x: ",
-    "Die Antwort ist ", "La réponse est ", "答えは", "입니다", "| a | b |\n|---|---|", "[1] > [2]", '{"a": 1}', '{"answer": ', "null", "- ", "* ",
+    "Die Antwort ist ", "La réponse est ", "答えは", "입니다", "| a | b |\n|---|---|", "[1] > [2]", '{"a": 1}',
+    '{"answer": ', "null", "- ", "* ",
     "******", "<<", ">>", "P.S. ", "[VERIFY] correct.",
 )  # fmt: skip
 _GOLDS: dict[str, tuple[Any, ...]] = {
-    "math": ("7", "-3/4", r"\frac{1}{2}", "2\\sqrt{3}", "x^2+1", "(1, 2)", "[1, 3)", r"\{1, 2\}", "x < 3", "y = 2x", "12 cm", "50%", "1:2", "101_2",
-             r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"90^\circ", r"\pi", "no solution", "ellipse", "$5", "5 mW", "30.25^\\circ", "25 °C",
+    "math": ("7", "-3/4", r"\frac{1}{2}", "2\\sqrt{3}", "x^2+1", "(1, 2)", "[1, 3)", r"\{1, 2\}", "x < 3",
+        "y = 2x", "12 cm", "50%", "1:2", "101_2",
+             r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"90^\circ", r"\pi", "no solution", "ellipse", "$5",
+             "5 mW", "30.25^\\circ", "25 °C",
              "€12.50", "101_2", r"3 \pmod{7}", "4915112345678",
-             r"x = \frac{\pi}{4} + k\pi, k \in \mathbb{Z}", r"f(x) = \begin{cases} x & x > 0 \\ -x & x \le 0 \end{cases}",
+             r"x = \frac{\pi}{4} + k\pi, k \in \mathbb{Z}",
+             r"f(x) = \begin{cases} x & x > 0 \\ -x & x \le 0 \end{cases}",
              r"\begin{pmatrix}2\\-3\\1\end{pmatrix}", r"(-\infty, 2]\cup(3,4)", r"x \pm 1"),
     "numeric": ("12.5", "7", "1/3", "3 km", "2:30 PM", "40%", "$1,200", "1.5 million"),
-    "auto": (7, "B", "yes", "Paris", [1, 2], ["red", "blue"], {"a": 1}, "2:30", r"\frac{1}{2}", [[1, 2], [3, 4]]),
+    "auto": (7, "B", "yes", "Paris", [1, 2], ["red", "blue"], {"a": 1}, "2:30", r"\frac{1}{2}",
+        [[1, 2], [3, 4]]),
     "text": ("Paris", ["Paris", "the city"], "42", "C++", "July 4, 1776", "U.S."),
     "ranking": (["d1", "d2"], {"d1": 3, "d2": 0}, "[1] > [2]"),
     "list": (["red", "blue"], "1, 2 and 3"),
     "table": ("a,b\n1,2", [["a", "b"]]),
     "mcq": ("B", "dog", 1, ["A", "C"]),
-    "code": ("assert f(2) == 4", {"inputs": ["[2]"], "outputs": ["4"], "fn_name": "f"}, [{"input": "2", "output": "4"}],
+    "code": ("assert f(2) == 4", {"inputs": ["[2]"], "outputs": ["4"], "fn_name": "f"},
+        [{"input": "2", "output": "4"}],
              {"check": "def check(candidate):\n    assert candidate(2) == 4", "fn_name": "f"}),
     "instructions": (
-        [{"id": "number_sentences", "num_sentences": 2}, {"id": "postscript"}, {"id": "title"}, {"id": "number_bullet_lists", "num_bullets": 1}],
+        [{"id": "number_sentences", "num_sentences": 2}, {"id": "postscript"}, {"id": "title"},
+            {"id": "number_bullet_lists", "num_bullets": 1}],
         [{"id": "json_format"}, {"id": "two_responses"}, {"id": "response_language", "language": "de"}],
         [{"id": "multiple_sections", "num_sections": 1}, {"id": "number_paragraphs", "num_paragraphs": 2}],
         [{"id": "nth_paragraph_first_word", "num_paragraphs": 1, "nth_paragraph": 1, "first_word": "a"}],
     ),
 }  # fmt: skip
 _OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
-    "numeric": ({}, {"rel_tol": 0.01, "digits": 2}, {"abs_tol": 1.0, "unit": "cm"}), "list": ({}, {"ordered": True}),
-    "json": ({}, {"exact_fields": False}), "ranking": ({}, {"metric": "recall", "k": 1}), "text": ({}, {"case_sensitive": True}),
+    "numeric": ({}, {"rel_tol": 0.01, "digits": 2}, {"abs_tol": 1.0, "unit": "cm"}), "list": ({},
+        {"ordered": True}),
+    "json": ({}, {"exact_fields": False}), "ranking": ({}, {"metric": "recall", "k": 1}), "text": ({},
+        {"case_sensitive": True}),
     "instructions": ({}, {"strict": False}),
 }  # fmt: skip
 _PROGRAMS = (  # what mutation starts from, beside the seed's own programs
-    "def f(x):\n    return x * x", "def f(x):\n    return f(x)", "import sys\nprint(sys.stdin.read()); sys.exit(3)", "raise SystemExit('4')",
-    "x = [0] * 10**10", "print('4' * 10**7)", "import os\nos.fork()\nprint(4)", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
-    "open('/tmp/box/x', 'w').write('x' * 10**9)", "assert False, '\\ud800'", "print(open('/etc/shadow').read())",
+    "def f(x):\n    return x * x", "def f(x):\n    return f(x)",
+    "import sys\nprint(sys.stdin.read()); sys.exit(3)", "raise SystemExit('4')",
+    "x = [0] * 10**10", "print('4' * 10**7)", "import os\nos.fork()\nprint(4)",
+    "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+    "open('/tmp/box/x', 'w').write('x' * 10**9)", "assert False, '\\ud800'",
+    "print(open('/etc/shadow').read())",
     "import sys\nsys.stdout.buffer.write(b'\\xff\\x00\\n4')",
     "class A(int):\n    __eq__ = lambda *_: True\nf = A",
-    "def f(x):\n    return {'a': [x, float('nan'), 1j, b'4', {1, 2}]}", "import threading\nthreading.Thread(target=print, args=(4,)).start()",
+    "def f(x):\n    return {'a': [x, float('nan'), 1j, b'4', {1, 2}]}",
+    "import threading\nthreading.Thread(target=print, args=(4,)).start()",
     "def f(x):\n    r = []\n    for i in range(9000): r = [r]\n    return r",
     "def f(x):\n    return 10 ** 9000", "def f(x):\n    x = []; x.append(x); return x",
     "def f(x):\n    class E(Exception):\n        def __str__(self): raise self\n    raise E",
 )  # fmt: skip
 _UNITS = ("", "", "", " cm", " km/h", "%", r"^\circ", " apples", r"\text{ kg}", " million", " hours", "$")
-_FUNCTIONS = (*sorted(FUNCTIONS), *(rf"\{name}" for name in sorted(FUNCTIONS)), "log_2", r"\tan^", r"\sin^{-1}", "C", "f")
-_OPERATORS = ("+", "-", "*", "/", "^", "=", "<", r"\cdot ", r"\times ", r"\pm ", ",", " and ", ":", r"\le ", r"\cup ", "_", "!", " mod ", "&", r"\\ ")
+_FUNCTIONS = (
+    *sorted(FUNCTIONS),
+    *(rf"\{name}" for name in sorted(FUNCTIONS)),
+    "log_2",
+    r"\tan^",
+    r"\sin^{-1}",
+    "C",
+    "f",
+)
+_OPERATORS = (
+    "+",
+    "-",
+    "*",
+    "/",
+    "^",
+    "=",
+    "<",
+    r"\cdot ",
+    r"\times ",
+    r"\pm ",
+    ",",
+    " and ",
+    ":",
+    r"\le ",
+    r"\cup ",
+    "_",
+    "!",
+    " mod ",
+    "&",
+    r"\\ ",
+)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A verifier or a reward under test: its score for (case number, response), and the texts from which mutation starts.
+    """A verifier or a reward under test: its score for (case number, response), and the texts from which
+    mutation starts.
 
     A case is a gold answer with options.
     """
@@ -103,7 +160,8 @@ class Subject:
 
 
 def _of_code() -> Subject:
-    """kind `code`, in the sandbox. What a program prints may differ from one run to the next, so only the verdict must be the same."""
+    """kind `code`, in the sandbox. What a program prints may differ from one run to the next, so only the
+    verdict must be the same."""
     seed = SEEDS["code"]
     golds = (seed.gold, *_GOLDS["code"])
 
@@ -147,11 +205,17 @@ def _of_reward(name: str) -> Subject:
         scores: Any = reward.score_group(Group(prompt, rollouts))
         return [float(score) for score in scores]
 
-    return Subject(name, judge, 1, (right, seed.right, *seed.wrong, *(FORMS[name].own if name in FORMS else seed.own).values()))
+    return Subject(
+        name,
+        judge,
+        1,
+        (right, seed.right, *seed.wrong, *(FORMS[name].own if name in FORMS else seed.own).values()),
+    )
 
 
 def subjects(names: Mapping[str, object] | None = None, sandbox: bool = False) -> dict[str, Subject]:
-    """Every kind, and every reward that the audit builds; or those of `names`. Kind `code` is left out unless `sandbox` or `names` asks for it."""
+    """Every kind, and every reward that the audit builds; or those of `names`. Kind `code` is left out unless
+    `sandbox` or `names` asks for it."""
     made: dict[str, Callable[[str], Subject]] = {
         **{f"kind {kind}": lambda name: _of_kind(name[5:]) for kind in SEEDS if kind != "code"},
         **({"kind code": lambda name: _of_code()} if sandbox or "kind code" in (names or ()) else {}),
@@ -167,16 +231,23 @@ def expression(draw: Draw, depth: int = 3) -> str:
         return expression(draw, depth - 1)
 
     atoms: tuple[Callable[[], str], ...] = (
-        lambda: str(draw.randint(-20, 200)), lambda: f"{draw.randint(0, 99)}.{draw.randint(0, 999)}", lambda: draw.choice("xyzabnieCk"),
+        lambda: str(draw.randint(-20, 200)), lambda: f"{draw.randint(0, 99)}.{draw.randint(0, 999)}",
+        lambda: draw.choice("xyzabnieCk"),
         lambda: draw.choice((r"\pi", r"\alpha", "π", "∞", "½", r"\infty", "e", "i", "x_1", "f(x)", r"\emptyset", "two thirds", "1e5", "1,000")),
     )  # fmt: skip
     nested: tuple[Callable[[], str], ...] = (
-        lambda: f"{part()}{draw.choice(_OPERATORS)}{part()}", lambda: f"({part()})", lambda: f"{{{part()}}}", lambda: f"[{part()}, {part()})",
-        lambda: rf"\frac{{{part()}}}{{{part()}}}", lambda: rf"\sqrt{{{part()}}}", lambda: rf"\sqrt[{part()}]{{{part()}}}", lambda: f"|{part()}|",
-        lambda: rf"\{{{part()}, {part()}\}}", lambda: rf"\text{{{part()}}}", lambda: f"{part()}^{{{part()}}}", lambda: f"{part()}_{{{part()}}}",
-        lambda: f"{draw.choice(_FUNCTIONS)}({', '.join(part() for _ in range(draw.randint(1, 3)))})", lambda: f"{part()}{part()}",
-        lambda: rf"\sum_{{{draw.choice('ikn')}={part()}}}^{{{part()}}} {part()}", lambda: rf"\int_{{{part()}}}^{{{part()}}} {part()} dx",
-        lambda: rf"\lim_{{x \to {part()}}} {part()}", lambda: rf"\begin{{pmatrix}}{part()} & {part()}\\{part()}\end{{pmatrix}}",
+        lambda: f"{part()}{draw.choice(_OPERATORS)}{part()}", lambda: f"({part()})", lambda: f"{{{part()}}}",
+        lambda: f"[{part()}, {part()})",
+        lambda: rf"\frac{{{part()}}}{{{part()}}}", lambda: rf"\sqrt{{{part()}}}",
+        lambda: rf"\sqrt[{part()}]{{{part()}}}", lambda: f"|{part()}|",
+        lambda: rf"\{{{part()}, {part()}\}}", lambda: rf"\text{{{part()}}}", lambda: f"{part()}^{{{part()}}}",
+        lambda: f"{part()}_{{{part()}}}",
+        lambda: f"{draw.choice(_FUNCTIONS)}({', '.join(part() for _ in range(draw.randint(1, 3)))})",
+        lambda: f"{part()}{part()}",
+        lambda: rf"\sum_{{{draw.choice('ikn')}={part()}}}^{{{part()}}} {part()}",
+        lambda: rf"\int_{{{part()}}}^{{{part()}}} {part()} dx",
+        lambda: rf"\lim_{{x \to {part()}}} {part()}",
+        lambda: rf"\begin{{pmatrix}}{part()} & {part()}\\{part()}\end{{pmatrix}}",
         lambda: rf"\binom{{{part()}}}{{{part()}}}", lambda: f"{part()}{draw.choice(_UNITS)}",
         lambda: f"{part()} {draw.choice(('<', '=', '≤'))} {part()}",
     )  # fmt: skip
@@ -199,17 +270,36 @@ def mutated(draw: Draw, text: str) -> str:
         shuffled = list(text[at : at + length])
         draw.shuffle(shuffled)
         text = draw.choice((
-            text[:at] + draw.choice(_PIECES) + text[at:], text[:at] + text[at + length :], text[: at + length] + text[at:],
+            text[:at] + draw.choice(_PIECES) + text[at:], text[:at] + text[at + length :],
+            text[: at + length] + text[at:],
             text[:at] + "".join(shuffled) + text[at + length :], text[:at],
         ))  # fmt: skip
     return text[:2000]
 
 
-_VALUES: tuple[Any, ...] = (None, True, 0, -1, 2.5, 10**400, "", "x", "\ud800", [], [1], [[]], [None], {}, {"a": 1}, {"": [{}]})
+_VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    2.5,
+    10**400,
+    "",
+    "x",
+    "\ud800",
+    [],
+    [1],
+    [[]],
+    [None],
+    {},
+    {"a": 1},
+    {"": [{}]},
+)
 
 
 def retyped(text: str) -> Iterator[str]:
-    """The JSON values of a text with each of their parts left out, and replaced by values of every type; nothing where a text has none."""
+    """The JSON values of a text with each of their parts left out, and replaced by values of every type;
+    nothing where a text has none."""
     start = min((at for at in (text.find("["), text.find("{")) if at >= 0), default=-1)
     if start < 0:
         return
@@ -236,14 +326,16 @@ def _variants(value: Any) -> Iterator[Any]:
 
 
 _PUMPED = (
-    *"0a ,.-+/\\{}[]()<>\"'\n|:;_=*#$½٣", "0 ", "0,", "a ", "a, ", "00", "\\a", "[0", "{}", "()", "<a>", "0.0", "1/2", "0:0", "\n- ", "a: ", "<b>",
-    "&lt;", "not ", "no, ", "and ", "\\\\ ", "0.0,", "x^", "a_", "'a'", '"a"', "Wait, ", "[1,2,3,4],", "(a,b,c),", "```", '{"a":',
+    *"0a ,.-+/\\{}[]()<>\"'\n|:;_=*#$½٣", "0 ", "0,", "a ", "a, ", "00", "\\a", "[0", "{}", "()", "<a>",
+    "0.0", "1/2", "0:0", "\n- ", "a: ", "<b>",
+    "&lt;", "not ", "no, ", "and ", "\\\\ ", "0.0,", "x^", "a_", "'a'", '"a"', "Wait, ", "[1,2,3,4],",
+    "(a,b,c),", "```", '{"a":',
 )  # fmt: skip
 
 
 def pumped(subject: Subject, lengths: tuple[int, ...] = (60, 3000, 19_000)) -> Iterator[str]:
-    """A short text repeated to each of `lengths` characters, alone and behind a right answer, with an end that does not fit: what patterns that
-    can read a text in many ways take exponential time for."""
+    """A short text repeated to each of `lengths` characters, alone and behind a right answer, with an end
+    that does not fit: what patterns that can read a text in many ways take exponential time for."""
     right = subject.texts[0].replace("<answer>", "").replace("</answer>", "")
     for unit in _PUMPED:
         for length in lengths:
@@ -253,16 +345,21 @@ def pumped(subject: Subject, lengths: tuple[int, ...] = (60, 3000, 19_000)) -> I
 
 
 _FRAMES = (
-    "%s", "%s", "<answer>%s</answer>", r"\boxed{%s}", "The answer is %s.", "<think>hm</think>%s", "<think>%s</think><answer>%s</answer>", "So %s",
-    "**Answer:** %s", "%s\n%s", "<answer>%s", r"\boxed{%s} or \boxed{%s}", "#### %s", "Wait, it's %s", '{"answer": "%s"}', "$%s$",
+    "%s", "%s", "<answer>%s</answer>", r"\boxed{%s}", "The answer is %s.", "<think>hm</think>%s",
+    "<think>%s</think><answer>%s</answer>", "So %s",
+    "**Answer:** %s", "%s\n%s", "<answer>%s", r"\boxed{%s} or \boxed{%s}", "#### %s", "Wait, it's %s",
+    '{"answer": "%s"}', "$%s$",
 )  # fmt: skip
 
 
 def responses(subject: Subject, draw: Draw, count: int) -> Iterator[tuple[int, str]]:
-    """`count` pairs of a case number and a response: a third from the grammar, a third of pieces, a third mutated (half of these: JSON retyped)."""
+    """`count` pairs of a case number and a response: a third from the grammar, a third of pieces, a third
+    mutated (half of these: JSON retyped)."""
     typed = [variant for text in subject.texts for variant in retyped(text)]
     for i in range(count):
-        seed = draw.choice(typed) if typed and draw.random() < 0.5 else mutated(draw, draw.choice(subject.texts))
+        seed = (
+            draw.choice(typed) if typed and draw.random() < 0.5 else mutated(draw, draw.choice(subject.texts))
+        )
         body = (expression(draw), sentence(draw), seed)[i % 3]
         frame = "```python\n%s\n```" if subject.fenced and draw.random() < 0.8 else draw.choice(_FRAMES)
         text = frame.replace("%s", body, 1).replace("%s", mutated(draw, body))
@@ -270,15 +367,28 @@ def responses(subject: Subject, draw: Draw, count: int) -> Iterator[tuple[int, s
 
 
 def fault(subject: Subject, number: int, response: str) -> str:
-    """What a response makes a verifier do that it must not: the place where it raises, "slow", or "not deterministic"; "" if nothing."""
+    """What a response makes a verifier do that it must not: the place where it raises, "slow", or "not
+    deterministic"; "" if nothing."""
     started = time.thread_time()
     try:
         first = subject.judge(number, response)
         seconds = time.thread_time() - started
         again = subject.judge(number, response)
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, MemoryError) as error:
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+        MemoryError,
+    ) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        return f"{type(error).__name__} at {frame.filename.rpartition('vlrl_rewards')[2]}:{frame.lineno} in {frame.name}"
+        return (
+            f"{type(error).__name__} at {frame.filename.rpartition('vlrl_rewards')[2]}:{frame.lineno} in "
+            f"{frame.name}"
+        )
     if seconds > SECONDS:
         return "slow"
     return "" if first == again else "not deterministic"

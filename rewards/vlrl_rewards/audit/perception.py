@@ -1,4 +1,5 @@
-"""Attacks on perception rewards: for each kind of answer a correct one, wrong ones, and responses that must not pass.
+"""Attacks on perception rewards: for each kind of answer a correct one, wrong ones, and responses that must
+not pass.
 
 for attack in attacks("boxes"):
     verdict = verify(attack.gold, attack.response, kind=attack.kind, choices=attack.choices, **attack.options)
@@ -18,8 +19,9 @@ from typing import Any
 class Seed:
     """The parts from which the attacks on a kind are made.
 
-    gold, right, wrong: the gold answer, a correct answer, wrong answers. own: attacks for this kind only. joined: the text that joins several
-    answers into one ("": there is none). prose: a mostly correct answer scores most of the reward, so one more word or digit is no attack.
+    gold, right, wrong: the gold answer, a correct answer, wrong answers. own: attacks for this kind only.
+    joined: the text that joins several answers into one ("": there is none). prose: a mostly correct answer
+    scores most of the reward, so one more word or digit is no attack.
     """
 
     gold: Any
@@ -34,7 +36,8 @@ class Seed:
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack. It passes (the verifier fails) if the verdict is correct or its score is above `at_most`."""
+    """One attack. It passes (the verifier fails) if the verdict is correct or its score is above
+    `at_most`."""
 
     kind: str
     name: str
@@ -48,7 +51,9 @@ class Attack:
 _SIZE = {"meta": {"size": (100, 100)}}
 _GRID = ", ".join(str([x, y, x + 20, y + 20]) for x in range(0, 100, 10) for y in range(0, 100, 10))
 _POINTS = ", ".join(str([x, y]) for x in range(0, 100, 5) for y in range(0, 100, 5))
-_FAR = ", ".join(f"{{'Position': [{900 + i}, 900, {905 + i}, 905], 'Confidence': 0, 'label': 'cat'}}" for i in range(20))
+_FAR = ", ".join(
+    f"{{'Position': [{900 + i}, 900, {905 + i}, 905], 'Confidence': 0, 'label': 'cat'}}" for i in range(20)
+)
 _GRAPH = {
     "objects": [{"id": "man.1", "bbox": [0, 0, 50, 100]}, {"id": "dog.2", "bbox": [50, 50, 100, 100]}],
     "relationships": [{"subject": "man.1", "predicate": "holds", "object": "dog.2"}],
@@ -65,10 +70,14 @@ _SPAM = {
     "not a number": "[nan, nan, nan, nan]",
     "infinite": "[-1e999, -1e999, 1e999, 1e999]",
 }
-_BOX = Seed([20, 20, 40, 40], "[20, 20, 40, 40]", ("[60, 60, 80, 80]", "[0, 0, 9, 9]", "[50, 0, 60, 10]"), _SPAM)
+_BOX = Seed(
+    [20, 20, 40, 40], "[20, 20, 40, 40]", ("[60, 60, 80, 80]", "[0, 0, 9, 9]", "[50, 0, 60, 10]"), _SPAM
+)
 _MANY = Seed(_BOXES, _TWO, ("[{'bbox_2d': [60,60,80,80], 'label': 'cat'}]", f"[{_GRID}]"), _SPAM, joined=", ")
 _IMPORT = "import matplotlib.pyplot as plt\n"
-_CHART = _IMPORT + "plt.bar(['north', 'south'], [3, 5], color='red')\nplt.title('Sales')\nplt.xlabel('Region')\n"
+_CHART = (
+    _IMPORT + "plt.bar(['north', 'south'], [3, 5], color='red')\nplt.title('Sales')\nplt.xlabel('Region')\n"
+)
 _CHART_KINDS = ("plot", "bar", "pie", "hist", "scatter", "imshow", "step", "stem")
 _EVERY_CHART = _IMPORT + "\n".join(f"plt.{kind}(range(9))\nplt.title('{kind}')" for kind in _CHART_KINDS)
 _OPTIONS = tuple(f"class {i}" for i in range(12))
@@ -92,12 +101,20 @@ SEEDS: dict[str, Seed] = {
         ("[[50,50],[60,50],[60,60]]", "[[0,90],[9,90],[9,99]]"),
         {"huge": "[[-1e8,-1e8],[1e8,-1e8],[1e8,1e8],[-1e8,1e8]]", "crossed": "[[0,0],[10,10],[10,0],[0,10]]"},
     ),
-    "rotated_box": Seed([50, 50, 40, 20, 30], "[50, 50, 40, 20, 30]", ("[10, 10, 5, 5, 0]", "[90, 90, 5, 5, 0]"), {"huge": "[50, 50, 1e8, 1e8, 30]"}),
+    "rotated_box": Seed(
+        [50, 50, 40, 20, 30],
+        "[50, 50, 40, 20, 30]",
+        ("[10, 10, 5, 5, 0]", "[90, 90, 5, 5, 0]"),
+        {"huge": "[50, 50, 1e8, 1e8, 30]"},
+    ),
     "mask": Seed(
         [[0, 0], [10, 0], [10, 10], [0, 10]],
         "[[0,0],[10,0],[10,10],[0,10]]",
         ("[[50,50],[60,50],[60,60]]", "[[0,90],[9,90],[9,99]]"),
-        {"whole picture": "[[0,0],[100,0],[100,100],[0,100]]", "broken code": '{"counts": "oooo0", "size": [100, 100]}'},
+        {
+            "whole picture": "[[0,0],[100,0],[100,100],[0,100]]",
+            "broken code": '{"counts": "oooo0", "size": [100, 100]}',
+        },
         _SIZE,
     ),
     "keypoints": Seed(
@@ -107,10 +124,17 @@ SEEDS: dict[str, Seed] = {
         {"twice": '{"nose": [10, 10], "Nose": [10, 10], "left eye": [20, 10]}'},
     ),
     "point": Seed(
-        [20, 20, 40, 40], "(30, 30)", ("(60, 60)", "(5, 5)", "(90, 10)"), {"grid of points": f"[{_POINTS}]", "the box": "[20, 20, 40, 40]"}
+        [20, 20, 40, 40],
+        "(30, 30)",
+        ("(60, 60)", "(5, 5)", "(90, 10)"),
+        {"grid of points": f"[{_POINTS}]", "the box": "[20, 20, 40, 40]"},
     ),
     "points": Seed(
-        [[0, 0, 10, 10], [20, 0, 30, 10]], "[[5, 5], [25, 5]]", ("[[60, 60]]", "[[50, 5]]"), {"grid of points": f"[{_POINTS}]"}, joined=", "
+        [[0, 0, 10, 10], [20, 0, 30, 10]],
+        "[[5, 5], [25, 5]]",
+        ("[[60, 60]]", "[[50, 5]]"),
+        {"grid of points": f"[{_POINTS}]"},
+        joined=", ",
     ),
     "gui_action": Seed(
         {"action": "click", "box": [20, 20, 40, 40]},
@@ -119,39 +143,107 @@ SEEDS: dict[str, Seed] = {
         {"no point": "{'action': 'click'}", "many points": f"{{'action': 'click', 'point': [{_POINTS}]}}"},
     ),
     "gui_grounding": Seed(
-        [20, 20, 40, 40], "[20, 20, 40, 40]", ("[60, 60, 80, 80]", "[0, 0, 9, 9]"), {"whole picture": "[0, 0, 100, 100]", **_SPAM}, _SIZE
+        [20, 20, 40, 40],
+        "[20, 20, 40, 40]",
+        ("[60, 60, 80, 80]", "[0, 0, 9, 9]"),
+        {"whole picture": "[0, 0, 100, 100]", **_SPAM},
+        _SIZE,
     ),
-    "count": Seed(7, "7", ("8", "6", "12"), {"all counts": " ".join(map(str, range(30))), "a range": "between 5 and 9", "huge": "9" * 5000}),
-    "counts": Seed([3, 1, 2], "3, 1, 2", ("0, 0, 0", "9, 9, 9"), {"all counts": " ".join(map(str, range(30)))}),
-    "closeness": Seed(12.5, "12.5", ("99", "0.5"), {"all numbers": " ".join(map(str, range(30))), "infinite": "1e999"}),
+    "count": Seed(
+        7,
+        "7",
+        ("8", "6", "12"),
+        {"all counts": " ".join(map(str, range(30))), "a range": "between 5 and 9", "huge": "9" * 5000},
+    ),
+    "counts": Seed(
+        [3, 1, 2], "3, 1, 2", ("0, 0, 0", "9, 9, 9"), {"all counts": " ".join(map(str, range(30)))}
+    ),
+    "closeness": Seed(
+        12.5, "12.5", ("99", "0.5"), {"all numbers": " ".join(map(str, range(30))), "infinite": "1e999"}
+    ),
     "angle": Seed(90, "90", ("180", "0", "270"), {"all angles": "0, 90, 180, 270"}),
     "label": Seed(
-        "class 3", "class 3", ("class 1", "class 4"), {"every label": ", ".join(_OPTIONS), "every letter": "A B C D E F G H I J K L"}, {}, _OPTIONS
+        "class 3",
+        "class 3",
+        ("class 1", "class 4"),
+        {"every label": ", ".join(_OPTIONS), "every letter": "A B C D E F G H I J K L"},
+        {},
+        _OPTIONS,
     ),
     "labels": Seed(
-        ["cat", "dog"], "cat, dog", ("cow", "pig", "hen", "fox", "ant", "bee"), {"everything": ", ".join([*_OPTIONS, "cat", "dog"])}, joined=", "
+        ["cat", "dog"],
+        "cat, dog",
+        ("cow", "pig", "hen", "fox", "ant", "bee"),
+        {"everything": ", ".join([*_OPTIONS, "cat", "dog"])},
+        joined=", ",
     ),
-    "hierarchy": Seed("poodle", "poodle", ("plant", "unicorn"), {"the root": "animal", "everything": ", ".join(_TREE)}, {"parents": _TREE}),
+    "hierarchy": Seed(
+        "poodle",
+        "poodle",
+        ("plant", "unicorn"),
+        {"the root": "animal", "everything": ", ".join(_TREE)},
+        {"parents": _TREE},
+    ),
     "open_set": Seed("cat", "cat", ("dog", "unknown"), {"everything": "cat, dog, unknown"}),
     "jigsaw": Seed(
-        "2 1 4 3", "2 1 4 3", ("1 2 3 4", "4 3 1 2"), {"one piece": "2 2 2 2", "every order": "2 1 4 3, 1 2 3 4, 4 3 2 1", "too long": "2 1 4 3 2 1"}
+        "2 1 4 3",
+        "2 1 4 3",
+        ("1 2 3 4", "4 3 1 2"),
+        {"one piece": "2 2 2 2", "every order": "2 1 4 3, 1 2 3 4, 4 3 2 1", "too long": "2 1 4 3 2 1"},
     ),
-    "jigsaw_question": Seed("B", "B", ("A", "C"), {"every letter": "A B C D", "sentence": "Because of the edge it is B"}, {"kind_of": "letter"}),
-    "order": Seed([3, 1, 2], "3 1 2", ("1 2 3", "2 1 3"), {"one item": "3 3 3", "every order": "3 1 2, 1 2 3, 2 1 3"}),
+    "jigsaw_question": Seed(
+        "B",
+        "B",
+        ("A", "C"),
+        {"every letter": "A B C D", "sentence": "Because of the edge it is B"},
+        {"kind_of": "letter"},
+    ),
+    "order": Seed(
+        [3, 1, 2], "3 1 2", ("1 2 3", "2 1 3"), {"one item": "3 3 3", "every order": "3 1 2, 1 2 3, 2 1 3"}
+    ),
     "temporal": Seed(
-        [10, 20], "10 - 20", ("40 - 50", "0 - 2"), {"everything": "0 - 100000", "every second": ", ".join(f"{i}-{i + 1}" for i in range(40))}
+        [10, 20],
+        "10 - 20",
+        ("40 - 50", "0 - 2"),
+        {"everything": "0 - 100000", "every second": ", ".join(f"{i}-{i + 1}" for i in range(40))},
     ),
     "timestamp": Seed(12, "12 s", ("30 s", "1 s"), {"every second": " ".join(map(str, range(40)))}),
     "triples": Seed(
         [["man", "rides", "horse"]],
         '[["man", "rides", "horse"]]',
         ('[["man", "eats", "horse"]]', '[["horse", "rides", "man"]]'),
-        {"every relation": json.dumps([["man", v, "horse"] for v in ["sees", "holds", "eats", "rides", "has", "on", "near", "under"]])},
+        {
+            "every relation": json.dumps(
+                [
+                    ["man", v, "horse"]
+                    for v in ["sees", "holds", "eats", "rides", "has", "on", "near", "under"]
+                ]
+            )
+        },
         joined=", ",
     ),
-    "scene_graph": Seed(_GRAPH, json.dumps(_GRAPH), (json.dumps(_ALONE),), {"no objects": '{"objects": [], "relationships": []}'}, _SIZE, prose=True),
-    "ocr": Seed("EXIT 42 north", "EXIT 42 north", ("open all day", "no parking"), {"long": "EXIT 42 north " * 60}, prose=True),
-    "extraction": Seed({"name": "Ann", "age": 31}, '{"name": "Ann", "age": 31}', ('{"name": "Bob"}', '{"age": 5}'), {"no fields": "{}"}, prose=True),
+    "scene_graph": Seed(
+        _GRAPH,
+        json.dumps(_GRAPH),
+        (json.dumps(_ALONE),),
+        {"no objects": '{"objects": [], "relationships": []}'},
+        _SIZE,
+        prose=True,
+    ),
+    "ocr": Seed(
+        "EXIT 42 north",
+        "EXIT 42 north",
+        ("open all day", "no parking"),
+        {"long": "EXIT 42 north " * 60},
+        prose=True,
+    ),
+    "extraction": Seed(
+        {"name": "Ann", "age": 31},
+        '{"name": "Ann", "age": 31}',
+        ('{"name": "Bob"}', '{"age": 5}'),
+        {"no fields": "{}"},
+        prose=True,
+    ),
     "evidence": Seed(
         {"answer": "42 kg", "bbox": [20, 20, 40, 40]},
         '{"final_answer": "42 kg", "bbox_2d": [20, 20, 40, 40]}',
@@ -186,11 +278,18 @@ SEEDS: dict[str, Seed] = {
         _CHART,
         _CHART.strip(),
         (f"```python\n{_IMPORT}plt.hist([9, 9])\n```", "```python\nprint('Sales')\n```"),
-        {"every kind": _EVERY_CHART, "only a title": "plt.title('Sales')", "bomb": "plt.bar(" + "(" * 5000, "loop": f"while True:\n    {_CHART[:9]}"},
+        {
+            "every kind": _EVERY_CHART,
+            "only a title": "plt.title('Sales')",
+            "bomb": "plt.bar(" + "(" * 5000,
+            "loop": f"while True:\n    {_CHART[:9]}",
+        },
         joined="",
         prose=True,
     ),
-    "colour": Seed("red", "#ff0000", ("blue", "green", "white"), {"every colour": "red, green, blue, white, black"}),
+    "colour": Seed(
+        "red", "#ff0000", ("blue", "green", "white"), {"every colour": "red, green, blue, white, black"}
+    ),
     "maze": Seed(
         ["S.#", "#..", "##G"],
         "right, down, right, down",
@@ -203,8 +302,15 @@ SEEDS: dict[str, Seed] = {
         ('["take cup"]', '["dance"]'),
         {"every step": '["take cup", "find cup", "dance", "sing"]'},
     ),
-    "distribution": Seed([0.05, 0.95], "[0.05, 0.95]", ("[0.95, 0.05]", "0.95", "[1, 0, 0]"), {"all": "[0.05, 0.95], [0.95, 0.05], [0.5, 0.5]"}),
-    "true_false": Seed("TFF", "T F F", ("F T T", "T T T"), {"both": "T F T F T F", "unsure": "T or F, F or T, F or T"}),
+    "distribution": Seed(
+        [0.05, 0.95],
+        "[0.05, 0.95]",
+        ("[0.95, 0.05]", "0.95", "[1, 0, 0]"),
+        {"all": "[0.05, 0.95], [0.95, 0.05], [0.5, 0.5]"},
+    ),
+    "true_false": Seed(
+        "TFF", "T F F", ("F T T", "T T T"), {"both": "T F T F T F", "unsure": "T or F, F or T, F or T"}
+    ),
 }
 
 ALIASES = {
@@ -266,7 +372,8 @@ def altered(right: str) -> dict[str, str]:
 
 
 def misplaced(seed: Seed) -> dict[str, str]:
-    """Wrong answers, and the correct one where it does not count: in thinking, in comments, beside the answer, among many."""
+    """Wrong answers, and the correct one where it does not count: in thinking, in comments, beside the
+    answer, among many."""
     right, wrong = seed.right, seed.wrong[0]
     everything = seed.joined.join([right, *seed.wrong * (12 // len(seed.wrong))])
     return {

@@ -1,4 +1,5 @@
-"""Attacks on text kinds: their seeds, and the attacks that apply to every kind (repetition, candidates, look-alikes, bombs, phrases)."""
+"""Attacks on text kinds: their seeds, and the attacks that apply to every kind (repetition, candidates,
+look-alikes, bombs, phrases)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,12 @@ from vlrl_rewards.audit.perception import SAYS_NOTHING, Attack, Seed, misplaced
 
 _NUMBERS = " ".join(map(str, range(-20, 200)))
 _SENTENCE = "a small red house stands near the river"
-_PROSE = Seed(_SENTENCE, _SENTENCE, ("two dogs play football", "nothing is known here", "the sky was green"), {"stuffed": " ".join([_SENTENCE] * 40)})
+_PROSE = Seed(
+    _SENTENCE,
+    _SENTENCE,
+    ("two dogs play football", "nothing is known here", "the sky was green"),
+    {"stuffed": " ".join([_SENTENCE] * 40)},
+)
 _BOMBS = {
     "tower": r"\boxed{9^{9^{9^{9^{9}}}}}",
     "factorial": r"\boxed{((10!)!)!}",
@@ -51,33 +57,48 @@ EMPTY = {
 }
 
 SEEDS: dict[str, Seed] = {
-    "math": Seed("7", "7", ("8", "6", "12", "x"), {"all numbers": _NUMBERS, "a range": "between 5 and 9", "phantom": r"\boxed{\phantom{7}}",
+    "math": Seed("7", "7", ("8", "6", "12", "x"), {"all numbers": _NUMBERS, "a range": "between 5 and 9",
+        "phantom": r"\boxed{\phantom{7}}",
     "unequal": "x \\ne 7"}),
-    "numeric": Seed("12.5", "12.5", ("12", "99", "1250"), {"all numbers": _NUMBERS, "infinite": "1e999", "nan": "nan"}),
+    "numeric": Seed("12.5", "12.5", ("12", "99", "1250"),
+        {"all numbers": _NUMBERS, "infinite": "1e999", "nan": "nan"}),
     "mcq": Seed("B", "B", ("A", "C", "D"), {"every letter": "A B C D", "glued": "ABCD", "both": "A and B",
     "unsure": "A, or maybe B"}, {}, ("cat", "dog", "cow", "hen")),
-    "yes_no": Seed("yes", "yes", ("no", "maybe", "I know"), {"both": "yes and no", "slash": "yes/no", "later": "No. Actually, yes. No."}),
-    "text": Seed("Paris", "Paris", ("London", "Rome", "Oslo"), {"many": "London, Paris, Rome", "long": "Paris " * 50}),
+    "yes_no": Seed("yes", "yes", ("no", "maybe", "I know"),
+        {"both": "yes and no", "slash": "yes/no", "later": "No. Actually, yes. No."}),
+    "text": Seed("Paris", "Paris", ("London", "Rome", "Oslo"),
+        {"many": "London, Paris, Rome", "long": "Paris " * 50}),
     "exact": Seed("Paris", "Paris", ("London", "Rome", "Oslo"), {"many": "London, Paris, Rome"}),
-    "f1": _PROSE, "rouge1": _PROSE, "rouge2": _PROSE, "rougeL": _PROSE, "bleu": _PROSE, "chrf": _PROSE, "wer": _PROSE, "cer": _PROSE,
+    "f1": _PROSE, "rouge1": _PROSE, "rouge2": _PROSE, "rougeL": _PROSE, "bleu": _PROSE, "chrf": _PROSE,
+    "wer": _PROSE, "cer": _PROSE,
     "anls": Seed("EXIT 42", "EXIT 42", ("open all day", "no parking", "STOP"), {"long": "EXIT 42 " * 20}),
-    "list": Seed(["red", "blue"], "red, blue", ("green", "pink, grey", "one, two, three"), {"chant": ", ".join(["red", "blue"] * 20)}),
-    "json": Seed({"name": "Ann", "age": 31}, '{"name": "Ann", "age": 31}', ('{"name": "Bob"}', '{"age": 5}', "{}"), {"nested": '{"a":' * 3000}),
+    "list": Seed(["red", "blue"], "red, blue", ("green", "pink, grey", "one, two, three"),
+        {"chant": ", ".join(["red", "blue"] * 20)}),
+    "json": Seed({"name": "Ann", "age": 31}, '{"name": "Ann", "age": 31}',
+        ('{"name": "Bob"}', '{"age": 5}', "{}"), {"nested": '{"a":' * 3000}),
     "table": Seed("a,b\n1,2", "a,b\n1,2", ("c,d\n5,6", "x", "9,9\n9,9")),
     "ranking": Seed({"d1": 3, "d2": 0, "d3": 0}, "d1 > d2 > d3", ("d3 > d2", "d2 > d3", "d9"), joined=""),
     "brier": Seed(1, "0.95", ("0.1", "0.2", "7"), {"both": "0.1 or 0.9"}),
     "instructions": Seed(
-        [{"id": "keywords:existence", "keywords": ["harbour", "dawn"]}, {"id": "length_constraints:number_words", "num_words": 4}],
+        [{"id": "keywords:existence", "keywords": ["harbour", "dawn"]},
+            {"id": "length_constraints:number_words", "num_words": 4}],
         "Boats leave the harbour at dawn.", ("Cats.", "A dog", "No."), joined="",
     ),
     "code": Seed(
         {"inputs": ["2", "3"], "outputs": ["4", "9"]}, "```python\nn = int(input())\nprint(n * n)\n```",
-        ("```python\nprint(4)\n```", "```python\nimport os\nos._exit(0)\n```", "```python\nprint('4\\n9')\n```"),
+        ("```python\nprint(4)\n```", "```python\nimport os\nos._exit(0)\n```",
+            "```python\nprint('4\\n9')\n```"),
         {"no program": "n * n"}, {"seconds": 1.0}, joined="",
     ),
     "auto": Seed("7", "7", ("8", "6", "12"), {"all numbers": _NUMBERS}),
 }  # fmt: skip
-ALIASES = {"choice": "mcq", "boolean": "yes_no", "rouge": "rougeL", "fields": "json", "ifeval": "instructions"}
+ALIASES = {
+    "choice": "mcq",
+    "boolean": "yes_no",
+    "rouge": "rougeL",
+    "fields": "json",
+    "ifeval": "instructions",
+}
 _LOOK_ALIKES = str.maketrans("aeopcxyiABEKMHOPCTX0135", "аеорсхуіАВЕКМНОРСТХОlЗБ")
 
 
@@ -101,14 +122,21 @@ def common(kind: str, seed: Seed) -> Iterator[Attack]:
         **{f"talk: {name}": text for name, text in _TALK.items()},
         "a chant": f"<answer>{right}</answer>\n" * 30,
         "gold echoed while closing nothing": f"<think>{right}",
-        "refusal with a number": "I'm sorry, but I cannot answer this question. " + (right if right.isalnum() else ""),
+        "refusal with a number": "I'm sorry, but I cannot answer this question. "
+        + (right if right.isalnum() else ""),
     }
     if len(set(wrong)) >= 2:
-        bodies["a block per candidate, gold last"] = "\n".join(f"<answer>{text}</answer>" for text in candidates)
-        bodies["candidates, gold in the middle"] = "\n".join(f"<answer>{text}</answer>" for text in [right, *wrong])
+        bodies["a block per candidate, gold last"] = "\n".join(
+            f"<answer>{text}</answer>" for text in candidates
+        )
+        bodies["candidates, gold in the middle"] = "\n".join(
+            f"<answer>{text}</answer>" for text in [right, *wrong]
+        )
     if kind in ("text", "exact", "mcq"):
         bodies["look-alike"] = f"<answer>{look_alike(right)}</answer>" if look_alike(right) != right else ""
-    if "\n" not in right and "{" not in right and kind != "instructions":  # kinds whose answer is a single line
+    if (
+        "\n" not in right and "{" not in right and kind != "instructions"
+    ):  # kinds whose answer is a single line
         bodies["a box per candidate"] = "Perhaps " + ", or ".join(rf"\boxed{{{text}}}" for text in candidates)
     for name, response in bodies.items():
         yield Attack(kind, name, seed.gold, response, seed.options, seed.choices)

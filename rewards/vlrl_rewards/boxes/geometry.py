@@ -1,4 +1,5 @@
-"""Overlap of axis-aligned boxes: IoU, GIoU, DIoU, CIoU. Numpy only, continuous areas (width = x2 - x1, no "+1" pixels).
+"""Overlap of axis-aligned boxes: IoU, GIoU, DIoU, CIoU. Numpy only, continuous areas (width = x2 - x1, no
+"+1" pixels).
 
 Shape legend: N, M boxes, 4 = (x1, y1, x2, y2) in any one unit.
 """
@@ -80,7 +81,8 @@ def diou_matrix(a_N4: np.ndarray, b_M4: np.ndarray) -> np.ndarray:
 
 
 def ciou_matrix(a_N4: np.ndarray, b_M4: np.ndarray) -> np.ndarray:
-    """(N, M) of DIoU - alpha v, with v = 4/pi^2 (atan w/h - atan w'/h')^2 and alpha = v / (1 - IoU + v), in [-1.5, 1].
+    """(N, M) of DIoU - alpha v, with v = 4/pi^2 (atan w/h - atan w'/h')^2 and alpha = v / (1 - IoU + v), in
+    [-1.5, 1].
 
     Paper: Distance-IoU Loss, arXiv:1911.08287, eq. 8-11. Edge: -1.5 where a box has no area.
     """
@@ -116,14 +118,18 @@ WORST: dict[str, float] = {"iou": 0.0, "giou": -1.0, "diou": -1.0, "ciou": -1.5}
 
 
 def overlap(a: BoxLike, b: BoxLike, kind: str = "iou") -> float:
-    """Overlap of two boxes; `kind`: iou, giou, diou or ciou. Raises ValueError for an unknown kind or a box that is not four finite numbers."""
+    """Overlap of two boxes; `kind`: iou, giou, diou or ciou. Raises ValueError for an unknown kind or a box
+    that is not four finite numbers."""
     if kind not in OVERLAPS:
         raise ValueError(f"kind: {kind!r} is not an overlap; use one of {', '.join(OVERLAPS)}")
     return float(OVERLAPS[kind](as_boxes([a]), as_boxes([b]))[0, 0])
 
 
-def matrix(a: Sequence[BoxLike] | np.ndarray, b: Sequence[BoxLike] | np.ndarray, kind: str = "iou") -> np.ndarray:
-    """(N, M) overlaps of two lists of boxes; empty lists give an empty matrix. Raises ValueError as `overlap` does."""
+def matrix(
+    a: Sequence[BoxLike] | np.ndarray, b: Sequence[BoxLike] | np.ndarray, kind: str = "iou"
+) -> np.ndarray:
+    """(N, M) overlaps of two lists of boxes; empty lists give an empty matrix. Raises ValueError as `overlap`
+    does."""
     if kind not in OVERLAPS:
         raise ValueError(f"kind: {kind!r} is not an overlap; use one of {', '.join(OVERLAPS)}")
     return OVERLAPS[kind](as_boxes(a), as_boxes(b))

@@ -1,4 +1,5 @@
-"""Rewards for one box that need the whole group: agreement of the boxes with each other, and IoU weighted by the difficulty of the prompt."""
+"""Rewards for one box that need the whole group: agreement of the boxes with each other, and IoU weighted by
+the difficulty of the prompt."""
 
 from __future__ import annotations
 
@@ -25,17 +26,21 @@ class BoxAgreement(Reward):
         iou:    r_i = mean over rollouts j != i of IoU(b_i, b_j)
         votes:  r_i = mean over the area of b_i of v / max v,  v(x, y) = number of boxes that cover (x, y)
 
-    Paper: GUI-RC, arXiv:2508.05615 (votes: region consistency as a reward without labels); "iou" is vlrl original.
-    Deviates: "votes" follows the abstract and the release; it gives a tiny box in the region of most votes the full reward, hence the default "iou".
-    Edge: no box or several boxes: 0, without a vote; a single box in the group: 0. The gold answer is not used: a group that agrees on a wrong box
-    earns as much as one that agrees on the correct box, so monitor the accuracy on held-out rows. Range [0, 1]. Units: original pixels.
+    Paper: GUI-RC, arXiv:2508.05615 (votes: region consistency as a reward without labels); "iou" is vlrl
+    original.
+    Deviates: "votes" follows the abstract and the release; it gives a tiny box in the region of most votes
+    the full reward, hence the default "iou". Edge: no box or several boxes: 0, without a vote; a single box
+    in the group: 0. The gold answer is not used: a group that agrees on a wrong box earns as much as one that
+    agrees on the correct box, so monitor the accuracy on held-out rows. Range [0, 1]. Units: original pixels.
     """
 
     mode: Literal["iou", "votes"] = "iou"
     picture: int = 0
 
     def __call__(self, rollout: Rollout) -> float:
-        raise ValueError("box_agreement: needs the whole group; call score(group) in place of reward(rollout)")
+        raise ValueError(
+            "box_agreement: needs the whole group; call score(group) in place of reward(rollout)"
+        )
 
     def score_group(self, group: Group) -> list[float]:
         found = {i: box for i, rollout in enumerate(group) if (box := self.box_of(rollout)) is not None}
@@ -74,13 +79,16 @@ class BoxAgreement(Reward):
 @register("iou_hard")
 @dataclass(frozen=True, kw_only=True)
 class IouHard(Iou):
-    """Difficulty-weighted IoU: r_i = w IoU_i with a weight w from the mean IoU m of the group, or from the size of the gold box.
+    """Difficulty-weighted IoU: r_i = w IoU_i with a weight w from the mean IoU m of the group, or from the
+    size of the gold box.
 
-        exp: w = e^(1 - m);  power: w = (1.05 - m)^k;  log: w = -ln(0.02 + m);  size: w = (1 - area of the gold box / area of the image)^k
+        exp: w = e^(1 - m);  power: w = (1.05 - m)^k;  log: w = -ln(0.02 + m);  size: w = (1 - area of the
+        gold box / area of the image)^k
 
-    Paper: UniVG-R1, arXiv:2505.14231 (exp, power, log weights of the release); GUI-G1, arXiv:2505.15810 (small boxes weigh more; our formula).
-    Deviates: UniVG-R1 weights the loss, with m over the batch of a device; here the reward is weighted, with m of the prompt's own group. Use it with
-    an advantage that does not divide by the standard deviation, otherwise the weight cancels.
+    Paper: UniVG-R1, arXiv:2505.14231 (exp, power, log weights of the release); GUI-G1, arXiv:2505.15810
+    (small boxes weigh more; our formula). Deviates: UniVG-R1 weights the loss, with m over the batch of a
+    device; here the reward is weighted, with m of the prompt's own group. Use it with an advantage that does
+    not divide by the standard deviation, otherwise the weight cancels.
     Edge: log is clipped at 0 (m = 1). Range [0, e]. `correct_at` is compared with the weighted score.
     """
 
@@ -90,16 +98,24 @@ class IouHard(Iou):
     def score_group(self, group: Group) -> list[float]:
         scores = [self(rollout) for rollout in group]
         mean = sum(scores) / max(1, len(scores))
-        table = {"exp": math.exp(1 - mean), "power": max(0.0, 1.05 - mean) ** self.k, "log": max(0.0, -math.log(max(1e-9, 0.02 + mean)))}
+        table = {
+            "exp": math.exp(1 - mean),
+            "power": max(0.0, 1.05 - mean) ** self.k,
+            "log": max(0.0, -math.log(max(1e-9, 0.02 + mean))),
+        }
         weight = self.by_size(group) if self.by == "size" else table[self.by]
         return [weight * value for value in scores]
 
     def by_size(self, group: Group) -> float:
-        """(1 - area of the gold box / area of the image)^k. Raises ValueError if the size of the image is not known."""
+        """(1 - area of the gold box / area of the image)^k. Raises ValueError if the size of the image is not
+        known."""
         rollout = group.rollouts[0]
         picture = group.row.meta.get("picture", self.picture)
         size = rollout.spaces[picture].original if rollout.spaces else group.row.meta.get("size")
         if not size:
-            raise ValueError("by: 'size' needs the size of the image, in rollout.spaces or in row.meta['size'] as (width, height)")
+            raise ValueError(
+                "by: 'size' needs the size of the image, in rollout.spaces or in row.meta['size'] as "
+                "(width, height)"
+            )
         x1, y1, x2, y2 = self.target(group.row.answer, self.scene_of(rollout)).xyxy
         return max(0.0, 1 - (x2 - x1) * (y2 - y1) / (size[0] * size[1])) ** self.k

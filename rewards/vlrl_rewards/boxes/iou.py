@@ -16,9 +16,11 @@ from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 class OneBox(Graded):
     """Base class of the rewards for one box.
 
-    picture: number of the image that the box is on (`row.meta["picture"]` overrides it). layout: order of four bare numbers in the answer.
-    Limits: an answer of more than 20,000 characters, or with more than 1,000 boxes, has no box.
-    correct_at: the score from which on the answer counts as correct; 0.5 is the usual IoU threshold (Acc@0.5).
+    picture: number of the image that the box is on (`row.meta["picture"]` overrides it). layout: order of
+    four bare numbers in the answer. Limits: an answer of more than 20,000 characters, or with more than 1,000
+    boxes, has no box.
+    correct_at: the score from which on the answer counts as correct; 0.5 is the usual IoU threshold
+    (Acc@0.5).
     """
 
     picture: int = 0
@@ -32,7 +34,10 @@ class OneBox(Graded):
     def target(self, gold: Any, scene: Scene) -> Box:
         boxes = gold_boxes(gold)
         if len(boxes) != 1:
-            raise ValueError(f"answer: reward {self.name!r} needs one gold box, got {len(boxes)}; use `detection` for several")
+            raise ValueError(
+                f"answer: reward {self.name!r} needs one gold box, got {len(boxes)}; use `detection` for "
+                "several"
+            )
         return boxes[0]
 
     def grade(self, target: Box, answer: Answer, scene: Scene) -> Grade:
@@ -43,7 +48,9 @@ class OneBox(Graded):
         if box is None:
             return self.refuse("the answer names several boxes")
         score = self.score_box(box, target, scene)
-        return Grade(score, score >= self.correct_at, f"IoU {overlap(box.xyxy, target.xyxy):.3f}", str(list(box.xyxy)))
+        return Grade(
+            score, score >= self.correct_at, f"IoU {overlap(box.xyxy, target.xyxy):.3f}", str(list(box.xyxy))
+        )
 
 
 @judged("box", "iou")
@@ -55,12 +62,14 @@ class Iou(OneBox):
         r = overlap(box, gold)^power
         r = 1[overlap(box, gold) >= correct_at]   (with `binary`)
 
-    Paper: VLM-R1, arXiv:2504.07615, sec. 3 (IoU); Perception-R1, arXiv:2504.07954 (power 2 as released); GIoU arXiv:1902.09630;
-    DIoU and CIoU arXiv:1911.08287.
-    Deviates: continuous areas (the releases add one pixel to the intersection only); floats are read; the conversion to original pixels is explicit.
-    Edge: no box, several different boxes, or a box without area score the lowest value (0; -1 for giou and diou; -1.5 for ciou).
-    Range: [lowest value, 1]; {0, 1} with `binary`. Units: gold in original pixels; the answer in the policy's units.
-    `power` applies to `iou` only. `correct_at` is compared with the score: with power 2, an IoU of 0.5 is a score of 0.25.
+    Paper: VLM-R1, arXiv:2504.07615, sec. 3 (IoU); Perception-R1, arXiv:2504.07954 (power 2 as released); GIoU
+    arXiv:1902.09630; DIoU and CIoU arXiv:1911.08287.
+    Deviates: continuous areas (the releases add one pixel to the intersection only); floats are read; the
+    conversion to original pixels is explicit. Edge: no box, several different boxes, or a box without area
+    score the lowest value (0; -1 for giou and diou; -1.5 for ciou). Range: [lowest value, 1]; {0, 1} with
+    `binary`. Units: gold in original pixels; the answer in the policy's units.
+    `power` applies to `iou` only. `correct_at` is compared with the score: with power 2, an IoU of 0.5 is a
+    score of 0.25.
     """
 
     overlap: Literal["iou", "giou", "diou", "ciou"] = "iou"
@@ -69,7 +78,10 @@ class Iou(OneBox):
 
     def __post_init__(self) -> None:
         if self.power <= 0 or (self.power != 1 and self.overlap != "iou"):
-            raise ValueError(f"power: must be above 0, and 1 unless overlap is 'iou'; got {self.power} with overlap {self.overlap!r}")
+            raise ValueError(
+                f"power: must be above 0, and 1 unless overlap is 'iou'; got {self.power} with overlap "
+                f"{self.overlap!r}"
+            )
         if self.binary and not 0 < self.correct_at <= 1:
             raise ValueError(f"correct_at: {self.correct_at} must lie in (0, 1] where binary is set")
 

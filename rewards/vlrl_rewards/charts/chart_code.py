@@ -19,22 +19,47 @@ from vlrl_rewards.recognition.classification import normal_label
 
 MAX_CODE = 20_000
 MAX_NODES = 20_000
-MAX_VALUES = 5_000  # texts and numbers that are read from one script, also through names that stand for long lists
+MAX_VALUES = (
+    5_000  # texts and numbers that are read from one script, also through names that stand for long lists
+)
 DIMENSIONS = ("type", "text", "layout", "colour", "data")
 _FENCE = re.compile(r"```(?:[a-zA-Z]{1,12})?[ \t]*\n(.*?)```", re.DOTALL)
 _PLAIN_TYPES = (
-    "scatter", "bar", "barh", "hist", "pie", "boxplot", "violinplot", "imshow", "heatmap", "contour", "contourf", "fill_between", "errorbar",
+    "scatter", "bar", "barh", "hist", "pie", "boxplot", "violinplot", "imshow", "heatmap", "contour",
+    "contourf", "fill_between", "errorbar",
     "stackplot", "stem", "step", "polar", "hexbin", "quiver",
 )  # fmt: skip
 _LINES = dict.fromkeys(("plot", "semilogx", "semilogy", "loglog", "lineplot"), "line")
 _TYPES = {**{name: name for name in _PLAIN_TYPES}, **_LINES, "scatterplot": "scatter", "barplot": "bar"}
 _TEXTS = frozenset(
-    ("title", "set_title", "suptitle", "xlabel", "set_xlabel", "ylabel", "set_ylabel", "zlabel", "set_zlabel", "legend", "text", "annotate")
+    (
+        "title",
+        "set_title",
+        "suptitle",
+        "xlabel",
+        "set_xlabel",
+        "ylabel",
+        "set_ylabel",
+        "zlabel",
+        "set_zlabel",
+        "legend",
+        "text",
+        "annotate",
+    )
 ) | frozenset(("xticks", "yticks", "set_xticklabels", "set_yticklabels"))
 _WORD = re.compile(r"[^\W_]{2}")
 _TEXT_KEYS = frozenset({"label", "labels", "title", "xlabel", "ylabel", "text", "tick_label"})
 _COLOUR_KEYS = frozenset({"color", "colors", "c", "facecolor", "edgecolor", "facecolors", "edgecolors"})
-_SHORT = {"r": "red", "g": "green", "b": "blue", "k": "black", "w": "white", "y": "yellow", "c": "cyan", "m": "magenta"}
+_SHORT = {
+    "r": "red",
+    "g": "green",
+    "b": "blue",
+    "k": "black",
+    "w": "white",
+    "y": "yellow",
+    "c": "cyan",
+    "m": "magenta",
+}
 
 
 def parsed(code: str) -> ast.Module | None:
@@ -44,7 +69,12 @@ def parsed(code: str) -> ast.Module | None:
     try:
         tree = ast.parse(code)
         return tree if sum(1 for _ in ast.walk(tree)) <= MAX_NODES else None
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # all errors of the parser on text that is not Python
+    except (
+        SyntaxError,
+        ValueError,
+        RecursionError,
+        MemoryError,
+    ):  # all errors of the parser on text that is not Python
         return None
 
 
@@ -70,7 +100,11 @@ def constants(node: ast.AST, known: Mapping[str, ast.AST], depth: int = 0) -> It
     if isinstance(node, ast.Constant):
         yield node.value
         return
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+    if (
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.USub)
+        and isinstance(node.operand, ast.Constant)
+    ):
         value = node.operand.value
         yield -value if isinstance(value, (int, float)) else value
         return
@@ -82,12 +116,17 @@ def constants(node: ast.AST, known: Mapping[str, ast.AST], depth: int = 0) -> It
 
 
 def chart_of(code: str) -> dict[str, Counter[str]] | None:
-    """What a script draws, by dimension: chart types, texts, layout of subplots, colours, numbers. None if it is not a script or draws no chart."""
+    """What a script draws, by dimension: chart types, texts, layout of subplots, colours, numbers. None if it
+    is not a script or draws no chart."""
     tree = parsed(code)
     if tree is None:
         return None
     known = {
-        target.id: node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, ast.Name)
+        target.id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
     }
     found: dict[str, Counter[str]] = {name: Counter() for name in DIMENSIONS}
     remaining = MAX_VALUES
@@ -104,18 +143,26 @@ def chart_of(code: str) -> dict[str, Counter[str]] | None:
     return found if found["type"] else None
 
 
-def _read_call(node: ast.Call, name: str, values_of: Callable[..., list[Any]], found: dict[str, Counter[str]]) -> None:
+def _read_call(
+    node: ast.Call, name: str, values_of: Callable[..., list[Any]], found: dict[str, Counter[str]]
+) -> None:
     """Add what one call draws to `found`."""
     values = values_of(*node.args)
     if name in _TYPES:
         found["type"][_TYPES[name]] += 1
-        found["data"].update(_written(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool))
-        categories = (normal_label(v) for v in values if isinstance(v, str) and _WORD.search(v))  # a format string such as "k--" has no word
+        found["data"].update(
+            _written(v) for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)
+        )
+        categories = (
+            normal_label(v) for v in values if isinstance(v, str) and _WORD.search(v)
+        )  # a format string such as "k--" has no word
         found["text"].update(filter(None, categories))
     elif name in _TEXTS:
         found["text"].update(filter(None, (normal_label(v) for v in values if isinstance(v, str))))
     elif name in ("subplots", "subplot", "add_subplot"):
-        named = {k.arg: next(iter(values_of(k.value)), 1) for k in node.keywords if k.arg in ("nrows", "ncols")}
+        named = {
+            k.arg: next(iter(values_of(k.value)), 1) for k in node.keywords if k.arg in ("nrows", "ncols")
+        }
         sides = values[:3] if values else [named.get("nrows", 1), named.get("ncols", 1)]
         found["layout"][" ".join(map(str, (name, *sides)))] += 1
     for keyword in node.keywords:
@@ -143,18 +190,21 @@ def bag_f1(said: Counter[str], meant: Counter[str]) -> float:
 @register("chart_code")
 @dataclass(frozen=True, kw_only=True)
 class ChartCode(Graded):
-    """Chart-to-code reward (textual part): F1 of what the predicted and the gold script draw, averaged over five dimensions.
+    """Chart-to-code reward (textual part): F1 of what the predicted and the gold script draw, averaged over
+    five dimensions.
 
-        r = mean of F1(predicted, gold) over chart types, texts, layout, colours and data values; a dimension that neither script has is left out
+        r = mean of F1(predicted, gold) over chart types, texts, layout, colours and data values; a dimension
+        that neither script has is left out
 
-    Paper: MSRL, arXiv:2508.13587 (textual reward over five dimensions of the chart code). No released training code:
+    Paper: MSRL, arXiv:2508.13587 (textual reward over five dimensions of the chart code). No released
+    training code:
     DocTron-hub/MSRL, commit 203465d, has the model's usage alone.
-    Deviates: the scripts are parsed and not run, so that computed values are not seen; a script that would stop with an error (`crash_reason`) scores
-    0, as one that fails to run; the dimensions have equal weights, since those of the paper are not known to us. The visual reward needs a second
-    model and is left out.
+    Deviates: the scripts are parsed and not run, so that computed values are not seen; a script that would
+    stop with an error (`crash_reason`) scores 0, as one that fails to run; the dimensions have equal weights,
+    since those of the paper are not known to us. The visual reward needs a second model and is left out.
     Gold: a matplotlib script. Answer: the last fenced block, else the whole text.
-    Edge: no Python, more than 20,000 characters or syntax nodes, or no chart: 0; only the first 5,000 texts and numbers of a script are read.
-    Extra calls cost as much as missing ones. Range [0, 1].
+    Edge: no Python, more than 20,000 characters or syntax nodes, or no chart: 0; only the first 5,000 texts
+    and numbers of a script are read. Extra calls cost as much as missing ones. Range [0, 1].
     """
 
     refusals = False
@@ -164,7 +214,9 @@ class ChartCode(Graded):
     def target(self, gold: Any, scene: Scene) -> dict[str, Counter[str]]:
         chart = chart_of(code_in(gold)) if isinstance(gold, str) else None
         if chart is None:
-            raise ValueError(f"answer: the gold {gold!r:.200} is not a script that draws a chart; give matplotlib code")
+            raise ValueError(
+                f"answer: the gold {gold!r:.200} is not a script that draws a chart; give matplotlib code"
+            )
         return chart
 
     def grade(self, target: dict[str, Counter[str]], answer: Answer, scene: Scene) -> Grade:
@@ -176,7 +228,11 @@ class ChartCode(Graded):
             return self.refuse(f"the script stops: {reason}")
         scores = {name: bag_f1(said[name], target[name]) for name in DIMENSIONS if said[name] or target[name]}
         score = sum(scores.values()) / len(scores)
-        return Grade(score, score >= self.correct_at, ", ".join(f"{name} {value:.2f}" for name, value in scores.items()))
+        return Grade(
+            score,
+            score >= self.correct_at,
+            ", ".join(f"{name} {value:.2f}" for name, value in scores.items()),
+        )
 
 
 def code_in(text: str) -> str:

@@ -1,4 +1,5 @@
-"""Rewards for edited code, compared with the reference and not executed: search/replace patches, and edited programs."""
+"""Rewards for edited code, compared with the reference and not executed: search/replace patches, and edited
+programs."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ from vlrl_rewards.parsing import answer_tags, visible
 
 MAX_CHARS = 20_000
 MAX_FILE = 1_000_000
-_TRANSITIONS = {("", "<<<<<<< SEARCH"): "search", ("search", "======="): "replace", ("replace", ">>>>>>> REPLACE"): ""}  # (side, line): next side
+_TRANSITIONS = {
+    ("", "<<<<<<< SEARCH"): "search",
+    ("search", "======="): "replace",
+    ("replace", ">>>>>>> REPLACE"): "",
+}  # (side, line): next side
 
 
 class Misformed(ValueError):
@@ -35,7 +40,8 @@ def section(text: str, tag: str) -> str:
 
 
 def edits_in(text: str) -> list[tuple[str, str, str]]:
-    """(path, search, replace) of every block: "### path", then the two parts between conflict marks. Raises Misformed if one is broken, or none."""
+    """(path, search, replace) of every block: "### path", then the two parts between conflict marks. Raises
+    Misformed if one is broken, or none."""
     found: list[tuple[str, str, str]] = []
     path, side = "", ""
     parts: dict[str, list[str]] = {"search": [], "replace": []}
@@ -55,7 +61,8 @@ def edits_in(text: str) -> list[tuple[str, str, str]]:
 
 
 def applied(files: Mapping[str, str], edits: list[tuple[str, str, str]]) -> dict[str, str]:
-    """The edited files after the edits. Raises Misformed where a search text is missing, or an edit changes nothing."""
+    """The edited files after the edits. Raises Misformed where a search text is missing, or an edit changes
+    nothing."""
     out: dict[str, str] = {}
     for path, search, replace in edits:
         text = "\n" + out.get(path, files.get(path, ""))
@@ -69,7 +76,10 @@ def applied(files: Mapping[str, str], edits: list[tuple[str, str, str]]) -> dict
 
 def changes(files: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """Path -> unified diff (3 lines of context, no header) of every file that changes."""
-    pairs = ((path, difflib.unified_diff(files.get(path, "").splitlines(), text.splitlines(), lineterm="")) for path, text in after.items())
+    pairs = (
+        (path, difflib.unified_diff(files.get(path, "").splitlines(), text.splitlines(), lineterm=""))
+        for path, text in after.items()
+    )
     diffs = {path: "\n".join(list(lines)[2:]) for path, lines in pairs}
     return {path: diff for path, diff in diffs.items() if diff}
 
@@ -82,10 +92,12 @@ class PatchSimilarity(Reward):
         r = mean over the files of both patches of 2 LCS(d, g) / (|d| + |g|)
 
     d, g: the unified diffs of a file (0 if only one patch changes it). A misformed patch: r = -1.
-    Paper: SWE-RL, arXiv:2502.18449, sec. 2.2 (similarity of patches; -1 for a wrong format), checked against its release.
-    Deviates: longest common subsequence (rapidfuzz) in place of difflib's matching blocks, which take cubic time on repeated characters; LCS is never
-    lower. A diff longer than 10 times the real one plus 2,000 characters scores 0.
-    Reads `row.meta[files]`: {path: text before}; gold answer: {path: text after}. Edge: a patch that changes nothing is misformed. Range [-1, 1].
+    Paper: SWE-RL, arXiv:2502.18449, sec. 2.2 (similarity of patches; -1 for a wrong format), checked against
+    its release. Deviates: longest common subsequence (rapidfuzz) in place of difflib's matching blocks, which
+    take cubic time on repeated characters; LCS is never lower. A diff longer than 10 times the real one plus
+    2,000 characters scores 0.
+    Reads `row.meta[files]`: {path: text before}; gold answer: {path: text after}. Edge: a patch that changes
+    nothing is misformed. Range [-1, 1].
     """
 
     files: str = "files"
@@ -96,7 +108,8 @@ class PatchSimilarity(Reward):
         before, gold = rollout.row.meta.get(self.files), rollout.answer
         if not _are_files(before) or not _are_files(gold) or not changes(before, gold):
             raise ValueError(
-                f"row {rollout.row.id!r}: needs meta[{self.files!r}] = {{path: text before}} and an answer {{path: text after}} that differs"
+                f"row {rollout.row.id!r}: needs meta[{self.files!r}] = {{path: text before}} and an answer "
+                f"{{path: text after}} that differs"
             )
         try:
             if self.think and not section(rollout.text, "think"):
@@ -105,7 +118,9 @@ class PatchSimilarity(Reward):
         except Misformed:
             return -1.0
         real = changes(before, gold)
-        return sum(_alike(mine.get(path, ""), real.get(path, "")) for path in {*mine, *real}) / len({*mine, *real})
+        return sum(_alike(mine.get(path, ""), real.get(path, "")) for path in {*mine, *real}) / len(
+            {*mine, *real}
+        )
 
 
 def _are_files(value: Any) -> TypeGuard[Mapping[str, str]]:
@@ -124,7 +139,11 @@ def bare_code(code: str) -> str | None:
         return None
     try:
         ast.parse(code)
-        comments = [token for token in tokenize.generate_tokens(io.StringIO(code).readline) if token.type == tokenize.COMMENT]
+        comments = [
+            token
+            for token in tokenize.generate_tokens(io.StringIO(code).readline)
+            if token.type == tokenize.COMMENT
+        ]
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return None
     lines = code.split("\n")
@@ -154,9 +173,10 @@ class CodeEdit(Reward):
         exact:       r = 2 if c = g else -1.5
 
     c, g: answer and gold without comments and blank lines; r = -2 if c is no Python.
-    Paper: ReCode, arXiv:2506.20495 (edit similarity and exact match on code without comments and blank lines; constants of its release).
-    Deviates: Levenshtein by rapidfuzz (the same numbers, in less time); the format term (+-1) is a reward of its own (`tag_format`). The code is
-    parsed, not executed. Edge: several blocks, or more than 20,000 characters: -2. A gold answer that is no Python raises ValueError. Range [-2, 2].
+    Paper: ReCode, arXiv:2506.20495 (edit similarity and exact match on code without comments and blank lines;
+    constants of its release). Deviates: Levenshtein by rapidfuzz (the same numbers, in less time); the format
+    term (+-1) is a reward of its own (`tag_format`). The code is parsed, not executed. Edge: several blocks,
+    or more than 20,000 characters: -2. A gold answer that is no Python raises ValueError. Range [-2, 2].
     """
 
     mode: Literal["similarity", "exact"] = "similarity"

@@ -1,6 +1,8 @@
-"""What separates a program from the machine: namespaces (bubblewrap), a filter of system calls (seccomp), and limits on the whole (control groups).
+"""What separates a program from the machine: namespaces (bubblewrap), a filter of system calls (seccomp), and
+limits on the whole (control groups).
 
-Each part is tried once; `missing()` names the parts that this machine lacks and what bounds the program instead.
+Each part is tried once; `missing()` names the parts that this machine lacks and what bounds the program
+instead.
 """
 
 from __future__ import annotations
@@ -25,37 +27,64 @@ INSIDE = "/opt/python"
 FEW_PROCESSES = 8  # at the same time, where no control group bounds the memory of all of them together
 _OVERHEAD = 128 << 20  # bytes that a control group allows besides the program's: interpreter and supervisor
 _HELPERS = 10  # processes in a control group besides the program's: shell, bubblewrap, supervisor
-_FILES = {"": ("memory.max", "pids.max"), "memory": ("memory.limit_in_bytes",), "pids": ("pids.max",)}  # by controller; version 2 has no name
+_FILES = {
+    "": ("memory.max", "pids.max"),
+    "memory": ("memory.limit_in_bytes",),
+    "pids": ("pids.max",),
+}  # by controller; version 2 has no name
 _ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs" || exit 97; shift; done; shift; exec "$@"'
 
 
-# --- namespaces -------------------------------------------------------------------------------------------------------------------------------
+# --- namespaces ---------------------------------------------------------------------------------------------
 
 
 def python(isolated: bool = False) -> str:
-    """The path of the interpreter behind the link of a virtual environment; `isolated`: its path inside, under INSIDE unless it is in /usr."""
+    """The path of the interpreter behind the link of a virtual environment; `isolated`: its path inside,
+    under INSIDE unless it is in /usr."""
     real, prefix = os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix)
     return INSIDE + real.removeprefix(prefix) if isolated and not prefix.startswith("/usr") else real
 
 
 def bubblewrap(disk: int = 0) -> list[str]:
-    """The command that isolates what follows it; [] where bubblewrap is not installed. `disk` (bytes) bounds the only folder that can be written.
+    """The command that isolates what follows it; [] where bubblewrap is not installed. `disk` (bytes) bounds
+    the only folder that can be written.
 
-    Network, processes, System V memory and host name are the program's own; its files are /usr and the interpreter, read-only, and an empty /tmp.
+    Network, processes, System V memory and host name are the program's own; its files are /usr and the
+    interpreter, read-only, and an empty /tmp.
     """
     found = shutil.which("bwrap")
     if found is None:
         return []
-    mounts = [part for path in ("/usr", "/lib", "/lib64", "/bin") if os.path.exists(path) for part in ("--ro-bind", path, path)]
+    mounts = [
+        part
+        for path in ("/usr", "/lib", "/lib64", "/bin")
+        if os.path.exists(path)
+        for part in ("--ro-bind", path, path)
+    ]
     if python(isolated=True) != python():
-        mounts += ["--perms", "0755", "--dir", os.path.dirname(INSIDE), "--ro-bind", os.path.realpath(sys.base_prefix), INSIDE]
-    # Root keeps its user namespace, so that the supervisor can give the program a user of its own: root is exempt from the limit on processes.
-    user = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_KILL"] if os.geteuid() == 0 else ["--unshare-user"]
+        mounts += [
+            "--perms",
+            "0755",
+            "--dir",
+            os.path.dirname(INSIDE),
+            "--ro-bind",
+            os.path.realpath(sys.base_prefix),
+            INSIDE,
+        ]
+    # Root keeps its user namespace, so that the supervisor can give the program a user of its own: root is
+    # exempt from the limit on processes.
+    user = (
+        ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_KILL"]
+        if os.geteuid() == 0
+        else ["--unshare-user"]
+    )
     size = ["--size", str(disk)] if disk and sized() else []
     return [
-        found, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try", "--die-with-parent", "--new-session",
+        found, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
+        "--die-with-parent", "--new-session",
         "--cap-drop", "ALL", *user, *mounts,
-        "--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/tmp", "--perms", "0777", "--dir", "/tmp/box", "--remount-ro", "/dev",
+        "--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/tmp", "--perms", "0777", "--dir", "/tmp/box",
+        "--remount-ro", "/dev",
         "--remount-ro", "/", "--chdir", "/tmp/box", "--clearenv", "--setenv", "PATH", "/usr/bin:/bin",
     ]  # fmt: skip
 
@@ -64,7 +93,11 @@ def bubblewrap(disk: int = 0) -> list[str]:
 def sized() -> bool:
     """Whether this bubblewrap can bound the size of a tmpfs (0.7 and newer)."""
     found = shutil.which("bwrap")
-    return found is not None and b"--size" in subprocess.run([found, "--help"], capture_output=True, timeout=30, check=False).stdout
+    return (
+        found is not None
+        and b"--size"
+        in subprocess.run([found, "--help"], capture_output=True, timeout=30, check=False).stdout
+    )
 
 
 @lru_cache(maxsize=1)
@@ -73,17 +106,23 @@ def unavailable() -> str:
     prefix = bubblewrap()
     if not prefix:
         return "bubblewrap (bwrap) is not installed"
-    tried = subprocess.run([*prefix, python(isolated=True), "-I", "-S", "-c", "print(1)"], capture_output=True, timeout=30, check=False)
+    tried = subprocess.run(
+        [*prefix, python(isolated=True), "-I", "-S", "-c", "print(1)"],
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
     if tried.stdout.strip() != b"1":
         return f"bubblewrap does not work here: {tried.stderr.decode(errors='replace').strip()[:200]}"
     return ""
 
 
-# --- system calls -----------------------------------------------------------------------------------------------------------------------------
+# --- system calls -------------------------------------------------------------------------------------------
 
 
 class _Machine(NamedTuple):
-    """A processor's number for seccomp (AUDIT_ARCH_*) and its numbers of system calls: those that are refused, and those judged by an argument."""
+    """A processor's number for seccomp (AUDIT_ARCH_*) and its numbers of system calls: those that are
+    refused, and those judged by an argument."""
 
     audit: int
     refused: Mapping[str, int]
@@ -92,24 +131,37 @@ class _Machine(NamedTuple):
 
 
 _NEWER = {
-    "clone3": 435, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429, "fsopen": 430,
-    "fsconfig": 431, "fsmount": 432, "fspick": 433, "pidfd_getfd": 438, "mount_setattr": 442, "memfd_secret": 447,
+    "clone3": 435, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
+    "move_mount": 429, "fsopen": 430,
+    "fsconfig": 431, "fsmount": 432, "fspick": 433, "pidfd_getfd": 438, "mount_setattr": 442,
+    "memfd_secret": 447,
 }  # fmt: skip
 MACHINES = {
     "x86_64": _Machine(0xC000003E, {
-        "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101, "syslog": 103, "personality": 135, "pivot_root": 155, "chroot": 161, "acct": 163,
-        "settimeofday": 164, "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "sethostname": 170, "setdomainname": 171,
-        "iopl": 172, "ioperm": 173, "init_module": 175, "delete_module": 176, "quotactl": 179, "clock_settime": 227, "kexec_load": 246,
-        "add_key": 248, "request_key": 249, "keyctl": 250, "unshare": 272, "vmsplice": 278, "perf_event_open": 298, "name_to_handle_at": 303,
-        "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312,
-        "finit_module": 313, "memfd_create": 319, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323, **_NEWER,
+        "shmget": 29, "semget": 64, "msgget": 68, "ptrace": 101, "syslog": 103, "personality": 135,
+        "pivot_root": 155, "chroot": 161, "acct": 163,
+        "settimeofday": 164, "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168, "reboot": 169,
+        "sethostname": 170, "setdomainname": 171,
+        "iopl": 172, "ioperm": 173, "init_module": 175, "delete_module": 176, "quotactl": 179,
+        "clock_settime": 227, "kexec_load": 246,
+        "add_key": 248, "request_key": 249, "keyctl": 250, "unshare": 272, "vmsplice": 278,
+        "perf_event_open": 298, "name_to_handle_at": 303,
+        "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "process_vm_readv": 310,
+        "process_vm_writev": 311, "kcmp": 312,
+        "finit_module": 313, "memfd_create": 319, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
+        **_NEWER,
     }, socket=41, clone=56),
     "aarch64": _Machine(0xC00000B7, {
-        "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117, "syslog": 116, "personality": 92, "pivot_root": 41, "chroot": 51, "acct": 89,
-        "settimeofday": 170, "mount": 40, "umount2": 39, "swapon": 224, "swapoff": 225, "reboot": 142, "sethostname": 161, "setdomainname": 162,
-        "init_module": 105, "delete_module": 106, "quotactl": 60, "clock_settime": 112, "kexec_load": 104, "add_key": 217, "request_key": 218,
-        "keyctl": 219, "unshare": 97, "vmsplice": 75, "perf_event_open": 241, "name_to_handle_at": 264, "open_by_handle_at": 265,
-        "clock_adjtime": 266, "setns": 268, "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272, "finit_module": 273,
+        "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117, "syslog": 116, "personality": 92,
+        "pivot_root": 41, "chroot": 51, "acct": 89,
+        "settimeofday": 170, "mount": 40, "umount2": 39, "swapon": 224, "swapoff": 225, "reboot": 142,
+        "sethostname": 161, "setdomainname": 162,
+        "init_module": 105, "delete_module": 106, "quotactl": 60, "clock_settime": 112, "kexec_load": 104,
+        "add_key": 217, "request_key": 218,
+        "keyctl": 219, "unshare": 97, "vmsplice": 75, "perf_event_open": 241, "name_to_handle_at": 264,
+        "open_by_handle_at": 265,
+        "clock_adjtime": 266, "setns": 268, "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272,
+        "finit_module": 273,
         "memfd_create": 279, "kexec_file_load": 294, "bpf": 280, "userfaultfd": 282, **_NEWER,
     }, socket=198, clone=220),
 }  # fmt: skip
@@ -120,10 +172,12 @@ _AF_UNIX = 1
 
 
 def syscall_filter(machine: str = "") -> bytes:
-    """A seccomp program (classic BPF): refused calls fail with EPERM, sockets other than local ones with EAFNOSUPPORT, all else is allowed.
+    """A seccomp program (classic BPF): refused calls fail with EPERM, sockets other than local ones with
+    EAFNOSUPPORT, all else is allowed.
 
-    Refused are calls that reach other processes, namespaces, mounts, keys, the clock and the kernel itself, and memory that no limit counts
-    (memfd, System V). `clone3` fails with ENOSYS, so that the C library uses `clone`, whose flags are looked at. b"" for a processor not in MACHINES.
+    Refused are calls that reach other processes, namespaces, mounts, keys, the clock and the kernel itself,
+    and memory that no limit counts (memfd, System V). `clone3` fails with ENOSYS, so that the C library uses
+    `clone`, whose flags are looked at. b"" for a processor not in MACHINES.
     """
     known = MACHINES.get(machine or platform.machine())
     if known is None:
@@ -137,8 +191,20 @@ def syscall_filter(machine: str = "") -> bytes:
     for name, number in known.refused.items():
         program += [(_EQUAL, 0, 1, number), refuse(errno.ENOSYS if name == "clone3" else errno.EPERM)]
     first_argument, allow = (_LOAD, 0, 0, 16), (_RETURN, 0, 0, _ALLOW)  # the low half of the argument
-    program += [(_EQUAL, 0, 4, known.clone), first_argument, (_ANY_BIT, 0, 1, _NEW_NAMESPACES), refuse(errno.EPERM), allow]
-    program += [(_EQUAL, 0, 4, known.socket), first_argument, (_EQUAL, 1, 0, _AF_UNIX), refuse(errno.EAFNOSUPPORT), allow]
+    program += [
+        (_EQUAL, 0, 4, known.clone),
+        first_argument,
+        (_ANY_BIT, 0, 1, _NEW_NAMESPACES),
+        refuse(errno.EPERM),
+        allow,
+    ]
+    program += [
+        (_EQUAL, 0, 4, known.socket),
+        first_argument,
+        (_EQUAL, 1, 0, _AF_UNIX),
+        refuse(errno.EAFNOSUPPORT),
+        allow,
+    ]
     program += [allow]
     return b"".join(struct.pack("HBBI", *line) for line in program)
 
@@ -162,7 +228,7 @@ def filtered() -> bool:
     return tried.stdout.strip() == b"1"
 
 
-# --- memory and processes in total ------------------------------------------------------------------------------------------------------------
+# --- memory and processes in total --------------------------------------------------------------------------
 
 
 def _own_groups() -> Iterator[tuple[str, Path, Path]]:
@@ -173,9 +239,18 @@ def _own_groups() -> Iterator[tuple[str, Path, Path]]:
             _, controllers, path = line.split(":", 2)
             for mount in mounts:
                 kind, options = mount[mount.index("-") + 1], mount[-1].split(",")
-                mine = kind == "cgroup2" if not controllers else kind == "cgroup" and set(controllers.split(",")) <= set(options)
+                mine = (
+                    kind == "cgroup2"
+                    if not controllers
+                    else kind == "cgroup" and set(controllers.split(",")) <= set(options)
+                )
                 if mine:
-                    yield controllers, Path(mount[4]), Path(mount[4]) / os.path.relpath(path, mount[3] if path.startswith(mount[3]) else "/")
+                    yield (
+                        controllers,
+                        Path(mount[4]),
+                        Path(mount[4])
+                        / os.path.relpath(path, mount[3] if path.startswith(mount[3]) else "/"),
+                    )
 
 
 def _parent(mount: Path, group: Path, files: tuple[str, ...]) -> Path | None:
@@ -200,7 +275,8 @@ def _name() -> str:
 
 @lru_cache(maxsize=1)
 def groups() -> tuple[Path, ...]:
-    """The groups in which groups for programs are made: one in version 2, one per controller in version 1; () where none can be made."""
+    """The groups in which groups for programs are made: one in version 2, one per controller in version 1; ()
+    where none can be made."""
     found: dict[str, Path | None] = {}
     for controllers, mount, group in _own_groups():
         for need, files in _FILES.items():
@@ -226,13 +302,20 @@ def _remove_stale(parent: Path) -> None:
 
 @contextmanager
 def bounded(memory: int, disk: int, processes: int) -> Iterator[list[str]]:
-    """A control group for one program: `memory` and `disk` bytes (files in tmpfs are memory) and `processes` for all its processes together.
+    """A control group for one program: `memory` and `disk` bytes (files in tmpfs are memory) and `processes`
+    for all its processes together.
 
-    Yields the command that enters it; [] where there is none. At the end all its processes are killed and the group is removed.
+    Yields the command that enters it; [] where there is none. At the end all its processes are killed and the
+    group is removed.
     """
     made: list[Path] = []
     whole = memory + disk + _OVERHEAD
-    values = {"memory.max": whole, "memory.swap.max": 0, "memory.limit_in_bytes": whole, "memory.memsw.limit_in_bytes": whole}
+    values = {
+        "memory.max": whole,
+        "memory.swap.max": 0,
+        "memory.limit_in_bytes": whole,
+        "memory.memsw.limit_in_bytes": whole,
+    }
     values["pids.max"] = processes + _HELPERS
     try:
         for parent in groups():
@@ -270,13 +353,21 @@ def missing() -> list[str]:
     lacks = []
     if not groups():
         lacks.append(
-            f"no control group that can be written (cgroup v2 with memory and pids): memory is bounded per process, and a program has at most "
-            f"{FEW_PROCESSES} processes; delegate a group, for instance with systemd-run --user --scope -p Delegate=yes"
+            "no control group that can be written (cgroup v2 with memory and pids): memory is bounded per "
+            "process, and a program has at most "
+            f"{FEW_PROCESSES} processes; delegate a group, for instance with systemd-run --user --scope -p "
+            "Delegate=yes"
         )
     if not filtered():
-        lacks.append(f"no seccomp filter for {platform.machine()}: system calls are bounded by namespaces and capabilities alone")
+        lacks.append(
+            f"no seccomp filter for {platform.machine()}: system calls are bounded by namespaces and "
+            "capabilities alone"
+        )
     if not sized():
-        lacks.append("bubblewrap is older than 0.7 and cannot bound the size of /tmp: disk is bounded per file; install a newer one")
+        lacks.append(
+            "bubblewrap is older than 0.7 and cannot bound the size of /tmp: disk is bounded per file; "
+            "install a newer one"
+        )
     return lacks
 
 

@@ -1,12 +1,15 @@
 # ruff: noqa: SIM105, SIM115, UP031
-"""Runs inside the sandbox (`python -I -S -c <this text>`), started with a job as JSON on standard input. Three modes:
+"""Runs inside the sandbox (`python -I -S -c <this text>`), started with a job as JSON on standard input.
+Three modes:
 
-"tests": {"code", "fn", "tests": [stdin text | [arguments]]}. A child per test, its output collected, its time and size limited. Standard output: a
-JSON line per test. The expected outputs stay outside, so the program cannot read or fake them.
+"tests": {"code", "fn", "tests": [stdin text | [arguments]]}. A child per test, its output collected, its time
+and size limited. Standard output: a JSON line per test. The expected outputs stay outside, so the program
+cannot read or fake them.
 
-"serve" and "check" are the two halves of a check that is itself a program (HumanEval's `check(candidate)`): two processes in two sandboxes, each
-with a user of its own, joined by two pipes. "serve" has the solution and answers calls; "check" has the check, in which a function that sends its
-arguments through the pipe stands for each function of the solution, and writes the verdict. Only plain data crosses (`pack`, `unpack`).
+"serve" and "check" are the two halves of a check that is itself a program (HumanEval's `check(candidate)`):
+two processes in two sandboxes, each with a user of its own, joined by two pipes. "serve" has the solution and
+answers calls; "check" has the check, in which a function that sends its arguments through the pipe stands for
+each function of the solution, and writes the verdict. Only plain data crosses (`pack`, `unpack`).
 
 All modes: {"seconds", "memory", "output", "processes", "uid": int | null, "isolated": bool}.
 """
@@ -89,14 +92,18 @@ def function_of(scope, fn):
 def call(code, fn, test):
     """The function's result as JSON."""
     function = function_of(scope_of(code, "solution"), fn)
-    return json.dumps({"result": function(*test)}, default=lambda value: sorted(value) if isinstance(value, (set, frozenset)) else list(value))
+    return json.dumps(
+        {"result": function(*test)},
+        default=lambda value: sorted(value) if isinstance(value, (set, frozenset)) else list(value),
+    )
 
 
-# --- tests ------------------------------------------------------------------------------------------------------------------------------------
+# --- tests --------------------------------------------------------------------------------------------------
 
 
 def child(job, test, out):
-    """Run one test in this (forked) process and exit. The job is emptied first: the program finds no other test in this process."""
+    """Run one test in this (forked) process and exit. The job is emptied first: the program finds no other
+    test in this process."""
     os.setsid()
     become(job)
     code, fn = job["code"], job["fn"]
@@ -175,7 +182,10 @@ def run(job, test):
             status = "too much output"
             break
     if status == "ok":  # the pipe is closed, the process may still run
-        while time.monotonic() < deadline and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        while (
+            time.monotonic() < deadline
+            and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        ):
             time.sleep(0.002)
     try:
         os.killpg(pid, signal.SIGKILL)
@@ -189,12 +199,17 @@ def run(job, test):
     os.close(read)
     text, _, error = out[: job["output"]].decode(errors="replace").partition("\x00")
     if status == "ok" and code != 0:
-        status = error or ("killed by signal %d" % os.WTERMSIG(code) if os.WIFSIGNALED(code) else "exit status %d" % os.WEXITSTATUS(code))
+        status = error or (
+            "killed by signal %d" % os.WTERMSIG(code)
+            if os.WIFSIGNALED(code)
+            else "exit status %d" % os.WEXITSTATUS(code)
+        )
     return {"status": status, "out": text}
 
 
 def sweep(isolated):
-    """Kill every process that a test left running: all others of the namespace, or without one this process's descendants."""
+    """Kill every process that a test left running: all others of the namespace, or without one this process's
+    descendants."""
     me = os.getpid()
     for _ in range(50):
         if isolated:
@@ -205,7 +220,10 @@ def sweep(isolated):
         left = []
         for name in os.listdir("/proc"):
             try:
-                if name.isdigit() and int(open(f"/proc/{name}/stat").read().rpartition(")")[2].split()[1]) == me:
+                if (
+                    name.isdigit()
+                    and int(open(f"/proc/{name}/stat").read().rpartition(")")[2].split()[1]) == me
+                ):
                     left.append(int(name))
             except (OSError, IndexError, ValueError):
                 continue
@@ -229,11 +247,12 @@ def tests(job):
             break
 
 
-# --- a check that is a program ----------------------------------------------------------------------------------------------------------------
+# --- a check that is a program ------------------------------------------------------------------------------
 
 
 def pack(value):
-    """Plain data as JSON data: exact types survive, a subclass becomes its base, anything else only its type's name."""
+    """Plain data as JSON data: exact types survive, a subclass becomes its base, anything else only its
+    type's name."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -281,9 +300,11 @@ def unpack(data):
     if kind == "dict":
         return {unpack(key): unpack(item) for key, item in value}
     make = {
-        "int": lambda text: int(text, 16), "complex": lambda parts: complex(*parts), "bytes": lambda text: text.encode("latin-1"),
+        "int": lambda text: int(text, 16), "complex": lambda parts: complex(*parts),
+        "bytes": lambda text: text.encode("latin-1"),
         "tuple": lambda items: tuple(map(unpack, items)), "set": lambda items: set(map(unpack, items)),
-        "frozenset": lambda items: frozenset(map(unpack, items)), "Decimal": decimal.Decimal, "Fraction": fractions.Fraction, "object": Opaque,
+        "frozenset": lambda items: frozenset(map(unpack, items)), "Decimal": decimal.Decimal,
+        "Fraction": fractions.Fraction, "object": Opaque,
     }  # fmt: skip
     return make[kind](value)
 
@@ -323,7 +344,9 @@ class Caller:
         """The next answer. Raises ConnectionError where the solution is gone or writes too much."""
         text = self.answers.readline(self.most)
         if not text.endswith(b"\n"):
-            raise ConnectionError("too much output" if len(text) >= self.most else "the solution's process ended")
+            raise ConnectionError(
+                "too much output" if len(text) >= self.most else "the solution's process ended"
+            )
         return json.loads(text)
 
     def function(self, name):
@@ -335,7 +358,9 @@ class Caller:
             if "error" in answer:
                 kind, text = answer["error"]
                 known = getattr(builtins, str(kind), None)
-                if not (isinstance(known, type) and issubclass(known, Exception)) or issubclass(known, (AssertionError, UnicodeError)):
+                if not (isinstance(known, type) and issubclass(known, Exception)) or issubclass(
+                    known, (AssertionError, UnicodeError)
+                ):
                     known = RuntimeError
                 raise known(str(text))
             return unpack(answer["result"])
@@ -381,8 +406,8 @@ def report(row, fd=1):
 
 
 def main():
-    """Run the job of standard input. Orphaned descendants become children of this process, so that `sweep` finds them; no other process may look
-    into it."""
+    """Run the job of standard input. Orphaned descendants become children of this process, so that `sweep`
+    finds them; no other process may look into it."""
     LIBC.prctl(SUBREAPER, 1, 0, 0, 0)
     LIBC.prctl(DUMPABLE, 0, 0, 0, 0)
     job = json.loads(sys.stdin.buffer.read())

@@ -1,7 +1,9 @@
-"""Runs untrusted programs in separate processes: no network, no file outside their folder, limits on CPU, memory, processes, disk and output.
+"""Runs untrusted programs in separate processes: no network, no file outside their folder, limits on CPU,
+memory, processes, disk and output.
 
-Isolation uses namespaces (bubblewrap), a seccomp filter and control groups (`isolation`). A machine without namespaces is refused, unless the caller
-passes `sandbox="unsafe"` (limits only). What else a machine lacks is logged once, by `announce`.
+Isolation uses namespaces (bubblewrap), a seccomp filter and control groups (`isolation`). A machine without
+namespaces is refused, unless the caller passes `sandbox="unsafe"` (limits only). What else a machine lacks is
+logged once, by `announce`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from typing import Any, NamedTuple
 from vlrl_rewards.code import isolation
 
 MODES = ("bubblewrap", "unsafe")
-_FIRST_USER, _USERS = 1 << 30, 1 << 29  # user ids that no account has; every process of a solution or a check has one of its own
+_FIRST_USER, _USERS = (
+    1 << 30,
+    1 << 29,
+)  # user ids that no account has; every process of a solution or a check has one of its own
 
 
 class SandboxError(RuntimeError):
@@ -34,10 +39,11 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a run. seconds: wall clock per test; total_seconds: all tests; memory, output, disk: bytes; processes: at the same time.
+    """Limits of a run. seconds: wall clock per test; total_seconds: all tests; memory, output, disk: bytes;
+    processes: at the same time.
 
-    `memory` and `processes` hold for all processes of a program together where control groups can be written, else `memory` holds for each of at most
-    `isolation.FEW_PROCESSES` processes.
+    `memory` and `processes` hold for all processes of a program together where control groups can be written,
+    else `memory` holds for each of at most `isolation.FEW_PROCESSES` processes.
     """
 
     seconds: float = 4.0
@@ -61,15 +67,18 @@ def available() -> str:
 
 
 def require(sandbox: str) -> None:
-    """Raises SandboxError where programs cannot be isolated, ValueError on an unknown mode. Logs once what this machine lacks."""
+    """Raises SandboxError where programs cannot be isolated, ValueError on an unknown mode. Logs once what
+    this machine lacks."""
     if sandbox not in MODES:
         raise ValueError(f"sandbox: {sandbox!r} is none of {', '.join(MODES)}")
     if sandbox == "unsafe":
         return
     if why := available():
         raise SandboxError(
-            f"code cannot be run safely on this machine: {why}. Install bubblewrap and allow user namespaces, "
-            "or pass sandbox='unsafe' to run it with limits only (it can then read and write all files that you can)"
+            f"code cannot be run safely on this machine: {why}. Install bubblewrap and allow user "
+            "namespaces, "
+            "or pass sandbox='unsafe' to run it with limits only (it can then read and write all files "
+            "that you can)"
         )
     announce()
 
@@ -82,11 +91,18 @@ def announce() -> None:
 
 
 def run(
-    code: str, tests: Sequence[Any], fn: str | None = None, limits: Limits | None = None, sandbox: str = "bubblewrap", stop: bool = True
+    code: str,
+    tests: Sequence[Any],
+    fn: str | None = None,
+    limits: Limits | None = None,
+    sandbox: str = "bubblewrap",
+    stop: bool = True,
 ) -> list[Ran]:
-    """Run `code` on every test: text for standard input, or a list of arguments for the function `fn` (of class Solution if there is one).
+    """Run `code` on every test: text for standard input, or a list of arguments for the function `fn` (of
+    class Solution if there is one).
 
-    `stop`: end at the first test that fails by an error or by time. The result has no entry for the tests after it. Raises SandboxError.
+    `stop`: end at the first test that fails by an error or by time. The result has no entry for the tests
+    after it. Raises SandboxError.
     """
     limits = limits or Limits()
     total = min(limits.total_seconds, limits.seconds * len(tests) + 5.0)
@@ -95,16 +111,32 @@ def run(
         return _results(_collect(process, total, (limits.output + 1000) * (len(tests) + 1)))
 
 
-def run_check(code: str, check: str, names: Sequence[str], setup: str = "", limits: Limits | None = None, sandbox: str = "bubblewrap") -> Ran:
-    """Run a check that is a program (`check(candidate)`, or asserts) against a solution that it cannot be tampered by: status "ok" if it passes.
+def run_check(
+    code: str,
+    check: str,
+    names: Sequence[str],
+    setup: str = "",
+    limits: Limits | None = None,
+    sandbox: str = "bubblewrap",
+) -> Ran:
+    """Run a check that is a program (`check(candidate)`, or asserts) against a solution that it cannot be
+    tampered by: status "ok" if it passes.
 
-    The solution `code` and the check run in two sandboxes, as two users (where this process is root) and without a process, a frame, a file or a
-    descriptor in common; arguments and results cross two pipes as plain data. In the check, `names` are the solution's functions and `setup` is
-    the check's own code before them. An answer of another type than plain data equals nothing. Raises SandboxError.
+    The solution `code` and the check run in two sandboxes, as two users (where this process is root) and
+    without a process, a frame, a file or a descriptor in common; arguments and results cross two pipes as
+    plain data. In the check, `names` are the solution's functions and `setup` is the check's own code before
+    them. An answer of another type than plain data equals nothing. Raises SandboxError.
     """
     limits = limits or Limits()
     calls, answers = os.pipe(), os.pipe()
-    ours = {"mode": "check", "code": check, "setup": setup, "names": list(names), "read": answers[0], "write": calls[1]}
+    ours = {
+        "mode": "check",
+        "code": check,
+        "setup": setup,
+        "names": list(names),
+        "read": answers[0],
+        "write": calls[1],
+    }
     theirs = {"mode": "serve", "code": code, "read": calls[0], "write": answers[1]}
     with ExitStack() as stack:
         try:
@@ -119,7 +151,8 @@ def run_check(code: str, check: str, names: Sequence[str], setup: str = "", limi
 
 @contextmanager
 def _process(job: dict[str, Any], limits: Limits, sandbox: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The runner with its job, isolated; its output is a pipe. It is killed at the end, with all its processes."""
+    """The runner with its job, isolated; its output is a pipe. It is killed at the end, with all its
+    processes."""
     require(sandbox)
     isolated = sandbox != "unsafe"
     job = {
@@ -134,7 +167,10 @@ def _process(job: dict[str, Any], limits: Limits, sandbox: str) -> Iterator[subp
         stdin.seek(0)
         prefix, passed = [], [job[name] for name in ("read", "write") if name in job]
         if isolated:
-            prefix = [*stack.enter_context(isolation.bounded(limits.memory, limits.disk, limits.processes)), *isolation.bubblewrap(limits.disk)]
+            prefix = [
+                *stack.enter_context(isolation.bounded(limits.memory, limits.disk, limits.processes)),
+                *isolation.bubblewrap(limits.disk),
+            ]
             if isolation.filtered():
                 program = stack.enter_context(tempfile.TemporaryFile())
                 program.write(isolation.syscall_filter())
@@ -143,7 +179,8 @@ def _process(job: dict[str, Any], limits: Limits, sandbox: str) -> Iterator[subp
                 passed.append(program.fileno())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         process = subprocess.Popen(
-            [*prefix, isolation.python(isolated), "-I", "-S", "-c", runner], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [*prefix, isolation.python(isolated), "-I", "-S", "-c", runner], stdin=stdin,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             start_new_session=True, cwd=folder, env={"PATH": "/usr/bin:/bin"}, pass_fds=passed,
         )  # fmt: skip
         stack.callback(_kill, process)
@@ -174,7 +211,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _results(out: bytes) -> list[Ran]:
     if not out.startswith(b'{"ready": true}\n'):
-        raise SandboxError(f"the sandbox did not start (its output: {out[:200]!r}); this is no verdict on the program")
+        raise SandboxError(
+            f"the sandbox did not start (its output: {out[:200]!r}); this is no verdict on the program"
+        )
     found: list[Ran] = []
     for line in out.split(b"\n")[1:]:
         try:

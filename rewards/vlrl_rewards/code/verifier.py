@@ -1,6 +1,7 @@
 """kind="code": a program judged by its unit tests in the sandbox.
 
-Outputs are compared outside, by the rules of LiveCodeBench; a check that is itself a program runs in a second sandbox.
+Outputs are compared outside, by the rules of LiveCodeBench; a check that is itself a program runs in a second
+sandbox.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Tests(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A check that is a program: the text that defines `check(candidate)` or asserts, the functions that it calls, and its own code before them."""
+    """A check that is a program: the text that defines `check(candidate)` or asserts, the functions that it
+    calls, and its own code before them."""
 
     text: str
     names: list[str]
@@ -51,9 +53,11 @@ def program_in(text: str) -> str:
 
 
 def unit_tests(gold: Any) -> Tests:
-    """Gold tests: {"inputs", "outputs", "fn_name"?}, a list of {"input", "output"}, either as JSON text, or "assert f(1) == 2" lines.
+    """Gold tests: {"inputs", "outputs", "fn_name"?}, a list of {"input", "output"}, either as JSON text, or
+    "assert f(1) == 2" lines.
 
-    Raises ValueError on anything else. Function arguments are a list, or JSON values on separate lines (LiveCodeBench).
+    Raises ValueError on anything else. Function arguments are a list, or JSON values on separate lines
+    (LiveCodeBench).
     """
     if isinstance(gold, str):
         if gold.lstrip().startswith("assert"):
@@ -74,15 +78,23 @@ def unit_tests(gold: Any) -> Tests:
     else:
         inputs, outputs = [test["input"] for test in gold], [test["output"] for test in gold]
     if not inputs or len(inputs) != len(outputs):
-        raise ValueError(f"gold: {len(inputs)} inputs and {len(outputs)} outputs; give as many of both, at least one")
+        raise ValueError(
+            f"gold: {len(inputs)} inputs and {len(outputs)} outputs; give as many of both, at least one"
+        )
     if fn is not None:
-        inputs = [[json.loads(line) for line in test.split("\n") if line.strip()] if isinstance(test, str) else list(test) for test in inputs]
+        inputs = [
+            [json.loads(line) for line in test.split("\n") if line.strip()]
+            if isinstance(test, str)
+            else list(test)
+            for test in inputs
+        ]
         outputs = [_loaded(output) for output in outputs]
     return Tests(inputs, outputs, fn)
 
 
 def check_in(gold: Any) -> Check | None:
-    """The check of a gold {"check", "fn_name": name or names, "setup"?}, also as JSON text; None for other golds. Raises ValueError."""
+    """The check of a gold {"check", "fn_name": name or names, "setup"?}, also as JSON text; None for other
+    golds. Raises ValueError."""
     if isinstance(gold, str) and gold.lstrip().startswith("{"):
         try:
             gold = json.loads(gold)
@@ -92,8 +104,16 @@ def check_in(gold: Any) -> Check | None:
         return None
     names = [gold["fn_name"]] if isinstance(gold.get("fn_name"), str) else gold.get("fn_name")
     setup = gold.get("setup") or ""
-    if not isinstance(gold["check"], str) or not isinstance(setup, str) or not isinstance(names, Sequence) or not names:
-        raise ValueError(f"gold: a check needs `check` (a program) and `fn_name` (the functions that it calls), got {str(gold)[:80]!r}")
+    if (
+        not isinstance(gold["check"], str)
+        or not isinstance(setup, str)
+        or not isinstance(names, Sequence)
+        or not names
+    ):
+        raise ValueError(
+            "gold: a check needs `check` (a program) and `fn_name` (the functions that it calls), got "
+            f"{str(gold)[:80]!r}"
+        )
     for text in (setup, gold["check"]):
         try:
             ast.parse(text)
@@ -127,7 +147,10 @@ def _asserts(text: str) -> Tests:
             inputs.append([ast.literal_eval(argument) for argument in call.args])
             outputs.append(ast.literal_eval(line.test.comparators[0]))
     except (AssertionError, SyntaxError, ValueError):
-        raise ValueError("gold: asserts must read `assert f(literal, ...) == literal`; write other tests as inputs and outputs") from None
+        raise ValueError(
+            "gold: asserts must read `assert f(literal, ...) == literal`; write other tests as inputs and "
+            "outputs"
+        ) from None
     if len(names) != 1:
         raise ValueError(f"gold: asserts must call one function, these call {sorted(names)}")
     return Tests(inputs, outputs, names.pop())
@@ -142,32 +165,57 @@ def _decimals(line: str) -> list[Decimal] | None:
 
 def same_output(said: str, wanted: str) -> bool:
     """Equal line by line after trimming; lines of numbers are compared by value ("1.0" equals "1")."""
-    a, b = [line.strip() for line in said.strip().split("\n")], [line.strip() for line in str(wanted).strip().split("\n")]
+    a, b = (
+        [line.strip() for line in said.strip().split("\n")],
+        [line.strip() for line in str(wanted).strip().split("\n")],
+    )
     if len(a) != len(b):
         return False
-    return all(x == y or (bool(x) and _decimals(x) is not None and _decimals(x) == _decimals(y)) for x, y in zip(a, b, strict=True))
+    return all(
+        x == y or (bool(x) and _decimals(x) is not None and _decimals(x) == _decimals(y))
+        for x, y in zip(a, b, strict=True)
+    )
 
 
 def same_result(said: str, wanted: Any) -> bool:
-    """Equal JSON values; a tuple is a list. (LiveCodeBench also accepts the element of a one-element list.)"""
+    """Equal JSON values; a tuple is a list. (LiveCodeBench also accepts the element of a one-element
+    list.)"""
     try:
         result = json.loads(said)["result"]
         wanted = json.loads(json.dumps(wanted))
-    except (ValueError, TypeError, KeyError, RecursionError):  # RecursionError: a result that is nested too deeply to be read
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        RecursionError,
+    ):  # RecursionError: a result that is nested too deeply to be read
         return False
-    return type(result) is type(wanted) and result == wanted if isinstance(result, bool) or isinstance(wanted, bool) else result == wanted
+    return (
+        type(result) is type(wanted) and result == wanted
+        if isinstance(result, bool) or isinstance(wanted, bool)
+        else result == wanted
+    )
 
 
 @verifier("code")
 def code(
-    case: Case, *, sandbox: str = "bubblewrap", seconds: float = 4.0, total_seconds: float = 60.0, memory_mb: int = 1024, partial: bool = False
+    case: Case,
+    *,
+    sandbox: str = "bubblewrap",
+    seconds: float = 4.0,
+    total_seconds: float = 60.0,
+    memory_mb: int = 1024,
+    partial: bool = False,
 ) -> Verdict:
-    """The last fenced program of the visible response passes every test; `partial` scores the share of tests passed (then all are run).
+    """The last fenced program of the visible response passes every test; `partial` scores the share of tests
+    passed (then all are run).
 
-    Gold: tests (`unit_tests`), compared outside the sandbox; or {"check": text, "fn_name": names, "setup"?}, a program that asserts (HumanEval's
-    `check(candidate)`): it runs in a sandbox of its own, which the solution cannot reach.
+    Gold: tests (`unit_tests`), compared outside the sandbox; or {"check": text, "fn_name": names, "setup"?},
+    a program that asserts (HumanEval's `check(candidate)`): it runs in a sandbox of its own, which the
+    solution cannot reach.
 
-    Raises ValueError on broken tests, SandboxError where programs cannot be isolated (`sandbox="unsafe"` runs them with limits only).
+    Raises ValueError on broken tests, SandboxError where programs cannot be isolated (`sandbox="unsafe"` runs
+    them with limits only).
     """
     check = check_in(case.gold)
     tests = unit_tests(case.gold) if check is None else None
@@ -184,7 +232,11 @@ def code(
     if check is not None:
         status = run_check(program, *check, limits, sandbox).status
         details["route"] = "program>check"
-        return right("the check passed", **details) if status == "ok" else wrong(f"the check failed; {status or 'no verdict'}", **details)
+        return (
+            right("the check passed", **details)
+            if status == "ok"
+            else wrong(f"the check failed; {status or 'no verdict'}", **details)
+        )
     assert tests is not None
     ran = run(program, tests.inputs, tests.fn, limits, sandbox, stop=not partial)
     passed, why = _passed(ran, tests)
@@ -214,9 +266,9 @@ class Code(Reward):
         r = 1[every test passes]
         r = passed / tests   (with `partial`)
 
-    Paper: DeepSeek-R1 (compiler feedback on tests), arXiv:2501.12948, sec. 2.2.2; output rules: LiveCodeBench, arXiv:2403.07974. Runs in a sandbox
-    (namespaces); a run on a machine without one is refused at start-up unless `sandbox: unsafe`. Edge: no fenced program: 0. Units: seconds of wall
-    clock per test.
+    Paper: DeepSeek-R1 (compiler feedback on tests), arXiv:2501.12948, sec. 2.2.2; output rules:
+    LiveCodeBench, arXiv:2403.07974. Runs in a sandbox (namespaces); a run on a machine without one is refused
+    at start-up unless `sandbox: unsafe`. Edge: no fenced program: 0. Units: seconds of wall clock per test.
     """
 
     sandbox: str = "bubblewrap"
@@ -229,5 +281,10 @@ class Code(Reward):
         require(self.sandbox)
 
     def __call__(self, rollout: Rollout) -> float:
-        options = {"sandbox": self.sandbox, "seconds": self.seconds, "total_seconds": self.total_seconds, "memory_mb": self.memory_mb}
+        options = {
+            "sandbox": self.sandbox,
+            "seconds": self.seconds,
+            "total_seconds": self.total_seconds,
+            "memory_mb": self.memory_mb,
+        }
         return judged(rollout, "code", {**options, "partial": self.partial}, not self.partial)

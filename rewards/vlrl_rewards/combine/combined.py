@@ -1,4 +1,5 @@
-"""Combined rewards: sums, products, gates, ranks, normalised sums, calibration. The raw parts are in the annotation PARTS."""
+"""Combined rewards: sums, products, gates, ranks, normalised sums, calibration. The raw parts are in the
+annotation PARTS."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ from typing import Any
 from vlrl.registry import register
 from vlrl.stages import Reward
 from vlrl.types import Group, Rollout
-from vlrl_rewards.combine.nested import build_parts, check_correct_at, note, note_correct, noted_correct, number, numbers
+from vlrl_rewards.combine.nested import (
+    build_parts,
+    check_correct_at,
+    note,
+    note_correct,
+    noted_correct,
+    number,
+    numbers,
+)
 from vlrl_rewards.format.structure import probability
 from vlrl_rewards.parsing import strip_thinking
 
@@ -20,8 +29,9 @@ from vlrl_rewards.parsing import strip_thinking
 class Combined(Reward):
     """Base of combined rewards: a named map of rewards, in order of importance.
 
-    A rollout is correct where its answer part is correct: the first part with a weight above 0 that reads the answer, else the first part. The
-    combined score does not decide it, so neither format nor length nor rank does. `correct_at` is that part's own.
+    A rollout is correct where its answer part is correct: the first part with a weight above 0 that reads the
+    answer, else the first part. The combined score does not decide it, so neither format nor length nor rank
+    does. `correct_at` is that part's own.
     """
 
     parts: Mapping[str, Any] = field(default_factory=dict)
@@ -33,7 +43,9 @@ class Combined(Reward):
     @cached_property
     def answer_part(self) -> str:
         """The part that decides whether a rollout is correct."""
-        return sorted(self.built, key=lambda slot: (self.built[slot].weight <= 0, not self.built[slot].reads_answer))[0]
+        return sorted(
+            self.built, key=lambda slot: (self.built[slot].weight <= 0, not self.built[slot].reads_answer)
+        )[0]
 
     def correct(self, rollout: Rollout, score: float) -> bool:
         """What the answer part says."""
@@ -70,7 +82,8 @@ class WeightedSum(Combined):
         r = sum_k w_k r_k / sum_k |w_k|   (with `average`)
 
     w_k is each part's own `weight`.
-    Paper: DeepSeek-R1, arXiv:2501.12948, sec. 2.2.2 (accuracy plus format). Edge: zero weights with `average` raise ValueError.
+    Paper: DeepSeek-R1, arXiv:2501.12948, sec. 2.2.2 (accuracy plus format). Edge: zero weights with `average`
+    raise ValueError.
     """
 
     average: bool = False
@@ -109,8 +122,9 @@ class Gated(Combined):
         r = r_last      if every part before it is correct (its `correct_at`)
         r = otherwise   else
 
-    Paper: Med-RLVR, arXiv:2502.19655 (a penalty for broken format); MT-R1-Zero, arXiv:2504.10160. Parts are evaluated in order; those
-    behind a closed gate are neither evaluated nor recorded. A rollout is correct where all gates are open and the last part is correct.
+    Paper: Med-RLVR, arXiv:2502.19655 (a penalty for broken format); MT-R1-Zero, arXiv:2504.10160. Parts are
+    evaluated in order; those behind a closed gate are neither evaluated nor recorded. A rollout is correct
+    where all gates are open and the last part is correct.
     """
 
     otherwise: float = 0.0
@@ -137,8 +151,8 @@ class Lexicographic(Combined):
         r_i = share of the other rollouts that i beats; a tie counts one half
 
     Parts are compared in order; differences up to `margin` are ties.
-    Paper: HERON, arXiv:2309.02632 (decision tree over ranked signals; pairwise wins instead of a trained reward model). r_i = share of siblings
-    beaten; a tie counts one half. Edge: a group of one rollout: 0.5.
+    Paper: HERON, arXiv:2309.02632 (decision tree over ranked signals; pairwise wins instead of a trained
+    reward model). r_i = share of siblings beaten; a tie counts one half. Edge: a group of one rollout: 0.5.
     """
 
     margin: float = 0.0
@@ -158,7 +172,9 @@ class Lexicographic(Combined):
         others = max(1, len(rows) - 1)
         if len(rows) < 2:
             return [0.5] * len(rows)
-        return [sum(self._wins(a, b) for j, b in enumerate(rows) if i != j) / others for i, a in enumerate(rows)]
+        return [
+            sum(self._wins(a, b) for j, b in enumerate(rows) if i != j) / others for i, a in enumerate(rows)
+        ]
 
     def _wins(self, a: tuple[float, ...], b: tuple[float, ...]) -> float:
         for x, y in zip(a, b, strict=True):
@@ -174,8 +190,9 @@ class NormalisedSum(Combined):
 
         r_i = sum_k w_k (r_ik - mean_k) / (std_k + eps)
 
-    Paper: GDPO, arXiv:2601.05242 (normalise each reward in the group, then sum). Population standard deviation. Deviations: the batch-wide
-    normalisation that follows belongs to the advantage. Edge: a part that is equal for all rollouts of the group adds 0.
+    Paper: GDPO, arXiv:2601.05242 (normalise each reward in the group, then sum). Population standard
+    deviation. Deviations: the batch-wide normalisation that follows belongs to the advantage. Edge: a part
+    that is equal for all rollouts of the group adds 0.
     """
 
     eps: float = 1e-4
@@ -205,14 +222,23 @@ class Calibrated(Combined):
 
         r = c - (q - c)^2
 
-    c = 1 if every part is correct (its `correct_at`), else 0; q is the confidence in [0, 1] in `<confidence>` tags.
-    Paper: RLCR, arXiv:2507.16806 (correctness plus Brier score). Edge: no confidence, several, or one outside [0, 1]: -1, the lowest.
-    A rollout is correct where c = 1, whatever its confidence.
+    c = 1 if every part is correct (its `correct_at`), else 0; q is the confidence in [0, 1] in `<confidence>`
+    tags.
+    Paper: RLCR, arXiv:2507.16806 (correctness plus Brier score). Edge: no confidence, several, or one outside
+    [0, 1]: -1, the lowest. A rollout is correct where c = 1, whatever its confidence.
     """
 
     def __call__(self, rollout: Rollout) -> float:
         values = self.values(rollout)
-        correct = float(note_correct(self, rollout, all(part.correct(rollout, values[slot]) for slot, part in self.built.items())))
+        correct = float(
+            note_correct(
+                self, rollout, all(part.correct(rollout, values[slot]) for slot, part in self.built.items())
+            )
+        )
         blocks = strip_thinking(rollout.text).split("<confidence>")
-        stated = probability(blocks[1].partition("</confidence>")[0]) if len(blocks) == 2 and "</confidence>" in blocks[1] else None
+        stated = (
+            probability(blocks[1].partition("</confidence>")[0])
+            if len(blocks) == 2 and "</confidence>" in blocks[1]
+            else None
+        )
         return -1.0 if stated is None else correct - (stated - correct) ** 2

@@ -18,7 +18,8 @@ from vlrl_rewards.parsing import strip_thinking
 
 @dataclass
 class JudgeState(State):
-    """`judge` is the opened judge; `asked` and `silent` count verdicts, and replies that were neither yes nor no."""
+    """`judge` is the opened judge; `asked` and `silent` count verdicts, and replies that were neither yes nor
+    no."""
 
     judge: Any = transient()
     asked: int = 0
@@ -27,10 +28,12 @@ class JudgeState(State):
 
 @dataclass(frozen=True, kw_only=True)
 class AsksJudge(Reward):
-    """Base of rewards that ask a judge: `judge` is {model: name@revision, engine: config of an engine, max_tokens: of a reply (8)}.
+    """Base of rewards that ask a judge: `judge` is {model: name@revision, engine: config of an engine,
+    max_tokens: of a reply (8)}.
 
-    The engine is the judge's own, greedy, and never loads the policy's weights. Replies are cached in the run's folder. A reply that is neither yes
-    nor no counts as no, and in the metric judge/no_verdict. A judge that cannot be reached raises, so its rollouts are dropped and counted.
+    The engine is the judge's own, greedy, and never loads the policy's weights. Replies are cached in the
+    run's folder. A reply that is neither yes nor no counts as no, and in the metric judge/no_verdict. A judge
+    that cannot be reached raises, so its rollouts are dropped and counted.
     """
 
     judge: Mapping[str, Any] = field(default_factory=dict)
@@ -48,11 +51,15 @@ class AsksJudge(Reward):
             self.state.judge = open_judge(self.judge, run, f"rewards: {self.name!r}: judge")
 
     def verdicts(self, asked: Sequence[tuple[Rollout, Sequence[str]]]) -> list[bool]:
-        """Whether each rollout's visible text meets all of its criteria. Raises RuntimeError before `setup`."""
+        """Whether each rollout's visible text meets all of its criteria. Raises RuntimeError before
+        `setup`."""
         if not asked:
             return []
         if self.state.judge is None:
-            raise RuntimeError(f"reward {self.name!r} asks a judge, which is opened when the run begins: it was called before setup(run)")
+            raise RuntimeError(
+                f"reward {self.name!r} asks a judge, which is opened when the run begins: it was called "
+                "before setup(run)"
+            )
         found = self.state.judge.verdicts([judge_prompt(rollout, criteria) for rollout, criteria in asked])
         self.state.asked += len(found)
         self.state.silent += found.count(None)
@@ -63,9 +70,12 @@ class AsksJudge(Reward):
 
 
 def judge_prompt(rollout: Rollout, criteria: Sequence[str]) -> str:
-    """What a judge is asked about a rollout: the row's question, the response without its thoughts, the criteria."""
+    """What a judge is asked about a rollout: the row's question, the response without its thoughts, the
+    criteria."""
     listed = "\n".join(f"- {criterion}" for criterion in criteria)
-    return CRITERIA_PROMPT.format(question=quoted(rollout.row.question), response=quoted(strip_thinking(rollout.text)), criteria=listed)
+    return CRITERIA_PROMPT.format(
+        question=quoted(rollout.row.question), response=quoted(strip_thinking(rollout.text)), criteria=listed
+    )
 
 
 @register("judged")
@@ -75,10 +85,12 @@ class Judged(AsksJudge):
 
         r = 1[the judge says that the response meets all of them]
 
-    The constraints are `row.meta[constraints]`, a list of texts. One question per rollout; those of a group are asked together.
-    Paper: Peng et al. 2025 (VerIF), arXiv:2506.09942; released code: THU-KEG/VerIF, verl/utils/reward_score/local_server/llm_call.py, commit 5c86f57:
-    one question about all constraints that rules cannot check. Deviates: the words are ours, in English, and ask for yes or no, not for [[1]] or
-    [[0]]. Edge: a row without constraints has r = 1, and the judge is not asked; constraints that are no list of texts raise ValueError. 0 or 1.
+    The constraints are `row.meta[constraints]`, a list of texts. One question per rollout; those of a group
+    are asked together. Paper: Peng et al. 2025 (VerIF), arXiv:2506.09942; released code: THU-KEG/VerIF,
+    verl/utils/reward_score/local_server/llm_call.py, commit 5c86f57: one question about all constraints that
+    rules cannot check. Deviates: the words are ours, in English, and ask for yes or no, not for [[1]] or
+    [[0]]. Edge: a row without constraints has r = 1, and the judge is not asked; constraints that are no list
+    of texts raise ValueError. 0 or 1.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -113,9 +125,10 @@ class RulesAndJudge(Judged):
 
     r_of is the score of the reward `of`; the constraints are those of reward `judged`.
     Paper: Peng et al. 2025 (VerIF), arXiv:2506.09942; released code: THU-KEG/VerIF,
-    verl/utils/reward_score/local_server/constraint_analyzer.py, commit 5c86f57: the share of the rules kept, times the judge's 1 or 0.
-    Deviates: the judge is shown its own constraints alone, and is not asked where there are none or where r_of is 0; the words are those of `judged`.
-    Range: that of `of` above 0. A rollout is correct where `of` says so and the judge says yes.
+    verl/utils/reward_score/local_server/constraint_analyzer.py, commit 5c86f57: the share of the rules kept,
+    times the judge's 1 or 0. Deviates: the judge is shown its own constraints alone, and is not asked where
+    there are none or where r_of is 0; the words are those of `judged`. Range: that of `of` above 0. A rollout
+    is correct where `of` says so and the judge says yes.
     """
 
     reads_answer: ClassVar[bool] = True
@@ -143,7 +156,9 @@ class RulesAndJudge(Judged):
         scores = super().score_group(group)
         for rollout in group:
             parts = PARTS[rollout]
-            note_correct(self, rollout, self.inner.correct(rollout, parts["rules"]) and bool(parts.get("judge", 1.0)))
+            note_correct(
+                self, rollout, self.inner.correct(rollout, parts["rules"]) and bool(parts.get("judge", 1.0))
+            )
         return scores
 
     def correct(self, rollout: Rollout, score: float) -> bool:
@@ -154,6 +169,8 @@ class RulesAndJudge(Judged):
 def texts_of(group: Group, key: str) -> list[str]:
     """The texts in `meta[key]` of a group's row. Raises ValueError if they are no list of texts."""
     found = group.row.meta.get(key, [])
-    if not isinstance(found, (list, tuple)) or not all(isinstance(text, str) and text.strip() for text in found):
+    if not isinstance(found, (list, tuple)) or not all(
+        isinstance(text, str) and text.strip() for text in found
+    ):
         raise ValueError(f"row {group.row.id!r}: meta.{key} must be a list of texts, got {found!r}")
     return list(found)

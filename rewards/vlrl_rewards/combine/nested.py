@@ -1,4 +1,5 @@
-"""Rewards inside rewards: building them, scoring with them, and recording their scores and what they say is correct."""
+"""Rewards inside rewards: building them, scoring with them, and recording their scores and what they say is
+correct."""
 
 from __future__ import annotations
 
@@ -13,24 +14,33 @@ from vlrl.registry import build
 from vlrl.stages import Reward
 from vlrl.types import Group, Rollout
 
-PARTS: Annotation[dict[str, float]] = Annotation("parts", dict, doc="raw scores of the rewards that another reward holds, by slot; they are logged")
+PARTS: Annotation[dict[str, float]] = Annotation(
+    "parts", dict, doc="raw scores of the rewards that another reward holds, by slot; they are logged"
+)
 VERDICTS: Annotation[dict[str, bool]] = Annotation(
     "verdicts", dict, doc="whether the rewards inside a reward call the rollout correct, by `verdict_key`"
 )
 
 
 def build_parts(specs: Mapping[str, Any], where: str) -> dict[str, Reward]:
-    """A named map of rewards from their configs. Raises ValueError if it is empty, ConfigError if a config is wrong."""
+    """A named map of rewards from their configs. Raises ValueError if it is empty, ConfigError if a config is
+    wrong."""
     if not specs:
         raise ValueError(f"{where}: needs at least one reward")
-    return {slot: spec if isinstance(spec, Reward) else build(Reward, spec, f"{where}.{slot}") for slot, spec in specs.items()}
+    return {
+        slot: spec if isinstance(spec, Reward) else build(Reward, spec, f"{where}.{slot}")
+        for slot, spec in specs.items()
+    }
 
 
 def _plain(value: Any, reward: Reward) -> float:
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()
-        raise TypeError(f"the reward {reward.name!r} is asynchronous (it calls a service), so no other reward can hold it; give it a slot of its own")
+        raise TypeError(
+            f"the reward {reward.name!r} is asynchronous (it calls a service), so no other reward can hold "
+            "it; give it a slot of its own"
+        )
     if not math.isfinite(value):
         raise ValueError(f"the reward {reward.name!r} gave {value!r}")
     return float(value)
@@ -60,7 +70,8 @@ def verdict_key(reward: Reward) -> str:
 
 
 def note_correct(holder: Reward, rollout: Rollout, correct: bool) -> bool:
-    """Record whether the rewards inside `holder` call the rollout correct, for `Reward.correct`. Returns `correct`."""
+    """Record whether the rewards inside `holder` call the rollout correct, for `Reward.correct`. Returns
+    `correct`."""
     VERDICTS.set(rollout, {**VERDICTS.get(rollout, {}), verdict_key(holder): correct})
     return correct
 
@@ -76,6 +87,7 @@ def check_correct_at(holder: Reward) -> None:
     """Raise ValueError for a `correct_at` on a reward whose inner rewards decide what is correct."""
     if holder.correct_at != Reward.correct_at:
         raise ValueError(
-            f"{holder.name}: correct_at={holder.correct_at} would have no effect, because the rewards inside it decide what is correct; "
+            f"{holder.name}: correct_at={holder.correct_at} would have no effect, because the rewards "
+            "inside it decide what is correct; "
             "set correct_at of the inner reward"
         )

@@ -23,13 +23,15 @@ class Rubric(AsksJudge):
         r = points of the criteria met / positive points
 
     The criteria are `row.meta["rubrics"]`.
-    A criterion is {criterion: its text, points: positive for a wanted property, negative for an unwanted one, reward: the rule}. The rule is the
-    config of a reward; the criterion is met where it scores above `met_above`. It reads the criterion's own `answer`, else the row's. A criterion
-    without a rule is met where the judge says so: one question for each rollout and criterion, those of a group together.
-    Paper: Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked against calculate_score and grade_single_example of healthbench_reward_fn.py, where a
-    judge checks the criteria that have no rule. Deviates: the judge answers yes or no, the release's explains itself in JSON; a reply that is neither
-    counts as not met, as there (after ten attempts). Edge: no criteria, only negative points, or a criterion without a rule and no `judge` raise
-    ValueError; the score may be negative, as in the release.
+    A criterion is {criterion: its text, points: positive for a wanted property, negative for an unwanted one,
+    reward: the rule}. The rule is the config of a reward; the criterion is met where it scores above
+    `met_above`. It reads the criterion's own `answer`, else the row's. A criterion without a rule is met
+    where the judge says so: one question for each rollout and criterion, those of a group together. Paper:
+    Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked against calculate_score and grade_single_example of
+    healthbench_reward_fn.py, where a judge checks the criteria that have no rule. Deviates: the judge answers
+    yes or no, the release's explains itself in JSON; a reply that is neither counts as not met, as there
+    (after ten attempts). Edge: no criteria, only negative points, or a criterion without a rule and no
+    `judge` raise ValueError; the score may be negative, as in the release.
     """
 
     met_above: float = 0.5
@@ -59,13 +61,18 @@ class Rubric(AsksJudge):
             if not {"criterion", "points"} <= set(item):
                 raise ValueError(f"{where}: a criterion needs criterion and points, got {sorted(item)}")
             if "reward" not in item and not self.judge:
-                raise ValueError(f"{where}: a criterion without a rule (`reward`) needs a judge; set `judge` of the reward 'rubric'")
+                raise ValueError(
+                    f"{where}: a criterion without a rule (`reward`) needs a judge; set `judge` of the "
+                    "reward 'rubric'"
+                )
         return items
 
     def met_by_rule(self, rollout: Rollout, item: Mapping[str, Any], where: str) -> bool:
         """Whether a criterion's rule scores above `met_above`."""
         row = rollout.row
-        asked = replace(rollout, prompt=replace(rollout.prompt, row=replace(row, answer=item.get("answer", row.answer))))
+        asked = replace(
+            rollout, prompt=replace(rollout.prompt, row=replace(row, answer=item.get("answer", row.answer)))
+        )
         return number(self.rule(item["reward"], f"{where}.reward"), asked) > self.met_above
 
     def __call__(self, rollout: Rollout) -> float:
@@ -82,7 +89,11 @@ class Rubric(AsksJudge):
         for rollout in group:
             earned = 0.0
             for index, item in enumerate(items):
-                met = self.met_by_rule(rollout, item, f"row {row.id!r}: meta.rubrics[{index}]") if "reward" in item else next(verdicts)
+                met = (
+                    self.met_by_rule(rollout, item, f"row {row.id!r}: meta.rubrics[{index}]")
+                    if "reward" in item
+                    else next(verdicts)
+                )
                 earned += item["points"] * met
                 note(rollout, str(item["criterion"])[:60], float(met))
             scores.append(earned / sum(max(item["points"], 0) for item in items))

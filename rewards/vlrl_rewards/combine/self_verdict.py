@@ -21,7 +21,9 @@ def attempts(text: str, right: str, wrong: str) -> list[tuple[str, bool | None]]
     """(attempt, its verdict or None) in order; only the last may have none. Blank attempts are left out."""
     pieces = re.split(f"({re.escape(right)}|{re.escape(wrong)})", text)
     pairs = zip(pieces[::2], [*pieces[1::2], None])
-    return [(piece, None if verdict is None else verdict == right) for piece, verdict in pairs if piece.strip()]
+    return [
+        (piece, None if verdict is None else verdict == right) for piece, verdict in pairs if piece.strip()
+    ]
 
 
 @register("self_verdict")
@@ -34,10 +36,10 @@ class SelfVerdict(Reward):
         both:      their product
 
     An attempt ends at the text `right` or `wrong`, which is its verdict.
-    Paper: Xiong et al. 2025 (self-rewarding correction), arXiv:2502.19613: rule reward for the final answer; the modes "verdicts" and "both" are
-    ours. The two marks are the release's. Edge: no verdict: verdicts and both are 0; more than 16 attempts: 0; an attempt
-    behind "correct" counts like any other. Range: that of `of`, or [0, 1]. A rollout is correct, in every mode, where `of` says so of the last
-    attempt.
+    Paper: Xiong et al. 2025 (self-rewarding correction), arXiv:2502.19613: rule reward for the final answer;
+    the modes "verdicts" and "both" are ours. The two marks are the release's. Edge: no verdict: verdicts and
+    both are 0; more than 16 attempts: 0; an attempt behind "correct" counts like any other. Range: that of
+    `of`, or [0, 1]. A rollout is correct, in every mode, where `of` says so of the last attempt.
     """
 
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
@@ -65,7 +67,10 @@ class SelfVerdict(Reward):
         if not made or len(made) > MAX_ATTEMPTS:
             note_correct(self, rollout, False)
             return 0.0
-        scores = [number(self.inner, dataclasses.replace(rollout, text=text, rewards={}, info={})) for text, _ in made]
+        scores = [
+            number(self.inner, dataclasses.replace(rollout, text=text, rewards={}, info={}))
+            for text, _ in made
+        ]
         correct = [self.inner.correct(rollout, score) for score in scores]
         agrees = [right == verdict for right, (_, verdict) in zip(correct, made) if verdict is not None]
         verdicts = sum(agrees) / len(agrees) if agrees else 0.0

@@ -10,18 +10,22 @@ from vlrl.stages import Reward
 from vlrl.types import Rollout
 
 SOLVE_RATE: Annotation[float] = Annotation(
-    "svs.solve_rate", float, hint="rollout: {name: svs}", doc="share of correct solutions of the problem that the rollout wrote; 0 without a problem"
+    "svs.solve_rate",
+    float,
+    hint="rollout: {name: svs}",
+    doc="share of correct solutions of the problem that the rollout wrote; 0 without a problem",
 )
 
 
 @register("solve_rate")
 @dataclass(frozen=True, kw_only=True)
 class SolveRate(Reward):
-    """SvS's reward of a written problem: 1 if low <= solve rate <= high, else 0, also for a rollout without a problem.
+    """SvS's reward of a written problem: 1 if low <= solve rate <= high, else 0, also for a rollout without a
+    problem.
 
-    Paper: Liang et al. 2025 (SvS), arXiv:2508.14029, eq. 4; release: MasterVito/SvS at 9fd8f353, scripts/run_svs_qwen2.5_3b.sh
-    (positive_synthesis_acc_lower 0.125, upper 0.625). Range: 0 or 1. Raises ValueError for bounds out of order, KeyError without the rollout strategy
-    `svs`, which measures the rate.
+    Paper: Liang et al. 2025 (SvS), arXiv:2508.14029, eq. 4; release: MasterVito/SvS at 9fd8f353,
+    scripts/run_svs_qwen2.5_3b.sh (positive_synthesis_acc_lower 0.125, upper 0.625). Range: 0 or 1. Raises
+    ValueError for bounds out of order, KeyError without the rollout strategy `svs`, which measures the rate.
     """
 
     requires = (SOLVE_RATE,)

@@ -31,9 +31,10 @@ class Filled(Reward):
         r = correct blanks / max(blanks, parts of the answer)
 
     Semicolons or lines separate the parts.
-    Paper: MR-RLVR, arXiv:2511.17473 (masked-then-fill rewards the restored content); no released code was found, so the measure is ours.
-    Gold: a list of texts. A part is correct if it is equal without case, spaces and dollar signs, or the same number. Edge: no answer: 0. Raises
-    ValueError if the gold answer is no list of texts.
+    Paper: MR-RLVR, arXiv:2511.17473 (masked-then-fill rewards the restored content); no released code was
+    found, so the measure is ours. Gold: a list of texts. A part is correct if it is equal without case,
+    spaces and dollar signs, or the same number. Edge: no answer: 0. Raises ValueError if the gold answer is
+    no list of texts.
     """
 
     def __call__(self, rollout: Rollout) -> float:
@@ -52,9 +53,10 @@ class Places(Reward):
         r = (1 + b^2) P R / (b^2 P + R)
 
     Lines or commas separate the locations; r = 0 if one is not in `row.meta[known]`.
-    Paper: Ma et al. 2025 (SoRFT), arXiv:2502.20127: F-beta between the extracted and the true files, functions or lines; malformed answers and
-    locations that do not exist score 0. No released code was found; `beta` is ours. Gold: a list of texts. Edge: no location named: 0; a
-    repeated location counts once; case counts. `known` is the meta field with all existing locations ("": not checked).
+    Paper: Ma et al. 2025 (SoRFT), arXiv:2502.20127: F-beta between the extracted and the true files,
+    functions or lines; malformed answers and locations that do not exist score 0. No released code was found;
+    `beta` is ours. Gold: a list of texts. Edge: no location named: 0; a repeated location counts once; case
+    counts. `known` is the meta field with all existing locations ("": not checked).
     """
 
     beta: float = 1.0
@@ -65,9 +67,15 @@ class Places(Reward):
             raise ValueError(f"beta={self.beta} must be above 0; above 1 recall counts more than precision")
 
     def __call__(self, rollout: Rollout) -> float:
-        gold = {str(item).strip() for item in rollout.answer} if isinstance(rollout.answer, (list, tuple)) else set()
+        gold = (
+            {str(item).strip() for item in rollout.answer}
+            if isinstance(rollout.answer, (list, tuple))
+            else set()
+        )
         if not gold or "" in gold:
-            raise ValueError(f"row {rollout.row.id!r}: the gold answer must be a list of locations, got {rollout.answer!r}")
+            raise ValueError(
+                f"row {rollout.row.id!r}: the gold answer must be a list of locations, got {rollout.answer!r}"
+            )
         said = {part.strip("`-* \t") for part in re.split(r"[,\n]", last_answer(rollout.text)[:20000])} - {""}
         meta: Mapping[str, object] = rollout.row.meta
         exists = meta.get(self.known) if self.known else None

@@ -1,4 +1,5 @@
-"""kind="instructions": the verifiable instructions of IFEval, with its names and parameters (Zhou et al., arXiv:2311.07911, table 1)."""
+"""kind="instructions": the verifiable instructions of IFEval, with its names and parameters (Zhou et al.,
+arXiv:2311.07911, table 1)."""
 
 from __future__ import annotations
 
@@ -67,14 +68,24 @@ def number_sentences(text: str, *, num_sentences: int, relation: str = "at least
     """The number of sentences."""
     text = re.sub(r"\b(?:Mr|Mrs|Ms|Dr|Prof|St|vs|etc|e\.g|i\.e)\.", lambda m: m[0][:-1], text)
     return _count(
-        len([part for part in re.split(r"(?<=[.!?。！？])(?:[\"')\]]*\s+|$)|(?<=[。！？])", text) if _words(part)]), num_sentences, relation
+        len(
+            [
+                part
+                for part in re.split(r"(?<=[.!?。！？])(?:[\"')\]]*\s+|$)|(?<=[。！？])", text)
+                if _words(part)
+            ]
+        ),
+        num_sentences,
+        relation,
     )
 
 
 def number_paragraphs(text: str, *, num_paragraphs: int) -> bool:
     """The number of paragraphs, separated by ***."""
     parts = re.split(r"\s?\*\*\*\s?", text)
-    inner = parts[1 if parts and not parts[0].strip() else 0 : -1 if len(parts) > 1 and not parts[-1].strip() else None]
+    inner = parts[
+        1 if parts and not parts[0].strip() else 0 : -1 if len(parts) > 1 and not parts[-1].strip() else None
+    ]
     return len(inner) == num_paragraphs and all(part.strip() for part in inner)
 
 
@@ -108,7 +119,9 @@ def number_bullet_lists(text: str, *, num_bullets: int) -> bool:
     return len(re.findall(r"^\s*(?:\*(?!\*)|[-+•])\s+\S", text, re.MULTILINE)) == num_bullets
 
 
-def constrained_response(text: str, *, options: Sequence[str] = ("My answer is yes.", "My answer is no.", "My answer is maybe.")) -> bool:
+def constrained_response(
+    text: str, *, options: Sequence[str] = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+) -> bool:
     """Exactly one of the options occurs."""
     return sum(option in text for option in options) == 1
 
@@ -122,7 +135,10 @@ def number_highlighted_sections(text: str, *, num_highlights: int) -> bool:
 
 def multiple_sections(text: str, *, section_spliter: str = "Section", num_sections: int) -> bool:
     """The minimum number of numbered sections."""
-    return len(re.findall(rf"(?:^|\n)\W*{re.escape(section_spliter)}\s+(?:\d+|[IVXLC]+)\b", text)) >= num_sections
+    return (
+        len(re.findall(rf"(?:^|\n)\W*{re.escape(section_spliter)}\s+(?:\d+|[IVXLC]+)\b", text))
+        >= num_sections
+    )
 
 
 def json_format(text: str) -> bool:
@@ -210,7 +226,13 @@ CHECKS: dict[str, Check] = {
 
 def _constraints(gold: Any) -> list[tuple[str, Check, dict[str, Any]]]:
     """Gold as (id, check, arguments). Raises ValueError on an unknown id or argument."""
-    specs = [gold] if isinstance(gold, (str, Mapping)) else list(gold or ()) if isinstance(gold, (list, tuple, type(None))) else [gold]
+    specs = (
+        [gold]
+        if isinstance(gold, (str, Mapping))
+        else list(gold or ())
+        if isinstance(gold, (list, tuple, type(None)))
+        else [gold]
+    )
     if not all(isinstance(spec, (str, Mapping)) for spec in specs):
         raise GoldError(f"gold: {gold!r:.200} is no list of instructions such as {{'id': ..., arguments}}")
     found = []
@@ -220,7 +242,9 @@ def _constraints(gold: Any) -> list[tuple[str, Check, dict[str, Any]]]:
         full = next((key for key in CHECKS if name in (key, key.partition(":")[2])), None)
         if full is None:
             raise GoldError(f"gold: no instruction {name!r}; known: {', '.join(CHECKS)}")
-        arguments = {key: value for key, value in {**spec.pop("kwargs", {}), **spec}.items() if value is not None}
+        arguments = {
+            key: value for key, value in {**spec.pop("kwargs", {}), **spec}.items() if value is not None
+        }
         try:
             inspect.signature(CHECKS[full]).bind("", **arguments)
         except TypeError as error:
@@ -235,8 +259,9 @@ def _constraints(gold: Any) -> list[tuple[str, Check, dict[str, Any]]]:
 def instructions(case: Case, *, strict: bool = True) -> Verdict:
     """Score: the share of instructions that the visible response follows; correct: all of them.
 
-    gold: [{"id": "length_constraints:number_words", "num_words": 50, "relation": "at least"}, ...]. `strict=False` also tries the response
-    without its first or last line and without stars (IFEval's loose accuracy). An empty response follows none.
+    gold: [{"id": "length_constraints:number_words", "num_words": 50, "relation": "at least"}, ...].
+    `strict=False` also tries the response without its first or last line and without stars (IFEval's loose
+    accuracy). An empty response follows none.
     """
     checks = _constraints(case.gold)
     text, problem = body(case)
@@ -245,11 +270,21 @@ def instructions(case: Case, *, strict: bool = True) -> Verdict:
     lines = text.split("\n")
     versions = [text]
     if not strict:
-        versions += [version for cut in (lines[1:], lines[:-1], lines[1:-1]) if (version := "\n".join(cut).strip())]
+        versions += [
+            version for cut in (lines[1:], lines[:-1], lines[1:-1]) if (version := "\n".join(cut).strip())
+        ]
         versions += [version.replace("*", "") for version in versions]
-    kept = Counter(name for name, check, arguments in checks for _ in [0] if any(check(version, **arguments) for version in versions))
+    kept = Counter(
+        name
+        for name, check, arguments in checks
+        for _ in [0]
+        if any(check(version, **arguments) for version in versions)
+    )
     failed = [name for name, _, _ in checks if not kept[name]]
     score = sum(kept.values()) / len(checks)
     return Verdict(
-        not failed and score == 1.0, score, "all followed" if score == 1.0 else f"not followed: {', '.join(failed) or 'some'}", extracted=text[:200]
+        not failed and score == 1.0,
+        score,
+        "all followed" if score == 1.0 else f"not followed: {', '.join(failed) or 'some'}",
+        extracted=text[:200],
     )

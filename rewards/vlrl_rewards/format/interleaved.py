@@ -18,7 +18,8 @@ _ORDER = ("<think>", "</think>", "<answer>", "</answer>")
 
 
 def turns(text: str) -> list[str] | None:
-    """The answers of a text of one or more `<think>...</think><answer>...</answer>` and nothing else; None for any other text."""
+    """The answers of a text of one or more `<think>...</think><answer>...</answer>` and nothing else; None
+    for any other text."""
     text = text.strip()
     marks = list(_MARK.finditer(text))
     if not marks or len(marks) % 4 or any(mark[0].lower() != _ORDER[i % 4] for i, mark in enumerate(marks)):
@@ -40,10 +41,12 @@ class Interleaved(Reward):
         r = -form                                  text of another format than <think>, <answer>, in turns
             form + 2 answer                        the last answer is right
             form - 1.5 answer                      it is wrong
-            form - 2 answer                        it has neither a letter nor a digit, so that it cannot be read
+            form - 2 answer                        it has neither a letter nor a digit, so that it cannot be
+            read
 
-    Paper: Interleaved Reasoning, arXiv:2505.19640, eq. C.1 and C.2, which name the weights lambda_f (`form`) and lambda_a (`answer`) without their
-    values. Credit for the answers on the way is the reward `interleaved_steps`. `verifier`: the kind of the answers.
+    Paper: Interleaved Reasoning, arXiv:2505.19640, eq. C.1 and C.2, which name the weights lambda_f (`form`)
+    and lambda_a (`answer`) without their values. Credit for the answers on the way is the reward
+    `interleaved_steps`. `verifier`: the kind of the answers.
     Range [-form, form + 2 answer]; correct is a right last answer in the right format.
     """
 
@@ -78,10 +81,12 @@ class InterleavedSteps(Reward):
             share:  1/n sum_k 1[the k-th answer is the k-th gold step]
             early:  1 if every gold step is among the answers, else 1/n sum_j 1/k_j over those that are
 
-    n gold steps in `row.meta[steps]`; k_j is the first answer (from 1, the last one left out) that is gold step j.
-    Paper: Interleaved Reasoning, arXiv:2505.19640, eq. C.3 to C.5 and algorithm 1 (`base` 0.5). Its third condition, that the accuracy of the batch
-    has not fallen, is the advantage `interleaved_reasoning`, which reads this reward with weight 0. `verifier`: the kind of all answers.
-    Edge: only the first 4 n answers count, so that a response cannot make its scoring long. No steps raise ValueError. Range [0, base].
+    n gold steps in `row.meta[steps]`; k_j is the first answer (from 1, the last one left out) that is gold
+    step j.
+    Paper: Interleaved Reasoning, arXiv:2505.19640, eq. C.3 to C.5 and algorithm 1 (`base` 0.5). Its third
+    condition, that the accuracy of the batch has not fallen, is the advantage `interleaved_reasoning`, which
+    reads this reward with weight 0. `verifier`: the kind of all answers. Edge: only the first 4 n answers
+    count, so that a response cannot make its scoring long. No steps raise ValueError. Range [0, base].
     """
 
     credit: Literal["all", "share", "early"] = "early"
@@ -95,7 +100,9 @@ class InterleavedSteps(Reward):
     def __call__(self, rollout: Rollout) -> float:
         steps = rollout.row.meta.get(self.steps)
         if not isinstance(steps, (list, tuple)) or not steps:
-            raise ValueError(f"row {rollout.row.id!r}: meta[{self.steps!r}] must be a list of intermediate gold answers")
+            raise ValueError(
+                f"row {rollout.row.id!r}: meta[{self.steps!r}] must be a list of intermediate gold answers"
+            )
         said = turns(rollout.text)
         if said is None or not judged(rollout.answer, said[-1], self.verifier):
             return 0.0
@@ -103,7 +110,9 @@ class InterleavedSteps(Reward):
         if self.credit == "early":
             return self.base * self.discounted(steps, early)
         right = [judged(gold, text, self.verifier) for gold, text in zip(steps, early, strict=False)]
-        return self.base * (sum(right) / len(steps) if self.credit == "share" else float(sum(right) == len(steps)))
+        return self.base * (
+            sum(right) / len(steps) if self.credit == "share" else float(sum(right) == len(steps))
+        )
 
     def discounted(self, steps: Sequence[Any], said: Sequence[str]) -> float:
         """c of "early"."""

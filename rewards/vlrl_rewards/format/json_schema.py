@@ -13,29 +13,39 @@ from vlrl_rewards.format.structure import loads
 from vlrl_rewards.parsing import answer_tags, visible
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
-    "object": dict, "array": list, "string": str, "number": (int, float), "integer": int, "boolean": bool, "null": type(None),
+    "object": dict, "array": list, "string": str, "number": (int, float), "integer": int, "boolean": bool,
+    "null": type(None),
 }  # fmt: skip
 _KEYWORDS = frozenset((
-    "type", "enum", "const", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "minLength", "maxLength",
+    "type", "enum", "const", "properties", "required", "additionalProperties", "items", "minItems",
+    "maxItems", "minLength", "maxLength",
     "minimum", "maximum", "title", "description", "$schema", "default", "examples",
 ))  # fmt: skip
 
 
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether `value` fits a JSON schema (the keywords of `_KEYWORDS`). Raises ValueError on a keyword that is not supported."""
+    """Whether `value` fits a JSON schema (the keywords of `_KEYWORDS`). Raises ValueError on a keyword that
+    is not supported."""
     unknown = sorted(set(schema) - _KEYWORDS)
     if unknown:
-        raise ValueError(f"schema: keyword {unknown[0]!r} is not supported; supported: {', '.join(sorted(_KEYWORDS))}")
+        raise ValueError(
+            f"schema: keyword {unknown[0]!r} is not supported; supported: {', '.join(sorted(_KEYWORDS))}"
+        )
     wanted = schema.get("type")
     kinds = [wanted] if isinstance(wanted, str) else list(wanted or ())
-    if kinds and not any(isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool)) for kind in kinds):
+    if kinds and not any(
+        isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+        for kind in kinds
+    ):
         return False
     if ("enum" in schema and value not in schema["enum"]) or ("const" in schema and value != schema["const"]):
         return False
     if isinstance(value, dict):
         known = schema.get("properties", {})
         extra = schema.get("additionalProperties", True)
-        if any(key not in value for key in schema.get("required", ())) or (extra is False and any(key not in known for key in value)):
+        if any(key not in value for key in schema.get("required", ())) or (
+            extra is False and any(key not in known for key in value)
+        ):
             return False
         others = extra if isinstance(extra, Mapping) else {}
         return all(fits(child, known.get(key, others)) for key, child in value.items())
@@ -57,8 +67,8 @@ class JsonFormat(Reward):
         r = 1[the answer is one JSON value that fits `schema`]
 
     The answer is the last `<answer>` block, else the visible text.
-    Paper: vlrl original. A fenced block is read as JSON. `schema` supports the common keywords of JSON Schema; empty: any object or list. Edge: too
-    deeply nested, several answer blocks: 0.
+    Paper: vlrl original. A fenced block is read as JSON. `schema` supports the common keywords of JSON
+    Schema; empty: any object or list. Edge: too deeply nested, several answer blocks: 0.
     """
 
     reads_answer: ClassVar[bool] = False

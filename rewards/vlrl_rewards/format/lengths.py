@@ -1,4 +1,5 @@
-"""Length rewards. A length is the number of tokens that the policy sampled (`Rollout.sampled_tokens`), without prompt, prefix and tool output."""
+"""Length rewards. A length is the number of tokens that the policy sampled (`Rollout.sampled_tokens`),
+without prompt, prefix and tool output."""
 
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ class CosineLength(Reward):
         r = cos(L; 0 -> Lmax: `wrong`)   if not
         r = `exceed`                     for L >= Lmax
 
-    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). The reward `of` decides correctness (its `correct_at`), whatever the
-    length. Defaults are the paper's: correct 2 -> 1, wrong -10 -> 0, exceeding -10. Edge: a truncated rollout counts as exceeding. Units: tokens.
+    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). The reward `of` decides
+    correctness (its `correct_at`), whatever the length. Defaults are the paper's: correct 2 -> 1, wrong -10
+    -> 0, exceeding -10. Edge: a truncated rollout counts as exceeding. Units: tokens.
     """
 
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
@@ -73,8 +75,9 @@ class LengthBudget(Reward):
         max:    r = correct clip(alpha (n_gold - n) + delta, 0, 1)
 
     n_gold: `row.meta["tokens"]`, else `tokens`; correct: the score of the reward `of`.
-    Paper: L1, arXiv:2503.04697, eqs. 1 and 2 (LCPO-Exact, LCPO-Max). Edge: in mode "exact" a wrong answer of length n_gold gets 0, and r is at
-    least -1. Units: alpha is per token. A rollout is correct where `of` says so, whatever its length.
+    Paper: L1, arXiv:2503.04697, eqs. 1 and 2 (LCPO-Exact, LCPO-Max). Edge: in mode "exact" a wrong answer of
+    length n_gold gets 0, and r is at least -1. Units: alpha is per token. A rollout is correct where `of`
+    says so, whatever its length.
     """
 
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
@@ -119,7 +122,8 @@ class LengthRange(Reward):
         r = -min(1, distance / high)   else
 
     `row.meta["length"]` = [low, high] overrides the fields.
-    Paper: Prompt-based length control, arXiv:2308.12030 (rule reward; the scale is ours). Edge: a truncated rollout scores -1. Units: tokens.
+    Paper: Prompt-based length control, arXiv:2308.12030 (rule reward; the scale is ours). Edge: a truncated
+    rollout scores -1. Units: tokens.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -128,7 +132,9 @@ class LengthRange(Reward):
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high or self.high == 0:
-            raise ValueError(f"length_range: need 0 <= low <= high and high > 0, got low={self.low}, high={self.high}")
+            raise ValueError(
+                f"length_range: need 0 <= low <= high and high > 0, got low={self.low}, high={self.high}"
+            )
 
     def __call__(self, rollout: Rollout) -> float:
         low, high = rollout.row.meta.get("length", (self.low, self.high))
@@ -155,7 +161,10 @@ class SoftOverlong(Reward):
 
     def __post_init__(self) -> None:
         if not 0 < self.cache <= self.max_tokens:
-            raise ValueError(f"soft_overlong: need 0 < cache <= max_tokens, got cache={self.cache}, max_tokens={self.max_tokens}")
+            raise ValueError(
+                f"soft_overlong: need 0 < cache <= max_tokens, got cache={self.cache}, "
+                f"max_tokens={self.max_tokens}"
+            )
 
     def __call__(self, rollout: Rollout) -> float:
         if rollout.truncated:
@@ -164,7 +173,8 @@ class SoftOverlong(Reward):
 
 
 def arch(x: float, peak: float) -> float:
-    """1 - (1 - x / p)^2 up to x = p, then 1 - 2 ((x - p) / (1 - p))^2: rises from 0 to 1 at the peak p, falls to -1 at x = 1."""
+    """1 - (1 - x / p)^2 up to x = p, then 1 - 2 ((x - p) / (1 - p))^2: rises from 0 to 1 at the peak p, falls
+    to -1 at x = 1."""
     return 1 - (1 - x / peak) ** 2 if x <= peak else 1 - 2 * ((x - peak) / (1 - peak)) ** 2
 
 
@@ -178,10 +188,12 @@ class FormatLength(Reward):
         l = 1 - (1 - x / p)^2               for x <= p
         l = 1 - 2 ((x - p) / (1 - p))^2     for x > p
 
-    x = n / max_tokens, n in tokens; f in [0, 1] is the score of the format reward `of`. The gold answer is not read.
-    Paper: Xin et al. 2025, arXiv:2505.19439 (format-length surrogate); released code: credit 0.5, p 0.5, max_tokens the longest completion.
-    Deviates: the release requires a boxed answer that sympy can parse; here `of` defines the format. Edge: n beyond `max_tokens`, or a truncated
-    rollout, counts as max_tokens. Range [-1, 1 + credit].
+    x = n / max_tokens, n in tokens; f in [0, 1] is the score of the format reward `of`. The gold answer is
+    not read.
+    Paper: Xin et al. 2025, arXiv:2505.19439 (format-length surrogate); released code: credit 0.5, p 0.5,
+    max_tokens the longest completion. Deviates: the release requires a boxed answer that sympy can parse;
+    here `of` defines the format. Edge: n beyond `max_tokens`, or a truncated rollout, counts as max_tokens.
+    Range [-1, 1 + credit].
     """
 
     reads_answer: ClassVar[bool] = False
@@ -192,7 +204,9 @@ class FormatLength(Reward):
 
     def __post_init__(self) -> None:
         if not 0 < self.peak < 1 or self.max_tokens <= 0:
-            raise ValueError(f"peak, max_tokens: must be in (0, 1) and above 0, got {self.peak} and {self.max_tokens}")
+            raise ValueError(
+                f"peak, max_tokens: must be in (0, 1) and above 0, got {self.peak} and {self.max_tokens}"
+            )
         _ = self.inner  # built now, so that a wrong config is refused at once
 
     @cached_property
@@ -206,7 +220,9 @@ class FormatLength(Reward):
 
     def __call__(self, rollout: Rollout) -> float:
         form = number(self.inner, rollout)
-        length = arch(1.0 if rollout.truncated else min(1.0, rollout.sampled_tokens / self.max_tokens), self.peak)
+        length = arch(
+            1.0 if rollout.truncated else min(1.0, rollout.sampled_tokens / self.max_tokens), self.peak
+        )
         note(rollout, "form", form)
         note(rollout, "length", length)
         return self.credit * form + length if form > 0 else min(0.0, length)

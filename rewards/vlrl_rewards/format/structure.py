@@ -28,7 +28,11 @@ def _said(case: Case) -> tuple[str, str]:
     said, problem = body(case)
     if problem:
         return "", problem
-    if case.answer is not None and case.answer.route in ("box", "boxes", "phrase") and not said.lstrip().startswith(("{", "[", "|", "`")):
+    if (
+        case.answer is not None
+        and case.answer.route in ("box", "boxes", "phrase")
+        and not said.lstrip().startswith(("{", "[", "|", "`"))
+    ):
         said = case.answer.text
     if len(said) > MAX_CHARS:
         return "", "too long"
@@ -45,14 +49,23 @@ def items_of(text: str) -> list[str]:
         text = text[1:-1]
     lines = [_BULLET.sub("", line) for line in text.splitlines() if line.strip()]
     if len(lines) == 1:
-        lines = re.split(r"\s*[;|]\s*", lines[0]) if re.search(r"[;|]", lines[0]) else re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", lines[0])
+        lines = (
+            re.split(r"\s*[;|]\s*", lines[0])
+            if re.search(r"[;|]", lines[0])
+            else re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", lines[0])
+        )
     return [item for item in (folded(line) for line in lines) if item]
 
 
 @verifier("list")
 def list_kind(case: Case, *, ordered: bool = False) -> Verdict:
-    """Score: F1 of the items as a multiset, or with `ordered` the share of correct positions. Correct: score 1."""
-    gold = [folded(str(item)) for item in case.gold] if isinstance(case.gold, (list, tuple, set)) else items_of(str(case.gold or ""))
+    """Score: F1 of the items as a multiset, or with `ordered` the share of correct positions. Correct: score
+    1."""
+    gold = (
+        [folded(str(item)) for item in case.gold]
+        if isinstance(case.gold, (list, tuple, set))
+        else items_of(str(case.gold or ""))
+    )
     if not gold or not all(gold):
         raise GoldError(f"gold: {case.gold!r} has no items")
     said, problem = _said(case)
@@ -63,11 +76,14 @@ def list_kind(case: Case, *, ordered: bool = False) -> Verdict:
         score = sum(a == b for a, b in zip(items, gold)) / max(len(items), len(gold))
     else:
         score = f_score(sum((Counter(items) & Counter(gold)).values()), len(items), len(gold))
-    return Verdict(score == 1.0, score, f"{len(items)} items, {score:.3f}", extracted=said[:500], route="text>items")
+    return Verdict(
+        score == 1.0, score, f"{len(items)} items, {score:.3f}", extracted=said[:500], route="text>items"
+    )
 
 
 def loads(text: str) -> Any:
-    """JSON from `text`: whole, from its last fenced block, or from its only outermost object; None if there is none."""
+    """JSON from `text`: whole, from its last fenced block, or from its only outermost object; None if there
+    is none."""
     fenced = _FENCE.findall(text)
     for piece in ([fenced[-1]] if fenced else []) + [text]:
         piece = piece.strip()
@@ -87,7 +103,11 @@ def loads(text: str) -> Any:
 def leaves(value: Any, path: str = "") -> dict[str, str]:
     """Path -> folded value of every leaf; the index of a list item is part of its path."""
     if isinstance(value, Mapping):
-        return {k: v for key, child in value.items() for k, v in leaves(child, f"{path}.{str(key).casefold().strip()}").items()}
+        return {
+            k: v
+            for key, child in value.items()
+            for k, v in leaves(child, f"{path}.{str(key).casefold().strip()}").items()
+        }
     if isinstance(value, (list, tuple)):
         return {k: v for i, child in enumerate(value) for k, v in leaves(child, f"{path}[{i}]").items()}
     if isinstance(value, float) and value.is_integer():
@@ -97,7 +117,8 @@ def leaves(value: Any, path: str = "") -> dict[str, str]:
 
 @verifier("json", "fields")
 def json_kind(case: Case, *, exact_fields: bool = True) -> Verdict:
-    """Score: F1 of the leaves (path and value) of the JSON answer. Correct: every gold leaf and, with `exact_fields`, no other."""
+    """Score: F1 of the leaves (path and value) of the JSON answer. Correct: every gold leaf and, with
+    `exact_fields`, no other."""
     gold = loads(case.gold) if isinstance(case.gold, str) else case.gold
     wanted = leaves(gold)
     if gold is None or not wanted or list(wanted) == [""]:
@@ -112,23 +133,49 @@ def json_kind(case: Case, *, exact_fields: bool = True) -> Verdict:
     matched = sum(mine.get(path) == leaf for path, leaf in wanted.items())
     score = f_score(matched, len(mine), len(wanted))
     correct = matched == len(wanted) and (len(mine) == len(wanted) or not exact_fields)
-    return Verdict(correct, score, f"{matched} of {len(wanted)} fields, {len(mine)} given", extracted=said[:500], route="text>json")
+    return Verdict(
+        correct,
+        score,
+        f"{matched} of {len(wanted)} fields, {len(mine)} given",
+        extracted=said[:500],
+        route="text>json",
+    )
 
 
 def rows_of(text: str) -> list[list[str]]:
-    """The folded cells of a markdown, tab-, semicolon- or comma-separated table, without the line under a markdown head."""
+    """The folded cells of a markdown, tab-, semicolon- or comma-separated table, without the line under a
+    markdown head."""
     fenced = _FENCE.findall(text)
     lines = [line.strip() for line in (fenced[-1] if fenced else text).strip().splitlines() if line.strip()]
-    mark = next((mark for mark in ("|", "\t", ";", ",") if lines and all(mark in line for line in lines)), "|")
-    rows = [[clean(cell) for cell in line.strip("|").split(mark)] for line in lines if mark in line or len(lines) == 1]
-    return [[folded(cell) for cell in row] for row in rows if not all(re.fullmatch(r":?-{2,}:?", cell) for cell in row)]
+    mark = next(
+        (mark for mark in ("|", "\t", ";", ",") if lines and all(mark in line for line in lines)), "|"
+    )
+    rows = [
+        [clean(cell) for cell in line.strip("|").split(mark)]
+        for line in lines
+        if mark in line or len(lines) == 1
+    ]
+    return [
+        [folded(cell) for cell in row]
+        for row in rows
+        if not all(re.fullmatch(r":?-{2,}:?", cell) for cell in row)
+    ]
 
 
 @verifier("table")
 def table(case: Case) -> Verdict:
-    """Score: F1 of cells at their (row, column). Correct: the same table. gold: a list of rows, or a table in text."""
-    rows = case.gold if isinstance(case.gold, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in case.gold) else ()
-    gold = rows_of(case.gold) if isinstance(case.gold, str) else [[folded(str(cell)) for cell in row] for row in rows]
+    """Score: F1 of cells at their (row, column). Correct: the same table. gold: a list of rows, or a table in
+    text."""
+    rows = (
+        case.gold
+        if isinstance(case.gold, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in case.gold)
+        else ()
+    )
+    gold = (
+        rows_of(case.gold)
+        if isinstance(case.gold, str)
+        else [[folded(str(cell)) for cell in row] for row in rows]
+    )
     if not gold or not any(gold):
         raise GoldError(f"gold: {case.gold!r} is no table")
     said, problem = _said(case)
@@ -137,7 +184,9 @@ def table(case: Case) -> Verdict:
     wanted = {(i, j): cell for i, row in enumerate(gold) for j, cell in enumerate(row)}
     mine = {(i, j): cell for i, row in enumerate(rows_of(said)) for j, cell in enumerate(row)}
     score = f_score(sum(mine.get(place) == cell for place, cell in wanted.items()), len(mine), len(wanted))
-    return Verdict(mine == wanted, score, f"{len(mine)} cells, {score:.3f}", extracted=said[:500], route="text>table")
+    return Verdict(
+        mine == wanted, score, f"{len(mine)} cells, {score:.3f}", extracted=said[:500], route="text>table"
+    )
 
 
 def ranked(text: str) -> list[str]:
@@ -145,14 +194,21 @@ def ranked(text: str) -> list[str]:
     text = clean(text.replace("\n", " ; ")) if "\n" in text else clean(text)
     loaded = loads(text) if text.startswith("[") and text.endswith("]") and ">" not in text else None
     parts = [str(item) for item in loaded] if isinstance(loaded, list) else re.split(r"\s*(?:>|,|;)\s*", text)
-    return [item for item in dict.fromkeys(_BULLET.sub("", part).strip(" []().\"'").casefold() for part in parts) if item]
+    return [
+        item
+        for item in dict.fromkeys(_BULLET.sub("", part).strip(" []().\"'").casefold() for part in parts)
+        if item
+    ]
 
 
 def ndcg(order: Sequence[str], gains: Mapping[str, float], k: int = 0) -> float:
-    """nDCG@k: DCG / DCG of the best order, DCG = sum (2^rel - 1) / log2(position + 1) (Burges et al. 2005)."""
+    """nDCG@k: DCG / DCG of the best order, DCG = sum (2^rel - 1) / log2(position + 1) (Burges et al.
+    2005)."""
 
     def dcg(values: Sequence[float]) -> float:
-        return sum((2**value - 1) / math.log2(place + 2) for place, value in enumerate(values[:k] if k else values))
+        return sum(
+            (2**value - 1) / math.log2(place + 2) for place, value in enumerate(values[:k] if k else values)
+        )
 
     best = dcg(sorted(gains.values(), reverse=True))
     return dcg([gains.get(item, 0.0) for item in order]) / best if best else 0.0
@@ -160,7 +216,8 @@ def ndcg(order: Sequence[str], gains: Mapping[str, float], k: int = 0) -> float:
 
 @verifier("ranking")
 def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
-    """nDCG@k or recall@k of the answer's ranking (k = 0: all). gold: {item: relevance}, or the relevant items, best first.
+    """nDCG@k or recall@k of the answer's ranking (k = 0: all). gold: {item: relevance}, or the relevant
+    items, best first.
 
     Correct: score 1. A repeated item counts at its first position; an unknown item takes a position.
     """
@@ -170,9 +227,18 @@ def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
     if isinstance(gold, str):
         gold = ranked(gold)
     weights = gold.values() if isinstance(gold, Mapping) else ()
-    if not isinstance(gold, (Mapping, list, tuple)) or not all(isinstance(value, (int, float)) for value in weights):
-        raise GoldError(f"gold: {case.gold!r:.200} is no ranking; give the relevant items as a list, or {{item: relevance}}")
-    pairs = list(gold.items()) if isinstance(gold, Mapping) else [(item, float(len(gold) - i)) for i, item in enumerate(gold)]
+    if not isinstance(gold, (Mapping, list, tuple)) or not all(
+        isinstance(value, (int, float)) for value in weights
+    ):
+        raise GoldError(
+            f"gold: {case.gold!r:.200} is no ranking; give the relevant items as a list, or {{item: "
+            f"relevance}}"
+        )
+    pairs = (
+        list(gold.items())
+        if isinstance(gold, Mapping)
+        else [(item, float(len(gold) - i)) for i, item in enumerate(gold)]
+    )
     gains = {str(item).strip(" []").casefold(): float(value) for item, value in pairs}
     relevant = {item for item, value in gains.items() if value > 0}
     if not relevant:
@@ -182,13 +248,22 @@ def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
         return wrong(problem)
     order = ranked(said)
     top = set(order[:k] if k else order[: len(gains)])
-    score = ndcg(order, gains, k) if metric == "ndcg" else len(top & relevant) / min(len(relevant), k or len(relevant))
-    return Verdict(score >= 1.0 - 1e-12, score, f"{metric} {score:.3f}", extracted=said[:500], route="text>ranking")
+    score = (
+        ndcg(order, gains, k)
+        if metric == "ndcg"
+        else len(top & relevant) / min(len(relevant), k or len(relevant))
+    )
+    return Verdict(
+        score >= 1.0 - 1e-12, score, f"{metric} {score:.3f}", extracted=said[:500], route="text>ranking"
+    )
 
 
 def probability(text: str) -> float | None:
     """The probability of "0.7", "70%" or "p = 0.7"; None for anything else."""
-    found = re.fullmatch(r"(?:[pP](?:robability)?\s*[=:]\s*)?(\d{1,3}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)", clean(text).rstrip(".").strip("$ "))
+    found = re.fullmatch(
+        r"(?:[pP](?:robability)?\s*[=:]\s*)?(\d{1,3}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)",
+        clean(text).rstrip(".").strip("$ "),
+    )
     if found is None:
         return None
     value = float(found[1]) / (100 if found[2] else 1)
@@ -197,7 +272,8 @@ def probability(text: str) -> float | None:
 
 @verifier("brier")
 def brier(case: Case) -> Verdict:
-    """score = 1 - (p - y)^2 for a stated probability p and an outcome y in {0, 1} (Brier 1950); correct: p is on the side of y."""
+    """score = 1 - (p - y)^2 for a stated probability p and an outcome y in {0, 1} (Brier 1950); correct: p is
+    on the side of y."""
     if case.gold not in (0, 1, "0", "1", "yes", "no", True, False):
         raise GoldError(f"gold: {case.gold!r} is no outcome; give 0 or 1")
     happened = case.gold in (1, "1", "yes", True)
@@ -205,4 +281,10 @@ def brier(case: Case) -> Verdict:
     p = probability(said)
     if p is None:
         return wrong("no probability", extracted=said[:200])
-    return Verdict((p > 0.5) == happened and p != 0.5, 1 - (p - happened) ** 2, f"p = {p:g}", extracted=said[:200], route="text>probability")
+    return Verdict(
+        (p > 0.5) == happened and p != 0.5,
+        1 - (p - happened) ** 2,
+        f"p = {p:g}",
+        extracted=said[:200],
+        route="text>probability",
+    )

@@ -29,9 +29,10 @@ class TagFormat(Reward):
 
         r = 1[text = <think>...</think><answer>...</answer>]
 
-    Each tag occurs once, and no block is empty, except those of `may_be_empty` (TON's empty thought, arXiv:2505.16854, which scores like a full one).
-    Paper: DeepSeek-R1 (format reward), arXiv:2501.12948, sec. 2.2.2. `tags` names the blocks in order. Only white space
-    may stand between blocks. Edge: a repeated tag, an empty block, text before, between or after the blocks: 0.
+    Each tag occurs once, and no block is empty, except those of `may_be_empty` (TON's empty thought,
+    arXiv:2505.16854, which scores like a full one). Paper: DeepSeek-R1 (format reward), arXiv:2501.12948,
+    sec. 2.2.2. `tags` names the blocks in order. Only white space may stand between blocks. Edge: a repeated
+    tag, an empty block, text before, between or after the blocks: 0.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -50,7 +51,11 @@ class TagFormat(Reward):
         rest = rollout.text.strip()
         for tag in self.tags:
             opening, closing = f"<{tag}>", f"</{tag}>"
-            if rollout.text.count(opening) != 1 or rollout.text.count(closing) != 1 or not rest.startswith(opening):
+            if (
+                rollout.text.count(opening) != 1
+                or rollout.text.count(closing) != 1
+                or not rest.startswith(opening)
+            ):
                 return 0.0
             body, closed, rest = rest[len(opening) :].partition(closing)
             rest = rest.lstrip()
@@ -66,9 +71,10 @@ class ThinkFormat(Reward):
 
         r = 1[the text has the format of `mode`]
 
-    "think": `<think>`, thought, `</think>`, then an answer, each tag once. "no_think": an answer without thinking (no tag, or one empty block).
-    "row": the mode that `row.meta["think"]` (true or false) requests.
-    Paper: No-Thinking-RL and Thinking-RL, arXiv:2503.16188. Edge: an answer without a letter or digit, or an open block: 0.
+    "think": `<think>`, thought, `</think>`, then an answer, each tag once. "no_think": an answer without
+    thinking (no tag, or one empty block). "row": the mode that `row.meta["think"]` (true or false) requests.
+    Paper: No-Thinking-RL and Thinking-RL, arXiv:2503.16188. Edge: an answer without a letter or digit, or an
+    open block: 0.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -97,8 +103,10 @@ class TagCount(Reward):
 
         r = correct tags / tags
 
-    A tag (opening and closing counted separately) is correct if it occurs exactly once, in order, around content.
-    Paper: Open-R1 (tag count reward), after arXiv:2501.12948. Deviations: a tag out of order, or around an empty
+    A tag (opening and closing counted separately) is correct if it occurs exactly once, in order, around
+    content.
+    Paper: Open-R1 (tag count reward), after arXiv:2501.12948. Deviations: a tag out of order, or around an
+    empty
     block, does not count: four tags without content score 0.
     """
 
@@ -116,7 +124,11 @@ class TagCount(Reward):
             start = rollout.text.find(opening, after) if rollout.text.count(opening) == 1 else -1
             end = rollout.text.find(closing, max(start, after)) if rollout.text.count(closing) == 1 else -1
             inside = (
-                rollout.text[start + len(opening) : end] if start >= 0 and end >= 0 else rollout.text[start + len(opening) :] if start >= 0 else ""
+                rollout.text[start + len(opening) : end]
+                if start >= 0 and end >= 0
+                else rollout.text[start + len(opening) :]
+                if start >= 0
+                else ""
             )
             if start >= 0 and has_content(inside):
                 kept, after = kept + 1, start
@@ -132,7 +144,8 @@ class BoxedFormat(Reward):
 
         r = 1[exactly one \boxed{...} with content outside the thinking]
 
-    Paper: SimpleRL-Zoo, arXiv:2503.18892 (boxed answers). Edge: `\boxed{}` and `\boxed{...}` without a letter or digit score 0.
+    Paper: SimpleRL-Zoo, arXiv:2503.18892 (boxed answers). Edge: `\boxed{}` and `\boxed{...}` without a letter
+    or digit score 0.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -155,11 +168,13 @@ class SearchFormat(Reward):
         r = 1[text = (<think>? <search> <information>)* <think> <answer>, each block closed and not empty]
         r = min(1, t / 2) min(t, s + 1) / max(t, s + 1)   (with `graded`: t thoughts, s searches)
 
-    Only white space may stand between blocks; a search needs no thought before it. More than `most` searches: 0. `graded` is the released rule: the
-    text begins with a thought and ends with the answer, every search is one line with its information behind it, and more than `most` + 1 thoughts
-    earn 0. Paper: SSRL, arXiv:2508.10874; released code: TsinghuaC3I/SSRL at 3009f21, verl/workers/reward_manager/naive.py (at most 8 thoughts).
-    Deviates: the rule without `graded` is ours; the release also refuses the placeholders of its prompt, and accepts further answers in the middle.
-    Edge: a text without a search is accepted, as for the paper's easy questions (`graded`: 1/2). The gold answer is not read. Range [0, 1].
+    Only white space may stand between blocks; a search needs no thought before it. More than `most` searches:
+    0. `graded` is the released rule: the text begins with a thought and ends with the answer, every search is
+    one line with its information behind it, and more than `most` + 1 thoughts earn 0. Paper: SSRL,
+    arXiv:2508.10874; released code: TsinghuaC3I/SSRL at 3009f21, verl/workers/reward_manager/naive.py (at
+    most 8 thoughts). Deviates: the rule without `graded` is ours; the release also refuses the placeholders
+    of its prompt, and accepts further answers in the middle. Edge: a text without a search is accepted, as
+    for the paper's easy questions (`graded`: 1/2). The gold answer is not read. Range [0, 1].
     """
 
     reads_answer: ClassVar[bool] = False
@@ -182,11 +197,19 @@ class SearchFormat(Reward):
             framed = not outside[0].strip() and not outside[-1].strip()
             return self._grade(kinds) if filled and searches_fit and framed else 0.0
         well_made = filled and not any(part.strip() for part in outside)
-        return float(well_made and kinds.count("search") <= self.most and _SEARCH_ORDER.fullmatch(" ".join(kinds) + " ") is not None)
+        return float(
+            well_made
+            and kinds.count("search") <= self.most
+            and _SEARCH_ORDER.fullmatch(" ".join(kinds) + " ") is not None
+        )
 
     def _grade(self, kinds: list[str]) -> float:
         """The released score of a sequence of blocks."""
         if _GRADED_ORDER.fullmatch(" ".join(kinds) + " ") is None:
             return 0.0
         thoughts, turns = kinds.count("think"), kinds.count("search") + 1
-        return min(1.0, thoughts / 2) * min(thoughts, turns) / max(thoughts, turns) if thoughts <= self.most + 1 else 0.0
+        return (
+            min(1.0, thoughts / 2) * min(thoughts, turns) / max(thoughts, turns)
+            if thoughts <= self.most + 1
+            else 0.0
+        )

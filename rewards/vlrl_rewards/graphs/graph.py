@@ -28,7 +28,12 @@ def _is_walk(nodes: Sequence[int], meta: Any) -> bool:
 
 def is_shortest_path(path: Sequence[int], meta: Any) -> bool:
     """Whether the nodes form a path of meta.length edges from meta.start to meta.end."""
-    return _is_walk(path, meta) and path[0] == meta["start"] and path[-1] == meta["end"] and len(path) - 1 == meta["length"]
+    return (
+        _is_walk(path, meta)
+        and path[0] == meta["start"]
+        and path[-1] == meta["end"]
+        and len(path) - 1 == meta["length"]
+    )
 
 
 def is_colouring(colours: Sequence[int], meta: Any) -> bool:
@@ -49,7 +54,9 @@ def _is_set(nodes: Sequence[int], meta: Any) -> bool:
 
 def is_clique(nodes: Sequence[int], meta: Any) -> bool:
     """Whether meta.size nodes are pairwise adjacent (a clique)."""
-    return _is_set(nodes, meta) and all(frozenset(pair) in _edges(meta) for pair in itertools.combinations(nodes, 2))
+    return _is_set(nodes, meta) and all(
+        frozenset(pair) in _edges(meta) for pair in itertools.combinations(nodes, 2)
+    )
 
 
 def is_independent(nodes: Sequence[int], meta: Any) -> bool:
@@ -105,19 +112,24 @@ _JOINED = re.compile(r"(?<=\d)-(?=\d)")  # an edge: 0-1
 class Graph(Graded):
     """Graph reasoning reward: exact match, Jaccard index of sets, or a program that checks the structure.
 
-        number, word: r = 1[answer = gold];  set of nodes: r = |P & G| / |P | G|;  with `row.meta["check"]`: r = 1[the check passes]
+        number, word: r = 1[answer = gold];  set of nodes: r = |P & G| / |P | G|;  with `row.meta["check"]`: r
+        = 1[the check passes]
 
-    Paper: G1, arXiv:2505.18499, sec. 3 (exact match, Jaccard for sets, a program where several answers are correct).
-    Reads `row.meta`: edges, nodes, and where several answers are correct `check` (path, colouring, hamilton, clique, independent, cover, matching,
-    tree) with its parameters (start, end, length; colours; size). Gold: an int, a word, a list of node names (a set), or a list of ints with a
-    `check`. Edge: another kind of answer: 0; an empty gold set: 1 for "none" or "[]", else 0. Range [0, 1].
+    Paper: G1, arXiv:2505.18499, sec. 3 (exact match, Jaccard for sets, a program where several answers are
+    correct).
+    Reads `row.meta`: edges, nodes, and where several answers are correct `check` (path, colouring, hamilton,
+    clique, independent, cover, matching, tree) with its parameters (start, end, length; colours; size). Gold:
+    an int, a word, a list of node names (a set), or a list of ints with a `check`. Edge: another kind of
+    answer: 0; an empty gold set: 1 for "none" or "[]", else 0. Range [0, 1].
     """
 
     def target(self, gold: Any, scene: Scene) -> Any:
         check = scene.meta.get("check")
         if check is not None:
             if check not in GRAPH_CHECKS or "edges" not in scene.meta:
-                raise ValueError(f"meta.check: {check!r} must be one of {', '.join(GRAPH_CHECKS)}, with meta.edges")
+                raise ValueError(
+                    f"meta.check: {check!r} must be one of {', '.join(GRAPH_CHECKS)}, with meta.edges"
+                )
             return check
         if isinstance(gold, (list, tuple)):
             return {normal_label(str(item)) for item in gold}

@@ -22,7 +22,8 @@ MAX_OBJECTS = 200
 
 
 class Graph(NamedTuple):
-    """Objects by identifier (boxes labelled with the name without its instance number), and relations between identifiers."""
+    """Objects by identifier (boxes labelled with the name without its instance number), and relations between
+    identifiers."""
 
     objects: dict[str, Box]
     relations: list[Triple]
@@ -31,7 +32,8 @@ class Graph(NamedTuple):
 def read_graph(value: Any) -> Graph | None:
     """The graph of {"objects": [{"id": ..., "bbox": ...}], "relationships": [...]}.
 
-    None if it has no objects or more than `MAX_OBJECTS` (200), an id occurs twice, or a relation uses an undeclared id.
+    None if it has no objects or more than `MAX_OBJECTS` (200), an id occurs twice, or a relation uses an
+    undeclared id.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("objects"), (list, tuple)):
         return None
@@ -63,18 +65,22 @@ class SceneGraph(Graded):
 
         r = (2 node + 2 box + 5 edge) / 9,  matching cost (1 - sim) + 2 (1 - GIoU) + 5 L1
         node = sum sim / max(n, m);  box = sum (2 IoU + 5 exp(-L1)) / 7 / max(n, m);
-        edge = sum sim(s) sim(o) sim(p) / max(predicted relations, gold relations), over relations whose two objects have IoU >= iou_threshold
+        edge = sum sim(s) sim(o) sim(p) / max(predicted relations, gold relations), over relations whose two
+        objects have IoU >= iou_threshold
 
-    Paper: R1-SGG, arXiv:2504.13617, sec. 3 (weights 2, 2, 5 of the release). L1: mean absolute difference of the corners, relative to the image size.
-    Deviates: extra objects and relations lower the score (the release divides by the gold count, so that spam costs nothing); names are compared
-    exactly or by characters and not by word vectors; the range is scaled to [0, 1]; an object matched with IoU 0 and another name adds 0; a relation
-    counts only where both boxes have IoU >= `iou_threshold` with the gold boxes, as in scene graph detection (arXiv:1701.02426); the release compares
-    names only, so that relations between misplaced objects earn the whole edge term.
-    Gold: {"objects": [{"id": "dog.1", "bbox": [...]}], "relationships": [...]} in original pixels; the answer has the same format. The image size
-    comes from `scene.spaces` or `row.meta["size"]`.
-    Edge: no graph, several graphs, equal ids, relations of undeclared ids: 0. Without gold relations there is no edge term.
-    Limits: 200 objects and 20,000 characters; an answer beyond them has no graph.
-    A verdict of `verify` is stricter than `correct_at`: all names and relations exact, and every box with IoU >= `iou_threshold`. Range [0, 1].
+    Paper: R1-SGG, arXiv:2504.13617, sec. 3 (weights 2, 2, 5 of the release). L1: mean absolute difference of
+    the corners, relative to the image size. Deviates: extra objects and relations lower the score (the
+    release divides by the gold count, so that spam costs nothing); names are compared exactly or by
+    characters and not by word vectors; the range is scaled to [0, 1]; an object matched with IoU 0 and
+    another name adds 0; a relation counts only where both boxes have IoU >= `iou_threshold` with the gold
+    boxes, as in scene graph detection (arXiv:1701.02426); the release compares names only, so that relations
+    between misplaced objects earn the whole edge term.
+    Gold: {"objects": [{"id": "dog.1", "bbox": [...]}], "relationships": [...]} in original pixels; the answer
+    has the same format. The image size comes from `scene.spaces` or `row.meta["size"]`.
+    Edge: no graph, several graphs, equal ids, relations of undeclared ids: 0. Without gold relations there is
+    no edge term. Limits: 200 objects and 20,000 characters; an answer beyond them has no graph.
+    A verdict of `verify` is stricter than `correct_at`: all names and relations exact, and every box with IoU
+    >= `iou_threshold`. Range [0, 1].
     """
 
     correct_at: float = 0.9
@@ -92,14 +98,17 @@ class SceneGraph(Graded):
         size = spaces[scene.meta.get("picture", self.picture)].original if spaces else scene.meta.get("size")
         if graph is None or not size:
             raise ValueError(
-                f"answer: needs {{'objects': [{{'id', 'bbox'}}], 'relationships': [...]}} and the image size, got size {size} and {gold!r:.200}"
+                f"answer: needs {{'objects': [{{'id', 'bbox'}}], 'relationships': [...]}} and the image "
+                f"size, got size {size} and {gold!r:.200}"
             )
         for thing in graph.objects.values():
             gold_boxes(list(thing.xyxy))
         return graph, (float(size[0]), float(size[1]))
 
     def grade(self, target: tuple[Graph, tuple[float, float]], answer: Answer, scene: Scene) -> Grade:
-        from scipy.optimize import linear_sum_assignment  # half a second to import, which other rewards do not need
+        from scipy.optimize import (
+            linear_sum_assignment,
+        )  # half a second to import, which other rewards do not need
 
         gold, size = target
         graphs = [g for f in find_values(answer.text) for g in [read_graph(f.value)] if g]
@@ -107,19 +116,34 @@ class SceneGraph(Graded):
             lists = [f.value.get("objects") for f in find_values(answer.text) if isinstance(f.value, Mapping)]
             many = any(isinstance(objects, list) and len(objects) > MAX_OBJECTS for objects in lists)
             limit = f"the answer has more than {MAX_OBJECTS} objects and is not read" if many else ""
-            return self.unreadable(answer, "graph", limit) if not graphs else self.refuse("several graphs in the answer")
+            return (
+                self.unreadable(answer, "graph", limit)
+                if not graphs
+                else self.refuse("several graphs in the answer")
+            )
         picture = scene.meta.get("picture", self.picture)
-        said = {k: Box(box_to_original(b.xyxy, scene.spaces, picture), b.label) for k, b in graphs[0].objects.items()}
+        said = {
+            k: Box(box_to_original(b.xyxy, scene.spaces, picture), b.label)
+            for k, b in graphs[0].objects.items()
+        }
         predicted, expected = list(said.items()), list(gold.objects.items())
-        sim_NM = np.array([[similarity(a.label, b.label, self.similarity) for _, b in expected] for _, a in predicted])
-        corners_N4, corners_M4 = np.array([b.xyxy for _, b in predicted]), np.array([b.xyxy for _, b in expected])
+        sim_NM = np.array(
+            [[similarity(a.label, b.label, self.similarity) for _, b in expected] for _, a in predicted]
+        )
+        corners_N4, corners_M4 = (
+            np.array([b.xyxy for _, b in predicted]),
+            np.array([b.xyxy for _, b in expected]),
+        )
         iou_NM, giou_NM = matrix(corners_N4, corners_M4), matrix(corners_N4, corners_M4, "giou")
         far_NM = np.abs((corners_N4[:, None] - corners_M4[None]) / np.array([*size, *size])).mean(-1)
         rows, columns = linear_sum_assignment(1 - sim_NM + 2 * (1 - giou_NM) + 5 * far_NM)
         pairs = [(i, j) for i, j in zip(rows, columns, strict=True) if sim_NM[i, j] > 0 or iou_NM[i, j] > 0]
         larger = max(len(predicted), len(expected))
         node = sum(sim_NM[i, j] for i, j in pairs) / larger
-        box = sum((2 * iou_NM[i, j] + 5 * math.exp(-far_NM[i, j])) / 7 for i, j in pairs if iou_NM[i, j] > 0) / larger
+        box = (
+            sum((2 * iou_NM[i, j] + 5 * math.exp(-far_NM[i, j])) / 7 for i, j in pairs if iou_NM[i, j] > 0)
+            / larger
+        )
         found = [(i, j) for i, j in pairs if iou_NM[i, j] >= self.iou_threshold]
         to_gold = {predicted[i][0]: (expected[j][0], float(sim_NM[i, j])) for i, j in found}
         edge = self.edges(graphs[0].relations, gold.relations, to_gold)
@@ -128,13 +152,18 @@ class SceneGraph(Graded):
         perfect = node == 1 and edge == 1 and len(found) == len(pairs)
         return Grade(score, bool(perfect), f"node {node:.2f}, box {box:.2f}, edge {edge:.2f}")
 
-    def edges(self, said: list[Triple], gold: list[Triple], to_gold: Mapping[str, tuple[str, float]]) -> float:
+    def edges(
+        self, said: list[Triple], gold: list[Triple], to_gold: Mapping[str, tuple[str, float]]
+    ) -> float:
         """Score of the relations, in [0, 1]; each gold relation counts once, with its best match."""
         if not gold:
             return 1.0
         best: dict[Triple, float] = {}
         for subject, predicate, thing in said:
-            (first, sim_subject), (second, sim_object) = to_gold.get(subject, ("", 0.0)), to_gold.get(thing, ("", 0.0))
+            (first, sim_subject), (second, sim_object) = (
+                to_gold.get(subject, ("", 0.0)),
+                to_gold.get(thing, ("", 0.0)),
+            )
             for meant in gold:
                 if (meant[0], meant[2]) == (first, second):
                     credit = sim_subject * sim_object * similarity(predicate, meant[1], self.similarity)

@@ -17,19 +17,27 @@ from vlrl_rewards.recognition.classification import normal_label
 Triple = tuple[str, str, str]
 _ANGLED = re.compile(r"<([^<>,]{1,80}(?:,[^<>,]{1,80}){2})>")
 _PART = r"([^\s|→(\[{][^|→(\[{\n]{0,80}?)"
-_LINE = re.compile(rf"^\s{{0,9}}(?:[-*•]\s|[0-9]{{1,3}}[.)]\s)?\s{{0,9}}{_PART}\s(?:-|->|→|\|)\s{_PART}\s(?:-|->|→|\|)\s{_PART}\s*$")
+_LINE = re.compile(
+    rf"^\s{{0,9}}(?:[-*•]\s|[0-9]{{1,3}}[.)]\s)?\s{{0,9}}{_PART}\s(?:-|->|→|\|)\s{_PART}\s(?:-|->|→|\|"
+    rf")\s{_PART}\s*$"
+)
 _NAMES = {"subject": 0, "subj": 0, "predicate": 1, "relation": 1, "rel": 1, "object": 2, "obj": 2}
 
 
 def triple_of(value: Any) -> Triple | None:
-    """The normalised (subject, predicate, object) of a list of three texts or a mapping; None if it is not a triple."""
+    """The normalised (subject, predicate, object) of a list of three texts or a mapping; None if it is not a
+    triple."""
     if isinstance(value, Mapping):
         parts = ["", "", ""]
         for key, part in value.items():
             if str(key).lower() in _NAMES and isinstance(part, (str, int)):
                 parts[_NAMES[str(key).lower()]] = normal_label(str(part))
     else:
-        parts = [normal_label(v) for v in value] if isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value) else []
+        parts = (
+            [normal_label(v) for v in value]
+            if isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value)
+            else []
+        )
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 and all(parts) else None
 
 
@@ -38,14 +46,23 @@ def triples_in(value: Any) -> list[Triple]:
     triple = triple_of(value)
     if triple:
         return [triple]
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    inner = (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    )
     return [t for part in inner for t in triples_in(part)]
 
 
 def triples_of(text: str) -> list[Triple]:
-    """Every triple of a text, in order: in brackets (also `<a, b, c>`), else one per line as "a - b - c" (in the first 20,000 characters)."""
-    found = [triple for value in find_values(_ANGLED.sub(r"(\1)", text)) for triple in triples_in(value.value)]
-    lines = [m for line in text[:20_000].split("\n") if len(line) < 300 and (m := _LINE.match(line))] if not found else []
+    """Every triple of a text, in order: in brackets (also `<a, b, c>`), else one per line as "a - b - c" (in
+    the first 20,000 characters)."""
+    found = [
+        triple for value in find_values(_ANGLED.sub(r"(\1)", text)) for triple in triples_in(value.value)
+    ]
+    lines = (
+        [m for line in text[:20_000].split("\n") if len(line) < 300 and (m := _LINE.match(line))]
+        if not found
+        else []
+    )
     return found or [triple for m in lines if (triple := triple_of(list(m.groups())))]
 
 
@@ -55,11 +72,13 @@ def triples_of(text: str) -> list[Triple]:
 class Triples(Graded):
     """Relation triples: agreement of n predicted with m gold triples (subject, predicate, object).
 
-        f1: 2 hits / (n + m);  recall: hits / m over the first `most` triples;  exact: 1[same triples];  hits: triples in both
+        f1: 2 hits / (n + m);  recall: hits / m over the first `most` triples;  exact: 1[same triples];  hits:
+        triples in both
 
     Paper: recall at K as in Visual Genome scene graphs, arXiv:1701.02426; the set F1 is vlrl original.
-    Deviates: names are normalised, and `person.1` is `person`; a triple counts at most as often as it is in the gold answer.
-    Edge: no triple: 0; gold []: 1 for "none" or "[]", else 0 (also for a text without a word). Range [0, 1].
+    Deviates: names are normalised, and `person.1` is `person`; a triple counts at most as often as it is in
+    the gold answer. Edge: no triple: 0; gold []: 1 for "none" or "[]", else 0 (also for a text without a
+    word). Range [0, 1].
     Limit: an answer of more than 20,000 characters has no triples in brackets.
     """
 
@@ -70,7 +89,10 @@ class Triples(Graded):
         values = [f.value for f in find_values(gold)] if isinstance(gold, str) else [gold]
         found = triples_in(values)
         if not found and gold not in ([], (), "None", "[]"):
-            raise ValueError(f"answer: there are no triples in the gold answer {gold!r:.200}; give [['man', 'rides', 'horse'], ...]")
+            raise ValueError(
+                f"answer: there are no triples in the gold answer {gold!r:.200}; give [['man', 'rides', "
+                "'horse'], ...]"
+            )
         return Counter(map(plain_triple, found))
 
     def grade(self, target: Counter[Triple], answer: Answer, scene: Scene) -> Grade:
@@ -89,5 +111,7 @@ class Triples(Graded):
 
 def plain_triple(triple: Triple) -> Triple:
     """The triple without instance numbers ("person.1" becomes "person")."""
-    subject, predicate, thing = (part.rsplit(".", 1)[0] if part.rsplit(".", 1)[-1].isdecimal() else part for part in triple)
+    subject, predicate, thing = (
+        part.rsplit(".", 1)[0] if part.rsplit(".", 1)[-1].isdecimal() else part for part in triple
+    )
     return subject, predicate, thing

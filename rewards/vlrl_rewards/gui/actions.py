@@ -42,19 +42,24 @@ WORDED = frozenset({"type", "select", "open app"})
 
 _CALL = re.compile(r"\b([A-Za-z_]{3,30})\(([^()]{0,300}(?:\([^()]{0,100}\)[^()]{0,300})?)\)")
 _ARGUMENT = re.compile(
-    r"([A-Za-z_]{1,20})\s{0,3}=\s{0,3}(?:'([^']{0,200})'|\"([^\"]{0,200})\"|([^,'\"]{1,60}(?:,\s{0,3}[0-9.]{1,12}\s{0,3}[\])]?)?))"
+    r"([A-Za-z_]{1,20})\s{0,3}=\s{0,3}(?:'([^']{0,200})'|\"([^\"]{0,200})\"|([^,'\"]{1,60}(?:,\s{0,"
+    r"3}[0-9.]{1,12}\s{0,3}[\])]?)?))"
 )
 
 
 def read_call(text: str) -> Mapping[str, Any] | None:
     """The one action written as a call, as a mapping; None if there is none or several.
 
-    Examples: `click(start_box='(12,34)')`, `click(12, 34)`, `scroll(direction="down")`. Only the first 4,000 characters are read.
+    Examples: `click(start_box='(12,34)')`, `click(12, 34)`, `scroll(direction="down")`. Only the first 4,000
+    characters are read.
     """
     calls = _CALL.findall(text[:4000])
     if len(calls) != 1:
         return None
-    arguments = {name.lower(): first or second or third for name, first, second, third in _ARGUMENT.findall(calls[0][1])}
+    arguments = {
+        name.lower(): first or second or third
+        for name, first, second, third in _ARGUMENT.findall(calls[0][1])
+    }
     if not arguments and (numbers := bare_numbers(calls[0][1], 2)):
         arguments["point"] = str(numbers)
     start = arguments.pop("start_box", arguments.pop("start_point", None))
@@ -64,18 +69,23 @@ def read_call(text: str) -> Mapping[str, Any] | None:
 def read_action(text: str) -> Mapping[str, Any] | None:
     """The one action of an answer as a mapping with lower-case keys; None if there is none or several.
 
-    Several are also two names ("action", "action_type", "function") that differ, an argument given twice with different values, and an action under
-    another key.
-    Formats: JSON or Python literals, `<tool_call>` objects with "arguments", or a single call such as `click(start_box='(12,34)')`.
+    Several are also two names ("action", "action_type", "function") that differ, an argument given twice with
+    different values, and an action under another key.
+    Formats: JSON or Python literals, `<tool_call>` objects with "arguments", or a single call such as
+    `click(start_box='(12,34)')`.
     """
     values = [found.value for found in find_values(text)]
-    actions = [v for value in values for v in (value if isinstance(value, list) else [value]) if isinstance(v, dict)]
+    actions = [
+        v for value in values for v in (value if isinstance(value, list) else [value]) if isinstance(v, dict)
+    ]
     if len(actions) != 1:
         return None if actions else read_call(text)
     action = _lower(actions[0])
     merged = dict(action)
     for nested in (_lower(action[key]) for key in _ARGUMENT_KEYS if isinstance(action.get(key), dict)):
-        if any(merged[key] != value for key, value in nested.items() if key in merged and key not in _NAME_KEYS):
+        if any(
+            merged[key] != value for key, value in nested.items() if key in merged and key not in _NAME_KEYS
+        ):
             return None
         merged |= nested
     return None if _several(merged) or repeated_in(actions[0]) else merged
@@ -87,9 +97,19 @@ def _lower(mapping: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _several(action: Mapping[str, Any]) -> bool:
-    """Whether a mapping names two different actions, or holds another action under a key that is not for arguments."""
-    names = {_canonical(action[key]) for key in ("action", "action_type", "function") if isinstance(action.get(key), str)}
-    members = [m for key, value in action.items() if key not in _ARGUMENT_KEYS for m in (value if isinstance(value, list) else [value])]
+    """Whether a mapping names two different actions, or holds another action under a key that is not for
+    arguments."""
+    names = {
+        _canonical(action[key])
+        for key in ("action", "action_type", "function")
+        if isinstance(action.get(key), str)
+    }
+    members = [
+        m
+        for key, value in action.items()
+        if key not in _ARGUMENT_KEYS
+        for m in (value if isinstance(value, list) else [value])
+    ]
     return len(names) > 1 or any(isinstance(m, dict) and action_name(_lower(m)) in _SYNONYMS for m in members)
 
 
@@ -106,18 +126,28 @@ def _canonical(name: str) -> str:
 
 def argument(action: Mapping[str, Any], keys: tuple[str, ...]) -> str:
     """The normalised text argument under `keys`; "" if there is none, or several different ones."""
-    values = {normal_label(str(action[key])) for key in keys if isinstance(action.get(key), (str, int, float))} - {""}
+    values = {
+        normal_label(str(action[key])) for key in keys if isinstance(action.get(key), (str, int, float))
+    } - {""}
     return values.pop() if len(values) == 1 else ""
 
 
 def text_argument(action: Mapping[str, Any]) -> str:
     """The text that an action types or selects, else the name of its app."""
-    return argument(action, _TEXT_KEYS if any(isinstance(action.get(key), (str, int, float)) for key in _TEXT_KEYS) else _APP_KEYS)
+    return argument(
+        action,
+        _TEXT_KEYS
+        if any(isinstance(action.get(key), (str, int, float)) for key in _TEXT_KEYS)
+        else _APP_KEYS,
+    )
 
 
 def direction_argument(action: Mapping[str, Any]) -> str:
     """The direction of a scroll."""
-    return argument(action, _DIRECTION_KEYS if any(isinstance(action.get(key), str) for key in _DIRECTION_KEYS) else _TEXT_KEYS)
+    return argument(
+        action,
+        _DIRECTION_KEYS if any(isinstance(action.get(key), str) for key in _DIRECTION_KEYS) else _TEXT_KEYS,
+    )
 
 
 @judged("gui_action", "gui")
@@ -128,18 +158,21 @@ class GuiAction(Graded):
 
         r = type_credit 1[same action] + (1 - type_credit) 1[same action and correct arguments]
 
-    Arguments: click-like: the point lies in the gold box, or within `radius` of the gold point; type-like: word F1 of the texts >= `text_f1`;
-    scroll: the same direction; other actions have none.
-    Paper: UI-R1, arXiv:2503.21620, eq. 3-5 (R_T + R_C: type_credit 0.5); GUI-R1, arXiv:2504.10458, sec. 3.2 (type_credit 0, radius 140, text F1 0.5);
-    BTL-UI, arXiv:2509.15566, sec. 3 (point in box, and hypot(dx / W, dy / H) < `relative` from the gold point).
-    Released code: GUI-R1: ritzz-ai/GUI-R1, verl/utils/reward_score/r1gui.py, commit d43eea2; UI-R1: lll6gg/UI-R1,
-    src/ui_r1/src/open_r1/grpo_json_action_coord.py, commit 2fe9bf0 (it reads the arguments of clicks alone); BTL-UI: xiaomi-research/btl-ui,
-    recipe/btl-ui/reward_fn.py, commit 3ad21ff.
-    Deviates: single words are compared as words (GUI-R1 accepts substrings, so that "a" matches every word with an a); the edge belongs to the box;
-    text arguments are compared without regard to case and white space. `tag` "link" reads BTL-UI's section in place of the answer.
-    Edge: no action, several actions, different points or texts under different keys, an unknown name: 0. Range [0, 1].
-    Gold: {"action": "click", "box": [...] or "point": [...]}, {"action": "type", "text": "..."}, {"action": "scroll", "direction": "up"} in original
-    pixels.
+    Arguments: click-like: the point lies in the gold box, or within `radius` of the gold point; type-like:
+    word F1 of the texts >= `text_f1`; scroll: the same direction; other actions have none.
+    Paper: UI-R1, arXiv:2503.21620, eq. 3-5 (R_T + R_C: type_credit 0.5); GUI-R1, arXiv:2504.10458, sec. 3.2
+    (type_credit 0, radius 140, text F1 0.5); BTL-UI, arXiv:2509.15566, sec. 3 (point in box, and hypot(dx /
+    W, dy / H) < `relative` from the gold point).
+    Released code: GUI-R1: ritzz-ai/GUI-R1, verl/utils/reward_score/r1gui.py, commit d43eea2; UI-R1:
+    lll6gg/UI-R1,
+    src/ui_r1/src/open_r1/grpo_json_action_coord.py, commit 2fe9bf0 (it reads the arguments of clicks alone);
+    BTL-UI: xiaomi-research/btl-ui, recipe/btl-ui/reward_fn.py, commit 3ad21ff.
+    Deviates: single words are compared as words (GUI-R1 accepts substrings, so that "a" matches every word
+    with an a); the edge belongs to the box; text arguments are compared without regard to case and white
+    space. `tag` "link" reads BTL-UI's section in place of the answer. Edge: no action, several actions,
+    different points or texts under different keys, an unknown name: 0. Range [0, 1]. Gold: {"action":
+    "click", "box": [...] or "point": [...]}, {"action": "type", "text": "..."}, {"action": "scroll",
+    "direction": "up"} in original pixels.
     """
 
     type_credit: float = 0.0
@@ -150,9 +183,18 @@ class GuiAction(Graded):
     picture: int = 0
 
     def target(self, gold: Any, scene: Scene) -> Mapping[str, Any]:
-        action = read_action(gold) if isinstance(gold, str) else {str(k).lower(): v for k, v in gold.items()} if isinstance(gold, Mapping) else None
+        action = (
+            read_action(gold)
+            if isinstance(gold, str)
+            else {str(k).lower(): v for k, v in gold.items()}
+            if isinstance(gold, Mapping)
+            else None
+        )
         if action is None or not action_name(action):
-            raise ValueError(f"answer: {gold!r} is not an action; give a mapping such as {{'action': 'click', 'box': [x1, y1, x2, y2]}}")
+            raise ValueError(
+                f"answer: {gold!r} is not an action; give a mapping such as {{'action': 'click', 'box': "
+                f"[x1, y1, x2, y2]}}"
+            )
         name = action_name(action)
         if name in POINTED and self.place(action) is None:
             raise ValueError(f"answer: the gold action {name!r} needs a box or a point, got {gold!r}")
@@ -160,28 +202,46 @@ class GuiAction(Graded):
             raise ValueError(f"answer: the gold action {name!r} needs a text, got {gold!r}")
         return action
 
-    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
+    def judge(
+        self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None
+    ) -> Grade:
         """Grade the answer, or, with `tag`, the only section of that name."""
         if not self.tag:
             return super().judge(gold, response, scene, answer)
         text = section(response, self.tag)
         scene = scene or Scene(response=response)
         target = self.target(gold, scene)
-        return self.grade(target, Answer(text, True), scene) if text else self.refuse(f"no <{self.tag}> section, or several")
+        return (
+            self.grade(target, Answer(text, True), scene)
+            if text
+            else self.refuse(f"no <{self.tag}> section, or several")
+        )
 
     def place(self, action: Mapping[str, Any]) -> Any:
         """The box or point of a gold action, as it is written; None if it has none."""
-        return next((action[key] for key in ("box", "bbox", "gt_bbox", *_POINT_KEYS) if action.get(key) is not None), None)
+        return next(
+            (action[key] for key in ("box", "bbox", "gt_bbox", *_POINT_KEYS) if action.get(key) is not None),
+            None,
+        )
 
     def grade(self, target: Mapping[str, Any], answer: Answer, scene: Scene) -> Grade:
         action = read_action(answer.text)
         name = action_name(action) if action else ""
         if not action or name != action_name(target):
-            return self.refuse("no action" if not action else f"{name!r} instead of {action_name(target)!r}", name)
+            return self.refuse(
+                "no action" if not action else f"{name!r} instead of {action_name(target)!r}", name
+            )
         correct = self.arguments(name, action, target, scene)
-        return Grade(self.type_credit + (1 - self.type_credit) * correct, correct, "correct arguments" if correct else "wrong arguments", name)
+        return Grade(
+            self.type_credit + (1 - self.type_credit) * correct,
+            correct,
+            "correct arguments" if correct else "wrong arguments",
+            name,
+        )
 
-    def arguments(self, name: str, action: Mapping[str, Any], target: Mapping[str, Any], scene: Scene) -> bool:
+    def arguments(
+        self, name: str, action: Mapping[str, Any], target: Mapping[str, Any], scene: Scene
+    ) -> bool:
         """Whether the arguments of two actions of the same name agree."""
         if name in POINTED:
             return self.hits(action, target, scene)
@@ -193,7 +253,11 @@ class GuiAction(Graded):
 
     def hits(self, action: Mapping[str, Any], target: Mapping[str, Any], scene: Scene) -> bool:
         """Whether the point of an action lies in the gold box, or within `radius` of the gold point."""
-        named = [value for key, value in action.items() if value is not None and (key in _POINT_KEYS or _POINT_KEY.search(key))]
+        named = [
+            value
+            for key, value in action.items()
+            if value is not None and (key in _POINT_KEYS or _POINT_KEY.search(key))
+        ]
         points = {point.xy for value in named for point in parse_points(str(value)) or ()}
         if len(points) != 1:
             return False

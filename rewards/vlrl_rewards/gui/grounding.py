@@ -1,4 +1,5 @@
-"""GUI grounding rewards: the box of an element on a screen, and candidate boxes named before the reasoning."""
+"""GUI grounding rewards: the box of an element on a screen, and candidate boxes named before the
+reasoning."""
 
 from __future__ import annotations
 
@@ -25,10 +26,11 @@ class GuiGrounding(Graded):
         r = hit + a IoU + b box,  hit = 1[centre of the box in the gold box],
         box = harmonic mean of 1 - |dx1|/W, 1 - |dx2|/W, 1 - |dy1|/H, 1 - |dy2|/H
 
-    Paper: GUI-G1, arXiv:2505.15810, sec. 4.2 (a 0.25, b 0.125). W, H: size of the original image (of `scene.spaces`, else `meta.size`).
-    Deviates: the IoU and box terms count only on a hit (a box of the right size elsewhere scores 0); a side that is off by the size of the image or
-    more makes the box term 0.
-    Edge: no box, several, or one without area: 0. Range [0, 1 + a + b]; a hit is correct. Units: original pixels.
+    Paper: GUI-G1, arXiv:2505.15810, sec. 4.2 (a 0.25, b 0.125). W, H: size of the original image (of
+    `scene.spaces`, else `meta.size`). Deviates: the IoU and box terms count only on a hit (a box of the right
+    size elsewhere scores 0); a side that is off by the size of the image or more makes the box term 0.
+    Edge: no box, several, or one without area: 0. Range [0, 1 + a + b]; a hit is correct. Units: original
+    pixels.
     """
 
     iou: float = 0.25
@@ -41,7 +43,8 @@ class GuiGrounding(Graded):
         size = scene.spaces[picture].original if scene.spaces else scene.meta.get("size")
         if len(boxes) != 1 or not size:
             raise ValueError(
-                f"answer: reward {self.name!r} needs one gold box, got {len(boxes)}, and the image size (spaces or meta.size), got {size}"
+                f"answer: reward {self.name!r} needs one gold box, got {len(boxes)}, and the image size "
+                f"(spaces or meta.size), got {size}"
             )
         return boxes[0], (float(size[0]), float(size[1]))
 
@@ -54,7 +57,9 @@ class GuiGrounding(Graded):
         if not inside(centre(box.xyxy), gold.xyxy):
             return self.refuse("the centre is outside the gold box", str(list(box.xyxy)))
         fit = harmonic([1 - abs(box.xyxy[i] - gold.xyxy[i]) / size[i % 2] for i in range(4)])
-        return Grade(1 + self.iou * overlap(box.xyxy, gold.xyxy) + self.box * fit, True, "hit", str(list(box.xyxy)))
+        return Grade(
+            1 + self.iou * overlap(box.xyxy, gold.xyxy) + self.box * fit, True, "hit", str(list(box.xyxy))
+        )
 
 
 def harmonic(values: Sequence[float]) -> float:
@@ -67,12 +72,13 @@ def harmonic(values: Sequence[float]) -> float:
 class Blink(Graded):
     """Blink reward of BTL-UI: candidate boxes that the response names before its reasoning.
 
-        r = 1[at most `most` boxes, each pair with IoU <= iou_threshold, and one with IoU > iou_threshold with the gold box]
+        r = 1[at most `most` boxes, each pair with IoU <= iou_threshold, and one with IoU > iou_threshold with
+        the gold box]
 
-    Paper: BTL-UI, arXiv:2509.15566 (blink reward: the list survives non-maximum suppression at 0.5 and one box hits).
-    Released code: xiaomi-research/btl-ui, recipe/btl-ui/reward_fn.py, commit 3ad21ff.
-    Deviates: the list has at most `most` boxes (the release has no limit, so a grid of boxes always hits); a row without gold boxes requires an
-    empty list or "None" (the release pays 1 for any list there).
+    Paper: BTL-UI, arXiv:2509.15566 (blink reward: the list survives non-maximum suppression at 0.5 and one
+    box hits). Released code: xiaomi-research/btl-ui, recipe/btl-ui/reward_fn.py, commit 3ad21ff.
+    Deviates: the list has at most `most` boxes (the release has no limit, so a grid of boxes always hits); a
+    row without gold boxes requires an empty list or "None" (the release pays 1 for any list there).
     Gold: a box, or an action {"action": ..., "box": ...}; an action without a box has no gold boxes.
     Edge: no `<blink>` section, or two: 0. Range {0, 1}. Units: gold in original pixels.
     """
@@ -83,21 +89,35 @@ class Blink(Graded):
     picture: int = 0
 
     def target(self, gold: Any, scene: Scene) -> list[Box]:
-        without_place = isinstance(gold, Mapping) and gold.get("action") and not any(gold.get(key) is not None for key in BOX_KEYS)
+        without_place = (
+            isinstance(gold, Mapping)
+            and gold.get("action")
+            and not any(gold.get(key) is not None for key in BOX_KEYS)
+        )
         return [] if without_place else gold_boxes(gold)
 
-    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
+    def judge(
+        self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None
+    ) -> Grade:
         """Grade the candidate section of a response, not its answer."""
         scene = scene or Scene(response=response)
         target, text = self.target(gold, scene), section(response, self.tag)
-        return self.grade(target, Answer(text, True), scene) if text else self.refuse(f"no <{self.tag}> section, or several")
+        return (
+            self.grade(target, Answer(text, True), scene)
+            if text
+            else self.refuse(f"no <{self.tag}> section, or several")
+        )
 
     def grade(self, target: list[Box], answer: Answer, scene: Scene) -> Grade:
         boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
         if boxes is None:
             return self.refuse("no boxes")
         if not target or not boxes:
-            return Grade(float(not target and not boxes), not target and not boxes, f"{len(boxes)} boxes for {len(target)}")
+            return Grade(
+                float(not target and not boxes),
+                not target and not boxes,
+                f"{len(boxes)} boxes for {len(target)}",
+            )
         if len(boxes) > self.most:
             return self.refuse(f"{len(boxes)} boxes, more than {self.most}")
         between = matrix([b.xyxy for b in boxes], [b.xyxy for b in boxes])

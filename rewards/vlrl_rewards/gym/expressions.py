@@ -1,6 +1,8 @@
-"""Answers that are expressions: arithmetic that must use given numbers, polynomials, antiderivatives, conclusions in propositional logic.
+"""Answers that are expressions: arithmetic that must use given numbers, polynomials, antiderivatives,
+conclusions in propositional logic.
 
-Expressions are parsed by `vlrl_rewards.math`, which bounds depth, size and time and evaluates no Python. Checks are as in `readers`.
+Expressions are parsed by `vlrl_rewards.math`, which bounds depth, size and time and evaluates no Python.
+Checks are as in `readers`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ MAX_CHARACTERS = 2000
 MAX_LOGIC_TOKENS = 300
 _ARITHMETIC = re.compile(r"[\d+\-*/() ]{1,400}")
 _JUXTAPOSED = re.compile(r"[\d)]\s*\(|\)\s*\d|\d\s+\d|\*\s*\*|/\s*/")
-_CENTRES = ((0.83, 0.71), (1.27, 0.44), (0.36, 1.19))  # of small discs of the complex plane, away from the axes
+_CENTRES = (
+    (0.83, 0.71),
+    (1.27, 0.44),
+    (0.36, 1.19),
+)  # of small discs of the complex plane, away from the axes
 _STEPS = ((0.0, 0.0), (0.03, 0.01), (-0.02, 0.04), (0.05, -0.03))
 _LOGIC_TOKEN = re.compile(r"\s*(<->|->|[A-Z](?![A-Z])|[∧∨¬→↔()&|~])")
 _LOGIC_SIGNS = {"&": "∧", "|": "∨", "~": "¬", "->": "→", "<->": "↔"}
@@ -40,7 +46,8 @@ def _tree(text: str) -> Node | None:
 
 
 def makes(target_of: Callable[[Mapping[str, Any]], int]) -> Callable[[str, str, Mapping[str, Any]], bool]:
-    """An expression of + - * / and brackets over exactly the numbers `kept["numbers"]`, each used once, that equals `target_of(kept)`."""
+    """An expression of + - * / and brackets over exactly the numbers `kept["numbers"]`, each used once, that
+    equals `target_of(kept)`."""
 
     def check(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
         target, numbers = target_of(kept), Counter(int(n) for n in kept["numbers"])
@@ -72,10 +79,11 @@ def polynomial(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
 
 
 def antiderivative(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
-    """An expression whose difference from the gold antiderivative is constant near several points of the complex plane. C is a constant.
+    """An expression whose difference from the gold antiderivative is constant near several points of the
+    complex plane. C is a constant.
 
-    On each of three discs the difference is compared at four points to 15 digits; analytic functions with equal derivatives pass, others differ.
-    An answer that has no value on two of the discs is wrong.
+    On each of three discs the difference is compared at four points to 15 digits; analytic functions with
+    equal derivatives pass, others differ. An answer that has no value on two of the discs is wrong.
     """
     letter = str(kept["variable"])
     target, tree = _tree(gold), _tree(said)
@@ -84,12 +92,15 @@ def antiderivative(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
     known = {letter.lower(), letter.upper(), "C"}
     if tree is None or not symbols(tree) <= known or not {letter.lower(), letter.upper()} & symbols(tree):
         return False
-    found = [outcome for centre in _CENTRES if (outcome := _constant_near(centre, target, tree, known)) is not None]
+    found = [
+        outcome for centre in _CENTRES if (outcome := _constant_near(centre, target, tree, known)) is not None
+    ]
     return len(found) >= 2 and all(found)
 
 
 def _constant_near(centre: tuple[float, float], target: Node, tree: Node, letters: set[str]) -> bool | None:
-    """Whether the difference of two trees is constant near `centre`; None where one of them has no value there."""
+    """Whether the difference of two trees is constant near `centre`; None where one of them has no value
+    there."""
     mp = context()
     differences = []
     try:
@@ -105,13 +116,14 @@ def _constant_near(centre: tuple[float, float], target: Node, tree: Node, letter
     return all(abs(difference - first) <= scale * mp.mpf(10) ** -15 for difference, _ in differences[1:])
 
 
-# --- propositional logic --------------------------------------------------------------------------------------------------------------------
+# --- propositional logic ------------------------------------------------------------------------------------
 
 
 def conclusion(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
     """A formula that follows from the premises together: from no single one of them, and it is no tautology.
 
-    A premise repeated, or weakened by "or", is not paid. Contradictory premises raise ValueError: everything follows from them.
+    A premise repeated, or weakened by "or", is not paid. Contradictory premises raise ValueError: everything
+    follows from them.
     """
     names, premises = sorted(kept["variables"]), [_formula(text) for text in kept["premises"]]
     worlds = [dict(zip(names, values)) for values in itertools.product((False, True), repeat=len(names))]
@@ -128,7 +140,9 @@ def conclusion(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
         true = [formula(world) for world in worlds]
     except RecursionError:
         return False
-    return _follows(together, true) and not all(true) and not any(_follows(premise, true) for premise in holds)
+    return (
+        _follows(together, true) and not all(true) and not any(_follows(premise, true) for premise in holds)
+    )
 
 
 def _follows(premise: Sequence[bool], values: Sequence[bool]) -> bool:
@@ -136,7 +150,8 @@ def _follows(premise: Sequence[bool], values: Sequence[bool]) -> bool:
 
 
 def _formula(text: str) -> Formula | None:
-    """The truth function of a formula of ∧ ∨ ¬ → ↔ and capital letters, the binary signs grouping to the left; None for any other text."""
+    """The truth function of a formula of ∧ ∨ ¬ → ↔ and capital letters, the binary signs grouping to the
+    left; None for any other text."""
     tokens: list[str] = []
     text, at = text.strip(), 0
     while at < len(text):
@@ -153,7 +168,8 @@ def _formula(text: str) -> Formula | None:
 
 
 def _binary(rest: list[str], level: int) -> Formula | None:
-    """A formula whose signs bind at least as tightly as `level`, taken from the front of `rest`. Raises IndexError where the tokens end too early."""
+    """A formula whose signs bind at least as tightly as `level`, taken from the front of `rest`. Raises
+    IndexError where the tokens end too early."""
     if level == len(_LOGIC_LEVELS):
         return _unary(rest)
     left = _binary(rest, level + 1)

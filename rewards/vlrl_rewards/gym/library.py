@@ -1,4 +1,5 @@
-"""The two puzzles whose rules are in the package itself: the word list of word_ladder, the cube of rubiks_cube. Checks are as in `readers`."""
+"""The two puzzles whose rules are in the package itself: the word list of word_ladder, the cube of
+rubiks_cube. Checks are as in `readers`."""
 
 from __future__ import annotations
 
@@ -16,16 +17,26 @@ _TURNS = re.compile(r"(?:[UDLRFB]'?\s+)*[UDLRFB]'?")
 def _words(length: int) -> frozenset[str]:
     from reasoning_gym.factory import create_dataset
 
-    return frozenset(create_dataset("word_ladder", min_word_length=length, max_word_length=length, seed=0, size=1).word_sets[length])
+    return frozenset(
+        create_dataset(
+            "word_ladder", min_word_length=length, max_word_length=length, seed=0, size=1
+        ).word_sets[length]
+    )
 
 
 def word_ladder(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
     """Words of the package's list from the start to the end word, one letter changed at a time."""
     start, end = str(kept["start_word"]), str(kept["end_word"])
     words = re.findall("[A-Z]+", said.upper()) if _LADDER.fullmatch(said.strip().upper()) else []
-    if not 2 <= len(words) <= MAX_WORDS or (words[0], words[-1]) != (start, end) or any(len(word) != len(start) for word in words):
+    if (
+        not 2 <= len(words) <= MAX_WORDS
+        or (words[0], words[-1]) != (start, end)
+        or any(len(word) != len(start) for word in words)
+    ):
         return False
-    one_letter = all(sum(a != b for a, b in zip(first, second)) == 1 for first, second in zip(words, words[1:]))
+    one_letter = all(
+        sum(a != b for a, b in zip(first, second)) == 1 for first, second in zip(words, words[1:])
+    )
     return one_letter and set(words) <= _words(len(start))
 
 

@@ -1,4 +1,5 @@
-"""Puzzles of reasoning_gym with several right answers: an answer is played through by the rules of its puzzle. Checks are as in `readers`."""
+"""Puzzles of reasoning_gym with several right answers: an answer is played through by the rules of its
+puzzle. Checks are as in `readers`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from typing import Any
 from vlrl_rewards.gym.readers import as_json, listed
 
 MAX_MOVES = 2000
-_HANOI_MOVE = re.compile(r"(?:\d+[.)]\s*)?move disk (\d{1,3}) from peg (\d{1,3}) to peg (\d{1,3})\.?", re.IGNORECASE)
+_HANOI_MOVE = re.compile(
+    r"(?:\d+[.)]\s*)?move disk (\d{1,3}) from peg (\d{1,3}) to peg (\d{1,3})\.?", re.IGNORECASE
+)
 _JUG_MOVE = re.compile(r"(?:(fill|empty) ([A-Z])|(pour) ([A-Z])\s*->\s*([A-Z]))")
 _CAR_MOVES = re.compile(r"\s*(?:[A-Z][+-]\d\s*,?\s*)+")
 _BUTTONS = re.compile(r"[A-Z](?:\s*(?:→|->|,|\s)\s*[A-Z])*", re.IGNORECASE)
@@ -23,7 +26,8 @@ Kept = Mapping[str, Any]
 
 
 def hanoi(gold: str, said: str, kept: Kept) -> bool:
-    """Moves, one a line, that bring all disks to the target peg by the rules, in no more moves than the shortest solution."""
+    """Moves, one a line, that bring all disks to the target peg by the rules, in no more moves than the
+    shortest solution."""
     pegs: dict[int, list[int]] = {peg: [] for peg in range(1, int(kept["num_pegs"]) + 1)}
     tower = list(range(int(kept["num_disks"]), 0, -1))
     pegs[int(kept["start_peg"])] = list(tower)
@@ -33,7 +37,12 @@ def hanoi(gold: str, said: str, kept: Kept) -> bool:
     for line in lines:
         match = _HANOI_MOVE.fullmatch(line)
         disk, start, end = map(int, match.groups()) if match else (0, 0, 0)
-        if start not in pegs or end not in pegs or pegs[start][-1:] != [disk] or (pegs[end] and pegs[end][-1] < disk):
+        if (
+            start not in pegs
+            or end not in pegs
+            or pegs[start][-1:] != [disk]
+            or (pegs[end] and pegs[end][-1] < disk)
+        ):
             return False
         pegs[end].append(pegs[start].pop())
     return pegs[int(kept["target_peg"])] == tower
@@ -47,7 +56,9 @@ def jugs(gold: str, said: str, kept: Kept) -> bool:
         return False
     for move in moves:
         match = _JUG_MOVE.fullmatch(move) if isinstance(move, str) else None
-        places = [_LETTERS.index(letter) for letter in (match[2], match[4], match[5]) if letter] if match else []
+        places = (
+            [_LETTERS.index(letter) for letter in (match[2], match[4], match[5]) if letter] if match else []
+        )
         if match is None or max(places) >= len(state):
             return False
         if match[3]:
@@ -75,7 +86,11 @@ def cryptarithm(gold: str, said: str, kept: Kept) -> bool:
     words, result = [*kept["words_letters"]], str(kept["result_letters"])
     pairs = [re.fullmatch(r"\s*([A-Z])\s*=\s*(\d)\s*", pair) for pair in said.split(",")]
     values = {pair[1]: pair[2] for pair in pairs if pair}
-    if len(values) != len(pairs) or len(set(values.values())) != len(values) or set(values) != set("".join([*words, result])):
+    if (
+        len(values) != len(pairs)
+        or len(set(values.values())) != len(values)
+        or set(values) != set("".join([*words, result]))
+    ):
         return False
     if not kept.get("allow_leading_zero") and any(values[word[0]] == "0" for word in [*words, result]):
         return False
@@ -84,7 +99,8 @@ def cryptarithm(gold: str, said: str, kept: Kept) -> bool:
 
 
 def shortest_path(gold: str, said: str, kept: Kept) -> bool:
-    """Directions from * to # over free cells, as many as the shortest path has; "infeasible" where there is none."""
+    """Directions from * to # over free cells, as many as the shortest path has; "infeasible" where there is
+    none."""
     steps, grid = said.lower().replace(",", " ").split(), kept["matrix"]
     if gold.strip() == "infeasible" or steps == ["infeasible"]:
         return steps == gold.split()
@@ -99,14 +115,20 @@ def shortest_path(gold: str, said: str, kept: Kept) -> bool:
 
 
 def queens(gold: str, said: str, kept: Kept) -> bool:
-    """A board of _ and Q that keeps the given queens and has one in every row and column, none attacking another."""
+    """A board of _ and Q that keeps the given queens and has one in every row and column, none attacking
+    another."""
     board, cells = kept["puzzle"], listed(said.upper())
     size = len(board)
     if len(cells) != size * size or not set(cells) <= {"_", "Q"}:
         return False
     placed = [divmod(place, size) for place, cell in enumerate(cells) if cell == "Q"]
     given = all(cells[r * size + c] == "Q" for r in range(size) for c in range(size) if board[r][c] == "Q")
-    lines = [{r for r, _ in placed}, {c for _, c in placed}, {r + c for r, c in placed}, {r - c for r, c in placed}]
+    lines = [
+        {r for r, _ in placed},
+        {c for _, c in placed},
+        {r + c for r, c in placed},
+        {r - c for r, c in placed},
+    ]
     return given and len(placed) == size and all(len(line) == size for line in lines)
 
 
@@ -122,7 +144,8 @@ def kakurasu(gold: str, said: str, kept: Kept) -> bool:
 
 
 def quantum_lock(gold: str, said: str, kept: Kept) -> bool:
-    """Buttons that reach the target value, no more of them than the shortest sequence has. A button that its light forbids does nothing."""
+    """Buttons that reach the target value, no more of them than the shortest sequence has. A button that its
+    light forbids does nothing."""
     buttons = {str(button["name"]): button for button in kept["buttons"]}
     pressed = re.findall("[A-Z]", said.upper()) if _BUTTONS.fullmatch(said.strip()) else []
     if not 0 < len(pressed) <= len(re.findall("[A-Z]", gold)) or not set(pressed) <= set(buttons):
@@ -132,20 +155,26 @@ def quantum_lock(gold: str, said: str, kept: Kept) -> bool:
         button = buttons[name]
         if button["active_state"] in (light, "any"):
             amount = button["value"]
-            value = {"add": value + amount, "subtract": value - amount, "multiply": value * amount}[button["type"]]
+            value = {"add": value + amount, "subtract": value - amount, "multiply": value * amount}[
+                button["type"]
+            ]
             light = "green" if light == "red" else "red"
     return value == kept["target_value"]
 
 
 def sokoban(gold: str, said: str, kept: Kept) -> bool:
-    """Moves U, D, L, R after which every goal holds a box. A move into a wall or a blocked box does nothing."""
+    """Moves U, D, L, R after which every goal holds a box. A move into a wall or a blocked box does
+    nothing."""
     grid = [line.split() for line in str(kept["gamestr"]).splitlines() if line.strip()]
     moves = "".join(said.split())
     if not 0 < len(moves) <= MAX_MOVES or not set(moves) <= set(_SOKOBAN):
         return False
     cells = [((r, c), cell) for r, line in enumerate(grid) for c, cell in enumerate(line)]
     walls, goals = {at for at, cell in cells if cell == "+"}, {at for at, cell in cells if cell in "X$%"}
-    boxes, (row, column) = {at for at, cell in cells if cell in "@$"}, next(at for at, cell in cells if cell in "*%")
+    boxes, (row, column) = (
+        {at for at, cell in cells if cell in "@$"},
+        next(at for at, cell in cells if cell in "*%"),
+    )
     for move in moves:
         down, right = _SOKOBAN[move]
         ahead, behind = (row + down, column + right), (row + 2 * down, column + 2 * right)
@@ -158,16 +187,25 @@ def sokoban(gold: str, said: str, kept: Kept) -> bool:
 
 
 def knight_swap(gold: str, said: str, kept: Kept) -> bool:
-    """A JSON list of moves "color,from,to", the colours in turn, after which white and black knights have swapped places, no more than the gold has;
-    "No" where that is impossible."""
+    """A JSON list of moves "color,from,to", the colours in turn, after which white and black knights have
+    swapped places, no more than the gold has; "No" where that is impossible."""
     if not kept["is_possible"]:
         return said.strip().lower() == "no"
     moves, pieces, turn = as_json(said), dict(kept["pieces"]), kept["start_turn"]
-    if not isinstance(moves, list) or len(moves) > len(as_json(gold)) or not all(isinstance(move, str) for move in moves):
+    if (
+        not isinstance(moves, list)
+        or len(moves) > len(as_json(gold))
+        or not all(isinstance(move, str) for move in moves)
+    ):
         return False
     for move in moves:
         parts = [part.strip() for part in move.split(",")]
-        if len(parts) != 3 or parts[0] != turn or pieces.get(parts[1]) != turn or parts[2] not in kept["board"][parts[1]]:
+        if (
+            len(parts) != 3
+            or parts[0] != turn
+            or pieces.get(parts[1]) != turn
+            or parts[2] not in kept["board"][parts[1]]
+        ):
             return False
         if pieces[parts[2]] is not None:
             return False
@@ -178,7 +216,8 @@ def knight_swap(gold: str, said: str, kept: Kept) -> bool:
 
 
 def rush_hour(gold: str, said: str, kept: Kept) -> bool:
-    """Moves "F+1 K-2": each car goes as far as stated along its own direction through free cells; at the end A touches the right side."""
+    """Moves "F+1 K-2": each car goes as far as stated along its own direction through free cells; at the end
+    A touches the right side."""
     text = str(kept["board_config"])
     side = int(len(text) ** 0.5)
     cars: dict[str, list[tuple[int, int]]] = {}
@@ -202,13 +241,19 @@ def rush_hour(gold: str, said: str, kept: Kept) -> bool:
 
 
 def boxnet(gold: str, said: str, kept: Kept) -> bool:
-    """A JSON list of plans {"Agent[x, y]": "move(box_red, square[x, y])"} that brings every box to the target of its colour.
+    """A JSON list of plans {"Agent[x, y]": "move(box_red, square[x, y])"} that brings every box to the target
+    of its colour.
 
-    A box moves to a square one step away, or onto a target in its own square. Every action must be possible at its time.
+    A box moves to a square one step away, or onto a target in its own square. Every action must be possible
+    at its time.
     """
     squares = {square: list(things) for square, things in kept["initial_state"].items()}
     plans = as_json(said)
-    if not isinstance(plans, list) or len(plans) > MAX_MOVES or not all(isinstance(plan, dict) for plan in plans):
+    if (
+        not isinstance(plans, list)
+        or len(plans) > MAX_MOVES
+        or not all(isinstance(plan, dict) for plan in plans)
+    ):
         return False
     for agent, action in itertools.chain.from_iterable(plan.items() for plan in plans):
         match = _BOX_MOVE.fullmatch(action) if isinstance(action, str) else None

@@ -1,8 +1,10 @@
-"""Comparison of an answer with the one right answer of a question, in the forms of reasoning_gym: text, numbers, lists, grids, fractions, times.
+"""Comparison of an answer with the one right answer of a question, in the forms of reasoning_gym: text,
+numbers, lists, grids, fractions, times.
 
-Each check is a function (gold, said, kept) -> whether `said` is right. `gold` and `said` are texts, `kept` is what the row keeps of the puzzle. A
-check reads the whole answer, so that a right answer inside a longer text, or several answers at once, are wrong. It never raises because of `said`,
-takes time linear in its length, and evaluates nothing. It raises ValueError (LookupError, TypeError) for a broken `gold` or `kept`.
+Each check is a function (gold, said, kept) -> whether `said` is right. `gold` and `said` are texts, `kept` is
+what the row keeps of the puzzle. A check reads the whole answer, so that a right answer inside a longer text,
+or several answers at once, are wrong. It never raises because of `said`, takes time linear in its length, and
+evaluates nothing. It raises ValueError (LookupError, TypeError) for a broken `gold` or `kept`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ _RATIO = re.compile(r"\$?\s*(\d{1,400})\s*/\s*(\d{1,400})\s*\$?")
 _HEX = re.compile(r"(-?)\s*0x([0-9a-f]{1,400})", re.IGNORECASE)
 _REAL = r"\d{1,40}(?:\.\d{1,40})?"
 _COMPLEX = re.compile(rf"(?P<re>[+-]?{_REAL})?(?:(?P<sign>[+-])?(?P<im>{_REAL})?[ij])?", re.IGNORECASE)
-_TIME = re.compile(r"(?:(?P<days>\d{1,9})\s*days?\s*,?\s*)?(?:(?P<h>\d{1,9}):(?P<m>\d\d)(?::(?P<s>\d\d(?:\.\d{1,9})?))?)?", re.IGNORECASE)
+_TIME = re.compile(
+    r"(?:(?P<days>\d{1,9})\s*days?\s*,?\s*)?(?:(?P<h>\d{1,9}):(?P<m>\d\d)(?::(?P<s>\d\d(?:\.\d{1,9})?))?)?",
+    re.IGNORECASE,
+)
 _STATEMENT = re.compile(r"([^\W\d_][\w'-]*) is an? ([^\W\d_]+)")
 _BETWEEN = re.compile(r"\s*,\s*and\s+|\s*,\s*|\s+and\s+|\s*\n\s*")
 
@@ -61,7 +66,8 @@ def _required(value: Decimal | None, gold: str) -> Decimal:
 
 
 def same(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
-    """Equal numbers, where the gold answer is one; else equal texts, apart from case, the width of white space and a full stop at the end."""
+    """Equal numbers, where the gold answer is one; else equal texts, apart from case, the width of white
+    space and a full stop at the end."""
     said = said.strip() if gold.strip().endswith(".") else said.strip().removesuffix(".")
     if (target := number(gold)) is not None:
         return number(said) == target
@@ -69,11 +75,14 @@ def same(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
 
 
 def items(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
-    """Equal items in the same order: lists, matrices, boards, however separated. An empty list must be written as the gold is."""
+    """Equal items in the same order: lists, matrices, boards, however separated. An empty list must be
+    written as the gold is."""
     targets, parts = listed(gold), listed(said)
     if not targets:
         return "".join(said.split()) == "".join(gold.split())
-    return len(parts) == len(targets) and all(same(target, part, kept) for target, part in zip(targets, parts))
+    return len(parts) == len(targets) and all(
+        same(target, part, kept) for target, part in zip(targets, parts)
+    )
 
 
 def digits(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
@@ -84,15 +93,22 @@ def digits(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
 
 
 def rounded(last_place: str = "") -> Check:
-    """As many numbers as the gold has, each within `last_place` of its own ("": one unit in the last decimal place of the gold number)."""
+    """As many numbers as the gold has, each within `last_place` of its own ("": one unit in the last decimal
+    place of the gold number)."""
 
     def check(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
         targets = [_required(scientific(part), gold) for part in listed(gold.replace("°", ""))]
         parts = [scientific(part) for part in listed(said.replace("°", ""))]
         if not targets or len(parts) != len(targets):
             return False
-        within = [Decimal(last_place) if last_place else Decimal(1).scaleb(int(target.as_tuple().exponent)) for target in targets]
-        return all(part is not None and abs(part - target) <= most for target, part, most in zip(targets, parts, within))
+        within = [
+            Decimal(last_place) if last_place else Decimal(1).scaleb(int(target.as_tuple().exponent))
+            for target in targets
+        ]
+        return all(
+            part is not None and abs(part - target) <= most
+            for target, part, most in zip(targets, parts, within)
+        )
 
     return check
 
@@ -113,7 +129,9 @@ def solutions(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
     targets = sorted(_required(scientific(part), gold) for part in gold.split(","))
     parts = [scientific(part) for part in said.split(",")]
     found = sorted(part for part in parts if part is not None)
-    return len(found) == len(parts) == len(targets) and all(abs(a - b) <= Decimal("0.0001") for a, b in zip(found, targets))
+    return len(found) == len(parts) == len(targets) and all(
+        abs(a - b) <= Decimal("0.0001") for a, b in zip(found, targets)
+    )
 
 
 def significant(places: int) -> Check:
@@ -140,7 +158,8 @@ def _ratio(text: str) -> tuple[int, int] | None:
 
 
 def fraction(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
-    r"""The same reduced fraction: numerator and denominator equal those of the gold; "3/4" or "\frac{3}{4}", in dollar signs or not."""
+    r"""The same reduced fraction: numerator and denominator equal those of the gold; "3/4" or "\frac{3}{4}",
+    in dollar signs or not."""
     if (target := _ratio(gold)) is None:
         return same(gold, said, kept)
     return _ratio(said) == target
@@ -164,7 +183,9 @@ def complex_number(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
     target, value = _complex(gold), _complex(said)
     if target is None:
         raise ValueError(f"answer: {gold!r} is not a complex number")
-    return value is not None and abs(value.real - target.real) <= 1e-6 and abs(value.imag - target.imag) <= 1e-6
+    return (
+        value is not None and abs(value.real - target.real) <= 1e-6 and abs(value.imag - target.imag) <= 1e-6
+    )
 
 
 def _complex(text: str) -> complex | None:
@@ -174,7 +195,9 @@ def _complex(text: str) -> complex | None:
     match = _COMPLEX.fullmatch(plain)
     if not plain or match is None:
         return None
-    if has_unit and match["im"] is None and match["re"] is not None and match["sign"] is None:  # "-5i": the only number is the imaginary part
+    if (
+        has_unit and match["im"] is None and match["re"] is not None and match["sign"] is None
+    ):  # "-5i": the only number is the imaginary part
         return complex(0.0, float(match["re"]))
     if has_unit and match["re"] is not None and match["sign"] is None:
         return None
@@ -183,7 +206,8 @@ def _complex(text: str) -> complex | None:
 
 
 def duration(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
-    """Equal durations "D days", "HH:MM", "HH:MM:SS.mmm" or "D days, HH:MM:SS"; for a gold of days alone, the number of days suffices."""
+    """Equal durations "D days", "HH:MM", "HH:MM:SS.mmm" or "D days, HH:MM:SS"; for a gold of days alone, the
+    number of days suffices."""
     target, value = _seconds(gold), _seconds(said)
     if target is None:
         raise ValueError(f"answer: {gold!r} is not a duration")
@@ -195,7 +219,12 @@ def _seconds(text: str) -> Decimal | None:
     match = _TIME.fullmatch(text.strip())
     if not text.strip() or match is None or (match["m"] is not None and int(match["m"]) > 59):
         return None
-    return Decimal(match["days"] or 0) * 86_400 + Decimal(match["h"] or 0) * 3600 + Decimal(match["m"] or 0) * 60 + Decimal(match["s"] or 0)
+    return (
+        Decimal(match["days"] or 0) * 86_400
+        + Decimal(match["h"] or 0) * 3600
+        + Decimal(match["m"] or 0) * 60
+        + Decimal(match["s"] or 0)
+    )
 
 
 def factors(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
@@ -232,6 +261,8 @@ def partitions(gold: str, said: str, kept: Mapping[str, Any]) -> bool:
 
 def _groups(text: str, form: Callable[[list[str]], list[str]]) -> list[list[str]] | None:
     value = as_json(text)
-    if not isinstance(value, list) or not all(isinstance(group, list) and all(isinstance(word, str) for word in group) for group in value):
+    if not isinstance(value, list) or not all(
+        isinstance(group, list) and all(isinstance(word, str) for word in group) for group in value
+    ):
         return None
     return sorted(form(group) for group in value)

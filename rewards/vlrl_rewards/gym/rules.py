@@ -1,8 +1,10 @@
-"""Which check scores which generator of reasoning_gym, what a row keeps of its puzzle for it, and which generators are refused.
+"""Which check scores which generator of reasoning_gym, what a row keeps of its puzzle for it, and which
+generators are refused.
 
-The scorers of the package were read for version 0.1.25. Some evaluate the answer as Python (`eval`, or sympy's `parse_expr`, which is one), give
-points for an answer that contains the right one, take any text, or can be kept busy by a short answer (`Fraction("1e999999999")`); none of them is
-called with the text of a policy. An answer is right or wrong.
+The scorers of the package were read for version 0.1.25. Some evaluate the answer as Python (`eval`, or
+sympy's `parse_expr`, which is one), give points for an answer that contains the right one, take any text, or
+can be kept busy by a short answer (`Fraction("1e999999999")`); none of them is called with the text of a
+policy. An answer is right or wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from vlrl_rewards.gym.readers import Check
 
 @dataclass(frozen=True)
 class Rule:
-    """The `check` of a generator's answers, the keys of the metadata that it reads, and the key of an answer where the package gives none."""
+    """The `check` of a generator's answers, the keys of the metadata that it reads, and the key of an answer
+    where the package gives none."""
 
     check: Check = readers.same
     keeps: tuple[str, ...] = ()
@@ -29,8 +32,27 @@ REFUSED: Mapping[str, str] = {
 }
 
 _ITEMS = (
-    *("arc_1d", "arc_agi", "binary_matrix", "game_of_life", "list_functions", "manipulate_matrix", "mini_sudoku", "number_filtering"),
-    *("number_sorting", "path_star", "rearc", "rotate_matrix", "spiral_matrix", "string_splitting", "string_synthesis", "sudoku", "survo"),
+    *(
+        "arc_1d",
+        "arc_agi",
+        "binary_matrix",
+        "game_of_life",
+        "list_functions",
+        "manipulate_matrix",
+        "mini_sudoku",
+        "number_filtering",
+    ),
+    *(
+        "number_sorting",
+        "path_star",
+        "rearc",
+        "rotate_matrix",
+        "spiral_matrix",
+        "string_splitting",
+        "string_synthesis",
+        "sudoku",
+        "survo",
+    ),
     *("word_sequence_reversal", "word_sorting"),
 )
 
@@ -72,16 +94,42 @@ RULES: Mapping[str, Rule] = {
     "simple_integration": Rule(expressions.antiderivative, ("variable",)),
     "sokoban": Rule(puzzles.sokoban, ("gamestr",)),
     "time_intervals": Rule(readers.duration),
-    "tower_of_hanoi": Rule(puzzles.hanoi, ("num_disks", "num_pegs", "start_peg", "target_peg", "solution_length")),
+    "tower_of_hanoi": Rule(
+        puzzles.hanoi, ("num_disks", "num_pegs", "start_peg", "target_peg", "solution_length")
+    ),
     "word_ladder": Rule(library.word_ladder, ("start_word", "end_word")),
 }
 
 # One right answer, by a scorer of their own that differs from equality by points for form or likeness only.
 EQUAL = frozenset(
     (
-        *("ab", "calendar_arithmetic", "chain_sum", "circuit_logic", "color_cube_rotation", "decimal_chain_sum", "emoji_mystery"),
-        *("family_relationships", "figlet_font", "game_of_life_halting", "gsm_symbolic", "letter_jumble", "needle_haystack", "products"),
-        *("rectangle_count", "self_reference", "sentence_reordering", "spell_backward", "string_insertion", "tsumego", "zebra_puzzles"),
+        *(
+            "ab",
+            "calendar_arithmetic",
+            "chain_sum",
+            "circuit_logic",
+            "color_cube_rotation",
+            "decimal_chain_sum",
+            "emoji_mystery",
+        ),
+        *(
+            "family_relationships",
+            "figlet_font",
+            "game_of_life_halting",
+            "gsm_symbolic",
+            "letter_jumble",
+            "needle_haystack",
+            "products",
+        ),
+        *(
+            "rectangle_count",
+            "self_reference",
+            "sentence_reordering",
+            "spell_backward",
+            "string_insertion",
+            "tsumego",
+            "zebra_puzzles",
+        ),
     )
 )
 

@@ -31,9 +31,18 @@ def whole_numbers(value: Any) -> list[int] | None:
 
 
 def mask_of(counts: Sequence[int], height: int, width: int) -> Rle:
-    """A compressed mask from plain run lengths (column-major, background first). Raises ValueError unless the runs sum to height x width."""
-    if height * width > MAX_PIXELS or min(height, width) < 1 or sum(counts) != height * width or min(counts) < 0:
-        raise ValueError(f"mask: the runs sum to {sum(counts)} instead of {height} x {width}, one is negative, or the mask is too large")
+    """A compressed mask from plain run lengths (column-major, background first). Raises ValueError unless the
+    runs sum to height x width."""
+    if (
+        height * width > MAX_PIXELS
+        or min(height, width) < 1
+        or sum(counts) != height * width
+        or min(counts) < 0
+    ):
+        raise ValueError(
+            f"mask: the runs sum to {sum(counts)} instead of {height} x {width}, one is negative, or the "
+            "mask is too large"
+        )
     return coco.frPyObjects({"counts": [int(c) for c in counts], "size": [height, width]}, height, width)
 
 
@@ -43,7 +52,8 @@ def encode(array_HW: np.ndarray) -> Rle:
 
 
 def code_pixels(counts: str) -> int:
-    """Number of pixels that a compressed COCO run-length string covers. Raises ValueError if it is broken; the decoder would crash on it."""
+    """Number of pixels that a compressed COCO run-length string covers. Raises ValueError if it is broken;
+    the decoder would crash on it."""
     runs: list[int] = []
     value = shift = 0
     for char in counts:
@@ -65,11 +75,13 @@ def code_pixels(counts: str) -> int:
     return sum(runs)
 
 
-def read_mask(value: Any, height: int, width: int, spaces: Sequence[Any] = (), picture: int = 0) -> Rle | None:
+def read_mask(
+    value: Any, height: int, width: int, spaces: Sequence[Any] = (), picture: int = 0
+) -> Rle | None:
     """A compressed mask of height x width pixels; None if `value` is broken.
 
-    value: {"counts": run lengths or compressed string, "size": [h, w]}, or a polygon (or several) in the policy's units, which `spaces` and
-    `picture` convert to original pixels.
+    value: {"counts": run lengths or compressed string, "size": [h, w]}, or a polygon (or several) in the
+    policy's units, which `spaces` and `picture` convert to original pixels.
     Limits: 100 polygons of 500 corners, 20,000 characters of a compressed string, 64 million pixels.
     """
     if isinstance(value, Mapping) and "counts" in value:
@@ -96,17 +108,30 @@ def read_mask(value: Any, height: int, width: int, spaces: Sequence[Any] = (), p
 
 
 def parts_of(value: Any) -> list[Any]:
-    """What an answer's value names as masks: the value, or every code and shape of a mapping, also those under other or repeated keys."""
+    """What an answer's value names as masks: the value, or every code and shape of a mapping, also those
+    under other or repeated keys."""
     if not isinstance(value, Mapping):
         return [value]
     other = {key: part for key, part in value.items() if key not in ("counts", "size")}
-    codes = [value, *({**value, key: part} for key, part in repeated_in(value) if key == "counts")] if "counts" in value else []
-    return codes + [part for part in other.values() if isinstance(part, Mapping) and "counts" in part] + named_shapes(other)
+    codes = (
+        [value, *({**value, key: part} for key, part in repeated_in(value) if key == "counts")]
+        if "counts" in value
+        else []
+    )
+    return (
+        codes
+        + [part for part in other.values() if isinstance(part, Mapping) and "counts" in part]
+        + named_shapes(other)
+    )
 
 
 def beyond_limits(value: Any) -> str:
     """Why a value has more polygons or corners than are read; "" if it is within the limits."""
-    if isinstance(value, list) and len(value) > MAX_POLYGONS and all(isinstance(part, (list, Mapping)) and corners_of(part) for part in value):
+    if (
+        isinstance(value, list)
+        and len(value) > MAX_POLYGONS
+        and all(isinstance(part, (list, Mapping)) and corners_of(part) for part in value)
+    ):
         return f"the answer has more than {MAX_POLYGONS} polygons, which are not read"
     return beyond_corners(value)
 
@@ -128,10 +153,11 @@ class MaskReward(Graded):
         r = 1[IoU >= correct_at]   (with `binary`)
 
     Paper: mask IoU as in COCO, arXiv:1405.0312; as a reward: vlrl original.
-    Gold: {"counts": ..., "size": [h, w]} in COCO form, an (H, W) array, or a polygon with `row.meta["size"] = (width, height)`.
-    Answer: run lengths of the same size, or polygons in the policy's units. A box [x1, y1, x2, y2] is not a mask, because it has two corners.
-    Edge: a broken code, run lengths that are not integers, another size, an empty mask: 0. Range [0, 1]. Units: original pixels.
-    Limits: an answer of 20,000 characters, 100 polygons of 500 corners, 64 million pixels; an answer beyond them has no mask.
+    Gold: {"counts": ..., "size": [h, w]} in COCO form, an (H, W) array, or a polygon with `row.meta["size"] =
+    (width, height)`. Answer: run lengths of the same size, or polygons in the policy's units. A box [x1, y1,
+    x2, y2] is not a mask, because it has two corners. Edge: a broken code, run lengths that are not integers,
+    another size, an empty mask: 0. Range [0, 1]. Units: original pixels. Limits: an answer of 20,000
+    characters, 100 polygons of 500 corners, 64 million pixels; an answer beyond them has no mask.
     """
 
     binary: bool = False
@@ -146,16 +172,31 @@ class MaskReward(Graded):
             size = declared or (whole_numbers(scene.meta.get("size")) or [])[::-1]
             rle = read_mask(gold, size[0], size[1]) if len(size) == 2 else None
         if rle is None or coco.area(rle) == 0:
-            raise ValueError(f"answer: the gold mask {gold!r:.200} is broken or empty; give COCO run lengths, an array, or a polygon with meta.size")
+            raise ValueError(
+                f"answer: the gold mask {gold!r:.200} is broken or empty; give COCO run lengths, an array, "
+                "or a polygon with meta.size"
+            )
         return rle
 
     def grade(self, target: Rle, answer: Answer, scene: Scene) -> Grade:
         height, width = target["size"]
         found = [f.value for f in find_values(answer.text)]
         picture = scene.meta.get("picture", self.picture)
-        masks = [m for value in found for part in parts_of(value) for m in [read_mask(part, int(height), int(width), scene.spaces, picture)] if m]
+        masks = [
+            m
+            for value in found
+            for part in parts_of(value)
+            for m in [read_mask(part, int(height), int(width), scene.spaces, picture)]
+            if m
+        ]
         if len(masks) != 1:
             limit = next(filter(None, map(beyond_limits, found)), "")
-            return self.unreadable(answer, "mask", limit) if not masks else self.refuse("several masks in the answer")
+            return (
+                self.unreadable(answer, "mask", limit)
+                if not masks
+                else self.refuse("several masks in the answer")
+            )
         iou = mask_iou(masks[0], target)
-        return Grade(float(iou >= self.correct_at) if self.binary else iou, iou >= self.correct_at, f"IoU {iou:.3f}")
+        return Grade(
+            float(iou >= self.correct_at) if self.binary else iou, iou >= self.correct_at, f"IoU {iou:.3f}"
+        )

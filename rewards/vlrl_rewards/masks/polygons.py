@@ -23,15 +23,24 @@ MAX_CORNERS = 500
 _KEYS = ("polygon", "segmentation", "points", "corners", "rbox", "rotated_box", "obb", "bbox_2d", "bbox")
 
 
-def rotated_corners(cx: float, cy: float, width: float, height: float, degrees: float) -> list[tuple[float, float]]:
-    """The four corners of a box of `width` x `height` around (cx, cy), rotated by `degrees` from x towards y (clockwise on the screen)."""
+def rotated_corners(
+    cx: float, cy: float, width: float, height: float, degrees: float
+) -> list[tuple[float, float]]:
+    """The four corners of a box of `width` x `height` around (cx, cy), rotated by `degrees` from x towards y
+    (clockwise on the screen)."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    half = ((-width / 2, -height / 2), (width / 2, -height / 2), (width / 2, height / 2), (-width / 2, height / 2))
+    half = (
+        (-width / 2, -height / 2),
+        (width / 2, -height / 2),
+        (width / 2, height / 2),
+        (-width / 2, height / 2),
+    )
     return [(cx + x * cos - y * sin, cy + x * sin + y * cos) for x, y in half]
 
 
 def corners_of(value: Any) -> list[tuple[float, float]] | None:
-    """The corners of [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees], or of a mapping with one of these; None for others.
+    """The corners of [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees], or of a mapping
+    with one of these; None for others.
 
     A shape has 3 to `MAX_CORNERS` (500) corners.
     """
@@ -71,7 +80,8 @@ def beyond_corners(value: Any) -> str:
 
 
 def named_shapes(value: Any) -> list[list[tuple[float, float]]]:
-    """The different shapes that a value names: one, or one for each key of a mapping ("polygon", "segmentation" ...) that has another."""
+    """The different shapes that a value names: one, or one for each key of a mapping ("polygon",
+    "segmentation" ...) that has another."""
     if not isinstance(value, Mapping):
         corners = corners_of(value)
         return [corners] if corners else []
@@ -105,7 +115,9 @@ def area_iou(a: BaseGeometry, b: BaseGeometry) -> float:
     return min(1.0, max(0.0, overlap / (a.area + b.area - overlap)))
 
 
-def _converted(corners: Sequence[tuple[float, float]], spaces: Sequence[CoordinateSpace], picture: int) -> list[tuple[float, float]]:
+def _converted(
+    corners: Sequence[tuple[float, float]], spaces: Sequence[CoordinateSpace], picture: int
+) -> list[tuple[float, float]]:
     """The corners in original pixels."""
     return [point_to_original(c, spaces, picture) for c in corners]
 
@@ -120,10 +132,11 @@ class PolygonReward(Graded):
         r = 1[IoU >= correct_at]   (with `binary`)
 
     Paper: IoU of rotated boxes as in DOTA, arXiv:1711.10398, sec. 5 (IoU); as a reward: vlrl original.
-    Formats: [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees] (clockwise on the screen), {"polygon": ...}. A rotated box is
-    rotated in the policy's units and converted corner by corner, which is exact for images resized with another aspect ratio.
-    Edge: fewer than 3 corners, no area, an outline that crosses itself, several shapes: 0. Range [0, 1]. Units: gold in original pixels.
-    Limits: an answer of 20,000 characters and a shape of 500 corners; an answer beyond them has no polygon.
+    Formats: [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees] (clockwise on the screen),
+    {"polygon": ...}. A rotated box is rotated in the policy's units and converted corner by corner, which is
+    exact for images resized with another aspect ratio. Edge: fewer than 3 corners, no area, an outline that
+    crosses itself, several shapes: 0. Range [0, 1]. Units: gold in original pixels. Limits: an answer of
+    20,000 characters and a shape of 500 corners; an answer beyond them has no polygon.
     """
 
     binary: bool = False
@@ -136,19 +149,30 @@ class PolygonReward(Graded):
         shape = polygon(corners) if corners else None
         if shape is None:
             why = explain_validity(Polygon(corners)) if corners else "fewer than three corners"
-            raise ValueError(f"answer: the gold polygon {gold!r:.200} has no valid area ({why}); give [[x, y], ...] or [cx, cy, w, h, degrees]")
+            raise ValueError(
+                f"answer: the gold polygon {gold!r:.200} has no valid area ({why}); give [[x, y], ...] or "
+                "[cx, cy, w, h, degrees]"
+            )
         return shape
 
     def grade(self, target: Polygon, answer: Answer, scene: Scene) -> Grade:
         found = shapes_in(answer.text)
         if len(found) != 1:
-            limit = next(filter(None, (beyond_corners(value.value) for value in find_values(answer.text))), "")
-            return self.unreadable(answer, "polygon", limit) if not found else self.refuse("several polygons in the answer")
+            limit = next(
+                filter(None, (beyond_corners(value.value) for value in find_values(answer.text))), ""
+            )
+            return (
+                self.unreadable(answer, "polygon", limit)
+                if not found
+                else self.refuse("several polygons in the answer")
+            )
         shape = polygon(_converted(found[0], scene.spaces, scene.meta.get("picture", self.picture)))
         if shape is None:
             return self.refuse("the outline encloses no area, or crosses itself")
         iou = area_iou(shape, target)
-        return Grade(float(iou >= self.correct_at) if self.binary else iou, iou >= self.correct_at, f"IoU {iou:.3f}")
+        return Grade(
+            float(iou >= self.correct_at) if self.binary else iou, iou >= self.correct_at, f"IoU {iou:.3f}"
+        )
 
 
 @judged("rotated_box")
@@ -157,10 +181,12 @@ class PolygonReward(Graded):
 class RotatedBox(PolygonReward):
     """Rotated-box IoU with a factor for the direction of the box.
 
-        r = IoU x |cos 2(a - a*)|^sharpness,  a, a* the directions of the long sides; sharpness 0 is the plain IoU
+        r = IoU x |cos 2(a - a*)|^sharpness,  a, a* the directions of the long sides; sharpness 0 is the plain
+        IoU
 
-    Paper: vlrl original; IoU as in DOTA, arXiv:1711.10398. The factor lowers the score of squares and near-squares that overlap well but have
-    another direction. Edge: as `polygon`; a box is [cx, cy, w, h, degrees] or four corners. Range [0, 1].
+    Paper: vlrl original; IoU as in DOTA, arXiv:1711.10398. The factor lowers the score of squares and
+    near-squares that overlap well but have another direction. Edge: as `polygon`; a box is [cx, cy, w, h,
+    degrees] or four corners. Range [0, 1].
     """
 
     sharpness: float = 0.0

@@ -1,4 +1,5 @@
-"""Finds the mathematical answer of a response: its commitment, the whole of a short response, its last line, or its concluding sentence."""
+"""Finds the mathematical answer of a response: its commitment, the whole of a short response, its last line,
+or its concluding sentence."""
 
 from __future__ import annotations
 
@@ -12,25 +13,45 @@ from vlrl_rewards.parsing import Answer, committed
 from vlrl_rewards.text.denials import AND_MORE, bounded, denied, hedges, settled, taken_back
 
 NO_ANSWER = "no committed answer"
-_PROSE = re.compile(r"(?<![\\a-zA-Z{])[a-zA-Z]{3,}|[.!?]\s")  # a longer answer without it is a list or a formula
+_PROSE = re.compile(
+    r"(?<![\\a-zA-Z{])[a-zA-Z]{3,}|[.!?]\s"
+)  # a longer answer without it is a list or a formula
 _SENTENCE = re.compile(r"(?<=[.!?。])\s+(?=[A-Z\\$*(\d-])|\n+|；")
 _CONCLUDES = re.compile(
-    r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?|counts?|counted|see|sees|saw|find|found|earns?|pays?|needs?|spends?|weighs?|measures?|lasts?|remains?)\b|[=:≈]|^\s*(?:in|on|at|by|the\s+year)\s+[\d.,:]+\W*$|\bin\s+\d{3,4}\W*$|^\W*(?:so|therefore|thus|hence)\b",
+    (
+        r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?|counts?|"
+        r"counted|see|sees|saw|find|found|earns?|pays?|needs?|spends?|weighs?|measures?|lasts?|remains?)\b|"
+        r"[=:≈]|^\s*(?:in|on|at|by|the\s+year)\s+[\d.,:]+\W*$|\bin\s+\d{3,4}\W*$|^\W*(?:so|therefore|thus|"
+        r"hence)\b"
+    ),
     re.IGNORECASE,
 )
 _NUMBERISH = re.compile(r"\d|\\(?:frac|sqrt|pi|infty|emptyset|varnothing)|[½⅓¼⅔¾π∞∅]")
 _LITERAL = re.compile(
-    r"(?<![\w.\\^_{])-?\d[\d,]*(?:\.\d+)?(?:/\d+)?%?(?![\w^_{}½¼¾⅓⅔])(?!\s*[-+*/^=×÷]\s*[\w(\\])(?!\s*(?:dozen|hundred|thousand|million|billion|trillion)s?\b)"
+    r"(?<![\w.\\^_{])-?\d[\d,"
+    r"]*(?:\.\d+)?(?:/\d+)?%?(?![\w^_{}½¼¾⅓⅔])(?!\s*[-+*/^=×÷]\s*[\w(\\])(?!\s*(?:dozen|hundred|thousand|"
+    r"million|billion|trillion)s?\b)"
 )
-_SO = re.compile(r"\b(?:so|therefore|thus|hence|making|giving|totall?ing|which\s+(?:makes|gives|is)|that\s+is|for\s+a\s+total\s+of)\b", re.IGNORECASE)
+_SO = re.compile(
+    (
+        r"\b(?:so|therefore|thus|hence|making|giving|totall?ing|which\s+(?:makes|gives|is)|that\s+is|"
+        r"for\s+a\s+total\s+of)\b"
+    ),
+    re.IGNORECASE,
+)
 _QUOTES = re.compile(
-    r"\W*(?:if|suppose|exception|assert|return|print|the\s+(?:problem|question|task|prompt|text))\b", re.IGNORECASE
+    r"\W*(?:if|suppose|exception|assert|return|print|the\s+(?:problem|question|task|prompt|text))\b",
+    re.IGNORECASE,
 )  # a sentence that quotes the question gives no answer
 _BROKEN_OFF = re.compile(r"\b(?:answer|result|solution)\s+is\W*$", re.IGNORECASE)
 _ONE_WORD = (
-    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty|zero)"
+    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|"
+    r"seventeen|eighteen|nineteen|twenty|zero)"
 )
-_WORD_NUMBER = re.compile(rf"(?<![\w-])(?<!no )(?<!any )(?<!this )(?<!that )(?<!every )(?<!which )({_ONE_WORD})(?![\w-]|\s+of\b)", re.IGNORECASE)
+_WORD_NUMBER = re.compile(
+    rf"(?<![\w-])(?<!no )(?<!any )(?<!this )(?<!that )(?<!every )(?<!which )({_ONE_WORD})(?![\w-]|\s+of\b)",
+    re.IGNORECASE,
+)
 
 
 def plausible(text: str) -> bool:
@@ -39,7 +60,8 @@ def plausible(text: str) -> bool:
 
 
 def find_answer(case: Case) -> tuple[Answer | None, str]:
-    """(the committed answer, or the one that a short response or the concluding sentence states, ""), else (None, reason)."""
+    """(the committed answer, or the one that a short response or the concluding sentence states, ""), else
+    (None, reason)."""
     text = without_markup(case.visible)
     if not text.strip():
         return None, "nothing outside the thinking" if case.response.strip() else "empty"
@@ -47,7 +69,11 @@ def find_answer(case: Case) -> tuple[Answer | None, str]:
     if answer is not None:
         if answer.problem:
             return None, answer.problem
-        return (None, "the answer is taken back or another is offered") if taken_back(text[answer.end :].lstrip("}")) else (answer, "")
+        return (
+            (None, "the answer is taken back or another is offered")
+            if taken_back(text[answer.end :].lstrip("}"))
+            else (answer, "")
+        )
     return _concluding(text)
 
 
@@ -68,22 +94,43 @@ def _concluding(text: str) -> tuple[Answer | None, str]:
         at = part.end() if part else end
     for begin, end in reversed(spans[-2:]):
         sentence = text[begin:end].strip()
-        if len(sentence) <= 300 and (_NUMBERISH.search(sentence) or _WORD_NUMBER.search(sentence)) and _CONCLUDES.search(sentence):
+        if (
+            len(sentence) <= 300
+            and (_NUMBERISH.search(sentence) or _WORD_NUMBER.search(sentence))
+            and _CONCLUDES.search(sentence)
+        ):
             if read(sentence) is not None:
                 return Answer(text[begin:end], begin, end, "sentence"), ""
             lone = lone_number(text[begin:end])
             if lone is not None:
-                return Answer(text[begin + lone[0] : begin + lone[1]], begin + lone[0], begin + lone[1], "number"), ""
-        if _NUMBERISH.search(sentence) or _WORD_NUMBER.search(sentence) or hedges(sentence) or _BROKEN_OFF.search(sentence):
+                return Answer(
+                    text[begin + lone[0] : begin + lone[1]], begin + lone[0], begin + lone[1], "number"
+                ), ""
+        if (
+            _NUMBERISH.search(sentence)
+            or _WORD_NUMBER.search(sentence)
+            or hedges(sentence)
+            or _BROKEN_OFF.search(sentence)
+        ):
             break
     return None, NO_ANSWER
 
 
 def _last_line(text: str) -> Answer | None:
-    """The last line if it is only mathematics; None also where the line before it is too (then they are a list)."""
+    """The last line if it is only mathematics; None also where the line before it is too (then they are a
+    list)."""
     lines = [match for match in re.finditer(r"[^\n]+", text) if match[0].strip()]
-    bare = [match for match in lines[-2:] if len(match[0]) <= 120 and _NUMBERISH.search(match[0]) and read(match[0].strip(" >#\t")) is not None]
-    if len(lines) < 2 or not bare or bare[-1] is not lines[-1] or (len(bare) == 2 and not _CONCLUDES.search(lines[-2][0])):
+    bare = [
+        match
+        for match in lines[-2:]
+        if len(match[0]) <= 120 and _NUMBERISH.search(match[0]) and read(match[0].strip(" >#\t")) is not None
+    ]
+    if (
+        len(lines) < 2
+        or not bare
+        or bare[-1] is not lines[-1]
+        or (len(bare) == 2 and not _CONCLUDES.search(lines[-2][0]))
+    ):
         return None
     raw = lines[-1][0]
     begin = lines[-1].start() + len(raw) - len(raw.lstrip(" >#\t"))
@@ -96,13 +143,18 @@ def _whole(match: re.Match[str]) -> bool:
 
 
 def lone_number(sentence: str) -> tuple[int, int] | None:
-    """[start, end) of the number behind the last "=", or of the only number of a sentence or of its conclusion. None if the sentence hedges."""
+    """[start, end) of the number behind the last "=", or of the only number of a sentence or of its
+    conclusion. None if the sentence hedges."""
     sentence = settled(sentence)
     if hedges(sentence) or bounded(sentence.rstrip(" .")) or _QUOTES.match(sentence) or is_code(sentence):
         return None
     found = [match for match in _LITERAL.finditer(sentence) if not denied(sentence, *match.span())]
     found = [match for match in found if sentence[: match.start()].rstrip()[-1:] not in (*"+*/^×÷",)]
-    total = total_in(sentence, [(float(m[0].replace(",", "")), m.start()) for m in found]) if len(found) > 1 and all(map(_whole, found)) else None
+    total = (
+        total_in(sentence, [(float(m[0].replace(",", "")), m.start()) for m in found])
+        if len(found) > 1 and all(map(_whole, found))
+        else None
+    )
     if total is not None:
         return found[total].span()
     so = list(_SO.finditer(sentence))
@@ -110,7 +162,13 @@ def lone_number(sentence: str) -> tuple[int, int] | None:
         found = [match for match in found if match.start() >= so[-1].end()] or found
     if not found:
         words = list(_WORD_NUMBER.finditer(sentence))
-        bound = len(words) == 1 and re.match(rf"\s+(?:{AND_MORE})\b", sentence[words[0].end(1) :], re.IGNORECASE)
-        return words[0].span(1) if len(words) == 1 and not bound and number_words(words[0][1]) is not None else None
+        bound = len(words) == 1 and re.match(
+            rf"\s+(?:{AND_MORE})\b", sentence[words[0].end(1) :], re.IGNORECASE
+        )
+        return (
+            words[0].span(1)
+            if len(words) == 1 and not bound and number_words(words[0][1]) is not None
+            else None
+        )
     alone = len(found) == 1 and not re.search(r"[\^_]", sentence) and re.search(r"[a-zA-Z]{2}", sentence)
     return found[-1].span() if alone or sentence[: found[-1].start()].rstrip(" $").endswith("=") else None

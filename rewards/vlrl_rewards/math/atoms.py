@@ -1,4 +1,5 @@
-"""The atoms of the mathematics parser: brackets, roots, fractions, functions, names, matrices, sums, integrals and limits."""
+"""The atoms of the mathematics parser: brackets, roots, fractions, functions, names, matrices, sums,
+integrals and limits."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from fractions import Fraction
 from vlrl_rewards.math.lexer import CLOSING, CONSTANTS, FUNCTIONS, GREEK, Node, NotMath, TokenCursor
 
 _ENGLISH = frozenset((
-    "not", "no", "so", "the", "is", "are", "was", "it", "its", "he", "she", "we", "you", "i'm", "of", "by", "to", "in", "on", "at", "if", "as",
+    "not", "no", "so", "the", "is", "are", "was", "it", "its", "he", "she", "we", "you", "i'm", "of", "by",
+    "to", "in", "on", "at", "if", "as",
     "be", "an", "any", "all", "but", "yes", "nor", "per", "has", "had", "can", "may", "let", "get",
 ))  # fmt: skip
 
@@ -113,7 +115,8 @@ def number_set(p: Grammar, _: str) -> Node:
 
 
 def matrix(p: Grammar, token: str) -> Node:
-    r"""`\begin{pmatrix} a & b \\ c & d \end{pmatrix}`, `\begin{cases} ...`; other environments raise NotMath."""
+    r"""`\begin{pmatrix} a & b \\ c & d \end{pmatrix}`, `\begin{cases} ...`; other environments raise
+    NotMath."""
     if "{cases" in token and not token.startswith(r"\end"):
         return cases(p)
     if ("matrix" not in token and "array" not in token) or token.startswith(r"\end"):
@@ -136,7 +139,8 @@ def matrix(p: Grammar, token: str) -> Node:
 
 
 def cases(p: Grammar) -> Node:
-    r"""`\begin{cases} a & x > 0 \\ b & \text{otherwise} \end{cases}`: ("cases", (value, condition), ...); "otherwise" is ("text", "otherwise")."""
+    r"""`\begin{cases} a & x > 0 \\ b & \text{otherwise} \end{cases}`: ("cases", (value, condition), ...);
+    "otherwise" is ("text", "otherwise")."""
     rows: list[tuple[Node, Node]] = []
     while not p.peek()[1].startswith(r"\end"):
         value = p.relation()
@@ -162,7 +166,8 @@ def cases(p: Grammar) -> Node:
 
 
 def determinant(rows: list[tuple[Node, ...]]) -> Node:
-    """The determinant, by Laplace expansion along the first row. Raises NotMath unless it is square and at most 4 x 4."""
+    """The determinant, by Laplace expansion along the first row. Raises NotMath unless it is square and at
+    most 4 x 4."""
     if not 1 <= len(rows) <= 4 or any(len(row) != len(rows) for row in rows):
         raise NotMath("no determinant")
     if len(rows) == 1:
@@ -194,7 +199,9 @@ def function(p: Grammar, name: str) -> Node:
         arguments = [node]
     if raised == ("neg", ("num", Fraction(1), 0)) and name in ("sin", "cos", "tan"):
         name, raised = "arc" + name, None
-    node = ("fn", "root", arguments[0], ("num", Fraction(2), 0)) if name == "sqrt" else ("fn", name, *arguments)
+    node = (
+        ("fn", "root", arguments[0], ("num", Fraction(2), 0)) if name == "sqrt" else ("fn", name, *arguments)
+    )
     if base is not None:
         node = ("fn", "logbase", arguments[0], base)
     return ("pow", node, raised) if raised is not None else node
@@ -216,7 +223,12 @@ def named(p: Grammar, token: str, command: bool = False) -> Node:
     if command:
         raise NotMath(f"the command \\{token}")
     if len(token) == 1:
-        return chosen(p) if token == "C" and [p.peek(i)[0 if i % 2 else 1] for i in range(5)] == ["(", "num", ",", "num", ")"] else ("sym", token)
+        return (
+            chosen(p)
+            if token == "C"
+            and [p.peek(i)[0 if i % 2 else 1] for i in range(5)] == ["(", "num", ",", "num", ")"]
+            else ("sym", token)
+        )
     glued = re.fullmatch(r"(sqrt|pi)([a-z])", low)
     letters_only = len(token) <= 3 and (len(p.tokens) > 1 or len(token) == 2)
     if glued or not letters_only or low in _ENGLISH:
@@ -272,9 +284,17 @@ def _rename(node: Node, index: str) -> Node:
 
 
 def integral(p: Grammar, token: str) -> Node:
-    """A definite integral over one letter: ("int", letter, low, high, integrand). The integrand ends at "d" and a letter."""
+    """A definite integral over one letter: ("int", letter, low, high, integrand). The integrand ends at "d"
+    and a letter."""
     _, low, high = bounds(p, "int")
-    end = next((i for i in range(p.at, len(p.tokens)) if re.fullmatch(r"[a-z]*d[a-z]", p.tokens[i][1]) and p.tokens[i][0] == "word"), None)
+    end = next(
+        (
+            i
+            for i in range(p.at, len(p.tokens))
+            if re.fullmatch(r"[a-z]*d[a-z]", p.tokens[i][1]) and p.tokens[i][0] == "word"
+        ),
+        None,
+    )
     if end is None and any(p.tokens[i][1] == "d" for i in range(p.at, len(p.tokens) - 1)):
         end = next(i for i in range(p.at, len(p.tokens) - 1) if p.tokens[i][1] == "d")
         p.tokens[end : end + 2] = [("word", "d" + p.tokens[end + 1][1])]
@@ -295,7 +315,9 @@ def limit(p: Grammar, _: str) -> Node:
     p.expect(r"\to")
     end = next((i for i in range(p.at, len(p.tokens)) if p.tokens[i][1] == "^"), len(p.tokens))
     tail = "".join(token for _, token in p.tokens[end : end + 5])
-    side = next((sign for sign in "+-" for form in (f"^{sign}}}", f"^{{{sign}}}}}") if tail.startswith(form)), "")
+    side = next(
+        (sign for sign in "+-" for form in (f"^{sign}}}", f"^{{{sign}}}}}") if tail.startswith(form)), ""
+    )
     if side:
         del p.tokens[end : end + (2 if tail[1] == side else 4)]
     target = p.sum()
@@ -306,7 +328,8 @@ def limit(p: Grammar, _: str) -> Node:
 
 
 ATOMS: dict[str, Callable[[Grammar, str], Node]] = {
-    "(": bracket, "[": bracket, "{": bracket, r"\{": bracket, r"\langle": bracket, r"\frac": fraction, r"\binom": binomial, r"\sqrt": root,
+    "(": bracket, "[": bracket, "{": bracket, r"\{": bracket, r"\langle": bracket, r"\frac": fraction,
+    r"\binom": binomial, r"\sqrt": root,
     "|": absolute, r"\lfloor": rounded, r"\lceil": rounded, r"\mathbb": number_set, "env": matrix,
     r"\sum": series, r"\prod": series, r"\int": integral, r"\lim": limit,
 }  # fmt: skip

@@ -24,11 +24,13 @@ class Closeness(Graded):
         absolute:  exp(-rate |x - g|)
         distance:  1 - 1/2 min(|x - g|, 1) - 1/2 min(|x - g| / (|g| + 1e-6), 1)
 
-    Paper: M2-Reasoning, arXiv:2507.08306 (decay); Video-R1, arXiv:2503.21776 (relative, its regression reward); Thinking in Space, arXiv:2412.14171,
-    eq. 1 (mra); RandomCalculation, arXiv:2507.10532, eq. 2 (distance).
-    Deviates: M2-Reasoning's constants are not known (rate 5 is ours). Units in the text are ignored: the prompt should ask for one unit.
-    Edge: no number, or several different ones: 0. Gold 0: relative and mra pay only the answer 0. A verdict is correct for a relative error of at
-    most `correct_within`; `correct_at` is the score of 0.05 in mode "decay" at rate 5. Range [0, 1].
+    Paper: M2-Reasoning, arXiv:2507.08306 (decay); Video-R1, arXiv:2503.21776 (relative, its regression
+    reward); Thinking in Space, arXiv:2412.14171, eq. 1 (mra); RandomCalculation, arXiv:2507.10532, eq. 2
+    (distance).
+    Deviates: M2-Reasoning's constants are not known (rate 5 is ours). Units in the text are ignored: the
+    prompt should ask for one unit. Edge: no number, or several different ones: 0. Gold 0: relative and mra
+    pay only the answer 0. A verdict is correct for a relative error of at most `correct_within`; `correct_at`
+    is the score of 0.05 in mode "decay" at rate 5. Range [0, 1].
     """
 
     mode: Literal["decay", "relative", "mra", "absolute", "distance"] = "decay"
@@ -52,7 +54,11 @@ class Closeness(Graded):
             "relative": lambda: relative_accuracy(number, target),
             "mra": lambda: mean_relative_accuracy(number, target),
             "absolute": lambda: math.exp(-min(self.rate * abs(number - target), 700.0)),
-            "distance": lambda: 1.0 - 0.5 * min(abs(number - target), 1.0) - 0.5 * min(abs(number - target) / (abs(target) + 1e-6), 1.0),
+            "distance": lambda: (
+                1.0
+                - 0.5 * min(abs(number - target), 1.0)
+                - 0.5 * min(abs(number - target) / (abs(target) + 1e-6), 1.0)
+            ),
         }
         correct = abs(number - target) <= self.correct_within * abs(target)
         return Grade(rules[self.mode](), correct, f"{number:g} for {target:g}", f"{number:g}")
@@ -69,8 +75,10 @@ class Angle(Graded):
         decay:   exp(-d / tolerance)
 
     d is the distance on a circle of `period` degrees.
-    Paper: rotation prediction, arXiv:1803.07728 (task, as a choice of 0, 90, 180, 270); as a reward: vlrl original.
-    `period` 360 for directions, 180 for lines. Edge: no number, several different ones: 0; 370 equals 10. Range [0, 1]. Units: degrees.
+    Paper: rotation prediction, arXiv:1803.07728 (task, as a choice of 0, 90, 180, 270); as a reward: vlrl
+    original.
+    `period` 360 for directions, 180 for lines. Edge: no number, several different ones: 0; 370 equals 10.
+    Range [0, 1]. Units: degrees.
     """
 
     mode: Literal["exact", "linear", "decay"] = "exact"
@@ -79,7 +87,9 @@ class Angle(Graded):
 
     def __post_init__(self) -> None:
         if self.tolerance <= 0 or self.period <= 0:
-            raise ValueError(f"tolerance, period: must be above 0 degrees, got {self.tolerance} and {self.period}")
+            raise ValueError(
+                f"tolerance, period: must be above 0 degrees, got {self.tolerance} and {self.period}"
+            )
 
     def target(self, gold: Any, scene: Scene) -> float:
         return gold_number(gold)
@@ -107,15 +117,20 @@ class Counts(Graded):
         r = 1[all correct]   (with `exact`)
 
     For g_k = 0 only n_k = 0 scores.
-    Paper: VideoSSR, arXiv:2511.06281 (object counting: three kinds of shapes). Deviates: none known; a kind of gold count 0 is ours.
-    Edge: a different number of counts, or one that is no count (2.5, -1): 0. Range [0, 1].
+    Paper: VideoSSR, arXiv:2511.06281 (object counting: three kinds of shapes). Deviates: none known; a kind
+    of gold count 0 is ours. Edge: a different number of counts, or one that is no count (2.5, -1): 0. Range
+    [0, 1].
     Gold: [3, 1, 2] or "3,1,2"; answer: the counts in the asked order.
     """
 
     exact: bool = False
 
     def target(self, gold: Any, scene: Scene) -> list[float]:
-        numbers = [n for n, _ in numbers_in(gold)] if isinstance(gold, str) else [gold_number(g, whole=True) for g in members(gold)]
+        numbers = (
+            [n for n, _ in numbers_in(gold)]
+            if isinstance(gold, str)
+            else [gold_number(g, whole=True) for g in members(gold)]
+        )
         if not numbers or not all(n >= 0 and n == int(n) for n in numbers):
             raise ValueError(f"answer: {gold!r} is not a list of counts; give [3, 1, 2]")
         return numbers
@@ -126,4 +141,6 @@ class Counts(Graded):
             return self.refuse(f"{len(numbers)} counts instead of {len(target)}")
         right = numbers == target
         mean = sum(relative_accuracy(n, g) for n, g in zip(numbers, target, strict=True)) / len(target)
-        return Grade(float(right) if self.exact else mean, right, "counts", " ".join(f"{n:g}" for n in numbers))
+        return Grade(
+            float(right) if self.exact else mean, right, "counts", " ".join(f"{n:g}" for n in numbers)
+        )

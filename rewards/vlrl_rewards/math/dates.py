@@ -1,4 +1,5 @@
-"""Dates and times of day: reading them, and rewards for closeness in months. An ambiguous date ("05/06/2021") is no date."""
+"""Dates and times of day: reading them, and rewards for closeness in months. An ambiguous date ("05/06/2021")
+is no date."""
 
 from __future__ import annotations
 
@@ -16,7 +17,20 @@ from vlrl.types import Rollout
 from vlrl_rewards.parsing import clean, last_answer
 from vlrl_rewards.verdict import GoldError
 
-_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
+_MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
 _NAME = "|".join(f"{name}|{name[:3]}" for name in _MONTHS) + "|sept"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
 _FORMS = tuple(
@@ -30,7 +44,12 @@ _FORMS = tuple(
     )
 )
 _CLOCK = re.compile(
-    r"(?P<hour>\d{1,2})(?:[:.](?P<minute>\d{2}))?(?::(?P<second>\d{2}))?\s?(?P<half>[ap]\.?m\.?)?(?:\s*(?:o'clock|h|uhr))?", re.IGNORECASE
+    (
+        r"(?P<hour>\d{1,"
+        r"2})(?:[:.](?P<minute>\d{2}))?(?::(?P<second>\d{2}))?\s?(?P<half>[ap]\.?m\.?)?(?:\s*(?:o'clock|h|"
+        r"uhr))?"
+    ),
+    re.IGNORECASE,
 )
 _YEAR_MONTH = re.compile(r"(?<![\d-])\d{4}-\d{1,2}(?![\d-])")
 _GAP = re.compile(r"(?<![\d-])\d{1,5}(?![\d-])")
@@ -51,7 +70,11 @@ def read_date(text: str) -> tuple[int, int, int] | None:
             continue
         parts = found.groupdict()
         name = (parts.get("name") or "").lower()
-        month = next(i for i, full in enumerate(_MONTHS, 1) if full[:3] == name[:3]) if name else int(parts["number"])
+        month = (
+            next(i for i, full in enumerate(_MONTHS, 1) if full[:3] == name[:3])
+            if name
+            else int(parts["number"])
+        )
         year, day = int(parts["year"]), int(parts.get("day") or 0)
         return (year, month, day) if _exists(year, month, day or 1) else None
     return None
@@ -66,7 +89,8 @@ def _exists(year: int, month: int, day: int) -> bool:
 
 
 def read_clock(text: str) -> int | None:
-    """Seconds since midnight of "2:30 PM", "14:30", "14:30:05"; None for anything else, also for a plain number."""
+    """Seconds since midnight of "2:30 PM", "14:30", "14:30:05"; None for anything else, also for a plain
+    number."""
     plain = clean(text).strip(" ,").rstrip(".") if len(text) < 30 else ""
     found = _CLOCK.fullmatch(plain)
     if found is None or not (found["minute"] or found["half"]):
@@ -80,7 +104,8 @@ def read_clock(text: str) -> int | None:
 
 
 def same_moment(a: str, b: str) -> bool:
-    """Whether two texts are the same date or the same time of day. A time without am or pm is read as 24-hour time."""
+    """Whether two texts are the same date or the same time of day. A time without am or pm is read as 24-hour
+    time."""
     first, second = read_date(a), read_date(b)
     if first is not None or second is not None:
         return first == second
@@ -103,14 +128,16 @@ def gold_months(rollout: Rollout, gold: Any) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class DatesByDecay(Reward):
-    """Base of Time-R1's rewards: what an error in months earns falls as exp(-rate |error|), more slowly for rows that are marked hard.
+    """Base of Time-R1's rewards: what an error in months earns falls as exp(-rate |error|), more slowly for
+    rows that are marked hard.
 
         rate(row) = rate                                                     for other rows
                     hard_rate + (rate - hard_rate) min(1, t / hard_steps)    where row.meta["hard"] is true
 
-    t is the step of the phase; with hard_steps 0 the rate of hard rows is hard_rate throughout. Without a `hard_rate` all rows have `rate`.
-    Paper: Time-R1, arXiv:2505.13508 (dynamic reward); released code: ulab-uiuc/Time-R1, verl/trainer/main_ppo_s1_p2.py (0.07) and
-    main_ppo_s1_p3.py (0.07 to 0.1 in 50 steps), commit 4078886. Raises ValueError for a rate of 0 or less and for negative `hard_steps`.
+    t is the step of the phase; with hard_steps 0 the rate of hard rows is hard_rate throughout. Without a
+    `hard_rate` all rows have `rate`. Paper: Time-R1, arXiv:2505.13508 (dynamic reward); released code:
+    ulab-uiuc/Time-R1, verl/trainer/main_ppo_s1_p2.py (0.07) and main_ppo_s1_p3.py (0.07 to 0.1 in 50 steps),
+    commit 4078886. Raises ValueError for a rate of 0 or less and for negative `hard_steps`.
     """
 
     rate: float = 0.1
@@ -143,8 +170,8 @@ class DateDecay(DatesByDecay):
 
     m and g are the answered and the gold date in months; without a date r = 0.
     Paper: Time-R1, arXiv:2505.13508 (timestamp inference, future prediction).
-    Deviates: any unambiguous date is read ("May 2016", "2016-05-03"); the day is ignored. Edge: several answers: 0. A gold that is no date raises
-    ValueError. Range [0, 1].
+    Deviates: any unambiguous date is read ("May 2016", "2016-05-03"); the day is ignored. Edge: several
+    answers: 0. A gold that is no date raises ValueError. Range [0, 1].
     """
 
     def __call__(self, rollout: Rollout) -> float:
@@ -161,9 +188,11 @@ class DateGap(DatesByDecay):
         r = (1/4 D(a) + 1/4 D(b) + 1/2 exp(-rate |n - |g_a - g_b||)) exp(-0.1 min(1, 25 / n) ||a - b| - n|)
         D(a) = exp(-rate |a - g_a|)
 
-    Paper: Time-R1, arXiv:2505.13508 (time difference): two dates, the stated months n between them, and a penalty for an n that is not their gap;
-    weights and penalty of its release. Gold: ["2016-05", "2017-01"]; answer: both dates as YYYY-MM, then n.
-    Edge: anything but two dates and one number behind them: 0. A gold that is not two dates raises ValueError. Range [0, 1].
+    Paper: Time-R1, arXiv:2505.13508 (time difference): two dates, the stated months n between them, and a
+    penalty for an n that is not their gap; weights and penalty of its release. Gold: ["2016-05", "2017-01"];
+    answer: both dates as YYYY-MM, then n.
+    Edge: anything but two dates and one number behind them: 0. A gold that is not two dates raises
+    ValueError. Range [0, 1].
     """
 
     def __call__(self, rollout: Rollout) -> float:
@@ -176,7 +205,11 @@ class DateGap(DatesByDecay):
             return 0.0
         (a, b), n = said
         rate = self.rate_of(rollout)
-        near = 0.25 * _decay(rate, a - first) + 0.25 * _decay(rate, b - second) + 0.5 * _decay(rate, n - abs(first - second))
+        near = (
+            0.25 * _decay(rate, a - first)
+            + 0.25 * _decay(rate, b - second)
+            + 0.5 * _decay(rate, n - abs(first - second))
+        )
         return near * _decay(0.1 * min(1.0, 25 / max(n, 1)), abs(a - b) - n)
 
 
@@ -188,34 +221,48 @@ class DateOrder(DatesByDecay):
         r = (0.2 (D(a) + D(b) + D(c)) + 0.4 P) C V
         D(x) = exp(-rate |x - g_x|), in months
 
-    P is the share of the three pairs of events that the stated order puts as the gold dates do; events of one month are right in either order.
-    C, the consistency, is 1 where the stated order is that of the stated dates (the first named first where they are equal), else 0.7, 0.4 or 0.2
-    for two, one or no pair in common with it. V is 0.2 where the stated dates are all the same, or are successive months that rise with the order
-    1-2-3 or fall with the order 3-2-1; else 1.
-    Paper: Time-R1, arXiv:2505.13508 (time ordering); released code: ulab-uiuc/Time-R1, verl/utils/reward_score/time_reasoning.py, commit 4078886:
-    its weights and factors. Deviates: P is in thirds (there 0.333 and 0.999). Gold: three dates, ["2016-05", "2017-01", "2015-03"]; answer: the
-    dates as YYYY-MM in the order of the events' numbers, then these numbers, the earliest event first ("3-1-2").
-    Edge: anything but three dates and, behind them, the numbers 1 to 3 once each: 0; a gold of successive months in the order 1-2-3 cannot earn more
-    than 0.2. A gold that is not three dates raises ValueError. Range [0, 1].
+    P is the share of the three pairs of events that the stated order puts as the gold dates do; events of one
+    month are right in either order. C, the consistency, is 1 where the stated order is that of the stated
+    dates (the first named first where they are equal), else 0.7, 0.4 or 0.2 for two, one or no pair in common
+    with it. V is 0.2 where the stated dates are all the same, or are successive months that rise with the
+    order 1-2-3 or fall with the order 3-2-1; else 1.
+    Paper: Time-R1, arXiv:2505.13508 (time ordering); released code: ulab-uiuc/Time-R1,
+    verl/utils/reward_score/time_reasoning.py, commit 4078886: its weights and factors. Deviates: P is in
+    thirds (there 0.333 and 0.999). Gold: three dates, ["2016-05", "2017-01", "2015-03"]; answer: the dates as
+    YYYY-MM in the order of the events' numbers, then these numbers, the earliest event first ("3-1-2").
+    Edge: anything but three dates and, behind them, the numbers 1 to 3 once each: 0; a gold of successive
+    months in the order 1-2-3 cannot earn more than 0.2. A gold that is not three dates raises ValueError.
+    Range [0, 1].
     """
 
     def __call__(self, rollout: Rollout) -> float:
         gold = rollout.answer
         if not isinstance(gold, (list, tuple)) or len(gold) != 3:
-            raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a list of three dates such as ['2016-05', '2017-01', '2015-03']")
+            raise ValueError(
+                f"row {rollout.row.id!r}: {gold!r} is not a list of three dates such as ['2016-05', "
+                "'2017-01', '2015-03']"
+            )
         wanted = [gold_months(rollout, item) for item in gold]
         said = read_order(last_answer(rollout.text))
         if said is None:
             return 0.0
         dates, order = said
         near = sum(0.2 * _decay(self.rate_of(rollout), a - g) for a, g in zip(dates, wanted, strict=True))
-        return (near + 0.4 * _pairs_in_order(order, wanted) / 3) * self.consistency(order, dates) * self.variety(order, dates)
+        return (
+            (near + 0.4 * _pairs_in_order(order, wanted) / 3)
+            * self.consistency(order, dates)
+            * self.variety(order, dates)
+        )
 
     @staticmethod
     def consistency(order: Sequence[int], dates: Sequence[int]) -> float:
         """C: whether the stated order is that of the stated dates."""
         by_date = sorted((1, 2, 3), key=lambda event: dates[event - 1])
-        return 1.0 if list(order) == by_date else (0.2, 0.4, 0.7)[_pairs_in_order(order, [by_date.index(event) for event in (1, 2, 3)])]
+        return (
+            1.0
+            if list(order) == by_date
+            else (0.2, 0.4, 0.7)[_pairs_in_order(order, [by_date.index(event) for event in (1, 2, 3)])]
+        )
 
     @staticmethod
     def variety(order: Sequence[int], dates: Sequence[int]) -> float:
@@ -231,29 +278,37 @@ class MaskedDate(DatesByDecay):
 
         r = 1/2 exp(-rate |x - g|) + 1/2 exp(-3 rate d)
 
-    x and g are the answered and the gold date in months. d is the distance of the answered from the gold year, or of the months of the year around
-    the circle (December and January: 1).
+    x and g are the answered and the gold date in months. d is the distance of the answered from the gold
+    year, or of the months of the year around the circle (December and January: 1).
     Paper: Time-R1, arXiv:2505.13508 (masked time entity completion); released code: ulab-uiuc/Time-R1,
-    verl/utils/reward_score/time_reasoning.py, commit 4078886: halves, 3 rate, the circle. Gold: ["2016-05", "May"] or ["2016-05", "2016"]; answer:
-    the date as YYYY-MM, then the year or the month (its name, a short form, or its number).
-    Edge: no date, several dates, or no single word behind it that is a month (a year from 1900 to 2100): 0. A gold of another form raises ValueError.
-    Range (0, 1], or 0.
+    verl/utils/reward_score/time_reasoning.py, commit 4078886: halves, 3 rate, the circle. Gold: ["2016-05",
+    "May"] or ["2016-05", "2016"]; answer: the date as YYYY-MM, then the year or the month (its name, a short
+    form, or its number).
+    Edge: no date, several dates, or no single word behind it that is a month (a year from 1900 to 2100): 0. A
+    gold of another form raises ValueError. Range (0, 1], or 0.
     """
 
     def __call__(self, rollout: Rollout) -> float:
         gold = rollout.answer
         if not isinstance(gold, (list, tuple)) or len(gold) != 2:
-            raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a date and a masked year or month, such as ['2016-05', 'May']")
+            raise ValueError(
+                f"row {rollout.row.id!r}: {gold!r} is not a date and a masked year or month, such as "
+                "['2016-05', 'May']"
+            )
         wanted, masked = gold_months(rollout, gold[0]), str(gold[1]).strip()
         asks_year = is_year(masked)
         hidden = read_year(masked) if asks_year else read_month(masked)
         if hidden is None:
-            raise ValueError(f"row {rollout.row.id!r}: {gold[1]!r} is neither a year from 1900 to 2100 nor a month")
+            raise ValueError(
+                f"row {rollout.row.id!r}: {gold[1]!r} is neither a year from 1900 to 2100 nor a month"
+            )
         said = read_masked(last_answer(rollout.text), asks_year)
         if said is None:
             return 0.0
         rate, apart = self.rate_of(rollout), abs(said[1] - hidden)
-        return 0.5 * _decay(rate, said[0] - wanted) + 0.5 * _decay(3 * rate, apart if asks_year else min(apart, 12 - apart))
+        return 0.5 * _decay(rate, said[0] - wanted) + 0.5 * _decay(
+            3 * rate, apart if asks_year else min(apart, 12 - apart)
+        )
 
 
 @register("date_form")
@@ -261,16 +316,19 @@ class MaskedDate(DatesByDecay):
 class DateForm(Reward):
     """Time-R1's bonus for an answer in the form that its task asks for, and its penalty for none.
 
-        r = bonus      the answer has the form: a date; two dates and their gap; three dates and their order; a date and a month or year
+        r = bonus      the answer has the form: a date; two dates and their gap; three dates and their order;
+        a date and a month or year
             -refused   a date is asked for, and the answer says "no event" or "none"
             -missing   a date is asked for, and there is no answer; the other tasks: any other answer
             0          a date is asked for, and the answer is something else
 
-    The form follows the gold answer, of which nothing else is read: a text, a list of two or three dates, or a date with a masked month or year.
-    Paper: Time-R1, arXiv:2505.13508 (format reward, "no event" penalty); released code: ulab-uiuc/Time-R1,
-    verl/utils/reward_score/time_reasoning.py (0.05, 0.1, 0.2) and time_prediction.py (0.05, 0.2, 0.3), commit 4078886. Deviates: dates and numbers
-    are read as the rewards of the tasks read them, the release wants the words "Event 1: ..." too. A list of another length raises GoldError.
-    Range [-max(missing, refused), bonus].
+    The form follows the gold answer, of which nothing else is read: a text, a list of two or three dates, or
+    a date with a masked month or year. Paper: Time-R1, arXiv:2505.13508 (format reward, "no event" penalty);
+    released code: ulab-uiuc/Time-R1,
+    verl/utils/reward_score/time_reasoning.py (0.05, 0.1, 0.2) and time_prediction.py (0.05, 0.2, 0.3), commit
+    4078886. Deviates: dates and numbers are read as the rewards of the tasks read them, the release wants the
+    words "Event 1: ..." too. A list of another length raises GoldError. Range [-max(missing, refused),
+    bonus].
     """
 
     reads_answer: ClassVar[bool] = False
@@ -287,7 +345,10 @@ class DateForm(Reward):
                 return -self.missing
             return -self.refused if _NO_EVENT.search(said) else 0.0
         if len(gold) not in (2, 3):
-            raise GoldError(f"gold: {gold!r} has {len(gold)} items; give a date, two dates, three dates, or a date and a masked month or year")
+            raise GoldError(
+                f"gold: {gold!r} has {len(gold)} items; give a date, two dates, three dates, or a date and "
+                "a masked month or year"
+            )
         if len(gold) == 3:
             read = read_order(said) is not None
         elif read_date(str(gold[1])) is not None:
@@ -330,22 +391,29 @@ def read_year(word: str) -> int | None:
 
 
 def read_month(word: str) -> int | None:
-    """1 to 12 of a month's name, its first three letters ("sept" too) or its number; None for anything else."""
+    """1 to 12 of a month's name, its first three letters ("sept" too) or its number; None for anything
+    else."""
     if word.isdecimal():
         return int(word) if len(word) <= 2 and 1 <= int(word) <= 12 else None
     low = word.casefold().rstrip(".")
-    return next((i for i, full in enumerate(_MONTHS, 1) if low in (full, full[:3]) or (low, i) == ("sept", 9)), None)
+    return next(
+        (i for i, full in enumerate(_MONTHS, 1) if low in (full, full[:3]) or (low, i) == ("sept", 9)), None
+    )
 
 
 def _stated_dates(said: str) -> tuple[list[int], int]:
-    """The dates YYYY-MM of an answer in months (none if one of them does not exist), and the position behind the last one."""
+    """The dates YYYY-MM of an answer in months (none if one of them does not exist), and the position behind
+    the last one."""
     found = list(_YEAR_MONTH.finditer(said))
     dates = [read_date(match[0]) for match in found]
-    return [months(day) for day in dates if day is not None] if None not in dates else [], found[-1].end() if found else 0
+    return [months(day) for day in dates if day is not None] if None not in dates else [], found[
+        -1
+    ].end() if found else 0
 
 
 def _pairs_in_order(order: Sequence[int], places: Sequence[int]) -> int:
-    """How many of the pairs of events stand in `order` (numbers from 1) as their `places` do; equal places count in either order."""
+    """How many of the pairs of events stand in `order` (numbers from 1) as their `places` do; equal places
+    count in either order."""
     return sum(places[a - 1] <= places[b - 1] for a, b in combinations(order, 2))
 
 

@@ -15,7 +15,8 @@ _LIST = re.compile(r"\[([^\[\]]*)\]")
 
 
 def read_distribution(text: str) -> list[float] | None:
-    """The numbers of the one list in brackets, such as [0.1, 0.9]; None without one, with several, denied ("not [...]"), or with another entry."""
+    """The numbers of the one list in brackets, such as [0.1, 0.9]; None without one, with several, denied
+    ("not [...]"), or with another entry."""
     text = text[:10_000]
     found = list(_LIST.finditer(text))
     if len(found) != 1 or denied(text, *found[0].span()):
@@ -31,11 +32,13 @@ def read_distribution(text: str) -> list[float] | None:
 @register("distribution")
 @dataclass(frozen=True, kw_only=True)
 class Distribution(Graded):
-    """A probability distribution: r = 0.1 1[a list] + 0.1 1[as long as the gold] + 0.8 max(0, 1 - TV), TV = sum |p - q| / 2.
+    """A probability distribution: r = 0.1 1[a list] + 0.1 1[as long as the gold] + 0.8 max(0, 1 - TV), TV =
+    sum |p - q| / 2.
 
-    Correct where TV is below `tolerance`. Paper: arXiv:2512.20760 (causal reasoning as a testbed of RLVR). Released code:
-    zhichul/rlcausal d9d61324, training/rlvr/score_strict.py (0.1, 0.1, 0.8; tolerance 0.01). Gold: a list of probabilities.
-    Edge: no list, several, or one that holds something else than numbers: 0; the list need not sum to 1. Range [0, 1].
+    Correct where TV is below `tolerance`. Paper: arXiv:2512.20760 (causal reasoning as a testbed of RLVR).
+    Released code: zhichul/rlcausal d9d61324, training/rlvr/score_strict.py (0.1, 0.1, 0.8; tolerance 0.01).
+    Gold: a list of probabilities. Edge: no list, several, or one that holds something else than numbers: 0;
+    the list need not sum to 1. Range [0, 1].
     """
 
     tolerance: float = 0.01
@@ -58,4 +61,8 @@ class Distribution(Graded):
         if len(said) != len(target):
             return Grade(0.1, False, f"{len(said)} probabilities instead of {len(target)}")
         distance = sum(abs(p - q) for p, q in zip(said, target, strict=True)) / 2
-        return Grade(0.2 + 0.8 * max(0.0, 1.0 - distance), distance < self.tolerance - 1e-9, f"total variation {distance:.3f}")
+        return Grade(
+            0.2 + 0.8 * max(0.0, 1.0 - distance),
+            distance < self.tolerance - 1e-9,
+            f"total variation {distance:.3f}",
+        )

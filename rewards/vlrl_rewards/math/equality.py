@@ -14,13 +14,16 @@ from vlrl_rewards.math.lexer import SERIES, Node, NotMath, written
 from vlrl_rewards.math.sets import is_real_set, pieces
 from vlrl_rewards.math.value import DIGITS, POINTS, NoValue, close, context, exact, numeric, symbols
 
-ENOUGH_DIGITS = 6  # significant digits from which on a decimal may stand for a value that cannot be written out
+ENOUGH_DIGITS = (
+    6  # significant digits from which on a decimal may stand for a value that cannot be written out
+)
 FLIP = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 MAX_ITEMS = 64
 
 
 def equal(gold: Node, said: Node) -> bool:
-    """Whether `said` equals `gold`. Raises TooBig where a value is beyond the bounds, NoValue where equality cannot be determined."""
+    """Whether `said` equals `gold`. Raises TooBig where a value is beyond the bounds, NoValue where equality
+    cannot be determined."""
     families = same_families(gold, said, _expand)
     if families is not None:
         return families
@@ -55,7 +58,12 @@ def _residue(node: Node) -> tuple[int, int] | None:
         return node[1], node[2]
     if node[:2] == ("fn", "mod") and len(node) == 4:
         value, modulus = exact(node[2]), exact(node[3])
-        if value is not None and modulus is not None and value.denominator == modulus.denominator == 1 and modulus > 0:
+        if (
+            value is not None
+            and modulus is not None
+            and value.denominator == modulus.denominator == 1
+            and modulus > 0
+        ):
             return int(value % modulus), int(modulus)
     return None
 
@@ -69,7 +77,13 @@ def _without_domain(node: Node) -> Node:
 
 def _without_abs(node: Node) -> Node:
     """The relation without an absolute value: "|x| < a" is -a < x < a; "|x| > a" is x < -a or x > a."""
-    if node[0] != "rel" or len(node) != 4 or node[1][:2] != ("fn", "abs") or node[1][2][0] != "sym" or node[2] not in FLIP:
+    if (
+        node[0] != "rel"
+        or len(node) != 4
+        or node[1][:2] != ("fn", "abs")
+        or node[1][2][0] != "sym"
+        or node[2] not in FLIP
+    ):
         return node
     symbol, op, bound = node[1][2], node[2], node[3]
     if op in ("<", "<="):
@@ -79,9 +93,14 @@ def _without_abs(node: Node) -> Node:
 
 
 def _digits(node: Node) -> str | None:
-    """The digits of a number in a base; None if they are not valid in that base. A number without a base matches any base."""
+    """The digits of a number in a base; None if they are not valid in that base. A number without a base
+    matches any base."""
     if node[0] == "base":
-        return node[1] if 2 <= node[2] <= 36 and all(int(digit) < node[2] for digit in node[1] if digit.isdigit()) else None
+        return (
+            node[1]
+            if 2 <= node[2] <= 36 and all(int(digit) < node[2] for digit in node[1] if digit.isdigit())
+            else None
+        )
     try:
         return written(node[1]) if node[0] == "num" else None
     except NotMath:
@@ -108,7 +127,9 @@ def _unbounded(node: Node) -> bool:
 
 
 def _has(node: Node, kind: str) -> bool:
-    return node[0] in (kind, "mp" if kind == "pm" else kind) or any(_has(child, kind) for child in node[1:] if isinstance(child, tuple) and child)
+    return node[0] in (kind, "mp" if kind == "pm" else kind) or any(
+        _has(child, kind) for child in node[1:] if isinstance(child, tuple) and child
+    )
 
 
 def _with_sign(node: Node, plus: bool) -> Node:
@@ -135,7 +156,10 @@ def _cases(gold: Node, said: Node) -> bool:
     """Whether two lists of (value, condition) have the same members, in any order."""
     rest = list(said) if len(gold) == len(said) <= MAX_ITEMS else []
     for value, condition in gold:
-        match = next((i for i, (other, when) in enumerate(rest) if equal(condition, when) and equal(value, other)), None)
+        match = next(
+            (i for i, (other, when) in enumerate(rest) if equal(condition, when) and equal(value, other)),
+            None,
+        )
         if match is None:
             return False
         del rest[match]
@@ -176,7 +200,10 @@ def _sequences(gold: Node, said: Node) -> bool:
         return False
     if all(_assigned(item) for item in (*a, *b)):
         return _same_multiset(a, b)
-    if all(map(_assigned, a)) != all(map(_assigned, b)) and "(" in (left[0], right[0]):  # "y = 2 and x = 1" is (1, 2)
+    if all(map(_assigned, a)) != all(map(_assigned, b)) and "(" in (
+        left[0],
+        right[0],
+    ):  # "y = 2 and x = 1" is (1, 2)
         a, b = _by_name(a), _by_name(b)
     if left[0] in ("", "{") and right[0] in ("", "{"):
         return _same_multiset(a, b)
@@ -220,7 +247,12 @@ def _relations(gold: Node, said: Node) -> bool:
         if is_real_set(gold) and is_real_set(said):
             return _same_pieces(gold, said)
         if "cases" in (gold[-1][0], said[-1][0]):
-            return len(gold) == len(said) == 4 and gold[2] == said[2] == "=" and equal(gold[1], said[1]) and equal(gold[3], said[3])
+            return (
+                len(gold) == len(said) == 4
+                and gold[2] == said[2] == "="
+                and equal(gold[1], said[1])
+                and equal(gold[3], said[3])
+            )
         return _proportional(gold, said)
     if gold[0] != "rel" and said[0] != "rel":
         return equal(gold, said)
@@ -255,7 +287,8 @@ def _plain_relation(node: Node) -> Node:
 
 
 def _proportional(gold: Node, said: Node) -> bool:
-    """Whether two equations or inequalities differ by a constant factor, which must be positive for inequalities."""
+    """Whether two equations or inequalities differ by a constant factor, which must be positive for
+    inequalities."""
     if len(gold) != 4 or len(said) != 4:
         return False
     for turned in (said, ("rel", said[3], FLIP.get(said[2], said[2]), said[1])):
@@ -270,7 +303,9 @@ def _proportional(gold: Node, said: Node) -> bool:
 def _ratios(a: Node, b: Node) -> Iterable[object]:
     names = sorted(symbols(a) | symbols(b))
     for shift in range(len(POINTS)):
-        point = {name: POINTS[(shift + i) % len(POINTS)] + Fraction(7 * i, 13) for i, name in enumerate(names)}
+        point = {
+            name: POINTS[(shift + i) % len(POINTS)] + Fraction(7 * i, 13) for i, name in enumerate(names)
+        }
         left, right = numeric(a, point), numeric(b, point)
         if right == 0 or left == 0:
             continue
@@ -286,18 +321,26 @@ def _matrices(gold: Node, said: Node) -> bool:
         return a is not None and b is not None and len(a) == len(b) and all(map(equal, a, b))
     if [len(row) for row in gold[1:]] != [len(row) for row in said[1:]]:
         return False
-    return all(equal(x, y) for a, b in zip(gold[1:], said[1:], strict=True) for x, y in zip(a, b, strict=True))
+    return all(
+        equal(x, y) for a, b in zip(gold[1:], said[1:], strict=True) for x, y in zip(a, b, strict=True)
+    )
 
 
 def _in_unit_vectors(entries: Sequence[Node], other: Node) -> bool:
     """Whether `other`, written with i, j and k, has the entries of a vector."""
     values = vector(other, len(entries))
-    return values is not None and all(close(numeric(entry, {}), value) for entry, value in zip(entries, values, strict=True))
+    return values is not None and all(
+        close(numeric(entry, {}), value) for entry, value in zip(entries, values, strict=True)
+    )
 
 
 def _rows(node: Node) -> Node:
     """A list of lists as a matrix; any other tree unchanged."""
-    if node[0] == "seq" and len(node) > 3 and all(row[0] == "seq" and row[1:3] in (("[", "]"), ("(", ")")) for row in node[3:]):
+    if (
+        node[0] == "seq"
+        and len(node) > 3
+        and all(row[0] == "seq" and row[1:3] in (("[", "]"), ("(", ")")) for row in node[3:])
+    ):
         return ("matrix", *(tuple(row[3:]) for row in node[3:]))
     return node
 
@@ -308,7 +351,11 @@ def _vector(node: Node) -> tuple[Node, ...] | None:
         return node[3:] if node[1] in ("(", "langle", "<", "[") else None
     if node[0] == "matrix" and len(node) == 2:
         return node[1]
-    return tuple(row[0] for row in node[1:]) if node[0] == "matrix" and all(len(row) == 1 for row in node[1:]) else None
+    return (
+        tuple(row[0] for row in node[1:])
+        if node[0] == "matrix" and all(len(row) == 1 for row in node[1:])
+        else None
+    )
 
 
 def _same_pieces(gold: Node, said: Node) -> bool:
@@ -316,13 +363,17 @@ def _same_pieces(gold: Node, said: Node) -> bool:
     if a is None or b is None or len(a) != len(b):
         return False
     return all(
-        x.low_closed == y.low_closed and x.high_closed == y.high_closed and equal(x.low, y.low) and equal(x.high, y.high)
+        x.low_closed == y.low_closed
+        and x.high_closed == y.high_closed
+        and equal(x.low, y.low)
+        and equal(x.high, y.high)
         for x, y in zip(a, b, strict=True)
     )
 
 
 def same_value(a: Node, b: Node) -> bool | None:
-    """Whether two trees are the same number, or the same function of their symbols; None if neither has a value. Raises TooBig, NoValue."""
+    """Whether two trees are the same number, or the same function of their symbols; None if neither has a
+    value. Raises TooBig, NoValue."""
     exact_a, exact_b = exact(a), exact(b)
     if exact_a is not None and exact_b is not None:
         return exact_a == exact_b
@@ -330,7 +381,10 @@ def same_value(a: Node, b: Node) -> bool | None:
     digits, whole = min(_working_digits(a), _working_digits(b)), _counting(a) | _counting(b)
     known = 0
     for shift in range(len(POINTS) + 2 if names else 1):
-        point = {name: POINTS[(shift + 3 * i) % len(POINTS)] + Fraction(shift * (i + 1), 97) for i, name in enumerate(names)}
+        point = {
+            name: POINTS[(shift + 3 * i) % len(POINTS)] + Fraction(shift * (i + 1), 97)
+            for i, name in enumerate(names)
+        }
         point |= {name: Fraction(3 + (5 * shift + 2 * i) % 7) for i, name in enumerate(sorted(whole))}
         try:
             left = numeric(a, point)
@@ -350,8 +404,11 @@ def same_value(a: Node, b: Node) -> bool | None:
 
 
 def _working_digits(node: Node) -> int:
-    """Digits that the value is accurate to: fewer for quadrature, fewest for extrapolation (limits, infinite sums)."""
-    own = {"int": 15, "lim": 10}.get(node[0], 10 if node[0] in SERIES and node[3] == ("const", "inf") else DIGITS - 15)
+    """Digits that the value is accurate to: fewer for quadrature, fewest for extrapolation (limits, infinite
+    sums)."""
+    own = {"int": 15, "lim": 10}.get(
+        node[0], 10 if node[0] in SERIES and node[3] == ("const", "inf") else DIGITS - 15
+    )
     return min([own, *(_working_digits(child) for child in node[1:] if isinstance(child, tuple) and child)])
 
 
@@ -365,7 +422,9 @@ def _counting(node: Node) -> set[str]:
 
 def _tiny_difference(left: Any, right: Any, a: Node, b: Node, point: Mapping[str, Fraction]) -> bool:
     """Whether both are zero up to cancellation ("sin(pi)" against 0): the rounding error is absolute then."""
-    return max(abs(left), abs(right)) < context().mpf(10) ** -(DIGITS - 12) and (exact(a) == 0 or exact(b) == 0)
+    return max(abs(left), abs(right)) < context().mpf(10) ** -(DIGITS - 12) and (
+        exact(a) == 0 or exact(b) == 0
+    )
 
 
 def literal(node: Node) -> tuple[Fraction, int] | None:
@@ -379,7 +438,8 @@ def literal(node: Node) -> tuple[Fraction, int] | None:
 
 
 def rounded(short: Node, full: Node, enough: int = ENOUGH_DIGITS) -> bool:
-    """Whether `short` is a decimal of at least `enough` significant digits to which `full`, which has no finite decimal form, rounds or truncates."""
+    """Whether `short` is a decimal of at least `enough` significant digits to which `full`, which has no
+    finite decimal form, rounds or truncates."""
     decimal = literal(short)
     if decimal is None or decimal[1] < enough or symbols(full) or full[0] in ("seq", "matrix", "text", "rel"):
         return False

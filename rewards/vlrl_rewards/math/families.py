@@ -1,4 +1,5 @@
-"""Families of solutions with an integer parameter ("x = pi/4 + k pi, k in Z"), vectors in i, j, k, and matrices with a factor."""
+"""Families of solutions with an integer parameter ("x = pi/4 + k pi, k in Z"), vectors in i, j, k, and
+matrices with a factor."""
 
 from __future__ import annotations
 
@@ -13,9 +14,13 @@ from vlrl_rewards.math.value import NoValue, close, context, exact, numeric, sym
 Family = tuple[Any, Any]  # (a, b) of the numbers a + b n, n an integer
 MAX_FAMILIES = 16
 _LETTER = r"(?P<{}>[a-zA-Z])"
-# Words that declare a parameter, behind the solutions: "for any integer n", "where m is an integer", "(k an integer)".
+# Words that declare a parameter, behind the solutions: "for any integer n", "where m is an integer", "(k an
+# integer)".
 _DECLARED = re.compile(
-    r"[,;]?\s*\(?\s*(?:(?:for|with|and|where)\s+)?(?:(?:any|all|every|each|some)\s+(?:integers?|whole\s+numbers?)\s+"
+    (
+        r"[,;]?\s*\(?\s*(?:(?:for|with|and|where)\s+)?(?:(?:any|all|every|each|some)\s+(?:integers?|"
+        r"whole\s+numbers?)\s+"
+    )
     + _LETTER.format("a")
     + r"|(?:any\s+|all\s+|every\s+)?"
     + _LETTER.format("b")
@@ -23,7 +28,10 @@ _DECLARED = re.compile(
     + _LETTER.format("c")
     + r"|(?:any\s+|all\s+)?"
     + _LETTER.format("d")
-    + r"\s*=\s*(?:\\ldots\s*,?\s*-\s*1\s*,\s*)?0\s*,\s*\\pm\s*1\s*(?:,\s*\\pm\s*2\s*)?,?\s*\\ldots)\s*\)?\s*\.?$"
+    + (
+        r"\s*=\s*(?:\\ldots\s*,?\s*-\s*1\s*,\s*)?0\s*,\s*\\pm\s*1\s*(?:,\s*\\pm\s*2\s*)?,"
+        r"?\s*\\ldots)\s*\)?\s*\.?$"
+    )
 )
 
 
@@ -33,7 +41,10 @@ def declared(text: str) -> str:
     found = _DECLARED.search(plain) if "integer" in plain or r"\pm" in plain else None
     if found is None or not plain[: found.start()].strip():
         return re.sub(
-            r"[,;]?\s*\(\s*([a-zA-Z]\s*\\in\s*\\mathbb\s*\{Z\})\s*\)\s*$|\s+(?:for|where|with)\s+([a-zA-Z]\s*\\in\s*\\mathbb\s*\{Z\})\s*$",
+            (
+                r"[,;]?\s*\(\s*([a-zA-Z]\s*\\in\s*\\mathbb\s*\{Z\})\s*\)\s*$|\s+(?:for|where|"
+                r"with)\s+([a-zA-Z]\s*\\in\s*\\mathbb\s*\{Z\})\s*$"
+            ),
             r", \1\2",
             text,
         )
@@ -46,7 +57,13 @@ def parameter(node: Node) -> tuple[tuple[Node, ...], str] | None:
     if node[0] != "seq" or node[1] != "" or len(node) < 5:
         return None
     last = node[-1]
-    if last[0] != "rel" or len(last) != 4 or last[2] != "in" or last[1][0] != "sym" or last[3] != ("sym", "set Z"):
+    if (
+        last[0] != "rel"
+        or len(last) != 4
+        or last[2] != "in"
+        or last[1][0] != "sym"
+        or last[3] != ("sym", "set Z")
+    ):
         return None
     return tuple(node[3:-1]), last[1][1]
 
@@ -72,13 +89,16 @@ def _same(a: Any, b: Any) -> bool:
 
 def _equal_families(one: Family, other: Family) -> bool:
     shift = (one[0] - other[0]) / one[1]
-    return (_same(one[1], other[1]) or _same(one[1], -other[1])) and _same(shift, context().nint(context().re(shift)))
+    return (_same(one[1], other[1]) or _same(one[1], -other[1])) and _same(
+        shift, context().nint(context().re(shift))
+    )
 
 
 def same_families(gold: Node, said: Node, expand: Callable[[Node], list[Node]]) -> bool | None:
     """Whether two families have the same numbers; None if the gold answer declares no integer parameter.
 
-    The answer may call its parameter by another name, and need not declare it. expand: splits plus-minus and lists into single solutions.
+    The answer may call its parameter by another name, and need not declare it. expand: splits plus-minus and
+    lists into single solutions.
     """
     wanted = parameter(gold)
     if wanted is None:
@@ -99,7 +119,14 @@ def same_families(gold: Node, said: Node, expand: Callable[[Node], list[Node]]) 
         return None
     rest = list(theirs)
     for family in mine:
-        match = next((i for i, other in enumerate(rest) if other is not None and family is not None and _equal_families(family, other)), None)
+        match = next(
+            (
+                i
+                for i, other in enumerate(rest)
+                if other is not None and family is not None and _equal_families(family, other)
+            ),
+            None,
+        )
         if match is None:
             return False
         del rest[match]
@@ -107,13 +134,18 @@ def same_families(gold: Node, said: Node, expand: Callable[[Node], list[Node]]) 
 
 
 def same_parameter(gold: Node, said: Node) -> Node:
-    """`said` with its declared integer parameter under the name that `gold` declares; unchanged unless both declare one."""
+    """`said` with its declared integer parameter under the name that `gold` declares; unchanged unless both
+    declare one."""
     mine, theirs = parameter(gold), parameter(said)
     if mine is None or theirs is None or mine[1] in symbols(said):
         return said
 
     def renamed(node: Node) -> Node:
-        return ("sym", mine[1]) if node == ("sym", theirs[1]) else tuple(renamed(c) if isinstance(c, tuple) and c else c for c in node)
+        return (
+            ("sym", mine[1])
+            if node == ("sym", theirs[1])
+            else tuple(renamed(c) if isinstance(c, tuple) and c else c for c in node)
+        )
 
     return renamed(said)
 
@@ -149,7 +181,11 @@ def scaled(node: Node) -> Node:
     """A matrix whose factor is multiplied in: "1/2 (2 4; 6 8)", "-A", "A/2"; any other tree unchanged."""
     if node[0] == "neg":
         inner = scaled(node[1])
-        return ("matrix", *(tuple(("neg", entry) for entry in row) for row in inner[1:])) if inner[0] == "matrix" else node
+        return (
+            ("matrix", *(tuple(("neg", entry) for entry in row) for row in inner[1:]))
+            if inner[0] == "matrix"
+            else node
+        )
     if node[0] not in ("mul", "div"):
         return node
     left, right = scaled(node[1]), scaled(node[2])

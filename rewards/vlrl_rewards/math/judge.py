@@ -1,8 +1,9 @@
 """Whether a committed answer equals a gold answer mathematically, units included.
 
-The parser and the exact arithmetic of this package decide nearly everything in-process (bounded work, nothing is evaluated as code). Text that they
-do not read goes to math-verify in a worker process that can be killed. A decimal stands for a value that has no finite decimal form (1/3, sqrt 2)
-only with six significant digits or more.
+The parser and the exact arithmetic of this package decide nearly everything in-process (bounded work, nothing
+is evaluated as code). Text that they do not read goes to math-verify in a worker process that can be killed.
+A decimal stands for a value that has no finite decimal form (1/3, sqrt 2) only with six significant digits or
+more.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from vlrl_rewards.parsing import Answer, clean, committed
 from vlrl_rewards.text.denials import hedges
 
 GLUED_UNIT = re.compile(r"(?<=\d)(?=[a-zA-Z]{1,3}\b)")
-_UNFIT = re.compile(r"\\(?:partial|nabla|[lc]?dots)\b|__|\.\.\.|…|\d\s+\d")  # math-verify reads these as products of letters, or must not get them
+_UNFIT = re.compile(
+    r"\\(?:partial|nabla|[lc]?dots)\b|__|\.\.\.|…|\d\s+\d"
+)  # math-verify reads these as products of letters, or must not get them
 _OPTION = re.compile(r"^\\text\w*\{\s*\(?[A-J][).:]\s*\}\s*|^\(?[A-J][).:]\s+(?=\S)")
 
 
@@ -37,7 +40,9 @@ def read_gold(gold: str) -> Reading | None:
 def is_worded(gold: str) -> bool:
     """Whether a gold answer is words and not mathematics ("ellipse")."""
     reading = read_gold(gold)
-    return (reading is None or reading.node[0] == "text") and re.search(r"[a-zA-Z]{3,}", words_of(gold)) is not None
+    return (reading is None or reading.node[0] == "text") and re.search(
+        r"[a-zA-Z]{3,}", words_of(gold)
+    ) is not None
 
 
 def words_of(text: str) -> str:
@@ -56,7 +61,13 @@ def in_base_unit(reading: Reading, other: Unit | None) -> Node:
     unit = reading.unit
     if unit is not None and other is not None:
         unit, other = pounds(unit, other), pounds(other, unit)
-    if unit is None or other is None or unit.noun or other.noun or unit[:2] + unit[3:] == other[:2] + other[3:]:
+    if (
+        unit is None
+        or other is None
+        or unit.noun
+        or other.noun
+        or unit[:2] + unit[3:] == other[:2] + other[3:]
+    ):
         return reading.node
     node: Node = ("mul", reading.node, ("num", unit.factor, 0))
     if unit.turns:
@@ -65,10 +76,17 @@ def in_base_unit(reading: Reading, other: Unit | None) -> Node:
 
 
 def _marked(reading: Reading, other: Reading) -> Reading:
-    """The reading with a degree sign as its unit where the other side has an angular unit, or one that is no temperature."""
+    """The reading with a degree sign as its unit where the other side has an angular unit, or one that is no
+    temperature."""
     other_unit = other.unit or (DEGREE if _degrees(other.node) is not None else None)
     bare = _degrees(reading.node)
-    if reading.unit is not None or bare is None or other_unit is None or other_unit.noun or other_unit.dims[0][0] == "temperature":
+    if (
+        reading.unit is not None
+        or bare is None
+        or other_unit is None
+        or other_unit.noun
+        or other_unit.dims[0][0] == "temperature"
+    ):
         return reading
     return replace(reading, node=bare, unit=DEGREE)
 
@@ -93,9 +111,15 @@ def same_quantity(gold: Reading, said: Reading) -> tuple[bool, str]:
     if conflict(gold.unit, said.unit) or _shared(gold, said):
         return False, "conflicting units"
     if gold.node[0] not in ("pct", "neg") and said.node[0] == "pct" and _is_share(gold.node):
-        said = replace(said, node=("div", said.node[1], ("num", Fraction(100), 0)))  # "0.25%" is no way to write 0.25
+        said = replace(
+            said, node=("div", said.node[1], ("num", Fraction(100), 0))
+        )  # "0.25%" is no way to write 0.25
     g, s = in_base_unit(gold, said.unit), in_base_unit(said, gold.unit)
-    variants = [(g, s), *([(gold.listed, said.listed or s)] if gold.listed else []), *((g, other) for other in (said.listed, said.decimal) if other)]
+    variants = [
+        (g, s),
+        *([(gold.listed, said.listed or s)] if gold.listed else []),
+        *((g, other) for other in (said.listed, said.decimal) if other),
+    ]
     for a, b in variants:
         try:
             if a is not None and b is not None and equal(a, b):
@@ -144,11 +168,24 @@ def _by_library(gold: str, answer: Answer) -> tuple[bool, str, str]:
         return False, f"{clean(answer.text)[:80]!r} does not read as {gold[:80]!r}", "text"
     sides = [plain_latex(text).strip(" .") for text in (gold, answer.text)]
     mathematical = all(re.search(r"\\[a-z]+|[\d^_=]", side) for side in sides)
-    wordy = any(re.search(r"(?<![\\a-zA-Z{])[a-zA-Z]{4,}", re.sub(r"\\[a-zA-Z]+", " ", side)) for side in sides)
-    if not mathematical or wordy or hedges(answer.text) or _UNFIT.search(gold + answer.text) or len(sides[1]) > 600 or _too_complex(sides[1]):
+    wordy = any(
+        re.search(r"(?<![\\a-zA-Z{])[a-zA-Z]{4,}", re.sub(r"\\[a-zA-Z]+", " ", side)) for side in sides
+    )
+    if (
+        not mathematical
+        or wordy
+        or hedges(answer.text)
+        or _UNFIT.search(gold + answer.text)
+        or len(sides[1]) > 600
+        or _too_complex(sides[1])
+    ):
         return False, f"{clean(answer.text)[:80]!r} does not read as {gold[:80]!r}", "text"
     same, why = compare(sides[0], sides[1])
-    return bool(same), why if same else f"{why}: {clean(answer.text)[:80]!r} against {gold[:80]!r}", "math-verify"
+    return (
+        bool(same),
+        why if same else f"{why}: {clean(answer.text)[:80]!r} against {gold[:80]!r}",
+        "math-verify",
+    )
 
 
 def _too_complex(text: str) -> bool:

@@ -7,12 +7,23 @@ from fractions import Fraction
 from typing import Any
 
 FUNCTIONS = frozenset((
-    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "log", "ln", "lg",
+    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "asin", "acos", "atan", "sinh",
+    "cosh", "tanh", "log", "ln", "lg",
     "exp", "sqrt", "abs", "floor", "ceil", "gcd", "lcm", "max", "min", "cbrt",
 ))  # fmt: skip
-CONSTANTS = {"pi": "pi", "e": "e", "i": "i", "infty": "inf", "infinity": "inf", "inf": "inf", "oo": "inf", "emptyset": "empty"}
+CONSTANTS = {
+    "pi": "pi",
+    "e": "e",
+    "i": "i",
+    "infty": "inf",
+    "infinity": "inf",
+    "inf": "inf",
+    "oo": "inf",
+    "emptyset": "empty",
+}
 GREEK = frozenset((
-    "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "phi",
+    "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "lambda", "mu", "nu",
+    "xi", "rho", "sigma", "tau", "phi",
     "chi", "psi", "omega", "Delta", "Omega", "Phi", "Sigma", "Gamma", "Theta",
 ))  # fmt: skip
 SERIES = ("sum", "prod", "int", "lim")
@@ -45,8 +56,8 @@ class NotMath(ValueError):
 def tokens_of(text: str, grouping: bool = True) -> list[Token]:
     """(kind, text) of every token.
 
-    "100,200" is two numbers inside brackets, and one number outside them unless `grouping` is False. "7 3/4" becomes one token of kind "mixed".
-    Raises NotMath on a character that is no part of mathematics.
+    "100,200" is two numbers inside brackets, and one number outside them unless `grouping` is False. "7 3/4"
+    becomes one token of kind "mixed". Raises NotMath on a character that is no part of mathematics.
     """
     out: list[Token] = []
     at, depth = 0, 0
@@ -78,7 +89,14 @@ def _merge_mixed(tokens: list[Token]) -> list[Token]:
     i = 0
     while i < len(tokens):
         four = tokens[i : i + 4]
-        if len(four) == 4 and _is_int(four[0]) and _is_int(four[1]) and four[2][1] == "/" and _is_int(four[3]) and not (out and out[-1][1] == "^"):
+        if (
+            len(four) == 4
+            and _is_int(four[0])
+            and _is_int(four[1])
+            and four[2][1] == "/"
+            and _is_int(four[3])
+            and not (out and out[-1][1] == "^")
+        ):
             out.append(("mixed", f"{four[0][1]} {four[1][1]}/{four[3][1]}"))
             i += 4
         else:
@@ -88,22 +106,30 @@ def _merge_mixed(tokens: list[Token]) -> list[Token]:
 
 
 def written(value: Fraction) -> str:
-    """The value as digits ("12", "1/3"). Raises NotMath beyond 4,000 digits, which Python refuses to write."""
+    """The value as digits ("12", "1/3"). Raises NotMath beyond 4,000 digits, which Python refuses to
+    write."""
     if max(abs(value.numerator), value.denominator).bit_length() > 13_000:
         raise NotMath("too many digits")
     return str(value)
 
 
 def number(token: str) -> Node:
-    """A number literal as ("num", value, significant digits); the digits are 0 for an exact number. Raises NotMath beyond MAX_DIGITS."""
+    """A number literal as ("num", value, significant digits); the digits are 0 for an exact number. Raises
+    NotMath beyond MAX_DIGITS."""
     plain = token.replace(",", "")
     if len(plain) > MAX_DIGITS:
         raise NotMath("too many digits")
-    repeat = re.fullmatch(r"(\d*)\.(\d*)(?:\\overline\s*\{\s*(\d+)\s*\}|\((\d+)\)|\\dot\s*\{\s*(\d)\s*\})", plain)
+    repeat = re.fullmatch(
+        r"(\d*)\.(\d*)(?:\\overline\s*\{\s*(\d+)\s*\}|\((\d+)\)|\\dot\s*\{\s*(\d)\s*\})", plain
+    )
     if repeat:
         whole, head, block = repeat[1] or "0", repeat[2], repeat[3] or repeat[4] or repeat[5]
         shift = 10 ** len(head)
-        return ("num", Fraction(int(whole + head), shift) + Fraction(int(block), shift * (10 ** len(block) - 1)), 0)
+        return (
+            "num",
+            Fraction(int(whole + head), shift) + Fraction(int(block), shift * (10 ** len(block) - 1)),
+            0,
+        )
     mixed = re.fullmatch(r"(\d+) (\d+)/(\d+)", plain)
     if mixed:
         whole, top, below = (int(part) for part in mixed.groups())
@@ -151,4 +177,6 @@ class TokenCursor:
     def word(self) -> str:
         """The next token as a lower-case word; "" if it is no word."""
         kind, token = self.peek()
-        return token.lower() if kind == "word" else (token[6:-1].strip(" ,").lower() if kind == "text" else "")
+        return (
+            token.lower() if kind == "word" else (token[6:-1].strip(" ,").lower() if kind == "text" else "")
+        )

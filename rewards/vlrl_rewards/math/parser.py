@@ -1,10 +1,13 @@
-r"""Parser of written mathematics: recursive descent to a tree of tuples. It evaluates nothing, its depth is bounded, and it never backtracks.
+r"""Parser of written mathematics: recursive descent to a tree of tuples. It evaluates nothing, its depth is
+bounded, and it never backtracks.
 
-Nodes: ("num", Fraction, digits), digits = significant digits of a decimal literal, 0 for an exact number; ("sym", name); ("const", name);
-("text", words);
-("add"|"mul"|"div"|"pow"|"pm"|"mp", a, b); ("neg"|"fact"|"pct"|"deg", a); ("fn", name, a, ...); ("seq", open, close, items...);
-("rel", a, op, b, op, c ...); ("cup"|"cap"|"minus", a, b); ("matrix", (row), ...); ("base", digits, base);
-("sum"|"prod", index, low, high, term); ("int", letter, low, high, integrand); ("lim", letter, target, side, body).
+Nodes: ("num", Fraction, digits), digits = significant digits of a decimal literal, 0 for an exact number;
+("sym", name); ("const", name); ("text", words);
+("add"|"mul"|"div"|"pow"|"pm"|"mp", a, b); ("neg"|"fact"|"pct"|"deg", a); ("fn", name, a, ...); ("seq", open,
+close, items...); ("rel", a, op, b, op, c ...); ("cup"|"cap"|"minus", a, b); ("matrix", (row), ...); ("base",
+digits, base);
+("sum"|"prod", index, low, high, term); ("int", letter, low, high, integrand); ("lim", letter, target, side,
+body).
 """
 
 from __future__ import annotations
@@ -13,7 +16,19 @@ from fractions import Fraction
 from typing import Any
 
 from vlrl_rewards.math.atoms import ATOMS, Grammar, named
-from vlrl_rewards.math.lexer import CONSTANTS, FUNCTIONS, GREEK, NUMBERS, RELATIONS, Node, NotMath, Token, number, tokens_of, written
+from vlrl_rewards.math.lexer import (
+    CONSTANTS,
+    FUNCTIONS,
+    GREEK,
+    NUMBERS,
+    RELATIONS,
+    Node,
+    NotMath,
+    Token,
+    number,
+    tokens_of,
+    written,
+)
 
 MAX_DEPTH = 60
 
@@ -104,11 +119,17 @@ class Parser(Grammar):
         parts = []
         while self.accept(":"):
             parts.append(self.signed())
-        return ("div", first, parts[0]) if len(parts) == 1 else ("seq", ":", ":", *(("div", part, first) for part in parts))
+        return (
+            ("div", first, parts[0])
+            if len(parts) == 1
+            else ("seq", ":", ":", *(("div", part, first) for part in parts))
+        )
 
     def times_x(self) -> bool:
         """Whether an x means multiplication ("3 x 10^8")."""
-        follows = self.tokens[self.at - 1][0] in NUMBERS and self.peek(1)[1] == "10" and self.peek(2)[1] == "^"
+        follows = (
+            self.tokens[self.at - 1][0] in NUMBERS and self.peek(1)[1] == "10" and self.peek(2)[1] == "^"
+        )
         return follows and self.peek()[1] in ("x", "X")
 
     def signed(self) -> Node:
@@ -135,22 +156,47 @@ class Parser(Grammar):
             return self.word() not in ("and", "or", "u", "union")
         if kind == "env":
             return token.startswith(r"\begin") and "matrix" in token
-        return token in ("(", "[", "{", r"\{", r"\sqrt", r"\frac", r"\binom", r"\lfloor", r"\lceil", r"\sum", r"\int", r"\prod", r"\lim") or (
-            kind == "cmd" and (token[1:] in FUNCTIONS or token[1:] in CONSTANTS or token[1:] in GREEK)
-        )
+        return token in (
+            "(",
+            "[",
+            "{",
+            r"\{",
+            r"\sqrt",
+            r"\frac",
+            r"\binom",
+            r"\lfloor",
+            r"\lceil",
+            r"\sum",
+            r"\int",
+            r"\prod",
+            r"\lim",
+        ) or (kind == "cmd" and (token[1:] in FUNCTIONS or token[1:] in CONSTANTS or token[1:] in GREEK))
 
     def implicit(self, node: Node) -> Node:
-        """`node` times the factor that follows; "7\\frac{3}{4}" is a mixed number. Raises NotMath on two plain numbers side by side."""
+        """`node` times the factor that follows; "7\\frac{3}{4}" is a mixed number. Raises NotMath on two
+        plain numbers side by side."""
         before, (kind, token) = self.tokens[self.at - 1], self.peek()
-        if kind in NUMBERS and before[1] not in (")", "]", "}", "!") and before[0] != "word" and before[0] != "cmd":
+        if (
+            kind in NUMBERS
+            and before[1] not in (")", "]", "}", "!")
+            and before[0] != "word"
+            and before[0] != "cmd"
+        ):
             raise NotMath("two numbers side by side")
         factor = self.power()
-        if token == r"\frac" and factor[0] == "pct" and factor[1][0] == "div" and before[0] in ("num", "grouped") and node[0] == "num":
+        if (
+            token == r"\frac"
+            and factor[0] == "pct"
+            and factor[1][0] == "div"
+            and before[0] in ("num", "grouped")
+            and node[0] == "num"
+        ):
             return ("pct", self.mixed(node, factor[1], before))  # "12\frac{1}{2}%"
         return self.mixed(node, factor, before) if token == r"\frac" else ("mul", node, factor)
 
     def mixed(self, node: Node, factor: Node, before: Token) -> Node:
-        """A whole number and a fraction behind it: their sum if the fraction is below 1, else their product."""
+        """A whole number and a fraction behind it: their sum if the fraction is below 1, else their
+        product."""
         if before[0] in ("num", "grouped") and node[0] == "num" and factor[0] == "div":
             top, below = factor[1], factor[2]
             if top[0] == below[0] == "num" and top[2] == below[2] == node[2] == 0 and 0 <= top[1] < below[1]:
@@ -184,9 +230,18 @@ class Parser(Grammar):
         """The exponent behind ^."""
         negative = bool(self.accept("-"))
         kind, token = self.peek()
-        if kind == "word" and len(token) > 1 and token.lower() not in FUNCTIONS and token.lower() not in CONSTANTS:
+        if (
+            kind == "word"
+            and len(token) > 1
+            and token.lower() not in FUNCTIONS
+            and token.lower() not in CONSTANTS
+        ):
             self.tokens[self.at : self.at + 1] = [("word", token[0]), ("word", token[1:])]
-        node = self.group() if self.peek()[1] == "{" else (self.power() if self.peek()[1] != "(" else self.atom())
+        node = (
+            self.group()
+            if self.peek()[1] == "{"
+            else (self.power() if self.peek()[1] != "(" else self.atom())
+        )
         return ("neg", node) if negative else node
 
     def subscript(self, node: Node) -> Node:
@@ -244,7 +299,8 @@ class Parser(Grammar):
 
 
 def parse(text: str, grouping: bool = True) -> Node:
-    """The tree of `text`, which is in the spelling of `plain_latex`. `grouping`: as for `tokens_of`. Raises NotMath."""
+    """The tree of `text`, which is in the spelling of `plain_latex`. `grouping`: as for `tokens_of`. Raises
+    NotMath."""
     tokens = tokens_of(text, grouping)
     if not tokens:
         raise NotMath("empty")

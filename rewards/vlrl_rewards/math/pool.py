@@ -1,7 +1,8 @@
-"""A pool of math-verify worker processes with a hard time limit per question. It is safe to call from any thread.
+"""A pool of math-verify worker processes with a hard time limit per question. It is safe to call from any
+thread.
 
-Each worker is a new interpreter (not a fork of this process, so threads and GPUs do not matter) that forks a child per question: an answer made to
-exhaust time or memory ends only its child.
+Each worker is a new interpreter (not a fork of this process, so threads and GPUs do not matter) that forks a
+child per question: an answer made to exhaust time or memory ends only its child.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ SECONDS = 1.4
 _GRACE = 0.2
 _START_SECONDS = 120.0
 _waits = threading.local()  # seconds that each thread has waited for workers to start
-_CODE = "import sys, json; sys.path[:0] = json.loads(sys.argv[1]); from vlrl_rewards.math.worker import main; main()"
+_CODE = (
+    "import sys, json; sys.path[:0] = json.loads(sys.argv[1]); from vlrl_rewards.math.worker import main; "
+    "main()"
+)
 
 
 class Worker:
@@ -40,7 +44,11 @@ class Worker:
         path = json.dumps([p for p in sys.path if p])
         self.ready, self.buffer = False, b""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _CODE, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+            [sys.executable, "-c", _CODE, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
 
     def stop(self) -> None:
@@ -68,7 +76,8 @@ class Worker:
         return line
 
     def wait_ready(self) -> None:
-        """Wait until the process is ready. Raises RuntimeError if it does not start: a broken verifier must not look like a wrong answer."""
+        """Wait until the process is ready. Raises RuntimeError if it does not start: a broken verifier must
+        not look like a wrong answer."""
         if self.process is None or self.process.poll() is not None:
             self.start()
         if self.ready:
@@ -79,10 +88,14 @@ class Worker:
             _waits.seconds = waited() + time.perf_counter() - begun
         except (TimeoutError, BrokenPipeError) as error:
             self.stop()
-            raise RuntimeError(f"math-verify does not start in its worker process ({error}); try `python -c 'import math_verify'`") from None
+            raise RuntimeError(
+                f"math-verify does not start in its worker process ({error}); try `python -c 'import "
+                "math_verify'`"
+            ) from None
 
     def ask(self, gold: str, said: str, seconds: float) -> tuple[bool | None, str]:
-        """(equal or None, why) for one question. A late worker finishes by itself (it has its own limits), and its reply is discarded."""
+        """(equal or None, why) for one question. A late worker finishes by itself (it has its own limits),
+        and its reply is discarded."""
         self.wait_ready()
         assert self.process is not None and self.process.stdin is not None
         self.asked += 1
@@ -103,7 +116,8 @@ class Worker:
 
 
 class Pool:
-    """The workers of one process: one from the start, more when questions wait, `size` at most. The caller waits for a free one."""
+    """The workers of one process: one from the start, more when questions wait, `size` at most. The caller
+    waits for a free one."""
 
     def __init__(self, size: int) -> None:
         self.idle: queue.LifoQueue[Worker] = queue.LifoQueue()
@@ -161,7 +175,8 @@ def pool() -> Pool:
 
 @lru_cache(maxsize=4096)
 def compare(gold: str, said: str) -> tuple[bool | None, str]:
-    """(equal, why) for two LaTeX strings by math-verify; None where it cannot decide. Takes at most SECONDS."""
+    """(equal, why) for two LaTeX strings by math-verify; None where it cannot decide. Takes at most
+    SECONDS."""
     return pool().compare(gold, said)
 
 

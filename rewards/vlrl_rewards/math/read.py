@@ -11,53 +11,94 @@ from vlrl_rewards.math.latex import MAX_CHARS, plain_latex
 from vlrl_rewards.math.lexer import MAX_DIGITS, Node, NotMath
 from vlrl_rewards.math.parser import parse
 from vlrl_rewards.math.units import SCALE, Unit, currency, known, parse_unit, split_unit
-from vlrl_rewards.math.wording import congruence, decimal_comma, degrees, in_base, local_number, without_entities, worded_quantity
+from vlrl_rewards.math.wording import (
+    congruence,
+    decimal_comma,
+    degrees,
+    in_base,
+    local_number,
+    without_entities,
+    worded_quantity,
+)
 from vlrl_rewards.math.written_numbers import number_words, numbers_in, total_in
 from vlrl_rewards.parsing import FOREIGN_LEAD
 from vlrl_rewards.text.denials import bounded, hedges, settled
 
 _SAYS = re.compile(
-    r"^.*(?:\b(?:is|are|equals?|be|of|gives?|get|to|as|was|at|has|have|contains?)\b(?:\s+(?:equal\s+to|simply|just|exactly))?|[:：]|=(?![^=]*[a-z]{4}))\s*",
+    (
+        r"^.*(?:\b(?:is|are|equals?|be|of|gives?|get|to|as|was|at|has|have|contains?)\b(?:\s+(?:equal\s+to|"
+        r"simply|just|exactly))?|[:：]|=(?![^=]*[a-z]{4}))\s*"
+    ),
     re.IGNORECASE | re.DOTALL,
 )
 _APPROX = re.compile(
-    r"^(?:(?:it|that|this|they)\s+(?:is|are)|it's|approximately|approx\.?|about|around|roughly|exactly|only|just|nearly|a\s+total\s+of|the\s+(?:number|value)|=|≈|\\approx|~)\s*",
+    (
+        r"^(?:(?:it|that|this|they)\s+(?:is|are)|it's|approximately|approx\.?|about|around|roughly|exactly|"
+        r"only|just|nearly|a\s+total\s+of|the\s+(?:number|value)|=|≈|\\approx|~)\s*"
+    ),
     re.IGNORECASE,
 )
 _REASON = re.compile(
-    r"\s*(?:,?\s+(?:because|since|which|where|so|as|for|when|after|by|if|in\s+total|altogether|units?)\b.*|\s\(.*\))$", re.IGNORECASE | re.DOTALL
+    (
+        r"\s*(?:,?\s+(?:because|since|which|where|so|as|for|when|after|by|if|in\s+total|altogether|"
+        r"units?)\b.*|"
+        r"\s\(.*\))$"
+    ),
+    re.IGNORECASE | re.DOTALL,
 )
 _NAMED = re.compile(
-    r"^(?:[A-Za-z]{2,}[\w\s']{0,40}|\\text\{[^{}]{1,60}\}|\\angle\s*[A-Z]+|[a-zA-Z]\((?:[a-z],?\s?){1,4}\)|[a-z]'+(?:\([a-z]\))?)\s*=\s*(?=\S)"
+    r"^(?:[A-Za-z]{2,}[\w\s']{0,40}|\\text\{[^{}]{1,60}\}|\\angle\s*[A-Z]+|[a-zA-Z]\((?:[a-z],?\s?){1,4}\)|"
+    r"[a-z]'+(?:\([a-z]\))?)\s*=\s*(?=\S)"
 )
 _MINUS = re.compile(r"^(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE)
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
-_COMPOUND = re.compile(r"\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?(?:,?\s?(?:and\s)?\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?){1,3}")
-_LAST_UNSAID = re.compile(r"(?<![a-z])(?:(?P<hours>h|hrs?|hours?)|m|mins?|minutes?)\s?[0-5][0-9]$", re.IGNORECASE)  # "3h20", "1min30"
-_CODE = re.compile(
-    r"(?<!\\)\blambda\b[^=]{0,20}:|(?<![\\\w])(?:eval|exec|print|system|open|getattr|int|float|str|bool|complex|list|tuple|dict|set|len|range|sum|max|min|round|pow"
-    r"|sorted|map|filter|next|iter|ord|chr|hex|oct|bin|repr|input|any|all|zip|type|divmod|Fraction|Decimal|Rational|Integer|parseInt|parseFloat|Number|String)\("
-    r"|\bimport\s+\w|\bassert\b|(?i:^\W*(?:exception|traceback|return)\b)|__|\b\w+\.\w+\(|\b(?:if|while)\s+(?:True|False|not\b)|\bdef\s+\w+\(|\]\s*\[\s*-?\d+\s*\]"
+_COMPOUND = re.compile(
+    r"\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?(?:,?\s?(?:and\s)?\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?){1,3}"
 )
-_STARRED = re.compile(r"^\*.*\*$|[^\s*]\*\*$", re.DOTALL)  # a pair of stars; a single one behind a number is an operator
+_LAST_UNSAID = re.compile(
+    r"(?<![a-z])(?:(?P<hours>h|hrs?|hours?)|m|mins?|minutes?)\s?[0-5][0-9]$", re.IGNORECASE
+)  # "3h20", "1min30"
+_CODE = re.compile(
+    r"(?<!\\)\blambda\b[^=]{0,20}:|(?<![\\\w])(?:eval|exec|print|system|open|getattr|int|float|str|bool|"
+    r"complex|list|tuple|dict|set|len|range|sum|max|min|round|pow"
+    r"|sorted|map|filter|next|iter|ord|chr|hex|oct|bin|repr|input|any|all|zip|type|divmod|Fraction|Decimal|"
+    r"Rational|Integer|parseInt|parseFloat|Number|String)\("
+    r"|\bimport\s+\w|\bassert\b|(?i:^\W*(?:exception|traceback|return)\b)|__|\b\w+\.\w+\(|\b(?:if|"
+    r"while)\s+(?:True|False|not\b)|\bdef\s+\w+\(|\]\s*\[\s*-?\d+\s*\]"
+)
+_STARRED = re.compile(
+    r"^\*.*\*$|[^\s*]\*\*$", re.DOTALL
+)  # a pair of stars; a single one behind a number is an operator
 _ENDLESS = re.compile(rf"\d{{{MAX_DIGITS}}}")
 _WORDED: dict[str, Node] = {
-    **dict.fromkeys(("all real numbers", "all reals", "set of all real numbers", "all real numbers x", "reals"), parse(r"\mathbb{R}")),
-    **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions", "empty set"), ("const", "empty")),
+    **dict.fromkeys(
+        ("all real numbers", "all reals", "set of all real numbers", "all real numbers x", "reals"),
+        parse(r"\mathbb{R}"),
+    ),
+    **dict.fromkeys(
+        ("no solution", "no solutions", "no real solution", "no real solutions", "empty set"),
+        ("const", "empty"),
+    ),
     **dict.fromkeys(("dne", "d.n.e", "does not exist", "limit does not exist"), ("text", "does not exist")),
 }
-_CONNECT = re.compile(r"^(?:(?:therefore|thus|so|hence|then|finally|we\s+(?:get|have|find|obtain))\b[,:]?\s+)+", re.IGNORECASE)
+_CONNECT = re.compile(
+    r"^(?:(?:therefore|thus|so|hence|then|finally|we\s+(?:get|have|find|obtain))\b[,:]?\s+)+", re.IGNORECASE
+)
 _SO = re.compile(r",?\s(?:so|therefore|thus|hence)\b,?\s", re.IGNORECASE)
 _BOLD = re.compile(r"(?<![\w)\]])\*\*([^*\n]{1,120})\*\*(?!\w)")
 _STATEMENT = re.compile(r"(?:[a-zA-Z](?:_\w)?\s?=\s?)?[-+−\d./√\s]{1,30}[,;.]?")
-_BUILDER = re.compile(r"\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:]\s*([^{}]*(?:\{[^{}]*\}[^{}]*)*?)\\\}")
+_BUILDER = re.compile(
+    r"\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:]\s*([^{}]*(?:\{[^{}]*\}[^{}]*)*?)\\\}"
+)
 _TEXTS = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
 _CJK_UNIT = re.compile(
     r"(?<=[\d)}%])\s*([个只条张本件名位人岁元辆台枚颗朵头匹分厘毫千平立公方米克斤秒钟小时天日度种次]{1,6})(?![左右以多到至不])[\u4e00-\u9fff]{0,6}\s*$"
 )
 _CJK = {
-    "厘米": "cm", "毫米": "mm", "米": "m", "千米": "km", "公里": "km", "克": "g", "千克": "kg", "公斤": "kg", "秒": "s", "分钟": "min",
-    "小时": "h", "天": "day", "度": "degree", "平方厘米": "cm^2", "平方米": "m^2", "立方厘米": "cm^3", "立方米": "m^3", "平方千米": "km^2",
+    "厘米": "cm", "毫米": "mm", "米": "m", "千米": "km", "公里": "km", "克": "g", "千克": "kg", "公斤": "kg", "秒": "s",
+    "分钟": "min",
+    "小时": "h", "天": "day", "度": "degree", "平方厘米": "cm^2", "平方米": "m^2", "立方厘米": "cm^3", "立方米": "m^3",
+    "平方千米": "km^2",
 }  # fmt: skip
 _COMMENT = re.compile(r"\s*\\text\w*\s*\{\s*\([^{}()]{1,80}\)\s*\}\s*\.?\s*$")  # "4 \text{ (the only root)}"
 _COPULA = re.compile(r"(?:です|だ|である|でした|입니다|이다|예요|이에요)[。.!]?\s*$")
@@ -66,7 +107,8 @@ _DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,5
 
 @dataclass(frozen=True)
 class Reading:
-    """The tree of an answer, its unit, its text, and other readings or None: "1,234" as a list (`listed`), "0,25" as a decimal (`decimal`)."""
+    """The tree of an answer, its unit, its text, and other readings or None: "1,234" as a list (`listed`),
+    "0,25" as a decimal (`decimal`)."""
 
     node: Node
     unit: Unit | None
@@ -76,20 +118,26 @@ class Reading:
 
 
 def is_code(text: str) -> bool:
-    """Whether a text has a statement or a call of a programming language: "int(\"17\")", "lambda: 17". Written mathematics has "\\max(3, 5)"."""
+    """Whether a text has a statement or a call of a programming language: "int(\"17\")", "lambda: 17".
+    Written mathematics has "\\max(3, 5)"."""
     return _CODE.search(text) is not None
 
 
 def _trim(text: str) -> str:
     text = text.strip().strip('`"“”').strip()
     text = text.lstrip("*").lstrip() if not _STARRED.search(text) else text.strip("*").strip()
-    while text and text[-1] in ".,;:!。" and not re.search(r"(?:\.\.\.|\\[;,:!]|(?:\d|[)\]}]|(?<![a-zA-Z])[a-zA-Z])\s?!)$", text):
+    while (
+        text
+        and text[-1] in ".,;:!。"
+        and not re.search(r"(?:\.\.\.|\\[;,:!]|(?:\d|[)\]}]|(?<![a-zA-Z])[a-zA-Z])\s?!)$", text)
+    ):
         text = text[:-1].rstrip()
     return text
 
 
 def _compound(text: str) -> Reading | None:
-    """A sum of quantities of one dimension ("1 hour 30 minutes", "5 ft 3 in", "3h20"), in the unit of the first; None for anything else."""
+    """A sum of quantities of one dimension ("1 hour 30 minutes", "5 ft 3 in", "3h20"), in the unit of the
+    first; None for anything else."""
     if len(text) > 80:
         return None
     unsaid = _LAST_UNSAID.search(text)
@@ -102,9 +150,15 @@ def _compound(text: str) -> Reading | None:
     first = parse_unit(words[0][1])
     parts = [(number, _part_of(word, first)) for number, word in words]
     units = [unit for _, unit in parts if unit is not None and not unit.noun]
-    if len(units) < len(parts) or len({unit.dims for unit in units}) > 1 or sorted(units, key=lambda u: -u.factor) != units:
+    if (
+        len(units) < len(parts)
+        or len({unit.dims for unit in units}) > 1
+        or sorted(units, key=lambda u: -u.factor) != units
+    ):
         return None
-    total = sum((Fraction(number) * unit.factor for (number, _), unit in zip(parts, units, strict=True)), Fraction(0))
+    total = sum(
+        (Fraction(number) * unit.factor for (number, _), unit in zip(parts, units, strict=True)), Fraction(0)
+    )
     return Reading(("num", total / units[0].factor, 0), units[0], text)
 
 
@@ -119,7 +173,8 @@ def _part_of(word: str, first: Unit | None) -> Unit | None:
 
 
 def _in_words(plain: str) -> Reading | None:
-    """The reading of a number or quantity that is not written as plain mathematics: in words, in degrees and minutes, in a base, as a residue."""
+    """The reading of a number or quantity that is not written as plain mathematics: in words, in degrees and
+    minutes, in a base, as a residue."""
     words = number_words(plain)
     if words is not None:
         return Reading(("num", Fraction(words), 0), None, plain)
@@ -143,7 +198,9 @@ def _plain(text: str) -> Reading:
     together = _compound(plain)
     if together is not None:
         return together
-    known_words = _WORDED.get(re.sub(r"^the | there (?:is|are) ", "", " ".join(re.sub(r"\\text|[{}]", " ", plain).lower().split())))
+    known_words = _WORDED.get(
+        re.sub(r"^the | there (?:is|are) ", "", " ".join(re.sub(r"\\text|[{}]", " ", plain).lower().split()))
+    )
     if known_words is not None:
         return Reading(known_words, None, plain)
     worded = _in_words(plain)
@@ -158,7 +215,11 @@ def _plain(text: str) -> Reading:
         first, _, others = tail_unit.noun.partition(" ")
         if first in SCALE:
             node = parse(head)
-            return Reading(("mul", node, ("num", Fraction(SCALE[first]), 0)), unit or (Unit(Fraction(1), (), others) if others else None), plain)
+            return Reading(
+                ("mul", node, ("num", Fraction(SCALE[first]), 0)),
+                unit or (Unit(Fraction(1), (), others) if others else None),
+                plain,
+            )
     body = head if scale is None else scale[1]
     named = _NAMED.match(body)
     body = body[named.end() :] if named else body
@@ -168,7 +229,13 @@ def _plain(text: str) -> Reading:
         except NotMath:
             body = plain
     point = decimal_comma(body)
-    return Reading(parse(body), unit, plain, _listed(body if written == plain else written), parse(point) if point else None)
+    return Reading(
+        parse(body),
+        unit,
+        plain,
+        _listed(body if written == plain else written),
+        parse(point) if point else None,
+    )
 
 
 def _listed(body: str) -> Node | None:
@@ -214,12 +281,19 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _bare(text: str) -> str:
-    """The text without bold marks and without dollar signs of amounts; statements on separate lines become a list."""
+    """The text without bold marks and without dollar signs of amounts; statements on separate lines become a
+    list."""
     text = _BOLD.sub(r"\1", text)
-    if "\\" not in text and text.count("$") == len(re.findall(r"\$(?=\d)", text)) > text.lstrip().startswith(("$", "US$")):
+    if "\\" not in text and text.count("$") == len(re.findall(r"\$(?=\d)", text)) > text.lstrip().startswith(
+        ("$", "US$")
+    ):
         text = text.replace("$", "")
     lines = [line.strip() for line in text.strip().split("\n") if line.strip()]
-    return ", ".join(lines) if 1 < len(lines) <= 8 and all(_STATEMENT.fullmatch(line) for line in lines) else text
+    return (
+        ", ".join(lines)
+        if 1 < len(lines) <= 8 and all(_STATEMENT.fullmatch(line) for line in lines)
+        else text
+    )
 
 
 def read(text: str) -> Reading | None:
@@ -228,7 +302,9 @@ def read(text: str) -> Reading | None:
         return None
     text = without_entities(text)
     hedged = hedges(settled(text))
-    if bounded(re.sub(r"\\text\w*\s*\{([^{}]*)\}", r"\1", _REASON.sub("", _trim(text)))) or bounded(_trim(text)):
+    if bounded(re.sub(r"\\text\w*\s*\{([^{}]*)\}", r"\1", _REASON.sub("", _trim(text)))) or bounded(
+        _trim(text)
+    ):
         return None
     text = _bare(settled(text))
     for piece in dict.fromkeys(_pieces(text)):

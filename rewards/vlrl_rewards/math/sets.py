@@ -1,4 +1,5 @@
-"""Sets of real numbers: intervals, unions and inequalities in one unknown, as sorted pieces of the real line."""
+"""Sets of real numbers: intervals, unions and inequalities in one unknown, as sorted pieces of the real
+line."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Piece(NamedTuple):
 
 
 def is_real_set(node: Node) -> bool:
-    """Whether `node` is written as an interval with a square bracket or an infinite end, a union, or an inequality in one symbol."""
+    """Whether `node` is written as an interval with a square bracket or an infinite end, a union, or an
+    inequality in one symbol."""
     if node[0] in ("cup", "minus", "cap"):
         return all(child[0] in ("seq", "cup", "minus", "cap") for child in node[1:])
     if node[0] == "seq":
@@ -34,7 +36,10 @@ def is_real_set(node: Node) -> bool:
 def is_inequality(node: Node) -> bool:
     """Whether `node` bounds one symbol ('1 < x <= 2')."""
     return (
-        node[0] == "rel" and all(op in _OPS for op in node[2::2]) and len(symbols(node)) == 1 and sum(child[0] == "sym" for child in node[1::2]) == 1
+        node[0] == "rel"
+        and all(op in _OPS for op in node[2::2])
+        and len(symbols(node)) == 1
+        and sum(child[0] == "sym" for child in node[1::2]) == 1
     )
 
 
@@ -54,7 +59,10 @@ def _bounds(node: Node) -> list[Piece] | None:
     parts = node[1:]
     at = next(i for i, child in enumerate(parts[::2]) if child[0] == "sym") * 2
     low, low_closed, high, high_closed = LOWEST, False, INFINITE, False
-    for i, bound in ((at - 2, parts[at - 2] if at else None), (at + 2, parts[at + 2] if at + 2 < len(parts) else None)):
+    for i, bound in (
+        (at - 2, parts[at - 2] if at else None),
+        (at + 2, parts[at + 2] if at + 2 < len(parts) else None),
+    ):
         if bound is None:
             continue
         op = parts[at - 1] if i < at else parts[at + 1]
@@ -69,7 +77,8 @@ def _bounds(node: Node) -> list[Piece] | None:
 
 
 def pieces(node: Node) -> list[Piece] | None:
-    """Sorted pieces, or None if `node` is no union of intervals and points. Raises NoValue where a bound has no value."""
+    """Sorted pieces, or None if `node` is no union of intervals and points. Raises NoValue where a bound has
+    no value."""
     found = _pieces(node)
     if found is None:
         return None
@@ -82,7 +91,12 @@ def _merged(found: list[Piece]) -> list[Piece]:
     for piece in found:
         last = out[-1] if out else None
         gap = None if last is None else _ordinal(piece.low) - _ordinal(last.high)
-        if last is None or gap is None or gap > 0 or (gap == 0 and not (last.high_closed or piece.low_closed)):
+        if (
+            last is None
+            or gap is None
+            or gap > 0
+            or (gap == 0 and not (last.high_closed or piece.low_closed))
+        ):
             out.append(piece)
             continue
         ends = sorted((last, piece), key=lambda p: (_ordinal(p.high), p.high_closed))
@@ -117,7 +131,10 @@ def _without(whole: list[Piece] | None, points: tuple[Node, ...]) -> list[Piece]
             if _ordinal(piece.low) < at < _ordinal(piece.high):
                 whole = (
                     whole[:i]
-                    + [Piece(piece.low, piece.low_closed, point, False), Piece(point, False, piece.high, piece.high_closed)]
+                    + [
+                        Piece(piece.low, piece.low_closed, point, False),
+                        Piece(point, False, piece.high, piece.high_closed),
+                    ]
                     + whole[i + 1 :]
                 )
                 break

@@ -1,4 +1,5 @@
-"""The value of a mathematics tree: exact where it is rational, else 50 digits at fixed points. Every size is bounded, so no expression takes long."""
+"""The value of a mathematics tree: exact where it is rational, else 50 digits at fixed points. Every size is
+bounded, so no expression takes long."""
 
 from __future__ import annotations
 
@@ -134,12 +135,14 @@ def _whole_numbers(function: Callable[..., int], values: tuple[Fraction, ...]) -
 
 
 _EXACT: dict[str, Callable[..., Fraction | None]] = {
-    "add": lambda a, b: a + b, "mul": lambda a, b: a * b, "div": _divide, "pow": _power, "neg": lambda a: -a, "fact": _factorial,
+    "add": lambda a, b: a + b, "mul": lambda a, b: a * b, "div": _divide, "pow": _power, "neg": lambda a: -a,
+    "fact": _factorial,
     "pct": lambda a: a / 100, "abs": lambda a: abs(a),
     "floor": lambda a: Fraction(a.__floor__()), "ceil": lambda a: Fraction(a.__ceil__()), "binom": _binomial,
     "gcd": lambda *a: _whole_numbers(math.gcd, a), "lcm": lambda *a: _whole_numbers(math.lcm, a),
     "mod": lambda a, b: a - b * (a / b).__floor__() if b else None,
-    "root": lambda a, n: None if n.denominator != 1 or n < 1 else _root(a, int(n)), "max": lambda *a: max(a), "min": lambda *a: min(a),
+    "root": lambda a, n: None if n.denominator != 1 or n < 1 else _root(a, int(n)), "max": lambda *a: max(a),
+    "min": lambda *a: min(a),
 }  # fmt: skip
 
 
@@ -192,24 +195,31 @@ def _real(a: Any) -> Any:
 
 
 _NUMERIC: dict[str, Callable[..., Any]] = {
-    "add": lambda mp, a, b: a + b, "mul": lambda mp, a, b: a * b, "div": lambda mp, a, b: a / b, "neg": lambda mp, a: -a, "pow": _mp_power,
+    "add": lambda mp, a, b: a + b, "mul": lambda mp, a, b: a * b, "div": lambda mp, a, b: a / b,
+    "neg": lambda mp, a: -a, "pow": _mp_power,
     "root": _mp_root,
     "pct": lambda mp, a: a / 100, "deg": lambda mp, a: a * mp.pi / 180, "abs": lambda mp, a: abs(a),
     "fact": lambda mp, a: mp.gamma(_small(mp, a) + 1),
-    "sin": lambda mp, a: mp.sin(_small(mp, a)), "cos": lambda mp, a: mp.cos(_small(mp, a)), "tan": lambda mp, a: mp.tan(_small(mp, a)),
-    "cot": lambda mp, a: mp.cot(_small(mp, a)), "sec": lambda mp, a: mp.sec(_small(mp, a)), "csc": lambda mp, a: mp.csc(_small(mp, a)),
-    "arcsin": lambda mp, a: mp.asin(a), "arccos": lambda mp, a: mp.acos(a), "arctan": lambda mp, a: mp.atan(a),
+    "sin": lambda mp, a: mp.sin(_small(mp, a)), "cos": lambda mp, a: mp.cos(_small(mp, a)), "tan": lambda mp,
+    a: mp.tan(_small(mp, a)),
+    "cot": lambda mp, a: mp.cot(_small(mp, a)), "sec": lambda mp, a: mp.sec(_small(mp, a)), "csc": lambda mp,
+    a: mp.csc(_small(mp, a)),
+    "arcsin": lambda mp, a: mp.asin(a), "arccos": lambda mp, a: mp.acos(a), "arctan": lambda mp,
+    a: mp.atan(a),
     "exp": lambda mp, a: mp.exp(_small(mp, a)),
-    "sinh": lambda mp, a: mp.sinh(_small(mp, a)), "cosh": lambda mp, a: mp.cosh(_small(mp, a)), "tanh": lambda mp, a: mp.tanh(_small(mp, a)),
+    "sinh": lambda mp, a: mp.sinh(_small(mp, a)), "cosh": lambda mp, a: mp.cosh(_small(mp, a)),
+    "tanh": lambda mp, a: mp.tanh(_small(mp, a)),
     "log": lambda mp, a: mp.log(a), "ln": lambda mp, a: mp.log(a), "lg": lambda mp, a: mp.log(a) / mp.log(10),
     "logbase": lambda mp, a, b: mp.log(a) / mp.log(b),
-    "cbrt": lambda mp, a: _mp_root(mp, a, mp.mpf(3)), "floor": lambda mp, a: mp.floor(_real(a)), "ceil": lambda mp, a: mp.ceil(_real(a)),
+    "cbrt": lambda mp, a: _mp_root(mp, a, mp.mpf(3)), "floor": lambda mp, a: mp.floor(_real(a)),
+    "ceil": lambda mp, a: mp.ceil(_real(a)),
     "binom": lambda mp, n, k: mp.binomial(_small(mp, n), _small(mp, k)),
 }  # fmt: skip
 
 
 def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
-    """The value to 50 digits, with the symbols' values from `point`. Raises NoValue where the tree is no number, TooBig beyond the bounds."""
+    """The value to 50 digits, with the symbols' values from `point`. Raises NoValue where the tree is no
+    number, TooBig beyond the bounds."""
     mp = context()
     kind = node[0]
     burn(20 if kind in ("fact", "fn", "pow") else 1)
@@ -235,7 +245,11 @@ def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
         value = rule(mp, *(numeric(child, point) for child in node[2 if kind == "fn" else 1 :]))
     except (TooBig, NoValue):
         raise
-    except (ArithmeticError, TypeError, ValueError) as error:  # mpmath's own: a pole, a domain, a wrong number of arguments
+    except (
+        ArithmeticError,
+        TypeError,
+        ValueError,
+    ) as error:  # mpmath's own: a pole, a domain, a wrong number of arguments
         raise NoValue(str(error)) from None
     if mp.isinf(value) or mp.isnan(value):
         raise NoValue("not finite")
@@ -243,7 +257,8 @@ def numeric(node: Node, point: Mapping[str, Fraction]) -> Any:
 
 
 def series(node: Node, point: Mapping[str, Any]) -> Any:
-    """A sum or product over integers, a definite integral, a limit. Raises NoValue where there is no value, TooBig beyond the bounds."""
+    """A sum or product over integers, a definite integral, a limit. Raises NoValue where there is no value,
+    TooBig beyond the bounds."""
     kind, index, low, high, body = node
     mp = context()
 
@@ -256,7 +271,9 @@ def series(node: Node, point: Mapping[str, Any]) -> Any:
         return mp.quad(at, [numeric(end, point) for end in (low, high)], maxdegree=5)
     first = _whole(low, point)
     if high == INFINITE:
-        return _extrapolated(lambda: (mp.nsum if kind == "sum" else mp.nprod)(at, [first, mp.inf], maxterms=MAX_EXTRAPOLATED))
+        return _extrapolated(
+            lambda: (mp.nsum if kind == "sum" else mp.nprod)(at, [first, mp.inf], maxterms=MAX_EXTRAPOLATED)
+        )
     last = _whole(high, point)
     if last - first > MAX_TERMS:
         raise TooBig("a series")
@@ -272,7 +289,8 @@ def _whole(node: Node, point: Mapping[str, Any]) -> int:
 
 
 def _extrapolated(compute: Callable[[], Any], digits: int = LIMIT_DIGITS) -> Any:
-    """The result of `compute` with `digits` working digits (fewer are cheaper). Raises NoValue where it does not converge."""
+    """The result of `compute` with `digits` working digits (fewer are cheaper). Raises NoValue where it does
+    not converge."""
     mp = context()
     burn(FUEL // 8)
     before, mp.dps = mp.dps, digits
@@ -293,8 +311,15 @@ def _limit(at: Callable[[Any], Any], target: Node, side: str, point: Mapping[str
     goal = mp.inf * sign if endless else where
     found = []
     for direction in directions:
-        for digits in (LIMIT_DIGITS, LIMIT_DIGITS - 8):  # both must agree: one precision alone may converge to a value that is no limit
-            found.append(_extrapolated(partial(mp.limit, at, goal, direction=direction, maxterms=MAX_EXTRAPOLATED), digits))
+        for digits in (
+            LIMIT_DIGITS,
+            LIMIT_DIGITS - 8,
+        ):  # both must agree: one precision alone may converge to a value that is no limit
+            found.append(
+                _extrapolated(
+                    partial(mp.limit, at, goal, direction=direction, maxterms=MAX_EXTRAPOLATED), digits
+                )
+            )
     if not all(close(value, found[0], 10) or abs(value - found[0]) < mp.mpf(10) ** -10 for value in found):
         raise NoValue("no limit")
     return found[0]

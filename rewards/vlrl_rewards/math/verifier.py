@@ -1,4 +1,5 @@
-r"""kind="math" and kind="numeric": the right number, expression, list, set, interval or equation, in any notation.
+r"""kind="math" and kind="numeric": the right number, expression, list, set, interval or equation, in any
+notation.
 
 Comparison is exact (`vlrl_rewards.math.judge`). Tolerances are options of "numeric", relative to the gold.
 """
@@ -13,7 +14,15 @@ from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.math.answer import NO_ANSWER, find_answer, lone_number
 from vlrl_rewards.math.dates import read_clock, same_moment
 from vlrl_rewards.math.equality import literal
-from vlrl_rewards.math.judge import GLUED_UNIT, in_base_unit, is_worded, judge, read_gold, same_quantity, words_of
+from vlrl_rewards.math.judge import (
+    GLUED_UNIT,
+    in_base_unit,
+    is_worded,
+    judge,
+    read_gold,
+    same_quantity,
+    words_of,
+)
 from vlrl_rewards.math.lexer import Node
 from vlrl_rewards.math.read import Reading, read
 from vlrl_rewards.math.value import NoValue, TooBig, exact, numeric, refuel, symbols
@@ -28,10 +37,16 @@ _SHORT_SCALE = re.compile(r"(?<=\d)\s?([kKMBT])(?=\W*$)")
 
 @verifier("math")
 def math(case: Case) -> Verdict:
-    """Mathematical equality of the committed answer and the gold answer. Raises GoldError on an empty gold."""
+    """Mathematical equality of the committed answer and the gold answer. Raises GoldError on an empty
+    gold."""
     gold = _gold_text(case)
     answer, problem = find_answer(case)
-    if answer is None and problem == NO_ANSWER and len(case.visible) < 400 and clean(case.visible) == clean(gold):
+    if (
+        answer is None
+        and problem == NO_ANSWER
+        and len(case.visible) < 400
+        and clean(case.visible) == clean(gold)
+    ):
         return right("same text", extracted=gold, route="text>text")
     if answer is None and problem == NO_ANSWER and is_worded(gold):
         return text_kind(Case(words_of(gold), case.response))
@@ -61,11 +76,15 @@ def _declined(case: Case, answer: Answer, gold: str) -> bool:
 
 
 @verifier("numeric")
-def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digits: int = 0, unit: str = "") -> Verdict:
-    """Numeric equality: exact by default (six digits for values without a finite decimal form), or within max(abs_tol, rel_tol * |gold|).
+def numeric_kind(
+    case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digits: int = 0, unit: str = ""
+) -> Verdict:
+    """Numeric equality: exact by default (six digits for values without a finite decimal form), or within
+    max(abs_tol, rel_tol * |gold|).
 
-    digits: also accept an answer that rounds to the gold at the gold's precision, if the gold has at least this many significant digits (0: off).
-    unit: the unit of a gold that is written without one. Units are converted; an answer in a unit of another dimension is wrong.
+    digits: also accept an answer that rounds to the gold at the gold's precision, if the gold has at least
+    this many significant digits (0: off). unit: the unit of a gold that is written without one. Units are
+    converted; an answer in a unit of another dimension is wrong.
     """
     refuel()
     gold_text = _gold_text(case)
@@ -81,7 +100,9 @@ def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digi
         return wrong("a refusal", **details)
     if read_clock(gold_text) is not None and re.search(r"(?i)\d\s?[ap]\.?m", gold_text + answer.text):
         same = same_moment(gold_text, answer.text)
-        return (right if same else wrong)("the same time" if same else "another time", route=f"{answer.route}>clock", **details)
+        return (right if same else wrong)(
+            "the same time" if same else "another time", route=f"{answer.route}>clock", **details
+        )
     said = read(answer.text)
     try:
         number = None if said is None else _number(in_base_unit(said, gold.unit))
@@ -92,7 +113,9 @@ def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digi
             freer = _freer(answer.text)
             said, number = freer if freer[1] is not None else (said, number)
         if said is None or number is None:
-            return wrong(f"{clean(answer.text)[:80]!r} is not a number", route=f"{answer.route}>none", **details)
+            return wrong(
+                f"{clean(answer.text)[:80]!r} is not a number", route=f"{answer.route}>none", **details
+            )
         same, why = same_quantity(gold, said)
         target = _number(in_base_unit(gold, said.unit)) or Fraction(0)
     except (TooBig, NoValue, RecursionError) as error:
@@ -108,7 +131,8 @@ def numeric_kind(case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digi
 
 
 def _freer(text: str) -> tuple[Reading | None, Fraction | None]:
-    """The number of an answer with a short scale ("1.5M"), or the only number of a clause; (None, None) if there is none."""
+    """The number of an answer with a short scale ("1.5M"), or the only number of a clause; (None, None) if
+    there is none."""
     lone = lone_number(text) if "\\" not in text else None
     scaled = _SHORT_SCALE.sub(lambda m: " " + _SCALES[m[1].lower()], text)
     tries = [scaled] if scaled != text else []
@@ -122,7 +146,8 @@ def _freer(text: str) -> tuple[Reading | None, Fraction | None]:
 
 
 def _number(node: Node) -> Fraction | None:
-    """The value of one real number as a fraction (50 digits where it is irrational); None for anything else."""
+    """The value of one real number as a fraction (50 digits where it is irrational); None for anything
+    else."""
     if node[0] == "rel" and node[2] == "=" and node[1][0] == "sym":
         node = node[3]
     if symbols(node) or node[0] in ("seq", "matrix", "text", "rel", "base", "cup"):

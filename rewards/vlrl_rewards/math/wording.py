@@ -1,4 +1,5 @@
-"""Numbers in other spellings: separators of other locales, quantities in words, bases and moduli; markup around an answer."""
+"""Numbers in other spellings: separators of other locales, quantities in words, bases and moduli; markup
+around an answer."""
 
 from __future__ import annotations
 
@@ -11,15 +12,25 @@ from vlrl_rewards.math.units import DEGREE, Unit, parse_unit
 from vlrl_rewards.math.written_numbers import number_words
 
 _ENTITY = re.compile(r"&(?:#\d{1,6}|#[xX][0-9a-fA-F]{1,5}|[A-Za-z]{2,8});")
-_TAGS = "b|strong|i|em|u|p|span|div|font|center|big|small|mark|h[1-6]|li|ul|ol|td|tr|table|blockquote|math|mn|mrow|code|pre"
-_HTML = re.compile(rf"</?(?:{_TAGS})(?:\s+[\w-]{{1,20}}\s?=\s?(?:\"[^\"<>]{{0,80}}\"|'[^'<>]{{0,80}}'))*\s*/?>|<br\s*/?>", re.IGNORECASE)
+_TAGS = (
+    "b|strong|i|em|u|p|span|div|font|center|big|small|mark|h[1-6]|li|ul|ol|td|tr|table|blockquote|math|mn|"
+    "mrow|code|pre"
+)
+_HTML = re.compile(
+    rf"</?(?:{_TAGS})(?:\s+[\w-]{{1,20}}\s?=\s?(?:\"[^\"<>]{{0,80}}\"|'[^'<>]{{0,80}}'))*\s*/?>|<br\s*/?>",
+    re.IGNORECASE,
+)
 _FENCE = re.compile(
-    r"```(?:text|txt|plain|plaintext|math|maths|latex|tex|katex|markdown|md|answer|output|result)?[ \t]*(?=\n)|(?<=\n)[ \t]*```(?=\s|$)",
+    (
+        r"```(?:text|txt|plain|plaintext|math|maths|latex|tex|katex|markdown|md|answer|output|result)?[ "
+        r"\t]*(?=\n)|(?<=\n)[ \t]*```(?=\s|$)"
+    ),
     re.IGNORECASE,
 )
 _CODE_FENCE = re.compile(r"```[ \t]*[A-Za-z]", re.IGNORECASE)
 _SIGN = r"(?P<sign>[-+]?)"
-# Separators that can be read in one way only. A comma and three digits stays as it is: the lexer reads "1,234".
+# Separators that can be read in one way only. A comma and three digits stays as it is: the lexer reads
+# "1,234".
 _LOCALES = tuple(
     (re.compile(rf"^{_SIGN}(?P<whole>{whole})(?P<rest>{rest})(?![\d.,'])"), group, point)
     for whole, group, rest, point in (
@@ -31,31 +42,63 @@ _LOCALES = tuple(
         (r"\d{1,2}(?:,\d{2})+,\d{3}", ",", r"(?:\.\d+)?", "."),  # 12,34,567.89
     )
 )
-_PARTS = {"half": Fraction(1, 2), "quarter": Fraction(1, 4), "third": Fraction(1, 3), "three quarters": Fraction(3, 4), "two thirds": Fraction(2, 3)}
+_PARTS = {
+    "half": Fraction(1, 2),
+    "quarter": Fraction(1, 4),
+    "third": Fraction(1, 3),
+    "three quarters": Fraction(3, 4),
+    "two thirds": Fraction(2, 3),
+}
 _PLURAL = re.compile(r"(?:[a-z]{2}s|people|children|men|women|mice|sheep|fish|dice)$", re.IGNORECASE)
-_PART_OF = re.compile(rf"(?:a\s+)?(?P<part>{'|'.join(_PARTS)})(?:\s+of)?\s+an?\s+(?P<unit>[a-z]+)", re.IGNORECASE)
+_PART_OF = re.compile(
+    rf"(?:a\s+)?(?P<part>{'|'.join(_PARTS)})(?:\s+of)?\s+an?\s+(?P<unit>[a-z]+)", re.IGNORECASE
+)
 _AND_PART = re.compile(
-    rf"(?P<count>an?|[a-z-]+(?:\s[a-z-]+){{0,3}}|\d+)\s+(?P<unit>[a-z]+)\s+and\s+(?:a\s+)?(?P<part>{'|'.join(_PARTS)})", re.IGNORECASE
+    (
+        rf"(?P<count>an?|[a-z-]+(?:\s[a-z-]+){{0,3}}|"
+        rf"\d+)\s+(?P<unit>[a-z]+)\s+and\s+(?:a\s+)?(?P<part>{'|'.join(_PARTS)})"
+    ),
+    re.IGNORECASE,
 )
 _DMS = re.compile(
-    r"(?P<sign>-?)(?P<d>\d+(?:\.\d+)?)\s?(?:\^\s?\{?\s?\\circ\s?\}?|degrees?|deg)\s?(?:and\s)?(?:(?P<m>\d+(?:\.\d+)?)\s?(?:(?<=\d)'(?!')|(?<=\d)\s?\^\s?\{?\\prime\}?|arc\s?min(?:utes?)?|min(?:utes?)?))?"
+    r"(?P<sign>-?)(?P<d>\d+(?:\.\d+)?)\s?(?:\^\s?\{?\s?\\circ\s?\}?|degrees?|"
+    r"deg)\s?(?:and\s)?(?:(?P<m>\d+(?:\.\d+)?)\s?(?:(?<=\d)'(?!')|(?<=\d)\s?\^\s?\{?\\prime\}?|"
+    r"arc\s?min(?:utes?)?|min(?:utes?)?))?"
     r"\s?(?:and\s)?(?:(?P<s>\d+(?:\.\d+)?)\s?(?:''|\"|arc\s?sec(?:onds?)?|sec(?:onds?)?))?",
     re.IGNORECASE,
 )
-_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10, "twelve": 12, "sixteen": 16}
+_BASES = {
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+    "nine": 9,
+    "ten": 10,
+    "twelve": 12,
+    "sixteen": 16,
+}
 _BASED = re.compile(
-    rf"(?P<digits>[0-9]+)\s*(?:,?\s*\(?\s*(?:in\s+)?base[\s-]*\{{?(?P<base>\d+|{'|'.join(_BASES)})\}}?\s*\)?|_\s*\{{?\s*\\text\s*\{{\s*(?:base\s+)?(?P<word>{'|'.join(_BASES)})\s*\}}\s*\}}?)",
+    (
+        rf"(?P<digits>[0-9]+)\s*(?:,?\s*\(?\s*(?:in\s+)?base[\s-]*\{{?(?P<base>\d+|"
+        rf"{'|'.join(_BASES)})\}}?\s*\)?|"
+        rf"_\s*\{{?\s*\\text\s*\{{\s*(?:base\s+)?(?P<word>{'|'.join(_BASES)})\s*\}}\s*\}}?)"
+    ),
     re.IGNORECASE,
 )
 _CONGRUENT = re.compile(
-    r"(?P<named>(?:[a-z]\s*)?(?:\\equiv|≡|(?:is\s+)?congruent\s+to)\s*)?(?P<value>-?\d{1,30})\s*,?\s*(?P<mark>\(?\s*(?:\\pmod|\\?b?mod|modulo))\s*"
+    r"(?P<named>(?:[a-z]\s*)?(?:\\equiv|≡|(?:is\s+)?congruent\s+to)\s*)?(?P<value>-?\d{1,30})\s*,"
+    r"?\s*(?P<mark>\(?\s*(?:\\pmod|\\?b?mod|modulo))\s*"
     r"\{?\s*\(?\s*(?P<modulus>\d{1,30})\s*\)?\s*\}?\s*\)?",
     re.IGNORECASE,
 )
 
 
 def without_markup(text: str) -> str:
-    """The text with HTML tags of layout and the marks of code fences replaced by spaces; offsets do not change. Fences of code are kept."""
+    """The text with HTML tags of layout and the marks of code fences replaced by spaces; offsets do not
+    change. Fences of code are kept."""
     if "<" in text:
         text = _HTML.sub(lambda m: " " * len(m[0]), text)
     if "```" in text and not _CODE_FENCE.search(_FENCE.sub("", text)):
@@ -92,7 +135,8 @@ def decimal_comma(text: str) -> str:
 
 
 def worded_quantity(text: str) -> tuple[Fraction, Unit | None] | None:
-    """(number, unit) of "five kilometers", "twelve red apples", "half a liter", "an hour and a half", "twenty-five %"; None for anything else."""
+    """(number, unit) of "five kilometers", "twelve red apples", "half a liter", "an hour and a half",
+    "twenty-five %"; None for anything else."""
     plain = text.strip()
     if len(plain) > 80:
         return None
@@ -119,7 +163,13 @@ def worded_quantity(text: str) -> tuple[Fraction, Unit | None] | None:
         count = number_words(" ".join(words[:cut]))
         if count is not None:
             counted = parse_unit(" ".join(words[cut:]))
-            things = counted is not None and counted.noun and count.denominator == 1 and len(words) - cut <= 2 and _PLURAL.search(words[-1])
+            things = (
+                counted is not None
+                and counted.noun
+                and count.denominator == 1
+                and len(words) - cut <= 2
+                and _PLURAL.search(words[-1])
+            )
             return (count, counted) if counted is not None and (things or not counted.noun) else None
     return None
 
@@ -130,7 +180,8 @@ def _measured(count: Fraction, unit: str) -> tuple[Fraction, Unit | None] | None
 
 
 def degrees(text: str) -> tuple[Fraction, Unit] | None:
-    """(degrees, unit) of "30^\\circ 15'" and "30 degrees 15 minutes 20 seconds"; None for anything else, also for plain degrees."""
+    """(degrees, unit) of "30^\\circ 15'" and "30 degrees 15 minutes 20 seconds"; None for anything else, also
+    for plain degrees."""
     found = _DMS.fullmatch(text.strip())
     if found is None or not (found["m"] or found["s"]):
         return None
@@ -152,9 +203,14 @@ def in_base(text: str) -> Node | None:
 
 
 def congruence(text: str) -> Node | None:
-    """("cong", residue, modulus) of "3 mod 7", "x \\equiv 3 \\pmod{7}"; None for anything else. The residue is reduced."""
+    """("cong", residue, modulus) of "3 mod 7", "x \\equiv 3 \\pmod{7}"; None for anything else. The residue
+    is reduced."""
     found = _CONGRUENT.fullmatch(text.strip())
-    if found is None or int(found["modulus"]) == 0 or not (found["named"] or found["mark"].startswith(("(", r"\pmod")) or "modulo" in found["mark"]):
+    if (
+        found is None
+        or int(found["modulus"]) == 0
+        or not (found["named"] or found["mark"].startswith(("(", r"\pmod")) or "modulo" in found["mark"])
+    ):
         return None  # "7 mod 3" is the number 1
     modulus = int(found["modulus"])
     return ("cong", int(found["value"]) % modulus, modulus)

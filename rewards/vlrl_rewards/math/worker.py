@@ -1,8 +1,9 @@
-"""The worker process of `math/pool.py`: imports math-verify once, forks a child for each question, and kills it when its time is up.
+"""The worker process of `math/pool.py`: imports math-verify once, forks a child for each question, and kills
+it when its time is up.
 
-Input: a JSON line {"id", "gold", "said", "cpu", "seconds"}; output: a JSON line {"id", "equal": true|false|null, "why"}. A child may use `cpu`
-seconds of processor time (so the load of the machine changes no verdict) and at most `seconds` of wall-clock time. It unpickles nothing and uses no
-signal handler.
+Input: a JSON line {"id", "gold", "said", "cpu", "seconds"}; output: a JSON line {"id", "equal":
+true|false|null, "why"}. A child may use `cpu` seconds of processor time (so the load of the machine changes
+no verdict) and at most `seconds` of wall-clock time. It unpickles nothing and uses no signal handler.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def _compare(gold: str, said: str) -> bool | None:
     from math_verify import LatexExtractionConfig, parse, verify
 
     config = [LatexExtractionConfig(boxed_match_priority=-1)]
-    sides = [parse(f"${text}$", extraction_config=config, parsing_timeout=None, fallback_mode="no_fallback") for text in (gold, said)]
+    sides = [
+        parse(f"${text}$", extraction_config=config, parsing_timeout=None, fallback_mode="no_fallback")
+        for text in (gold, said)
+    ]
     if not all(sides):
         return None
     return bool(verify(sides[0], sides[1], float_rounding=12, strict=True, timeout_seconds=None))
@@ -41,7 +45,17 @@ def _answer(request: dict[str, object]) -> bytes:
     try:
         equal = _compare(str(request["gold"]), str(request["said"]))
         why = "math-verify" if equal is not None else "math-verify reads no mathematics in it"
-    except (ValueError, TypeError, ArithmeticError, AttributeError, NotImplementedError, RecursionError, MemoryError, KeyError, IndexError) as error:
+    except (
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        AttributeError,
+        NotImplementedError,
+        RecursionError,
+        MemoryError,
+        KeyError,
+        IndexError,
+    ) as error:
         equal, why = None, f"math-verify: {type(error).__name__}"
     return json.dumps({"equal": equal, "why": why}).encode() + b"\n"
 
@@ -91,7 +105,9 @@ def _serve(request: dict[str, object]) -> bytes:
 def main() -> None:
     """Serve standard input until it ends."""
     logging.disable(logging.CRITICAL)
-    for pair in _WARM:  # unequal pairs, since sympy imports many modules only when a comparison fails, and each child would import them again
+    # unequal pairs, since sympy imports many modules only when a comparison fails, and each child would
+    # import them again
+    for pair in _WARM:
         _compare(*pair)
     stdout = sys.stdout.buffer
     stdout.write(b"ready\n")

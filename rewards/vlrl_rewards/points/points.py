@@ -42,11 +42,16 @@ def distance(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def one_point(answer: Answer, scene: Scene, picture: int, from_box: bool = False) -> Point | None:
-    """The point that an answer commits to, in original pixels, or None. With `from_box` a box counts as its centre."""
+    """The point that an answer commits to, in original pixels, or None. With `from_box` a box counts as its
+    centre."""
     if parse_boxes(answer.text):
         boxes = read_boxes(answer.text, scene.spaces, picture) if from_box else None
         box = committed_item(boxes, answer.text, answer.tagged) if boxes else None
-        return Point(centre(box.xyxy)) if box and box.xyxy[2] > box.xyxy[0] and box.xyxy[3] > box.xyxy[1] else None
+        return (
+            Point(centre(box.xyxy))
+            if box and box.xyxy[2] > box.xyxy[0] and box.xyxy[3] > box.xyxy[1]
+            else None
+        )
     points = read_points(answer.text, scene.spaces, picture)
     return committed_item(points, answer.text, answer.tagged) if points else None
 
@@ -69,11 +74,13 @@ class PointReward(Graded):
         gold box:    r = 1[point in box]
         gold point:  r = 1[d <= radius], or exp(-d / radius) with `soft`
 
-    Paper: GUI-R1, arXiv:2504.10458, sec. 3.2 (in box; 140 px around a gold point); UI-R1, arXiv:2503.21620, eq. 4 (in box).
-    Deviates: the edge belongs to the box; `radius` has no default for gold points (GUI-R1: 140 pixels of the original image).
-    `soft` with a gold box: exp(-2 d / diagonal) inside, d the distance from its centre, and 0 outside.
-    Edge: no point, several different points, a box (unless `from_box`, which takes its centre): 0. Range [0, 1]. Units: original pixels.
-    `correct_at`: e^-1 rounded down, the soft score at the distance `radius` and in the corner of the gold box, so that every hit is correct.
+    Paper: GUI-R1, arXiv:2504.10458, sec. 3.2 (in box; 140 px around a gold point); UI-R1, arXiv:2503.21620,
+    eq. 4 (in box). Deviates: the edge belongs to the box; `radius` has no default for gold points (GUI-R1:
+    140 pixels of the original image). `soft` with a gold box: exp(-2 d / diagonal) inside, d the distance
+    from its centre, and 0 outside.
+    Edge: no point, several different points, a box (unless `from_box`, which takes its centre): 0. Range [0,
+    1]. Units: original pixels. `correct_at`: e^-1 rounded down, the soft score at the distance `radius` and
+    in the corner of the gold box, so that every hit is correct.
     """
 
     correct_at: float = 0.3678
@@ -86,12 +93,16 @@ class PointReward(Graded):
         if is_box(gold):
             boxes = gold_boxes(gold)
             if len(boxes) != 1:
-                raise ValueError(f"answer: reward 'point' needs one gold box or point, got {len(boxes)} boxes; use `points` for several")
+                raise ValueError(
+                    f"answer: reward 'point' needs one gold box or point, got {len(boxes)} boxes; use "
+                    "`points` for several"
+                )
             return boxes[0]
         points = gold_points(gold)
         if len(points) != 1 or self.radius <= 0:
             raise ValueError(
-                f"answer: a gold point needs radius above 0 and must be the only one; got radius {self.radius}, {len(points)} points: {gold!r:.200}"
+                "answer: a gold point needs radius above 0 and must be the only one; got radius "
+                f"{self.radius}, {len(points)} points: {gold!r:.200}"
             )
         return points[0]
 
@@ -118,9 +129,10 @@ class Points(Graded):
 
         f1: r = 2 TP / (n + m);  max: r = TP / max(n, m);  exact: r = 1[TP = n = m]
 
-    Paper: Perception-R1, arXiv:2504.07954, sec. 3.3 (counting by pointing, matched one-to-one); point protocol of Molmo, arXiv:2409.17146.
-    A point matches a gold box that contains it, or a gold point within `radius`. Matching: Hungarian; among equal matchings the nearest one.
-    Edge: no gold: 1 for "None" or "[]", else 0; unreadable: 0. Range [0, 1]; correct at 1. Units: original pixels.
+    Paper: Perception-R1, arXiv:2504.07954, sec. 3.3 (counting by pointing, matched one-to-one); point
+    protocol of Molmo, arXiv:2409.17146. A point matches a gold box that contains it, or a gold point within
+    `radius`. Matching: Hungarian; among equal matchings the nearest one. Edge: no gold: 1 for "None" or "[]",
+    else 0; unreadable: 0. Range [0, 1]; correct at 1. Units: original pixels.
     Limits: an answer of more than 20,000 characters, or with more than 1,000 points, has no point.
     """
 
@@ -134,7 +146,10 @@ class Points(Graded):
         if is_box(gold):
             return gold_boxes(gold)
         if self.radius <= 0:
-            raise ValueError(f"radius: must be above 0 where the gold answer is points, got {self.radius} for {gold!r:.200}")
+            raise ValueError(
+                f"radius: must be above 0 where the gold answer is points, got {self.radius} for "
+                f"{gold!r:.200}"
+            )
         return gold_points(gold)
 
     def grade(self, target: list[Any], answer: Answer, scene: Scene) -> Grade:
@@ -142,15 +157,33 @@ class Points(Graded):
         if points is None or not (points or answer.text):
             return self.unreadable(answer, "point", beyond_limits(answer.text))
         if not target or not points:
-            return Grade(1.0, True, "no points, and the answer says so") if not target and not points else self.refuse("misses or false alarms")
+            return (
+                Grade(1.0, True, "no points, and the answer says so")
+                if not target and not points
+                else self.refuse("misses or false alarms")
+            )
         hits = len(hungarian(np.array([[self.closeness(p, g) for g in target] for p in points])))
         exact = hits == len(target) == len(points)
-        table = {"f1": 2 * hits / (len(points) + len(target)), "max": hits / max(len(points), len(target)), "exact": float(exact)}
-        return Grade(table[self.metric], exact, f"{hits} of {len(target)} with {len(points)} points", f"{len(points)} points")
+        table = {
+            "f1": 2 * hits / (len(points) + len(target)),
+            "max": hits / max(len(points), len(target)),
+            "exact": float(exact),
+        }
+        return Grade(
+            table[self.metric],
+            exact,
+            f"{hits} of {len(target)} with {len(points)} points",
+            f"{len(points)} points",
+        )
 
     def closeness(self, point: Point, gold: Box | Point) -> float:
-        """1 plus at most 1e-4 for nearness if the point matches, else 0, so that the number of matches decides before the distance."""
+        """1 plus at most 1e-4 for nearness if the point matches, else 0, so that the number of matches
+        decides before the distance."""
         if isinstance(gold, Box):
-            return 1.0 + 1e-4 / (1 + distance(point.xy, centre(gold.xyxy))) if inside(point.xy, gold.xyxy) else 0.0
+            return (
+                1.0 + 1e-4 / (1 + distance(point.xy, centre(gold.xyxy)))
+                if inside(point.xy, gold.xyxy)
+                else 0.0
+            )
         away = distance(point.xy, gold.xy)
         return 1.0 + 1e-4 / (1 + away) if away <= self.radius else 0.0

@@ -29,8 +29,9 @@ class Sat(Graded):
 
     An answer that is not one bit per variable: `absent`.
     Paper: SATURN, arXiv:2505.16368 (released code: 1 correct, 0 wrong, -1 without a boxed answer).
-    Deviates: `absent` is 0 by default. Gold: clauses as lists of signed variable numbers from 1, [[1, -2], [2, 3]]; bit i of the answer is
-    variable i ("0110", "0 1 1 0"). Edge: a different number of bits: `absent`. Range {absent, 0, 1}.
+    Deviates: `absent` is 0 by default. Gold: clauses as lists of signed variable numbers from 1, [[1, -2],
+    [2, 3]]; bit i of the answer is variable i ("0110", "0 1 1 0"). Edge: a different number of bits:
+    `absent`. Range {absent, 0, 1}.
     """
 
     absent: float = 0.0
@@ -40,13 +41,17 @@ class Sat(Graded):
 
     def target(self, gold: Any, scene: Scene) -> list[list[int]]:
         listed = isinstance(gold, (list, tuple)) and all(isinstance(clause, (list, tuple)) for clause in gold)
-        whole = listed and all(isinstance(v, int) and not isinstance(v, bool) for clause in gold for v in clause)
+        whole = listed and all(
+            isinstance(v, int) and not isinstance(v, bool) for clause in gold for v in clause
+        )
         clauses = [list(clause) for clause in gold] if whole else []
         if not clauses or not all(clause and all(clause) for clause in clauses):
             raise ValueError(f"answer: {gold!r} is not a list of clauses such as [[1, -2], [2, 3]]")
         most = max(abs(v) for clause in clauses for v in clause)
         if int(scene.meta.get("variables", most)) < most:
-            raise ValueError(f"variables: row.meta has {scene.meta['variables']}, but a clause names variable {most}")
+            raise ValueError(
+                f"variables: row.meta has {scene.meta['variables']}, but a clause names variable {most}"
+            )
         return clauses
 
     def grade(self, target: list[list[int]], answer: Answer, scene: Scene) -> Grade:
@@ -55,7 +60,9 @@ class Sat(Graded):
         if len(bits) != count:
             return self.refuse(f"{len(bits)} bits instead of {count}")
         true = sum(any((bits[abs(v) - 1] == "1") == (v > 0) for v in clause) for clause in target)
-        return Grade(float(true == len(target)), true == len(target), f"{true} of {len(target)} clauses true", bits)
+        return Grade(
+            float(true == len(target)), true == len(target), f"{true} of {len(target)} clauses true", bits
+        )
 
 
 @register("chain")
@@ -67,8 +74,8 @@ class Chain(Graded):
         last:   1[the last one correct]
         share:  correct answers / answers
 
-    Paper: R-Horizon, arXiv:2510.08189 (all correct, and the last one). Gold: [3, 5, -2]. Edge: a different number of answers: 0 (mode "last": only an
-    empty list). Range [0, 1].
+    Paper: R-Horizon, arXiv:2510.08189 (all correct, and the last one). Gold: [3, 5, -2]. Edge: a different
+    number of answers: 0 (mode "last": only an empty list). Range [0, 1].
     """
 
     mode: Literal["all", "last", "share"] = "all"
@@ -85,5 +92,11 @@ class Chain(Graded):
         if not said or (self.mode != "last" and len(said) != len(target)):
             return self.refuse(f"not {len(target)} numbers")
         hits = sum(a == b for a, b in zip(said, target))
-        table = {"all": float(said == target), "last": float(said[-1] == target[-1]), "share": hits / len(target)}
-        return Grade(table[self.mode], said == target, f"{hits} of {len(target)} right", " ".join(map(str, said)))
+        table = {
+            "all": float(said == target),
+            "last": float(said[-1] == target[-1]),
+            "share": hits / len(target),
+        }
+        return Grade(
+            table[self.mode], said == target, f"{hits} of {len(target)} right", " ".join(map(str, said))
+        )

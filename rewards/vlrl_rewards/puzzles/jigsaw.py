@@ -19,7 +19,8 @@ _PERMUTATION = re.compile(r"[\s\[\](){}0-9,;|\"'`]{1,4000}|[0-9]{1,4}(?:\s?-\s?[
 
 
 def read_order(text: str, count: int) -> list[int] | None:
-    """The permutation of 1..count that `text` consists of ("2 1 4 3", "[[2, 1], [4, 3]]", "2143" up to nine pieces), or None.
+    """The permutation of 1..count that `text` consists of ("2 1 4 3", "[[2, 1], [4, 3]]", "2143" up to nine
+    pieces), or None.
 
     A text of more than 4,000 characters is not read.
     """
@@ -39,16 +40,26 @@ def position_score(order: Sequence[int], gold: Sequence[int]) -> float:
 
 
 def adjacencies(order: Sequence[int], rows: int, columns: int) -> set[tuple[int, int, str]]:
-    """The seams (piece, piece, direction) of the assembled image; `order[k]` is the original place of the piece shown at place k."""
+    """The seams (piece, piece, direction) of the assembled image; `order[k]` is the original place of the
+    piece shown at place k."""
     at = {piece: place for place, piece in enumerate(order)}
     grid = [at[cell + 1] for cell in range(rows * columns)]
-    right = {(grid[r * columns + c], grid[r * columns + c + 1], "right") for r in range(rows) for c in range(columns - 1)}
-    below = {(grid[r * columns + c], grid[(r + 1) * columns + c], "below") for r in range(rows - 1) for c in range(columns)}
+    right = {
+        (grid[r * columns + c], grid[r * columns + c + 1], "right")
+        for r in range(rows)
+        for c in range(columns - 1)
+    }
+    below = {
+        (grid[r * columns + c], grid[(r + 1) * columns + c], "below")
+        for r in range(rows - 1)
+        for c in range(columns)
+    }
     return right | below
 
 
 def adjacency_score(order: Sequence[int], gold: Sequence[int], rows: int, columns: int) -> float:
-    """Share of the 2rc - r - c inner seams of the solved image that the answer restores, in [0, 1]; 1 for a single piece."""
+    """Share of the 2rc - r - c inner seams of the solved image that the answer restores, in [0, 1]; 1 for a
+    single piece."""
     wanted = adjacencies(gold, rows, columns)
     return len(wanted & adjacencies(order, rows, columns)) / len(wanted) if wanted else 1.0
 
@@ -59,14 +70,21 @@ def inverse(order: Sequence[int]) -> list[int]:
 
 
 def grid_of(meta: Mapping[str, Any], count: int, rows: int, columns: int) -> tuple[int, int]:
-    """(rows, columns) from the fields of the reward, else from the row's meta, else of a square. Raises ValueError unless rows x columns = count."""
+    """(rows, columns) from the fields of the reward, else from the row's meta, else of a square. Raises
+    ValueError unless rows x columns = count."""
     grid = meta.get("grid") or ()
     rows = rows or int(meta.get("rows", meta.get("m", grid[0] if grid else 0)))
     columns = columns or int(meta.get("columns", meta.get("cols", meta.get("n", grid[1] if grid else 0))))
     side = round(count**0.5)
-    rows, columns = (rows or (columns and count // columns) or side), (columns or (rows and count // rows) or side)
+    rows, columns = (
+        (rows or (columns and count // columns) or side),
+        (columns or (rows and count // rows) or side),
+    )
     if rows * columns != count:
-        raise ValueError(f"rows, columns: {rows} x {columns} does not make {count} pieces; set both on the reward or in the row's meta")
+        raise ValueError(
+            f"rows, columns: {rows} x {columns} does not make {count} pieces; set both on the reward or in "
+            "the row's meta"
+        )
     return rows, columns
 
 
@@ -80,10 +98,11 @@ class Jigsaw(Graded):
         adjacency: |seams(order) & seams(gold)| / (2 r c - r - c), the share of inner seams restored
 
     Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (positions and, as released, connections).
-    Deviates: an answer must be a permutation of 1..n (the release scores "1 1 1 1" for each place it hits, so that a constant answer always
-    earns a part); `centred` subtracts the score of a random permutation, 1/n, and rescales to [0, 1] (vlrl original).
-    Edge: another length, a repeated or missing piece, or any other text: 0. A single piece: 1. Range [0, 1]; correct where all places are.
-    Gold: "2 1 4 3", a list, or a grid; entry k (1-based, row-major) is the original place of the piece shown at place k.
+    Deviates: an answer must be a permutation of 1..n (the release scores "1 1 1 1" for each place it hits, so
+    that a constant answer always earns a part); `centred` subtracts the score of a random permutation, 1/n,
+    and rescales to [0, 1] (vlrl original). Edge: another length, a repeated or missing piece, or any other
+    text: 0. A single piece: 1. Range [0, 1]; correct where all places are. Gold: "2 1 4 3", a list, or a
+    grid; entry k (1-based, row-major) is the original place of the piece shown at place k.
     """
 
     mode: Literal["positions", "adjacency", "exact"] = "positions"
@@ -101,27 +120,50 @@ class Jigsaw(Graded):
         exact = order == target
         if self.mode == "positions":
             score = position_score(order, target)
-            score = max(0.0, (score - 1 / len(target)) / (1 - 1 / len(target))) if self.centred and len(target) > 1 else score
+            score = (
+                max(0.0, (score - 1 / len(target)) / (1 - 1 / len(target)))
+                if self.centred and len(target) > 1
+                else score
+            )
         elif self.mode == "adjacency":
-            # A "backward" answer lists the place of each piece; the seams need the piece of each place, which is the inverse permutation.
+            # A "backward" answer lists the place of each piece; the seams need the piece of each place, which
+            # is the inverse permutation.
             rows, columns = grid_of(scene.meta, len(target), self.rows, self.columns)
             backward = scene.meta.get("question_type") == "backward"
-            score = adjacency_score(inverse(order), inverse(target), rows, columns) if backward else adjacency_score(order, target, rows, columns)
+            score = (
+                adjacency_score(inverse(order), inverse(target), rows, columns)
+                if backward
+                else adjacency_score(order, target, rows, columns)
+            )
         else:
             score = float(exact)
-        return Grade(score, exact, f"{sum(a == b for a, b in zip(order, target, strict=True))} of {len(target)} places", " ".join(map(str, order)))
+        return Grade(
+            score,
+            exact,
+            f"{sum(a == b for a, b in zip(order, target, strict=True))} of {len(target)} places",
+            " ".join(map(str, order)),
+        )
 
 
 def gold_order(gold: Any) -> list[int]:
     """The gold permutation of 1..n. Raises ValueError if it is not one."""
-    flat = [v for row in gold for v in (row if isinstance(row, (list, tuple)) else [row])] if isinstance(gold, (list, tuple)) else None
+    flat = (
+        [v for row in gold for v in (row if isinstance(row, (list, tuple)) else [row])]
+        if isinstance(gold, (list, tuple))
+        else None
+    )
     if flat is not None and not all(isinstance(v, (int, str)) and str(v).strip().isdecimal() for v in flat):
-        raise ValueError(f"answer: {gold!r:.200} has members that are not positive whole numbers; give a text such as '2 1 4 3' or a list")
+        raise ValueError(
+            f"answer: {gold!r:.200} has members that are not positive whole numbers; give a text such as "
+            "'2 1 4 3' or a list"
+        )
     flat = None if flat is None else [int(v) for v in flat]
     numbers = flat if flat is not None else [int(n) for n in _INTEGERS.findall(str(gold))]
     order = read_order(" ".join(map(str, numbers)), len(numbers))
     if not numbers or (order is None and numbers != [1]):
-        raise ValueError(f"answer: {gold!r} is not a permutation of 1..n; give a text such as '2 1 4 3' or a list")
+        raise ValueError(
+            f"answer: {gold!r} is not a permutation of 1..n; give a text such as '2 1 4 3' or a list"
+        )
     return order or numbers
 
 
@@ -140,7 +182,8 @@ _SYNONYMS = {
 
 
 def relation(first: int, second: int, columns: int) -> str:
-    """The direction of place `first` as seen from place `second` (1-based, row-major); "apart" if they do not touch."""
+    """The direction of place `first` as seen from place `second` (1-based, row-major); "apart" if they do not
+    touch."""
     (row, column), (row2, column2) = divmod(first - 1, columns), divmod(second - 1, columns)
     return RELATIONS.get((row - row2, column - column2), "apart")
 
@@ -149,16 +192,19 @@ def relation(first: int, second: int, columns: int) -> str:
 @register("jigsaw_question")
 @dataclass(frozen=True, kw_only=True)
 class JigsawQuestion(Graded):
-    """Reward for questions about a jigsaw puzzle: pairs, single pieces, choices, swapped patches, whole orders.
+    """Reward for questions about a jigsaw puzzle: pairs, single pieces, choices, swapped patches, whole
+    orders.
 
-        letter, digit, relation: r = 1[answer = gold];  box: r = IoU;  order: r = share of places with the correct piece
+        letter, digit, relation: r = 1[answer = gold];  box: r = IoU;  order: r = share of places with the
+        correct piece
 
-    Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (pair and multiple: letter; single: digit; box: IoU of the swapped patch).
-    Deviates: the whole answer must be the letter (the release takes the last capital of the text, so that a sentence with that capital passes) or
-    contain exactly one number (the release takes the first). `kind_of` "auto" reads `row.meta["answer_type"]` (or question_type), so that one reward
-    scores a mixture. A gold letter also matches the text of its choice, a relation its synonyms ("top left").
-    Edge: several letters or numbers: 0. Range {0, 1}; box and order: [0, 1]. A box is correct from IoU `correct_at` on, an order if it is complete;
-    for whole orders use the reward `jigsaw`.
+    Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (pair and multiple: letter; single: digit; box: IoU of the
+    swapped patch). Deviates: the whole answer must be the letter (the release takes the last capital of the
+    text, so that a sentence with that capital passes) or contain exactly one number (the release takes the
+    first). `kind_of` "auto" reads `row.meta["answer_type"]` (or question_type), so that one reward scores a
+    mixture. A gold letter also matches the text of its choice, a relation its synonyms ("top left").
+    Edge: several letters or numbers: 0. Range {0, 1}; box and order: [0, 1]. A box is correct from IoU
+    `correct_at` on, an order if it is complete; for whole orders use the reward `jigsaw`.
     """
 
     correct_at: float = 0.5
@@ -167,11 +213,24 @@ class JigsawQuestion(Graded):
 
     def asked(self, scene: Scene) -> str:
         """The kind of answer that the row asks for. Raises ValueError if it is not known."""
-        kind = scene.meta.get("answer_type", scene.meta.get("question_type", "")) if self.kind_of == "auto" else self.kind_of
-        table: Mapping[str, str] = {"pair": "letter", "multiple": "letter", "single": "digit", "full": "order", "backward": "order"}
+        kind = (
+            scene.meta.get("answer_type", scene.meta.get("question_type", ""))
+            if self.kind_of == "auto"
+            else self.kind_of
+        )
+        table: Mapping[str, str] = {
+            "pair": "letter",
+            "multiple": "letter",
+            "single": "digit",
+            "full": "order",
+            "backward": "order",
+        }
         kind = table.get(kind, kind)
         if kind not in ("letter", "digit", "relation", "box", "order"):
-            raise ValueError(f"kind_of: {kind!r} is not letter, digit, relation, box or order; set one of them in kind_of or row.meta['answer_type']")
+            raise ValueError(
+                f"kind_of: {kind!r} is not letter, digit, relation, box or order; set one of them in "
+                "kind_of or row.meta['answer_type']"
+            )
         return kind
 
     def target(self, gold: Any, scene: Scene) -> Any:

@@ -15,7 +15,16 @@ from vlrl_rewards.verdict import GoldError
 _MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _MOVE_NAMES = {
     **{name: name for name in _MOVES},
-    **{"u": "up", "d": "down", "l": "left", "r": "right", "north": "up", "south": "down", "west": "left", "east": "right"},
+    **{
+        "u": "up",
+        "d": "down",
+        "l": "left",
+        "r": "right",
+        "north": "up",
+        "south": "down",
+        "west": "left",
+        "east": "right",
+    },
     **{"n": "up", "s": "down", "w": "left", "e": "right", "↑": "up", "↓": "down", "←": "left", "→": "right"},
 }
 _MOVE_WORD = re.compile(r"[A-Za-z]{1,20}|[↑↓←→]")
@@ -25,9 +34,11 @@ Cell = tuple[int, int]
 
 
 def read_moves(text: str) -> list[str] | None:
-    """The moves of "up, right", "URDL", "→↓", ["up", "right"] or one per line; None if the text contains anything else.
+    """The moves of "up, right", "URDL", "→↓", ["up", "right"] or one per line; None if the text contains
+    anything else.
 
-    Arrows between words are separators. Only the first 8,000 characters are read; a list of more than 4,000 characters is none.
+    Arrows between words are separators. Only the first 8,000 characters are read; a list of more than 4,000
+    characters is none.
     """
     text = _STEP_MARK.sub("", text[:8000])
     text = text.replace("→", " ") if re.search(r"[A-Za-z]", text) else text
@@ -46,7 +57,12 @@ def distances(grid: Sequence[str], goal: Cell) -> dict[Cell, int]:
         row, column = queue.popleft()
         for dr, dc in _MOVES.values():
             cell = (row + dr, column + dc)
-            if 0 <= cell[0] < len(grid) and 0 <= cell[1] < len(grid[cell[0]]) and grid[cell[0]][cell[1]] != "#" and cell not in found:
+            if (
+                0 <= cell[0] < len(grid)
+                and 0 <= cell[1] < len(grid[cell[0]])
+                and grid[cell[0]][cell[1]] != "#"
+                and cell not in found
+            ):
                 found[cell] = found[row, column] + 1
                 queue.append(cell)
     return found
@@ -62,21 +78,34 @@ class Maze(Graded):
         progress: r = 1 in that case, else max(0, 0.5 (1 - remaining distance / distance at the start))
 
     Paper: Ariadne, arXiv:2511.00710 (reward 1 for a valid path to the goal); "progress" is vlrl original.
-    Gold: rows of text with "#" wall, "S" start, "G" goal, such as ["S.#", "..G"], or one text with line breaks.
-    Edge: another word among the moves, or more than 4 moves per cell: 0. The walk ends at a wall or the border: "reach" scores 0, "progress" the
-    distance from there. Range [0, 1].
+    Gold: rows of text with "#" wall, "S" start, "G" goal, such as ["S.#", "..G"], or one text with line
+    breaks.
+    Edge: another word among the moves, or more than 4 moves per cell: 0. The walk ends at a wall or the
+    border: "reach" scores 0, "progress" the distance from there. Range [0, 1].
     """
 
     mode: Literal["reach", "progress"] = "reach"
 
     def target(self, gold: Any, scene: Scene) -> tuple[list[str], Cell, dict[Cell, int]]:
-        rows = [r for r in gold.split("\n") if r] if isinstance(gold, str) else list(gold) if isinstance(gold, (list, tuple)) else []
+        rows = (
+            [r for r in gold.split("\n") if r]
+            if isinstance(gold, str)
+            else list(gold)
+            if isinstance(gold, (list, tuple))
+            else []
+        )
         if not rows or not all(isinstance(row, str) for row in rows):
-            raise GoldError(f"answer: the maze {gold!r:.200} is not a list of texts; give rows such as ['S.#', '..G'], or one text with line breaks")
+            raise GoldError(
+                f"answer: the maze {gold!r:.200} is not a list of texts; give rows such as ['S.#', '..G'], "
+                "or one text with line breaks"
+            )
         marks = {c: [(i, j) for i, row in enumerate(rows) for j, x in enumerate(row) if x == c] for c in "SG"}
         reach = distances(rows, marks["G"][0]) if len(marks["G"]) == 1 else {}
         if len(marks["S"]) != 1 or marks["S"][0] not in reach:
-            raise GoldError(f"answer: the maze {gold!r:.200} needs one S, one G and a path between them, in rows such as 'S.#', '..G'")
+            raise GoldError(
+                f"answer: the maze {gold!r:.200} needs one S, one G and a path between them, in rows such "
+                "as 'S.#', '..G'"
+            )
         return rows, marks["S"][0], reach
 
     def grade(self, target: tuple[list[str], Cell, dict[Cell, int]], answer: Answer, scene: Scene) -> Grade:
@@ -93,4 +122,9 @@ class Maze(Graded):
             cell = step
         reached = reach[cell] == 0 and not crashed
         part = 0.5 * max(0.0, 1 - reach[cell] / reach[start]) if self.mode == "progress" else 0.0
-        return Grade(1.0 if reached else part, reached, "crashed" if crashed else f"{reach[cell]} steps left", " ".join(moves)[:200])
+        return Grade(
+            1.0 if reached else part,
+            reached,
+            "crashed" if crashed else f"{reach[cell]} steps left",
+            " ".join(moves)[:200],
+        )

@@ -1,4 +1,5 @@
-"""Several valid ways to reason: the thought follows one of them, and siblings that follow different ones earn more."""
+"""Several valid ways to reason: the thought follows one of them, and siblings that follow different ones earn
+more."""
 
 from __future__ import annotations
 
@@ -17,16 +18,19 @@ from vlrl_rewards.text.process import sentences
 @register("several_paths")
 @dataclass(frozen=True, kw_only=True)
 class SeveralPaths(Graded):
-    """GRiP's multi-heuristic reward: the thought follows one of several valid reasoning paths; paths that fewer siblings follow earn more.
+    """GRiP's multi-heuristic reward: the thought follows one of several valid reasoning paths; paths that
+    fewer siblings follow earn more.
 
         q_i = max_k alignment(sentences of the thought, path k) min(1, slack m_k / n)
         r_i = q_i (1 - spread (c_i - 1) / (G - 1))
 
-    n: sentences, m_k: steps of path k, c_i: rollouts of the group whose best path is that of rollout i and whose q is at least `follows`.
-    Paper: GRiP, arXiv:2511.22172 (multi-heuristic reward: diverse yet logically valid reasoning pathways; only the abstract was found, and no code).
-    The formula is ours: the alignment as in `process_order`, `spread` and `follows`.
-    Edge: no closed thinking block: 0; a single rollout, or a path below `follows`, pays q. Range [0, 1]. Paths: `row.meta[paths]`, a list of lists of
-    texts. The answer is not read: combine with an accuracy reward.
+    n: sentences, m_k: steps of path k, c_i: rollouts of the group whose best path is that of rollout i and
+    whose q is at least `follows`. Paper: GRiP, arXiv:2511.22172 (multi-heuristic reward: diverse yet
+    logically valid reasoning pathways; only the abstract was found, and no code). The formula is ours: the
+    alignment as in `process_order`, `spread` and `follows`.
+    Edge: no closed thinking block: 0; a single rollout, or a path below `follows`, pays q. Range [0, 1].
+    Paths: `row.meta[paths]`, a list of lists of texts. The answer is not read: combine with an accuracy
+    reward.
     """
 
     paths: str = "paths"
@@ -40,12 +44,21 @@ class SeveralPaths(Graded):
             raise ValueError(f"spread: {self.spread} must lie in [0, 1]")
 
     def target(self, gold: Any, scene: Scene) -> list[list[str]]:
-        paths = [[" ".join(words_of(str(step))) for step in path] for path in scene.meta.get(self.paths, ()) if isinstance(path, (list, tuple))]
+        paths = [
+            [" ".join(words_of(str(step))) for step in path]
+            for path in scene.meta.get(self.paths, ())
+            if isinstance(path, (list, tuple))
+        ]
         if not paths or not all(path and all(path) for path in paths):
-            raise ValueError(f"paths: row.meta[{self.paths!r}] must be a list of lists of texts, got {scene.meta.get(self.paths)!r:.200}")
+            raise ValueError(
+                f"paths: row.meta[{self.paths!r}] must be a list of lists of texts, got "
+                f"{scene.meta.get(self.paths)!r:.200}"
+            )
         return paths
 
-    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
+    def judge(
+        self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None
+    ) -> Grade:
         """Judge the thinking of a response (not its answer)."""
         scene = scene or Scene(response=response)
         return self.grade(self.target(gold, scene), Answer(response, False), scene)
@@ -56,7 +69,9 @@ class SeveralPaths(Graded):
             return self.refuse("no reasoning")
         scores = [alignment(steps, path) * min(1.0, self.slack * len(path) / len(steps)) for path in target]
         best = max(range(len(scores)), key=scores.__getitem__)
-        return Grade(scores[best], scores[best] >= self.correct_at, f"path {best + 1} of {len(target)}", str(best))
+        return Grade(
+            scores[best], scores[best] >= self.correct_at, f"path {best + 1} of {len(target)}", str(best)
+        )
 
     def score_group(self, group: Group) -> list[float]:
         grades = [self.judge(rollout.answer, rollout.text, self.scene_of(rollout)) for rollout in group]
@@ -64,7 +79,9 @@ class SeveralPaths(Graded):
         counts = Counter(path for path in followed if path)
         others = max(1, len(grades) - 1)
         return [
-            float(grade.score * (1 - self.spread * (counts[path] - 1) / others)) if path else float(grade.score)
+            float(grade.score * (1 - self.spread * (counts[path] - 1) / others))
+            if path
+            else float(grade.score)
             for grade, path in zip(grades, followed, strict=True)
         ]
 

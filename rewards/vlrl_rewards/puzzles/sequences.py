@@ -24,9 +24,10 @@ class SequenceReward(Reward):
         prefix: length of the common prefix of the ids / max(number of ids given, gold length);
         consistent: 1[number = number of ids given], whether the ids are correct or not
 
-    Paper: arXiv:2510.27044 (answer only, exact ids, prefix ids; "consistent" is its check that the shown sequence supports the answer).
-    Gold: {"value": n, "ids": [...]}. Answer: `n: id id ...`, at most 200 ids.
-    Edge: an answer in another format, or without ids where ids count: 0. Raises ValueError if the gold answer has no value and ids. Range [0, 1].
+    Paper: arXiv:2510.27044 (answer only, exact ids, prefix ids; "consistent" is its check that the shown
+    sequence supports the answer). Gold: {"value": n, "ids": [...]}. Answer: `n: id id ...`, at most 200 ids.
+    Edge: an answer in another format, or without ids where ids count: 0. Raises ValueError if the gold answer
+    has no value and ids. Range [0, 1].
     """
 
     mode: Literal["value", "ids", "prefix", "both", "consistent"] = "both"
@@ -34,13 +35,18 @@ class SequenceReward(Reward):
     def __call__(self, rollout: Rollout) -> float:
         gold = rollout.answer
         if not isinstance(gold, Mapping) or not isinstance(gold.get("value"), int) or not gold.get("ids"):
-            raise ValueError(f"row {rollout.row.id!r}: the gold answer must be {{'value': int, 'ids': [int, ...]}}, got {gold!r}")
+            raise ValueError(
+                f"row {rollout.row.id!r}: the gold answer must be {{'value': int, 'ids': [int, ...]}}, got "
+                f"{gold!r}"
+            )
         match = _FORMAT.fullmatch(last_answer(rollout.text).strip())
         if not match:
             return 0.0
         value, ids = int(match[1]), [int(item) for item in re.findall(r"\d+", match[2], re.ASCII)]
         gold_ids = [int(item) for item in gold["ids"]]
-        prefix = next((i for i, (a, b) in enumerate(zip(ids, gold_ids)) if a != b), min(len(ids), len(gold_ids)))
+        prefix = next(
+            (i for i, (a, b) in enumerate(zip(ids, gold_ids)) if a != b), min(len(ids), len(gold_ids))
+        )
         scores = {
             "value": float(value == gold["value"]),
             "ids": float(ids == gold_ids),

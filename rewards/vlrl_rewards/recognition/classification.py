@@ -26,7 +26,8 @@ _SEPARATOR = re.compile(r"[\s_\-]{1,20}")
 
 
 def normal_label(text: str) -> str:
-    """A label in the form that is compared: NFKC, casefold, `_` and `-` as blanks, no outer punctuation, no leading article; accents are kept.
+    """A label in the form that is compared: NFKC, casefold, `_` and `-` as blanks, no outer punctuation, no
+    leading article; accents are kept.
 
     A label of 400 or more characters becomes "".
     """
@@ -35,10 +36,15 @@ def normal_label(text: str) -> str:
 
 
 def said_label(text: str) -> str:
-    """The normalised label that an answer consists of: "It is a cat." and {"label": "cat"} are "cat"; "" if there is none."""
+    """The normalised label that an answer consists of: "It is a cat." and {"label": "cat"} are "cat"; "" if
+    there is none."""
     if text.lstrip("` \n").startswith(("{", "json")):
         values = [found.value for found in find_values(text)]
-        named = [values[0][key] for key in _NAME_KEYS if key in values[0]] if len(values) == 1 and isinstance(values[0], dict) else []
+        named = (
+            [values[0][key] for key in _NAME_KEYS if key in values[0]]
+            if len(values) == 1 and isinstance(values[0], dict)
+            else []
+        )
         return normal_label(named[0]) if len(named) == 1 and isinstance(named[0], str) else ""
     return normal_label(_LEAD.sub("", settled(text.replace("\u2019", "'")), count=1))
 
@@ -48,7 +54,9 @@ def gold_labels(gold: Any, field_name: str = "answer") -> list[str]:
     listed = list(gold) if isinstance(gold, (list, tuple, set, frozenset)) else [gold]
     labels = [normal_label(str(label)) for label in listed if isinstance(label, (str, int))]
     if not labels or not all(labels) or len(labels) != len(listed):
-        raise ValueError(f"{field_name}: the gold label {gold!r} is empty or not a text; give a word or a list of words")
+        raise ValueError(
+            f"{field_name}: the gold label {gold!r} is empty or not a text; give a word or a list of words"
+        )
     return labels
 
 
@@ -61,10 +69,10 @@ class Classification(Graded):
         r = 1[label = gold], after normalisation of both
 
     Paper: Visual-RFT, arXiv:2503.01785, sec. 3.2 (classification); CLS-RL, arXiv:2503.16188.
-    Deviates: the whole answer must be the label, "it is a" followed by it, or {"label": ...} (Visual-RFT accepts containment in either direction, so
-    that "" and "cat dog bird" are correct).
-    Gold: a label or a list of accepted labels. aliases: {label: other names}, accepted for the gold label. With choices, a letter ("B", "(b)")
-    stands for its choice. Range {0, 1}.
+    Deviates: the whole answer must be the label, "it is a" followed by it, or {"label": ...} (Visual-RFT
+    accepts containment in either direction, so that "" and "cat dog bird" are correct).
+    Gold: a label or a list of accepted labels. aliases: {label: other names}, accepted for the gold label.
+    With choices, a letter ("B", "(b)") stands for its choice. Range {0, 1}.
     """
 
     phrases = True
@@ -84,7 +92,8 @@ class Classification(Graded):
 
 
 def choice_of(said: str, choices: Sequence[str], accepted: set[str]) -> str:
-    """The normalised choice that a single letter stands for; any other label, and a letter that is itself accepted, unchanged."""
+    """The normalised choice that a single letter stands for; any other label, and a letter that is itself
+    accepted, unchanged."""
     index = ord(said) - ord("a") if len(said) == 1 and said.isascii() else -1
     return normal_label(choices[index]) if 0 <= index < len(choices) and said not in accepted else said
 
@@ -98,8 +107,9 @@ class OpenSet(Graded):
         known class:            r = 1[label = gold], `abstain` for the answer "unknown"
         gold answer `unknown`:  r = `reject` for the answer "unknown", else 0
 
-    Paper: vlrl original (selective classification). Also read as "unknown": "none of the above", "not in the list", "other".
-    Edge: `abstain` must lie in [0, 1), otherwise constant abstention is optimal. Range [0, 1].
+    Paper: vlrl original (selective classification). Also read as "unknown": "none of the above", "not in the
+    list", "other". Edge: `abstain` must lie in [0, 1), otherwise constant abstention is optimal. Range [0,
+    1].
     """
 
     unknown: str = "unknown"
@@ -108,7 +118,9 @@ class OpenSet(Graded):
 
     def __post_init__(self) -> None:
         if not 0 <= self.abstain < 1 or not 0 <= self.reject <= 1:
-            raise ValueError(f"abstain, reject: {self.abstain} and {self.reject} must lie in [0, 1) and [0, 1]")
+            raise ValueError(
+                f"abstain, reject: {self.abstain} and {self.reject} must lie in [0, 1) and [0, 1]"
+            )
 
     def target(self, gold: Any, scene: Scene) -> list[str]:
         return gold_labels(gold)

@@ -15,13 +15,19 @@ from vlrl_rewards.recognition.classification import normal_label, said_label
 
 Rgb = tuple[int, int, int]
 _HEX = re.compile(r"#?([0-9a-fA-F]{6})")
-_TRIPLE = re.compile(r"(?:rgb)?[\[(]?\s{0,3}([0-9]{1,3})\s{0,3},\s{0,3}([0-9]{1,3})\s{0,3},\s{0,3}([0-9]{1,3})\s{0,3}[\])]?", re.IGNORECASE)
-_TO_XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]])
+_TRIPLE = re.compile(
+    r"(?:rgb)?[\[(]?\s{0,3}([0-9]{1,3})\s{0,3},\s{0,3}([0-9]{1,3})\s{0,3},\s{0,3}([0-9]{1,3})\s{0,3}[\])]?",
+    re.IGNORECASE,
+)
+_TO_XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
 _WHITE = np.array([0.95047, 1.0, 1.08883])
 
 
 def read_colour(text: str) -> Rgb | None:
-    """Red, green, blue (0-255) of "#ff8800", "rgb(255, 136, 0)", "255, 136, 0" or a CSS colour name; None for other texts."""
+    """Red, green, blue (0-255) of "#ff8800", "rgb(255, 136, 0)", "255, 136, 0" or a CSS colour name; None for
+    other texts."""
     plain = text.strip().strip("`'\"* .")
     if len(plain) > 40:
         return None
@@ -57,8 +63,8 @@ class Colour(Graded):
         linear: r = max(0, 1 - dE / limit);  exact: r = 1[dE <= tolerance],  dE the distance in CIE L*a*b*
 
     Paper: vlrl original. Answer and gold: a CSS name, "#rrggbb", or three numbers from 0 to 255.
-    Edge: no colour, several, or words that are not a CSS colour: 0. Range [0, 1]. Units: `limit` and `tolerance` in dE.
-    `correct_at`: the default 0.8 is dE <= 10 at the default limit.
+    Edge: no colour, several, or words that are not a CSS colour: 0. Range [0, 1]. Units: `limit` and
+    `tolerance` in dE. `correct_at`: the default 0.8 is dE <= 10 at the default limit.
     """
 
     correct_at: float = 0.8
@@ -71,9 +77,17 @@ class Colour(Graded):
             raise ValueError(f"limit, tolerance: must be above 0, got {self.limit} and {self.tolerance}")
 
     def target(self, gold: Any, scene: Scene) -> Rgb:
-        colour = read_colour(gold if isinstance(gold, str) else ", ".join(map(str, gold)) if isinstance(gold, (list, tuple)) else "")
+        colour = read_colour(
+            gold
+            if isinstance(gold, str)
+            else ", ".join(map(str, gold))
+            if isinstance(gold, (list, tuple))
+            else ""
+        )
         if colour is None:
-            raise ValueError(f"answer: {gold!r} is not a colour; give a CSS name, '#rrggbb' or [r, g, b] from 0 to 255")
+            raise ValueError(
+                f"answer: {gold!r} is not a colour; give a CSS name, '#rrggbb' or [r, g, b] from 0 to 255"
+            )
         return colour
 
     def grade(self, target: Rgb, answer: Answer, scene: Scene) -> Grade:
@@ -81,5 +95,7 @@ class Colour(Graded):
         if colour is None:
             return self.refuse("not a colour")
         distance = delta_e(colour, target)
-        score = float(distance <= self.tolerance) if self.mode == "exact" else max(0.0, 1 - distance / self.limit)
+        score = (
+            float(distance <= self.tolerance) if self.mode == "exact" else max(0.0, 1 - distance / self.limit)
+        )
         return Grade(score, score >= self.correct_at, f"dE {distance:.1f}", str(colour))

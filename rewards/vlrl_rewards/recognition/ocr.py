@@ -15,7 +15,8 @@ MAX_TEXT = 20_000
 
 
 def error_rate(said: str, meant: str, unit: str) -> float:
-    """Word or character error rate (`unit` "word" or "char"): edit distance / length of the reference; may exceed 1.
+    """Word or character error rate (`unit` "word" or "char"): edit distance / length of the reference; may
+    exceed 1.
 
     An empty reference counts as length 1.
     """
@@ -29,13 +30,15 @@ def error_rate(said: str, meant: str, unit: str) -> float:
 class Ocr(Graded):
     """OCR reward: similarity of the answer to the reference text.
 
-        wer, cer: max(0, 1 - edits / |reference|) by words or characters;  edit: 1 - edits / max(|answer|, |reference|);
-        anls: edit if edit >= 1/2, else 0;  exact: 1[equal]
+        wer, cer: max(0, 1 - edits / |reference|) by words or characters;  edit: 1 - edits / max(|answer|,
+        |reference|); anls: edit if edit >= 1/2, else 0;  exact: 1[equal]
 
-    Paper: Video-R1, arXiv:2503.21776 (1 - WER); Perception-R1, arXiv:2504.07954 (1 - normalised edit distance); ANLS, arXiv:1905.13648.
-    Deviates: both texts are normalised (NFKC, collapsed white space); `case: false` and `punctuation: false` ignore case and punctuation.
-    The marks of emphasis (`**SALE**`) and quotes around the whole answer may be there or not.
-    Edge: empty: 0; a gold list gives the best score of its members; more than 20,000 characters: 0. Range [0, 1]; correct where the texts are equal.
+    Paper: Video-R1, arXiv:2503.21776 (1 - WER); Perception-R1, arXiv:2504.07954 (1 - normalised edit
+    distance); ANLS, arXiv:1905.13648. Deviates: both texts are normalised (NFKC, collapsed white space);
+    `case: false` and `punctuation: false` ignore case and punctuation. The marks of emphasis (`**SALE**`) and
+    quotes around the whole answer may be there or not.
+    Edge: empty: 0; a gold list gives the best score of its members; more than 20,000 characters: 0. Range [0,
+    1]; correct where the texts are equal.
     """
 
     refusals = False
@@ -46,21 +49,35 @@ class Ocr(Graded):
     def plain(self, text: str) -> str:
         """The text in the form that is compared."""
         text = clean(text) if self.case else clean(text).casefold()
-        return text if self.punctuation else clean("".join(c if c.isalnum() or c.isspace() else " " for c in text))
+        return (
+            text
+            if self.punctuation
+            else clean("".join(c if c.isalnum() or c.isspace() else " " for c in text))
+        )
 
     def target(self, gold: Any, scene: Scene) -> list[str]:
         listed = list(gold) if isinstance(gold, (list, tuple)) else [gold]
         texts = [self.plain(str(g)) for g in listed if isinstance(g, (str, int))]
         if not all(texts) or not texts or len(texts) != len(listed):
-            raise ValueError(f"answer: the gold text {gold!r} is empty or not a text; give a text or a list of texts")
+            raise ValueError(
+                f"answer: the gold text {gold!r} is empty or not a text; give a text or a list of texts"
+            )
         return texts + [bare for g in listed if (bare := self.plain(unmarked(str(g)))) and bare not in texts]
 
     def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
         said = self.plain(answer.text)
         if not said or len(said) > MAX_TEXT:
-            return self.refuse("no text in the answer" if not said else f"the answer has more than {MAX_TEXT:,} characters and is not read")
+            return self.refuse(
+                "no text in the answer"
+                if not said
+                else f"the answer has more than {MAX_TEXT:,} characters and is not read"
+            )
         bare = self.plain(unmarked(answer.text))
-        best, text = max((self.similarity(form, meant), form) for form in dict.fromkeys(filter(None, (said, bare))) for meant in target)
+        best, text = max(
+            (self.similarity(form, meant), form)
+            for form in dict.fromkeys(filter(None, (said, bare)))
+            for meant in target
+        )
         return Grade(best, bool({said, bare} & set(target)), f"{self.metric} {best:.3f}", text[:200])
 
     def similarity(self, said: str, meant: str) -> float:

@@ -1,4 +1,5 @@
-"""Verdicts about answers and headlines: a preference that agrees with its own reasoning, and the false part of a headline."""
+"""Verdicts about answers and headlines: a preference that agrees with its own reasoning, and the false part
+of a headline."""
 
 from __future__ import annotations
 
@@ -15,12 +16,15 @@ from vlrl_rewards.text.mentions import asserts, places, words_of
 from vlrl_rewards.text.process import thoughts
 
 _BETTER = re.compile(
-    r"\b(?:answer|response)\s+([12])\s+(?:is|seems|looks)\s+(?:the\s+)?(?:better|best|correct|right)\b|\bprefer\s+(?:answer|response)?\s*([12])\b"
+    r"\b(?:answer|response)\s+([12])\s+(?:is|seems|looks)\s+(?:the\s+)?(?:better|best|correct|right)\b|"
+    r"\bprefer\s+(?:answer|response)?\s*([12])\b"
 )
 _SENTENCE = re.compile(r"[.;!?\n]+")
 _CALLED = rf"{WRONG}|fake|fals\w+|untrue|manipulated|inconsistent|mismatch\w*|contradict\w*"
 _FALSE = re.compile(rf"\b(?:{_CALLED}|{NOT})\b|n['’]t\b", re.IGNORECASE)
-_NOT_FALSE = re.compile(rf"(?:\b(?:{NOT}|no|nothing|hardly)|n['’]t)\s+(?:\w+\s+)?(?:{_CALLED})\b", re.IGNORECASE)
+_NOT_FALSE = re.compile(
+    rf"(?:\b(?:{NOT}|no|nothing|hardly)|n['’]t)\s+(?:\w+\s+)?(?:{_CALLED})\b", re.IGNORECASE
+)
 _EMPTY = frozenset((
     "a", "an", "the", "of", "in", "on", "at", "to", "from", "by", "for", "with",
     "and", "or", "is", "are", "was", "were", "be", "been", "has",
@@ -29,7 +33,8 @@ _EMPTY = frozenset((
 
 
 def concluded(response: str) -> str:
-    """The number of the answer that the last three lines of the thinking call better; "" if they name none, or both."""
+    """The number of the answer that the last three lines of the thinking call better; "" if they name none,
+    or both."""
     blocks = thoughts(response)
     lines = [line for line in blocks[-1].casefold().splitlines() if line.strip()][-3:] if blocks else []
     named = {first or second for line in lines for first, second in _BETTER.findall(line)}
@@ -39,15 +44,19 @@ def concluded(response: str) -> str:
 @register("preference")
 @dataclass(frozen=True, kw_only=True)
 class Preference(Graded):
-    """R1-Reward's verdict: which of two answers is better, weighted by whether the reasoning concludes the same.
+    """R1-Reward's verdict: which of two answers is better, weighted by whether the reasoning concludes the
+    same.
 
-        r = 1[answer = gold] (1 + consistency c),  c = 1 if the reasoning concludes the answer, -1 if it concludes the other one, 0 if neither
+        r = 1[answer = gold] (1 + consistency c),  c = 1 if the reasoning concludes the answer, -1 if it
+        concludes the other one, 0 if neither
 
     Paper: R1-Reward, arXiv:2505.02835, sec. 3.3 (consistency 0.5). Released code: yfzhang114/r1_reward,
     openrlhf/models/remote_rm/math_verifier_mllm.py, commit 3693413 (r = 0.5 format + accuracy (1 + 0.5 c)).
-    Deviates: the release asks a language model whether the last three lines before the answer agree with it; here phrases such as "answer 2 is
-    better" in the last three lines of the thinking decide, and c is 0 without one (the release: a failed judge).
-    Gold: "1" or "2". Edge: no answer: 0. Range [0, 1 + consistency]; a right answer is correct whatever its reasoning.
+    Deviates: the release asks a language model whether the last three lines before the answer agree with it;
+    here phrases such as "answer 2 is better" in the last three lines of the thinking decide, and c is 0
+    without one (the release: a failed judge).
+    Gold: "1" or "2". Edge: no answer: 0. Range [0, 1 + consistency]; a right answer is correct whatever its
+    reasoning.
     """
 
     consistency: float = 0.5
@@ -55,7 +64,10 @@ class Preference(Graded):
 
     def __post_init__(self) -> None:
         if not 0 <= self.consistency <= 0.5:
-            raise ValueError(f"consistency: {self.consistency} must lie in [0, 0.5], so that a right answer scores at least correct_at=0.5")
+            raise ValueError(
+                f"consistency: {self.consistency} must lie in [0, 0.5], so that a right answer scores at "
+                "least correct_at=0.5"
+            )
 
     def target(self, gold: Any, scene: Scene) -> str:
         if str(gold).strip() not in ("1", "2"):
@@ -76,15 +88,19 @@ class Preference(Graded):
 class EntityNamed(Graded):
     """Fact-R1's entity reward: the response names the false part of a fake headline.
 
-        r = |E| / |C| if E is called false and C is not the whole headline, else 0, for a fake headline;  r = 1[nothing to name] for a right one
+        r = |E| / |C| if E is called false and C is not the whole headline, else 0, for a fake headline;  r =
+        1[nothing to name] for a right one
 
-    E are the words of the false part, C the words of the headline that the response calls false: those in its sentences (thinking and answer) that
-    hold a word such as "false", "wrong", "not". Words such as "the" are in neither.
-    Paper: Fact-R1, arXiv:2505.16836. Released code: zfr00/Fact-R1, verl/utils/reward_score/multitask.py, commit 7354074 (0.1 for the entity).
-    Deviates: the release asks a language model whether the response describes the entity; here its words decide, divided by |C|, so that to copy the
-    headline earns nothing and to name several parts no more than to guess one. A right headline has no entity and pays 1 where the answer is not
-    empty, so that its weight shifts no advantage.
-    Entity: `row.meta[entity]`, "" for a right headline; the headline: `row.meta[headline]`. Edge: a response without an answer: 0. Range [0, 1].
+    E are the words of the false part, C the words of the headline that the response calls false: those in its
+    sentences (thinking and answer) that hold a word such as "false", "wrong", "not". Words such as "the" are
+    in neither.
+    Paper: Fact-R1, arXiv:2505.16836. Released code: zfr00/Fact-R1, verl/utils/reward_score/multitask.py,
+    commit 7354074 (0.1 for the entity). Deviates: the release asks a language model whether the response
+    describes the entity; here its words decide, divided by |C|, so that to copy the headline earns nothing
+    and to name several parts no more than to guess one. A right headline has no entity and pays 1 where the
+    answer is not empty, so that its weight shifts no advantage.
+    Entity: `row.meta[entity]`, "" for a right headline; the headline: `row.meta[headline]`. Edge: a response
+    without an answer: 0. Range [0, 1].
     """
 
     entity: str = "entity"
@@ -92,22 +108,37 @@ class EntityNamed(Graded):
 
     def target(self, gold: Any, scene: Scene) -> tuple[tuple[str, ...], frozenset[str]]:
         if self.entity not in scene.meta:
-            raise ValueError(f"meta: row.meta[{self.entity!r}] must hold the false part of the headline, or an empty text")
+            raise ValueError(
+                f"meta: row.meta[{self.entity!r}] must hold the false part of the headline, or an empty text"
+            )
         entity = tuple(words_of(str(scene.meta[self.entity])))
         headline = words_of(str(scene.meta.get(self.headline, "")))
         if entity and not places(headline, entity):
-            raise ValueError(f"meta: row.meta[{self.headline!r}] must hold the headline, with its false part {' '.join(entity)!r} in it")
+            raise ValueError(
+                f"meta: row.meta[{self.headline!r}] must hold the headline, with its false part "
+                f"{' '.join(entity)!r} in it"
+            )
         return entity, content(headline) | frozenset(entity)
 
     def grade(self, target: tuple[tuple[str, ...], frozenset[str]], answer: Answer, scene: Scene) -> Grade:
         entity, headline = target
         if not entity:
             return Grade(1.0, True, "nothing to name")
-        claims = [words_of(sentence) for sentence in _SENTENCE.split("\n".join([*thoughts(scene.response), answer.text])) if _calls_false(sentence)]
+        claims = [
+            words_of(sentence)
+            for sentence in _SENTENCE.split("\n".join([*thoughts(scene.response), answer.text]))
+            if _calls_false(sentence)
+        ]
         called = headline & {word for words in claims for word in words}
-        named = any(asserts(words, entity) for words in claims) and (called != headline or headline == set(entity))
+        named = any(asserts(words, entity) for words in claims) and (
+            called != headline or headline == set(entity)
+        )
         called |= set(entity)
-        return Grade(len(set(entity)) / len(called) if named else 0.0, named and called == set(entity), f"called false: {' '.join(sorted(called))}")
+        return Grade(
+            len(set(entity)) / len(called) if named else 0.0,
+            named and called == set(entity),
+            f"called false: {' '.join(sorted(called))}",
+        )
 
 
 def content(words: Sequence[str]) -> frozenset[str]:

@@ -1,1 +1,2 @@
-"""Text: choices, yes or no, equal words, metrics, mentions, documents, reasoning, translation, groups of texts."""
+"""Text: choices, yes or no, equal words, metrics, mentions, documents, reasoning, translation, groups of
+texts."""

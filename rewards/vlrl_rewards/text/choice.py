@@ -10,14 +10,28 @@ from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.math.answer import lone_number
 from vlrl_rewards.math.judge import judge
 from vlrl_rewards.parsing import Answer, clean, committed
-from vlrl_rewards.text.denials import ALL_BUT, ASIDE, NOT, SECOND_THOUGHT, THAN, TURN, WRONG, refuses, taken_back
+from vlrl_rewards.text.denials import (
+    ALL_BUT,
+    ASIDE,
+    NOT,
+    SECOND_THOUGHT,
+    THAN,
+    TURN,
+    WRONG,
+    refuses,
+    taken_back,
+)
 from vlrl_rewards.text.letters import DENIED, LETTERS, TAIL_CHARS, label_of, mentions
 from vlrl_rewards.verdict import GoldError, Verdict, right, wrong
 
 _OPENING = re.compile(r"^[^\w%+\\-]+")
 MAX_NAMED = 8  # an answer that names its option more often is no answer
 _REASON = re.compile(
-    r"\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b|[;\n—]|\s-\s|\.\s).*", re.IGNORECASE | re.DOTALL
+    (
+        r"\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b|[;\n—]|"
+        r"\s-\s|\.\s).*"
+    ),
+    re.IGNORECASE | re.DOTALL,
 )
 _BARE_LETTERS = re.compile(r"(?:[\W_]*[A-J](?![\w']))+[\W_]*")
 _TURN = re.compile(
@@ -37,13 +51,23 @@ _STATES = (
 _GIVES_REASON = r"^ [a-j] (?:.{0,60} )?| (?:because|since|as|while|although|though|where|when) (?:.{0,60} )?"
 _ASSERTS = re.compile(r"\b(?:is|are|was)\s+(?:the\s+)?(?:correct|right|best|answer)\b", re.IGNORECASE)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
-_ORDINAL = re.compile(rf"\W*(?:it\s+is\s+|it's\s+)?the\s+({'|'.join(_ORDINALS)})\s+(?:option|choice|answer|one)\W*", re.IGNORECASE)
+_ORDINAL = re.compile(
+    rf"\W*(?:it\s+is\s+|it's\s+)?the\s+({'|'.join(_ORDINALS)})\s+(?:option|choice|answer|one)\W*",
+    re.IGNORECASE,
+)
 _EVERYTHING = re.compile(
-    r"\b(?:all|any|every|each|both|either|neither|none|some|one)\s+of\s+(?:the(?:m|se|\s+above|\s+options?|\s+choices?)?|these|them|above)\b|\b(?:both|either)\b",
+    (
+        r"\b(?:all|any|every|each|both|either|neither|none|some|one)\s+of\s+(?:the(?:m|se|\s+above|"
+        r"\s+options?|"
+        r"\s+choices?)?|these|them|above)\b|\b(?:both|either)\b"
+    ),
     re.IGNORECASE,
 )
 _CONCLUSION = re.compile(
-    r"\b(?:answer|option|choice|correct|right|best|choose|pick|select|go(?:ing)?\s+with|选择?|so|therefore|thus|hence|must\s+be|conclude)\b|选|^\W*[A-Z]\W*$",
+    (
+        r"\b(?:answer|option|choice|correct|right|best|choose|pick|select|go(?:ing)?\s+with|选择?|so|therefore|"
+        r"thus|hence|must\s+be|conclude)\b|选|^\W*[A-Z]\W*$"
+    ),
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -58,8 +82,14 @@ def _trimmed(word: str) -> str:
 
 def plain(text: str) -> str:
     """Folded words, without case, punctuation at the ends of words, LaTeX text commands and articles."""
-    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit)\s*\{([^{}]*)\}", r" \1 ", clean(text)).replace("$", " ")
-    words = [word for word in text.casefold().replace("_", " ").split() if word.strip("\"'“”‘’*`") not in ("a", "an", "the")]  # "(A)" is no article
+    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf|textit)\s*\{([^{}]*)\}", r" \1 ", clean(text)).replace(
+        "$", " "
+    )
+    words = [
+        word
+        for word in text.casefold().replace("_", " ").split()
+        if word.strip("\"'“”‘’*`") not in ("a", "an", "the")
+    ]  # "(A)" is no article
     return " ".join(word for word in (_OPENING.sub("", _trimmed(word)) for word in words) if word)
 
 
@@ -75,7 +105,9 @@ class Options:
         """The options of `row.choices`, with or without labels."""
         labels = [label_of(choice) for choice in choices]
         ordered = bool(choices) and all(label == LETTERS[i] for i, (label, _) in enumerate(labels))
-        texts = tuple(rest if ordered else choice.strip() for choice, (_, rest) in zip(choices, labels, strict=True))
+        texts = tuple(
+            rest if ordered else choice.strip() for choice, (_, rest) in zip(choices, labels, strict=True)
+        )
         bare = bool(choices) and all(choice.strip(" ().") == LETTERS[i] for i, choice in enumerate(choices))
         return cls(() if bare else texts, len(choices) or 10)
 
@@ -83,7 +115,12 @@ class Options:
         """The letters of the gold answer. Raises GoldError if it names no option."""
         if isinstance(gold, (list, tuple, set, frozenset)):
             return frozenset().union(*(self.gold(item) for item in gold))
-        if isinstance(gold, int) and not isinstance(gold, bool) and str(gold) not in self.texts and 0 <= gold < self.count:
+        if (
+            isinstance(gold, int)
+            and not isinstance(gold, bool)
+            and str(gold) not in self.texts
+            and 0 <= gold < self.count
+        ):
             return frozenset(LETTERS[gold])
         text = clean(str(gold if gold is not None else ""))
         inner = committed(text)
@@ -92,7 +129,9 @@ class Options:
         if len(exact) == 1:
             return frozenset(LETTERS[exact[0]])
         bare = text.strip(" ().[]{}*")
-        if re.fullmatch(r"[A-Za-z](?:\s*(?:,|;|&|and|\s)?\s*[A-Z])*", bare) and (len(bare) == 1 or bare.upper() == bare or "and" in bare):
+        if re.fullmatch(r"[A-Za-z](?:\s*(?:,|;|&|and|\s)?\s*[A-Z])*", bare) and (
+            len(bare) == 1 or bare.upper() == bare or "and" in bare
+        ):
             found = frozenset(char for char in bare.replace("and", " ").upper() if char.isalpha())
         else:
             label, _ = label_of(text)
@@ -109,24 +148,38 @@ def _undenied(said: str, options: Options) -> str:
     """The text without denied options ("not Paris")."""
     said = f" {said} "
     for option in sorted(map(plain, options.texts), key=len, reverse=True):
-        said = re.sub(rf" {_DENIED_BY} {re.escape(option)} | {re.escape(option)} (?:is (?:{WRONG}|not)|isn't) ", " ", said)
+        said = re.sub(
+            rf" {_DENIED_BY} {re.escape(option)} | {re.escape(option)} (?:is (?:{WRONG}|not)|isn't) ",
+            " ",
+            said,
+        )
         said = re.sub(rf"({_GIVES_REASON}){re.escape(option)}{_STATES}", r"\1 ", said)
     return said
 
 
 def by_text(text: str, options: Options, whole: bool) -> list[str]:
-    """Letters of the options whose words equal `text` or, unless `whole`, occur in it. An option inside a longer one that occurs does not count."""
+    """Letters of the options whose words equal `text` or, unless `whole`, occur in it. An option inside a
+    longer one that occurs does not count."""
     said = plain(text) if whole else _undenied(plain(text), options)
     folded = [plain(option) for option in options.texts]
     same = [LETTERS[i] for i, option in enumerate(folded) if option and option == said]
     if same or whole:
         return same
-    found = [(i, f" {option} ") for i, option in enumerate(folded) if option and len(option) > 1 and f" {option} " in f" {said} "]
-    return [LETTERS[i] for i, option in found if not any(option in other and option != other for _, other in found)]
+    found = [
+        (i, f" {option} ")
+        for i, option in enumerate(folded)
+        if option and len(option) > 1 and f" {option} " in f" {said} "
+    ]
+    return [
+        LETTERS[i]
+        for i, option in found
+        if not any(option in other and option != other for _, other in found)
+    ]
 
 
 def chosen(text: str, options: Options) -> frozenset[str]:
-    """The options that an answer names by letters, else by words; empty if none. The text behind "but actually" replaces the text before."""
+    """The options that an answer names by letters, else by words; empty if none. The text behind "but
+    actually" replaces the text before."""
     text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-TAIL_CHARS:])
     if _DOUBTED.search(text):
         return frozenset()
@@ -153,7 +206,11 @@ def _named(text: str, options: Options) -> frozenset[str]:
     head = _REASON.sub("", text)
     head = text if _BARE_LETTERS.fullmatch(text[len(head) :]) else head  # "B; C"
     letters = frozenset(mentions(head, options.count)) or frozenset(mentions(text, options.count))
-    words = frozenset(by_text(head, options, whole=False) or by_text(text, options, whole=False)) if options.texts else frozenset()
+    words = (
+        frozenset(by_text(head, options, whole=False) or by_text(text, options, whole=False))
+        if options.texts
+        else frozenset()
+    )
     if letters and words and not letters & words and len(words) == 1:
         return letters | words
     return letters or words or _by_value(text, options)
@@ -161,14 +218,20 @@ def _named(text: str, options: Options) -> frozenset[str]:
 
 def _by_value(text: str, options: Options) -> frozenset[str]:
     """Options with the same mathematical value ("1/2" for "0.5")."""
-    if not options.texts or len(text) > 200 or not any(char.isdigit() for option in options.texts for char in option):
+    if (
+        not options.texts
+        or len(text) > 200
+        or not any(char.isdigit() for option in options.texts for char in option)
+    ):
         return frozenset()
     lone = lone_number(text)
     text = text[slice(*lone)] if lone else text
     answer = Answer(text, 0, len(text), "option")
     near = [(i, option) for i, option in enumerate(options.texts) if len(option) < 100]
     return frozenset(
-        LETTERS[i] for i, option in near if any(c.isdigit() for c in option) and len(option) < 100 and judge(option, answer, library=False)[0]
+        LETTERS[i]
+        for i, option in near
+        if any(c.isdigit() for c in option) and len(option) < 100 and judge(option, answer, library=False)[0]
     )
 
 
@@ -195,7 +258,11 @@ def _concluding(text: str, options: Options, most: int) -> tuple[Answer | None, 
         letters = chosen(whole.text, options)
         if len(letters) <= most or not re.search(r"[\n.!?;]\s*\w", whole.text):
             return whole, letters, "names no option"
-    parts = [part for part in re.finditer(r"[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*[.!?]?(?=\s|$)", text) if part[0].strip()]
+    parts = [
+        part
+        for part in re.finditer(r"[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*[.!?]?(?=\s|$)", text)
+        if part[0].strip()
+    ]
     if len(parts) > 1 and max(len(part[0].split()) for part in parts[:-1]) < 3:
         return whole, chosen(whole.text[:500], options), "a list of options"
     for part in reversed(parts[-2:]):
@@ -212,27 +279,43 @@ def _concluding(text: str, options: Options, most: int) -> tuple[Answer | None, 
 def mcq(case: Case) -> Verdict:
     """Multiple choice: exactly the gold option (or set of options), by letter or by words.
 
-    gold: a letter ("B", "(b)", "B. Paris"), an option's words, an index from 0, or several of these. Raises GoldError if it is no option.
+    gold: a letter ("B", "(b)", "B. Paris"), an option's words, an index from 0, or several of these. Raises
+    GoldError if it is no option.
     """
     options = Options.of(case.choices)
     gold = options.gold(case.gold)
     answer, letters, why = find_choice(case, options, len(gold))
     if answer is None:
         return wrong(why)
-    details: dict[str, Any] = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>letters"}
-    own_words = options.texts and any(refuses(options.texts[LETTERS.index(letter)]) for letter in letters if LETTERS.index(letter) < options.count)
+    details: dict[str, Any] = {
+        "extracted": answer.text.strip()[:500],
+        "span": answer.span,
+        "route": f"{answer.route}>letters",
+    }
+    own_words = options.texts and any(
+        refuses(options.texts[LETTERS.index(letter)])
+        for letter in letters
+        if LETTERS.index(letter) < options.count
+    )
     if refuses(context_of(case.visible, answer)) and not own_words:
         return wrong("a refusal", **details)
     if not letters:
         return wrong(why, **details)
-    if len(re.findall(rf"(?<![A-Za-z])[{''.join(letters)}](?![A-Za-z'])", answer.text[:TAIL_CHARS])) > MAX_NAMED * len(letters):
+    if len(
+        re.findall(rf"(?<![A-Za-z])[{''.join(letters)}](?![A-Za-z'])", answer.text[:TAIL_CHARS])
+    ) > MAX_NAMED * len(letters):
         return wrong("one answer repeated too often", **details)
     names = "".join(sorted(letters))
     if len(gold) > 1 and _OFFERED.search(answer.text[:TAIL_CHARS]):
         return wrong("offers alternatives", **details)
     if letters == gold:
         return right(f"option {names}", **details)
-    return wrong(f"names {len(letters)} options: {names}" if len(letters) > len(gold) else f"option {names}, not {''.join(sorted(gold))}", **details)
+    return wrong(
+        f"names {len(letters)} options: {names}"
+        if len(letters) > len(gold)
+        else f"option {names}, not {''.join(sorted(gold))}",
+        **details,
+    )
 
 
 def context_of(text: str, answer: Answer) -> str:

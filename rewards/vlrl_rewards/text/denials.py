@@ -1,4 +1,5 @@
-"""Words that deny, hedge, bound or take back an answer, and responses that refuse to answer. Every verifier shares these patterns."""
+"""Words that deny, hedge, bound or take back an answer, and responses that refuse to answer. Every verifier
+shares these patterns."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ ALL_BUT = r"(?:any\w{0,6}|every\w{0,6}|all)\s+but"
 ASIDE = r"except(?:\s+for)?|exclud\w+|ignor(?:e|ing)|avoid\w*|reject\w*|without"
 THAN = r"(?:other|rather)\s+than|instead\s+of|opposite\s+of|as\s+opposed\s+to"
 WRONG = r"wrong|incorrect|false"  # what stands before these words is not the answer
-REJECTS = r"eliminat\w+|rul(?:e|es|ed|ing)\s+out|skip\w*|dismiss\w*|discard\w*|reject\w*|den(?:y|ies|ied)|disagree\s+with"
+REJECTS = (
+    r"eliminat\w+|rul(?:e|es|ed|ing)\s+out|skip\w*|dismiss\w*|discard\w*|reject\w*|den(?:y|ies|ied)|"
+    r"disagree\s+with"
+)
 CANNOT = r"cannot|can\s+not|can['’]t|could\s+not|couldn['’]t|must\s+not|mustn['’]t|should\s+not|shouldn['’]t"
 
 # Uncertainty: the answer may be this or something else.
@@ -26,59 +30,84 @@ AND_MORE = r"or\s+so|(?:or|and)\s+(?:more|less|fewer|above|below|greater|over|up
 SECOND_THOUGHT = r"scratch\s+that|on\s+second\s+thoughts?"
 TAKES_BACK = rf"{SECOND_THOUGHT}|i\s+mean|(?:just\s+)?kidding"
 PAUSES = r"wait|sorry|oops|correction|actually|hold\s+on"
-# A turn of an answer: what follows it replaces what stands before ("A? No, B", "A, or rather B", "A; final: B").
+# A turn of an answer: what follows it replaces what stands before ("A? No, B", "A, or rather B", "A; final:
+# B").
 TURN = (
-    rf"\?\s*(?:no|nope)\b[\s,.:;!—–-]*|[.,;!\n—–]\s*(?:no|nope)\b\s*[,.:;!—–-]|\b(?:{SECOND_THOUGHT})\b[\s,.:;]*|\b(?:{PAUSES})\b\s*[,.:;!…]+"
-    r"|\b(?:(?:or|but)\s+)?i\s+mean\b[\s,:]*|\bor\s+rather\b[\s,:]*|\b(?:but|and)\s+actually\b[\s,:]*|\bfinal(?:ly)?(?:\s+(?:answer|choice))?\s*[:=]"
+    rf"\?\s*(?:no|nope)\b[\s,.:;!—–-]*|[.,;!\n—–]\s*(?:no|nope)\b\s*[,.:;!—–-]|\b(?:{SECOND_THOUGHT})\b[\s,"
+    rf".:;]*|\b(?:{PAUSES})\b\s*[,.:;!…]+"
+    r"|\b(?:(?:or|but)\s+)?i\s+mean\b[\s,:]*|\bor\s+rather\b[\s,:]*|\b(?:but|and)\s+actually\b[\s,:]*|"
+    r"\bfinal(?:ly)?(?:\s+(?:answer|choice))?\s*[:=]"
 )
 
 _REFUSAL = re.compile(
     r"\b(?:i|we)(?:\s+am|'m|\s+are|'re)?\s+(?:really\s+|truly\s+|very\s+)?(?:sorry|afraid)\b"
-    r"|\b(?:i|we)\s+(?:simply\s+|really\s+|just\s+)?(?:can\s?not|can't|could\s?not|couldn't|won't|will\s+not|am\s+(?:not\s+able|unable)\s+to|am\s+not\s+allowed\s+to|"
-    r"are\s+unable\s+to|refuse\s+to|decline\s+to|must\s+decline)\s+(?:to\s+)?(?:answer|confirm|verify|guarantee|help|assist|provide|comply|give|share|respond|say|tell|"
-    r"(?:solve|do|determine|complete|see|view|find)\s+(?:(?:this|the|that|your|any)\s+)?(?:answer|question|problem|task|image|picture|request|puzzle|it|this|that)?\s*(?:[.,;!]|\bbut\b|$))"
-    r"|\b(?:i'm|i\s+am|we\s+are)\s+(?:unable|not\s+able)\s+to\b|\b(?:i|we)\s+(?:do\s+not|don't|did\s+not|didn't)\s+(?:really\s+)?(?:know|have\s+(?:the|an|enough))\b"
-    r"|\bas\s+an?\s+(?:ai|language\s+model)|\b(?:unable|impossible)\s+to\s+(?:answer|determine|say|tell|know)\b"
-    r"|\b(?:cannot|can't|can\s+not|could\s+not)\s+be\s+(?:answered|determined|solved|known)\b|\bno\s+idea\b|\bnot\s+enough\s+information\b|\binsufficient\s+information\b"
+    r"|\b(?:i|we)\s+(?:simply\s+|really\s+|just\s+)?(?:can\s?not|can't|could\s?not|couldn't|won't|"
+    r"will\s+not|am\s+(?:not\s+able|unable)\s+to|am\s+not\s+allowed\s+to|"
+    r"are\s+unable\s+to|refuse\s+to|decline\s+to|must\s+decline)\s+(?:to\s+)?(?:answer|confirm|verify|"
+    r"guarantee|help|assist|provide|comply|give|share|respond|say|tell|"
+    r"(?:solve|do|determine|complete|see|view|find)\s+(?:(?:this|the|that|your|any)\s+)?(?:answer|question|"
+    r"problem|task|image|picture|request|puzzle|it|this|that)?\s*(?:[.,;!]|\bbut\b|$))"
+    r"|\b(?:i'm|i\s+am|we\s+are)\s+(?:unable|not\s+able)\s+to\b|\b(?:i|we)\s+(?:do\s+not|don't|did\s+not|"
+    r"didn't)\s+(?:really\s+)?(?:know|have\s+(?:the|an|enough))\b"
+    r"|\bas\s+an?\s+(?:ai|language\s+model)|\b(?:unable|impossible)\s+to\s+(?:answer|determine|say|tell|"
+    r"know)\b"
+    r"|\b(?:cannot|can't|can\s+not|could\s+not)\s+be\s+(?:answered|determined|solved|known)\b|"
+    r"\bno\s+idea\b|\bnot\s+enough\s+information\b|\binsufficient\s+information\b"
     r"|\bi\s+(?:refuse|decline)\b|无法(?:回答|确定)|我不知道",
     re.IGNORECASE,
 )
 _HEDGE = re.compile(
     rf"\b(?:either|or\s+it\s+(?:{MIGHT})|(?:{MIGHT})\s+(?:also\s+)?be|{MAYBE}|{NOT}|cannot|isn't|ain't|"
-    r"one\s+of|any\s+of|all\s+of\s+(?:them|the\s+above|these)|both|unsure|unclear|hard\s+to\s+say|depends|between|"
-    rf"anything|whatever|{THAN}|{REJECTS}|{CANNOT}|(?:is|are|was|were|be)\s+(?:\w{{1,12}}ly\s+)?(?:{WRONG})|(?:{WRONG})(?=\s*[:=])|(?:my|an?)\s+first\s+guess|"
-    r"doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b",
+    r"one\s+of|any\s+of|all\s+of\s+(?:them|the\s+above|these)|both|unsure|unclear|hard\s+to\s+say|depends|"
+    r"between|"
+    rf"anything|whatever|{THAN}|{REJECTS}|{CANNOT}|(?:is|are|was|were|be)\s+(?:\w{{1,"
+    rf"12}}ly\s+)?(?:{WRONG})|(?:{WRONG})(?=\s*[:=])|(?:my|an?)\s+first\s+guess|"
+    r"doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|"
+    r"just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b",
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(
     r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|unless\b|"
-    rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE})|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|(?:al)?though\b.{{1,40}}\bequally\b|"
+    rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE})|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|"
+    rf"(?:al)?though\b.{{1,40}}\bequally\b|"
     r"\?\s*(?:hardly|nope|no\s+way|never|not\s+(?:really|quite|so))\b|"
-    rf"(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:{WRONG}|not)\b|\(?(?:wrong|incorrect)\b|(?:{TAKES_BACK}|make\s+that)\b|correction\s*:)",
+    rf"(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:{WRONG}|not)\b|\(?(?:wrong|incorrect)\b|(?:{TAKES_BACK}|"
+    r"make\s+that)\b|correction\s*:)",
     re.IGNORECASE,
 )
-# A number that is an operand, a bound or a label, not the answer ("greater than 5", "the square of 5", "5 squared", "figure 5").
+# A number that is an operand, a bound or a label, not the answer ("greater than 5", "the square of 5", "5
+# squared", "figure 5").
 _BOUND = re.compile(
-    rf"\b(?:{COMPARED}|{ABOUT}|{ALL_BUT}|room\s+for|hardly|barely|scarcely|far\s+from|close\s+to|differ(?:s|ent)\s+from|except|away\s+from|short\s+of)"
+    rf"\b(?:{COMPARED}|{ABOUT}|{ALL_BUT}|room\s+for|hardly|barely|scarcely|far\s+from|close\s+to|"
+    r"differ(?:s|ent)\s+from|except|away\s+from|short\s+of)"
     r"\s+[-$\\]?\d\S*\s*(?:[a-zA-Z]+\W*)?$"
-    r"|\b(?:squares?|cubes?|roots?|half|double|twice|triple|thirds?|quarters?|fourths?|fifths?|tenths?|percent|multiples?|powers?|logarithm|reciprocal"
+    r"|\b(?:squares?|cubes?|roots?|half|double|twice|triple|thirds?|quarters?|fourths?|fifths?|tenths?|"
+    r"percent|multiples?|powers?|logarithm|reciprocal"
     r"|inverse|opposite|factors?|divisors?|factorial)\s+of\s+\S{1,12}\s*$"
-    r"|\d\s+(?:squared|cubed|factorial|halves|thirds|quarters|fourths|fifths|tenths|hundredths|thousandths)\W*$"
-    rf"|\d\s+(?:{AND_MORE}|too\s+(?:many|few|much)|below\s+zero|upwards?|minimum|maximum)\b|\d\s+(?:less|more|fewer|away)\W*$"
+    r"|\d\s+(?:squared|cubed|factorial|halves|thirds|quarters|fourths|fifths|tenths|hundredths|"
+    r"thousandths)\W*$"
+    rf"|\d\s+(?:{AND_MORE}|too\s+(?:many|few|much)|below\s+zero|upwards?|minimum|maximum)\b|\d\s+(?:less|"
+    r"more|fewer|away)\W*$"
     rf"|\b(?:{WRONG})\b\s*[:=]|\bfor\s+\w{{1,20}}(?:\s+\w{{1,20}})?,?\s+and\s+[-$]?\d"
-    r"|\b(?:equation|eq|figure|fig|step|section|row|column|chapter|part|question|problem|item|line|page|exercise|table|lemma|theorem)\.?\s*\d+\W*$",
+    r"|\b(?:equation|eq|figure|fig|step|section|row|column|chapter|part|question|problem|item|line|page|"
+    r"exercise|table|lemma|theorem)\.?\s*\d+\W*$",
     re.IGNORECASE,
 )
 _LOOK = 80
 _BEFORE = re.compile(
-    rf"(?:\b(?:{NOT}|no|nowhere|{CANNOT}|{ASIDE}|{REJECTS}|{ALL_BUT}|nothing\s+but|{THAN}|(?:{WRONG})(?:\s+\w{{1,10}})?\s*(?:is|are|[:=]))|n['’]t)"
-    r"[\s(]+(?:(?:an?|the|be|at|in|on|is|it|its?|box|point|region|area|span|located|equal|to|exactly|from|given|by|bounding|click|tap|press|coordinates?)[\s(:]+){0,5}$",
+    rf"(?:\b(?:{NOT}|no|nowhere|{CANNOT}|{ASIDE}|{REJECTS}|{ALL_BUT}|nothing\s+but|{THAN}|"
+    rf"(?:{WRONG})(?:\s+\w{{1,10}})?\s*(?:is|are|[:=]))|n['’]t)"
+    r"[\s(]+(?:(?:an?|the|be|at|in|on|is|it|its?|box|point|region|area|span|located|equal|to|exactly|from|"
+    r"given|by|bounding|click|tap|press|coordinates?)[\s(:]+){0,5}$",
     re.IGNORECASE,
 )
 _AFTER = re.compile(
-    rf"[\s)\]}}>\"'`*.,;]{{0,5}}(?:(?:(?:which\s)?(?:is|are|was|were|would\sbe|(?:{MIGHT})\sbe)\s(?:\w{{1,12}}ly\s)?(?:{WRONG}|not\b))|(?:is|are|was|were)n['’]t\b"
-    rf"|(?:is|was|were|are)\s(?:my|the|an?|our)\s(?:first|initial|earlier|old|previous|wrong|bad)\b|(?:{WRONG})\b|(?:{TAKES_BACK})\b|\?\sno\b"
-    r"|(?:is|are|was|were)\s(?:far\s)?too\s(?:high|low|big|small|large|much|many|few|long|short|early|late)\b)",
+    rf"[\s)\]}}>\"'`*.,;]{{0,5}}(?:(?:(?:which\s)?(?:is|are|was|were|would\sbe|(?:{MIGHT})\sbe)\s(?:\w{{1,"
+    rf"12}}ly\s)?(?:{WRONG}|not\b))|(?:is|are|was|were)n['’]t\b"
+    r"|(?:is|was|were|are)\s(?:my|the|an?|our)\s(?:first|initial|earlier|old|previous|wrong|bad)\b|"
+    rf"(?:{WRONG})\b|(?:{TAKES_BACK})\b|\?\sno\b"
+    r"|(?:is|are|was|were)\s(?:far\s)?too\s(?:high|low|big|small|large|much|many|few|long|short|early|"
+    r"late)\b)",
     re.IGNORECASE,
 )
 
@@ -86,12 +115,17 @@ _AFTER = re.compile(
 _TURNS = re.compile(TURN, re.IGNORECASE)
 _ITEM = r"(?:[-$€£]?\d[\d.,/:]*\d%?|[-$€£]?\d%?|[\w'-]+(?:\s[\w'-]+){0,2})"
 _CONTRAST = re.compile(
-    rf"(?P<said>.*[\w%)}}\]°$*'\"])\s*(?:(?:,\s*(?:and\s+|but\s+)?|\(|;\s*|\s[-–—]\s*|\s+and\s+|\s+but\s+)\bnot\s+(?:the\s+)?|,?\s+(?:instead\s+of|rather\s+than|as\s+opposed\s+to)\s+)"
+    rf"(?P<said>.*[\w%)}}\]°$*'\"])\s*(?:(?:,\s*(?:and\s+|but\s+)?|\(|;\s*|\s[-–—]\s*|\s+and\s+|"
+    r"\s+but\s+)\bnot\s+(?:the\s+)?|,?\s+(?:instead\s+of|rather\s+than|as\s+opposed\s+to)\s+)"
     rf"(?:an?\s+|the\s+)?\\?{_ITEM}[%°]?\$?\)?\s*[.!]?\s*",
     re.IGNORECASE | re.DOTALL,
 )
 _REPLACED = re.compile(
-    rf"(?:(?:it\s+is|it's)\s+)?(?:not|instead\s+of|rather\s+than)\s+(?:an?\s+|the\s+)?{_ITEM}\s*(?:,\s*but|\bbut|,)\s+(?P<said>.*)",
+    (
+        rf"(?:(?:it\s+is|it's)\s+)?(?:not|instead\s+of|rather\s+than)\s+(?:an?\s+|the\s+)?{_ITEM}\s*(?:,"
+        r"\s*but|"
+        r"\bbut|,)\s+(?P<said>.*)"
+    ),
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -99,7 +133,8 @@ _REPLACED = re.compile(
 def settled(text: str) -> str:
     """The part of a short answer that it asserts in the end, else the text.
 
-    "B" of "B, not A", "not A but B", "B instead of A", "A? No, B", "A, or rather B", "A. Correction: B". At most 300 characters are read.
+    "B" of "B, not A", "not A but B", "B instead of A", "A? No, B", "A, or rather B", "A. Correction: B". At
+    most 300 characters are read.
     """
     if len(text) > 300:
         return text
@@ -138,6 +173,9 @@ def taken_back(rest: str) -> bool:
 
 
 def denied(text: str, start: int, end: int) -> bool:
-    """Whether the words around text[start:end] say that it is not the answer. Looks at 80 characters on each side."""
+    """Whether the words around text[start:end] say that it is not the answer. Looks at 80 characters on each
+    side."""
     before = text[max(0, start - _LOOK) : start]
-    return (bool(before) and _BEFORE.search(before) is not None) or _AFTER.match(text[end : end + _LOOK]) is not None
+    return (bool(before) and _BEFORE.search(before) is not None) or _AFTER.match(
+        text[end : end + _LOOK]
+    ) is not None

@@ -24,11 +24,16 @@ Leaf = tuple[str, str]
 
 
 def leaves(value: Any, path: str = "", lists: str = "index") -> list[Leaf]:
-    """(path, normalised value) of every leaf of nested mappings and lists; with `lists` "bag" the paths leave list indices out."""
+    """(path, normalised value) of every leaf of nested mappings and lists; with `lists` "bag" the paths leave
+    list indices out."""
     if isinstance(value, Mapping):
         return [leaf for k, v in value.items() for leaf in leaves(v, f"{path}/{normal_label(str(k))}", lists)]
     if isinstance(value, (list, tuple)):
-        return [leaf for i, v in enumerate(value) for leaf in leaves(v, f"{path}/{i if lists == 'index' else '*'}", lists)]
+        return [
+            leaf
+            for i, v in enumerate(value)
+            for leaf in leaves(v, f"{path}/{i if lists == 'index' else '*'}", lists)
+        ]
     text = clean(str("" if value is None else value)).casefold()
     return [(path, str(Decimal(text).normalize() + 0) if _NUMBER.fullmatch(text) else text)]
 
@@ -42,10 +47,11 @@ class Fields(Graded):
         r = alpha P + (1 - alpha) R,   P = matched / said,   R = matched / gold
 
     Counted over the (path, value) leaves of the JSON answer.
-    Paper: Efficient Medical VIE via Reinforcement Learning, arXiv:2506.13363, eq. 5. The paper gives no default for alpha; ours is 0.5. `f1`:
-    the harmonic mean of P and R.
-    Deviates: values are compared after folding case and white space, numbers as numbers; `fuzzy` below 1 accepts a character ratio of at least
-    `fuzzy`; `lists` "bag" ignores the order of lists. Edge: no JSON object, or several: 0. Each leaf is matched at most once. Range [0, 1].
+    Paper: Efficient Medical VIE via Reinforcement Learning, arXiv:2506.13363, eq. 5. The paper gives no
+    default for alpha; ours is 0.5. `f1`: the harmonic mean of P and R.
+    Deviates: values are compared after folding case and white space, numbers as numbers; `fuzzy` below 1
+    accepts a character ratio of at least `fuzzy`; `lists` "bag" ignores the order of lists. Edge: no JSON
+    object, or several: 0. Each leaf is matched at most once. Range [0, 1].
     """
 
     refusals = False
@@ -56,11 +62,17 @@ class Fields(Graded):
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1 or not 0 < self.fuzzy <= 1:
-            raise ValueError(f"alpha, fuzzy: must lie in [0, 1] and (0, 1], got {self.alpha} and {self.fuzzy}")
+            raise ValueError(
+                f"alpha, fuzzy: must lie in [0, 1] and (0, 1], got {self.alpha} and {self.fuzzy}"
+            )
 
     def target(self, gold: Any, scene: Scene) -> Counter[Leaf]:
         values = [f.value for f in find_values(gold)] if isinstance(gold, str) else [gold]
-        found = leaves(values[0], lists=self.lists) if len(values) == 1 and isinstance(values[0], (Mapping, list)) else []
+        found = (
+            leaves(values[0], lists=self.lists)
+            if len(values) == 1 and isinstance(values[0], (Mapping, list))
+            else []
+        )
         if not found:
             raise ValueError(f"answer: the gold {gold!r:.200} is not a JSON object with fields")
         return Counter(found)
@@ -69,13 +81,19 @@ class Fields(Graded):
         values = [f.value for f in find_values(answer.text) if isinstance(f.value, (dict, list)) and f.value]
         said = Counter(leaves(values[0], lists=self.lists)) if len(values) == 1 else Counter()
         if not said:
-            return self.refuse("no JSON object in the answer" if not values else "several JSON values in the answer")
+            return self.refuse(
+                "no JSON object in the answer" if not values else "several JSON values in the answer"
+            )
         matched = self.matched(said, target)
         total, meant = sum(said.values()), sum(target.values())
         precision, recall = matched / total, matched / meant
         mean = self.alpha * precision + (1 - self.alpha) * recall
         harmonic = 2 * matched / (total + meant)
-        return Grade(harmonic if self.f1 else mean, matched == total == meant, f"{matched} of {meant} with {total} fields")
+        return Grade(
+            harmonic if self.f1 else mean,
+            matched == total == meant,
+            f"{matched} of {meant} with {total} fields",
+        )
 
     def matched(self, said: Counter[Leaf], gold: Counter[Leaf]) -> int:
         """The number of matching leaves, each matched at most once."""
@@ -85,7 +103,10 @@ class Fields(Graded):
             return count
         unmatched, open_gold = said - exact, list((gold - exact).elements())
         for path, value in unmatched.elements():
-            near = next((leaf for leaf in open_gold if leaf[0] == path and ratio(value, leaf[1]) / 100 >= self.fuzzy), None)
+            near = next(
+                (leaf for leaf in open_gold if leaf[0] == path and ratio(value, leaf[1]) / 100 >= self.fuzzy),
+                None,
+            )
             if near is not None:
                 open_gold.remove(near)
                 count += 1
@@ -101,11 +122,12 @@ class Evidence(Graded):
         r = (a 1[answer correct] + b IoU(evidence box, gold box)) / (a + b)
 
     Both are read from one JSON object.
-    Paper: DocThinker, arXiv:2508.08589, sec. 3.2.2 (final_answer and bbox_2d; all weights 1; its format and rephrasing parts are separate
-    rewards).
-    Deviates: with `needs_answer` the box scores only with a correct answer (off: as published). Edge: no object, several, no such field, or different
-    answers (boxes) under several keys: 0 for that part. Range [0, 1]. `correct_at`: at equal weights the answer is correct and IoU >= 0.5.
-    Gold: {"answer": text (or list of texts), "bbox": [x1, y1, x2, y2]} in original pixels.
+    Paper: DocThinker, arXiv:2508.08589, sec. 3.2.2 (final_answer and bbox_2d; all weights 1; its format and
+    rephrasing parts are separate rewards).
+    Deviates: with `needs_answer` the box scores only with a correct answer (off: as published). Edge: no
+    object, several, no such field, or different answers (boxes) under several keys: 0 for that part. Range
+    [0, 1]. `correct_at`: at equal weights the answer is correct and IoU >= 0.5. Gold: {"answer": text (or
+    list of texts), "bbox": [x1, y1, x2, y2]} in original pixels.
     """
 
     refusals = False
@@ -117,7 +139,11 @@ class Evidence(Graded):
 
     def target(self, gold: Any, scene: Scene) -> tuple[list[str], Box]:
         answers = gold.get("answer", gold.get("final_answer")) if isinstance(gold, Mapping) else None
-        texts = [normal_label(str(a)) for a in (answers if isinstance(answers, list) else [answers])] if answers is not None else []
+        texts = (
+            [normal_label(str(a)) for a in (answers if isinstance(answers, list) else [answers])]
+            if answers is not None
+            else []
+        )
         boxes = gold_boxes(gold.get("bbox", gold.get("bbox_2d"))) if isinstance(gold, Mapping) else []
         if not texts or not all(texts) or len(boxes) != 1:
             raise ValueError(f"answer: needs {{'answer': text, 'bbox': [x1, y1, x2, y2]}}, got {gold!r:.200}")
@@ -126,7 +152,9 @@ class Evidence(Graded):
     def grade(self, target: tuple[list[str], Box], answer: Answer, scene: Scene) -> Grade:
         objects = [f.value for f in find_values(answer.text) if isinstance(f.value, dict)]
         if len(objects) != 1:
-            return self.refuse("no JSON object in the answer" if not objects else "several JSON objects in the answer")
+            return self.refuse(
+                "no JSON object in the answer" if not objects else "several JSON objects in the answer"
+            )
         members = [(key.lower(), value) for key, value in [*objects[0].items(), *repeated_in(objects[0])]]
         texts = {normal_label(str(value)) for key, value in members if key in ("final_answer", "answer")}
         correct = len(texts) == 1 and texts <= set(target[0])

@@ -1,4 +1,5 @@
-"""Bidirectional Max-Average Similarity: an open answer and its gold text, compared by the policy's own token embeddings."""
+"""Bidirectional Max-Average Similarity: an open answer and its gold text, compared by the policy's own token
+embeddings."""
 
 from __future__ import annotations
 
@@ -15,10 +16,14 @@ MAX_TOKENS = 1024
 
 
 def bmas(said_NH: np.ndarray, gold_MH: np.ndarray) -> float:
-    """(mean_i max_j cos(s_i, g_j) + mean_j max_i cos(s_i, g_j)) / 2 of token embeddings s (N, H) and g (M, H), at least 0; 0 without tokens."""
+    """(mean_i max_j cos(s_i, g_j) + mean_j max_i cos(s_i, g_j)) / 2 of token embeddings s (N, H) and g (M,
+    H), at least 0; 0 without tokens."""
     if not len(said_NH) or not len(gold_MH):
         return 0.0
-    unit = [x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in (said_NH.astype(np.float64), gold_MH.astype(np.float64))]
+    unit = [
+        x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+        for x in (said_NH.astype(np.float64), gold_MH.astype(np.float64))
+    ]
     cos_NM = unit[0] @ unit[1].T
     return max(0.0, float(cos_NM.max(1).mean() + cos_NM.max(0).mean()) / 2)
 
@@ -26,16 +31,20 @@ def bmas(said_NH: np.ndarray, gold_MH: np.ndarray) -> float:
 @register("bmas")
 @dataclass(frozen=True, kw_only=True)
 class Bmas(Graded):
-    """Mixed-R1's open-ended reward: Bidirectional Max-Average Similarity (BMAS) of the answer and the gold text.
+    """Mixed-R1's open-ended reward: Bidirectional Max-Average Similarity (BMAS) of the answer and the gold
+    text.
 
         r = min(1, n / m, m / n)^length * (mean_i max_j cos(s_i, g_j) + mean_j max_i cos(s_i, g_j)) / 2
 
-    s_i and g_j are the policy's input embeddings of the n tokens of the answer and the m tokens of the gold text.
-    Paper: Mixed-R1, arXiv:2505.24164 (BMAS from the embeddings of the tokenizer; which layer's is not published: input embeddings are ours).
-    Deviates: the factor with `length` is ours: BMAS counts a token once however often it is repeated, so that a repeated gold text earns everything;
-    0 is the paper's form. Embeddings are read from the policy's present weights; a frozen embedding gives the same reward throughout.
-    Gold: a text. Edge: no answer: 0; at most 1,024 tokens of each text are compared. Range [0, 1]; correct where the texts are equal after folding.
-    Needs a run with a policy: raises RuntimeError outside.
+    s_i and g_j are the policy's input embeddings of the n tokens of the answer and the m tokens of the gold
+    text.
+    Paper: Mixed-R1, arXiv:2505.24164 (BMAS from the embeddings of the tokenizer; which layer's is not
+    published: input embeddings are ours). Deviates: the factor with `length` is ours: BMAS counts a token
+    once however often it is repeated, so that a repeated gold text earns everything; 0 is the paper's form.
+    Embeddings are read from the policy's present weights; a frozen embedding gives the same reward
+    throughout. Gold: a text. Edge: no answer: 0; at most 1,024 tokens of each text are compared. Range [0,
+    1]; correct where the texts are equal after folding. Needs a run with a policy: raises RuntimeError
+    outside.
     """
 
     refusals = False
@@ -57,7 +66,9 @@ class Bmas(Graded):
         policy: Any = self.run.policy
         ids = policy.encode_text(text)[:MAX_TOKENS]
         weight = policy.model.get_input_embeddings().weight
-        return np.asarray(weight[ids].detach().float().cpu().numpy()) if ids else np.zeros((0, weight.shape[1]))
+        return (
+            np.asarray(weight[ids].detach().float().cpu().numpy()) if ids else np.zeros((0, weight.shape[1]))
+        )
 
     def grade(self, target: str, answer: Answer, scene: Scene) -> Grade:
         said = clean(answer.text).strip()

@@ -31,9 +31,10 @@ class Proxy(Reward):
         r = score of `of` on the answer in PROXY_ANSWER
 
     The policy gave that answer with its own long answer as context. Without one r = 0.
-    Paper: Si et al. 2025 (CANOE), arXiv:2505.16483, proxy reward: a long answer is faithful if the short answer follows from it; checked against a
-    copy of the release (influence_reward: equal texts between answer tags). Range: that of `of`. Raises ValueError without the rollout
-    strategy `canoe`, which asks for the answer.
+    Paper: Si et al. 2025 (CANOE), arXiv:2505.16483, proxy reward: a long answer is faithful if the short
+    answer follows from it; checked against a copy of the release (influence_reward: equal texts between
+    answer tags). Range: that of `of`. Raises ValueError without the rollout strategy `canoe`, which asks for
+    the answer.
     """
 
     requires = (PROXY_ANSWER,)
@@ -53,7 +54,10 @@ class Proxy(Reward):
 
     def __call__(self, rollout: Rollout) -> float:
         if not PROXY_ANSWER.on(rollout):
-            raise ValueError(f"row {rollout.row.id!r}: there is no answer with the long answer as context; use rollout: {{name: canoe}}")
+            raise ValueError(
+                f"row {rollout.row.id!r}: there is no answer with the long answer as context; use rollout: "
+                f"{{name: canoe}}"
+            )
         proxy = PROXY_ANSWER[rollout]
         if proxy is None:
             return 0.0
@@ -68,8 +72,9 @@ class PartOfContext(Reward):
         r = 1[low < n / m < high]
 
     n: characters between `<long_answer>` tags, m: characters of the question's `<context>`, both trimmed.
-    Paper: Si et al. 2025 (CANOE), arXiv:2505.16483; checked against a copy of the release (len_reward: 0.2 and 0.8, both exclusive).
-    Deviates: several lines are read too, which the release's pattern does not match. Edge: no long answer, several, or no context: 0.
+    Paper: Si et al. 2025 (CANOE), arXiv:2505.16483; checked against a copy of the release (len_reward: 0.2
+    and 0.8, both exclusive). Deviates: several lines are read too, which the release's pattern does not
+    match. Edge: no long answer, several, or no context: 0.
     """
 
     reads_answer: ClassVar[bool] = False

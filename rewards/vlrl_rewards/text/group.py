@@ -1,4 +1,5 @@
-"""Group-wise text rewards without a gold answer: majority votes across two views of a question, and diversity within a group."""
+"""Group-wise text rewards without a gold answer: majority votes across two views of a question, and diversity
+within a group."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from vlrl_rewards.text.metrics import bleu
 from vlrl_rewards.text.verifier import folded
 
 MAX_CHARS = 100_000
-PARAPHRASED: Annotation[bool] = Annotation("paraphrased", bool, hint="rollout: {name: co_reward}", doc="whether the rollout answers the paraphrase")
+PARAPHRASED: Annotation[bool] = Annotation(
+    "paraphrased", bool, hint="rollout: {name: co_reward}", doc="whether the rollout answers the paraphrase"
+)
 _FORMULAS = (re.compile(r"\\\[([^\]]*?)\\\]"), re.compile(r"\\\(([^)]*?)\\\)"), re.compile(r"\$([^$]*?)\$"))
 
 
@@ -35,10 +38,11 @@ class CrossVote(Reward):
         r = 1[answer = majority answer of the other view]
 
     The annotation PARAPHRASED is the view of a rollout.
-    Paper: Zhang et al. 2025 (Co-Reward), arXiv:2508.00410; votes and cross-assignment as in the released code. Deviates: answers are compared after
-    folding case, articles and punctuation, and read in every form that the verifiers read, not in boxes only.
-    Edge: no answer: 0; a view without any answer: 0 for the other view. The gold answer is not read: views that agree on a wrong answer score 1, so
-    monitor the accuracy of held-out rows. Range: 0 or 1.
+    Paper: Zhang et al. 2025 (Co-Reward), arXiv:2508.00410; votes and cross-assignment as in the released
+    code. Deviates: answers are compared after folding case, articles and punctuation, and read in every form
+    that the verifiers read, not in boxes only.
+    Edge: no answer: 0; a view without any answer: 0 for the other view. The gold answer is not read: views
+    that agree on a wrong answer score 1, so monitor the accuracy of held-out rows. Range: 0 or 1.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -50,8 +54,14 @@ class CrossVote(Reward):
     def score_group(self, group: Group) -> list[float]:
         answers = [folded(last_answer(rollout.text)[:2000]) for rollout in group]
         turned = [bool(PARAPHRASED.get(rollout, False)) for rollout in group]
-        votes = {side: majority([a for a, t in zip(answers, turned, strict=True) if t is side]) for side in (False, True)}
-        return [float(answer != "" and answer == votes[not side]) for answer, side in zip(answers, turned, strict=True)]
+        votes = {
+            side: majority([a for a, t in zip(answers, turned, strict=True) if t is side])
+            for side in (False, True)
+        }
+        return [
+            float(answer != "" and answer == votes[not side])
+            for answer, side in zip(answers, turned, strict=True)
+        ]
 
 
 def formulas(text: str) -> set[str]:
@@ -68,9 +78,10 @@ class GroupDiversity(Reward):
         text:      r_i = 1 - mean over j != i of BLEU(i, j)
 
     F_i: the LaTeX formulas of rollout i.
-    Paper: Hu et al. 2025 (DIVER), arXiv:2509.26209 (equational and textual diversity; formulas as in the released code). Deviates: BLEU is the
-    sentence BLEU of `text_metric`, of the first 4,000 characters, without the release's floor of 0.09. Edge: no formula: 0; a group of one: 0.
-    The gold answer is not read, so apply it to correct rollouts only (reward shaping `diver`). Range [0, 1].
+    Paper: Hu et al. 2025 (DIVER), arXiv:2509.26209 (equational and textual diversity; formulas as in the
+    released code). Deviates: BLEU is the sentence BLEU of `text_metric`, of the first 4,000 characters,
+    without the release's floor of 0.09. Edge: no formula: 0; a group of one: 0. The gold answer is not read,
+    so apply it to correct rollouts only (reward shaping `diver`). Range [0, 1].
     """
 
     reads_answer: ClassVar[bool] = False
@@ -88,13 +99,17 @@ class GroupDiversity(Reward):
         """The share of a rollout's formulas that no other rollout has."""
         own = [formulas(rollout.text) for rollout in group]
         counts = Counter(formula for found in own for formula in found)
-        return [sum(counts[formula] == 1 for formula in found) / len(found) if found else 0.0 for found in own]
+        return [
+            sum(counts[formula] == 1 for formula in found) / len(found) if found else 0.0 for found in own
+        ]
 
     def of_text(self, group: Group) -> list[float]:
         """1 - the mean BLEU with the other rollouts."""
         texts = [rollout.text[:4000] for rollout in group]
         said = [any(char.isalnum() for char in text) for text in texts]
         return [
-            1 - sum(bleu(text, other) for j, other in enumerate(texts) if j != i) / (len(texts) - 1) if said[i] else 0.0
+            1 - sum(bleu(text, other) for j, other in enumerate(texts) if j != i) / (len(texts) - 1)
+            if said[i]
+            else 0.0
             for i, text in enumerate(texts)
         ]

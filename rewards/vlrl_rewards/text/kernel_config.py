@@ -1,4 +1,5 @@
-"""Answers about kernel configurations: options that raise or lower a figure, options to set, one choice, values."""
+"""Answers about kernel configurations: options that raise or lower a figure, options to set, one choice,
+values."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def unbracketed(line: str) -> tuple[str, bool]:
 
 
 def bool_score(answer: str, gold: Mapping[str, str]) -> float:
-    """Lines "[OPTION - effect]": 0.1 each for brackets, for one hyphen and for a known effect on every line, and 0.7 times the recall."""
+    """Lines "[OPTION - effect]": 0.1 each for brackets, for one hyphen and for a known effect on every line,
+    and 0.7 times the recall."""
     left, good = dict(gold), 0
     form = {"brackets": True, "hyphen": True, "effect": bool(answer.strip())}
     for line in filter(None, answer.split("\n")):
@@ -62,14 +64,23 @@ def value_score(answer: str, gold: list[str]) -> float:
     return len(clear & {line.lower() for line in gold}) / len(gold)
 
 
-SCORES: dict[str, Callable[[str, Any], float]] = {"Bool": bool_score, "Menu": menu_score, "Choice": choice_score, "Value": value_score}
+SCORES: dict[str, Callable[[str, Any], float]] = {
+    "Bool": bool_score,
+    "Menu": menu_score,
+    "Choice": choice_score,
+    "Value": value_score,
+}
 GOLDS: dict[str, Callable[[Any], bool]] = {
-    "Bool": lambda gold: isinstance(gold, Mapping) and all(isinstance(effect, str) for effect in gold.values()),
+    "Bool": lambda gold: (
+        isinstance(gold, Mapping) and all(isinstance(effect, str) for effect in gold.values())
+    ),
     "Menu": lambda gold: _is_texts(gold),
     "Choice": lambda gold: isinstance(gold, str),
     "Value": lambda gold: _is_texts(gold),
 }
-_TURN = re.compile(r"<think>(?:(?!</?think>).)*</think>\s*<(tool_call|answer)>(?:(?!</?\1>).)*</\1>\s*", re.DOTALL)
+_TURN = re.compile(
+    r"<think>(?:(?!</?think>).)*</think>\s*<(tool_call|answer)>(?:(?!</?\1>).)*</\1>\s*", re.DOTALL
+)
 
 
 def _is_texts(gold: Any) -> bool:
@@ -82,7 +93,10 @@ def typed_gold(answer: Any) -> tuple[str, Any]:
     if not isinstance(kind, str) or kind not in SCORES:
         raise GoldError(f'gold: {answer!r} is not {{"type": one of {", ".join(SCORES)}, "gold": ...}}')
     if not gold or not GOLDS[kind](gold):
-        raise GoldError(f"gold: {gold!r} is no gold of type {kind}; Bool: option to effect, Menu and Value: a list of texts, Choice: an option")
+        raise GoldError(
+            f"gold: {gold!r} is no gold of type {kind}; Bool: option to effect, Menu and Value: a list of "
+            "texts, Choice: an option"
+        )
     return kind, gold
 
 
@@ -92,14 +106,18 @@ class KernelConfig(Reward):
     """OS-R1's reward of a conversation about kernel options.
 
         r = -1 + format + answer 1[format = 1]
-        format = 0.45 1[a turn before the last is a thought and one tool call] + 0.55 1[the last turn is a thought and an answer]
+        format = 0.45 1[a turn before the last is a thought and one tool call] + 0.55 1[the last turn is a
+        thought and an answer]
 
-    The gold answer is {"type": "Bool", "Menu", "Choice" or "Value", "gold": ...}; the answer's score is that of its type, in [0, 1]: `bool_score`
-    (gold: option to effect), `menu_score` and `value_score` (gold: a list), `choice_score` (gold: an option). Correct is r = 1 alone.
-    Paper: Lin et al. 2025 (OS-R1), arXiv:2508.12551, sec. 3; released code: LHY-24/OS-R1 at a01116d1, agent_r1/src/reward_score/os_r1_score.py.
-    Deviates: repeated lines count once (there a repeated value line counts again, which can exceed 1), an option with several values not at all;
-    white space between blocks is free. Edge: without a tool call the format is 0.55 at most, so that an answer without a look at the knowledge base
-    earns nothing. Menu options beyond the gold cost nothing, as released. Raises GoldError for a gold answer of another form.
+    The gold answer is {"type": "Bool", "Menu", "Choice" or "Value", "gold": ...}; the answer's score is that
+    of its type, in [0, 1]: `bool_score` (gold: option to effect), `menu_score` and `value_score` (gold: a
+    list), `choice_score` (gold: an option). Correct is r = 1 alone. Paper: Lin et al. 2025 (OS-R1),
+    arXiv:2508.12551, sec. 3; released code: LHY-24/OS-R1 at a01116d1,
+    agent_r1/src/reward_score/os_r1_score.py. Deviates: repeated lines count once (there a repeated value line
+    counts again, which can exceed 1), an option with several values not at all; white space between blocks is
+    free. Edge: without a tool call the format is 0.55 at most, so that an answer without a look at the
+    knowledge base earns nothing. Menu options beyond the gold cost nothing, as released. Raises GoldError for
+    a gold answer of another form.
     """
 
     requires = (ACTIONS,)

@@ -1,4 +1,5 @@
-"""The language and the repetitiveness of a text: identification by script and by common words (offline, deterministic), and two rewards."""
+"""The language and the repetitiveness of a text: identification by script and by common words (offline,
+deterministic), and two rewards."""
 
 from __future__ import annotations
 
@@ -14,13 +15,18 @@ from vlrl.types import Rollout
 from vlrl_rewards.format.tags import has_content
 
 _SCRIPTS = {
-    "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "CJK": "zh", "CYRILLIC": "ru", "ARABIC": "ar", "HEBREW": "he", "DEVANAGARI": "hi",
+    "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "CJK": "zh", "CYRILLIC": "ru", "ARABIC": "ar",
+    "HEBREW": "he", "DEVANAGARI": "hi",
     "THAI": "th", "GREEK": "el",
-    "BENGALI": "bn", "TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "GUJARATI": "gu", "GURMUKHI": "pa", "MALAYALAM": "ml", "GEORGIAN": "ka",
+    "BENGALI": "bn", "TAMIL": "ta", "TELUGU": "te", "KANNADA": "kn", "GUJARATI": "gu", "GURMUKHI": "pa",
+    "MALAYALAM": "ml", "GEORGIAN": "ka",
     "ARMENIAN": "hy",
 }  # fmt: skip
 _COMMON = {
-    "en": "the of and to in is that it was for on are with as this be by you not or from have at an which we so can",
+    "en": (
+        "the of and to in is that it was for on are with as this be by you not or from have at an which we "
+        "so can"
+    ),
     "fr": "le la les de des et est un une que qui dans pour pas sur avec ce il elle nous vous sont au du plus",
     "de": "der die das und ist nicht ein eine zu mit auf für von dem den sich es ich wir sie auch als bei im",
     "es": "el la los las de y es un una que en no por con para se del su lo como más pero está",
@@ -38,11 +44,16 @@ MAX_CHARS = 20_000
 
 def scripts(text: str) -> Counter[str]:
     """Letters by script name ("LATIN", "CJK", ...)."""
-    return Counter(unicodedata.name(char, "NONE").split()[0].partition("-")[0] for char in text[:MAX_CHARS] if char.isalpha())
+    return Counter(
+        unicodedata.name(char, "NONE").split()[0].partition("-")[0]
+        for char in text[:MAX_CHARS]
+        if char.isalpha()
+    )
 
 
 def language_of(text: str) -> str:
-    """A two-letter language code; "" where it cannot be determined (no letters, no common words). Code blocks, LaTeX and tags are ignored."""
+    """A two-letter language code; "" where it cannot be determined (no letters, no common words). Code
+    blocks, LaTeX and tags are ignored."""
     text = re.sub(r"```.*?```|\$[^$]{0,500}\$|\\[a-zA-Z]+|</?\w+>", " ", text[:MAX_CHARS], flags=re.DOTALL)
     found = scripts(text)
     total = sum(found.values())
@@ -60,7 +71,8 @@ def language_of(text: str) -> str:
 
 
 def share_of(text: str, language: str) -> float:
-    """The share of letters in the script of `language`; for Latin scripts 0 if the text is identified as another language."""
+    """The share of letters in the script of `language`; for Latin scripts 0 if the text is identified as
+    another language."""
     found = scripts(re.sub(r"\\[a-zA-Z]+|</?\w+>|\$[^$]{0,500}\$", " ", text[:MAX_CHARS]))
     total = sum(found.values())
     if not total:
@@ -80,8 +92,9 @@ class Language(Reward):
         r = letters in the script of `language` / letters
 
     The whole text counts, thinking included. r = 0 if the text is identified as another language.
-    Paper: DeepSeek-R1 (language consistency reward), arXiv:2501.12948, sec. 2.3.2. Deviations: letters in place of words; LaTeX and tags are ignored.
-    Edge: no letters: 0. Units: [0, 1]. `language`: a two-letter code.
+    Paper: DeepSeek-R1 (language consistency reward), arXiv:2501.12948, sec. 2.3.2. Deviations: letters in
+    place of words; LaTeX and tags are ignored. Edge: no letters: 0. Units: [0, 1]. `language`: a two-letter
+    code.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -99,8 +112,8 @@ class Repetition(Reward):
         r = -penalty (1 - unique / total)
 
     Over the word n-grams of the whole text; characters replace words in scripts without spaces.
-    Paper: Demystifying Long CoT, arXiv:2502.03373, app. (n-gram repetition penalty). Edge: fewer than n words: 0; a text without a letter or
-    digit: -penalty.
+    Paper: Demystifying Long CoT, arXiv:2502.03373, app. (n-gram repetition penalty). Edge: fewer than n
+    words: 0; a text without a letter or digit: -penalty.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -108,7 +121,10 @@ class Repetition(Reward):
     penalty: float = 1.0
 
     def __call__(self, rollout: Rollout) -> float:
-        words = re.findall(r"[^\W\d_]+|\d+|[^\w\s]", re.sub("([\u3040-\u30ff\u3400-\u9fff])", r" \1 ", rollout.text.casefold()))
+        words = re.findall(
+            r"[^\W\d_]+|\d+|[^\w\s]",
+            re.sub("([\u3040-\u30ff\u3400-\u9fff])", r" \1 ", rollout.text.casefold()),
+        )
         if not has_content(rollout.text):
             return -self.penalty
         total = len(words) - self.n + 1

@@ -1,4 +1,5 @@
-"""Words and phrases that a text mentions and does not deny, and rewards for keywords and for named objects."""
+"""Words and phrases that a text mentions and does not deny, and rewards for keywords and for named
+objects."""
 
 from __future__ import annotations
 
@@ -33,7 +34,11 @@ def places(words: Sequence[str], phrase: tuple[str, ...]) -> list[int]:
     """The positions of a phrase in a list of words; a plural ending matches too."""
     size, head = len(phrase), phrase[:-1]
     last = {phrase[-1], phrase[-1] + "s", phrase[-1] + "es"}
-    return [i for i in range(len(words) - size + 1) if words[i + size - 1] in last and tuple(words[i : i + size - 1]) == head]
+    return [
+        i
+        for i in range(len(words) - size + 1)
+        if words[i + size - 1] in last and tuple(words[i : i + size - 1]) == head
+    ]
 
 
 def mentions(words: Sequence[str], phrase: tuple[str, ...]) -> int:
@@ -42,7 +47,8 @@ def mentions(words: Sequence[str], phrase: tuple[str, ...]) -> int:
 
 
 def asserts(words: Sequence[str], phrase: tuple[str, ...]) -> bool:
-    """Whether a phrase occurs at least once without a negation ("no", "not a", "without", "neither a", "nor any") before it."""
+    """Whether a phrase occurs at least once without a negation ("no", "not a", "without", "neither a", "nor
+    any") before it."""
     return any(not _negated(words[max(0, i - 3) : i]) for i in places(words, phrase))
 
 
@@ -59,13 +65,16 @@ def _negated(before: Sequence[str]) -> bool:
 class Keywords(Graded):
     """Keyword coverage of a description.
 
-        r = mentioned / (keywords + spurious) min(1, most / words) min(1, (1 - density) / (1 - dense)),   density = keyword words / words
+        r = mentioned / (keywords + spurious) min(1, most / words) min(1, (1 - density) / (1 - dense)),
+        density = keyword words / words
 
-    spurious: phrases of `row.meta[vocabulary]` that the description asserts and that are no keywords; 0 for rows without a vocabulary.
-    Paper: PeBR-R1, arXiv:2509.13031. Released code: cythu/PeBR-R1, examples/reward_function/pebr_1.py, commit 0f332ce (keywords 0.4, length 0.1 as
-    1 or 512 / length, and a CLIP part 0.4 that needs a second model).
-    Deviates: whole words (substrings count there); the density factor is ours: a plain list of keywords scores 0; so are spurious phrases, without
-    which a description that mentions everything earns as much as a true one.
+    spurious: phrases of `row.meta[vocabulary]` that the description asserts and that are no keywords; 0 for
+    rows without a vocabulary. Paper: PeBR-R1, arXiv:2509.13031. Released code: cythu/PeBR-R1,
+    examples/reward_function/pebr_1.py, commit 0f332ce (keywords 0.4, length 0.1 as 1 or 512 / length, and a
+    CLIP part 0.4 that needs a second model).
+    Deviates: whole words (substrings count there); the density factor is ours: a plain list of keywords
+    scores 0; so are spurious phrases, without which a description that mentions everything earns as much as a
+    true one.
     Edge: empty: 0; a keyword that occurs twice counts once. Range [0, 1]. Gold: a list of words or phrases.
     """
 
@@ -77,7 +86,9 @@ class Keywords(Graded):
 
     def __post_init__(self) -> None:
         if self.most < 1 or not 0 < self.dense < 1:
-            raise ValueError(f"most, dense: must be at least 1 and in (0, 1), got {self.most} and {self.dense}")
+            raise ValueError(
+                f"most, dense: must be at least 1 and in (0, 1), got {self.most} and {self.dense}"
+            )
 
     def target(self, gold: Any, scene: Scene) -> list[tuple[str, ...]]:
         return phrase_pattern([str(g) for g in members(gold)])
@@ -90,10 +101,16 @@ class Keywords(Graded):
         found = sum(count > 0 for count in counts)
         density = min(1.0, sum(c * len(p) for c, p in zip(counts, target, strict=True)) / len(words))
         factor = min(1.0, self.most / len(words)) * min(1.0, (1 - density) / (1 - self.dense))
-        others = {tuple(words_of(str(phrase))) for phrase in scene.meta.get(self.vocabulary, ())} - set(target)
+        others = {tuple(words_of(str(phrase))) for phrase in scene.meta.get(self.vocabulary, ())} - set(
+            target
+        )
         spurious = sum(asserts(words, phrase) for phrase in others if phrase)
         perfect = found == len(target) and factor == 1 and not spurious
-        return Grade(found / (len(target) + spurious) * factor, perfect, f"{found} of {len(target)} keywords, {spurious} that are not there")
+        return Grade(
+            found / (len(target) + spurious) * factor,
+            perfect,
+            f"{found} of {len(target)} keywords, {spurious} that are not there",
+        )
 
 
 @judged("objects_named")
@@ -105,9 +122,10 @@ class ObjectsNamed(Graded):
         r = 2 hits / (named + gold)
 
     `named` are the objects of `vocabulary` that the text names.
-    Paper: CHAIR, arXiv:1809.02156 (share of named objects that are not in the picture); its F1 form as a reward: vlrl original.
-    Deviates: no synonym table is built in; give `synonyms` {name: [other names]}; a denied object ("no dog") is not named.
-    Edge: nothing named: 0, also for an empty gold list unless the text has words. Range [0, 1].
+    Paper: CHAIR, arXiv:1809.02156 (share of named objects that are not in the picture); its F1 form as a
+    reward: vlrl original. Deviates: no synonym table is built in; give `synonyms` {name: [other names]}; a
+    denied object ("no dog") is not named. Edge: nothing named: 0, also for an empty gold list unless the text
+    has words. Range [0, 1].
     Gold: the objects in the picture.
     """
 
@@ -125,12 +143,19 @@ class ObjectsNamed(Graded):
 
     def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
         words = words_of(answer.text)
-        named = {" ".join(words_of(v)) for v in self.vocabulary if any(asserts(words, tuple(words_of(n))) for n in (v, *self.synonyms.get(v, ())))}
+        named = {
+            " ".join(words_of(v))
+            for v in self.vocabulary
+            if any(asserts(words, tuple(words_of(n))) for n in (v, *self.synonyms.get(v, ())))
+        }
         if not words:
             return self.refuse("no words")
         if not named and not target:
             return Grade(1.0, True, "no object named, none in the picture")
         score = 2 * len(named & target) / (len(named) + len(target))
         return Grade(
-            score, named == target, f"{len(named & target)} of {len(target)} objects, {len(named - target)} not there", ", ".join(sorted(named))
+            score,
+            named == target,
+            f"{len(named & target)} of {len(target)} objects, {len(named - target)} not there",
+            ", ".join(sorted(named)),
         )

@@ -1,4 +1,5 @@
-"""Metrics between a text and its reference: token F1, ROUGE, BLEU, chrF, ANLS in [0, 1] (1 = equal), word and character error rates."""
+"""Metrics between a text and its reference: token F1, ROUGE, BLEU, chrF, ANLS in [0, 1] (1 = equal), word and
+character error rates."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ MAX_TOKENS = 20_000
 
 
 def fold(text: str) -> str:
-    """The text in SQuAD normalisation: folded case, no punctuation, no articles, single spaces (Rajpurkar et al., arXiv:1606.05250, sec. 6.1)."""
+    """The text in SQuAD normalisation: folded case, no punctuation, no articles, single spaces (Rajpurkar et
+    al., arXiv:1606.05250, sec. 6.1)."""
     text = re.sub(r"[^\w\s]|_", " ", clean(text).casefold().replace("'", "").replace("’", ""))
     return " ".join(word for word in text.split() if word not in ("a", "an", "the"))
 
@@ -76,7 +78,8 @@ def _tokens_13a(text: str) -> list[str]:
 
 
 def bleu(said: str, gold: str | Sequence[str], order: int = 4) -> float:
-    """Sentence BLEU, exponential smoothing, effective order, 13a tokens (Papineni et al. 2002; settings of Post, arXiv:1804.08771)."""
+    """Sentence BLEU, exponential smoothing, effective order, 13a tokens (Papineni et al. 2002; settings of
+    Post, arXiv:1804.08771)."""
     golds = [_tokens_13a(text) for text in ([gold] if isinstance(gold, str) else gold)]
     tokens = _tokens_13a(said)
     if not tokens or not golds:
@@ -102,7 +105,8 @@ def bleu(said: str, gold: str | Sequence[str], order: int = 4) -> float:
 
 
 def chrf(said: str, gold: str, order: int = 6, beta: float = 2.0) -> float:
-    """chrF2: F of character n-gram precision and recall averaged over orders, without spaces (Popovic 2015)."""
+    """chrF2: F of character n-gram precision and recall averaged over orders, without spaces (Popovic
+    2015)."""
     a, b = "".join(said.split())[: 5 * MAX_TOKENS], "".join(gold.split())[: 5 * MAX_TOKENS]
     precision = recall = used = 0.0
     for n in range(1, order + 1):
@@ -110,7 +114,11 @@ def chrf(said: str, gold: str, order: int = 6, beta: float = 2.0) -> float:
         if not x or not y:
             continue
         matched = sum((x & y).values())
-        precision, recall, used = precision + matched / sum(x.values()), recall + matched / sum(y.values()), used + 1
+        precision, recall, used = (
+            precision + matched / sum(x.values()),
+            recall + matched / sum(y.values()),
+            used + 1,
+        )
     if not used or not precision:
         return 0.0
     precision, recall = precision / used, recall / used
@@ -118,7 +126,8 @@ def chrf(said: str, gold: str, order: int = 6, beta: float = 2.0) -> float:
 
 
 def anls(said: str, gold: str, threshold: float = 0.5) -> float:
-    """ANLS: 1 - normalised edit distance, 0 if that distance is at least `threshold` (Biten et al., arXiv:1905.13648, eq. 1)."""
+    """ANLS: 1 - normalised edit distance, 0 if that distance is at least `threshold` (Biten et al.,
+    arXiv:1905.13648, eq. 1)."""
     a, b = clean(said).casefold(), clean(gold).casefold()
     distance = Levenshtein.normalized_distance(a, b)
     return 1.0 - distance if distance < threshold else 0.0

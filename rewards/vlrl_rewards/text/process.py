@@ -26,9 +26,12 @@ _THINK = re.compile(r"<think(?:ing)?>(.{0,40000}?)</think(?:ing)?>", re.DOTALL |
 _STATED = re.compile(r"([A-Za-z])(\d{1,12}(?:[-+*/]\d{1,12}){1,8})=(-?\d{1,12})(?!\d)")
 _TERM = re.compile(r"[-+*/]\d+")
 PHRASES = (
-    "i need to", "we need to", "first,", "next,", "then,", "finally,", "step by step", "let me", "let's", "let us", "suppose", "assume", "if we",
-    "we know", "we can", "we have", "we get", "this means", "because", "since", "therefore", "thus", "hence", "so that", "as a result",
-    "in other words", "for example", "note that", "wait", "however", "alternatively", "on the other hand", "check", "verify", "try again",
+    "i need to", "we need to", "first,", "next,", "then,", "finally,", "step by step", "let me", "let's",
+    "let us", "suppose", "assume", "if we",
+    "we know", "we can", "we have", "we get", "this means", "because", "since", "therefore", "thus", "hence",
+    "so that", "as a result",
+    "in other words", "for example", "note that", "wait", "however", "alternatively", "on the other hand",
+    "check", "verify", "try again",
     "does not work", "doesn't work", "makes sense", "another way", "in total",
 )  # fmt: skip
 
@@ -40,11 +43,17 @@ def thoughts(response: str) -> list[str]:
 
 def sentences(response: str) -> list[str]:
     """The sentences and lines of the closed thinking blocks as words without punctuation; at most 1,000."""
-    return [" ".join(words) for block in thoughts(response) for part in _STEP.split(block) if (words := words_of(part))][:1000]
+    return [
+        " ".join(words)
+        for block in thoughts(response)
+        for part in _STEP.split(block)
+        if (words := words_of(part))
+    ][:1000]
 
 
 def section(response: str, tag: str) -> str:
-    """The content of the only `<tag>...</tag>` of a response, folded by `fold`; "" if there is none, or more than one."""
+    """The content of the only `<tag>...</tag>` of a response, folded by `fold`; "" if there is none, or more
+    than one."""
     low = response.lower()
     if len(low) != len(response):  # the lower case of some letters is longer, then offsets would differ
         response = low
@@ -56,8 +65,11 @@ def section(response: str, tag: str) -> str:
 
 
 def rouge_mean(said: str, gold: str) -> float:
-    """Mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L, in [0, 1]; of ROUGE-1 and ROUGE-L where the gold text has one word."""
-    parts = [rouge_n(said, gold, 1), rouge_l(said, gold)] + ([rouge_n(said, gold, 2)] if " " in gold.strip() else [])
+    """Mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L, in [0, 1]; of ROUGE-1 and ROUGE-L where the gold text
+    has one word."""
+    parts = [rouge_n(said, gold, 1), rouge_l(said, gold)] + (
+        [rouge_n(said, gold, 2)] if " " in gold.strip() else []
+    )
     return sum(parts) / len(parts)
 
 
@@ -68,13 +80,15 @@ class ProcessOrder(Graded):
 
         r = (mean similarity of the gold states, in order, to the reasoning's sentences) min(1, slack m / n)
 
-    n: sentences, m: states. The similarity of two sentences is the mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L.
-    Paper: MOSS-ChatV, arXiv:2509.21113 (subsequence DTW between reasoning and reference steps with a distance of ROUGE-1, -2 and -L, after the
-    paper's public reviews).
-    Deviates: a monotone alignment of the highest mean similarity stands for subsequence DTW, whose scaling of the distance to a reward is not
-    published; the factor is ours: without it a trace that repeats every state many times contains every order.
-    Edge: no closed thinking block: 0. Range [0, 1]. Gold states: `row.meta[states]`, a list of texts. The answer is not read: combine with an
-    accuracy reward (best as its gate).
+    n: sentences, m: states. The similarity of two sentences is the mean of the F1 of ROUGE-1, ROUGE-2 and
+    ROUGE-L.
+    Paper: MOSS-ChatV, arXiv:2509.21113 (subsequence DTW between reasoning and reference steps with a distance
+    of ROUGE-1, -2 and -L, after the paper's public reviews).
+    Deviates: a monotone alignment of the highest mean similarity stands for subsequence DTW, whose scaling of
+    the distance to a reward is not published; the factor is ours: without it a trace that repeats every state
+    many times contains every order.
+    Edge: no closed thinking block: 0. Range [0, 1]. Gold states: `row.meta[states]`, a list of texts. The
+    answer is not read: combine with an accuracy reward (best as its gate).
     """
 
     states: str = "states"
@@ -84,10 +98,15 @@ class ProcessOrder(Graded):
     def target(self, gold: Any, scene: Scene) -> list[str]:
         states = [" ".join(words_of(str(s))) for s in scene.meta.get(self.states, ())]
         if not states or not all(states):
-            raise ValueError(f"states: row.meta[{self.states!r}] must be a list of texts, got {scene.meta.get(self.states)!r}")
+            raise ValueError(
+                f"states: row.meta[{self.states!r}] must be a list of texts, got "
+                f"{scene.meta.get(self.states)!r}"
+            )
         return states
 
-    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
+    def judge(
+        self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None
+    ) -> Grade:
         """Judge the thinking of a response (not its answer)."""
         scene = scene or Scene(response=response)
         return self.grade(self.target(gold, scene), Answer(response, False), scene)
@@ -108,10 +127,12 @@ class StatedSteps(Graded):
         r = stated gold steps / gold steps
 
     A step is stated if its name, its terms (of a sum in any order) and its value agree.
-    Paper: PreMidRL-Interplay, arXiv:2512.07783 (ProcessAcc: a step counts if its node, its parents and its value are those of the gold graph).
-    A step is text such as "a27+5=32"; of repeated steps the last one counts. Edge: no closed thinking block, or no step: 0. Steps of other names are
-    ignored. Range [0, 1]; correct only at 1. Gold: `row.meta[steps]`, a list of such texts, each of another name. The answer is not read: add an
-    accuracy reward, or gate it by this one (the paper's strict form: the outcome counts only if every step is correct).
+    Paper: PreMidRL-Interplay, arXiv:2512.07783 (ProcessAcc: a step counts if its node, its parents and its
+    value are those of the gold graph). A step is text such as "a27+5=32"; of repeated steps the last one
+    counts. Edge: no closed thinking block, or no step: 0. Steps of other names are ignored. Range [0, 1];
+    correct only at 1. Gold: `row.meta[steps]`, a list of such texts, each of another name. The answer is not
+    read: add an accuracy reward, or gate it by this one (the paper's strict form: the outcome counts only if
+    every step is correct).
     """
 
     steps: str = "steps"
@@ -121,10 +142,15 @@ class StatedSteps(Graded):
         found = [_steps_of(text) if isinstance(text, str) else {} for text in texts]
         steps = {name: step for one in found for name, step in one.items()}
         if not steps or not len(texts) == len(steps) == sum(map(len, found)):
-            raise ValueError(f"steps: row.meta[{self.steps!r}] must be a list of texts such as 'a27+5=32', each of another name, got {texts!r}")
+            raise ValueError(
+                f"steps: row.meta[{self.steps!r}] must be a list of texts such as 'a27+5=32', each of "
+                f"another name, got {texts!r}"
+            )
         return steps
 
-    def judge(self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None) -> Grade:
+    def judge(
+        self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None
+    ) -> Grade:
         """Judge the thinking of a response (not its answer)."""
         scene = scene or Scene(response=response)
         return self.grade(self.target(gold, scene), Answer(response, False), scene)
@@ -137,7 +163,10 @@ class StatedSteps(Graded):
 
 def _steps_of(text: str) -> dict[str, tuple[tuple[str, ...], str]]:
     """name -> (sorted terms, value) of every step; the last one of a name counts."""
-    return {name: (tuple(sorted(_TERM.findall(f"+{uses}"))), value) for name, uses, value in _STATED.findall(re.sub(r"[^\S\n]+", "", text))}
+    return {
+        name: (tuple(sorted(_TERM.findall(f"+{uses}"))), value)
+        for name, uses, value in _STATED.findall(re.sub(r"[^\S\n]+", "", text))
+    }
 
 
 @register("reasoning_phrases")
@@ -147,12 +176,13 @@ class ReasoningPhrases(Reward):
 
         r = max(0, min(1, k / enough) - q)
 
-    k: the phrases of the list that occur in the text; q: the share of its word `n`-grams that repeat earlier ones (`count` "repeats"), or the number
-    of different repeated ones over all n-grams ("kinds", as released, which hardly penalises a loop).
+    k: the phrases of the list that occur in the text; q: the share of its word `n`-grams that repeat earlier
+    ones (`count` "repeats"), or the number of different repeated ones over all n-grams ("kinds", as released,
+    which hardly penalises a loop).
     With the reward `of`: r = r_of where r_of > 0, else the value above. No answer: 0.
-    Paper: Lv et al. 2025 (reasoning pattern reward), arXiv:2505.22653; released code: 40 phrases of which 20 are enough, 20-grams.
-    Deviates: the default list of phrases is ours, of the same length. Edge: a phrase counts once; the answer must exist, its content is not read.
-    Range [0, 1], or that of the reward `of`.
+    Paper: Lv et al. 2025 (reasoning pattern reward), arXiv:2505.22653; released code: 40 phrases of which 20
+    are enough, 20-grams. Deviates: the default list of phrases is ours, of the same length. Edge: a phrase
+    counts once; the answer must exist, its content is not read. Range [0, 1], or that of the reward `of`.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -164,7 +194,10 @@ class ReasoningPhrases(Reward):
 
     def __post_init__(self) -> None:
         if self.enough < 1 or self.n < 1 or not self.phrases:
-            raise ValueError(f"enough, n, phrases: must be above 0, got {self.enough}, {self.n} and {len(self.phrases)} phrases")
+            raise ValueError(
+                f"enough, n, phrases: must be above 0, got {self.enough}, {self.n} and {len(self.phrases)} "
+                "phrases"
+            )
         _ = self.inner  # built now, so that a wrong config is refused at once
 
     @cached_property
@@ -186,6 +219,10 @@ class ReasoningPhrases(Reward):
         found = sum(phrase in text for phrase in self.phrases)
         words = text.split()
         grams = Counter(tuple(words[i : i + self.n]) for i in range(len(words) - self.n + 1))
-        repeats = grams.total() - len(grams) if self.count == "repeats" else sum(times > 1 for times in grams.values())
+        repeats = (
+            grams.total() - len(grams)
+            if self.count == "repeats"
+            else sum(times > 1 for times in grams.values())
+        )
         repeated = repeats / grams.total() if grams else 0.0
         return max(0.0, min(1.0, found / self.enough) - repeated)

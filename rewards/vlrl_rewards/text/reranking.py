@@ -30,11 +30,13 @@ class Rerank(Reward):
         r = nDCG@k + recall_weight Recall@k + overlap_weight AO(answer, gold order)
 
     r = 0 for other ids than the gold's, -1 without the format.
-    AO: average overlap, which is rank-biased overlap with p = 1. Gold answer: the ids in their best order; `row.meta[relevant]`: the relevant ids.
-    Answer: "[2] > [1] > [3]" or a list, in the `<answer>` of a text in the format of `tag_format`.
+    AO: average overlap, which is rank-biased overlap with p = 1. Gold answer: the ids in their best order;
+    `row.meta[relevant]`: the relevant ids. Answer: "[2] > [1] > [3]" or a list, in the `<answer>` of a text
+    in the format of `tag_format`.
     Paper: ReasonRank, arXiv:2508.07050 (multi-view ranking reward); released code: k 10, 0.2 and 0.1, p 1.
-    Deviates: the release compares the number of ids and reads all digits of the answer; here the ids must be those of the gold.
-    Edge: no relevant ids, or some that are not in the gold order, raise ValueError. Range [-1, 1 + recall_weight + overlap_weight].
+    Deviates: the release compares the number of ids and reads all digits of the answer; here the ids must be
+    those of the gold. Edge: no relevant ids, or some that are not in the gold order, raise ValueError. Range
+    [-1, 1 + recall_weight + overlap_weight].
     """
 
     k: int = 10
@@ -46,7 +48,10 @@ class Rerank(Reward):
         gold = [str(item).strip(" []").casefold() for item in rollout.answer or ()]
         relevant = {str(item).strip(" []").casefold() for item in rollout.row.meta.get(self.relevant, ())}
         if not relevant or len(set(gold)) != len(gold) or not relevant <= set(gold):
-            raise ValueError(f"row {rollout.row.id!r}: needs an order of different ids as the answer, and meta[{self.relevant!r}] among them")
+            raise ValueError(
+                f"row {rollout.row.id!r}: needs an order of different ids as the answer, and "
+                f"meta[{self.relevant!r}] among them"
+            )
         if not TagFormat()(rollout):
             return -1.0
         seen = visible(rollout.text)
@@ -55,7 +60,11 @@ class Rerank(Reward):
         if sorted(said) != sorted(gold) or len(re.findall(r"[^\s\[\]>,;]+", text)) != len(gold):
             return 0.0
         recall = len(relevant & set(said[: self.k])) / len(relevant)
-        return ndcg(said, dict.fromkeys(relevant, 1.0), self.k) + self.recall_weight * recall + self.overlap_weight * average_overlap(said, gold)
+        return (
+            ndcg(said, dict.fromkeys(relevant, 1.0), self.k)
+            + self.recall_weight * recall
+            + self.overlap_weight * average_overlap(said, gold)
+        )
 
 
 @register("table_evidence")
@@ -66,18 +75,25 @@ class TableEvidence(Reward):
         r = |C & G| / |C | G|
 
     C: the cells <|value|><|column|> that the text cites, G: the gold cells.
-    Paper: Reasoning-Table, arXiv:2506.01710 (evidence reward; pairs and Jaccard index as in its release). The cells are read in the whole text,
-    thinking included. Gold: `row.meta[cells]`, a list of [value, column]. Deviates: case and white space are ignored; more than
-    `most` times the number of gold cells: 0. Edge: no cell: 0. No gold cells raise ValueError. Range [0, 1].
+    Paper: Reasoning-Table, arXiv:2506.01710 (evidence reward; pairs and Jaccard index as in its release). The
+    cells are read in the whole text, thinking included. Gold: `row.meta[cells]`, a list of [value, column].
+    Deviates: case and white space are ignored; more than `most` times the number of gold cells: 0. Edge: no
+    cell: 0. No gold cells raise ValueError. Range [0, 1].
     """
 
     cells: str = "cells"
     most: int = 10
 
     def __call__(self, rollout: Rollout) -> float:
-        gold = {_cell(*pair) for pair in rollout.row.meta.get(self.cells, ()) if isinstance(pair, (list, tuple)) and len(pair) == 2}
+        gold = {
+            _cell(*pair)
+            for pair in rollout.row.meta.get(self.cells, ())
+            if isinstance(pair, (list, tuple)) and len(pair) == 2
+        }
         if not gold:
-            raise ValueError(f"row {rollout.row.id!r}: meta[{self.cells!r}] must be a list of [value, column]")
+            raise ValueError(
+                f"row {rollout.row.id!r}: meta[{self.cells!r}] must be a list of [value, column]"
+            )
         said = {_cell(*pair) for pair in _CELL.findall(rollout.text[:100_000])}
         return len(said & gold) / len(said | gold) if len(said) <= self.most * len(gold) else 0.0
 

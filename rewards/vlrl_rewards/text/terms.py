@@ -1,4 +1,5 @@
-"""Rewards for translations: the given terms are translated, in the answer or in the thinking, and in the order of the reference."""
+"""Rewards for translations: the given terms are translated, in the answer or in the thinking, and in the
+order of the reference."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _NO_SPACES = re.compile("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]")
 
 
 def place_of(term: str, text: str) -> int:
-    """The offset of a folded term in a folded text, as whole words (anywhere in scripts without spaces); -1 if it does not occur."""
+    """The offset of a folded term in a folded text, as whole words (anywhere in scripts without spaces); -1
+    if it does not occur."""
     return text.find(term) if _NO_SPACES.search(term) else f" {text} ".find(f" {term} ")
 
 
@@ -29,12 +31,14 @@ class TermRecall(Reward):
         answer, thinking:  r = translated terms / terms
         order:             r = pairs of terms in the order of the reference / pairs
 
-    Paper: TAT-R1, arXiv:2505.21172 (answer-align-word, think-align-word, answer-align-order). Deviates: the aligned pairs come with the
-    rows (the paper aligns words with a model at reward time); the shares are ours, since the paper's formulas are known from a review only; the score
-    of an answer with more than `slack` times the words of the reference is multiplied by their ratio, else a list of words would score (thinking is
-    not scaled).
-    Reads `row.meta[terms]`: translations (a list of texts; alternatives as a list in it); gold answer: the reference.
-    Edge: not exactly one `<answer>` block: 0; fewer than two terms in the reference: order is 0. No terms raise ValueError. Range [0, 1].
+    Paper: TAT-R1, arXiv:2505.21172 (answer-align-word, think-align-word, answer-align-order). Deviates: the
+    aligned pairs come with the rows (the paper aligns words with a model at reward time); the shares are
+    ours, since the paper's formulas are known from a review only; the score of an answer with more than
+    `slack` times the words of the reference is multiplied by their ratio, else a list of words would score
+    (thinking is not scaled).
+    Reads `row.meta[terms]`: translations (a list of texts; alternatives as a list in it); gold answer: the
+    reference. Edge: not exactly one `<answer>` block: 0; fewer than two terms in the reference: order is 0.
+    No terms raise ValueError. Range [0, 1].
     """
 
     where: Literal["answer", "thinking", "order"] = "answer"
@@ -58,9 +62,14 @@ class TermRecall(Reward):
         return factor * _in_order(places, [_first(term, reference) for term in terms])
 
     def _terms(self, rollout: Rollout) -> list[list[str]]:
-        found = [[fold(str(t)) for t in (term if isinstance(term, (list, tuple)) else [term])] for term in rollout.row.meta.get(self.terms, ())]
+        found = [
+            [fold(str(t)) for t in (term if isinstance(term, (list, tuple)) else [term])]
+            for term in rollout.row.meta.get(self.terms, ())
+        ]
         if not found or not all(text for term in found for text in term):
-            raise ValueError(f"row {rollout.row.id!r}: meta[{self.terms!r}] must be a list of translated terms")
+            raise ValueError(
+                f"row {rollout.row.id!r}: meta[{self.terms!r}] must be a list of translated terms"
+            )
         return found
 
 

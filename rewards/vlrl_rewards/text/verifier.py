@@ -1,4 +1,5 @@
-"""Kinds for text: equal words, and graded metrics (f1, rouge1, rouge2, rougeL, bleu, chrf, anls, wer, cer); the reward `exact`."""
+"""Kinds for text: equal words, and graded metrics (f1, rouge1, rouge2, rougeL, bleu, chrf, anls, wer, cer);
+the reward `exact`."""
 
 from __future__ import annotations
 
@@ -17,24 +18,47 @@ from vlrl_rewards.math.judge import judge
 from vlrl_rewards.math.read import read
 from vlrl_rewards.math.wording import without_markup
 from vlrl_rewards.math.written_numbers import number_words
-from vlrl_rewards.parsing import MAX_REPEATS, Answer, answer_tags, boxes_in, clean, committed, last_answer, unmarked
+from vlrl_rewards.parsing import (
+    MAX_REPEATS,
+    Answer,
+    answer_tags,
+    boxes_in,
+    clean,
+    committed,
+    last_answer,
+    unmarked,
+)
 from vlrl_rewards.text import metrics as metric
 from vlrl_rewards.text.denials import WRONG, hedges, refuses, settled, taken_back
 from vlrl_rewards.verdict import GoldError, Verdict, right, wrong
 
-_SAYS = re.compile(r"^.*?\b(?:is|was|are|were|be|called|named|equals|says?|reads?|shows?)\b:?\s+|^.*?[:：=]\s*", re.IGNORECASE | re.DOTALL)
+_SAYS = re.compile(
+    r"^.*?\b(?:is|was|are|were|be|called|named|equals|says?|reads?|shows?)\b:?\s+|^.*?[:：=]\s*",
+    re.IGNORECASE | re.DOTALL,
+)
 _MADE = re.compile(
-    r"\b(?:written|made|painted|drawn|created|directed|composed|invented|discovered|founded|built|located|situated|found|taken|shown)\s+"
+    r"\b(?:written|made|painted|drawn|created|directed|composed|invented|discovered|founded|built|located|"
+    r"situated|found|taken|shown)\s+"
     r"(?:by|in|at|on)\s+|\b(?:playing|eating|wearing|holding|riding|drinking)\s+"
 )
-_REPORTED = re.compile(rf"\b(?:nobody|no\s+one|who\s+knows|some(?:one|body)|whether|if\s+it|{WRONG}|thinks|claims?|pretends?)\b", re.IGNORECASE)
+_REPORTED = re.compile(
+    rf"\b(?:nobody|no\s+one|who\s+knows|some(?:one|body)|whether|if\s+it|{WRONG}|thinks|claims?|pretends?)\b",
+    re.IGNORECASE,
+)
 _PLACE = re.compile(r"^(?:in|on|at)\s+(?=\w)", re.IGNORECASE)
-_LEAD = re.compile(r"^(?:it\s+is|it's|that\s+is|that's|this\s+is|i\s+think|i\s+believe|probably|in|on|at|by|the|a|an)\s+", re.IGNORECASE)
+_LEAD = re.compile(
+    r"^(?:it\s+is|it's|that\s+is|that's|this\s+is|i\s+think|i\s+believe|probably|in|on|at|by|the|a|an)\s+",
+    re.IGNORECASE,
+)
 
 
 def golds_of(gold: Any) -> list[str]:
     """The accepted texts of a gold answer. Raises GoldError if there is none, or an empty one."""
-    texts = [str(item) for item in gold] if isinstance(gold, (list, tuple, set)) else [str(gold if gold is not None else "")]
+    texts = (
+        [str(item) for item in gold]
+        if isinstance(gold, (list, tuple, set))
+        else [str(gold if gold is not None else "")]
+    )
     if not texts or not all(clean(text) for text in texts):
         raise GoldError(f"gold: {gold!r} is empty, so no answer can be right")
     return [_unwrapped(text) for text in texts]
@@ -46,10 +70,15 @@ def _unwrapped(gold: str) -> str:
 
 
 def folded(text: str) -> str:
-    """The folded form in which texts are compared: SQuAD folding, else (for "C++", "-") the cleaned text; number words as digits."""
+    """The folded form in which texts are compared: SQuAD folding, else (for "C++", "-") the cleaned text;
+    number words as digits."""
     text = re.sub(r"\\(?:text\w*|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text).strip().strip("$*`\"'“”")
     text = re.sub(r"\b([A-Za-z])\.\s?(?=[A-Za-z]\b)", r"\1", text)  # "U.S." as "US", "J. K." as "JK"
-    plain = metric.fold(text) if not re.search(r"[+#*/<>=^%$€£-]", text) else clean(text).casefold().strip(" .,;:!")
+    plain = (
+        metric.fold(text)
+        if not re.search(r"[+#*/<>=^%$€£-]", text)
+        else clean(text).casefold().strip(" .,;:!")
+    )
     plain = plain or clean(text).casefold()
     number = number_words(plain) if plain and plain.replace("-", " ").replace(" ", "").isalpha() else None
     return str(number) if number is not None else plain
@@ -62,7 +91,9 @@ def same_text(said: str, golds: Sequence[str]) -> bool:
         return True
     golds = [form for gold in golds for form in dict.fromkeys((gold, _PLACE.sub("", gold)))]
     return bool(mine) and any(
-        mine in (folded(gold), folded(gold.replace("-", " "))) or folded(said.replace("-", " ")) == folded(gold.replace("-", " ")) for gold in golds
+        mine in (folded(gold), folded(gold.replace("-", " ")))
+        or folded(said.replace("-", " ")) == folded(gold.replace("-", " "))
+        for gold in golds
     )
 
 
@@ -74,7 +105,8 @@ def _without_lead(text: str) -> str:
 
 
 def candidates(answer: str) -> list[str]:
-    """The answer, and the parts of it that may be the answer itself: behind "is" or ":", without an introduction."""
+    """The answer, and the parts of it that may be the answer itself: behind "is" or ":", without an
+    introduction."""
     head = answer.strip().rstrip(".!")
     short = _without_lead(head)
     found = [answer, head, short, _without_lead(settled(head)), unmarked(head), without_markup(head).strip()]
@@ -88,7 +120,8 @@ def candidates(answer: str) -> list[str]:
 
 @verifier("text", "exact")
 def text(case: Case, *, case_sensitive: bool = False) -> Verdict:
-    """Whether the committed answer has the words of a gold answer; case, punctuation and articles are ignored."""
+    """Whether the committed answer has the words of a gold answer; case, punctuation and articles are
+    ignored."""
     golds = golds_of(case.gold)
     seen = case.visible
     if not seen.strip():
@@ -98,15 +131,23 @@ def text(case: Case, *, case_sensitive: bool = False) -> Verdict:
         return wrong(answer.problem)
     if answer is None:
         answer = _last_sentence(seen, golds)
-    details: dict[str, Any] = {"extracted": answer.text.strip()[:500], "span": answer.span, "route": f"{answer.route}>words"}
-    if taken_back(seen[answer.end :]) or (refuses(_near(seen, answer)) and not any(refuses(gold) for gold in golds)):
+    details: dict[str, Any] = {
+        "extracted": answer.text.strip()[:500],
+        "span": answer.span,
+        "route": f"{answer.route}>words",
+    }
+    if taken_back(seen[answer.end :]) or (
+        refuses(_near(seen, answer)) and not any(refuses(gold) for gold in golds)
+    ):
         return wrong("a refusal, or taken back", **details)
     if len(answer.text) > 4 * max(map(len, golds)) + 400:
         return wrong("far longer than the gold answer", **details)
     if answer.text.rstrip(" *\"'").endswith("?") and not any(gold.rstrip().endswith("?") for gold in golds):
         return wrong("a question", **details)
     for said in candidates(answer.text):
-        if same_text(said, golds) and (not case_sensitive or any(clean(said) == clean(gold) for gold in golds)):
+        if same_text(said, golds) and (
+            not case_sensitive or any(clean(said) == clean(gold) for gold in golds)
+        ):
             return right("the same words", **details)
     if all(any(char.isdigit() for char in gold) for gold in golds):
         return _as_number(case, golds, details)
@@ -137,14 +178,23 @@ def _last_sentence(seen: str, golds: Sequence[str]) -> Answer:
     start, end = len(seen) - len(seen.lstrip()), len(seen.rstrip())
     if (end - start <= 4 * max(map(len, golds)) + 400 and same_text(seen, golds)) or len(seen.split()) <= 4:
         return Answer(seen[start:end], start, end, "text")
-    parts = [m for m in re.finditer(r"[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*[.!?]?(?=\s|$)", seen[:end][-4000:]) if m[0].strip()]
+    parts = [
+        m
+        for m in re.finditer(r"[^\n.!?]*(?:[.!?](?!\s|$)[^\n.!?]*)*[.!?]?(?=\s|$)", seen[:end][-4000:])
+        if m[0].strip()
+    ]
     shift = max(0, end - 4000)
     last = parts[-1] if parts else None
-    return Answer(seen[start:end], start, end, "text") if last is None else Answer(last[0], shift + last.start(), shift + last.end(), "sentence")
+    return (
+        Answer(seen[start:end], start, end, "text")
+        if last is None
+        else Answer(last[0], shift + last.start(), shift + last.end(), "sentence")
+    )
 
 
 def body(case: Case) -> tuple[str, str]:
-    """(the text to score, the problem): the last `<answer>` block, else the visible text; the problem is "" if there is none."""
+    """(the text to score, the problem): the last `<answer>` block, else the visible text; the problem is ""
+    if there is none."""
     spans = answer_tags(case.visible)
     if len({clean(case.visible[a:b]) for a, b in spans}) > 1 or len(spans) > MAX_REPEATS:
         return "", "several answer blocks"
@@ -165,7 +215,9 @@ def graded(case: Case, measure: Callable[[str, str], float], correct_at: float, 
     if len(said) > 10 * max(map(len, golds)) + 2000:
         return wrong("far longer than the gold answer", extracted=said[:500])
     score = min(1.0, max(0.0, max(measure(said, gold) for gold in golds)))
-    return Verdict(score >= correct_at, score, f"{name} {score:.3f}", extracted=said[:500], route=f"text>{name}")
+    return Verdict(
+        score >= correct_at, score, f"{name} {score:.3f}", extracted=said[:500], route=f"text>{name}"
+    )
 
 
 @verifier("f1")
@@ -208,7 +260,11 @@ def chrf(case: Case, *, correct_at: float = 0.5) -> Verdict:
 def anls(case: Case, *, correct_at: float = 0.5) -> Verdict:
     """Average normalised Levenshtein similarity, of the committed answer."""
     said = case.answer_or_text
-    return graded(Case(case.gold, said), metric.anls, correct_at, "ANLS") if said else wrong("no committed answer")
+    return (
+        graded(Case(case.gold, said), metric.anls, correct_at, "ANLS")
+        if said
+        else wrong("no committed answer")
+    )
 
 
 @verifier("wer")
@@ -231,8 +287,9 @@ class Exact(Reward):
         r = 1[fold(answer) = fold(gold)]
 
     fold: Unicode NFKC, case folding (unless `case`), trimming.
-    Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: the answer is the last commitment outside the thinking.
-    Edge: no committed answer, an empty one, or several: 0. An empty gold answer raises ValueError.
+    Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: the answer is the last
+    commitment outside the thinking. Edge: no committed answer, an empty one, or several: 0. An empty gold
+    answer raises ValueError.
     """
 
     case: bool = False

@@ -23,15 +23,19 @@ class Wordiness(Reward):
 
         r = -max(L, R),  R = max(R_word, R_phrase, R_variety)
         L = `long` min(1, (n - `words`) / `span`)         above `words` words
-        R_word = 0.1 min(5, k - 4)                        above 50 words, where one word stands k >= 5 times in a row
-        R_phrase = 0.15 c                                 above 100 words, where a phrase of 3, 5, 7 or 9 words (w) occurs c >= 2 times in the 3 w
+        R_word = 0.1 min(5, k - 4)                        above 50 words, where one word stands k >= 5 times
+        in a row
+        R_phrase = 0.15 c                                 above 100 words, where a phrase of 3, 5, 7 or 9
+        words (w) occurs c >= 2 times in the 3 w
                                                           words behind it
-        R_variety = max(0, 0.5 - share of distinct ones)  above 200 words, over the first 500 sequences of five words
+        R_variety = max(0, 0.5 - share of distinct ones)  above 200 words, over the first 500 sequences of
+        five words
 
     n is the number of words, parted by white space.
-    Paper: Time-R1, arXiv:2505.13508 (length and repetition penalty); released code: ulab-uiuc/Time-R1, verl/utils/reward_score/time_reasoning.py
-    and time_prediction.py, commit 4078886, whose numbers all of these are. Edge: 50 words or fewer: 0. Range [-0.5, 0]. Raises ValueError for a
-    negative `words` or `long` and for a `span` below 1.
+    Paper: Time-R1, arXiv:2505.13508 (length and repetition penalty); released code: ulab-uiuc/Time-R1,
+    verl/utils/reward_score/time_reasoning.py and time_prediction.py, commit 4078886, whose numbers all of
+    these are. Edge: 50 words or fewer: 0. Range [-0.5, 0]. Raises ValueError for a negative `words` or `long`
+    and for a `span` below 1.
     """
 
     reads_answer: ClassVar[bool] = False
@@ -41,7 +45,9 @@ class Wordiness(Reward):
 
     def __post_init__(self) -> None:
         if self.words < 0 or self.long < 0 or self.span < 1:
-            raise ValueError(f"words={self.words} and long={self.long} must be 0 or more, span={self.span} at least 1")
+            raise ValueError(
+                f"words={self.words} and long={self.long} must be 0 or more, span={self.span} at least 1"
+            )
 
     def __call__(self, rollout: Rollout) -> float:
         words = rollout.text.split()
@@ -62,14 +68,23 @@ def repeated_phrase(words: Sequence[str]) -> float:
     most = 0
     for width in _WINDOWS:
         for start in range(len(words) - 3 * width):
-            if words[start] not in words[start + width : start + 2 * width + 1]:  # cannot occur twice in what follows
+            if (
+                words[start] not in words[start + width : start + 2 * width + 1]
+            ):  # cannot occur twice in what follows
                 continue
-            phrase, behind = " ".join(words[start : start + width]), " ".join(words[start + width : start + 4 * width])
+            phrase, behind = (
+                " ".join(words[start : start + width]),
+                " ".join(words[start + width : start + 4 * width]),
+            )
             most = max(most, behind.count(phrase))
     return 0.15 * most if most >= 2 else 0.0
 
 
 def sameness(words: Sequence[str]) -> float:
     """R_variety: how far the share of distinct five-word sequences is below a half."""
-    grams = [tuple(words[i : i + _GRAM]) for i in range(min(len(words) - _GRAM, _GRAMS))] if len(words) > 200 else []
+    grams = (
+        [tuple(words[i : i + _GRAM]) for i in range(min(len(words) - _GRAM, _GRAMS))]
+        if len(words) > 200
+        else []
+    )
     return max(0.0, 0.5 - len(set(grams)) / len(grams)) if grams else 0.0

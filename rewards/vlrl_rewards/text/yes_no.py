@@ -19,20 +19,36 @@ from vlrl_rewards.verdict import GoldError, Verdict, right, wrong
 _YES = "是的|对的|yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
 _NO = "不是的|不对|no|nope|false|incorrect|wrong|negative|否|不是|错误|错"
 _TURN = re.compile(
-    rf"(?:{TURN}|\b(?:wait|actually|correction|alternatively|{SECOND_THOUGHT})\b)\W*(?:(?:wait|actually|no,|it\s+is|it's|the\s+answer\s+is)\W*)*",
+    (
+        rf"(?:{TURN}|\b(?:wait|actually|correction|alternatively|{SECOND_THOUGHT})\b)\W*(?:(?:wait|"
+        r"actually|no,"
+        r"|it\s+is|it's|the\s+answer\s+is)\W*)*"
+    ),
     re.IGNORECASE,
 )
 _ABSENT = re.compile(
-    r"^\W*there\s+(?:is|are|was|were)(?:n't|\s+not|\s+no)\s+(?!way\b|answer\b|information\b|indication\b|evidence\b|doubt\b|reason\b|enough\b)(?!.*\b(?:or|unclear|unsure|unless|but|only)\b)",
+    (
+        r"^\W*there\s+(?:is|are|was|were)(?:n't|\s+not|\s+no)\s+(?!way\b|answer\b|information\b|indication\b|"
+        r"evidence\b|doubt\b|reason\b|enough\b)(?!.*\b(?:or|unclear|unsure|unless|but|only)\b)"
+    ),
     re.IGNORECASE,
 )
 _FIRST = re.compile(
-    rf"^\W*(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?![\w/])(?!\s*(?:/|or\b|and\b|idea\b|one\b|answer\b|way\b|clue\b|comment\b))", re.IGNORECASE
+    (
+        rf"^\W*(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?![\w/])(?!\s*(?:/|or\b|and\b|idea\b|one\b|answer\b|way\b|"
+        r"clue\b|comment\b))"
+    ),
+    re.IGNORECASE,
 )
 _LEADS = r"\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say|it's)\b\s*:?(?:\s+an?\b)?|^[^.!?\n]{1,60},"
 _SAYS = re.compile(rf"(?:{_LEADS})\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
 _OPEN = re.compile(
-    rf"\b(?:{CANNOT})\s+be\b|\b(?:{_YES}|{_NO})\s+(?:{MIGHT}|would)\s+be\b|\b(?:{_YES}|{_NO})\s+if\b|\balternatively\b|\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|no)\s+if\s+(?:yes|no))\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b",
+    (
+        rf"\b(?:{CANNOT})\s+be\b|\b(?:{_YES}|{_NO})\s+(?:{MIGHT}|would)\s+be\b|\b(?:{_YES}|{_NO})\s+if\b|"
+        rf"\balternatively\b|\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|"
+        r"no)\s+if\s+(?:yes|"
+        rf"no))\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b"
+    ),
     re.IGNORECASE,
 )
 _BETWEEN = r"\W{1,3}(?:(?:and|or)\W)?"
@@ -43,7 +59,8 @@ _BOTH = re.compile(
 
 
 def yes_or_no(text: str) -> bool | None:
-    """True for yes, False for no, None for neither or both. Text behind "wait, actually" replaces the text before it if it says either."""
+    """True for yes, False for no, None for neither or both. Text behind "wait, actually" replaces the text
+    before it if it says either."""
     text = clean(re.sub(r"\\(?:text\w*|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text[:TAIL_CHARS]))
     turns = list(_TURN.finditer(text))
     later = _stated(text[turns[-1].end() :]) if turns else None
@@ -69,7 +86,8 @@ def _stated(text: str) -> bool | None:
 
 @verifier("yes_no", "boolean")
 def yes_no(case: Case) -> Verdict:
-    """Yes or no (true or false): of the committed answer, else of the whole response. Both, or neither, is wrong."""
+    """Yes or no (true or false): of the committed answer, else of the whole response. Both, or neither, is
+    wrong."""
     gold = case.gold if isinstance(case.gold, bool) else yes_or_no(str(case.gold))
     if gold is None:
         raise GoldError(f"gold: {case.gold!r} is neither yes nor no")
@@ -81,7 +99,11 @@ def yes_no(case: Case) -> Verdict:
         answer = Answer(text.strip(), 0, len(text), "text")
     if not answer.text.strip():
         return wrong("empty")
-    details: dict[str, Any] = {"extracted": answer.text.strip()[:200], "span": answer.span, "route": f"{answer.route}>yes_no"}
+    details: dict[str, Any] = {
+        "extracted": answer.text.strip()[:200],
+        "span": answer.span,
+        "route": f"{answer.route}>yes_no",
+    }
     said = yes_or_no(answer.text)
     if refuses(context_of(text, answer)) or taken_back(text[answer.end :]):
         return wrong("a refusal, or taken back", **details)
@@ -94,9 +116,11 @@ def _turns(text: str, said: bool) -> bool:
     """Whether a later sentence starts with the opposite."""
     later = [
         _FIRST.match(part)
-        for part in re.split(r"[.!?\n]\s{0,9}(?:(?:actually|wait|hmm|well|but|sorry)\b[,.]?\s*)*|\b(?:actually|wait),?\s", text, flags=re.IGNORECASE)[
-            1:
-        ]
+        for part in re.split(
+            r"[.!?\n]\s{0,9}(?:(?:actually|wait|hmm|well|but|sorry)\b[,.]?\s*)*|\b(?:actually|wait),?\s",
+            text,
+            flags=re.IGNORECASE,
+        )[1:]
     ]
     return any(match is not None and bool(match["yes"]) != said for match in later)
 
@@ -110,8 +134,9 @@ class TrueFalse(Graded):
         exact:  1[all correct]
         share:  correct / all
 
-    Paper: MiCo, arXiv:2506.22434 (same or different for each pair of pictures; exact match). Edge: a different number of them, or any other word: 0.
-    Range [0, 1]. Words: T / true / yes / same, F / false / no / different.
+    Paper: MiCo, arXiv:2506.22434 (same or different for each pair of pictures; exact match). Edge: a
+    different number of them, or any other word: 0. Range [0, 1]. Words: T / true / yes / same, F / false / no
+    / different.
     """
 
     mode: Literal["exact", "share"] = "exact"
@@ -121,7 +146,10 @@ class TrueFalse(Graded):
         words = re.findall(r"[A-Za-z]{1,12}", text[:2000].casefold())
         if len(words) == 1 and len(words[0]) > 1 and set(words[0]) <= {"t", "f"}:
             words = list(words[0])
-        meaning = {**dict.fromkeys(("t", "true", "yes", "same"), True), **dict.fromkeys(("f", "false", "no", "different"), False)}
+        meaning = {
+            **dict.fromkeys(("t", "true", "yes", "same"), True),
+            **dict.fromkeys(("f", "false", "no", "different"), False),
+        }
         return [meaning[w] for w in words] if words and all(w in meaning for w in words) else None
 
     def target(self, gold: Any, scene: Scene) -> list[bool]:
@@ -136,4 +164,6 @@ class TrueFalse(Graded):
             return self.refuse(f"not a list of {len(target)} true or false")
         hits = sum(a == b for a, b in zip(said, target, strict=True))
         exact = hits == len(target)
-        return Grade(float(exact) if self.mode == "exact" else hits / len(target), exact, f"{hits} of {len(target)}")
+        return Grade(
+            float(exact) if self.mode == "exact" else hits / len(target), exact, f"{hits} of {len(target)}"
+        )

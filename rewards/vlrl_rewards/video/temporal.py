@@ -22,14 +22,16 @@ _FINAL = re.compile(r"\n|[.;!?]\s")
 class TemporalIou(Graded):
     """Temporal grounding reward: temporal IoU of the predicted span P and the gold span G.
 
-        r = |P & G| / |P | G|;  for several gold spans: sum of matched IoU / max(n, m), n predicted and m gold spans
-        with `timestamps`, for one gold span:  r = IoU (1 - |start - start*| / duration) (1 - |end - end*| / duration), duration from row.meta
-        with `binary`:  r = 1[IoU >= correct_at]
+        r = |P & G| / |P | G|;  for several gold spans: sum of matched IoU / max(n, m), n predicted and m gold
+        spans
+        with `timestamps`, for one gold span:  r = IoU (1 - |start - start*| / duration) (1 - |end - end*| /
+        duration), duration from row.meta with `binary`:  r = 1[IoU >= correct_at]
 
     Paper: Time-R1, arXiv:2503.13377 (temporal IoU and the factor for the time stamps);
     VideoSSR, arXiv:2511.06281 (anomaly grounding).
-    Edge: no span, an end before its start, or several spans for one gold span: 0. In free text the last statement that names a span counts.
-    Range [0, 1]. Units: seconds; hours, minutes and milliseconds in the answer are converted. Limit: the first 20,000 characters are read.
+    Edge: no span, an end before its start, or several spans for one gold span: 0. In free text the last
+    statement that names a span counts. Range [0, 1]. Units: seconds; hours, minutes and milliseconds in the
+    answer are converted. Limit: the first 20,000 characters are read.
     """
 
     binary: bool = False
@@ -38,7 +40,10 @@ class TemporalIou(Graded):
 
     def target(self, gold: Any, scene: Scene) -> list[Span]:
         if self.timestamps and not float(scene.meta.get("duration", 0)) > 0:
-            raise ValueError(f"timestamps: needs row.meta['duration'] in seconds above 0, got {scene.meta.get('duration')!r}")
+            raise ValueError(
+                "timestamps: needs row.meta['duration'] in seconds above 0, got "
+                f"{scene.meta.get('duration')!r}"
+            )
         return gold_spans(gold)
 
     def grade(self, target: list[Span], answer: Answer, scene: Scene) -> Grade:
@@ -59,7 +64,8 @@ class TemporalIou(Graded):
 
 
 def committed_spans(answer: Answer) -> list[Span]:
-    """The distinct spans of an answer, at most 1,000; in free text those of the last statement that names a span."""
+    """The distinct spans of an answer, at most 1,000; in free text those of the last statement that names a
+    span."""
     found = read_spans(answer.text)
     if found and not answer.tagged:
         ends = [m.start() for m in _FINAL.finditer(plain_times(answer.text))]
@@ -77,8 +83,10 @@ class Timestamp(Graded):
         window: r = 1[|t - t*| <= tolerance];  decay: r = exp(-|t - t*| / tolerance)
 
     For a gold span, |t - t*| is the distance to the span, and "window" asks for a time within it.
-    Paper: vlrl original (the temporal form of a click in a box). Times: "12.5", "12.5 s", "1:02", "1 min 2 s".
-    Edge: no time, or several times: 0. Range [0, 1]. Units: seconds. `correct_at`: e^-1 rounded down, the score of "decay" at `tolerance`.
+    Paper: vlrl original (the temporal form of a click in a box). Times: "12.5", "12.5 s", "1:02", "1 min 2
+    s".
+    Edge: no time, or several times: 0. Range [0, 1]. Units: seconds. `correct_at`: e^-1 rounded down, the
+    score of "decay" at `tolerance`.
     """
 
     correct_at: float = 0.3678
@@ -92,14 +100,18 @@ class Timestamp(Graded):
     def target(self, gold: Any, scene: Scene) -> Span:
         if isinstance(gold, (int, float)) and not isinstance(gold, bool):
             if not 0 <= gold < 1e9:
-                raise ValueError(f"answer: {gold!r:.50} is not a time in seconds; give a number from 0 to 1e9")
+                raise ValueError(
+                    f"answer: {gold!r:.50} is not a time in seconds; give a number from 0 to 1e9"
+                )
             return float(gold), float(gold)
         times = read_times(gold) if isinstance(gold, str) else []
         if len(times) == 1 and not read_spans(str(gold)):
             return times[0], times[0]
         spans = gold_spans(gold)
         if len(spans) != 1:
-            raise ValueError(f"answer: {gold!r} has {len(spans)} time spans; give one span or one time in seconds")
+            raise ValueError(
+                f"answer: {gold!r} has {len(spans)} time spans; give one span or one time in seconds"
+            )
         return spans[0]
 
     def grade(self, target: Span, answer: Answer, scene: Scene) -> Grade:
@@ -109,4 +121,9 @@ class Timestamp(Graded):
         time = times.pop()
         away = max(target[0] - time, time - target[1], 0.0) / self.tolerance
         hit = away <= (1 if target[0] == target[1] else 0)
-        return Grade(float(hit) if self.mode == "window" else float(np.exp(-min(away, 700.0))), hit, f"{time:g} s", f"{time:g}")
+        return Grade(
+            float(hit) if self.mode == "window" else float(np.exp(-min(away, 700.0))),
+            hit,
+            f"{time:g} s",
+            f"{time:g}",
+        )

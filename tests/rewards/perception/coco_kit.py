@@ -22,7 +22,11 @@ def scenes(seed, cases):
                 box = np.array(gold[-1].xyxy) + noise
                 if box[2] > box[0] and box[3] > box[1]:
                     said.append(
-                        Box(tuple(map(float, box)), gold[-1].label if rng.random() < 0.8 else str(rng.integers(3)), float(np.round(rng.random(), 1)))
+                        Box(
+                            tuple(map(float, box)),
+                            gold[-1].label if rng.random() < 0.8 else str(rng.integers(3)),
+                            float(np.round(rng.random(), 1)),
+                        )
                     )
         yield said, gold
 

@@ -11,7 +11,13 @@ from vlrl.types import CoordinateSpace, Group, Prompt, Rollout, Row
 
 @pytest.fixture
 def rollout():
-    def make(gold: Any, text: str, spaces: tuple[CoordinateSpace, ...] = (), choices: tuple[str, ...] = (), **meta: Any) -> Rollout:
+    def make(
+        gold: Any,
+        text: str,
+        spaces: tuple[CoordinateSpace, ...] = (),
+        choices: tuple[str, ...] = (),
+        **meta: Any,
+    ) -> Rollout:
         row = Row("r", "?", answer=gold, choices=choices, meta=meta)
         return Rollout(Prompt(row, ()), ids=[], text=text, spaces=spaces)
 

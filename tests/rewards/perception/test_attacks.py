@@ -15,7 +15,12 @@ from vlrl_rewards.verification import kinds, verify
 from vlrl.registry import get, names
 from vlrl.stages import Reward
 
-ELSEWHERE = {"sat", "chain", "graph", "stated_steps"}  # graded rewards that have their cases with the puzzles and with text
+ELSEWHERE = {
+    "sat",
+    "chain",
+    "graph",
+    "stated_steps",
+}  # graded rewards that have their cases with the puzzles and with text
 
 
 def perception_rewards():
@@ -25,7 +30,11 @@ def perception_rewards():
 
 def graded_kinds():
     kinds()
-    return {kind: function.__qualname__ for kind, function in VERIFIERS.items() if function.__qualname__.startswith("judge_")}
+    return {
+        kind: function.__qualname__
+        for kind, function in VERIFIERS.items()
+        if function.__qualname__.startswith("judge_")
+    }
 
 
 @pytest.mark.parametrize("kind", sorted(SEEDS))
@@ -44,16 +53,23 @@ def test_nothing_passes(kind):
 @pytest.mark.parametrize("kind", sorted(SEEDS))
 def test_the_right_answer_does(kind):
     seed = SEEDS[kind]
-    for response in (f"<answer>{seed.right}</answer>", f"<think>Hm, {seed.wrong[0]}?</think>\n<answer>{seed.right}</answer>"):
+    for response in (
+        f"<answer>{seed.right}</answer>",
+        f"<think>Hm, {seed.wrong[0]}?</think>\n<answer>{seed.right}</answer>",
+    ):
         verdict = verify(seed.gold, response, kind=kind, choices=seed.choices, **seed.options)
         assert (
-            verdict.correct and verdict.score > 0.99 and verdict.span == (response.rindex(seed.right), response.rindex(seed.right) + len(seed.right))
+            verdict.correct
+            and verdict.score > 0.99
+            and verdict.span == (response.rindex(seed.right), response.rindex(seed.right) + len(seed.right))
         )
 
 
 def test_every_kind_is_attacked():
     judges = set(graded_kinds().values())
-    assert set(ALIASES.values()) <= set(SEEDS) and all(VERIFIERS[alias] is VERIFIERS[kind] for alias, kind in ALIASES.items())
+    assert set(ALIASES.values()) <= set(SEEDS) and all(
+        VERIFIERS[alias] is VERIFIERS[kind] for alias, kind in ALIASES.items()
+    )
     assert {f"judge_{kind}" for kind in SEEDS if kind not in ALIASES} == judges
 
 
@@ -65,9 +81,13 @@ def test_silence_earns_the_least_of_every_reward(rollout):
         reward = cls(**{k: v for k, v in seed.options.items() if k not in ("meta", "spaces")})
         assert isinstance(reward, Graded)
         for text in ("", "<answer></answer>", f"<think>{seed.right}</think>"):
-            assert reward(rollout(seed.gold, text, choices=seed.choices, **seed.options.get("meta", {}))) == reward.lowest()
+            assert (
+                reward(rollout(seed.gold, text, choices=seed.choices, **seed.options.get("meta", {})))
+                == reward.lowest()
+            )
         tried.add(cls.name)
-    # a variant of iou, three that judge the way and not the answer, and three that need more than a seed has (a policy, a thought, a row's meta)
+    # a variant of iou, three that judge the way and not the answer, and three that need more than a seed has
+    # (a policy, a thought, a row's meta)
     others = {"iou_hard", "process_order", "blink", "several_paths", "bmas", "preference", "entity_named"}
     assert perception_rewards() - tried == others
 

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards import verify
-from vlrl_rewards.boxes.reading import committed_item, gold_boxes, gold_points, parse_boxes, parse_points, read_boxes, to_original
+from vlrl_rewards.boxes.reading import (
+    committed_item,
+    gold_boxes,
+    gold_points,
+    parse_boxes,
+    parse_points,
+    read_boxes,
+    to_original,
+)
 from vlrl_rewards.literals import find_values
 
 from vlrl.types import CoordinateSpace
@@ -48,13 +56,28 @@ def test_reads_every_usual_form(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a dog", "1 2 3", "[1,2,3]", "[1,2,3,4,5]", "[1,2,3,nan]", "[1,2,3,1e400]", "[1,2,3,'4']", "[[[", "{}x", "[true,1,2,3]"]
+    "text",
+    [
+        "",
+        "a dog",
+        "1 2 3",
+        "[1,2,3]",
+        "[1,2,3,4,5]",
+        "[1,2,3,nan]",
+        "[1,2,3,1e400]",
+        "[1,2,3,'4']",
+        "[[[",
+        "{}x",
+        "[true,1,2,3]",
+    ],
 )
 def test_garbage_is_no_box(text):
     assert parse_boxes(text) is None
 
 
-@pytest.mark.parametrize("text", ["None", "[]", "none.", "No objects found", "```json\n[]\n```", "there are no objects"])
+@pytest.mark.parametrize(
+    "text", ["None", "[]", "none.", "No objects found", "```json\n[]\n```", "there are no objects"]
+)
 def test_saying_none_is_an_empty_list(text):
     assert parse_boxes(text) == []
 
@@ -74,7 +97,9 @@ def test_labels_and_scores(text, label, score):
     assert (box.xyxy, box.label, box.score) == (ONE, label, score)
 
 
-@pytest.mark.parametrize(("layout", "expected"), [("xywh", (1, 2, 4, 6)), ("cxcywh", (-0.5, 0, 2.5, 4)), ("yxyx", (2, 1, 4, 3))])
+@pytest.mark.parametrize(
+    ("layout", "expected"), [("xywh", (1, 2, 4, 6)), ("cxcywh", (-0.5, 0, 2.5, 4)), ("yxyx", (2, 1, 4, 3))]
+)
 def test_layouts(layout, expected):
     assert parse_boxes("[1,2,3,4]", layout)[0].xyxy == expected
     with pytest.raises(ValueError, match="xyxy, xywh"):
@@ -103,7 +128,10 @@ def test_points(text, points):
 
 
 def test_units_are_converted_once():
-    space = {units: CoordinateSpace((200, 100), (50, 50), units) for units in ("seen", "original", "unit", "per_mille")}
+    space = {
+        units: CoordinateSpace((200, 100), (50, 50), units)
+        for units in ("seen", "original", "unit", "per_mille")
+    }
     assert to_original((10, 10, 20, 20), (space["seen"],)) == (40, 20, 80, 40)
     assert to_original((0.5, 0.5), (space["unit"],)) == (100, 50)
     assert to_original((500, 500), (space["original"], space["per_mille"]), picture=1) == (100, 50)
@@ -129,7 +157,16 @@ def test_one_box_must_be_committed_to(text, tagged, expected):
     assert (chosen and chosen.xyxy) == expected
 
 
-@pytest.mark.parametrize("gold", [[1, 2, 3, 4], [[1, 2, 3, 4]], "[1, 2, 3, 4]", {"bbox": [1, 2, 3, 4]}, [{"bbox_2d": (1, 2, 3, 4), "label": "x"}]])
+@pytest.mark.parametrize(
+    "gold",
+    [
+        [1, 2, 3, 4],
+        [[1, 2, 3, 4]],
+        "[1, 2, 3, 4]",
+        {"bbox": [1, 2, 3, 4]},
+        [{"bbox_2d": (1, 2, 3, 4), "label": "x"}],
+    ],
+)
 def test_gold_forms(gold):
     assert [b.xyxy for b in gold_boxes(gold)] == [ONE]
 
@@ -185,9 +222,15 @@ def test_never_raises_on_text(text):
     parse_points(text)
 
 
-leaf = st.one_of(st.none(), st.booleans(), st.integers(-(10**12), 10**12), st.floats(-1e6, 1e6), st.text(max_size=8))
+leaf = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**12), 10**12), st.floats(-1e6, 1e6), st.text(max_size=8)
+)
 nested = st.recursive(
-    leaf, lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=4), inner, max_size=3)), max_leaves=12
+    leaf,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=12,
 )
 
 
@@ -201,10 +244,14 @@ def test_valid_json_is_read_alike_alone_and_in_a_sentence(value, pretty):
 
 
 def test_nesting_is_bounded_either_way():
-    assert find_values("[" * 24 + "]" * 24) and not find_values("[" * 25 + "]" * 25) and not find_values("[1, " * 300 + "1" + "]" * 300)
+    assert (
+        find_values("[" * 24 + "]" * 24)
+        and not find_values("[" * 25 + "]" * 25)
+        and not find_values("[1, " * 300 + "1" + "]" * 300)
+    )
 
 
-# --- a second answer under another key ---------------------------------------------------------------------------------------------------
+# --- a second answer under another key ----------------------------------------------------------------------
 
 A, B = [10, 10, 30, 30], [60, 60, 90, 90]
 HEDGED_BOXES = [
@@ -217,7 +264,14 @@ HEDGED_BOXES = [
 ]
 
 
-@pytest.mark.parametrize("said", [*map(json.dumps, HEDGED_BOXES), f'{{"bbox": {B}, "bbox": {A}}}', f"{{'bbox': {A}, 'bbox': {B}, 'label': 'cat'}}"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *map(json.dumps, HEDGED_BOXES),
+        f'{{"bbox": {B}, "bbox": {A}}}',
+        f"{{'bbox': {A}, 'bbox': {B}, 'label': 'cat'}}",
+    ],
+)
 def test_a_second_box_under_another_key_counts(said):
     assert {box.xyxy for box in parse_boxes(said)} == {tuple(A), tuple(B)}
     for gold in (A, B):
@@ -245,7 +299,14 @@ HEDGED_POINTS = [
 ]
 
 
-@pytest.mark.parametrize("said", [*map(json.dumps, HEDGED_POINTS), '{"point": [20, 20], "point": [70, 70]}', "{'x': 20, 'y': 20, 'x': 70}"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *map(json.dumps, HEDGED_POINTS),
+        '{"point": [20, 20], "point": [70, 70]}',
+        "{'x': 20, 'y': 20, 'x': 70}",
+    ],
+)
 def test_a_second_point_under_another_key_counts(said):
     assert len({point.xy for point in parse_points(said)}) == 2
     for gold in (A, B):

@@ -21,7 +21,9 @@ plt.show()
 """
 
 
-NAMES = f"a = [{'b,' * 2900}]\nb = [{'c,' * 2900}]\nc = [{'1,' * 2900}]\n" + "plt.bar(a)\n" * 200  # 2900 ** 3 numbers, written short
+NAMES = (
+    f"a = [{'b,' * 2900}]\nb = [{'c,' * 2900}]\nc = [{'1,' * 2900}]\n" + "plt.bar(a)\n" * 200
+)  # 2900 ** 3 numbers, written short
 
 
 def fenced(code):
@@ -55,7 +57,9 @@ def test_each_dimension_counts_once(change, score):
 
 
 def test_numbers_are_compared_with_all_their_digits():
-    one, other, huge = (chart_of(f"plt.bar([{numbers}])")["data"] for numbers in ("1234567, 3", "1234568, 3.0", 10**400))
+    one, other, huge = (
+        chart_of(f"plt.bar([{numbers}])")["data"] for numbers in ("1234567, 3", "1234568, 3.0", 10**400)
+    )
     assert (one & other).total() == 1, "3 and 3.0 are one number, 1234567 and 1234568 are two"
     assert huge == {str(10**400): 1}
 
@@ -77,7 +81,9 @@ def test_no_chart_earns_nothing(text):
 
 def test_layout_by_names():
     named = GOLD.replace("subplots(1, 2,", "subplots(nrows=1, ncols=2,")
-    assert chart_of(named)["layout"] == {"subplots 1 2": 1} and ChartCode().judge(GOLD, fenced(named)).score == 1
+    assert (
+        chart_of(named)["layout"] == {"subplots 1 2": 1} and ChartCode().judge(GOLD, fenced(named)).score == 1
+    )
     assert chart_of("fig, ax = plt.subplots()\nax.bar([1], [2])")["layout"] == {"subplots 1 1": 1}
 
 
@@ -94,7 +100,15 @@ def test_nothing_is_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "bomb", ["(" * 19_000, "plt.bar(" + "-" * 18_000 + "1)", "x = x\n" * 3000, "plt.bar(" + "[" * 90 + "]" * 90 + ")", "a = b = " * 2000 + "1", NAMES]
+    "bomb",
+    [
+        "(" * 19_000,
+        "plt.bar(" + "-" * 18_000 + "1)",
+        "x = x\n" * 3000,
+        "plt.bar(" + "[" * 90 + "]" * 90 + ")",
+        "a = b = " * 2000 + "1",
+        NAMES,
+    ],
 )
 def test_bombs_are_read_in_time(bomb):
     started = time.thread_time()

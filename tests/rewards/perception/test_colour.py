@@ -29,7 +29,9 @@ def test_reading(text, rgb):
 def test_colour_reward():
     assert Colour().judge("red", "<answer>#ff0000</answer>").score == 1
     assert Colour().judge("black", "<answer>white</answer>").score == 0
-    assert Colour(limit=200).judge("black", "<answer>white</answer>").score == pytest.approx(0.5, abs=1e-4)  # L* from 0 to 100
+    assert Colour(limit=200).judge("black", "<answer>white</answer>").score == pytest.approx(
+        0.5, abs=1e-4
+    )  # L* from 0 to 100
     assert Colour(mode="exact").judge([255, 0, 0], "<answer>254, 0, 0</answer>").score == 1
     for text in ("", "<answer>red green blue</answer>", "<think>red</think>", "<answer>colourful</answer>"):
         assert Colour().judge("red", text).score == 0

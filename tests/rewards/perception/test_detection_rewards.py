@@ -15,8 +15,17 @@ from vlrl_rewards.graded import Scene
 GOLD = [{"bbox": [0, 0, 10, 10], "label": "cat"}, {"bbox": [20, 20, 40, 40], "label": "dog"}]
 BOTH = '{"bbox_2d": [0,0,10,10], "label": "cat"}, {"bbox_2d": [20,20,40,40], "label": "dog"}'
 HALF = '{"bbox_2d": [0,0,10,10], "label": "cat"}, {"bbox_2d": [20,20,40,30], "label": "dog"}'
-FAR = ", ".join(f'{{"bbox_2d": [{900 + i},900,{905 + i},905], "label": "cat", "confidence": 0}}' for i in range(18))
-REWARDS = [Detection(), Detection(matching="confidence"), Detection(denominator="f1"), DetectionMap(), DetectionWeighted(), DetectionConfidence()]
+FAR = ", ".join(
+    f'{{"bbox_2d": [{900 + i},900,{905 + i},905], "label": "cat", "confidence": 0}}' for i in range(18)
+)
+REWARDS = [
+    Detection(),
+    Detection(matching="confidence"),
+    Detection(denominator="f1"),
+    DetectionMap(),
+    DetectionWeighted(),
+    DetectionConfidence(),
+]
 
 
 def answer(text):
@@ -34,7 +43,12 @@ def answer(text):
     ],
 )
 def test_by_hand(text, detection, f1, ap, weighted):
-    rewards = (Detection(), detection), (Detection(denominator="f1"), f1), (DetectionMap(), ap), (DetectionWeighted(), weighted)
+    rewards = (
+        (Detection(), detection),
+        (Detection(denominator="f1"), f1),
+        (DetectionMap(), ap),
+        (DetectionWeighted(), weighted),
+    )
     for reward, expected in rewards:
         assert reward.judge(GOLD, answer(text)).score == pytest.approx(expected, abs=1e-9), reward
 
@@ -67,7 +81,9 @@ def test_absence(reward):
     assert reward.judge([], "<answer>None</answer>").score == 1
     assert reward.judge([], "<answer>[]</answer>").correct
     assert reward.judge([], answer(BOTH)).score == 0
-    assert reward.judge([], "").score == reward.judge([], "I am not sure").score == 0  # unlike od_reward, which gives 1 when no fence is there
+    assert (
+        reward.judge([], "").score == reward.judge([], "I am not sure").score == 0
+    )  # unlike od_reward, which gives 1 when no fence is there
 
 
 def test_a_box_without_label_is_wrong_not_an_error():
@@ -75,16 +91,23 @@ def test_a_box_without_label_is_wrong_not_an_error():
 
 
 def test_confidence():
-    said = "{'Position': [0,0,10,10], 'Confidence': 0.8, 'label': 'cat'}, {'Position': [50,50,60,60], 'Confidence': 0.3, 'label': 'dog'}"
+    said = (
+        "{'Position': [0,0,10,10], 'Confidence': 0.8, 'label': 'cat'}, {'Position': [50,50,60,60], "
+        "'Confidence': 0.3, 'label': 'dog'}"
+    )
     assert DetectionConfidence().judge(GOLD, answer(said)).score == pytest.approx((0.8 + 0.7 + 0) / 3)
-    assert DetectionConfidence().judge(GOLD, answer(said.replace("0.8", "-7").replace("0.3", "99"))).score == 0
+    assert (
+        DetectionConfidence().judge(GOLD, answer(said.replace("0.8", "-7").replace("0.3", "99"))).score == 0
+    )
 
 
 def test_salience():
     scene = Scene(meta={"weights": [3, 1]})
     only_cat = answer('{"bbox_2d": [0,0,10,10], "label": "cat"}')
     assert Detection(salience="weights").judge(GOLD, only_cat, scene).score == pytest.approx(0.75)
-    assert Detection(salience="weights").judge(GOLD, answer(BOTH + ", " + FAR), scene).score == pytest.approx(4 / (4 + 18 * 2))
+    assert Detection(salience="weights").judge(GOLD, answer(BOTH + ", " + FAR), scene).score == pytest.approx(
+        4 / (4 + 18 * 2)
+    )
     with pytest.raises(ValueError, match="2 positive weights"):
         Detection(salience="weights").judge(GOLD, only_cat, Scene(meta={"weights": [3]}))
 
@@ -101,11 +124,13 @@ def test_options_and_gold_are_checked():
 
 def test_invented_classes_cost():
     extra = BOTH + ', {"bbox_2d": [0,0,10,10], "label": "unicorn"}'
-    assert DetectionMap(length_penalty=False, extra="ignore").judge(GOLD, answer(extra)).score == pytest.approx(1)  # the released behaviour
+    assert DetectionMap(length_penalty=False, extra="ignore").judge(
+        GOLD, answer(extra)
+    ).score == pytest.approx(1)  # the released behaviour
     assert DetectionMap(length_penalty=False).judge(GOLD, answer(extra)).score == pytest.approx(2 / 3)
 
 
-# --- references -------------------------------------------------------------------------------------------------------------------------
+# --- references ---------------------------------------------------------------------------------------------
 
 
 def test_hungarian_is_the_best_of_all_assignments():
@@ -113,7 +138,10 @@ def test_hungarian_is_the_best_of_all_assignments():
     for _ in range(1000):
         score = rng.random((rng.integers(1, 5), rng.integers(1, 5))) * (rng.random() < 0.9)
         small = score if score.shape[0] <= score.shape[1] else score.T
-        best = max(sum(small[i, j] for i, j in enumerate(p)) for p in itertools.permutations(range(small.shape[1]), small.shape[0]))
+        best = max(
+            sum(small[i, j] for i, j in enumerate(p))
+            for p in itertools.permutations(range(small.shape[1]), small.shape[0])
+        )
         assert sum(score[i, j] for i, j in hungarian(score)) == pytest.approx(best)
 
 
@@ -145,4 +173,7 @@ def test_bounds_perfection_and_order(gold, said, random):
 def test_more_false_alarms_never_help(gold, extra):
     far = [[1000 + 20 * i, 1000, 1010 + 20 * i, 1010] for i in range(extra)]
     for reward in (Detection(), Detection(denominator="f1"), DetectionWeighted(), DetectionMap()):
-        assert reward.judge(gold, f"<answer>{gold + far}</answer>").score < reward.judge(gold, f"<answer>{gold}</answer>").score
+        assert (
+            reward.judge(gold, f"<answer>{gold + far}</answer>").score
+            < reward.judge(gold, f"<answer>{gold}</answer>").score
+        )

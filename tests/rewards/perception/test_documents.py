@@ -23,7 +23,15 @@ def tag(text):
     return f"<answer>{text if isinstance(text, str) else json.dumps(text)}</answer>"
 
 
-JUNK = ["", "<answer></answer>", "<answer>???</answer>", "<answer>[[[</answer>", "<answer>{}</answer>", "<answer>None</answer>", "I do not know."]
+JUNK = [
+    "",
+    "<answer></answer>",
+    "<answer>???</answer>",
+    "<answer>[[[</answer>",
+    "<answer>{}</answer>",
+    "<answer>None</answer>",
+    "I do not know.",
+]
 TRIPLES = [["man", "rides", "horse"], ["horse", "on", "beach"]]
 
 
@@ -63,7 +71,9 @@ def test_an_empty_gold_answer_is_said(text):
 
 def test_triples_spam_and_nothing():
     spam = [[a, "on", b] for a in "abcdefgh" for b in "abcdefgh"] + TRIPLES
-    assert Triples(metric="recall").judge(TRIPLES, tag(spam)).score == 0  # the right ones come after the fiftieth
+    assert (
+        Triples(metric="recall").judge(TRIPLES, tag(spam)).score == 0
+    )  # the right ones come after the fiftieth
     assert Triples().judge([], tag("none")).score == 1
     for text in JUNK:
         assert Triples().judge(TRIPLES, text).score == 0
@@ -88,10 +98,15 @@ def test_scene_graph_by_hand():
     assert reward.judge(GRAPH, tag(other), SIZE).score == pytest.approx(4 / 9)
     one = {"objects": GRAPH["objects"][:1], "relationships": []}
     assert reward.judge(GRAPH, tag(one), SIZE).score == pytest.approx((2 * 0.5 + 2 * 0.5) / 9)
-    spam = {**GRAPH, "objects": GRAPH["objects"] + [{"id": f"tree.{i}", "bbox": [i, 0, i + 1, 1]} for i in range(3, 9)]}
+    spam = {
+        **GRAPH,
+        "objects": GRAPH["objects"] + [{"id": f"tree.{i}", "bbox": [i, 0, i + 1, 1]} for i in range(3, 9)],
+    }
     assert reward.judge(GRAPH, tag(spam), SIZE).score == pytest.approx((2 * 0.25 + 2 * 0.25 + 5) / 9)
     scaled = json.dumps(GRAPH).replace("100", "10").replace("50", "5")
-    assert reward.judge(GRAPH, tag(scaled), Scene((CoordinateSpace((100, 100), (10, 10), "seen"),))).score == pytest.approx(1)
+    assert reward.judge(
+        GRAPH, tag(scaled), Scene((CoordinateSpace((100, 100), (10, 10), "seen"),))
+    ).score == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -111,24 +126,41 @@ def test_scene_graph_refuses(text):
 
 
 def test_relations_of_misplaced_objects_do_not_count():
-    far = {**GRAPH, "objects": [{"id": "person.1", "bbox": [60, 0, 90, 20]}, {"id": "dog.2", "bbox": [0, 80, 20, 100]}]}
+    far = {
+        **GRAPH,
+        "objects": [{"id": "person.1", "bbox": [60, 0, 90, 20]}, {"id": "dog.2", "bbox": [0, 80, 20, 100]}],
+    }
     grade = SceneGraph().judge(GRAPH, tag(far), SIZE)
-    assert grade.reason == "node 1.00, box 0.00, edge 0.00" and grade.score == pytest.approx(2 / 9) and not grade.correct
+    assert (
+        grade.reason == "node 1.00, box 0.00, edge 0.00"
+        and grade.score == pytest.approx(2 / 9)
+        and not grade.correct
+    )
     assert SceneGraph(iou_threshold=0).judge(GRAPH, tag(far), SIZE).score == pytest.approx(7 / 9)
     one_off = {**GRAPH, "objects": [GRAPH["objects"][0], far["objects"][1]]}
     assert "edge 0.00" in SceneGraph().judge(GRAPH, tag(one_off), SIZE).reason
-    near = {**GRAPH, "objects": [{"id": "person.1", "bbox": [0, 0, 45, 100]}, {"id": "dog.2", "bbox": [50, 55, 100, 100]}]}
+    near = {
+        **GRAPH,
+        "objects": [{"id": "person.1", "bbox": [0, 0, 45, 100]}, {"id": "dog.2", "bbox": [50, 55, 100, 100]}],
+    }
     assert "edge 1.00" in SceneGraph().judge(GRAPH, tag(near), SIZE).reason
 
 
 def test_scene_graph_gold_and_names():
-    assert SceneGraph(similarity="ratio").judge(GRAPH, tag(json.dumps(GRAPH).replace("dog", "dogs")), SIZE).score > 0.9
-    for gold, scene in ((GRAPH, Scene()), ({}, SIZE), ({"objects": [{"id": "a", "bbox": [5, 5, 1, 1]}]}, SIZE)):
+    assert (
+        SceneGraph(similarity="ratio").judge(GRAPH, tag(json.dumps(GRAPH).replace("dog", "dogs")), SIZE).score
+        > 0.9
+    )
+    for gold, scene in (
+        (GRAPH, Scene()),
+        ({}, SIZE),
+        ({"objects": [{"id": "a", "bbox": [5, 5, 1, 1]}]}, SIZE),
+    ):
         with pytest.raises(ValueError):
             SceneGraph().judge(gold, "", scene)
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -145,7 +177,13 @@ def test_scene_graph_gold_and_names():
     ],
 )
 def test_ocr(text, cer, wer, edit, anls):
-    for metric, expected in (("cer", cer), ("wer", wer), ("edit", edit), ("anls", anls), ("exact", float(cer == 1))):
+    for metric, expected in (
+        ("cer", cer),
+        ("wer", wer),
+        ("edit", edit),
+        ("anls", anls),
+        ("exact", float(cer == 1)),
+    ):
         assert Ocr(metric=metric).judge("hello world", text).score == pytest.approx(expected), metric
 
 
@@ -162,7 +200,10 @@ def test_error_rates_agree_with_jiwer():
     jiwer = pytest.importorskip("jiwer")
     rng = random.Random(0)
     for _ in range(1000):
-        said, meant = (" ".join("".join(rng.choices("abc", k=rng.randint(1, 4))) for _ in range(rng.randint(1, 8))) for _ in range(2))
+        said, meant = (
+            " ".join("".join(rng.choices("abc", k=rng.randint(1, 4))) for _ in range(rng.randint(1, 8)))
+            for _ in range(2)
+        )
         assert error_rate(said, meant, "word") == pytest.approx(jiwer.wer(meant, said), abs=1e-12)
         assert error_rate(said, meant, "char") == pytest.approx(jiwer.cer(meant, said), abs=1e-12)
 
@@ -186,7 +227,10 @@ def test_fields(text, expected):
     assert Fields().judge(FORM, tag(text)).score == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("said", "score"), [("4915112345678", 1), (4915112345678.0, 1), ("4915112345679", 0), ("4915112399999", 0), ("-0", 0)])
+@pytest.mark.parametrize(
+    ("said", "score"),
+    [("4915112345678", 1), (4915112345678.0, 1), ("4915112345679", 0), ("4915112399999", 0), ("-0", 0)],
+)
 def test_numbers_of_fields_are_compared_with_all_their_digits(said, score):
     assert Fields().judge({"phone": "4915112345678"}, tag({"phone": said})).score == pytest.approx(score)
 
@@ -197,7 +241,10 @@ def test_fields_options():
     assert Fields(f1=True, fuzzy=0.8).judge(FORM, tag(said)).score == pytest.approx(2 * 2 / (2 + 4))
     assert Fields(lists="bag").judge({"a": [1, 2]}, tag({"a": [2, 1]})).score == 1
     assert Fields().judge({"a": [1, 2]}, tag({"a": [2, 1]})).score == 0
-    assert Fields(alpha=1).judge(FORM, tag({"age": 31})).score == 1 and Fields(alpha=0).judge(FORM, tag({"age": 31})).score == 0.25
+    assert (
+        Fields(alpha=1).judge(FORM, tag({"age": 31})).score == 1
+        and Fields(alpha=0).judge(FORM, tag({"age": 31})).score == 0.25
+    )
     for text in JUNK:
         assert Fields().judge(FORM, text).score == 0
     with pytest.raises(ValueError, match="alpha"):
@@ -211,7 +258,10 @@ def test_evidence():
     full = {"rephrase_question": "?", "bbox_2d": [0, 0, 10, 5], "final_answer": "42 KG"}
     assert Evidence().judge(gold, tag(full)).score == pytest.approx(0.75)
     wrong = {**full, "final_answer": "41 kg"}
-    assert Evidence().judge(gold, tag(wrong)).score == pytest.approx(0.25) and Evidence(needs_answer=True).judge(gold, tag(wrong)).score == 0
+    assert (
+        Evidence().judge(gold, tag(wrong)).score == pytest.approx(0.25)
+        and Evidence(needs_answer=True).judge(gold, tag(wrong)).score == 0
+    )
     assert Evidence().judge(gold, tag({**full, "bbox_2d": [[0, 0, 10, 10], [1, 1, 2, 2]]})).score == 0.5
     for text in JUNK:
         assert Evidence().judge(gold, text).score == 0
@@ -220,7 +270,11 @@ def test_evidence():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.text(alphabet="ab c", min_size=1, max_size=20), st.text(alphabet="ab c", max_size=20), st.sampled_from(["wer", "cer", "edit", "anls"]))
+@given(
+    st.text(alphabet="ab c", min_size=1, max_size=20),
+    st.text(alphabet="ab c", max_size=20),
+    st.sampled_from(["wer", "cer", "edit", "anls"]),
+)
 def test_reading_bounds(gold, said, metric):
     if not gold.strip():
         return

@@ -47,7 +47,16 @@ def test_iou_options(rollout):
     assert score(rollout, {"name": "iou", "layout": "xywh"}, BOX, "<answer>[10, 10, 20, 20]</answer>") == 1
     spaces = (CoordinateSpace((100, 100), (50, 50), "seen"),)
     assert score(rollout, "iou", BOX, "<answer>[5, 5, 15, 15]</answer>", spaces=spaces) == 1
-    assert score(rollout, "iou", BOX, "<answer>[100, 100, 300, 300]</answer>", spaces=(CoordinateSpace((100, 100), (50, 50), "per_mille"),)) == 1
+    assert (
+        score(
+            rollout,
+            "iou",
+            BOX,
+            "<answer>[100, 100, 300, 300]</answer>",
+            spaces=(CoordinateSpace((100, 100), (50, 50), "per_mille"),),
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,8 +103,14 @@ def test_counting(rollout, text, exact, relative, mra):
 
 
 def test_counting_zero_and_broken_gold(rollout):
-    assert [score(rollout, {"name": "counting", "mode": m}, 0, "<answer>0</answer>") for m in ("exact", "relative", "mra")] == [1, 1, 1]
-    assert [score(rollout, {"name": "counting", "mode": m}, 0, "<answer>1</answer>") for m in ("exact", "relative", "mra")] == [0, 0, 0]
+    assert [
+        score(rollout, {"name": "counting", "mode": m}, 0, "<answer>0</answer>")
+        for m in ("exact", "relative", "mra")
+    ] == [1, 1, 1]
+    assert [
+        score(rollout, {"name": "counting", "mode": m}, 0, "<answer>1</answer>")
+        for m in ("exact", "relative", "mra")
+    ] == [0, 0, 0]
     for gold in ("many", 2.5, None, float("nan")):
         with pytest.raises(ValueError, match="count"):
             score(rollout, "counting", gold, "<answer>1</answer>")
@@ -103,9 +118,22 @@ def test_counting_zero_and_broken_gold(rollout):
 
 
 def test_mra_is_the_official_one():
-    """Values of the benchmark's own code, run on these pairs: binary rounding decides at the edges (8 and 5.5 for 10)."""
+    """Values of the benchmark's own code, run on these pairs: binary rounding decides at the edges (8 and 5.5
+    for 10)."""
     official = {
-        10: {9.5: 1.0, 9: 0.9, 8.5: 0.8, 8: 0.6, 7.5: 0.6, 7: 0.5, 6.5: 0.4, 6: 0.3, 5.5: 0.1, 5: 0.1, 4.9: 0.0},
+        10: {
+            9.5: 1.0,
+            9: 0.9,
+            8.5: 0.8,
+            8: 0.6,
+            7.5: 0.6,
+            7: 0.5,
+            6.5: 0.4,
+            6: 0.3,
+            5.5: 0.1,
+            5: 0.1,
+            4.9: 0.0,
+        },
         1: {1.45: 0.2, 1.05: 1.0},
         4: {5: 0.6, 3: 0.6, 6: 0.1, 2: 0.1},
     }
@@ -174,8 +202,12 @@ def test_jigsaw(rollout, text, positions, adjacency, exact):
 def test_jigsaw_shapes_and_chance(rollout):
     adjacency = {"name": "jigsaw", "mode": "adjacency"}
     assert score(rollout, adjacency, "3 1 2", "<answer>3 1 2</answer>", rows=1) == 1
-    assert score(rollout, adjacency, [1, 2, 3, 4, 5, 6], "<answer>1 2 3 4 6 5</answer>", rows=2, columns=3) == pytest.approx(3 / 7)
-    assert score(rollout, {"name": "jigsaw", "centred": True}, "1 2 3 4", "<answer>1 2 4 3</answer>") == pytest.approx(1 / 3)
+    assert score(
+        rollout, adjacency, [1, 2, 3, 4, 5, 6], "<answer>1 2 3 4 6 5</answer>", rows=2, columns=3
+    ) == pytest.approx(3 / 7)
+    assert score(
+        rollout, {"name": "jigsaw", "centred": True}, "1 2 3 4", "<answer>1 2 4 3</answer>"
+    ) == pytest.approx(1 / 3)
     # Both say the same picture: 2 3 1 forward is 3 1 2 backward.
     wide = {"rows": 1, "columns": 3}
     assert score(rollout, adjacency, [2, 3, 1], "<answer>1 3 2</answer>", **wide) == score(
@@ -190,15 +222,32 @@ def test_jigsaw_shapes_and_chance(rollout):
 
 def test_correct_at_decides_where_it_is_given():
     half = "<answer>[0, 0, 50, 100]</answer>"
-    assert verify([0, 0, 100, 100], half, "box").correct and not verify([0, 0, 100, 100], half, "box", correct_at=0.51).correct
-    assert verify(8, "<answer>7</answer>", "count", mode="relative", correct_at=0.8).correct and not verify(8, "<answer>7</answer>", "count").correct
+    assert (
+        verify([0, 0, 100, 100], half, "box").correct
+        and not verify([0, 0, 100, 100], half, "box", correct_at=0.51).correct
+    )
+    assert (
+        verify(8, "<answer>7</answer>", "count", mode="relative", correct_at=0.8).correct
+        and not verify(8, "<answer>7</answer>", "count").correct
+    )
     boxes = [[0, 0, 10, 10], [20, 20, 40, 40]]
     one = "<answer>[[0, 0, 10, 10]]</answer>"
     assert not verify(boxes, one, "boxes").correct and verify(boxes, one, "boxes", correct_at=0.5).correct
 
 
 @pytest.mark.parametrize(
-    "name", ["iou", "mask", "polygon", "rotated_box", "temporal_iou", "keypoints", "detection", "detection_map", "jigsaw_question"]
+    "name",
+    [
+        "iou",
+        "mask",
+        "polygon",
+        "rotated_box",
+        "temporal_iou",
+        "keypoints",
+        "detection",
+        "detection_map",
+        "jigsaw_question",
+    ],
 )
 def test_overlaps_are_correct_from_one_half_on(name):
     assert build(Reward, {"name": name}).correct_at == 0.5
@@ -208,12 +257,20 @@ def test_a_squared_iou_is_compared_with_its_own_score():
     reward = build(Reward, {"name": "iou", "power": 2.0, "correct_at": 0.25})
     grade = reward.judge([0, 0, 100, 100], "<answer>[0, 0, 50, 100]</answer>")
     assert grade.score == 0.25 and grade.correct
-    assert not build(Reward, {"name": "iou", "power": 2.0}).judge([0, 0, 100, 100], "<answer>[0, 0, 50, 100]</answer>").correct
+    assert (
+        not build(Reward, {"name": "iou", "power": 2.0})
+        .judge([0, 0, 100, 100], "<answer>[0, 0, 50, 100]</answer>")
+        .correct
+    )
 
 
 def test_the_edge_of_soft_rewards_is_correct():
-    """A point at its radius, in the corner of its box, and a time at its tolerance count as correct, as without the decay."""
-    point, stamp = build(Reward, {"name": "point", "radius": 10, "soft": True}), build(Reward, {"name": "timestamp", "mode": "decay", "tolerance": 2})
+    """A point at its radius, in the corner of its box, and a time at its tolerance count as correct, as
+    without the decay."""
+    point, stamp = (
+        build(Reward, {"name": "point", "radius": 10, "soft": True}),
+        build(Reward, {"name": "timestamp", "mode": "decay", "tolerance": 2}),
+    )
     for reward, gold, hit, miss in (
         (point, [50, 50], "(60, 50)", "(61, 50)"),
         (point, [20, 20, 40, 40], "(20, 40)", "(19, 40)"),

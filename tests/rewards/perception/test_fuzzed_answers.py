@@ -1,4 +1,5 @@
-"""No response makes a perception reward raise, run long, or leave its range; the same response always earns the same."""
+"""No response makes a perception reward raise, run long, or leave its range; the same response always earns
+the same."""
 
 from __future__ import annotations
 
@@ -76,12 +77,18 @@ def test_mutated_answers(kind):
     seed, rng = SEEDS[kind], random.Random(kind)
     for i in range(40):
         body = mutated(rng, rng.choice((seed.right, *seed.wrong)))
-        text = (f"<answer>{body}</answer>", body, mutated(rng, f"<think>x</think><answer>{body}</answer>"))[i % 3]
+        text = (f"<answer>{body}</answer>", body, mutated(rng, f"<think>x</think><answer>{body}</answer>"))[
+            i % 3
+        ]
         started = time.thread_time()
-        first, second = (verify(seed.gold, text, kind=kind, choices=seed.choices, **seed.options) for _ in range(2))
+        first, second = (
+            verify(seed.gold, text, kind=kind, choices=seed.choices, **seed.options) for _ in range(2)
+        )
         assert time.thread_time() - started < 4.0, text
         assert 0 <= first.score <= 1 and isinstance(first.correct, bool), text
-        assert (first.score, first.correct, first.reason) == (second.score, second.correct, second.reason), text
+        assert (first.score, first.correct, first.reason) == (second.score, second.correct, second.reason), (
+            text
+        )
         if first.correct:
             assert first.score > 0, text
 
@@ -89,12 +96,17 @@ def test_mutated_answers(kind):
 @pytest.mark.parametrize("text", ['["\\ud800"]', "['\\ud800']", '{"label": "\\udc00"}'])
 def test_verdicts_can_always_be_written(text):
     """Half a surrogate pair is legal in JSON, and in no file."""
-    for kind, gold in (("labels", ["cat"]), ("label", "cat"), ("extraction", {"a": "b"}), ("triples", [["a", "b", "c"]])):
+    for kind, gold in (
+        ("labels", ["cat"]),
+        ("label", "cat"),
+        ("extraction", {"a": "b"}),
+        ("triples", [["a", "b", "c"]]),
+    ):
         verdict = verify(gold, f"<answer>{text}</answer>", kind=kind)
         assert not verdict.correct and json.dumps(verdict.to_dict(), ensure_ascii=False).encode()
 
 
-# --- values of every type under every key ---------------------------------------------------------------------------------------------------
+# --- values of every type under every key -------------------------------------------------------------------
 
 KEYS = [
     "bbox",
@@ -141,7 +153,22 @@ KEYS = [
     "top_left",
     "score",
 ]
-NUMBERS = [0, -1, 1, 10**9, 10**18, 10**400, -(10**30), 0.5, -0.0, 1e308, 1e-300, 2.5, float("nan"), float("inf")]
+NUMBERS = [
+    0,
+    -1,
+    1,
+    10**9,
+    10**18,
+    10**400,
+    -(10**30),
+    0.5,
+    -0.0,
+    1e308,
+    1e-300,
+    2.5,
+    float("nan"),
+    float("inf"),
+]
 TEXTS = ["", "click", "none", "[1,2]", "\ud800", "a" * 50, "1,2,3,4", "0", "PPYo0", "cat", "²", "१२"]
 STRUCTURED = {
     "mask": {"counts": [0, 100], "size": [100, 100]},
@@ -175,7 +202,10 @@ def changed(rng: random.Random, value: object) -> object:
     if not isinstance(value, dict) or not value or rng.random() < 0.2:
         return any_value(rng)
     key = rng.choice(list(value))
-    return {rng.choice(KEYS) if k == key and rng.random() < 0.3 else k: changed(rng, v) if k == key else v for k, v in value.items()}
+    return {
+        rng.choice(KEYS) if k == key and rng.random() < 0.3 else k: changed(rng, v) if k == key else v
+        for k, v in value.items()
+    }
 
 
 @pytest.mark.parametrize("kind", sorted(SEEDS))
@@ -186,5 +216,7 @@ def test_values_of_every_type(kind):
         value = changed(rng, STRUCTURED[kind]) if kind in STRUCTURED and i % 2 else any_value(rng)
         text = (json.dumps, repr)[i % 3 == 0](value)
         text = text[: rng.randrange(len(text) + 1)] if i % 4 == 0 else text
-        verdict = verify(seed.gold, f"<answer>{text}</answer>", kind=kind, choices=seed.choices, **seed.options)
+        verdict = verify(
+            seed.gold, f"<answer>{text}</answer>", kind=kind, choices=seed.choices, **seed.options
+        )
         assert 0 <= verdict.score <= 1, text

@@ -21,7 +21,12 @@ kinds = st.sampled_from(sorted(OVERLAPS))
         ((0, 0, 2, 2), (1, 1, 3, 3), "diou", 1 / 7 - 2 / 18),
         ((0, 0, 2, 2), (1, 1, 3, 3), "ciou", 1 / 7 - 2 / 18),  # equal aspect
         ((0, 0, 1, 1), (2, 0, 3, 1), "giou", -1 / 3),
-        ((0.1, 0.1, 0.9, 0.9), (0.1, 0.1, 0.9, 0.9), "iou", 1.0),  # unit coordinates: the "+1 pixel" overlap of VLM-R1 gives 0 here
+        (
+            (0.1, 0.1, 0.9, 0.9),
+            (0.1, 0.1, 0.9, 0.9),
+            "iou",
+            1.0,
+        ),  # unit coordinates: the "+1 pixel" overlap of VLM-R1 gives 0 here
         ((5, 5, 6, 6), (5, 5, 6, 6), "iou", 1.0),  # one pixel
         ((0, 0, 2, 2), (2, 0, 4, 2), "iou", 0.0),  # touching
         ((2, 2, 0, 0), (0, 0, 2, 2), "iou", 0.0),  # corners swapped
@@ -37,9 +42,16 @@ def test_agrees_with_torchvision():
     rng = np.random.default_rng(0)
     low = rng.uniform(-20, 80, (2, 1000, 2))
     a, b = np.concatenate([low, low + rng.uniform(0.5, 60, (2, 1000, 2))], -1)
-    table = {"iou": ops.box_iou, "giou": ops.generalized_box_iou, "diou": ops.distance_box_iou, "ciou": ops.complete_box_iou}
+    table = {
+        "iou": ops.box_iou,
+        "giou": ops.generalized_box_iou,
+        "diou": ops.distance_box_iou,
+        "ciou": ops.complete_box_iou,
+    }
     for kind, reference in table.items():
-        np.testing.assert_allclose(matrix(a, b, kind), reference(torch.tensor(a), torch.tensor(b)).numpy(), atol=1e-6)
+        np.testing.assert_allclose(
+            matrix(a, b, kind), reference(torch.tensor(a), torch.tensor(b)).numpy(), atol=1e-6
+        )
 
 
 def test_agrees_with_shapely():

@@ -42,11 +42,17 @@ def test_closeness(text, decayed, relative, mra):
 
 def test_closeness_options():
     distance = Closeness(mode="distance")
-    found = [distance.judge(gold, tag(said)).score for gold, said in ((4, "4"), (4, "4.2"), (4, "5"), (4, "99"), (0, "0.5"))]
+    found = [
+        distance.judge(gold, tag(said)).score
+        for gold, said in ((4, "4"), (4, "4.2"), (4, "5"), (4, "99"), (0, "0.5"))
+    ]
     assert found == pytest.approx([1.0, 1 - 0.1 - 0.025, 1 - 0.5 - 0.125, 0.0, 1 - 0.25 - 0.5], abs=1e-6)
     assert Closeness(mode="absolute", rate=1).judge(0, tag("2")).score == pytest.approx(math.exp(-2))
     assert Closeness(mode="relative").judge(0, tag("0")).score == 1
-    assert Closeness(correct_within=0.1).judge(10, tag("11")).correct and not Closeness().judge(10, tag("11")).correct
+    assert (
+        Closeness(correct_within=0.1).judge(10, tag("11")).correct
+        and not Closeness().judge(10, tag("11")).correct
+    )
     with pytest.raises(ValueError, match="rate"):
         Closeness(rate=0)
     with pytest.raises(ValueError, match="number"):
@@ -54,7 +60,12 @@ def test_closeness_options():
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(1, 1000), st.integers(-500, 500), st.integers(-500, 500), st.sampled_from(["decay", "relative", "mra"]))
+@given(
+    st.integers(1, 1000),
+    st.integers(-500, 500),
+    st.integers(-500, 500),
+    st.sampled_from(["decay", "relative", "mra"]),
+)
 def test_closer_is_never_worse(gold, first, second, mode):
     near, far = sorted((abs(first), abs(second)))
     reward = Closeness(mode=mode)
@@ -88,14 +99,24 @@ def test_angle_period():
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("2, 4, 0", 1), ("1,4,0", 5 / 6), ("2,4,1", 2 / 3), ("2,4", 0), ("2,4,0,0", 0), ("many", 0), ("", 0), ("2,4,-1", 0)]
+    ("text", "expected"),
+    [
+        ("2, 4, 0", 1),
+        ("1,4,0", 5 / 6),
+        ("2,4,1", 2 / 3),
+        ("2,4", 0),
+        ("2,4,0,0", 0),
+        ("many", 0),
+        ("", 0),
+        ("2,4,-1", 0),
+    ],
 )
 def test_counts(text, expected):
     assert Counts().judge([2, 4, 0], tag(text)).score == pytest.approx(expected)
     assert Counts(exact=True).judge("2,4,0", tag(text)).score == float(expected == 1)
 
 
-# --- labels -----------------------------------------------------------------------------------------------------------------------------
+# --- labels -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -125,7 +146,10 @@ def test_multi_label_spam_nothing_and_aliases():
     everything = ", ".join(f"thing {i}" for i in range(50)) + ", cat, dog"
     assert MultiLabel(metric="recall").judge(["cat", "dog"], tag(everything)).score == 0
     assert MultiLabel().judge(["cat", "dog"], tag(everything)).score == pytest.approx(4 / 54)
-    assert MultiLabel().judge([], tag("none")).score == 1 and MultiLabel().judge([], tag("cat")).score == MultiLabel().judge([], "").score == 0
+    assert (
+        MultiLabel().judge([], tag("none")).score == 1
+        and MultiLabel().judge([], tag("cat")).score == MultiLabel().judge([], "").score == 0
+    )
     assert MultiLabel(aliases={"cat": ("feline",)}).judge(["cat"], tag("feline")).score == 1
     assert MultiLabel().judge(["cat", "dog"], tag("A, C"), Scene(choices=("cat", "cow", "dog"))).score == 1
 
@@ -134,7 +158,17 @@ TREE = {"animal": "", "dog": "animal", "cat": "animal", "poodle": "dog", "plant"
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("poodle", 1), ("dog", 0.8), ("animal", 0.5), ("cat", 0.4), ("plant", 0), ("unicorn", 0), ("", 0), ("poodle dog cat", 0)]
+    ("text", "expected"),
+    [
+        ("poodle", 1),
+        ("dog", 0.8),
+        ("animal", 0.5),
+        ("cat", 0.4),
+        ("plant", 0),
+        ("unicorn", 0),
+        ("", 0),
+        ("poodle dog cat", 0),
+    ],
 )
 def test_hierarchy(text, expected):
     assert Hierarchy(parents=TREE).judge("poodle", tag(text)).score == pytest.approx(expected)
@@ -150,12 +184,14 @@ def test_hierarchy_broken_tree():
 def test_open_set():
     reward = OpenSet(abstain=0.2)
     assert [reward.judge("cat", tag(t)).score for t in ("cat", "dog", "unknown", "")] == [1, 0, 0.2, 0]
-    assert [reward.judge("unknown", tag(t)).score for t in ("None of the above", "dog", "", "cat or unknown")] == [1, 0, 0, 0]
+    assert [
+        reward.judge("unknown", tag(t)).score for t in ("None of the above", "dog", "", "cat or unknown")
+    ] == [1, 0, 0, 0]
     with pytest.raises(ValueError, match="abstain"):
         OpenSet(abstain=1.0)
 
 
-# --- jigsaw questions -------------------------------------------------------------------------------------------------------------------
+# --- jigsaw questions ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -189,9 +225,20 @@ def test_jigsaw_questions(gold, kind, text, expected):
 
 
 def test_jigsaw_relations_and_errors():
-    assert [relation(a, b, 3) for a, b in ((1, 2), (2, 1), (1, 4), (5, 1), (3, 4))] == ["left", "right", "above", "lower right", "apart"]
+    assert [relation(a, b, 3) for a, b in ((1, 2), (2, 1), (1, 4), (5, 1), (3, 4))] == [
+        "left",
+        "right",
+        "above",
+        "lower right",
+        "apart",
+    ]
     with pytest.raises(ValueError, match="answer_type"):
         JigsawQuestion().judge("B", "")
-    for gold, kind in (("BB", "letter"), ("x", "digit"), ("sideways", "relation"), ([[0, 0, 1, 1], [2, 2, 3, 3]], "box")):
+    for gold, kind in (
+        ("BB", "letter"),
+        ("x", "digit"),
+        ("sideways", "relation"),
+        ([[0, 0, 1, 1], [2, 2, 3, 3]], "box"),
+    ):
         with pytest.raises(ValueError, match="answer"):
             JigsawQuestion(kind_of=kind).judge(gold, "")

@@ -1,4 +1,5 @@
-"""The rewards read what the shipped generators write: a row's own demonstration earns everything, that of another row less on average."""
+"""The rewards read what the shipped generators write: a row's own demonstration earns everything, that of
+another row less on average."""
 
 from __future__ import annotations
 
@@ -21,14 +22,19 @@ ROWS = 6  # of each reward
 
 
 def rows_and_rewards(task):
-    """[(reward, its first rows)] of a task's rewards with a weight, format and what an environment pays (it has tests of its own) aside."""
+    """[(reward, its first rows)] of a task's rewards with a weight, format and what an environment pays (it
+    has tests of its own) aside."""
     tree = load(["base/rl", f"tasks/{task}"]).tree
     sources = {slot: build(Source, spec) for slot, spec in tree["data"]["train"].items()}
     specs = with_own_rewards(tree.get("rewards"), sources)
     rewards = [judge_opened(build(Reward, dict(spec))) for slot, spec in specs.items() if slot != "format"]
     mine = [(reward, []) for reward in rewards if reward.weight and EPISODE_RETURN not in reward.requires]
-    assert mine or tree.get("environment"), f"task {task} is scored by nothing that its rows show, and has no environment"
-    turns = itertools.chain.from_iterable(zip(*(source() for source in sources.values()), strict=False))  # a row of each source in turn
+    assert mine or tree.get("environment"), (
+        f"task {task} is scored by nothing that its rows show, and has no environment"
+    )
+    turns = itertools.chain.from_iterable(
+        zip(*(source() for source in sources.values()), strict=False)
+    )  # a row of each source in turn
     rows = itertools.islice(turns, 40 * ROWS)
     for row in build(Select, SELECTS[task])(list(rows)) if task in SELECTS else rows:
         for reward, own in mine:
@@ -44,22 +50,43 @@ def earned(reward, row, text):
 
 
 def scores(reward, rows):
-    """Scores of the rows' own demonstrations, of silence, and of the demonstrations of other rows (with another answer, where rows have one)."""
-    pairs = [(a, next((b for b in [*rows[i:], *rows[:i]] if (b.answer or b.target) != (a.answer or a.target)), None)) for i, a in enumerate(rows)]
+    """Scores of the rows' own demonstrations, of silence, and of the demonstrations of other rows (with
+    another answer, where rows have one)."""
+    pairs = [
+        (
+            a,
+            next(
+                (b for b in [*rows[i:], *rows[:i]] if (b.answer or b.target) != (a.answer or a.target)), None
+            ),
+        )
+        for i, a in enumerate(rows)
+    ]
     others = [earned(reward, a, b.target) for a, b in pairs if b is not None]
-    return [earned(reward, row, row.target) for row in rows], [earned(reward, row, "") for row in rows], others
+    return (
+        [earned(reward, row, row.target) for row in rows],
+        [earned(reward, row, "") for row in rows],
+        others,
+    )
 
 
 def test_the_stated_frequency_earns_most_of_a_forecast():
-    """The demonstration states the true rate, which has the best mean Brier score, but no single outcome tells it: -(p - y)^2 of each row."""
+    """The demonstration states the true rate, which has the best mean Brier score, but no single outcome
+    tells it: -(p - y)^2 of each row."""
     ((reward, rows),) = rows_and_rewards("gen_forecast")
-    assert [earned(reward, row, row.target) for row in rows] == pytest.approx([-((row.meta["rate"] - row.answer) ** 2) for row in rows])
+    assert [earned(reward, row, row.target) for row in rows] == pytest.approx(
+        [-((row.meta["rate"] - row.answer) ** 2) for row in rows]
+    )
     assert all(earned(reward, row, "") == -1.0 for row in rows)
     assert all(earned(reward, row, f"<answer>{row.answer}</answer>") == 0.0 for row in rows)
 
 
 @pytest.mark.parametrize(
-    "task", [task for task in TASKS if not task.startswith(("gen_chain", "gen_graph", "gen_sat", "gen_forecast", "reasoning_gym"))]
+    "task",
+    [
+        task
+        for task in TASKS
+        if not task.startswith(("gen_chain", "gen_graph", "gen_sat", "gen_forecast", "reasoning_gym"))
+    ],
 )
 def test_a_demonstration_earns_everything(task):
     found = rows_and_rewards(task)

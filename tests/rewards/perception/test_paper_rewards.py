@@ -38,16 +38,27 @@ def test_empty_thoughts_do_not_score_by_default(rollout):
         TagFormat(tags=("answer",), may_be_empty=("think",))
 
 
-@pytest.mark.parametrize(("point", "expected"), [([100, 100], 1), ([112, 100], 1), ([115, 100], 0), ([100, 128], 1), ([100, 129], 0)])
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [([100, 100], 1), ([112, 100], 1), ([115, 100], 0), ([100, 128], 1), ([100, 129], 0)],
+)
 def test_btl_ui_tolerance_is_relative_to_each_side(point, expected):
-    """W = 100, H = 200, 0.14: 14 pixels across and 28 down from the gold point (100, 100), edge excluded, in a gold box that holds all."""
+    """W = 100, H = 200, 0.14: 14 pixels across and 28 down from the gold point (100, 100), edge excluded, in
+    a gold box that holds all."""
     gold = {"action": "click", "box": [0, 0, 199, 199], "point": [100, 100]}
     scene = Scene((CoordinateSpace((100, 200), (100, 200)),))
     point = [min(point[0], 1000), point[1] - (point[1] == 128)]
-    assert GuiAction(relative=0.14).judge(gold, f'<answer>{{"action": "click", "point": {point}}}</answer>', scene).score == expected
+    assert (
+        GuiAction(relative=0.14)
+        .judge(gold, f'<answer>{{"action": "click", "point": {point}}}</answer>', scene)
+        .score
+        == expected
+    )
 
 
-@pytest.mark.parametrize(("blink", "expected"), [("None", 1.0), ("[]", 1.0), ('[{"bbox_2d": [1, 1, 9, 9]}]', 0.0)])
+@pytest.mark.parametrize(
+    ("blink", "expected"), [("None", 1.0), ("[]", 1.0), ('[{"bbox_2d": [1, 1, 9, 9]}]', 0.0)]
+)
 def test_blink_of_an_action_without_a_place(blink, expected):
     gold = {"action": "scroll", "direction": "up"}
     assert Blink().judge(gold, f"<blink>{blink}</blink><think>so</think><link>x</link>").score == expected
@@ -56,7 +67,12 @@ def test_blink_of_an_action_without_a_place(blink, expected):
 def plan(*steps, keys=("reasoning_and_reflection", "visual_state_description", "language_plan")):
     import json
 
-    return json.dumps({**dict.fromkeys(keys, "x"), "executable_plan": [dict(zip(("action_id", "action_name"), step, strict=True)) for step in steps]})
+    return json.dumps(
+        {
+            **dict.fromkeys(keys, "x"),
+            "executable_plan": [dict(zip(("action_id", "action_name"), step, strict=True)) for step in steps],
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,9 +109,19 @@ HEAD = "import matplotlib.pyplot as plt\n"
         (HEAD + "x = [1, 2]\ny = [1]\nplt.plot(x, y)", "plot of 2 and 1 values"),
         (HEAD + "plt.barchart([1], [2])", "no function 'barchart'"),
         (HEAD + "raise SystemExit\nplt.bar([1], [2])", "raise"),
-        (HEAD + "def f(a):\n    return a + b\nfor i in range(3):\n    plt.text(i, 0, str(i))\nplt.bar([1], [2])", ""),
+        (
+            HEAD
+            + (
+                "def f(a):\n    return a + b\nfor i in range(3):\n    plt.text(i, 0, str(i))\nplt.bar([1], "
+                "[2])"
+            ),
+            "",
+        ),
         (HEAD + "values = [v * 2 for v in range(3)]\nplt.bar(range(3), values, label=lambda q: q)", ""),
-        (HEAD + "try:\n    import seaborn as sns\nexcept ImportError:\n    sns = None\nplt.bar([1], [2])", ""),
+        (
+            HEAD + "try:\n    import seaborn as sns\nexcept ImportError:\n    sns = None\nplt.bar([1], [2])",
+            "",
+        ),
         ("from matplotlib.pyplot import *\nbar([1], [2])", ""),
         (HEAD + "fig, ax = plt.subplots()\nax.bar([1], [2])\nif (n := 3) > 2:\n    print(n)", ""),
     ],
@@ -112,10 +138,13 @@ def test_a_script_that_stops_scores_nothing():
 
 
 def test_bmas_by_hand():
-    """s = (e1, e2), g = (e1): max cosines of s are 1 and 0, of g 1: (1/2 + 1) / 2 = 3/4; the same the other way round."""
+    """s = (e1, e2), g = (e1): max cosines of s are 1 and 0, of g 1: (1/2 + 1) / 2 = 3/4; the same the other
+    way round."""
     one, two = np.array([[2.0, 0.0], [0.0, 3.0]]), np.array([[5.0, 0.0]])
     assert bmas(one, two) == pytest.approx(0.75) and bmas(two, one) == pytest.approx(0.75)
-    assert bmas(one, one) == pytest.approx(1.0) and bmas(one, -one) == 0.0 and bmas(one, np.zeros((0, 2))) == 0.0
+    assert (
+        bmas(one, one) == pytest.approx(1.0) and bmas(one, -one) == 0.0 and bmas(one, np.zeros((0, 2))) == 0.0
+    )
 
 
 class Words:
@@ -180,19 +209,38 @@ def test_entity_named(rollout):
     reward = EntityNamed()
 
     def scored(thought, entity="blue", headline="A blue circle moves to the left"):
-        return reward(rollout("yes", f"<think>{thought}</think><answer>yes</answer>", entity=entity, headline=headline))
+        return reward(
+            rollout("yes", f"<think>{thought}</think><answer>yes</answer>", entity=entity, headline=headline)
+        )
 
-    assert scored("It is not red.") == 0.0 and scored("The word blue is false.") == 1.0 and scored("I see a circle. It isn't blue.") == 1.0
+    assert (
+        scored("It is not red.") == 0.0
+        and scored("The word blue is false.") == 1.0
+        and scored("I see a circle. It isn't blue.") == 1.0
+    )
     # one of two words that are called false, one of three, and all five: the headline again
-    assert scored("The blue circle is wrong.") == 0.5 and scored("Blue is wrong. Left is wrong.\nA circle? Not shown") == pytest.approx(1 / 2)
-    assert scored("Blue circle left is wrong.") == pytest.approx(1 / 3) and scored("Blue circle moves to the left: false") == 0.0
-    assert scored("A blue circle moves to the left") == scored("Blue is not wrong.") == scored("No blue circle is not there") == 0.0
+    assert scored("The blue circle is wrong.") == 0.5 and scored(
+        "Blue is wrong. Left is wrong.\nA circle? Not shown"
+    ) == pytest.approx(1 / 2)
+    assert (
+        scored("Blue circle left is wrong.") == pytest.approx(1 / 3)
+        and scored("Blue circle moves to the left: false") == 0.0
+    )
+    assert (
+        scored("A blue circle moves to the left")
+        == scored("Blue is not wrong.")
+        == scored("No blue circle is not there")
+        == 0.0
+    )
     # E of two words: 2 / 3
     assert scored("The blue circle on the left is fake", entity="blue circle") == pytest.approx(2 / 3)
     assert scored("left is fake, the circle is blue", entity="blue circle") == 0.0
     # a headline of its false part alone
     assert scored("Blue is wrong", headline="Blue") == 1.0
-    assert reward(rollout("no", "<answer>no</answer>", entity="")) == 1.0 and reward(rollout("no", "", entity="")) == 0.0
+    assert (
+        reward(rollout("no", "<answer>no</answer>", entity="")) == 1.0
+        and reward(rollout("no", "", entity="")) == 0.0
+    )
     with pytest.raises(ValueError, match="headline.*must hold the headline, with its false part 'blue'"):
         scored("x", headline="A red circle")
     with pytest.raises(ValueError, match="entity"):
@@ -201,9 +249,14 @@ def test_entity_named(rollout):
 
 def test_keywords_that_are_not_there_cost(rollout):
     """Both of two keywords and two phrases of the vocabulary that are no keywords: 2 / (2 + 2)."""
-    text = "I can see here that there is a cat and also a dog, and I can see that there is a bird and also a fish."
+    text = (
+        "I can see here that there is a cat and also a dog, and I can see that there is a bird and also a "
+        "fish."
+    )
     assert Keywords()(rollout(["cat", "dog"], text)) == 1.0
-    assert Keywords()(rollout(["cat", "dog"], text, vocabulary=["cat", "dog", "bird", "fish", "cow"])) == pytest.approx(0.5)
+    assert Keywords()(
+        rollout(["cat", "dog"], text, vocabulary=["cat", "dog", "bird", "fish", "cow"])
+    ) == pytest.approx(0.5)
 
 
 def test_rouge_mean_by_hand():

@@ -45,7 +45,9 @@ def test_point_options():
     assert PointReward(from_box=True).judge(BOX, "<answer>[30,20,10,10]</answer>").score == 0
     assert PointReward(radius=5).judge([10, 10], "<answer>(13, 14)</answer>").score == 1
     assert PointReward(radius=5).judge((10, 10), "<answer>(14, 14)</answer>").score == 0
-    assert PointReward(radius=5, soft=True).judge([10, 10], "<answer>(13, 14)</answer>").score == pytest.approx(math.exp(-1))
+    assert PointReward(radius=5, soft=True).judge(
+        [10, 10], "<answer>(13, 14)</answer>"
+    ).score == pytest.approx(math.exp(-1))
     assert PointReward(soft=True).judge(BOX, "<answer>(20, 15)</answer>").score == 1
     seen = Scene((CoordinateSpace((100, 100), (1000, 1000), "seen"),))
     assert PointReward().judge(BOX, "<answer>(200, 150)</answer>", seen).score == 1
@@ -99,7 +101,11 @@ def test_gui_g1_by_hand():
         GuiGrounding().judge(BOX, "")
 
 
-CLICK, TYPE, SCROLL = {"action": "click", "box": BOX}, {"action": "type", "text": "red shoes"}, {"action": "scroll", "direction": "down"}
+CLICK, TYPE, SCROLL = (
+    {"action": "click", "box": BOX},
+    {"action": "type", "text": "red shoes"},
+    {"action": "scroll", "direction": "down"},
+)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +114,16 @@ CLICK, TYPE, SCROLL = {"action": "click", "box": BOX}, {"action": "type", "text"
         (CLICK, "[{'action': 'click', 'point': [20, 15], 'input_text': 'no input text'}]", 1, 1),
         (CLICK, '{"action": "tap", "coordinate": [20, 15]}', 1, 1),
         (CLICK, '{"name": "click", "arguments": {"point": [20, 15]}}', 1, 1),
-        (CLICK, '<tool_call>{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [20, 15]}}</tool_call>', 1, 1),
+        (
+            CLICK,
+            (
+                '<tool_call>{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": '
+                "[20, "
+                "15]}}</tool_call>"
+            ),
+            1,
+            1,
+        ),
         (CLICK, "Action: click(start_box='(20,15)')", 1, 1),
         (CLICK, "click(start_box='(90,15)')", 1, 0),
         (CLICK, "click(start_box='(20,15)') click(start_box='(90,15)')", 0, 0),
@@ -141,12 +156,36 @@ def test_gui_actions(gold, text, action, full):
 def test_gui_distance_and_broken_gold():
     scene = Scene((CoordinateSpace((100, 100), (100, 100), "original"),))
     gold = {"action": "click", "box": [0, 0, 100, 100], "point": [50, 50]}
-    assert GuiAction(relative=0.14).judge(gold, "<answer>{'action': 'click', 'point': [52, 50]}</answer>", scene).score == 1
-    assert GuiAction(relative=0.14).judge(gold, "<answer>{'action': 'click', 'point': [90, 90]}</answer>", scene).score == 0
-    assert GuiAction(radius=10).judge({"action": "click", "point": [50, 50]}, "<answer>{'action': 'click', 'point': [56, 58]}</answer>").score == 1
-    linked = "<blink>[[10,10,30,20]]</blink><think>tap it</think><link>[{'Action': 'tap', 'point_2d': [20, 15]}]</link>"
+    assert (
+        GuiAction(relative=0.14)
+        .judge(gold, "<answer>{'action': 'click', 'point': [52, 50]}</answer>", scene)
+        .score
+        == 1
+    )
+    assert (
+        GuiAction(relative=0.14)
+        .judge(gold, "<answer>{'action': 'click', 'point': [90, 90]}</answer>", scene)
+        .score
+        == 0
+    )
+    assert (
+        GuiAction(radius=10)
+        .judge(
+            {"action": "click", "point": [50, 50]}, "<answer>{'action': 'click', 'point': [56, 58]}</answer>"
+        )
+        .score
+        == 1
+    )
+    linked = (
+        "<blink>[[10,10,30,20]]</blink><think>tap it</think><link>[{'Action': 'tap', 'point_2d': [20, "
+        "15]}]</link>"
+    )
     assert GuiAction(tag="link").judge(CLICK, linked).score == 1
-    assert GuiAction(tag="link").judge(CLICK, linked * 2).score == GuiAction(tag="link").judge(CLICK, "").score == 0
+    assert (
+        GuiAction(tag="link").judge(CLICK, linked * 2).score
+        == GuiAction(tag="link").judge(CLICK, "").score
+        == 0
+    )
     for broken in ({"action": "click"}, {"action": "type"}, {}, "click", 7):
         with pytest.raises(ValueError, match="answer"):
             GuiAction().judge(broken, "")
@@ -154,7 +193,10 @@ def test_gui_distance_and_broken_gold():
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=6, unique=True), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=6, unique=True),
+    st.randoms(use_true_random=False),
+)
 def test_points_do_not_care_for_order(points, random):
     said = [list(p) for p in points]
     gold = random.sample(said, len(said))
@@ -208,7 +250,22 @@ def test_arguments_of_typing_and_scrolling_are_one():
         ({"content": "blue hats", "text": "red shoes"}, 0),
         ({}, 0),
     ):
-        assert GuiAction().judge(typed, f"<answer>{ {'action': 'type', **said} }</answer>").score == score, said
-    for said, score in (({"direction": "up"}, 1), ({"direction": "up", "text": "page"}, 1), ({"direction": "up", "scroll_direction": "down"}, 0)):
-        assert GuiAction().judge(scrolled, f"<answer>{ {'action': 'scroll', **said} }</answer>").score == score, said
-    assert GuiAction().judge({"action": "open_app", "app": "Shop"}, "<answer>{'action': 'open', 'app_name': 'shop'}</answer>").score == 1
+        assert GuiAction().judge(typed, f"<answer>{ {'action': 'type', **said} }</answer>").score == score, (
+            said
+        )
+    for said, score in (
+        ({"direction": "up"}, 1),
+        ({"direction": "up", "text": "page"}, 1),
+        ({"direction": "up", "scroll_direction": "down"}, 0),
+    ):
+        assert (
+            GuiAction().judge(scrolled, f"<answer>{ {'action': 'scroll', **said} }</answer>").score == score
+        ), said
+    assert (
+        GuiAction()
+        .judge(
+            {"action": "open_app", "app": "Shop"}, "<answer>{'action': 'open', 'app_name': 'shop'}</answer>"
+        )
+        .score
+        == 1
+    )

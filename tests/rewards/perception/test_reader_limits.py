@@ -29,13 +29,20 @@ def tag(value):
         ("mask", MASK, [[0, 0, 1, 0, 1, 1]] * 101, "more than 100 polygons"),
         ("polygon", POLYGON, [[i, i * i % 97] for i in range(501)], "more than 500 corners"),
         ("polygon", POLYGON, {"polygon": list(range(1002))}, "more than 500 corners"),
-        ("scene_graph", GRAPH, {"objects": [{"id": f"a.{i}", "bbox": [0, 0, 9, 9]} for i in range(201)]}, "more than 200 objects"),
+        (
+            "scene_graph",
+            GRAPH,
+            {"objects": [{"id": f"a.{i}", "bbox": [0, 0, 9, 9]} for i in range(201)]},
+            "more than 200 objects",
+        ),
         ("count", 7, "x" * (MAX_CHARS + 1), "more than 20,000 characters"),
         ("ocr", "SALE", "x" * (MAX_CHARS + 1), "more than 20,000 characters"),
     ],
 )
 def test_the_reason_names_the_limit(kind, gold, answer, reason):
-    verdict = verify(gold, tag(answer), kind, **({"meta": {"size": [100, 100]}} if kind == "scene_graph" else {}))
+    verdict = verify(
+        gold, tag(answer), kind, **({"meta": {"size": [100, 100]}} if kind == "scene_graph" else {})
+    )
     assert not verdict.correct and verdict.score == 0 and reason in verdict.reason, verdict
 
 
@@ -79,7 +86,10 @@ def test_second_answers_under_another_key(kind, gold, answer, correct):
     assert verify(gold, tag(answer), kind).correct is correct
 
 
-@pytest.mark.parametrize("said", ["SALE 50%", '"SALE 50%"', "*SALE 50%*", "**SALE** 50%", "`SALE 50%`", "“SALE 50%”", "***SALE 50%***"])
+@pytest.mark.parametrize(
+    "said",
+    ["SALE 50%", '"SALE 50%"', "*SALE 50%*", "**SALE** 50%", "`SALE 50%`", "“SALE 50%”", "***SALE 50%***"],
+)
 def test_emphasis_is_no_text(said):
     assert verify("SALE 50%", tag(said), "ocr", metric="exact").correct
     assert verify("SALE 50%", tag(said), "text").correct
@@ -92,5 +102,8 @@ def test_other_text_is_other_text(said):
 
 
 def test_stars_of_the_text_itself_stay():
-    assert verify("2*3*4", tag("2*3*4"), "ocr", metric="exact").correct and not verify("234", tag("2*3*4"), "ocr", metric="exact").correct
+    assert (
+        verify("2*3*4", tag("2*3*4"), "ocr", metric="exact").correct
+        and not verify("234", tag("2*3*4"), "ocr", metric="exact").correct
+    )
     assert verify("*SALE*", tag("*SALE*"), "ocr", metric="exact").correct

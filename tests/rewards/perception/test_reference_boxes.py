@@ -1,4 +1,5 @@
-"""Boxes, points and groups against torchvision, scipy, networkx, shapely and pycocotools: 1,000 random answers each, as text."""
+"""Boxes, points and groups against torchvision, scipy, networkx, shapely and pycocotools: 1,000 random
+answers each, as text."""
 
 from __future__ import annotations
 
@@ -37,13 +38,18 @@ def random_boxes(rng, most, near=()):
 
 
 def ious(said, gold):
-    return ops.box_iou(torch.tensor(said, dtype=torch.float64), torch.tensor(gold, dtype=torch.float64)).numpy()
+    return ops.box_iou(
+        torch.tensor(said, dtype=torch.float64), torch.tensor(gold, dtype=torch.float64)
+    ).numpy()
 
 
 def best_matching(useful):
     """The pairs of the largest total, by trying all assignments."""
     small = useful if useful.shape[0] <= useful.shape[1] else useful.T
-    best = max(itertools.permutations(range(small.shape[1]), small.shape[0]), key=lambda p: sum(small[i, j] for i, j in enumerate(p)))
+    best = max(
+        itertools.permutations(range(small.shape[1]), small.shape[0]),
+        key=lambda p: sum(small[i, j] for i, j in enumerate(p)),
+    )
     pairs = [(i, j) for i, j in enumerate(best) if small[i, j] > 0]
     return pairs if useful.shape[0] <= useful.shape[1] else [(j, i) for i, j in pairs]
 
@@ -57,8 +63,12 @@ def test_matched_overlap_is_that_of_the_best_assignment():
         pairs = best_matching(np.where(iou >= 0.5, iou, 0))
         total, n, m = sum(iou[p] for p in pairs), len(said), len(gold)
         for name, bottom in (("max", max(n, m)), ("f1", (n + m) / 2), ("recall", m)):
-            assert Detection(denominator=name).judge(gold, tag(said)).score == pytest.approx(total / bottom, abs=1e-9)
-        mixed = 0.7 * total / max(n, m) + 0.3 * (1 - (2 - len(pairs) / n - len(pairs) / m) / 2) if pairs else 0.0
+            assert Detection(denominator=name).judge(gold, tag(said)).score == pytest.approx(
+                total / bottom, abs=1e-9
+            )
+        mixed = (
+            0.7 * total / max(n, m) + 0.3 * (1 - (2 - len(pairs) / n - len(pairs) / m) / 2) if pairs else 0.0
+        )
         assert DetectionWeighted().judge(gold, tag(said)).score == pytest.approx(mixed, abs=1e-9)
 
 
@@ -76,7 +86,9 @@ def test_stated_confidence_by_the_published_loop():
                 hit[i] = iou[i, j]
         said = tag([{"Position": box, "Confidence": c} for box, c in zip(boxes, sure, strict=True)])
         gained = sum(c if i in hit else 1 - c for i, c in enumerate(sure)) if hit else 0.0
-        assert DetectionConfidence().judge(gold, said).score == pytest.approx(gained / (len(boxes) + len(free)), abs=1e-9)
+        assert DetectionConfidence().judge(gold, said).score == pytest.approx(
+            gained / (len(boxes) + len(free)), abs=1e-9
+        )
         score = Detection(matching="confidence").judge(gold, said).score
         assert score == pytest.approx(sum(hit.values()) / max(len(boxes), len(gold)), abs=1e-9)
 
@@ -89,7 +101,9 @@ def test_map_of_an_answer_is_that_of_pycocotools():
         for metric, value in zip(("map", "ap50"), expected, strict=True):
             reward = DetectionMap(metric=metric, length_penalty=False, ranking="answer", extra="ignore")
             assert reward.judge(truth, answer).score == pytest.approx(value, abs=1e-12)
-            listed = tag([{"bbox_2d": list(b.xyxy), "label": b.label} for b in sorted(said, key=lambda b: -b.score)])
+            listed = tag(
+                [{"bbox_2d": list(b.xyxy), "label": b.label} for b in sorted(said, key=lambda b: -b.score)]
+            )
             penalty = min(1, len(gold) / len(said)) if said else 1
             plain = DetectionMap(metric=metric, extra="ignore").judge(truth, listed).score
             assert plain == pytest.approx(value * penalty, abs=1e-12)
@@ -113,10 +127,14 @@ def test_points_by_bipartite_matching_and_containment():
         gold = random_boxes(rng, 4)
         said = [[int(x), int(y)] for x, y in rng.integers(0, 50, (rng.integers(1, 6), 2))]
         holds = [[shapely.box(*g).covers(shapely.Point(p)) for g in gold] for p in said]
-        graph = nx.Graph([(("p", i), ("g", j)) for i, row in enumerate(holds) for j, held in enumerate(row) if held])
+        graph = nx.Graph(
+            [(("p", i), ("g", j)) for i, row in enumerate(holds) for j, held in enumerate(row) if held]
+        )
         hits = len(nx.max_weight_matching(graph, maxcardinality=True))
         assert Points().judge(gold, tag(said)).score == pytest.approx(2 * hits / (len(said) + len(gold)))
-        assert Points(metric="max").judge(gold, tag(said)).score == pytest.approx(hits / max(len(said), len(gold)))
+        assert Points(metric="max").judge(gold, tag(said)).score == pytest.approx(
+            hits / max(len(said), len(gold))
+        )
         assert PointReward().judge(gold[0], tag(said[0])).score == holds[0][0]
 
 
@@ -137,7 +155,9 @@ def test_gui_grounding_by_torchvision_and_scipy():
         said = random_boxes(rng, 1, gold)[:1]
         (x1, y1, x2, y2), (a1, b1, a2, b2) = said[0], gold[0]
         hit = a1 <= (x1 + x2) / 2 <= a2 and b1 <= (y1 + y2) / 2 <= b2
-        fit = hmean([1 - abs(x1 - a1) / 60, 1 - abs(y1 - b1) / 80, 1 - abs(x2 - a2) / 60, 1 - abs(y2 - b2) / 80])
+        fit = hmean(
+            [1 - abs(x1 - a1) / 60, 1 - abs(y1 - b1) / 80, 1 - abs(x2 - a2) / 60, 1 - abs(y2 - b2) / 80]
+        )
         expected = 1 + 0.25 * ious(said, gold)[0, 0] + 0.125 * fit if hit else 0.0
         assert GuiGrounding().judge(gold[0], tag(said[0]), scene).score == pytest.approx(expected, abs=1e-9)
 
@@ -151,9 +171,13 @@ def test_groups_of_boxes(group):
         agreement = (iou.sum(1) - 1) / (len(said) - 1)
         assert BoxAgreement().score_group(sample) == pytest.approx(agreement.tolist(), abs=1e-9)
         votes = np.zeros((80, 80))
-        for x1, y1, x2, y2 in (np.array(box) + 10 for box in said):  # a near box may begin left of the picture
+        for x1, y1, x2, y2 in (
+            np.array(box) + 10 for box in said
+        ):  # a near box may begin left of the picture
             votes[y1:y2, x1:x2] += 1
         shares = [votes[b[1] + 10 : b[3] + 10, b[0] + 10 : b[2] + 10].mean() / votes.max() for b in said]
         assert BoxAgreement(mode="votes").score_group(sample) == pytest.approx(shares, abs=1e-9)
         each = ious(said, gold)[:, 0]
-        assert IouHard().score_group(sample) == pytest.approx((each * math.exp(1 - each.mean())).tolist(), abs=1e-9)
+        assert IouHard().score_group(sample) == pytest.approx(
+            (each * math.exp(1 - each.mean())).tolist(), abs=1e-9
+        )

@@ -1,4 +1,5 @@
-"""Counts, labels, puzzles, spans and texts against numpy, scipy, scikit-learn, networkx, rapidfuzz and jiwer: 1,000 random answers each."""
+"""Counts, labels, puzzles, spans and texts against numpy, scipy, scikit-learn, networkx, rapidfuzz and jiwer:
+1,000 random answers each."""
 
 from __future__ import annotations
 
@@ -42,23 +43,33 @@ def test_counts_and_measures_by_numpy():
         error = abs(said - gold) / gold
         mra = float(np.mean(error <= 1 - thresholds))
         assert Counting(mode="mra").judge(gold, tag(said)).score == pytest.approx(mra)
-        assert Counting(mode="relative").judge(gold, tag(said)).score == pytest.approx(float(np.clip(1 - error, 0, 1)))
+        assert Counting(mode="relative").judge(gold, tag(said)).score == pytest.approx(
+            float(np.clip(1 - error, 0, 1))
+        )
         assert Counting().judge(gold, tag(said)).score == (gold == said)
         assert Closeness(mode="mra").judge(gold, tag(said)).score == pytest.approx(mra)
         assert Closeness().judge(gold, tag(said)).score == pytest.approx(float(np.exp(-5 * error)), rel=1e-4)
-        assert Closeness(mode="absolute", rate=0.1).judge(gold, tag(said)).score == pytest.approx(float(np.exp(-abs(said - gold) / 10)))
+        assert Closeness(mode="absolute", rate=0.1).judge(gold, tag(said)).score == pytest.approx(
+            float(np.exp(-abs(said - gold) / 10))
+        )
     for gold, said in rng.integers(1, 9, (CASES, 2, 3)):
         expected = np.clip(1 - np.abs(said - gold) / gold, 0, 1).mean()
-        assert Counts().judge(gold.tolist(), tag(", ".join(map(str, said)))).score == pytest.approx(float(expected))
+        assert Counts().judge(gold.tolist(), tag(", ".join(map(str, said)))).score == pytest.approx(
+            float(expected)
+        )
 
 
 def test_angles_on_the_circle_of_complex_numbers():
     for gold, said in np.random.default_rng(1).integers(-720, 720, (CASES, 2)).tolist():
         away = abs(math.degrees(np.angle(np.exp(1j * math.radians(gold - said)))))
         assert Angle(mode="linear").judge(gold, tag(said)).score == pytest.approx(1 - away / 180, abs=1e-9)
-        assert Angle(mode="decay", tolerance=20).judge(gold, tag(said)).score == pytest.approx(math.exp(-away / 20), abs=1e-9)
+        assert Angle(mode="decay", tolerance=20).judge(gold, tag(said)).score == pytest.approx(
+            math.exp(-away / 20), abs=1e-9
+        )
         half = abs(math.degrees(np.angle(np.exp(2j * math.radians(gold - said))))) / 2
-        assert Angle(mode="linear", period=180).judge(gold, tag(said)).score == pytest.approx(1 - half / 90, abs=1e-9)
+        assert Angle(mode="linear", period=180).judge(gold, tag(said)).score == pytest.approx(
+            1 - half / 90, abs=1e-9
+        )
 
 
 def test_several_labels_by_scikit_learn():
@@ -72,8 +83,16 @@ def test_several_labels_by_scikit_learn():
         answer = tag(", ".join(chosen[1]))
         golds.append(gold)
         saids.append(said)
-        scores.append([MultiLabel(metric=name).judge(chosen[0], answer).score for name in ("f1", "jaccard", "recall", "exact")])
-    references = [reference(golds, saids, average="samples") for reference in (metrics.f1_score, metrics.jaccard_score, metrics.recall_score)]
+        scores.append(
+            [
+                MultiLabel(metric=name).judge(chosen[0], answer).score
+                for name in ("f1", "jaccard", "recall", "exact")
+            ]
+        )
+    references = [
+        reference(golds, saids, average="samples")
+        for reference in (metrics.f1_score, metrics.jaccard_score, metrics.recall_score)
+    ]
     assert np.mean(scores, 0) == pytest.approx([*references, metrics.accuracy_score(golds, saids)])
 
 
@@ -82,7 +101,9 @@ def test_trees_by_networkx():
     rng = random.Random(3)
     for _ in range(CASES):
         names = [f"n{i}x" for i in range(rng.randint(2, 9))]
-        parents = {name: names[rng.randrange(i)] if i and rng.random() < 0.9 else "" for i, name in enumerate(names)}
+        parents = {
+            name: names[rng.randrange(i)] if i and rng.random() < 0.9 else "" for i, name in enumerate(names)
+        }
         tree = nx.DiGraph([(parent or "root", child) for child, parent in parents.items()])
         depth = nx.shortest_path_length(tree, "root")
         gold, said = rng.choice(names), rng.choice(names)
@@ -92,7 +113,14 @@ def test_trees_by_networkx():
 
 
 @pytest.mark.parametrize(
-    ("gold", "said", "score"), [("cat", "cat", 1), ("cat", "dog", 0), ("cat", "unknown", 0.3), ("unknown", "unknown", 0.9), ("unknown", "cat", 0)]
+    ("gold", "said", "score"),
+    [
+        ("cat", "cat", 1),
+        ("cat", "dog", 0),
+        ("cat", "unknown", 0.3),
+        ("unknown", "unknown", 0.9),
+        ("unknown", "cat", 0),
+    ],
 )
 def test_open_sets_by_table(gold, said, score):
     assert OpenSet(reject=0.9, abstain=0.3).judge(gold, tag(said)).score == score
@@ -101,14 +129,18 @@ def test_open_sets_by_table(gold, said, score):
 def test_verdict_lists_by_numpy():
     for gold, said in np.random.default_rng(4).integers(0, 2, (CASES, 2, 5)):
         texts = [" ".join("FT"[v] for v in row) for row in (gold, said)]
-        assert TrueFalse(mode="share").judge(texts[0], tag(texts[1])).score == pytest.approx(float((gold == said).mean()))
+        assert TrueFalse(mode="share").judge(texts[0], tag(texts[1])).score == pytest.approx(
+            float((gold == said).mean())
+        )
         assert TrueFalse().judge(texts[0], tag(texts[1])).score == np.array_equal(gold, said)
 
 
 def neighbours(picture):
     """Every pair of pieces that touch, with the direction."""
     sideways = {(int(a), int(b), "right") for row in picture for a, b in itertools.pairwise(row)}
-    return sideways | {(int(a), int(b), "below") for column in picture.T for a, b in itertools.pairwise(column)}
+    return sideways | {
+        (int(a), int(b), "below") for column in picture.T for a, b in itertools.pairwise(column)
+    }
 
 
 def test_jigsaws_by_putting_the_picture_together():
@@ -122,7 +154,9 @@ def test_jigsaws_by_putting_the_picture_together():
         built = []
         for order in (gold, said):
             picture = np.zeros(rows * columns, int)
-            picture[order - 1] = np.arange(rows * columns)  # the piece shown at place k belongs to place order[k]
+            picture[order - 1] = np.arange(
+                rows * columns
+            )  # the piece shown at place k belongs to place order[k]
             built.append(neighbours(picture.reshape(rows, columns)))
         text = tag(" ".join(map(str, said)))
         seams = len(built[0] & built[1]) / len(built[0])
@@ -155,9 +189,13 @@ def test_spans_by_counting_seconds():
             spans.append((start, start + length))
         seconds = [set(range(*span)) for span in spans]
         expected = len(seconds[0] & seconds[1]) / len(seconds[0] | seconds[1])
-        assert TemporalIou().judge(list(spans[0]), tag(f"{spans[1][0]} to {spans[1][1]}")).score == pytest.approx(expected)
+        assert TemporalIou().judge(
+            list(spans[0]), tag(f"{spans[1][0]} to {spans[1][1]}")
+        ).score == pytest.approx(expected)
         moment, said = spans[0][0], spans[1][0]
-        assert Timestamp(mode="decay", tolerance=5).judge(moment, tag(f"{said} s")).score == pytest.approx(math.exp(-abs(moment - said) / 5))
+        assert Timestamp(mode="decay", tolerance=5).judge(moment, tag(f"{said} s")).score == pytest.approx(
+            math.exp(-abs(moment - said) / 5)
+        )
         assert Timestamp(tolerance=5).judge(moment, tag(f"{said} s")).score == (abs(moment - said) <= 5)
 
 
@@ -165,10 +203,17 @@ def test_texts_by_jiwer():
     jiwer = pytest.importorskip("jiwer")
     rng = random.Random(8)
     for _ in range(CASES):
-        said, meant = (" ".join(rng.choices(["ab", "bc", "abc", "ca"], k=rng.randint(1, 6))) for _ in range(2))
+        said, meant = (
+            " ".join(rng.choices(["ab", "bc", "abc", "ca"], k=rng.randint(1, 6))) for _ in range(2)
+        )
         cer = jiwer.cer(meant, said)
         similarity = 1 - cer * len(meant) / max(len(said), len(meant))
-        expected = {"cer": max(0, 1 - cer), "wer": max(0, 1 - jiwer.wer(meant, said)), "edit": similarity, "anls": similarity * (similarity >= 0.5)}
+        expected = {
+            "cer": max(0, 1 - cer),
+            "wer": max(0, 1 - jiwer.wer(meant, said)),
+            "edit": similarity,
+            "anls": similarity * (similarity >= 0.5),
+        }
         for metric, value in expected.items():
             assert Ocr(metric=metric).judge(meant, tag(said)).score == pytest.approx(value, abs=1e-9)
 
@@ -182,12 +227,19 @@ def removed(left, right):
 def test_triples_fields_and_words_by_pairing():
     rng = random.Random(9)
     for _ in range(CASES):
-        gold, said = ([[rng.choice("ab"), rng.choice("xy"), rng.choice("cd")] for _ in range(rng.randint(1, 5))] for _ in range(2))
+        gold, said = (
+            [[rng.choice("ab"), rng.choice("xy"), rng.choice("cd")] for _ in range(rng.randint(1, 5))]
+            for _ in range(2)
+        )
         hits = removed(said, gold)
         assert Triples().judge(gold, tag(said)).score == pytest.approx(2 * hits / (len(said) + len(gold)))
-        form, other = ({rng.choice("abcd"): rng.choice("xyz") for _ in range(rng.randint(1, 4))} for _ in range(2))
+        form, other = (
+            {rng.choice("abcd"): rng.choice("xyz") for _ in range(rng.randint(1, 4))} for _ in range(2)
+        )
         both = len(form.items() & other.items())
-        assert Fields(alpha=0.3).judge(form, tag(other)).score == pytest.approx(0.3 * both / len(other) + 0.7 * both / len(form))
+        assert Fields(alpha=0.3).judge(form, tag(other)).score == pytest.approx(
+            0.3 * both / len(other) + 0.7 * both / len(form)
+        )
         a, b = (rng.choices("xyz", k=rng.randint(1, 5)) for _ in range(2))
         f1 = 2 * removed(a, b) / (len(a) + len(b))
         assert word_f1(" ".join(a), " ".join(b)) == pytest.approx(f1)
@@ -201,7 +253,9 @@ def dense_cider(said, reference):
         axis = sorted({g for side in grams for g in side})
         mine, theirs = (np.array([Counter(side)[g] for g in axis], float) for side in grams)
         norm = np.linalg.norm(mine) * np.linalg.norm(theirs)
-        total += (np.minimum(mine, theirs) @ theirs / norm if norm else 0.0) * math.exp(-((len(said) - len(reference)) ** 2) / 72)
+        total += (np.minimum(mine, theirs) @ theirs / norm if norm else 0.0) * math.exp(
+            -((len(said) - len(reference)) ** 2) / 72
+        )
     return total / len(sizes)
 
 
@@ -211,7 +265,9 @@ def test_captions_by_dense_vectors():
         said, first, second = (" ".join(rng.choices(WORDS, k=rng.randint(1, 8))) for _ in range(3))
         scores = [dense_cider(words_of(said), words_of(text)) for text in (first, second)]
         assert Caption().judge([first, second], tag(said)).score == pytest.approx(max(scores))
-        assert Caption(references="mean").judge([first, second], tag(said)).score == pytest.approx(sum(scores) / 2)
+        assert Caption(references="mean").judge([first, second], tag(said)).score == pytest.approx(
+            sum(scores) / 2
+        )
 
 
 def test_mazes_by_networkx():
@@ -225,10 +281,17 @@ def test_mazes_by_networkx():
         if not nx.has_path(grid, (0, 0), (3, 3)):
             continue
         rows = [
-            "".join("S" if (r, c) == (0, 0) else "G" if (r, c) == (3, 3) else "#" if (r, c) in walls else "." for c in range(4)) for r in range(4)
+            "".join(
+                "S" if (r, c) == (0, 0) else "G" if (r, c) == (3, 3) else "#" if (r, c) in walls else "."
+                for c in range(4)
+            )
+            for r in range(4)
         ]
         route = nx.shortest_path(grid, (0, 0), (3, 3))
-        moves = [next(name for name, step in steps.items() if (a[0] + step[0], a[1] + step[1]) == b) for a, b in itertools.pairwise(route)]
+        moves = [
+            next(name for name, step in steps.items() if (a[0] + step[0], a[1] + step[1]) == b)
+            for a, b in itertools.pairwise(route)
+        ]
         assert Maze().judge(rows, tag(", ".join(moves))).score == 1
         cut = rng.randint(1, len(moves) - 1)
         left = nx.shortest_path_length(grid, route[cut], (3, 3))
@@ -239,12 +302,16 @@ def test_mazes_by_networkx():
 def test_plans_and_processes_by_trying_everything():
     rng = random.Random(12)
     for _ in range(CASES):
-        gold, said = (rng.choices(["find cup", "take cup", "wash cup"], k=rng.randint(1, 5)) for _ in range(2))
+        gold, said = (
+            rng.choices(["find cup", "take cup", "wash cup"], k=rng.randint(1, 5)) for _ in range(2)
+        )
         n = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(gold, said, strict=False))))
         extra = 0.25 * (n == len(gold) < len(said))
         share = sum(range(1, n + 1)) / sum(range(1, len(gold) + 1))
         assert Plan().judge(gold, tag(said)).score == pytest.approx(max(0, share - extra))
-        steps, states = ([" ".join(rng.choices("abc", k=3)) for _ in range(rng.randint(1, 4))] for _ in range(2))
+        steps, states = (
+            [" ".join(rng.choices("abc", k=3)) for _ in range(rng.randint(1, 4))] for _ in range(2)
+        )
         best = max(
             sum(word_f1(steps[i], state) for i, state in zip(places, states, strict=True))
             for places in itertools.combinations_with_replacement(range(len(steps)), len(states))
@@ -255,10 +322,17 @@ def test_plans_and_processes_by_trying_everything():
 def test_scene_graphs_keep_their_score_under_new_names_and_orders():
     rng = random.Random(13)
     for _ in range(CASES // 4):  # three properties each
-        objects = [{"id": f"{rng.choice(WORDS)}.{i}", "bbox": [x := rng.randint(0, 60), y := rng.randint(0, 60), x + 20, y + 30]} for i in range(4)]
+        objects = [
+            {
+                "id": f"{rng.choice(WORDS)}.{i}",
+                "bbox": [x := rng.randint(0, 60), y := rng.randint(0, 60), x + 20, y + 30],
+            }
+            for i in range(4)
+        ]
         ids = [thing["id"] for thing in objects]
         relations = [
-            dict(zip(("subject", "predicate", "object"), (a, rng.choice(["on", "holds"]), b), strict=True)) for a, b in itertools.pairwise(ids)
+            dict(zip(("subject", "predicate", "object"), (a, rng.choice(["on", "holds"]), b), strict=True))
+            for a, b in itertools.pairwise(ids)
         ]
         gold, scene = {"objects": objects, "relationships": relations}, Scene(meta={"size": (100, 100)})
         turned = {"objects": objects[::-1], "relationships": relations[::-1]}
@@ -267,4 +341,7 @@ def test_scene_graphs_keep_their_score_under_new_names_and_orders():
         assert SceneGraph().judge(gold, tag(renamed), scene).score == pytest.approx(1)
         fewer = {"objects": objects[:3], "relationships": relations[:2]}
         score = SceneGraph().judge(gold, tag(fewer), scene).score
-        assert 0 < score < 1 and SceneGraph().judge(gold, tag({**fewer, "relationships": []}), scene).score < score
+        assert (
+            0 < score < 1
+            and SceneGraph().judge(gold, tag({**fewer, "relationships": []}), scene).score < score
+        )

@@ -41,7 +41,14 @@ def test_keywords(text, expected):
 
 def test_objects_named():
     reward = ObjectsNamed(vocabulary=("dog", "cat", "car", "red bus"), synonyms={"dog": ("puppy",)})
-    for text, expected in (("A puppy near a red bus", 1), ("A dog", 2 / 3), ("dog cat car red bus", 2 / 3), ("a hotdog", 0), ("", 0), ("A bus", 0)):
+    for text, expected in (
+        ("A puppy near a red bus", 1),
+        ("A dog", 2 / 3),
+        ("dog cat car red bus", 2 / 3),
+        ("a hotdog", 0),
+        ("", 0),
+        ("A bus", 0),
+    ):
         assert reward.judge(["dog", "red bus"], tag(text)).score == pytest.approx(expected), text
     assert reward.judge([], tag("An empty field.")).score == 1 and reward.judge([], "").score == 0
     with pytest.raises(ValueError, match="wolf"):
@@ -58,7 +65,11 @@ def test_cider_by_hand():
     )
     assert cider(["x"], [reference], {("a",): 2.0}) == 0
     assert Caption().judge(["a dog runs", "the dog is running"], tag("a dog runs")).score == pytest.approx(1)
-    assert 0.3 < Caption(references="mean").judge(["a dog runs", "the dog is running"], tag("a dog runs")).score < 0.6
+    assert (
+        0.3
+        < Caption(references="mean").judge(["a dog runs", "the dog is running"], tag("a dog runs")).score
+        < 0.6
+    )
     assert Caption().judge("a dog runs", tag("a dog runs " * 30)).score < 1e-3
     for text in ("", tag(""), tag("???"), "<think>a dog runs</think>"):
         assert Caption().judge("a dog runs", text).score == 0
@@ -67,13 +78,16 @@ def test_cider_by_hand():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=8), st.lists(st.sampled_from("abcd"), min_size=1, max_size=8))
+@given(
+    st.lists(st.sampled_from("abcd"), min_size=1, max_size=8),
+    st.lists(st.sampled_from("abcd"), min_size=1, max_size=8),
+)
 def test_cider_bounds(said, reference):
     assert 0 <= cider(said, [reference]) <= 1
     assert cider(reference, [reference]) == pytest.approx(1)
 
 
-# --- steps ------------------------------------------------------------------------------------------------------------------------------
+# --- steps --------------------------------------------------------------------------------------------------
 
 MAZE = ["S.#", "#..", "##G"]
 
@@ -123,7 +137,9 @@ def test_maze_without_a_way():
     ],
 )
 def test_plan(text, expected):
-    assert Plan().judge(["find a cup", "pick up the cup", "put down"], tag(text)).score == pytest.approx(expected)
+    assert Plan().judge(["find a cup", "pick up the cup", "put down"], tag(text)).score == pytest.approx(
+        expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +169,12 @@ def test_process_order():
     assert ProcessOrder().judge("A", backwards, scene).score < 0.5
     stuffed = "<think>" + "The door opens. A man walks in. He sits down. " * 20 + "</think>"
     assert ProcessOrder().judge("A", stuffed, scene).score == pytest.approx(0.1)
-    for text in ("", "<think></think>", "The door opens. A man walks in. He sits down.", "<think>unclosed the door opens"):
+    for text in (
+        "",
+        "<think></think>",
+        "The door opens. A man walks in. He sits down.",
+        "<think>unclosed the door opens",
+    ):
         assert ProcessOrder().judge("A", text, scene).score == 0
     assert alignment(["a b", "c d"], ["a b", "c d"]) == 1 and alignment([], ["a"]) == 0
     with pytest.raises(ValueError, match="states"):
@@ -162,15 +183,26 @@ def test_process_order():
 
 def test_blink():
     gold = [0, 0, 10, 10]
-    for boxes, expected in (("[[0,0,10,9],[50,50,60,60]]", 1), ("[[0,0,10,9],[0,0,10,10]]", 0), ("[[50,50,60,60]]", 0), ("[]", 0), ("none", 0)):
+    for boxes, expected in (
+        ("[[0,0,10,9],[50,50,60,60]]", 1),
+        ("[[0,0,10,9],[0,0,10,10]]", 0),
+        ("[[50,50,60,60]]", 0),
+        ("[]", 0),
+        ("none", 0),
+    ):
         assert Blink().judge(gold, f"<blink>{boxes}</blink><think></think><link>x</link>").score == expected
     many = [[20 * i, 0, 20 * i + 10, 10] for i in range(9)]
-    assert Blink().judge(gold, f"<blink>{many}</blink>").score == 0 and Blink(most=9).judge(gold, f"<blink>{many}</blink>").score == 1
+    assert (
+        Blink().judge(gold, f"<blink>{many}</blink>").score == 0
+        and Blink(most=9).judge(gold, f"<blink>{many}</blink>").score == 1
+    )
     assert Blink().judge([], "<blink>[]</blink>").score == 1 and Blink().judge(gold, "").score == 0
-    assert section("<a>x</a><a>y</a>", "a") == section("</a>x<a>", "a") == "" and section("<A>x</a>", "a") == "x"
+    assert (
+        section("<a>x</a><a>y</a>", "a") == section("</a>x<a>", "a") == "" and section("<A>x</a>", "a") == "x"
+    )
 
 
-# --- groups -----------------------------------------------------------------------------------------------------------------------------
+# --- groups -------------------------------------------------------------------------------------------------
 
 
 def test_box_agreement(group):
@@ -183,7 +215,9 @@ def test_box_agreement(group):
     ]
     assert BoxAgreement().score_group(group(None, texts)) == pytest.approx([0.75, 0.75, 0.5, 0, 0])
     # Votes: 3 on the upper half, 2 on the lower one.
-    assert BoxAgreement(mode="votes").score_group(group(None, texts)) == pytest.approx([5 / 6, 5 / 6, 1, 0, 0])
+    assert BoxAgreement(mode="votes").score_group(group(None, texts)) == pytest.approx(
+        [5 / 6, 5 / 6, 1, 0, 0]
+    )
     assert BoxAgreement().score_group(group(None, texts[:1])) == [0]
     with pytest.raises(ValueError, match="group"):
         BoxAgreement()(group(None, texts).rollouts[0])

@@ -13,7 +13,14 @@ from vlrl_rewards import verify
 from vlrl_rewards.boxes.geometry import overlap
 from vlrl_rewards.graded import Scene
 from vlrl_rewards.masks.mask import MaskReward, code_pixels, encode, mask_iou, mask_of, read_mask
-from vlrl_rewards.masks.polygons import PolygonReward, RotatedBox, area_iou, corners_of, polygon, rotated_corners
+from vlrl_rewards.masks.polygons import (
+    PolygonReward,
+    RotatedBox,
+    area_iou,
+    corners_of,
+    polygon,
+    rotated_corners,
+)
 from vlrl_rewards.points.keypoints import COCO_NAMES, COCO_SIGMAS, Keypoints, oks
 
 from vlrl.types import CoordinateSpace
@@ -55,7 +62,9 @@ JUNK = [
     ],
 )
 def test_polygon(text, expected):
-    assert PolygonReward().judge(SQUARE, f"<answer>{text}</answer>").score == pytest.approx(expected, abs=1e-9)
+    assert PolygonReward().judge(SQUARE, f"<answer>{text}</answer>").score == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("reward", [PolygonReward(), RotatedBox(), RotatedBox(sharpness=2)])
@@ -66,11 +75,22 @@ def test_shapes_refuse_junk(reward, text):
 
 def test_rotated_box_direction_and_units():
     gold = [50, 50, 40, 20, 30]
-    assert RotatedBox(sharpness=1).judge(gold, "<answer>[50, 50, 40, 20, 30]</answer>").score == pytest.approx(1)
-    assert RotatedBox(sharpness=1).judge(gold, "<answer>[50, 50, 20, 40, 120]</answer>").score == pytest.approx(1)  # the same box, said otherwise
-    assert RotatedBox(sharpness=1).judge([0, 0, 10, 9.99, 0], "<answer>[0, 0, 10, 9.99, 45]</answer>").score == pytest.approx(0, abs=1e-9)
+    assert RotatedBox(sharpness=1).judge(
+        gold, "<answer>[50, 50, 40, 20, 30]</answer>"
+    ).score == pytest.approx(1)
+    assert RotatedBox(sharpness=1).judge(
+        gold, "<answer>[50, 50, 20, 40, 120]</answer>"
+    ).score == pytest.approx(1)  # the same box, said otherwise
+    assert RotatedBox(sharpness=1).judge(
+        [0, 0, 10, 9.99, 0], "<answer>[0, 0, 10, 9.99, 45]</answer>"
+    ).score == pytest.approx(0, abs=1e-9)
     squeezed = Scene((CoordinateSpace((200, 100), (100, 100), "seen"),))
-    assert PolygonReward().judge([[0, 0], [20, 0], [20, 10], [0, 10]], f"<answer>{SQUARE}</answer>", squeezed).score == 1
+    assert (
+        PolygonReward()
+        .judge([[0, 0], [20, 0], [20, 10], [0, 10]], f"<answer>{SQUARE}</answer>", squeezed)
+        .score
+        == 1
+    )
     for broken in ("x", [[0, 0], [1, 1]], [[0, 0], [10, 10], [10, 0], [0, 10]], 5, [SQUARE, SQUARE]):
         with pytest.raises(ValueError, match="gold polygon"):
             PolygonReward().judge(broken, "")
@@ -79,18 +99,27 @@ def test_rotated_box_direction_and_units():
 def test_agrees_with_shapely():
     rng = np.random.default_rng(0)
     for _ in range(1000):
-        (cx, cy, dx, dy), (w, h, w2, h2), (turn, turn2) = rng.uniform(-20, 20, 4), rng.uniform(1, 30, 4), rng.uniform(-180, 180, 2)
+        (cx, cy, dx, dy), (w, h, w2, h2), (turn, turn2) = (
+            rng.uniform(-20, 20, 4),
+            rng.uniform(1, 30, 4),
+            rng.uniform(-180, 180, 2),
+        )
         ours = [polygon(rotated_corners(cx, cy, w, h, turn)), polygon(rotated_corners(dx, dy, w2, h2, turn2))]
         theirs = [
-            affinity.rotate(box(x - a / 2, y - b / 2, x + a / 2, y + b / 2), t) for x, y, a, b, t in ((cx, cy, w, h, turn), (dx, dy, w2, h2, turn2))
+            affinity.rotate(box(x - a / 2, y - b / 2, x + a / 2, y + b / 2), t)
+            for x, y, a, b, t in ((cx, cy, w, h, turn), (dx, dy, w2, h2, turn2))
         ]
-        assert area_iou(*ours) == pytest.approx(theirs[0].intersection(theirs[1]).area / theirs[0].union(theirs[1]).area, abs=1e-9)
+        assert area_iou(*ours) == pytest.approx(
+            theirs[0].intersection(theirs[1]).area / theirs[0].union(theirs[1]).area, abs=1e-9
+        )
         assert area_iou(*ours) == pytest.approx(area_iou(*ours[::-1]), abs=1e-12)
-        straight = [polygon(rotated_corners(x, y, a, b, 0)) for x, y, a, b in ((cx, cy, w, h), (dx, dy, w2, h2))]
+        straight = [
+            polygon(rotated_corners(x, y, a, b, 0)) for x, y, a, b in ((cx, cy, w, h), (dx, dy, w2, h2))
+        ]
         assert area_iou(*straight) == pytest.approx(overlap(straight[0].bounds, straight[1].bounds), abs=1e-9)
 
 
-# --- masks ------------------------------------------------------------------------------------------------------------------------------
+# --- masks --------------------------------------------------------------------------------------------------
 
 
 def test_masks_agree_with_numpy():
@@ -112,9 +141,15 @@ def test_mask_reward():
     for gold in (array, code, rle):
         assert MaskReward().judge(gold, f"<answer>{code}</answer>".replace("\\\\", "\\")).score == 1
         assert MaskReward().judge(gold, "<answer>[[1,2],[5,2],[5,6],[1,6]]</answer>").score == 1
-        assert MaskReward().judge(gold, "<answer>[[1,2],[5,2],[5,4],[1,4]]</answer>").score == pytest.approx(0.5)
+        assert MaskReward().judge(gold, "<answer>[[1,2],[5,2],[5,4],[1,4]]</answer>").score == pytest.approx(
+            0.5
+        )
     runs = mask_of([12, 4, 6, 4, 6, 4, 6, 4, 34], 10, 8)
-    assert MaskReward().judge(array, '<answer>{"counts": [12,4,6,4,6,4,6,4,34], "size": [10,8]}</answer>').score == mask_iou(runs, rle) == 1
+    assert (
+        MaskReward().judge(array, '<answer>{"counts": [12,4,6,4,6,4,6,4,34], "size": [10,8]}</answer>').score
+        == mask_iou(runs, rle)
+        == 1
+    )
     for bad in (
         *JUNK,
         '{"counts": [1,2], "size": [10,8]}',
@@ -138,7 +173,7 @@ def test_broken_codes_never_reach_the_decoder():
         mask_of([5, 5], 3, 3)
 
 
-# --- keypoints --------------------------------------------------------------------------------------------------------------------------
+# --- keypoints ----------------------------------------------------------------------------------------------
 
 
 def coco_oks(predicted, gold, area):
@@ -148,9 +183,17 @@ def coco_oks(predicted, gold, area):
     with contextlib.redirect_stdout(io.StringIO()):
         truth = COCO()
         base = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 50, 50], "area": area, "iscrowd": 0}
-        truth.dataset = {"images": [{"id": 1}], "categories": [{"id": 1}], "annotations": [{**base, "keypoints": gold, "num_keypoints": 17}]}
+        truth.dataset = {
+            "images": [{"id": 1}],
+            "categories": [{"id": 1}],
+            "annotations": [{**base, "keypoints": gold, "num_keypoints": 17}],
+        }
         truth.createIndex()
-        run = COCOeval(truth, truth.loadRes([{"image_id": 1, "category_id": 1, "keypoints": predicted, "score": 1}]), "keypoints")
+        run = COCOeval(
+            truth,
+            truth.loadRes([{"image_id": 1, "category_id": 1, "keypoints": predicted, "score": 1}]),
+            "keypoints",
+        )
         run._prepare()
         return float(run.computeOks(1, 1)[0, 0])
 
@@ -172,14 +215,30 @@ def test_keypoint_reward():
     assert reward.judge(gold, '<answer>{"nose": [10, 10], "left_eye": [20, 10]}</answer>').score == 1
     assert reward.judge(gold, '<answer>{"nose": [10, 10]}</answer>').score == 0.5
     away = np.exp(-(3**2) / (2 * 400 * (2 * 0.026) ** 2))
-    assert reward.judge(gold, '<answer>{"nose": [13, 10], "left eye": [20, 10]}</answer>').score == pytest.approx((away + 1) / 2)
+    assert reward.judge(
+        gold, '<answer>{"nose": [13, 10], "left eye": [20, 10]}</answer>'
+    ).score == pytest.approx((away + 1) / 2)
     listed = [[10, 10], [20, 10]] + [None] * 15
     assert reward.judge(gold, f"<answer>{listed}</answer>").score == 1
     everywhere = [[10, 10], [20, 10]] + [[1, 1]] * 15
-    assert Keypoints(false_points=True).judge(gold, f"<answer>{everywhere}</answer>").score == pytest.approx(2 / 17)
-    for bad in (*JUNK, '{"nose": 10}', '{"nose": [10,10], "Nose": [0,0], "left eye": [20,10]}', "[[10,10],[20,10]]", '{"tail": [10,10]}'):
+    assert Keypoints(false_points=True).judge(gold, f"<answer>{everywhere}</answer>").score == pytest.approx(
+        2 / 17
+    )
+    for bad in (
+        *JUNK,
+        '{"nose": 10}',
+        '{"nose": [10,10], "Nose": [0,0], "left eye": [20,10]}',
+        "[[10,10],[20,10]]",
+        '{"tail": [10,10]}',
+    ):
         assert reward.judge(gold, bad).score == 0
-    for broken in ({}, {"keypoints": [], "area": 1}, {"keypoints": {"nose": [1, 1]}}, {"keypoints": [0] * 51, "area": 9}, None):
+    for broken in (
+        {},
+        {"keypoints": [], "area": 1},
+        {"keypoints": {"nose": [1, 1]}},
+        {"keypoints": [0] * 51, "area": 9},
+        None,
+    ):
         with pytest.raises(ValueError, match="keypoint"):
             reward.judge(broken, "")
     with pytest.raises(ValueError, match="sigmas"):
@@ -188,10 +247,27 @@ def test_keypoint_reward():
 
 
 @pytest.mark.parametrize(
-    "size", ["null", "5", '"10"', "[10]", "[10, null]", '["10", "10"]', "[10, 10.5]", "[true, 10]", "{}", "[[10], 10]", "[10, 10, 10]"]
+    "size",
+    [
+        "null",
+        "5",
+        '"10"',
+        "[10]",
+        "[10, null]",
+        '["10", "10"]',
+        "[10, 10.5]",
+        "[true, 10]",
+        "{}",
+        "[[10], 10]",
+        "[10, 10, 10]",
+    ],
 )
 def test_a_mask_of_a_broken_size_is_none(size):
-    for body in (f'{{"size": {size}}}', f'{{"counts": [0, 100], "size": {size}}}', f'{{"counts": "0T3", "size": {size}}}'):
+    for body in (
+        f'{{"size": {size}}}',
+        f'{{"counts": [0, 100], "size": {size}}}',
+        f'{{"counts": "0T3", "size": {size}}}',
+    ):
         assert verify(SQUARE, tag(body), "mask", meta=SIZE).score == 0
     with pytest.raises(ValueError, match="gold mask"):
         verify({"counts": [0, 100], "size": json.loads(size)}, "", "mask")
@@ -201,7 +277,16 @@ def test_run_lengths_are_whole_numbers():
     gold = {"counts": [10, 20, 70], "size": [10, 10]}
     assert verify(gold, tag({"counts": [10, 20, 70], "size": [10, 10]}), "mask").score == 1
     assert verify(gold, tag({"counts": [10.0, 20.0, 70.0], "size": [10.0, 10]}), "mask").score == 1
-    for counts in ([10.9, 20.9, 70.9], [10.5, 20, 70], [10, 20, 70.2], [True, 20, 70], [], "10 20 70", None, [[10, 20, 70]]):
+    for counts in (
+        [10.9, 20.9, 70.9],
+        [10.5, 20, 70],
+        [10, 20, 70.2],
+        [True, 20, 70],
+        [],
+        "10 20 70",
+        None,
+        [[10, 20, 70]],
+    ):
         assert verify(gold, tag({"counts": counts, "size": [10, 10]}), "mask").score == 0, counts
 
 

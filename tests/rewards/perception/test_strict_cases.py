@@ -1,6 +1,8 @@
-"""Cases judged by hand: `cases_*.jsonl` beside this file hold {"kind", "gold", "pred", "options"?} and the "score" (or only whether "correct").
+"""Cases judged by hand: `cases_*.jsonl` beside this file hold {"kind", "gold", "pred", "options"?} and the
+"score" (or only whether "correct").
 
-Units: `options.spaces` is a list of [original size, seen size, units]. A score of 1 must also be a right verdict, one of 0 a wrong one.
+Units: `options.spaces` is a list of [original size, seen size, units]. A score of 1 must also be a right
+verdict, one of 0 a wrong one.
 """
 
 import json
@@ -12,13 +14,20 @@ from vlrl_rewards import verify
 from vlrl.types import CoordinateSpace
 
 FILES = sorted(Path(__file__).parent.glob("cases_*.jsonl"))
-ROWS = [(file.stem, i, json.loads(line)) for file in FILES for i, line in enumerate(file.read_text().splitlines(), 1)]
+ROWS = [
+    (file.stem, i, json.loads(line))
+    for file in FILES
+    for i, line in enumerate(file.read_text().splitlines(), 1)
+]
 
 
 def judge(row):
     options = dict(row.get("options", {}))
     if "spaces" in options:
-        options["spaces"] = tuple(CoordinateSpace(tuple(original), tuple(seen), units) for original, seen, units in options["spaces"])
+        options["spaces"] = tuple(
+            CoordinateSpace(tuple(original), tuple(seen), units)
+            for original, seen, units in options["spaces"]
+        )
     return verify(row["gold"], row["pred"], row["kind"], **options)
 
 

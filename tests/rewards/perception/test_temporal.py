@@ -13,7 +13,14 @@ from vlrl_rewards.puzzles.ordering import METRICS, Order, kendall_tau
 from vlrl_rewards.video.spans import read_spans, read_times, temporal_iou
 from vlrl_rewards.video.temporal import TemporalIou, Timestamp
 
-JUNK = ["", "<answer></answer>", "<answer>never</answer>", "<think>2 - 6</think>", "<answer>[[[</answer>", "<answer>None</answer>"]
+JUNK = [
+    "",
+    "<answer></answer>",
+    "<answer>never</answer>",
+    "<think>2 - 6</think>",
+    "<answer>[[[</answer>",
+    "<answer>None</answer>",
+]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +47,12 @@ def test_temporal_iou(text, expected):
 
 @pytest.mark.parametrize("text", JUNK)
 def test_junk(text):
-    assert TemporalIou().judge([2, 6], text).score == Order().judge([2, 1, 3], text).score == Timestamp().judge(3, text).score == 0
+    assert (
+        TemporalIou().judge([2, 6], text).score
+        == Order().judge([2, 1, 3], text).score
+        == Timestamp().judge(3, text).score
+        == 0
+    )
 
 
 def test_several_spans_and_timestamps():
@@ -49,7 +61,9 @@ def test_several_spans_and_timestamps():
     assert TemporalIou().judge(gold, "<answer>0-10</answer>").score == 0.5
     assert TemporalIou().judge(gold, "<answer>0-10, 20-30, 40-50, 60-70</answer>").score == 0.5
     scene = Scene(meta={"duration": 20})
-    assert TemporalIou(timestamps=True).judge([2, 6], "<answer>2 - 4</answer>", scene).score == pytest.approx(0.5 * 0.9)
+    assert TemporalIou(timestamps=True).judge([2, 6], "<answer>2 - 4</answer>", scene).score == pytest.approx(
+        0.5 * 0.9
+    )
     with pytest.raises(ValueError, match="duration"):
         TemporalIou(timestamps=True).judge([2, 6], "")
     for broken in ([6, 2], "soon", None, [1], [[1, 2], [4, 3]]):
@@ -61,9 +75,15 @@ def test_several_spans_and_timestamps():
 def test_timestamp():
     assert Timestamp().judge(3, "<answer>3.5 s</answer>").score == 1
     assert Timestamp().judge(3, "<answer>4.5</answer>").score == 0
-    assert Timestamp(mode="decay", tolerance=2).judge(3, "<answer>0:05</answer>").score == pytest.approx(np.exp(-1))
+    assert Timestamp(mode="decay", tolerance=2).judge(3, "<answer>0:05</answer>").score == pytest.approx(
+        np.exp(-1)
+    )
     assert Timestamp().judge([2, 6], "<answer>4</answer>").score == 1
-    assert Timestamp().judge([2, 6], "<answer>6.5</answer>").score == Timestamp().judge([2, 6], "<answer>1 2 3 4 5 6</answer>").score == 0
+    assert (
+        Timestamp().judge([2, 6], "<answer>6.5</answer>").score
+        == Timestamp().judge([2, 6], "<answer>1 2 3 4 5 6</answer>").score
+        == 0
+    )
     with pytest.raises(ValueError, match="tolerance"):
         Timestamp(tolerance=0)
 
@@ -79,7 +99,7 @@ def test_temporal_iou_agrees_with_boxes():
         assert temporal_iou(second, first) == pytest.approx(expected, abs=1e-12)
 
 
-# --- order ------------------------------------------------------------------------------------------------------------------------------
+# --- order --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -111,9 +131,16 @@ def test_order(text, exact, kendall, positive, footrule, positions):
 
 def test_named_items():
     gold = ["red cup", "a book", "lamp"]
-    for text in ("red cup, book, lamp", "1. Red cup\n2. The book\n3. lamp", '["red cup", "a book", "lamp"]', "red_cup > book > lamp"):
+    for text in (
+        "red cup, book, lamp",
+        "1. Red cup\n2. The book\n3. lamp",
+        '["red cup", "a book", "lamp"]',
+        "red_cup > book > lamp",
+    ):
         assert Order().judge(gold, f"<answer>{text}</answer>").score == 1
-    assert Order(metric="adjacency").judge(["a", "b", "c", "d"], "<answer>a b d c</answer>").score == pytest.approx(1 / 3)
+    assert Order(metric="adjacency").judge(
+        ["a", "b", "c", "d"], "<answer>a b d c</answer>"
+    ).score == pytest.approx(1 / 3)
     assert Order(metric="lcs").judge(["a", "b", "c", "d"], "<answer>b c d a</answer>").score == 0.75
     for broken in ([], ["a", "a"], "", 5, [" "]):
         with pytest.raises(ValueError, match="order"):
@@ -126,7 +153,9 @@ def test_kendall_agrees_with_scipy():
     for _ in range(1000):
         n = int(rng.integers(2, 9))
         order, gold = rng.permutation(n), rng.permutation(n)
-        assert kendall_tau(list(order), list(gold)) == pytest.approx(stats.kendalltau(np.argsort(order), np.argsort(gold)).statistic, abs=1e-9)
+        assert kendall_tau(list(order), list(gold)) == pytest.approx(
+            stats.kendalltau(np.argsort(order), np.argsort(gold)).statistic, abs=1e-9
+        )
 
 
 @pytest.mark.parametrize("metric", ["kendall", "footrule", "positions", "adjacency"])
@@ -143,10 +172,12 @@ def test_bounds(order, gold, metric):
     score = METRICS[metric](order, gold)
     assert 0 <= score <= 1
     assert METRICS[metric](gold, gold) == 1
-    assert Order(metric=metric, centred=True).judge(list(gold), f"<answer>{' '.join(order)}</answer>").score <= 1
+    assert (
+        Order(metric=metric, centred=True).judge(list(gold), f"<answer>{' '.join(order)}</answer>").score <= 1
+    )
 
 
-# --- units of time ------------------------------------------------------------------------------------------------------------------------
+# --- units of time ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -171,7 +202,18 @@ def test_ranges_in_any_unit_are_seconds(text):
     assert TemporalIou().judge([1, 2], f"<answer>{text}</answer>").score < 0.1
 
 
-@pytest.mark.parametrize("text", ["10 - 20 frames", "frame 10 to frame 20", "10-20%", "10% - 20%", "10 to 20 pixels", "10 m - 20 m", "10 - 20 fps"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10 - 20 frames",
+        "frame 10 to frame 20",
+        "10-20%",
+        "10% - 20%",
+        "10 to 20 pixels",
+        "10 m - 20 m",
+        "10 - 20 fps",
+    ],
+)
 def test_numbers_in_other_units_are_no_times(text):
     assert read_spans(text) == [] == read_times(text)
     assert TemporalIou().judge([10, 20], text).score == Timestamp().judge(10, text).score == 0
@@ -193,7 +235,11 @@ def test_times_in_any_unit():
     assert Timestamp().judge(62, "<answer>-62</answer>").score == 0
 
 
-@given(st.floats(0, 1000), st.floats(0, 1000), st.sampled_from([("seconds", 1), ("minutes", 60), ("hours", 3600)]))
+@given(
+    st.floats(0, 1000),
+    st.floats(0, 1000),
+    st.sampled_from([("seconds", 1), ("minutes", 60), ("hours", 3600)]),
+)
 @settings(max_examples=200, deadline=None)
 def test_a_unit_scales_a_range(a, b, unit):
     text = f"{a:.4f} to {b:.4f} {unit[0]}"
@@ -203,7 +249,15 @@ def test_a_unit_scales_a_range(a, b, unit):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("3h20", [12000]), ("1min30", [90]), ("1h05m", [3900]), ("3h70", []), ("3h2", []), ("1h30, 2h00", [5400, 7200]), ("5m30", [])],
+    [
+        ("3h20", [12000]),
+        ("1min30", [90]),
+        ("1h05m", [3900]),
+        ("3h70", []),
+        ("3h2", []),
+        ("1h30, 2h00", [5400, 7200]),
+        ("5m30", []),
+    ],
 )
 def test_durations_whose_last_unit_is_left_out(text, expected):
     """3 h 20 min = 12,000 s; two digits below 60 are the next smaller unit."""

@@ -1,4 +1,5 @@
-"""The audit: nothing passes on any shipped kind or reward, every one is covered, and it finds what is hackable."""
+"""The audit: nothing passes on any shipped kind or reward, every one is covered, and it finds what is
+hackable."""
 
 import json
 import re
@@ -39,7 +40,13 @@ def test_no_attack_passes_on_a_kind(kind):
 def test_the_right_answer_passes_on_every_kind():
     for kind, seed in attacks_text.SEEDS.items():
         if kind != "code" or not sandbox.available():
-            verdict = verify(seed.gold, f"<think>hm</think><answer>{seed.right}</answer>", kind, seed.choices, **seed.options)
+            verdict = verify(
+                seed.gold,
+                f"<think>hm</think><answer>{seed.right}</answer>",
+                kind,
+                seed.choices,
+                **seed.options,
+            )
             assert verdict.correct, (kind, verdict)
 
 
@@ -120,15 +127,25 @@ def test_a_gold_of_the_wrong_shape_is_a_broken_gold(kind, gold):
 def test_commands(tmp_path):
     rows, run = tmp_path / "rows.jsonl", CliRunner()
     rows.write_text(
-        '{"gold": "6", "pred": "<answer>6</answer>", "kind": "math", "id": "a"}\n\n{"gold": "B", "pred": "A or B", "choices": ["x", "y"]}\n'
+        '{"gold": "6", "pred": "<answer>6</answer>", "kind": "math", "id": "a"}\n\n{"gold": "B", "pred": '
+        '"A or B", "choices": ["x", "y"]}\n'
     )
     judged = run.invoke(app, [str(rows)])
     verdicts = [json.loads(line) for line in judged.stdout.splitlines()]
-    assert judged.exit_code == 0 and [row["correct"] for row in verdicts] == [True, False] and verdicts[0]["id"] == "a"
+    assert (
+        judged.exit_code == 0
+        and [row["correct"] for row in verdicts] == [True, False]
+        and verdicts[0]["id"] == "a"
+    )
     golds = tmp_path / "golds.jsonl"
-    golds.write_text('{"gold": "6", "kind": "math"}\n{"gold": "", "kind": "text"}\n{"gold": [1, 2], "kind": "yes_no"}\n')
+    golds.write_text(
+        '{"gold": "6", "kind": "math"}\n{"gold": "", "kind": "text"}\n{"gold": [1, 2], "kind": "yes_no"}\n'
+    )
     tested = run.invoke(app, ["--self-test", str(golds)])
-    assert tested.exit_code == 1 and [json.loads(line)["line"] for line in tested.stdout.splitlines()] == [2, 3]
+    assert tested.exit_code == 1 and [json.loads(line)["line"] for line in tested.stdout.splitlines()] == [
+        2,
+        3,
+    ]
     seed = tmp_path / "seed.json"
     seed.write_text('{"gold": "7", "right": "7", "wrong": ["8", "6"]}')
     attacked = run.invoke(app, ["--attack", "hackable", "--example", str(seed)])

@@ -1,4 +1,5 @@
-"""Answers made to cost time or memory: none is right, none holds anything up, and the pool is as it was afterwards."""
+"""Answers made to cost time or memory: none is right, none holds anything up, and the pool is as it was
+afterwards."""
 
 import os
 import time
@@ -40,7 +41,9 @@ def test_no_bomb_is_right_or_slow_and_the_pool_survives():
         shown = f"{bomb.name} as {bomb.kind}: {bomb.response[:100]!r}: {verdict}"
         assert not verdict.correct, shown
         assert time.thread_time() - started < PROCESSOR_SECONDS, shown
-        assert time.perf_counter() - wall < 20 * math_pool.SECONDS, shown  # loose: a busy machine is no fault of ours
+        assert time.perf_counter() - wall < 20 * math_pool.SECONDS, (
+            shown
+        )  # loose: a busy machine is no fault of ours
     assert "Z" not in children()
     assert math_pool.compare("x^2", "x \\cdot x")[0] is True and math_pool.compare("x^2", "x^3")[0] is False
     assert verify("\\frac{1}{2}", "\\boxed{0.5}", "math").correct
@@ -53,7 +56,9 @@ def test_bombs_are_the_same_for_a_seed():
 QUOTIENTS = "+".join(rf"\frac{{3^{{{90000 + i}}}}}{{7^{{60000}}}}" for i in range(40))
 
 
-@pytest.mark.parametrize("text", [r"\boxed{" + "x^{" * 3000, r"\boxed{x^{" * 3000, r"\boxed{\lim_{x\to 0} x^{x^{x}}}", QUOTIENTS])
+@pytest.mark.parametrize(
+    "text", [r"\boxed{" + "x^{" * 3000, r"\boxed{x^{" * 3000, r"\boxed{\lim_{x\to 0} x^{x^{x}}}", QUOTIENTS]
+)
 def test_what_once_was_slow(text):
     started = time.thread_time()
     assert not verify("5", text, "math").correct

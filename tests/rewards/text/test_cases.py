@@ -1,4 +1,5 @@
-"""Cases of our own, by kind: `cases_*.jsonl` beside this file hold {"gold", "pred", "kind", "choices"?, "options"?, "correct"} rows."""
+"""Cases of our own, by kind: `cases_*.jsonl` beside this file hold {"gold", "pred", "kind", "choices"?,
+"options"?, "correct"} rows."""
 
 import json
 import threading
@@ -9,7 +10,11 @@ import pytest
 from vlrl_rewards import verify
 from vlrl_rewards.math import pool as math_pool
 
-ROWS = [json.loads(line) for file in sorted(Path(__file__).parent.glob("cases_*.jsonl")) for line in file.read_text().splitlines()]
+ROWS = [
+    json.loads(line)
+    for file in sorted(Path(__file__).parent.glob("cases_*.jsonl"))
+    for line in file.read_text().splitlines()
+]
 
 
 def judge(row):
@@ -27,7 +32,9 @@ def test_case(row):
     verdict = judge(row)
     assert verdict.correct is row["correct"], f"{row}: {verdict}"
     assert verdict.reason and 0.0 <= verdict.score <= 1.0
-    assert time.thread_time() - started < 1 and verdict.seconds >= 0  # processor time: a busy machine may hold anything up
+    assert (
+        time.thread_time() - started < 1 and verdict.seconds >= 0
+    )  # processor time: a busy machine may hold anything up
     if verdict.span is not None:
         assert 0 <= verdict.span[0] <= verdict.span[1] <= len(row["pred"])
 

@@ -1,4 +1,5 @@
-"""Patches, migrated code, dates, terms and answers on the way: values worked out by hand, limits, and what does not count."""
+"""Patches, migrated code, dates, terms and answers on the way: values worked out by hand, limits, and what
+does not count."""
 
 import difflib
 import math
@@ -29,7 +30,8 @@ def solved(*blocks, think="so"):
     return f"<think>{think}</think><solution>" + "\n".join(blocks) + "</solution>"
 
 
-# The real diff is "@@ -1,2 +1,2 @@", " x = 1", "-y = 2", "+y = 3": 15 + 6 + 6 + 6 characters and 3 line ends, 36 in all.
+# The real diff is "@@ -1,2 +1,2 @@", " x = 1", "-y = 2", "+y = 3": 15 + 6 + 6 + 6 characters and 3 line ends,
+# 36 in all.
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -49,7 +51,9 @@ def solved(*blocks, think="so"):
     ],
 )
 def test_patch_similarity(text, expected):
-    assert score({"name": "patch_similarity"}, AFTER, text, files=BEFORE) == pytest.approx(expected, abs=1e-12)
+    assert score({"name": "patch_similarity"}, AFTER, text, files=BEFORE) == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_patch_needs_files_and_a_change():
@@ -68,8 +72,15 @@ def test_patch_ratio_is_never_below_difflibs():
 
 
 def test_edits_keep_their_order_and_indentation():
-    text = block("m/a.py", "    if x:\n        y()", "    if not x:\n        y()") + "\n" + block("b.py", "", "import os")
-    assert edits_in(text) == [("m/a.py", "    if x:\n        y()", "    if not x:\n        y()"), ("b.py", "", "import os")]
+    text = (
+        block("m/a.py", "    if x:\n        y()", "    if not x:\n        y()")
+        + "\n"
+        + block("b.py", "", "import os")
+    )
+    assert edits_in(text) == [
+        ("m/a.py", "    if x:\n        y()", "    if not x:\n        y()"),
+        ("b.py", "", "import os"),
+    ]
 
 
 # Without comments and blank lines the target is "x = 1\ny = 2", 11 characters.
@@ -89,7 +100,9 @@ def test_edits_keep_their_order_and_indentation():
 def test_code_edit(code, similarity, exact):
     for mode, expected in (("similarity", similarity), ("exact", exact)):
         text = f"<think>x</think><answer>\n```python\n{code}\n```\n</answer>"
-        assert score({"name": "code_edit", "mode": mode}, "x = 1\n# hi\n\ny = 2\n", text) == pytest.approx(expected)
+        assert score({"name": "code_edit", "mode": mode}, "x = 1\n# hi\n\ny = 2\n", text) == pytest.approx(
+            expected
+        )
 
 
 FENCE = "```\nx = 1\n```"
@@ -97,7 +110,11 @@ FENCE = "```\nx = 1\n```"
 
 @pytest.mark.parametrize("said", ["x = 1", f"{FENCE}\n{FENCE}", "```java\nx = 1\n```", ""])
 def test_code_edit_wants_one_block(said):
-    assert score({"name": "code_edit"}, "x = 1", f"<answer>{said}</answer>") == score({"name": "code_edit"}, "x = 1", FENCE) == -2.0
+    assert (
+        score({"name": "code_edit"}, "x = 1", f"<answer>{said}</answer>")
+        == score({"name": "code_edit"}, "x = 1", FENCE)
+        == -2.0
+    )
 
 
 def test_code_edit_wants_a_python_gold():
@@ -130,7 +147,10 @@ def test_date_decay(said, expected):
     [
         ("2016-05 and 2017-01, 8 months", 1.0),
         ("2016-06 and 2017-01, 7 months", 0.25 * math.exp(-0.1) + 0.25 + 0.5 * math.exp(-0.1)),
-        ("2016-05 and 2017-01, 10 months", (0.5 + 0.5 * math.exp(-0.2)) * math.exp(-0.2)),  # says 10, dates say 8
+        (
+            "2016-05 and 2017-01, 10 months",
+            (0.5 + 0.5 * math.exp(-0.2)) * math.exp(-0.2),
+        ),  # says 10, dates say 8
         ("2016-05 and 2017-01, 50 months", (0.5 + 0.5 * math.exp(-4.2)) * math.exp(-0.1 * 0.5 * 42)),
         ("2016-05 and 2017-01", 0.0),
         ("2016-05 and 2017-01, 8 or 9", 0.0),
@@ -138,7 +158,9 @@ def test_date_decay(said, expected):
     ],
 )
 def test_date_gap(said, expected):
-    assert score({"name": "date_gap"}, ["2016-05", "2017-01"], f"<answer>{said}</answer>") == pytest.approx(expected)
+    assert score({"name": "date_gap"}, ["2016-05", "2017-01"], f"<answer>{said}</answer>") == pytest.approx(
+        expected
+    )
 
 
 DATES = ["2016-05", "2017-01", "2015-03"]  # the third event is the earliest: order 3-1-2
@@ -147,7 +169,10 @@ DATES = ["2016-05", "2017-01", "2015-03"]  # the third event is the earliest: or
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        ("Event 1: 2016-05, Event 2: 2017-01, Event 3: 2015-03. Event order: 3-1-2.", 1.0),  # the release's form
+        (
+            "Event 1: 2016-05, Event 2: 2017-01, Event 3: 2015-03. Event order: 3-1-2.",
+            1.0,
+        ),  # the release's form
         ("2016-05, 2017-01, 2015-03: 3-1-2", 1.0),
         ("2016-07, 2017-01, 2015-03: 3-1-2", 0.2 * math.exp(-0.2) + 0.4 + 0.4),
         # 3-2-1 puts two of three pairs right, and has two in common with the stated dates' order: 0.7
@@ -158,7 +183,10 @@ DATES = ["2016-05", "2017-01", "2015-03"]  # the third event is the earliest: or
         ("2016-05, 2016-05, 2016-05: 1-2-3", (0.2 * (1 + math.exp(-0.8) + math.exp(-1.4)) + 0.4 / 3) * 0.2),
         # successive months with the default order: 0.2
         ("2016-05, 2016-06, 2016-07: 1-2-3", (0.2 * (1 + math.exp(-0.7) + math.exp(-1.6)) + 0.4 / 3) * 0.2),
-        ("2016-05, 2016-04, 2016-03: 3-2-1", (0.2 * (1 + math.exp(-0.9) + math.exp(-1.2)) + 0.4 * 2 / 3) * 0.2),
+        (
+            "2016-05, 2016-04, 2016-03: 3-2-1",
+            (0.2 * (1 + math.exp(-0.9) + math.exp(-1.2)) + 0.4 * 2 / 3) * 0.2,
+        ),
         ("2016-05, 2017-01, 2015-03: 3-1", 0.0),
         ("2016-05, 2017-01, 2015-03: 3-1-1", 0.0),
         ("2016-05, 2017-01: 3-1-2", 0.0),
@@ -199,7 +227,9 @@ def test_date_order_of_equal_gold_dates_is_right_in_either_order():
     ],
 )
 def test_masked_date(masked, said, expected):
-    assert score({"name": "masked_date"}, ["2016-05", masked], f"<answer>{said}</answer>") == pytest.approx(expected)
+    assert score({"name": "masked_date"}, ["2016-05", masked], f"<answer>{said}</answer>") == pytest.approx(
+        expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +237,10 @@ def test_masked_date(masked, said, expected):
     [
         ("date_decay", "soon"),
         *(("date_gap", answer) for answer in ("2016-05", ["2016-05", "soon"])),
-        *(("date_order", answer) for answer in ("2016-05", ["2016-05", "2016-06"], ["2016-05", "2016-06", "soon"])),
+        *(
+            ("date_order", answer)
+            for answer in ("2016-05", ["2016-05", "2016-06"], ["2016-05", "2016-06", "soon"])
+        ),
         *(("masked_date", answer) for answer in ("2016-05", ["soon", "May"])),
     ],
 )
@@ -227,7 +260,9 @@ def test_hard_dates_decay_more_slowly_and_approach_the_rate_over_the_steps():
     assert score(spec, "2016-05", "<answer>2016-09</answer>", hard=True) == pytest.approx(math.exp(-0.28))
     reward = build(Reward, spec | {"hard_steps": 50})
     reward.setup(SimpleNamespace(phase_step=25))
-    rollout = Rollout(Prompt(Row("q", "?", answer="2016-05", meta={"hard": True}), ()), [1], text="<answer>2016-09</answer>")
+    rollout = Rollout(
+        Prompt(Row("q", "?", answer="2016-05", meta={"hard": True}), ()), [1], text="<answer>2016-09</answer>"
+    )
     assert reward(rollout) == pytest.approx(math.exp(-0.085 * 4))  # half way from 0.07 to 0.1
     reward.run.phase_step = 80
     assert reward(rollout) == pytest.approx(math.exp(-0.4))
@@ -261,7 +296,14 @@ def test_date_form(gold, said, expected):
     assert score({"name": "date_form"}, gold, f"<answer>{said}</answer>") == pytest.approx(expected)
     with pytest.raises(ValueError, match="1 items"):
         score({"name": "date_form"}, ["2016-05"], f"<answer>{said}</answer>")
-    assert score({"name": "date_form", "bonus": 0.0, "missing": 0.0, "refused": 0.0}, gold, f"<answer>{said}</answer>") == 0.0
+    assert (
+        score(
+            {"name": "date_form", "bonus": 0.0, "missing": 0.0, "refused": 0.0},
+            gold,
+            f"<answer>{said}</answer>",
+        )
+        == 0.0
+    )
 
 
 def distinct(n):
@@ -279,10 +321,16 @@ def distinct(n):
         (distinct(47) + " no" * 5, 0.1),
         (distinct(47) + " no" * 8, 0.4),
         (distinct(47) + " no" * 30, 0.5),
-        (distinct(80) + " a b c" * 3 + distinct(20), 0.3),  # twice in the nine words behind its first occurrence
+        (
+            distinct(80) + " a b c" * 3 + distinct(20),
+            0.3,
+        ),  # twice in the nine words behind its first occurrence
         (distinct(80) + " a b c" * 4 + distinct(20), 0.45),
         (distinct(80) + " a b c a b c " + distinct(20), 0.0),
-        (" ".join(f"w{i % 60}" for i in range(300)), 0.5 - 60 / 295),  # sixty different sequences of five among 295
+        (
+            " ".join(f"w{i % 60}" for i in range(300)),
+            0.5 - 60 / 295,
+        ),  # sixty different sequences of five among 295
         (" ".join(f"w{i % 200}" for i in range(300)), 0.0),
         ("", 0.0),
     ],
@@ -315,14 +363,23 @@ TERMS = ["liver", ["enzyme", "catalyst"], "receptor"]
 )
 def test_term_recall(where, said, expected):
     text = f"<think>liver, and a receptor</think><answer>{said}</answer>"
-    assert score({"name": "term_recall", "where": where}, REFERENCE, text, terms=TERMS) == pytest.approx(expected)
+    assert score({"name": "term_recall", "where": where}, REFERENCE, text, terms=TERMS) == pytest.approx(
+        expected
+    )
 
 
 def test_term_recall_is_no_word_list():
     words = "liver enzyme receptor " + "some other words " * 20
     length, allowed = len(words.split()), 1.5 * len([w for w in REFERENCE.split() if w != "the"])
-    assert score({"name": "term_recall"}, REFERENCE, f"<answer>{words}</answer>", terms=TERMS) == pytest.approx(allowed / length)
-    assert score({"name": "term_recall"}, "肝酶与受体结合", "<answer>肝酶结合受体</answer>", terms=["肝酶", "受体"]) == 1.0
+    assert score(
+        {"name": "term_recall"}, REFERENCE, f"<answer>{words}</answer>", terms=TERMS
+    ) == pytest.approx(allowed / length)
+    assert (
+        score(
+            {"name": "term_recall"}, "肝酶与受体结合", "<answer>肝酶结合受体</answer>", terms=["肝酶", "受体"]
+        )
+        == 1.0
+    )
     with pytest.raises(ValueError, match="terms"):
         score({"name": "term_recall"}, REFERENCE, "")
 
@@ -346,7 +403,9 @@ def told(*answers):
 def test_interleaved(text, expected):
     reward = build(Reward, {"name": "interleaved", "verifier": "math"})
     rollout = Rollout(Prompt(Row("q", "?", answer="8"), ()), [1], text=text)
-    assert reward(rollout) == pytest.approx(expected) and reward.correct(rollout, reward(rollout)) == (expected > 1)
+    assert reward(rollout) == pytest.approx(expected) and reward.correct(rollout, reward(rollout)) == (
+        expected > 1
+    )
     weighted = build(Reward, {"name": "interleaved", "verifier": "math", "form": 0.5, "answer": 0.1})
     assert weighted.correct(rollout, weighted(rollout)) == (expected > 1)
 

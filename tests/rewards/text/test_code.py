@@ -16,7 +16,12 @@ from vlrl.stages import Reward
 SUM = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7.0"]}
 APPEND = {"inputs": ["[1,2]\n3", "[4]\n5"], "outputs": ["[1,2,3]", "[4,5]"], "fn_name": "add"}
 ADD = "a,b=map(int,input().split())\nprint(a+b)"
-MODES = [pytest.param("bubblewrap", marks=pytest.mark.skipif(bool(sandbox.available()), reason=sandbox.available())), "unsafe"]
+MODES = [
+    pytest.param(
+        "bubblewrap", marks=pytest.mark.skipif(bool(sandbox.available()), reason=sandbox.available())
+    ),
+    "unsafe",
+]
 
 
 def fenced(code):
@@ -37,12 +42,24 @@ def judge(gold, code, mode, **options):
         (SUM, "import sys; sys.exit(0)", False),
         (SUM, "import os; os._exit(0)", False),
         (APPEND, "def add(a, b): return a + [b]", True),
-        (APPEND, "class Solution:\n  def add(self, a, b):\n    print('noise')\n    return tuple(a) + (b,)", True),
+        (
+            APPEND,
+            "class Solution:\n  def add(self, a, b):\n    print('noise')\n    return tuple(a) + (b,)",
+            True,
+        ),
         (APPEND, "def add(a, b): return None", False),
         ("assert f(1) == 2\nassert f(2) == 3", "def f(x): return x + 1", True),
-        ("assert f(1) == 2", "class E(int):\n  def __eq__(self, other): return True\ndef f(x): return E(7)", False),
+        (
+            "assert f(1) == 2",
+            "class E(int):\n  def __eq__(self, other): return True\ndef f(x): return E(7)",
+            False,
+        ),
         ([{"input": "5", "output": "25"}], "print(int(input()) ** 2)", True),
-        ("assert f(1) == 2", "def f(x):\n  r = 2\n  for i in range(9000): r = [r]\n  return r", False),  # deeper than JSON can be read
+        (
+            "assert f(1) == 2",
+            "def f(x):\n  r = 2\n  for i in range(9000): r = [r]\n  return r",
+            False,
+        ),  # deeper than JSON can be read
     ],
 )
 def test_programs(mode, gold, code, passes):
@@ -87,7 +104,9 @@ print(tries(lambda: open("/usr/evil", "w")), tries(lambda: open("mine", "w")), l
 @pytest.mark.skipif(bool(sandbox.available()), reason=sandbox.available())
 def test_a_process_limit_binds():
     child = "        if os.fork() == 0:\n            time.sleep(9); os._exit(0)\n"
-    fork = f"import os, time\nn = 0\ntry:\n    while True:\n{child}        n += 1\nexcept OSError:\n    print(n)"
+    fork = (
+        f"import os, time\nn = 0\ntry:\n    while True:\n{child}        n += 1\nexcept OSError:\n    print(n)"
+    )
     ran = sandbox.run(fork, [""], limits=Limits(seconds=1, processes=20))
     assert 0 < int(ran[0].out) <= 20
 
@@ -97,7 +116,11 @@ def test_children_die_with_the_test(mode):
     mark = f"sleep 98{os.getpid() % 1000:03d}"
     code = f"import subprocess\nsubprocess.Popen({mark.split()!r}, start_new_session=True)\nprint(input())"
     sandbox.run(code, ["1"], limits=Limits(seconds=1), sandbox=mode)
-    lines = [(p / "cmdline").read_bytes().replace(b"\0", b" ") for p in Path("/proc").iterdir() if p.name.isdigit() and (p / "cmdline").exists()]
+    lines = [
+        (p / "cmdline").read_bytes().replace(b"\0", b" ")
+        for p in Path("/proc").iterdir()
+        if p.name.isdigit() and (p / "cmdline").exists()
+    ]
     assert not any(mark.encode() in line for line in lines)
 
 
@@ -121,16 +144,33 @@ def test_reward_scores_and_partial_credit(rollout):
 
 
 def test_comparisons_by_hand():
-    assert same_output("1 2\n3\n", " 1 2 \n3") and same_output("1.0", "1") and not same_output("1 2", "1\n2") and not same_output("", "0")
+    assert (
+        same_output("1 2\n3\n", " 1 2 \n3")
+        and same_output("1.0", "1")
+        and not same_output("1 2", "1\n2")
+        and not same_output("", "0")
+    )
     assert not same_result('{"result": ' + "[" * 9000 + "]" * 9000 + "}", [])
-    assert same_result('{"result": [1, 2]}', (1, 2)) and not same_result('{"result": true}', 1) and not same_result("garbage", None)
+    assert (
+        same_result('{"result": [1, 2]}', (1, 2))
+        and not same_result('{"result": true}', 1)
+        and not same_result("garbage", None)
+    )
     assert program_in("```python\na\n```\n```python\nb\n```") == "b"
     assert program_in("```python\nopen") == "open"
 
 
 @pytest.mark.parametrize(
     "gold",
-    ["", "[" * 9000 + "]" * 9000, "assert f(1) < 2", "assert f(x) == 2", "assert f(1) == 1\nassert g(1) == 1", {"inputs": ["1"], "outputs": []}, []],
+    [
+        "",
+        "[" * 9000 + "]" * 9000,
+        "assert f(1) < 2",
+        "assert f(x) == 2",
+        "assert f(1) == 1\nassert g(1) == 1",
+        {"inputs": ["1"], "outputs": []},
+        [],
+    ],
 )
 def test_broken_tests_raise(gold):
     with pytest.raises(ValueError, match="gold"):

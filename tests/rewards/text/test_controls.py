@@ -6,7 +6,13 @@ from vlrl.registry import ConfigError, build
 from vlrl.stages import Reward
 from vlrl.types import Group, Prompt, Rollout, Row
 
-TEXTS = {"right": "<answer>7</answer>", "wrong": "<answer>8</answer>", "garbage": "][", "empty": "", "adversarial": "<answer>7</answer>" * 50}
+TEXTS = {
+    "right": "<answer>7</answer>",
+    "wrong": "<answer>8</answer>",
+    "garbage": "][",
+    "empty": "",
+    "adversarial": "<answer>7</answer>" * 50,
+}
 
 
 def reward(name, **fields):

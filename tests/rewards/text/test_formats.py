@@ -75,8 +75,20 @@ SCHEMA = {
 
 @pytest.mark.parametrize(
     ("text", "score"),
-    [('{"n": 2}', 1), ('{"n": 2, "s": "a", "l": ["xy"]}', 1), ('{"n": 9}', 0), ('{"n": true}', 0), ('{"n": 2, "z": 1}', 0), ('{"s": "a"}', 0)]
-    + [('{"n": 2, "s": "c"}', 0), ('{"n": 2, "l": ["a", "b"]}', 0), ('{"n": 2, "l": ["abc"]}', 0), ("[1]", 0)],
+    [
+        ('{"n": 2}', 1),
+        ('{"n": 2, "s": "a", "l": ["xy"]}', 1),
+        ('{"n": 9}', 0),
+        ('{"n": true}', 0),
+        ('{"n": 2, "z": 1}', 0),
+        ('{"s": "a"}', 0),
+    ]
+    + [
+        ('{"n": 2, "s": "c"}', 0),
+        ('{"n": 2, "l": ["a", "b"]}', 0),
+        ('{"n": 2, "l": ["abc"]}', 0),
+        ("[1]", 0),
+    ],
 )
 def test_json_schema(rollout, text, score):
     assert build(Reward, {"name": "json_format", "schema": SCHEMA})(rollout("", text)) == score

@@ -1,4 +1,5 @@
-"""No response makes a text verifier or reward raise, run long, change its verdict, or leave [0, 1]: what the fuzzer found, and a short run of it."""
+"""No response makes a text verifier or reward raise, run long, change its verdict, or leave [0, 1]: what the
+fuzzer found, and a short run of it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from vlrl_rewards import verify
 from vlrl_rewards.audit import fuzz
 from vlrl_rewards.math import judge
 
-FOUND = [  # a subscript, a number, an interval, a function, a call that was read as far as its end and no further
+# a subscript, a number, an interval, a function, a call that was read as far as its end and no further
+FOUND = [
     ("5", "<answer>c_</answer>"),
     ("5", r"\boxed{x^2 + b_}"),
     ("7", "1e9999"),
@@ -44,7 +46,11 @@ def test_what_was_found(kind, gold, response):
 @pytest.mark.parametrize(
     ("kind", "gold", "answer"),
     [
-        ("scene_graph", {"objects": [{"id": "dog.1", "bbox": [0, 0, 9, 9]}], "relationships": []}, '{"objects": 3}'),
+        (
+            "scene_graph",
+            {"objects": [{"id": "dog.1", "bbox": [0, 0, 9, 9]}], "relationships": []},
+            '{"objects": 3}',
+        ),
         ("chart_code", "plt.bar([1])", f"```python\nplt.bar([{10**400}])\n```"),
     ],
 )
@@ -53,7 +59,9 @@ def test_what_was_found_in_values(kind, gold, answer):
     assert verify(gold, answer, kind, **options).score < 1
 
 
-@pytest.mark.parametrize("kind", ["math", "numeric", "text", "mcq", "yes_no", "f1", "list", "ranking", "brier"])
+@pytest.mark.parametrize(
+    "kind", ["math", "numeric", "text", "mcq", "yes_no", "f1", "list", "ranking", "brier"]
+)
 def test_a_verdict_can_always_be_written(kind):
     """Half a surrogate pair is legal in JSON, and in no file."""
     gold = {"mcq": "B", "yes_no": "yes", "brier": 1, "list": ["a"], "ranking": ["a"]}.get(kind, "7")
@@ -63,7 +71,8 @@ def test_a_verdict_can_always_be_written(kind):
 
 @pytest.mark.parametrize("name", sorted(fuzz.subjects()))
 def test_json_of_every_type(name):
-    """Every part of every JSON answer left out, and replaced by values of every type: 60 of them, at random."""
+    """Every part of every JSON answer left out, and replaced by values of every type: 60 of them, at
+    random."""
     (subject,) = fuzz.subjects({name: None}).values()
     draw = random.Random(name)
     typed = [variant for text in subject.texts for variant in fuzz.retyped(text)]
@@ -90,7 +99,13 @@ def test_repeated_texts_are_read_in_time(name):
 
 def test_retyped_reaches_every_part():
     made = set(fuzz.retyped('so {"a": [1, {"b": "c"}]} it is'))
-    assert {'so {"a": 0} it is', "so {} it is", 'so {"a": [1, {"b": null}]} it is', 'so {"a": [1, {}]} it is', 'so {"a": [{"b": "c"}]} it is'} <= made
+    assert {
+        'so {"a": 0} it is',
+        "so {} it is",
+        'so {"a": [1, {"b": null}]} it is',
+        'so {"a": [1, {}]} it is',
+        'so {"a": [{"b": "c"}]} it is',
+    } <= made
     assert not [*fuzz.retyped("no value"), *fuzz.retyped("[1, ")]
 
 
@@ -104,8 +119,15 @@ def test_a_short_run(name):
 def test_programs_are_fuzzed_in_the_sandbox():
     """Of the seed's gold, the first of five; the right program, a wrong one, and random ones in fences."""
     (subject,) = fuzz.subjects({"kind code": None}).values()
-    assert "kind code" in fuzz.subjects(sandbox=True) and "kind code" not in fuzz.subjects() and subject.cases == 5
-    assert subject.judge(0, "```python\nn = int(input())\nprint(n * n)\n```")[0] == 1.0 and subject.judge(0, "```python\nprint(4)\n```")[0] == 0.0
+    assert (
+        "kind code" in fuzz.subjects(sandbox=True)
+        and "kind code" not in fuzz.subjects()
+        and subject.cases == 5
+    )
+    assert (
+        subject.judge(0, "```python\nn = int(input())\nprint(n * n)\n```")[0] == 1.0
+        and subject.judge(0, "```python\nprint(4)\n```")[0] == 0.0
+    )
     made = list(fuzz.responses(subject, random.Random(0), 40))
     assert sum("```python" in response for _, response in made) > 20
     for number, response in made[:4]:

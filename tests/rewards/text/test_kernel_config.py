@@ -44,7 +44,10 @@ def test_answers_by_kind(kind, gold, answer, score):
     assert SCORES[kind](answer, gold) == pytest.approx(score)
 
 
-LOOK, SAY = '<think>x</think>\n<tool_call>{"name": "describe"}</tool_call>', "<think>x</think>\n<answer>[a]</answer>"
+LOOK, SAY = (
+    '<think>x</think>\n<tool_call>{"name": "describe"}</tool_call>',
+    "<think>x</think>\n<answer>[a]</answer>",
+)
 
 
 @pytest.mark.parametrize(
@@ -72,5 +75,8 @@ def test_rows_can_be_answered():
         head, _, rest = row.target.partition("</tool_call>")
         assert KernelConfig()(rollout(row.answer, head + "</tool_call>", rest)) == pytest.approx(1.0)
         kinds.add(row.answer["type"])
-        assert all(option in row.meta["functions"][0]["table"] for option in row.question.partition("Options: ")[2].split(". ")[0].split(", "))
+        assert all(
+            option in row.meta["functions"][0]["table"]
+            for option in row.question.partition("Options: ")[2].split(". ")[0].split(", ")
+        )
     assert kinds == set(SCORES)

@@ -50,7 +50,11 @@ def test_length_range_and_soft_overlong(rollout):
     assert score(bounds, rollout("4", "x", ids=15, finish="length")) == -1
     soft = {"name": "soft_overlong", "max_tokens": 100, "cache": 20}
     assert [score(soft, rollout("4", "x", ids=n)) for n in (80, 90, 100, 200)] == [0, -0.5, -1, -1]
-    for broken in ({**soft, "cache": 0}, {"name": "length_range", "low": 5, "high": 1}, {"name": "cosine_length", "max_tokens": 0}):
+    for broken in (
+        {**soft, "cache": 0},
+        {"name": "length_range", "low": 5, "high": 1},
+        {"name": "cosine_length", "max_tokens": 0},
+    ):
         with pytest.raises(ConfigError):
             build(Reward, broken)
 
@@ -85,16 +89,25 @@ def group_of(rollout, *texts):
 
 def test_lexicographic(rollout):
     group = group_of(rollout, FORMED, RIGHT, WRONG, RIGHT)
-    spec = {"name": "lexicographic", "parts": {"accuracy": {"name": "math"}, "format": {"name": "tag_format"}}}
+    spec = {
+        "name": "lexicographic",
+        "parts": {"accuracy": {"name": "math"}, "format": {"name": "tag_format"}},
+    }
     assert build(Reward, spec).score_group(group) == pytest.approx([1.0, 0.5, 0.0, 0.5])
     assert build(Reward, spec).score_group(group_of(rollout, RIGHT)) == [0.5]
 
 
 def test_normalised_sum(rollout):
     group = group_of(rollout, FORMED, RIGHT, WRONG, WRONG)
-    spec = {"name": "normalised_sum", "eps": 0.0, "parts": {"accuracy": {"name": "math"}, "format": {"name": "tag_format"}}}
+    spec = {
+        "name": "normalised_sum",
+        "eps": 0.0,
+        "parts": {"accuracy": {"name": "math"}, "format": {"name": "tag_format"}},
+    }
     third = math.sqrt(3)
-    assert build(Reward, spec).score_group(group) == pytest.approx([1 + third, 1 - 1 / third, -1 - 1 / third, -1 - 1 / third])
+    assert build(Reward, spec).score_group(group) == pytest.approx(
+        [1 + third, 1 - 1 / third, -1 - 1 / third, -1 - 1 / third]
+    )
     assert build(Reward, spec).score_group(group_of(rollout, RIGHT, RIGHT)) == [0.0, 0.0]
 
 
@@ -111,7 +124,9 @@ def test_normalised_sum(rollout):
     ],
 )
 def test_calibrated(rollout, text, expected):
-    assert score({"name": "calibrated", "parts": {"accuracy": {"name": "math"}}}, rollout("4", text)) == pytest.approx(expected)
+    assert score(
+        {"name": "calibrated", "parts": {"accuracy": {"name": "math"}}}, rollout("4", text)
+    ) == pytest.approx(expected)
 
 
 def test_empty_parts_and_unknown_parts():
@@ -122,15 +137,24 @@ def test_empty_parts_and_unknown_parts():
 
 
 def test_parts_are_correct_by_their_own_correct_at(rollout):
-    """BLEU, ROUGE ... are correct from 0.5 on: a gate of them opens there, and so do calibration and the cosine of the length."""
+    """BLEU, ROUGE ... are correct from 0.5 on: a gate of them opens there, and so do calibration and the
+    cosine of the length."""
     half, gold = rollout("one red big car", "<answer>one red old bus</answer>", 10), {"name": "text_metric"}
     assert score(gold, half) == 0.5
     for correct_at, open_gate in ((0.5, True), (0.6, False)):
         part = {**gold, "correct_at": correct_at}
-        assert score({"name": "gated", "parts": {"a": part, "b": {"name": "tag_count", "tags": ["answer"]}}}, half) == float(open_gate)
+        assert score(
+            {"name": "gated", "parts": {"a": part, "b": {"name": "tag_count", "tags": ["answer"]}}}, half
+        ) == float(open_gate)
         confident = rollout("one red big car", "<answer>one red old bus</answer><confidence>1</confidence>")
         assert score({"name": "calibrated", "parts": {"a": part}}, confident) == (1.0 if open_gate else -1.0)
-        spec = {"name": "cosine_length", "of": part, "max_tokens": 100, "right": [1.0, 1.0], "wrong": [0.0, 0.0]}
+        spec = {
+            "name": "cosine_length",
+            "of": part,
+            "max_tokens": 100,
+            "right": [1.0, 1.0],
+            "wrong": [0.0, 0.0],
+        }
         assert score(spec, half) == float(open_gate)
 
 
@@ -138,13 +162,31 @@ def test_parts_are_correct_by_their_own_correct_at(rollout):
     ("spec", "gold", "right", "wrong"),
     [
         ({"name": "brier"}, 1, "0.6", "0.4"),
-        ({"name": "code_edit"}, "a = 1", "<answer>```\na = 1\n```</answer>", "<answer>```\na = 2\n```</answer>"),
+        (
+            {"name": "code_edit"},
+            "a = 1",
+            "<answer>```\na = 1\n```</answer>",
+            "<answer>```\na = 2\n```</answer>",
+        ),
         ({"name": "length_budget", "tokens": 10}, "7", "<answer>7</answer>", "<answer>8</answer>"),
-        ({"name": "calibrated", "parts": {"a": {"name": "math"}}}, "7", "<answer>7</answer><confidence>0.1</confidence>", "<answer>8</answer>"),
-        ({"name": "text_metric"}, "one red big car", "<answer>one red old bus</answer>", "<answer>one new old bus</answer>"),
+        (
+            {"name": "calibrated", "parts": {"a": {"name": "math"}}},
+            "7",
+            "<answer>7</answer><confidence>0.1</confidence>",
+            "<answer>8</answer>",
+        ),
+        (
+            {"name": "text_metric"},
+            "one red big car",
+            "<answer>one red old bus</answer>",
+            "<answer>one new old bus</answer>",
+        ),
         ({"name": "closeness"}, 100, "<answer>104.9</answer>", "<answer>106</answer>"),
     ],
 )
 def test_correct_at_separates_right_from_wrong(spec, gold, right, wrong, rollout):
     reward = build(Reward, spec)
-    assert [reward.correct(made, reward(made)) for made in (rollout(gold, right), rollout(gold, wrong))] == [True, False]
+    assert [reward.correct(made, reward(made)) for made in (rollout(gold, right), rollout(gold, wrong))] == [
+        True,
+        False,
+    ]

@@ -2,7 +2,15 @@
 
 import pytest
 from vlrl_rewards.kinds import Case
-from vlrl_rewards.parsing import answer_or_text, answer_tags, boxes_in, committed, last_answer, strip_thinking, visible
+from vlrl_rewards.parsing import (
+    answer_or_text,
+    answer_tags,
+    boxes_in,
+    committed,
+    last_answer,
+    strip_thinking,
+    visible,
+)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +109,15 @@ def test_plausible_filters_phrases_only():
 
 
 @pytest.mark.parametrize(
-    "bomb", ["<think>" * 50_000, r"\boxed{" * 50_000, "<answer>" * 50_000, "{" * 200_000, "the answer is " * 20_000, "\\" * 100_000]
+    "bomb",
+    [
+        "<think>" * 50_000,
+        r"\boxed{" * 50_000,
+        "<answer>" * 50_000,
+        "{" * 200_000,
+        "the answer is " * 20_000,
+        "\\" * 100_000,
+    ],
 )
 def test_long_text_is_read_in_linear_time(bomb, timeout_seconds=20.0):
     import time
@@ -112,6 +128,8 @@ def test_long_text_is_read_in_linear_time(bomb, timeout_seconds=20.0):
 
 
 def test_nested_boxes_and_tags():
-    assert [r"\boxed{a \boxed{b}}"[cs:ce] for _, _, cs, ce in boxes_in(r"\boxed{a \boxed{b}}")] == [r"a \boxed{b}"]
+    assert [r"\boxed{a \boxed{b}}"[cs:ce] for _, _, cs, ce in boxes_in(r"\boxed{a \boxed{b}}")] == [
+        r"a \boxed{b}"
+    ]
     text = "<answer><answer>5</answer></answer>"
     assert [text[a:b] for a, b in answer_tags(text)] == ["5"]

@@ -1,4 +1,5 @@
-"""Faults measured in released verifiers and rewards; each is shown not to be ours. Where no project is named the fault is common to several."""
+"""Faults measured in released verifiers and rewards; each is shown not to be ours. Where no project is named
+the fault is common to several."""
 
 import pytest
 from vlrl_rewards import verify
@@ -32,22 +33,57 @@ FAULTS = [  # (fault, gold, response, kind, choices, right?)
     ("prm800k loses parentheses", "(2x+1)/3", "2x+1/3", "math", (), False),
     ("prm800k loses the whole of a mixed number", "-1/2", "-1 1/2", "math", (), False),
     ("prime_math accepts any name", "x=5", "y=5", "math", (), False),
-    ("a box per candidate, gold last", "4", r"\boxed{1} then \boxed{2} then \boxed{3} then \boxed{4}", "math", (), False),
+    (
+        "a box per candidate, gold last",
+        "4",
+        r"\boxed{1} then \boxed{2} then \boxed{3} then \boxed{4}",
+        "math",
+        (),
+        False,
+    ),
     ("units in conflict", "5 cm", "5 m", "math", (), False),
     ("two answers in one box", "5", r"\boxed{5\text{ or }6}", "math", (), False),
     ("Video-R1 rounds numbers to two places", "0.001", "<answer>0.002</answer>", "numeric", (), False),
     ("Video-R1 refuses a point on one side", "3.0", "<answer>3</answer>", "numeric", (), True),
     ("Video-R1 compares choices as strings", "B", "<answer>(B)</answer>", "mcq", (), True),
     ("VLM-R1 does not read a letter in parentheses", "B", "(B)", "mcq", ("x", "y"), True),
-    ("VLM-R1 is confused by a second letter", "A", "The answer is A because B is wrong.", "mcq", ("x", "y"), True),
+    (
+        "VLM-R1 is confused by a second letter",
+        "A",
+        "The answer is A because B is wrong.",
+        "mcq",
+        ("x", "y"),
+        True,
+    ),
     ("VLM-R1 finds 'no' in 'know'", "no", "I do not know", "yes_no", (), False),
     ("VLM-R1 gives credit for near strings", "cat", "cats", "text", (), False),
-    ("SEED-Bench-R1 takes the first character", "B", "<answer>Both are plausible</answer>", "mcq", ("x", "y"), False),
+    (
+        "SEED-Bench-R1 takes the first character",
+        "B",
+        "<answer>Both are plausible</answer>",
+        "mcq",
+        ("x", "y"),
+        False,
+    ),
     ("Visual-RFT: gold in answer or answer in gold", "dog", "<answer></answer>", "text", (), False),
-    ("Visual-RFT: gold in answer or answer in gold", "dog", "<answer>dog cat cow</answer>", "text", (), False),
+    (
+        "Visual-RFT: gold in answer or answer in gold",
+        "dog",
+        "<answer>dog cat cow</answer>",
+        "text",
+        (),
+        False,
+    ),
     ("digits alone are compared", "12 kg", "<answer>1 m and 2 kg</answer>", "numeric", (), False),
     ("a nudge for every option", "B", "A, B, C, D", "mcq", ("w", "x", "y", "z"), False),
-    ("SoundMind reads 'entailed' in 'not-entailed'", "entailed", "<answer>not-entailed</answer>", "text", (), False),
+    (
+        "SoundMind reads 'entailed' in 'not-entailed'",
+        "entailed",
+        "<answer>not-entailed</answer>",
+        "text",
+        (),
+        False,
+    ),
     ("MathVista maps silence to the nearest choice", "2", "", "mcq", ("2", "30"), False),
 ]
 
@@ -58,14 +94,21 @@ def pool():
 
 
 @pytest.mark.parametrize(
-    ("fault", "gold", "response", "kind", "choices", "right"), FAULTS, ids=[f"{i}-{row[0][:40]}" for i, row in enumerate(FAULTS)]
+    ("fault", "gold", "response", "kind", "choices", "right"),
+    FAULTS,
+    ids=[f"{i}-{row[0][:40]}" for i, row in enumerate(FAULTS)],
 )
 def test_fault(fault, gold, response, kind, choices, right):
     assert verify(gold, response, kind, choices).correct is right, fault
 
 
 @pytest.mark.parametrize(
-    "payload", ["__import__('pathlib').Path({file!r}).write_text('1')", "exec(\"open({file!r}, 'w').write('1')\")", r"\input{{{file}}}"]
+    "payload",
+    [
+        "__import__('pathlib').Path({file!r}).write_text('1')",
+        "exec(\"open({file!r}, 'w').write('1')\")",
+        r"\input{{{file}}}",
+    ],
 )
 def test_no_code_of_the_model_is_executed(tmp_path, payload):
     """ToRA and Qwen2.5-Math hand answers to a parser that evaluates them."""
@@ -89,11 +132,14 @@ def test_cosine_length_asks_for_correctness(rollout):
     reward = build(Reward, {"name": "cosine_length", "max_tokens": 100})
     right, bad = rollout("4", "<answer>4</answer>", ids=10), rollout("4", "<answer>5</answer>", ids=10)
     assert reward(right) > 1 > 0 > reward(bad)
-    assert reward(rollout("4", "<answer>4</answer>", ids=150)) == reward(rollout("4", "<answer>4</answer>", ids=199))
+    assert reward(rollout("4", "<answer>4</answer>", ids=150)) == reward(
+        rollout("4", "<answer>4</answer>", ids=199)
+    )
 
 
 def test_an_empty_or_missing_structure_earns_nothing(rollout):
-    """VLM-R1's detection reward gives 1.0 where neither side has a fence; ours of JSON and lists give none."""
+    """VLM-R1's detection reward gives 1.0 where neither side has a fence; ours of JSON and lists give
+    none."""
     assert verify({"a": 1}, "no json at all", "json").score == 0.0
     assert verify(["a"], "", "list").score == 0.0
 
@@ -103,7 +149,9 @@ def test_verifier_runs_in_threads():
     import threading
 
     found = []
-    thread = threading.Thread(target=lambda: found.append(verify(r"\frac{d}{dx} x^2", r"\boxed{2x}", "math").correct))
+    thread = threading.Thread(
+        target=lambda: found.append(verify(r"\frac{d}{dx} x^2", r"\boxed{2x}", "math").correct)
+    )
     thread.start()
     thread.join()
     assert found in ([True], [False])

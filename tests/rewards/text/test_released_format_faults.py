@@ -14,7 +14,10 @@ JSON = '```json\n[{"bbox_2d": [1, 2, 3, 4], "label": "cat"}]\n```'
     ("fault", "text"),
     [
         ("Perception-R1: a text that starts with '<' is well formed", "<"),
-        ("VLM-R1: the format is searched for, so anything may stand around it", "first <think>a</think> <answer>b</answer> then"),
+        (
+            "VLM-R1: the format is searched for, so anything may stand around it",
+            "first <think>a</think> <answer>b</answer> then",
+        ),
         ("VLM-R1: tags may be nested", "<think><think>a</think></think><answer>b</answer>"),
         ("VLM-R1: an answer may come twice", "<think>a</think><answer>b</answer><answer>c</answer>"),
         ("Video-R1: nothing may stand in the tags", "<think></think><answer></answer>"),
@@ -33,13 +36,20 @@ def test_the_right_format_is_reached(rollout):
         )
         == 1
     )
-    assert build(Reward, "json_format")(rollout("", '{"objects": [{"id": "man.1"}], "relationships": [{"subject": "man.1"}]}')) == 1
+    assert (
+        build(Reward, "json_format")(
+            rollout("", '{"objects": [{"id": "man.1"}], "relationships": [{"subject": "man.1"}]}')
+        )
+        == 1
+    )
 
 
 def test_a_list_does_not_hide_repetition(rollout):
     """VLM-R1 counts only the members of a JSON list, where there is one, and not the words around it."""
     reward = build(Reward, "repetition")
-    assert reward(rollout("", PROSE + JSON)) < -0.7 < -0.3 < reward(rollout("", "Here is what I found. " + JSON))
+    assert (
+        reward(rollout("", PROSE + JSON)) < -0.7 < -0.3 < reward(rollout("", "Here is what I found. " + JSON))
+    )
 
 
 def test_neither_yes_nor_no_is_no_agreement():

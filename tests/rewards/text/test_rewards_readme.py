@@ -1,4 +1,5 @@
-"""The README's code runs as it stands, its table names every text kind, and importing the package needs no torch."""
+"""The README's code runs as it stands, its table names every text kind, and importing the package needs no
+torch."""
 
 import re
 import subprocess
@@ -27,7 +28,9 @@ def test_a_reward_in_ten_lines(tmp_path, rollout):
     load_plugin_file(file)
     reward = build(Reward, "same_length")
     assert [reward(rollout("abc", f"<answer>{said}</answer>")) for said in ("xyz", "abcd", "")] == [1, 0, 0]
-    code = [line for line in BLOCKS[1].splitlines() if line.strip() and not line.startswith(("from", "import"))]
+    code = [
+        line for line in BLOCKS[1].splitlines() if line.strip() and not line.startswith(("from", "import"))
+    ]
     assert len(code) <= 10
 
 
@@ -42,12 +45,19 @@ def test_a_kind_in_one_function(tmp_path):
 
 
 def test_the_table_names_every_text_kind():
-    named = set(re.findall(r"`(\w+)`", README.read_text(encoding="utf-8").partition("## Kinds")[2].partition("The perception kinds")[0]))
+    named = set(
+        re.findall(
+            r"`(\w+)`",
+            README.read_text(encoding="utf-8").partition("## Kinds")[2].partition("The perception kinds")[0],
+        )
+    )
     assert {*attacks_text.SEEDS, *attacks_text.ALIASES} <= named
 
 
 def test_every_reward_is_in_a_guide():
-    guides = README.read_text(encoding="utf-8") + README.with_name("PERCEPTION.md").read_text(encoding="utf-8")
+    guides = README.read_text(encoding="utf-8") + README.with_name("PERCEPTION.md").read_text(
+        encoding="utf-8"
+    )
     shipped = [name for name in names(Reward) if get(Reward, name).__module__.startswith("vlrl_rewards.")]
     assert len(shipped) > 100 and not [name for name in shipped if f"`{name}`" not in guides]
 

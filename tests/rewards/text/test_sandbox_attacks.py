@@ -1,4 +1,5 @@
-"""Programs that attack the machine, the supervisor or the check: each ends within its limits and scores nothing."""
+"""Programs that attack the machine, the supervisor or the check: each ends within its limits and scores
+nothing."""
 
 import json
 import os
@@ -33,25 +34,45 @@ def judge(code, mode, check=CHECK, limits=LIMITS):
     return run_check(code, check, ["f"], "import math\nhelper = 3", limits, mode).status
 
 
-# --- a check that is a program ----------------------------------------------------------------------------------------------------------------
+# --- a check that is a program ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_right_solution_passes_and_a_wrong_one_does_not(mode):
     assert judge(RIGHT, mode) == "ok"
     assert judge("def f(x): pass", mode) == f"AssertionError: {MARK}"
-    assert judge("def f(x): return [3, 2]", mode).startswith("AssertionError"), "a list is no tuple, as in the check's own process"
+    assert judge("def f(x): return [3, 2]", mode).startswith("AssertionError"), (
+        "a list is no tuple, as in the check's own process"
+    )
     assert judge("def g(x): return 1", mode) == "NameError: the program defines no function 'f'"
     assert judge("def f(:", mode) == "SyntaxError: invalid syntax (<solution>, line 1)"
     assert judge("class Solution:\n  def f(self, x): return sum(x), (2 if x else 1)", mode) == "ok"
 
 
-PLAIN = [None, True, 2**200, -7, 0.1, float("inf"), 1 + 2j, "ä\ud800\n", b"\xff", [1, [2]], (1, (2,)), {1, 2}, frozenset({3}), {(1, 2): {"a": None}}]
+PLAIN = [
+    None,
+    True,
+    2**200,
+    -7,
+    0.1,
+    float("inf"),
+    1 + 2j,
+    "ä\ud800\n",
+    b"\xff",
+    [1, [2]],
+    (1, (2,)),
+    {1, 2},
+    frozenset({3}),
+    {(1, 2): {"a": None}},
+]
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=repr)
 def test_plain_data_crosses_unchanged(value):
-    check = f"def check(candidate):\n    v = {value!r}\n    got = candidate(v, k=v)\n    assert got == (v, v) and type(got[0]) is type(v), got"
+    check = (
+        f"def check(candidate):\n    v = {value!r}\n    got = candidate(v, k=v)\n    assert got == (v, v) "
+        "and type(got[0]) is type(v), got"
+    )
     assert judge("def f(x, k): return x, k", "unsafe", check.replace("inf", "float('inf')")) == "ok"
 
 
@@ -62,14 +83,29 @@ ATTACKS = {
     "quits": "def f(x):\n    quit()",
     "always equal": "class E(int):\n    def __eq__(self, o): return True\n    __hash__ = None\ndef f(x): return E(5)",
     "an equal tuple": "class E(tuple):\n    def __eq__(self, o): return True\ndef f(x): return E((5,))",
-    "an object": "class E:\n    def __eq__(self, o): return True\n    def __bool__(self): return True\ndef f(x): return E()",
-    "patched builtins": "import builtins\nbuiltins.AssertionError = ValueError\nbuiltins.exec = builtins.compile = print\ndef f(x): pass",
-    "replaced check": "import sys\nm = sys.modules['__main__']\nm.check = m.report = m.unpack = m.pack = lambda *a: (3, 2)\ndef f(x): pass",
-    "frames": "import sys\ndef f(x):\n    g = sys._getframe()\n    while g:\n        g.f_globals['check'] = lambda c: None\n        g = g.f_back",
-    "verdict on every descriptor": 'import os\nfor n in range(64):\n    try:\n        os.write(n, b\'{"i": 0, "status": "ok", "out": ""}\\n\')\n'
+    "an object": (
+        "class E:\n    def __eq__(self, o): return True\n    def __bool__(self): return True\ndef f(x): "
+        "return E()"
+    ),
+    "patched builtins": (
+        "import builtins\nbuiltins.AssertionError = ValueError\nbuiltins.exec = builtins.compile = "
+        "print\ndef f(x): pass"
+    ),
+    "replaced check": (
+        "import sys\nm = sys.modules['__main__']\nm.check = m.report = m.unpack = m.pack = lambda *a: (3, "
+        "2)\ndef f(x): pass"
+    ),
+    "frames": (
+        "import sys\ndef f(x):\n    g = sys._getframe()\n    while g:\n        g.f_globals['check'] = "
+        "lambda c: None\n        g = g.f_back"
+    ),
+    "verdict on every descriptor": 'import os\nfor n in range(64):\n    try:\n        os.write(n, b\'{"i": 0, "status": "ok", "out": '
+    '""}\\n\')\n'
     "    except OSError:\n        pass\ndef f(x): pass",
-    "verdict in every process": "import glob\nfor n in glob.glob('/proc/[0-9]*/fd/[0-9]*'):\n    try:\n        with open(n, 'w') as h:\n"
-    '            h.write(\'{"i": 0, "status": "ok", "out": ""}\\n\')\n    except OSError:\n        pass\ndef f(x): pass',
+    "verdict in every process": "import glob\nfor n in glob.glob('/proc/[0-9]*/fd/[0-9]*'):\n    try:\n        with open(n, 'w') "
+    "as h:\n"
+    '            h.write(\'{"i": 0, "status": "ok", "out": ""}\\n\')\n    except OSError:\n        '
+    "pass\ndef f(x): pass",
     "a forged answer": "import os\ndef f(x):\n    for n in range(3, 64):\n        try:\n"
     '            os.write(n, b\'{"result": {"Opaque": 1}}\\n\' * 9)\n'
     "        except OSError:\n            pass",
@@ -94,7 +130,8 @@ def test_no_attack_passes_the_check(name, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_of_the_check_is_in_the_solutions_process(mode):
-    """The frames, the objects and the memory of the solution's process hold its own text and not the check's."""
+    """The frames, the objects and the memory of the solution's process hold its own text and not the
+    check's."""
     code = """
 import gc, sys
 canary = "own-canary"
@@ -118,7 +155,10 @@ def f(backwards):
 
 @isolated
 def test_solution_and_check_are_two_users_in_two_namespaces():
-    code = "import os\ndef f(x): return [os.getuid(), sorted(p for p in os.listdir('/proc') if p.isdigit()), os.readlink('/proc/self/ns/pid')]"
+    code = (
+        "import os\ndef f(x): return [os.getuid(), sorted(p for p in os.listdir('/proc') if p.isdigit()), "
+        "os.readlink('/proc/self/ns/pid')]"
+    )
     check = """
 def check(candidate):
     import os
@@ -135,21 +175,36 @@ def test_the_gold_of_a_check(rollout):
     gold = {"check": CHECK, "fn_name": "f"}
     for form in (gold, json.dumps(gold)):
         assert verify(form, f"```python\n{RIGHT}\n```", "code", sandbox="unsafe").correct
-        assert verify(form, "```python\ndef f(x): pass\n```", "code", sandbox="unsafe").reason == f"the check failed; AssertionError: {MARK}"
+        assert (
+            verify(form, "```python\ndef f(x): pass\n```", "code", sandbox="unsafe").reason
+            == f"the check failed; AssertionError: {MARK}"
+        )
     two = {"check": "assert f(2) == g(2)\nassert {1, f(2)} == {1, 4}", "fn_name": ["f", "g"]}
-    assert verify(two, "```python\ndef f(x): return x + x\ndef g(x): return x * x\n```", "code", sandbox="unsafe").correct
-    assert check_in({"inputs": ["1"], "outputs": ["2"]}) is None and check_in("assert f(1) == 2") is None and check_in("{") is None
-    for broken in ({"check": "def", "fn_name": "f"}, {"check": CHECK}, {"check": 5, "fn_name": "f"}, {"check": CHECK, "fn_name": [], "setup": ""}):
+    assert verify(
+        two, "```python\ndef f(x): return x + x\ndef g(x): return x * x\n```", "code", sandbox="unsafe"
+    ).correct
+    assert (
+        check_in({"inputs": ["1"], "outputs": ["2"]}) is None
+        and check_in("assert f(1) == 2") is None
+        and check_in("{") is None
+    )
+    for broken in (
+        {"check": "def", "fn_name": "f"},
+        {"check": CHECK},
+        {"check": 5, "fn_name": "f"},
+        {"check": CHECK, "fn_name": [], "setup": ""},
+    ):
         with pytest.raises(ValueError, match="gold: "):
             check_in(broken)
 
 
-# --- the machine ------------------------------------------------------------------------------------------------------------------------------
+# --- the machine --------------------------------------------------------------------------------------------
 
 
 @isolated
 def test_memory_is_bounded_in_total():
-    """Children that each touch 100 MB: together they get no more than the program's memory, its disk and the overhead."""
+    """Children that each touch 100 MB: together they get no more than the program's memory, its disk and the
+    overhead."""
     code = """
 import os, time
 kids = []
@@ -198,9 +253,13 @@ for place in ("/", "/dev", "/dev/shm", "/usr", "/opt", "/var", "/run"):
     "bomb",
     [
         "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass",
-        "import os, time\nfor _ in range(40):\n    try:\n        if os.fork() == 0:\n            os.setsid()\n            time.sleep(97531)\n"
+        "import os, time\nfor _ in range(40):\n    try:\n        if os.fork() == 0:\n            "
+        "os.setsid()\n            time.sleep(97531)\n"
         "    except OSError:\n        pass\nprint(1)",
-        "import threading, time\nfor _ in range(500):\n    threading.Thread(target=time.sleep, args=(97531,)).start()",
+        (
+            "import threading, time\nfor _ in range(500):\n    threading.Thread(target=time.sleep, "
+            "args=(97531,)).start()"
+        ),
         "import os\nos.kill(-1, 9)",
         "import os\nwhile True: os.write(1, b'x' * 65536)",
         "x = []\nwhile True: x.append(bytearray(1 << 20))",
@@ -216,7 +275,12 @@ def test_bombs_leave_nothing(bomb):
         return found
 
     before, start = programs(), time.perf_counter()
-    run(bomb, ["", ""], limits=Limits(seconds=1, total_seconds=6, memory=128 << 20, output=1 << 16), stop=False)
+    run(
+        bomb,
+        ["", ""],
+        limits=Limits(seconds=1, total_seconds=6, memory=128 << 20, output=1 << 16),
+        stop=False,
+    )
     assert time.perf_counter() - start < 60
     while programs() - before and time.perf_counter() - start < 90:  # programs of other tests end, too
         time.sleep(0.1)
@@ -254,12 +318,18 @@ print(tries(lambda: socket.socketpair()), tries(lambda: os.kill(1, 0)), os.cpu_c
 
 
 def test_the_filters_numbers_are_those_of_the_kernels_headers():
-    headers = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "/usr/include/asm-generic/unistd.h"}
+    headers = {
+        "x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h",
+        "aarch64": "/usr/include/asm-generic/unistd.h",
+    }
     compared = 0
     for machine, path in headers.items():
         if not Path(path).is_file():
             continue
-        known = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)\b", Path(path).read_text())}
+        known = {
+            name: int(number)
+            for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)\b", Path(path).read_text())
+        }
         ours = isolation.MACHINES[machine]
         for name, number in {**ours.refused, "socket": ours.socket, "clone": ours.clone}.items():
             if name in known:
@@ -273,7 +343,10 @@ def test_the_filters_numbers_are_those_of_the_kernels_headers():
 @pytest.mark.parametrize("machine", sorted(isolation.MACHINES))
 def test_the_filter_by_hand(machine):
     """The program run by a small interpreter of classic BPF: refused, allowed, foreign and judged calls."""
-    program = [struct.unpack("HBBI", isolation.syscall_filter(machine)[i : i + 8]) for i in range(0, len(isolation.syscall_filter(machine)), 8)]
+    program = [
+        struct.unpack("HBBI", isolation.syscall_filter(machine)[i : i + 8])
+        for i in range(0, len(isolation.syscall_filter(machine)), 8)
+    ]
     ours = isolation.MACHINES[machine]
 
     def verdict(number, first=0, audit=ours.audit):
@@ -290,7 +363,11 @@ def test_the_filter_by_hand(machine):
 
     allow, refuse = 0x7FFF0000, 0x00050000
     assert {verdict(number) for name, number in ours.refused.items() if name != "clone3"} == {refuse | 1}
-    assert verdict(435) == refuse | 38 and verdict(0x40000001) == refuse | 38 and verdict(0, audit=7) == 0x80000000
+    assert (
+        verdict(435) == refuse | 38
+        and verdict(0x40000001) == refuse | 38
+        and verdict(0, audit=7) == 0x80000000
+    )
     assert verdict(ours.clone, 0x1200011) == allow and verdict(ours.clone, 0x10000000) == refuse | 1
     assert verdict(ours.socket, 1) == allow and verdict(ours.socket, 2) == refuse | 97 and verdict(3) == allow
     assert isolation.syscall_filter("riscv64") == b""

@@ -22,8 +22,12 @@ def test_bleu_and_chrf_agree_with_sacrebleu():
 
     sentence, characters = BLEU(effective_order=True), CHRF()
     for said, gold in pairs():
-        assert metric.bleu(said, gold) == pytest.approx(sentence.sentence_score(said, [gold]).score / 100, abs=1e-9)
-        assert metric.chrf(said, gold) == pytest.approx(characters.sentence_score(said, [gold]).score / 100, abs=1e-9)
+        assert metric.bleu(said, gold) == pytest.approx(
+            sentence.sentence_score(said, [gold]).score / 100, abs=1e-9
+        )
+        assert metric.chrf(said, gold) == pytest.approx(
+            characters.sentence_score(said, [gold]).score / 100, abs=1e-9
+        )
 
 
 def test_rouge_agrees_with_rouge_score():
@@ -68,7 +72,14 @@ def test_kinds_right_wrong_garbage_empty_adversarial(kind):
     assert verify(gold, f"<think>hm</think><answer>{gold}</answer>", kind).score == pytest.approx(1.0)
     assert verify(gold, f"<answer>{gold}</answer>", kind).correct
     assert not verify(gold, "completely different words follow here", kind).correct
-    for bad in ("", "...", "<answer></answer>", f"<think>{gold}</think>", f"<think>{gold}", "I'm sorry, I cannot answer this question."):
+    for bad in (
+        "",
+        "...",
+        "<answer></answer>",
+        f"<think>{gold}</think>",
+        f"<think>{gold}",
+        "I'm sorry, I cannot answer this question.",
+    ):
         verdict = verify(gold, bad, kind)
         assert verdict.score == 0.0 and not verdict.correct, bad
     assert not verify(gold, " ".join([gold, "filler"] * 60), kind, correct_at=0.9).correct

@@ -11,16 +11,30 @@ TABLE = [
     ("numeric", "1,234.5 m", {}, "<answer>1.2345 km</answer>", "<answer>1.2345 cm</answer>"),
     ("mcq", "B", {"choices": ("cat", "dog")}, "The answer is (B) dog.", "The answer is A or B."),
     ("yes_no", "yes", {}, "<answer>Yes</answer>", "<answer>I do not know</answer>"),
-    ("text", ["the Beatles", "Beatles"], {}, "<answer>Beatles</answer>", "<answer>Beatles, Stones, Kinks</answer>"),
+    (
+        "text",
+        ["the Beatles", "Beatles"],
+        {},
+        "<answer>Beatles</answer>",
+        "<answer>Beatles, Stones, Kinks</answer>",
+    ),
     ("text_metric", SENTENCE, {}, SENTENCE, "nothing else matches"),
     ("items", ["a1", "b2"], {}, "<answer>b2, a1</answer>", "<answer>c3</answer>"),
     ("instructions", [{"id": "no_comma"}], {}, "No pause", "One, two"),
     ("verify", "4", {}, "<answer>4</answer>", "<answer>5</answer>"),
-    ("verify", "red", {"meta": {"kind": "list"}}, "<answer>red</answer>", "<answer>red, blue, green, red</answer>"),
+    (
+        "verify",
+        "red",
+        {"meta": {"kind": "list"}},
+        "<answer>red</answer>",
+        "<answer>red, blue, green, red</answer>",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "gold", "row", "right", "bad"), TABLE, ids=[f"{row[0]}-{i}" for i, row in enumerate(TABLE)])
+@pytest.mark.parametrize(
+    ("name", "gold", "row", "right", "bad"), TABLE, ids=[f"{row[0]}-{i}" for i, row in enumerate(TABLE)]
+)
 def test_reward(rollout, name, gold, row, right, bad):
     reward = build(Reward, name)
     made = rollout(gold, right, **row)
@@ -34,8 +48,10 @@ def test_reward(rollout, name, gold, row, right, bad):
     ({"name": "text", "case_sensitive": True}, "Paris", "<answer>paris</answer>", 0.0),
     ({"name": "text", "case_sensitive": True}, "Paris", "<answer>Paris</answer>", 1.0),
     ({"name": "instructions"}, [{"id": "no_comma"}, {"id": "english_lowercase"}], "One two", 0.5),
-    ({"name": "instructions", "all_or_nothing": True}, [{"id": "no_comma"}, {"id": "english_lowercase"}], "One two", 0.0),
-    ({"name": "instructions", "all_or_nothing": True}, [{"id": "no_comma"}, {"id": "english_lowercase"}], "one two", 1.0),
+    ({"name": "instructions", "all_or_nothing": True}, [{"id": "no_comma"}, {"id": "english_lowercase"}],
+        "One two", 0.0),
+    ({"name": "instructions", "all_or_nothing": True}, [{"id": "no_comma"}, {"id": "english_lowercase"}],
+        "one two", 1.0),
 ])  # fmt: skip
 def test_options(rollout, spec, gold, said, expected):
     assert build(Reward, spec)(rollout(gold, said)) == expected
@@ -72,7 +88,16 @@ def test_brier(rollout):
 
 
 @pytest.mark.parametrize(
-    ("name", "gold"), [("math", ""), ("numeric", "seven"), ("mcq", "Z9"), ("yes_no", "maybe"), ("text", ""), ("brier", 3), ("items", [])]
+    ("name", "gold"),
+    [
+        ("math", ""),
+        ("numeric", "seven"),
+        ("mcq", "Z9"),
+        ("yes_no", "maybe"),
+        ("text", ""),
+        ("brier", 3),
+        ("items", []),
+    ],
 )
 def test_broken_gold_raises(rollout, name, gold):
     with pytest.raises(ValueError, match="gold"):

@@ -1,4 +1,5 @@
-"""Rewards without a gold answer, rerankings and table cells: values by hand, and what does not earn anything."""
+"""Rewards without a gold answer, rerankings and table cells: values by hand, and what does not earn
+anything."""
 
 import math
 
@@ -19,7 +20,16 @@ def score(spec, rollout):
 
 
 @pytest.mark.parametrize(
-    ("x", "peak", "expected"), [(0, 0.5, 0), (0.25, 0.5, 0.75), (0.5, 0.5, 1), (0.75, 0.5, 0.5), (1, 0.5, -1), (0.25, 0.25, 1), (0.625, 0.25, 0.5)]
+    ("x", "peak", "expected"),
+    [
+        (0, 0.5, 0),
+        (0.25, 0.5, 0.75),
+        (0.5, 0.5, 1),
+        (0.75, 0.5, 0.5),
+        (1, 0.5, -1),
+        (0.25, 0.25, 1),
+        (0.625, 0.25, 0.5),
+    ],
 )
 def test_arch(x, peak, expected):
     assert arch(x, peak) == pytest.approx(expected)
@@ -96,7 +106,9 @@ def siblings(rollout, *texts):
 
 def test_diversity_of_formulas(rollout):
     reward = build(Reward, {"name": "group_diversity", "by": "formulas"})
-    assert reward.score_group(siblings(rollout, "$a$ $b$", "$a$ $c$ $d$", "none", "")) == pytest.approx([0.5, 2 / 3, 0.0, 0.0])
+    assert reward.score_group(siblings(rollout, "$a$ $b$", "$a$ $c$ $d$", "none", "")) == pytest.approx(
+        [0.5, 2 / 3, 0.0, 0.0]
+    )
     assert reward.score_group(siblings(rollout, "$a$", "$a$")) == [0.0, 0.0]
     assert reward.score_group(siblings(rollout, "$a$")) == [0.0] and reward(rollout("4", "$a$")) == 0.0
 
@@ -136,10 +148,21 @@ def test_rerank_by_depth(rollout):
     made = rollout("abcd", "<think>x</think><answer>a > c > b > d</answer>", meta={"relevant": ["a", "b"]})
     spec = {"name": "rerank", "k": 2, "overlap_weight": 0.0}
     assert score(spec, made) == pytest.approx(1 / log2(1, 2) + 0.2 * 0.5)
-    assert average_overlap("acbd", "abcd") == pytest.approx((1 + 1 / 2 + 1 + 1) / 4) and average_overlap("", "a") == 0.0
+    assert (
+        average_overlap("acbd", "abcd") == pytest.approx((1 + 1 / 2 + 1 + 1) / 4)
+        and average_overlap("", "a") == 0.0
+    )
 
 
-@pytest.mark.parametrize("text", ["", "[1] > [2] > [3]", "<answer>[1] > [2] > [3]</answer>", "<think></think><answer>[1] > [2] > [3]</answer>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1] > [2] > [3]",
+        "<answer>[1] > [2] > [3]</answer>",
+        "<think></think><answer>[1] > [2] > [3]</answer>",
+    ],
+)
 def test_rerank_wants_its_form(rollout, text):
     assert score({"name": "rerank"}, rollout([1, 2, 3], text, meta={"relevant": [1]})) == -1.0
 
@@ -166,13 +189,19 @@ CELLS = [["8,189", "yds"], ["50", "TD"], ["42", "games"]]
     ],
 )
 def test_table_evidence(rollout, text, expected):
-    assert score({"name": "table_evidence"}, rollout("x", text, meta={"cells": CELLS})) == pytest.approx(expected)
+    assert score({"name": "table_evidence"}, rollout("x", text, meta={"cells": CELLS})) == pytest.approx(
+        expected
+    )
 
 
 def test_what_cannot_be_built_or_scored(rollout):
     with pytest.raises(ValueError, match="cells"):
         score({"name": "table_evidence"}, rollout("x", ""))
-    for broken in ({"name": "format_length", "peak": 1.0}, {"name": "reasoning_phrases", "enough": 0}, {"name": "reasoning_phrases", "phrases": []}):
+    for broken in (
+        {"name": "format_length", "peak": 1.0},
+        {"name": "reasoning_phrases", "enough": 0},
+        {"name": "reasoning_phrases", "phrases": []},
+    ):
         with pytest.raises(ConfigError):
             build(Reward, broken)
 
@@ -194,5 +223,7 @@ def test_views_vote_for_each_other(rollout, plain, turned, expected):
 
 
 def test_alone_nobody_votes(rollout):
-    assert build(Reward, {"name": "cross_vote"}).score_group(siblings(rollout, "<answer>4</answer>", "4 or 5")) == [0.0, 0.0]
+    assert build(Reward, {"name": "cross_vote"}).score_group(
+        siblings(rollout, "<answer>4</answer>", "4 or 5")
+    ) == [0.0, 0.0]
     assert majority(["", "b", "a", "a"]) == "a" and majority(["", ""]) == ""

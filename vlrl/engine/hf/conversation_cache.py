@@ -1,6 +1,8 @@
-"""Keys and values of conversations and of scored drafts, kept from one call of the in-process engine to the next: only what is new is prefilled.
+"""Keys and values of conversations and of scored drafts, kept from one call of the in-process engine to the
+next: only what is new is prefilled.
 
-Shape legend: N layers, P prompts, J key-value heads, L tokens, D head size, S new tokens of a step, R sequences, H hidden size.
+Shape legend: N layers, P prompts, J key-value heads, L tokens, D head size, S new tokens of a step, R
+sequences, H hidden size.
 """
 
 from __future__ import annotations
@@ -37,9 +39,11 @@ class Kept:
 
 
 class ConversationCache:
-    """Keys and values by conversation, of the weights `version`, at most `capacity` tokens; the oldest leave first.
+    """Keys and values by conversation, of the weights `version`, at most `capacity` tokens; the oldest leave
+    first.
 
-    What a conversation had before is dropped with what replaces it. Exact: keys and values are those that decoding computed.
+    What a conversation had before is dropped with what replaces it. Exact: keys and values are those that
+    decoding computed.
     """
 
     def __init__(self) -> None:
@@ -55,23 +59,33 @@ class ConversationCache:
         self.tokens = 0
 
     def find(self, sequence: SequenceState, version: int) -> Kept | None:
-        """The longest beginning of the sequence, without its last token, that is kept of any completion of its prompt; None without one, or where the
-        weights have changed."""
+        """The longest beginning of the sequence, without its last token, that is kept of any completion of
+        its prompt; None without one, or where the weights have changed."""
         if version != self.version:
             self.clear()
         ids, prompt = sequence.ids[:-1], sequence.request.prompt.key
-        found = {known: shared(known, ids) for known in self.of_prompt.get(prompt, ())} if sequence.ids else {}
+        found = (
+            {known: shared(known, ids) for known in self.of_prompt.get(prompt, ())} if sequence.ids else {}
+        )
         best = max(found, key=lambda known: found[known], default=None)
         return None if best is None else self.items[prompt, best].first(found[best])
 
-    def keep(self, sequence: SequenceState, keys_NJLD: Tensor, values_NJLD: Tensor, version: int, capacity: int) -> None:
+    def keep(
+        self, sequence: SequenceState, keys_NJLD: Tensor, values_NJLD: Tensor, version: int, capacity: int
+    ) -> None:
         """Keep the keys and values of all tokens of a sequence but its last, which has none yet."""
         prompt, before = sequence.request.prompt.key, sequence.request.prefix_ids
-        for old in [ids for ids in self.of_prompt.get(prompt, ()) if len(ids) < len(before) and before[: len(ids)] == ids]:
+        for old in [
+            ids
+            for ids in self.of_prompt.get(prompt, ())
+            if len(ids) < len(before) and before[: len(ids)] == ids
+        ]:
             self._drop(prompt, old)
         self.put(prompt, sequence.ids[:-1], (keys_NJLD, values_NJLD), version, capacity)
 
-    def put(self, prompt: str, ids: Sequence[int], kv_NJLD: tuple[Tensor, Tensor], version: int, capacity: int) -> None:
+    def put(
+        self, prompt: str, ids: Sequence[int], kv_NJLD: tuple[Tensor, Tensor], version: int, capacity: int
+    ) -> None:
         """Keep copies of the keys and values of a prompt and of completion tokens `ids`."""
         if version != self.version:
             self.clear()
@@ -97,12 +111,20 @@ def shared(one: Sequence[int], other: Sequence[int]) -> int:
     return next((place for place, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
 
 
-def extended(lm: PolicyLM, sequences: Sequence[SequenceState], kept: Sequence[Kept]) -> tuple[Tensor, Tensor, Tensor]:
-    """Run the tokens behind what is kept: keys and values (N, P, J, L, D) of all tokens, right-padded, and the last hidden states (P, H)."""
+def extended(
+    lm: PolicyLM, sequences: Sequence[SequenceState], kept: Sequence[Kept]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run the tokens behind what is kept: keys and values (N, P, J, L, D) of all tokens, right-padded, and
+    the last hidden states (P, H)."""
     cache, widest, device = KVCache(), max(map(len, kept)), lm.device
-    keys, values = (torch.stack([_padded(x, widest) for x in side], dim=1) for side in zip(*((k.keys_NJLD, k.values_NJLD) for k in kept)))
+    keys, values = (
+        torch.stack([_padded(x, widest) for x in side], dim=1)
+        for side in zip(*((k.keys_NJLD, k.values_NJLD) for k in kept))
+    )
     lengths = [len(k) for k in kept]
-    cache.add_sequences(cache.add_prompts(list(keys), list(values), lengths, torch.zeros(len(kept), 1)), CHUNK)
+    cache.add_sequences(
+        cache.add_prompts(list(keys), list(values), lengths, torch.zeros(len(kept), 1)), CHUNK
+    )
     tails = [sequence.ids[len(k.ids) :] for sequence, k in zip(sequences, kept)]
     last_PH: list[Tensor] = [torch.empty(0)] * len(tails)
     for begin in range(0, max(map(len, tails)), CHUNK):
@@ -115,7 +137,9 @@ def extended(lm: PolicyLM, sequences: Sequence[SequenceState], kept: Sequence[Ke
             positions = positions.expand(sequences[0].encoded.positions.shape[0], -1, -1)
         cache.begin_step(width)
         with shared_attention(lm.text_config):
-            hidden_PSH, _ = lm.hidden(ids_PS, positions, lm.no_mask, past_key_values=cache, use_cache=True, kv_cache=cache)
+            hidden_PSH, _ = lm.hidden(
+                ids_PS, positions, lm.no_mask, past_key_values=cache, use_cache=True, kv_cache=cache
+            )
         cache.take_back([width - len(part) for part in parts])
         for p, part in enumerate(parts):
             if part:

@@ -1,4 +1,5 @@
-"""The in-process engine: samples with the trainer's own weights; shared images and prompts are computed once, completions batched continuously."""
+"""The in-process engine: samples with the trainer's own weights; shared images and prompts are computed once,
+completions batched continuously."""
 
 from __future__ import annotations
 
@@ -31,15 +32,19 @@ class HFState(EngineState):
 class HF(PolicyEngine):
     """Samples with the policy itself, in this process: no copy of the weights, no synchronisation.
 
-    vlrl original (shared prompt attention as in Juravsky et al. 2024, arXiv:2402.05099; continuous batching as in Yu et al., OSDI 2022).
-    Prompts and images that requests share are computed once per call. `token_budget` bounds the keys and values held at once (prompt plus
-    `max_tokens` of every running completion, in tokens), `prefill_tokens` those of one prefill, padding included. `lookup_tokens`: speculative
-    decoding with at most so many drafted tokens per step and completion, by n-gram lookup (vlrl/engine/hf/lookup.py); 0 is none. A drafted token is
-    kept where it is the one that the completion's own random number draws, so that law and samples stay (Leviathan et al. 2023, arXiv:2211.17192,
-    for a draft without randomness). `conversation_tokens` bounds the keys and values that are kept between the turns of conversations, in tokens, so
-    that a turn prefills only what is new (0: nothing is kept; a prompt with new pictures is prefilled whole). Edge: a single completion
-    larger than the budget runs alone; models with recurrent or chunked layers are refused. If the weights are updated during a call (while the
-    generator is suspended at a `yield`), unfinished completions continue under the new weights, with a version per token.
+    vlrl original (shared prompt attention as in Juravsky et al. 2024, arXiv:2402.05099; continuous batching
+    as in Yu et al., OSDI 2022). Prompts and images that requests share are computed once per call.
+    `token_budget` bounds the keys and values held at once (prompt plus `max_tokens` of every running
+    completion, in tokens), `prefill_tokens` those of one prefill, padding included. `lookup_tokens`:
+    speculative decoding with at most so many drafted tokens per step and completion, by n-gram lookup
+    (vlrl/engine/hf/lookup.py); 0 is none. A drafted token is kept where it is the one that the completion's
+    own random number draws, so that law and samples stay (Leviathan et al. 2023, arXiv:2211.17192, for a
+    draft without randomness). `conversation_tokens` bounds the keys and values that are kept between the
+    turns of conversations, in tokens, so that a turn prefills only what is new (0: nothing is kept; a prompt
+    with new pictures is prefilled whole). Edge: a single completion larger than the budget runs alone; models
+    with recurrent or chunked layers are refused. If the weights are updated during a call (while the
+    generator is suspended at a `yield`), unfinished completions continue under the new weights, with a
+    version per token.
     """
 
     token_budget: int = 131072
@@ -52,9 +57,14 @@ class HF(PolicyEngine):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive (tokens)")
         if self.lookup_tokens < 0:
-            raise ValueError(f"lookup_tokens is {self.lookup_tokens}; allowed: 0 (no drafts) or a number of tokens")
+            raise ValueError(
+                f"lookup_tokens is {self.lookup_tokens}; allowed: 0 (no drafts) or a number of tokens"
+            )
         if self.conversation_tokens < 0:
-            raise ValueError(f"conversation_tokens is {self.conversation_tokens}; allowed: 0 (nothing is kept) or a number of tokens")
+            raise ValueError(
+                f"conversation_tokens is {self.conversation_tokens}; allowed: 0 (nothing is kept) or a "
+                "number of tokens"
+            )
 
     def init_state(self) -> HFState:
         return HFState()
@@ -67,19 +77,31 @@ class HF(PolicyEngine):
         super().setup(run)
         self.attach(run.policy)
         if run.params_sharded and run.rank == 0:
-            gib = sum(getattr(p, "ds_numel", p.numel()) * p.element_size() for p in run.policy.model.parameters()) / 2**30
+            gib = (
+                sum(
+                    getattr(p, "ds_numel", p.numel()) * p.element_size()
+                    for p in run.policy.model.parameters()
+                )
+                / 2**30
+            )
             run.warn(
-                f"engine 'hf': the weights are sharded over {run.ranks} processes, but sampling gathers them: {gib:.2f} GiB more "
-                "on every device while it collects; if that does not fit, use engine 'vllm' with a small `memory`, or ZeRO-2"
+                f"engine 'hf': the weights are sharded over {run.ranks} processes, but sampling gathers "
+                f"them: {gib:.2f} GiB more "
+                "on every device while it collects; if that does not fit, use engine 'vllm' with a small "
+                "`memory`, or ZeRO-2"
             )
 
     def attach(self, policy: Any) -> HF:
         """Use this policy. Raises ConfigError for a model that the shared attention cannot run."""
         lm = PolicyLM(policy)
-        unsupported = set(getattr(lm.text_config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+        unsupported = set(getattr(lm.text_config, "layer_types", None) or ()) - {
+            "full_attention",
+            "sliding_attention",
+        }
         if unsupported:
             raise ConfigError(
-                f"engine 'hf' runs full and sliding-window attention only, this model has {', '.join(sorted(unsupported))} layers; use engine 'vllm'"
+                "engine 'hf' runs full and sliding-window attention only, this model has "
+                f"{', '.join(sorted(unsupported))} layers; use engine 'vllm'"
             )
         self.state.lm = lm
         return self
@@ -99,7 +121,8 @@ class HF(PolicyEngine):
                 self.lm.model.train()
 
     def sync(self, policy: PolicyModel) -> None:
-        """Nothing is copied: the engine runs the policy's own weights. Keys and values of the old weights are dropped."""
+        """Nothing is copied: the engine runs the policy's own weights. Keys and values of the old weights are
+        dropped."""
         self.release()
 
     def release(self) -> None:
@@ -111,7 +134,9 @@ class HF(PolicyEngine):
     @torch.no_grad()
     def score_all(self, pairs: Sequence[tuple[Prompt, Sequence[int]]]) -> list[list[float]]:
         sources = [(self.lm.encode(prompt), list(ids)) for prompt, ids in pairs]
-        order = sorted(range(len(sources)), key=lambda i: len(sources[i][0]) + len(sources[i][1]), reverse=True)
+        order = sorted(
+            range(len(sources)), key=lambda i: len(sources[i][0]) + len(sources[i][1]), reverse=True
+        )
         out: list[list[float]] = [[] for _ in sources]
         embeds: dict[str, Any] = {}
         with self.lm.policy.gather_params():
@@ -125,11 +150,19 @@ class HF(PolicyEngine):
                     out[i] = given_logp(self.lm, hidden_LH, len(encoded), ids, Sampling())
                     if self.conversation_tokens:
                         length = len(encoded) + len(ids)
-                        keys, values = (torch.stack([x[p, :, :length] for x in side]) for side in zip(*((y.keys, y.values) for y in kv.layers)))
-                        self.state.kept.put(pairs[i][0].key, ids, (keys, values), self.lm.version, self.conversation_tokens)
+                        keys, values = (
+                            torch.stack([x[p, :, :length] for x in side])
+                            for side in zip(*((y.keys, y.values) for y in kv.layers))
+                        )
+                        self.state.kept.put(
+                            pairs[i][0].key, ids, (keys, values), self.lm.version, self.conversation_tokens
+                        )
         return out
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
         """The counts of the last finished step, and the mean number of sequences in a decode step."""
         counts = self.state.step_counts
-        return {**super().metrics(), "engine/rows_per_step": (float(counts["decode_rows"]), float(counts["decode_steps"]))}
+        return {
+            **super().metrics(),
+            "engine/rows_per_step": (float(counts["decode_rows"]), float(counts["decode_steps"])),
+        }

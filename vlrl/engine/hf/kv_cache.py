@@ -1,10 +1,13 @@
-"""The key-value cache of the in-process engine: one copy per prompt, one row per running sequence; attention reads both in place.
+"""The key-value cache of the in-process engine: one copy per prompt, one row per running sequence; attention
+reads both in place.
 
-A decode step's query attends to its prompt's keys (shared by all completions of the prompt, read once for all of them) and to its own
-sequence's. Nothing is copied per completion; the last row takes the place of a finished one.
+A decode step's query attends to its prompt's keys (shared by all completions of the prompt, read once for all
+of them) and to its own sequence's. Nothing is copied per completion; the last row takes the place of a
+finished one.
 
-Shape legend: N layers, P prompts, R running sequences, J key-value heads, H query heads, Q query heads per key-value head, L prompt tokens,
-C completion capacity, D head size, S new tokens of a step, X queries of a prompt (completions x Q x S), K keys (L + C), V vocabulary.
+Shape legend: N layers, P prompts, R running sequences, J key-value heads, H query heads, Q query heads per
+key-value head, L prompt tokens, C completion capacity, D head size, S new tokens of a step, X queries of a
+prompt (completions x Q x S), K keys (L + C), V vocabulary.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ ATTENTION_NAME = "vlrl_shared"
 
 @dataclass(eq=False)
 class PrefixEntry:
-    """A prefilled prompt in a cache. It is kept while it has running sequences, or `pending` completions that have not begun."""
+    """A prefilled prompt in a cache. It is kept while it has running sequences, or `pending` completions that
+    have not begun."""
 
     index: int
     logits_V: Tensor
@@ -30,7 +34,8 @@ class PrefixEntry:
 
 
 class KVCache:
-    """A transformers cache (`update`, `get_seq_length`) for one new token per running sequence, or for several whose last ones may be taken back."""
+    """A transformers cache (`update`, `get_seq_length`) for one new token per running sequence, or for
+    several whose last ones may be taken back."""
 
     def __init__(self) -> None:
         self.prompt_kv_NPJLD: tuple[Tensor, Tensor] | None = None
@@ -44,10 +49,13 @@ class KVCache:
     def __len__(self) -> int:
         return len(self.prompt_R)
 
-    # --- prompts and sequences ------------------------------------------------------------------------------------------------------
+    # --- prompts and sequences ------------------------------------------------------------------------------
 
-    def add_prompts(self, keys: Sequence[Tensor], values: Sequence[Tensor], lengths: Sequence[int], logits_PV: Tensor) -> list[PrefixEntry]:
-        """Store a prefill: per layer (P, J, L, D), right-padded, and the logits of each prompt's last token."""
+    def add_prompts(
+        self, keys: Sequence[Tensor], values: Sequence[Tensor], lengths: Sequence[int], logits_PV: Tensor
+    ) -> list[PrefixEntry]:
+        """Store a prefill: per layer (P, J, L, D), right-padded, and the logits of each prompt's last
+        token."""
         new = torch.stack(list(keys)), torch.stack(list(values))
         held = self.prompt_kv_NPJLD
         if held is None:
@@ -62,7 +70,8 @@ class KVCache:
         return entries
 
     def add_sequences(self, entries: Sequence[PrefixEntry], capacity: int) -> None:
-        """Append empty sequences of these prompts. `capacity` tokens are expected; the tensors grow when they need more."""
+        """Append empty sequences of these prompts. `capacity` tokens are expected; the tensors grow when they
+        need more."""
         prompts = [entry.index for entry in entries]
         assert self.prompt_kv_NPJLD is not None
         total = len(self.prompt_R) + len(prompts)
@@ -84,7 +93,10 @@ class KVCache:
         assert self.prompt_kv_NPJLD is not None and self.own_kv_NRJCD is not None
         prompt, own = self.prompt_R[row], self.length_R[row]
         pairs = zip(self.prompt_kv_NPJLD, self.own_kv_NRJCD)
-        keys, values = (torch.cat([shared[:, prompt, :, : self.length_P[prompt]], new[:, row, :, :own]], dim=2) for shared, new in pairs)
+        keys, values = (
+            torch.cat([shared[:, prompt, :, : self.length_P[prompt]], new[:, row, :, :own]], dim=2)
+            for shared, new in pairs
+        )
         return keys, values
 
     def of_prompt(self, entry: PrefixEntry) -> tuple[Tensor, Tensor]:
@@ -94,7 +106,8 @@ class KVCache:
         return keys, values
 
     def remove(self, finished: Sequence[int]) -> list[int]:
-        """Remove sequences: the last ones move into their places. Returns the old index of each remaining sequence."""
+        """Remove sequences: the last ones move into their places. Returns the old index of each remaining
+        sequence."""
         removed, total = set(finished), len(self)
         keep = total - len(removed)
         order = list(range(total))
@@ -127,7 +140,7 @@ class KVCache:
         self.prompt_kv_NPJLD = (keys, values) if kept else None
         self.prompt_R = [new_index[p] for p in self.prompt_R]
 
-    # --- decode step ----------------------------------------------------------------------------------------------------------------
+    # --- decode step ----------------------------------------------------------------------------------------
 
     def begin_step(self, tokens: int = 1) -> None:
         """Make room for `tokens` new tokens per sequence and plan the step."""
@@ -143,14 +156,21 @@ class KVCache:
         length_R = torch.tensor(self.length_R, device=device)
         place_RS = length_R[:, None] + torch.arange(tokens, device=device)
         own_RSC = torch.arange(longest, device=device) > place_RS[..., None]
-        self._plan.update(longest=longest, place_RS=place_RS, masks={}, own_RSC=own_RSC if min(self.length_R) + 1 < longest else None)
+        self._plan.update(
+            longest=longest,
+            place_RS=place_RS,
+            masks={},
+            own_RSC=own_RSC if min(self.length_R) + 1 < longest else None,
+        )
         self.length_R = [n + tokens for n in self.length_R]
 
     def take_back(self, tokens_R: Sequence[int]) -> None:
         """Drop the last tokens of each sequence, which the step before has stored."""
         self.length_R = [n - tokens for n, tokens in zip(self.length_R, tokens_R, strict=True)]
 
-    def update(self, key_RJSD: Tensor, value_RJSD: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_RJSD: Tensor, value_RJSD: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         """Store the new tokens and return the sequences' keys and values, (R, J, longest, D)."""
         assert self.own_kv_NRJCD is not None
         plan, rows = self._plan, key_RJSD.shape[0]
@@ -162,15 +182,26 @@ class KVCache:
             out.append(layer[:rows, :, : plan["longest"]])
         return out[0], out[1]
 
-    def attend(self, query_RHSD: Tensor, key_RJCD: Tensor, value_RJCD: Tensor, layer: int, scaling: float, window: int | None = None) -> Tensor:
-        """softmax([q K_prompt, q K_own]) [V_prompt; V_own], (R, S, H, D); with a `window` over the last `window` keys only."""
+    def attend(
+        self,
+        query_RHSD: Tensor,
+        key_RJCD: Tensor,
+        value_RJCD: Tensor,
+        layer: int,
+        scaling: float,
+        window: int | None = None,
+    ) -> Tensor:
+        """softmax([q K_prompt, q K_own]) [V_prompt; V_own], (R, S, H, D); with a `window` over the last
+        `window` keys only."""
         assert self.prompt_kv_NPJLD is not None
         plan = self._plan
         rows, heads, new, d = query_RHSD.shape
         prompts, j = len(self.length_P), key_RJCD.shape[1]
         q, most, width, place_R = heads // j * new, plan["most"], plan["width"], plan["place_R"]
         keys_PJLD, values_PJLD = (x[layer, :, :, :width] for x in self.prompt_kv_NPJLD)
-        query_RJQD = (query_RHSD * scaling).reshape(rows, j, q, d)  # the new tokens of a head are further queries of its key-value head
+        query_RJQD = (query_RHSD * scaling).reshape(
+            rows, j, q, d
+        )  # the new tokens of a head are further queries of its key-value head
         shared_PJXL = _to_prompts(query_RJQD, place_R, prompts, most) @ keys_PJLD.transpose(-1, -2)
         if plan["pad_P11L"] is not None:
             shared_PJXL = shared_PJXL.masked_fill_(plan["pad_P11L"], float("-inf"))
@@ -201,7 +232,8 @@ class KVCache:
 
 
 def _plan_step(prompt_R: Sequence[int], length_P: Sequence[int], device: torch.device) -> dict[str, Any]:
-    """Sequences by prompt: sequence r is query `place_R[r]` of a (P x most completions of a prompt) table; None if that is the identity."""
+    """Sequences by prompt: sequence r is query `place_R[r]` of a (P x most completions of a prompt) table;
+    None if that is the identity."""
     counts = [0] * len(length_P)
     nth = []
     for p in prompt_R:
@@ -247,7 +279,14 @@ def _to_rows(x_PJXY: Tensor, place_R: Tensor | None, most: int, q: int) -> Tenso
 
 
 def _attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, kv_cache: KVCache, **more: Any
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Any,
+    scaling: float,
+    kv_cache: KVCache,
+    **more: Any,
 ) -> tuple[Tensor, None]:
     """The attention function that transformers calls by name."""
     return kv_cache.attend(query, key, value, module.layer_idx, scaling, more.get("sliding_window")), None
@@ -255,7 +294,8 @@ def _attention(
 
 @contextmanager
 def shared_attention(text_config: Any) -> Iterator[None]:
-    """Inside, the language model with this config attends through the `KVCache` that its forward gets as `kv_cache`."""
+    """Inside, the language model with this config attends through the `KVCache` that its forward gets as
+    `kv_cache`."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(ATTENTION_NAME, _attention)

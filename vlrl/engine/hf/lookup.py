@@ -1,4 +1,5 @@
-"""Drafts of a sequence's next tokens by n-gram lookup, for speculative decoding (prompt lookup decoding, Saxena 2023)."""
+"""Drafts of a sequence's next tokens by n-gram lookup, for speculative decoding (prompt lookup decoding,
+Saxena 2023)."""
 
 from __future__ import annotations
 
@@ -7,13 +8,17 @@ from collections.abc import Collection, Sequence
 
 ORDER = 3  # tokens that must have occurred before in the same order
 PRIOR = (1, 2)  # drafted tokens that were accepted, and drafted tokens, before any is seen
-FIXED_ROWS = 16  # a step costs about as much as this number of rows, and one more for every row (docs/benchmarks.md)
+FIXED_ROWS = (
+    16  # a step costs about as much as this number of rows, and one more for every row (docs/benchmarks.md)
+)
 
 
 class NgramLookup:
-    """What followed the last occurrence of a sequence's newest `ORDER` tokens, in its prompt or in its own completion.
+    """What followed the last occurrence of a sequence's newest `ORDER` tokens, in its prompt or in its own
+    completion.
 
-    Edge: a draft that runs into the sequence's end goes on periodically; it ends before a `forbidden` id, which the model cannot read as text.
+    Edge: a draft that runs into the sequence's end goes on periodically; it ends before a `forbidden` id,
+    which the model cannot read as text.
     """
 
     def __init__(self, ids: Sequence[int], forbidden: Collection[int] = ()) -> None:
@@ -45,9 +50,11 @@ class NgramLookup:
 def worth_running(drafts_R: Sequence[Sequence[int]], counters: Counter[str]) -> bool:
     """Whether a step with these drafts is expected to give more tokens per cost than a step without.
 
-    A step of R sequences whose longest draft has k tokens costs (`FIXED_ROWS` + R (1 + k)) and gives R + a sum_r k_r tokens, with the share a of
-    drafted tokens that were accepted so far.
+    A step of R sequences whose longest draft has k tokens costs (`FIXED_ROWS` + R (1 + k)) and gives R + a
+    sum_r k_r tokens, with the share a of drafted tokens that were accepted so far.
     """
     rows, drafted, longest = len(drafts_R), sum(map(len, drafts_R)), max(map(len, drafts_R), default=0)
     accepted = (counters["accepted"] + PRIOR[0]) / (counters["drafted"] + PRIOR[1])
-    return drafted > 0 and (rows + accepted * drafted) * (FIXED_ROWS + rows) > rows * (FIXED_ROWS + rows * (1 + longest))
+    return drafted > 0 and (rows + accepted * drafted) * (FIXED_ROWS + rows) > rows * (
+        FIXED_ROWS + rows * (1 + longest)
+    )

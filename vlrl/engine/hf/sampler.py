@@ -1,6 +1,8 @@
-"""Logits to tokens: one vectorised draw for sequences with different sampling settings, from counter-based random numbers.
+"""Logits to tokens: one vectorised draw for sequences with different sampling settings, from counter-based
+random numbers.
 
-Shape legend: R sequences, V vocabulary, K the largest number of top log-probs asked for, or blocks of ids, B ids of a block.
+Shape legend: R sequences, V vocabulary, K the largest number of top log-probs asked for, or blocks of ids, B
+ids of a block.
 """
 
 from __future__ import annotations
@@ -19,17 +21,19 @@ BLOCK = 256  # ids whose mass is summed before the cumulative sum
 
 
 def uniforms(seed: int, index: int, count: int, start: int = 0) -> np.ndarray:
-    """Numbers `start` .. `start + count - 1` of random stream (seed, index): float64 in [0, 1), shape (count,). Philox, keyed by (seed, index).
+    """Numbers `start` .. `start + count - 1` of random stream (seed, index): float64 in [0, 1), shape
+    (count,). Philox, keyed by (seed, index).
 
-    Sample i of a request with seed s draws its p-th token with number p of stream (s, i). It thus depends on seed and index alone, not on the
-    batch, nor on the order in which sequences finish.
+    Sample i of a request with seed s draws its p-th token with number p of stream (s, i). It thus depends on
+    seed and index alone, not on the batch, nor on the order in which sequences finish.
     """
     bits = np.random.Philox(key=[seed % 2**64, index % 2**64])
     return np.random.Generator(bits).random(start + count)[start:]
 
 
 class SampledSequence(Protocol):
-    """What the sampler reads of a sequence: its settings, the ids of its completion so far, the ids that end it."""
+    """What the sampler reads of a sequence: its settings, the ids of its completion so far, the ids that end
+    it."""
 
     ids: list[int]
     stop_ids: frozenset[int]
@@ -41,7 +45,8 @@ class SampledSequence(Protocol):
 
 @dataclass(frozen=True)
 class Draw:
-    """`ids_R` and their log-probs (nats) under the distribution they were drawn from; each sequence's top log-probs (empty if not asked for)."""
+    """`ids_R` and their log-probs (nats) under the distribution they were drawn from; each sequence's top
+    log-probs (empty if not asked for)."""
 
     ids_R: Tensor
     logp_R: Tensor
@@ -51,9 +56,10 @@ class Draw:
 class Sampler:
     """The settings of R sequences as tensors, made once per composition of the batch and used at every step.
 
-    Order of operations: bans and processors, temperature, top-k, top-p, min-p (each on the renormalised result of the one before); then the token
-    is the inverse of the cumulative distribution, in vocabulary order, at the sequence's uniform number. Temperature 0 takes the most likely token
-    and returns its log-prob at temperature 1.
+    Order of operations: bans and processors, temperature, top-k, top-p, min-p (each on the renormalised
+    result of the one before); then the token is the inverse of the cumulative distribution, in vocabulary
+    order, at the sequence's uniform number. Temperature 0 takes the most likely token and returns its
+    log-prob at temperature 1.
     """
 
     def __init__(self, sequences: Sequence[SampledSequence], device: torch.device) -> None:
@@ -76,7 +82,8 @@ class Sampler:
         self.greedy = any((self.temperature_R1 == 0).flatten().tolist()) or self.scheduled
 
     def __call__(self, logits_RV: Tensor, u_R: Tensor) -> Draw:
-        """One token for every sequence. `u_R` are float64 in [0, 1). A logit of -inf is a token that is never drawn; banned ones are set to it.
+        """One token for every sequence. `u_R` are float64 in [0, 1). A logit of -inf is a token that is never
+        drawn; banned ones are set to it.
 
         The logits' memory is used for the probabilities on a CPU.
         """
@@ -95,7 +102,8 @@ class Sampler:
         return Draw(ids_R1.squeeze(-1), logp_R, self._top_logprobs(top.values - total_R1, top.indices))
 
     def scores(self, logits_RV: Tensor) -> Tensor:
-        """(R, V) float32 whose softmax is the distribution that the token is drawn from; -inf where it is 0."""
+        """(R, V) float32 whose softmax is the distribution that the token is drawn from; -inf where it is
+        0."""
         logits_RV = logits_RV.float()
         for r, sampling in self.banned:
             banned = set(sampling.bad_ids)
@@ -115,7 +123,8 @@ class Sampler:
         return logits_RV
 
     def _set_temperatures(self) -> None:
-        """The temperatures of the sequences' next tokens; `scale_R1` is 1 where a sequence takes the most likely token."""
+        """The temperatures of the sequences' next tokens; `scale_R1` is 1 where a sequence takes the most
+        likely token."""
         values = [sequence.sampling.temperature_at(len(sequence.ids)) for sequence in self.sequences]
         self.unscaled = all(value in (0, 1) for value in values)
         self.temperature_R1 = torch.tensor(values, dtype=torch.float32, device=self.device).unsqueeze(-1)
@@ -146,8 +155,9 @@ class Sampler:
 def inverse_cdf(mass_RV: Tensor, u_R: Tensor) -> Tensor:
     """(R, 1) ids: the first whose cumulative share of the row's mass, in vocabulary order, exceeds `u_R`.
 
-    Sums over blocks of `BLOCK` ids are float32 and cumulated in float64, then the ids of the chosen block are: each probability is exact to float32,
-    without a float64 tensor of the vocabulary. Edge: an id without mass is never drawn, also where rounding puts the target beyond the last one.
+    Sums over blocks of `BLOCK` ids are float32 and cumulated in float64, then the ids of the chosen block
+    are: each probability is exact to float32, without a float64 tensor of the vocabulary. Edge: an id without
+    mass is never drawn, also where rounding puts the target beyond the last one.
     """
     width = mass_RV.shape[1]
     whole = width // BLOCK * BLOCK
@@ -164,5 +174,9 @@ def inverse_cdf(mass_RV: Tensor, u_R: Tensor) -> Tensor:
 
 
 def _first_beyond(cdf_RK: Tensor, target_R1: Tensor) -> Tensor:
-    """The first index at which `cdf_RK` exceeds the target, at most the first at which it reaches its last value."""
-    return torch.minimum(torch.searchsorted(cdf_RK, target_R1, right=True), torch.searchsorted(cdf_RK, cdf_RK[:, -1:].contiguous()))
+    """The first index at which `cdf_RK` exceeds the target, at most the first at which it reaches its last
+    value."""
+    return torch.minimum(
+        torch.searchsorted(cdf_RK, target_R1, right=True),
+        torch.searchsorted(cdf_RK, cdf_RK[:, -1:].contiguous()),
+    )

@@ -1,7 +1,8 @@
-"""One call of the in-process engine: requests wait, are prefilled, decode together, and leave as completions (continuous batching).
+"""One call of the in-process engine: requests wait, are prefilled, decode together, and leave as completions
+(continuous batching).
 
-Shape legend: P prompts of a prefill, L their tokens, A rotary axes, R running sequences, S new tokens of a step, H hidden size, V vocabulary,
-C given completion tokens.
+Shape legend: P prompts of a prefill, L their tokens, A rotary axes, R running sequences, S new tokens of a
+step, H hidden size, V vocabulary, C given completion tokens.
 """
 
 from __future__ import annotations
@@ -38,20 +39,32 @@ class Limits(NamedTuple):
 
 
 class Scheduler:
-    """Continuous batching of the sequences of some requests. `limits` are the engine's; `kept` holds keys and values between its calls."""
+    """Continuous batching of the sequences of some requests. `limits` are the engine's; `kept` holds keys and
+    values between its calls."""
 
-    def __init__(self, lm: PolicyLM, requests: Sequence[Request], limits: Limits, counters: Counter[str], kept: ConversationCache) -> None:
+    def __init__(
+        self,
+        lm: PolicyLM,
+        requests: Sequence[Request],
+        limits: Limits,
+        counters: Counter[str],
+        kept: ConversationCache,
+    ) -> None:
         self.lm, self.kept = lm, kept
         self.token_budget, self.prefill_tokens, self.lookup_tokens, self.conversation_tokens = limits
         self.counters = counters
         self.drafted: Counter[str] = Counter()  # drafted and accepted tokens of this call
         self.cache = KVCache()
         self.running: list[SequenceState] = []
-        self.entries: dict[PrefillKey, PrefixEntry] = {}  # prefilled prompts that waiting sequences will need again
+        self.entries: dict[
+            PrefillKey, PrefixEntry
+        ] = {}  # prefilled prompts that waiting sequences will need again
         self.embeds: dict[str, MediaEmbeds] = {}
         self.given_logp: dict[PrefillKey, list[float]] = {}
         self.sampler: Sampler | None = None
-        self.packed: dict[Any, Tensor] | None = None  # copies of the present weights for faster products, made at the first decode step
+        self.packed: dict[Any, Tensor] | None = (
+            None  # copies of the present weights for faster products, made at the first decode step
+        )
         self.version = lm.version
         waiting = [start_sequence(lm, request, index) for request in requests for index in range(request.n)]
         self.waiting = deque(sorted(waiting, key=lambda sequence: -len(sequence.encoded)))
@@ -67,7 +80,7 @@ class Scheduler:
             elif self.running:
                 yield from self._step()
 
-    # --- admission ------------------------------------------------------------------------------------------------------------------
+    # --- admission ------------------------------------------------------------------------------------------
 
     def _admit(self) -> list[SequenceState]:
         """Take sequences from the queue while their keys fit the budget, and prefill their prompts.
@@ -75,14 +88,21 @@ class Scheduler:
         Only whole batches are admitted: nothing happens while less than a quarter of the budget is free.
         """
         free = self.token_budget - sum(sequence.max_keys for sequence in self.running)
-        if not self.waiting or (self.running and free < min(self.token_budget // 4, sum(sequence.max_keys for sequence in self.waiting))):
+        if not self.waiting or (
+            self.running
+            and free < min(self.token_budget // 4, sum(sequence.max_keys for sequence in self.waiting))
+        ):
             return []
         admitted: list[SequenceState] = []
         while self.waiting and (self.waiting[0].max_keys <= free or not (self.running or admitted)):
             sequence = self.waiting.popleft()
             free -= sequence.max_keys
             admitted.append(sequence)
-        new = {sequence.prefill_key: sequence for sequence in admitted if sequence.prefill_key not in self.entries}
+        new = {
+            sequence.prefill_key: sequence
+            for sequence in admitted
+            if sequence.prefill_key not in self.entries
+        }
         self._prefill(list(new.values()))
         for sequence in admitted:
             sequence.entry = self.entries[sequence.prefill_key]
@@ -97,19 +117,22 @@ class Scheduler:
         return admitted
 
     def _requeue_under_new_weights(self) -> None:
-        """The policy has changed: drop all keys, values and embeddings; unfinished sequences wait again and continue from their own tokens."""
+        """The policy has changed: drop all keys, values and embeddings; unfinished sequences wait again and
+        continue from their own tokens."""
         self.counters["interrupted"] += len(self.running)
         self.waiting.extendleft(reversed(self.running))
         self.running, self.entries, self.embeds, self.cache, self.sampler = [], {}, {}, KVCache(), None
         self.version, self.packed = self.lm.version, None
 
-    # --- model ----------------------------------------------------------------------------------------------------------------------
+    # --- model ----------------------------------------------------------------------------------------------
 
     def _prefill(self, sequences: list[SequenceState]) -> None:
         sequences = sorted(sequences, key=lambda sequence: sequence.prompt_length)
         while sequences:
             count = 0
-            while count < len(sequences) and (count + 1) * sequences[count].prompt_length <= self.prefill_tokens:
+            while (
+                count < len(sequences) and (count + 1) * sequences[count].prompt_length <= self.prefill_tokens
+            ):
                 count += 1
             batch, sequences = sequences[: max(count, 1)], sequences[max(count, 1) :]
             known = [(sequence, kept) for sequence in batch if (kept := self._kept(sequence)) is not None]
@@ -118,24 +141,40 @@ class Scheduler:
             batch = [sequence for sequence in batch if id(sequence) not in found]
             if not batch:
                 continue
-            hidden_PLH, kv = prefill(self.lm, [(sequence.encoded, sequence.ids) for sequence in batch], self.embeds, self.counters)
+            hidden_PLH, kv = prefill(
+                self.lm, [(sequence.encoded, sequence.ids) for sequence in batch], self.embeds, self.counters
+            )
             lengths = [sequence.prompt_length for sequence in batch]
             last_PH = hidden_PLH[torch.arange(len(batch)), torch.tensor(lengths) - 1]
             for sequence, hidden_LH in zip(batch, hidden_PLH):
                 if sequence.ids and sequence.request.score_prefix:
-                    logp = given_logp(self.lm, hidden_LH, len(sequence.encoded), sequence.ids, sequence.sampling)
+                    logp = given_logp(
+                        self.lm, hidden_LH, len(sequence.encoded), sequence.ids, sequence.sampling
+                    )
                     self.given_logp[sequence.prefill_key] = logp
-            self._add(batch, [layer.keys for layer in kv.layers], [layer.values for layer in kv.layers], last_PH)
+            self._add(
+                batch, [layer.keys for layer in kv.layers], [layer.values for layer in kv.layers], last_PH
+            )
 
-    def _add(self, sequences: Sequence[SequenceState], keys: Sequence[Tensor], values: Sequence[Tensor], last_PH: Tensor) -> None:
-        """Store the keys and values of prompts, per layer (P, J, L, D), and the logits behind their last hidden states."""
-        entries = self.cache.add_prompts(keys, values, [sequence.prompt_length for sequence in sequences], self.lm.logits(last_PH))
+    def _add(
+        self,
+        sequences: Sequence[SequenceState],
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        last_PH: Tensor,
+    ) -> None:
+        """Store the keys and values of prompts, per layer (P, J, L, D), and the logits behind their last
+        hidden states."""
+        entries = self.cache.add_prompts(
+            keys, values, [sequence.prompt_length for sequence in sequences], self.lm.logits(last_PH)
+        )
         for sequence, entry in zip(sequences, entries):
             entry.pending = 1
             self.entries[sequence.prefill_key] = entry
 
     def _kept(self, sequence: SequenceState) -> Kept | None:
-        """What is kept of the conversation that the sequence continues; only requests whose prefix is not scored are looked up."""
+        """What is kept of the conversation that the sequence continues; only requests whose prefix is not
+        scored are looked up."""
         if not self.conversation_tokens or sequence.request.score_prefix:
             return None
         self.counters["prompt_tokens"] += sequence.prompt_length
@@ -149,26 +188,41 @@ class Scheduler:
         keys, values, last_PH = extended(self.lm, sequences, kept)
         self._add(sequences, list(keys), list(values), last_PH)
         cached, whole = sum(map(len, kept)), sum(sequence.prompt_length for sequence in sequences)
-        self.counters.update({"prompts_prefilled": len(sequences), "prefill_tokens": whole - cached, "cached_tokens": cached})
+        self.counters.update(
+            {"prompts_prefilled": len(sequences), "prefill_tokens": whole - cached, "cached_tokens": cached}
+        )
 
     def _keep(self, sequences: Sequence[SequenceState], done: Iterable[int], running: bool) -> None:
-        """Keep the keys and values of finished conversations; those of sequences that ended with their first token are their prompt's."""
+        """Keep the keys and values of finished conversations; those of sequences that ended with their first
+        token are their prompt's."""
         for r in done if self.conversation_tokens else ():
             sequence = sequences[r]
-            if not sequence.request.score_prefix and (running or len(sequence.ids) > len(sequence.request.prefix_ids)):
-                keys, values = self.cache.of_sequence(r) if running else self.cache.of_prompt(entry_of(sequence))
+            if not sequence.request.score_prefix and (
+                running or len(sequence.ids) > len(sequence.request.prefix_ids)
+            ):
+                keys, values = (
+                    self.cache.of_sequence(r) if running else self.cache.of_prompt(entry_of(sequence))
+                )
                 length = sequence.prompt_length - 1
-                self.kept.keep(sequence, keys[:, :, :length], values[:, :, :length], self.version, self.conversation_tokens)
+                self.kept.keep(
+                    sequence,
+                    keys[:, :, :length],
+                    values[:, :, :length],
+                    self.version,
+                    self.conversation_tokens,
+                )
 
     def _logp_of_given(self, sequence: SequenceState) -> list[float]:
-        """Log-probs of the tokens so far: the request's prefix under the present policy, tokens drawn in this call as they were drawn."""
+        """Log-probs of the tokens so far: the request's prefix under the present policy, tokens drawn in this
+        call as they were drawn."""
         given = len(sequence.request.prefix_ids)
         if not sequence.request.score_prefix:
             return [*[0.0] * given, *sequence.logp[given:]]
         return [*self.given_logp[sequence.prefill_key][:given], *sequence.logp[given:]]
 
     def _drafts(self) -> list[list[int]]:
-        """Per running sequence the tokens that are tried after its last one; all empty where that is not expected to pay."""
+        """Per running sequence the tokens that are tried after its last one; all empty where that is not
+        expected to pay."""
         none: list[list[int]] = [[] for _ in self.running]
         if not self.lookup_tokens:
             return none
@@ -177,15 +231,23 @@ class Scheduler:
             if sequence.lookup is None:
                 sequence.lookup = NgramLookup(sequence.encoded.ids, self.lm.forbidden_set)
             sequence.lookup.extend(sequence.ids[len(sequence.lookup.ids) - len(sequence.encoded) :])
-            drafts.append(sequence.lookup.draft(min(self.lookup_tokens, sequence.sampling.max_tokens - len(sequence.ids) - 1)))
+            drafts.append(
+                sequence.lookup.draft(
+                    min(self.lookup_tokens, sequence.sampling.max_tokens - len(sequence.ids) - 1)
+                )
+            )
         return drafts if worth_running(drafts, self.drafted) else none
 
     def _decode(self, drafts_R: list[list[int]]) -> Tensor:
-        """One forward of all running sequences and their drafts: (R, S, V) logits of the next token after the last one and after each drafted one."""
+        """One forward of all running sequences and their drafts: (R, S, V) logits of the next token after the
+        last one and after each drafted one."""
         running, device = self.running, self.lm.device
         tokens = 1 + max(map(len, drafts_R))
         self.cache.begin_step(tokens)
-        ids = [[sequence.ids[-1], *draft, *[sequence.ids[-1]] * (tokens - 1 - len(draft))] for sequence, draft in zip(running, drafts_R)]
+        ids = [
+            [sequence.ids[-1], *draft, *[sequence.ids[-1]] * (tokens - 1 - len(draft))]
+            for sequence, draft in zip(running, drafts_R)
+        ]
         first = [[sequence.encoded.next_position + len(sequence.ids) - 1] for sequence in running]
         positions = torch.tensor(first, device=device) + torch.arange(tokens, device=device)
         if running[0].encoded.positions.ndim == 2:
@@ -196,18 +258,28 @@ class Scheduler:
             self.packed = pack(self.lm.model)
         ids_RS, cache = torch.tensor(ids, device=device), self.cache
         with shared_attention(self.lm.text_config), packed_weights(self.packed):
-            hidden_RSH, _ = self.lm.hidden(ids_RS, positions, self.lm.no_mask, past_key_values=cache, use_cache=True, kv_cache=cache)
+            hidden_RSH, _ = self.lm.hidden(
+                ids_RS, positions, self.lm.no_mask, past_key_values=cache, use_cache=True, kv_cache=cache
+            )
             return self.lm.logits(hidden_RSH)
 
-    # --- tokens ---------------------------------------------------------------------------------------------------------------------
+    # --- tokens ---------------------------------------------------------------------------------------------
 
     def _begin(self, sequences: list[SequenceState]) -> Iterator[Completion]:
         """Draw the first token of admitted sequences, let the unfinished run, yield the finished."""
-        done: dict[int, Finish] = {r: "length" for r, sequence in enumerate(sequences) if len(sequence.ids) >= sequence.sampling.max_tokens}
-        drawing = [r for r in range(len(sequences)) if r not in done]  # a given prefix may already fill `max_tokens`
+        done: dict[int, Finish] = {
+            r: "length"
+            for r, sequence in enumerate(sequences)
+            if len(sequence.ids) >= sequence.sampling.max_tokens
+        }
+        drawing = [
+            r for r in range(len(sequences)) if r not in done
+        ]  # a given prefix may already fill `max_tokens`
         if drawing:
             logits_RV = torch.stack([entry_of(sequences[r]).logits_V for r in drawing])
-            done |= self._append_tokens(sequences, drawing, logits_RV, Sampler([sequences[r] for r in drawing], self.lm.device))
+            done |= self._append_tokens(
+                sequences, drawing, logits_RV, Sampler([sequences[r] for r in drawing], self.lm.device)
+            )
         self._keep(sequences, done, running=False)
         unfinished = [sequence for r, sequence in enumerate(sequences) if r not in done]
         if unfinished:
@@ -217,10 +289,11 @@ class Scheduler:
         yield from self._completed(sequences, done)
 
     def _step(self) -> Iterator[Completion]:
-        """A decode step: one token of every running sequence, and one more after each drafted token that is the one drawn.
+        """A decode step: one token of every running sequence, and one more after each drafted token that is
+        the one drawn.
 
-        A token is drawn from the policy's law with its own random number whether or not one was drafted in its place, so that drafts change neither
-        the law nor, but for rounding, a single sample.
+        A token is drawn from the policy's law with its own random number whether or not one was drafted in
+        its place, so that drafts change neither the law nor, but for rounding, a single sample.
         """
         drafts_R, running = self._drafts(), self.running
         logits_RSV = self._decode(drafts_R)
@@ -231,7 +304,9 @@ class Scheduler:
             sampler = Sampler([running[r] for r in rows], self.lm.device) if place else self.sampler
             logits_RV = logits_RSV[rows, place] if place else logits_RSV[:, 0]
             done |= self._append_tokens(running, rows, logits_RV, sampler)
-            rows = [r for r in rows if r not in done and drafts_R[r][place : place + 1] == running[r].ids[-1:]]
+            rows = [
+                r for r in rows if r not in done and drafts_R[r][place : place + 1] == running[r].ids[-1:]
+            ]
             if not rows:
                 break
         tokens_R = [len(sequence.ids) - n for sequence, n in zip(running, before)]
@@ -250,10 +325,14 @@ class Scheduler:
             self.counters["completions"] += 1
             yield completion_of(self.lm, sequences[r], finish)
 
-    def _append_tokens(self, sequences: list[SequenceState], rows: list[int], logits_RV: Tensor, sampler: Sampler) -> dict[int, Finish]:
+    def _append_tokens(
+        self, sequences: list[SequenceState], rows: list[int], logits_RV: Tensor, sampler: Sampler
+    ) -> dict[int, Finish]:
         """Draw the next token of the sequences `rows`; the rows that end with it, and why."""
         drawing = [sequences[r] for r in rows]
-        numbers = [sequence.uniforms[len(sequence.ids) - len(sequence.request.prefix_ids)] for sequence in drawing]
+        numbers = [
+            sequence.uniforms[len(sequence.ids) - len(sequence.request.prefix_ids)] for sequence in drawing
+        ]
         draw = sampler(logits_RV, torch.tensor(numbers, dtype=torch.float64, device=self.lm.device))
         self.counters["tokens"] += len(drawing)
         for sequence, token, logp in zip(drawing, draw.ids_R.tolist(), draw.logp_R.tolist()):
@@ -272,9 +351,13 @@ def entry_of(sequence: SequenceState) -> PrefixEntry:
 
 
 def prefill(
-    lm: PolicyLM, sources: Sequence[tuple[EncodedPrompt, Sequence[int]]], embeds: dict[str, MediaEmbeds], counters: Counter[str]
+    lm: PolicyLM,
+    sources: Sequence[tuple[EncodedPrompt, Sequence[int]]],
+    embeds: dict[str, MediaEmbeds],
+    counters: Counter[str],
 ) -> tuple[Tensor, Any]:
-    """Prompts, each followed by completion tokens, right-padded in one causal forward: last hidden states (P, L, H) and the KV cache.
+    """Prompts, each followed by completion tokens, right-padded in one causal forward: last hidden states (P,
+    L, H) and the KV cache.
 
     Args: `embeds` holds the media embeddings by key; those that are missing are computed and added.
     """
@@ -287,26 +370,44 @@ def prefill(
         embeds.update(zip(missing, lm.encode_media(list(missing.values()))))
         counters["media_encoded"] += lm.policy.counters["media_encoded"] - before
     width = max(len(encoded) + len(ids) for encoded, ids in sources)
-    ids_PL = torch.tensor([[*encoded.ids, *ids, *[lm.pad_id] * (width - len(encoded) - len(ids))] for encoded, ids in sources], device=lm.device)
+    ids_PL = torch.tensor(
+        [[*encoded.ids, *ids, *[lm.pad_id] * (width - len(encoded) - len(ids))] for encoded, ids in sources],
+        device=lm.device,
+    )
     positions = []
     for encoded, _ in sources:
         rest_L = torch.arange(encoded.next_position, encoded.next_position + width - len(encoded))
-        positions.append(torch.cat([encoded.positions, rest_L.expand(*encoded.positions.shape[:-1], -1)], dim=-1))
+        positions.append(
+            torch.cat([encoded.positions, rest_L.expand(*encoded.positions.shape[:-1], -1)], dim=-1)
+        )
     positions_PL = torch.stack(positions, dim=-2).to(lm.device)
     order_PL = torch.arange(width, device=lm.device).expand(len(sources), -1)
-    real_PL = order_PL < torch.tensor([[len(encoded) + len(ids)] for encoded, ids in sources], device=lm.device)
-    types_PL = torch.tensor([encoded.types + [0] * (width - len(encoded)) for encoded, _ in sources], device=lm.device)
+    real_PL = order_PL < torch.tensor(
+        [[len(encoded) + len(ids)] for encoded, ids in sources], device=lm.device
+    )
+    types_PL = torch.tensor(
+        [encoded.types + [0] * (width - len(encoded)) for encoded, _ in sources], device=lm.device
+    )
     unscored, whole = torch.zeros(0, dtype=torch.long), ((Node(0, width, width),),) * len(sources)
-    layout = Layout(ids_PL, positions_PL, order_PL * real_PL, width * real_PL, types_PL, unscored, unscored, whole)
+    layout = Layout(
+        ids_PL, positions_PL, order_PL * real_PL, width * real_PL, types_PL, unscored, unscored, whole
+    )
     counters["prompts_prefilled"] += len(sources)
     counters["prefill_tokens"] += sum(len(encoded) + len(ids) for encoded, ids in sources)
     shown, kinds = [embeds[f.key] for f in features], [f.kind for f in features]
-    return lm.hidden(ids_PL, positions_PL, lm.masks(layout), shown, kinds, past_key_values=DynamicCache(), use_cache=True)
+    return lm.hidden(
+        ids_PL, positions_PL, lm.masks(layout), shown, kinds, past_key_values=DynamicCache(), use_cache=True
+    )
 
 
-def given_logp(lm: PolicyLM, hidden_LH: Tensor, prompt_length: int, ids: Sequence[int], sampling: Sampling) -> list[float]:
-    """Log-probs (nats) of given completion tokens under the policy, at the sampling's temperature, without bans and filters."""
+def given_logp(
+    lm: PolicyLM, hidden_LH: Tensor, prompt_length: int, ids: Sequence[int], sampling: Sampling
+) -> list[float]:
+    """Log-probs (nats) of given completion tokens under the policy, at the sampling's temperature, without
+    bans and filters."""
     logits_CV = lm.logits(hidden_LH[prompt_length - 1 : prompt_length - 1 + len(ids)]).float()
-    scale_C1 = torch.tensor([[sampling.temperature_at(c) or 1.0] for c in range(len(ids))], device=logits_CV.device)
+    scale_C1 = torch.tensor(
+        [[sampling.temperature_at(c) or 1.0] for c in range(len(ids))], device=logits_CV.device
+    )
     logp_CV = (logits_CV / scale_C1).log_softmax(-1)
     return logp_CV[torch.arange(len(ids)), torch.tensor(list(ids))].tolist()

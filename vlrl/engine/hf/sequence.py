@@ -23,8 +23,8 @@ Finish = Literal["stop", "length"]
 class SequenceState:
     """Sample `index` of a request, from its prefix to its last token.
 
-    `ids`, `logp` (nats) and `versions` are those of the completion so far; `uniforms` are the random numbers of its tokens after the prefix;
-    `entry` holds the prefilled prompt, `lookup` what drafts are looked up in.
+    `ids`, `logp` (nats) and `versions` are those of the completion so far; `uniforms` are the random numbers
+    of its tokens after the prefix; `entry` holds the prefilled prompt, `lookup` what drafts are looked up in.
     """
 
     request: Request
@@ -47,7 +47,8 @@ class SequenceState:
 
     @property
     def prefill_key(self) -> tuple[str, tuple[int, ...]]:
-        """Identity of the tokens to prefill before the next token can be drawn: sequences with equal keys share the prefill."""
+        """Identity of the tokens to prefill before the next token can be drawn: sequences with equal keys
+        share the prefill."""
         unscored = bool(self.request.prefix_ids) and not self.request.score_prefix
         return self.request.prompt.key + "/unscored" * unscored, tuple(self.ids)
 
@@ -89,7 +90,9 @@ def finish_reason(lm: PolicyLM, sequence: SequenceState) -> Finish | None:
         window = sequence.ids[-max(len(stop.encode()) for stop in stops) - 4 :]
         tail = lm.decode_all(window)
         before = lm.decode_all(window[:-1]) if any(stop in tail for stop in stops) else tail
-        if any(tail.count(stop) > before.count(stop) for stop in stops):  # a stop string inside a given prefix does not count
+        if any(
+            tail.count(stop) > before.count(stop) for stop in stops
+        ):  # a stop string inside a given prefix does not count
             return "stop"
     return "length" if len(sequence.ids) >= sequence.sampling.max_tokens else None
 

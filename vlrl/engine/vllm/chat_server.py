@@ -19,7 +19,8 @@ from vlrl.services.process import Server
 from vlrl.services.token_guard import GUARD
 
 ERROR = re.compile(r"\b(\w+(?:Error|Exception): .+)")
-NO_DOMAIN = "none.invalid"  # a name that no host has (RFC 2606): pictures come as data URIs, and no link of a request is opened
+# a name that no host has (RFC 2606): pictures come as data URIs, and no link of a request is opened
+NO_DOMAIN = "none.invalid"
 
 
 def problem_with(folder: Path) -> str | None:
@@ -35,7 +36,8 @@ def problem_with(folder: Path) -> str | None:
 
 
 def command(folder: Path, name: str, port: int, flags: Sequence[str] = ()) -> list[str]:
-    """The command line of vLLM's server on the loopback interface. `flags` come last, so they win. The token is not in it."""
+    """The command line of vLLM's server on the loopback interface. `flags` come last, so they win. The token
+    is not in it."""
     own = {
         "model": folder,
         "served_model_name": name,
@@ -45,7 +47,9 @@ def command(folder: Path, name: str, port: int, flags: Sequence[str] = ()) -> li
         "allowed_media_domains": [NO_DOMAIN],
         "max_model_len": "auto",
         "disable_uvicorn_access_log": True,
-        **({} if torch.cuda.is_available() else {"enable_chunked_prefill": False}),  # see VLLMEngine.common_arguments
+        **(
+            {} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
+        ),  # see VLLMEngine.common_arguments
     }
     return [sys.executable, "-m", SERVER_MODULE, *as_flags(own), *flags]
 
@@ -57,8 +61,16 @@ def fault(log: Path) -> str:
 
 
 def start(folder: Path, name: str, port: int, token: str, flags: Sequence[str] = ()) -> Server:
-    """Launch the server without waiting for it; its output goes to `server.log`. On a CPU, keys and values get VLLM_CPU_KVCACHE_SPACE GiB (1)."""
+    """Launch the server without waiting for it; its output goes to `server.log`. On a CPU, keys and values
+    get VLLM_CPU_KVCACHE_SPACE GiB (1)."""
     log = Path(tempfile.mkdtemp(prefix="vlrl-serve-")) / "vllm.log"
     defaults = {"VLLM_DO_NOT_TRACK": "1", **cpu_environment()}
     env = {key: value for key, value in defaults.items() if key not in os.environ}
-    return Server(lambda port: command(folder, name, port, flags), log, env=env, token=token, port=port, start_timeout=3600.0)
+    return Server(
+        lambda port: command(folder, name, port, flags),
+        log,
+        env=env,
+        token=token,
+        port=port,
+        start_timeout=3600.0,
+    )

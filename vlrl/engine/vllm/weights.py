@@ -1,4 +1,5 @@
-"""The policy's weights for vLLM: under checkpoint names, loaded in vLLM's worker, or broadcast to servers by NCCL."""
+"""The policy's weights for vLLM: under checkpoint names, loaded in vLLM's worker, or broadcast to servers by
+NCCL."""
 
 from __future__ import annotations
 
@@ -16,13 +17,19 @@ from vlrl.services.http import JsonClient
 
 @torch.no_grad()
 def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """(checkpoint name, tensor) of every parameter, one at a time, without tied heads. LoRA deltas are added to a copy of their layer's weight.
+    """(checkpoint name, tensor) of every parameter, one at a time, without tied heads. LoRA deltas are added
+    to a copy of their layer's weight.
 
-    Other tensors are the policy's own memory: copy them before the next optimizer step (or before the policy's `gather_params` ends).
+    Other tensors are the policy's own memory: copy them before the next optimizer step (or before the
+    policy's `gather_params` ends).
     """
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     released = checkpoint_name(model)
-    adapted = {f"{name}.base_layer.weight": module for name, module in model.named_modules() if hasattr(module, "get_delta_weight")}
+    adapted = {
+        f"{name}.base_layer.weight": module
+        for name, module in model.named_modules()
+        if hasattr(module, "get_delta_weight")
+    }
     for name, parameter in model.named_parameters():
         if "lora_" in name or "modules_to_save.default" in name:
             continue
@@ -30,8 +37,14 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
         if name in adapted:
             layer = adapted[name]
             for adapter in () if layer.disable_adapters or layer.merged else layer.active_adapters:
-                weight = weight.float() + layer.get_delta_weight(adapter).float()  # in float32: the engine rounds the sum once
-        plain = name.removeprefix("base_model.model.").replace(".base_layer.", ".").replace(".original_module.", ".")
+                weight = (
+                    weight.float() + layer.get_delta_weight(adapter).float()
+                )  # in float32: the engine rounds the sum once
+        plain = (
+            name.removeprefix("base_model.model.")
+            .replace(".base_layer.", ".")
+            .replace(".original_module.", ".")
+        )
         if plain not in tied:
             yield released(plain), weight
 
@@ -40,15 +53,16 @@ NEVER = -1e4  # a logit whose share of a softmax is 0, and which fits into float
 
 
 class WeightLoader:
-    """Methods that vLLM adds to its worker class (`worker_extension_cls`): making its model compute what the trainer's does, and loading weights."""
+    """Methods that vLLM adds to its worker class (`worker_extension_cls`): making its model compute what the
+    trainer's does, and loading weights."""
 
     model_runner: Any
 
     def vlrl_prepare(self, runs: Sequence[Sequence[int]]) -> None:
         """Make the model compute what the trainer's does; once per worker, before its first request.
 
-        The ids of `runs`, [first, one after the last], are taken out of every log-prob: no logits processor sees those of a prompt. Patches of a
-        picture get the places of `vlrl.policy.patch_grid`.
+        The ids of `runs`, [first, one after the last], are taken out of every log-prob: no logits processor
+        sees those of a prompt. Patches of a picture get the places of `vlrl.policy.patch_grid`.
         """
         model = self.model_runner.get_model()
         for module in model.modules():
@@ -69,8 +83,12 @@ class WeightLoader:
         """Load weights from an iterator of (name, tensor) in this process, or from a checkpoint folder."""
         self.model_runner.reload_weights(weights_iterator=weights, weights_path=folder)
         for module in self.model_runner.get_model().modules():
-            # A head that is tied to the embedding gets no weights of its own in a reload, and on CPU it computes from a repacked copy.
-            if type(module).__name__ == "ParallelLMHead" and getattr(module, "quant_method", None) is not None:
+            # A head that is tied to the embedding gets no weights of its own in a reload, and on CPU it
+            # computes from a repacked copy.
+            if (
+                type(module).__name__ == "ParallelLMHead"
+                and getattr(module, "quant_method", None) is not None
+            ):
                 module.__dict__.pop("_already_called_process_weights_after_loading", None)
                 module.quant_method.process_weights_after_loading(module)
 
@@ -84,10 +102,11 @@ class WeightLoader:
 
 
 class ReplicaClients:
-    """All servers as one client, with the interface of vLLM's `VLLMWeightSyncClient`: every call goes to all servers at once.
+    """All servers as one client, with the interface of vLLM's `VLLMWeightSyncClient`: every call goes to all
+    servers at once.
 
-    They must be called together, because all take part in the same collectives. `clients` must not retry: half a collective cannot be repeated.
-    `workers` is the number of ranks of each server.
+    They must be called together, because all take part in the same collectives. `clients` must not retry:
+    half a collective cannot be repeated. `workers` is the number of ranks of each server.
     """
 
     def __init__(self, clients: Sequence[JsonClient], workers: Sequence[int]) -> None:
@@ -107,7 +126,12 @@ class ReplicaClients:
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Every server's workers get the ranks after those of the servers before it."""
         first = init_info["rank_offset"]
-        self._call_all(lambda i, c: c.post("/init_weight_transfer_engine", {"init_info": {**init_info, "rank_offset": first + self.offsets[i]}}))
+        self._call_all(
+            lambda i, c: c.post(
+                "/init_weight_transfer_engine",
+                {"init_info": {**init_info, "rank_offset": first + self.offsets[i]}},
+            )
+        )
 
     def shutdown_weight_transfer_engine(self) -> None:
         self.post("/shutdown_weight_transfer_engine")
@@ -119,11 +143,14 @@ class ReplicaClients:
         self.post("/update_weights", {"update_info": update_info})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        self.post("/finish_weight_update", None if weight_version is None else {"weight_version": weight_version})
+        self.post(
+            "/finish_weight_update", None if weight_version is None else {"weight_version": weight_version}
+        )
 
 
 class PolicyWeightSource:
-    """The policy's weights as vLLM's `WeightSource`: names, dtypes and shapes, and the tensors in the same order, adapters merged."""
+    """The policy's weights as vLLM's `WeightSource`: names, dtypes and shapes, and the tensors in the same
+    order, adapters merged."""
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy
@@ -138,25 +165,38 @@ class PolicyWeightSource:
 
 
 class NCCLTransfer:
-    """NCCL broadcast through vLLM 0.32's weight-transfer engines: the trainer is rank 0, the servers' workers follow.
+    """NCCL broadcast through vLLM 0.32's weight-transfer engines: the trainer is rank 0, the servers' workers
+    follow.
 
     The group is opened once; `send` is one update. A server that dies breaks it.
     """
 
     def __init__(self, policy: Any, replicas: ReplicaClients, address: str, port: int) -> None:
-        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo, NCCLTrainerWeightTransferEngine
+        from vllm.distributed.weight_transfer.nccl_engine import (
+            NCCLTrainerInitInfo,
+            NCCLTrainerWeightTransferEngine,
+        )
 
-        info = NCCLTrainerInitInfo(rank=0, master_address=address, master_port=port, world_size=replicas.world_size)
+        info = NCCLTrainerInitInfo(
+            rank=0, master_address=address, master_port=port, world_size=replicas.world_size
+        )
         self.policy, self.replicas = policy, replicas
-        source: Any = PolicyWeightSource(policy)  # of the interface of vLLM's abstract class, which is not imported at the top
+        source: Any = PolicyWeightSource(
+            policy
+        )  # of the interface of vLLM's abstract class, which is not imported at the top
         self.sender = NCCLTrainerWeightTransferEngine.trainer_init(info, client=replicas, source=source)
 
     def send(self, version: int) -> None:
-        """Send all weights. Running requests are paused meanwhile; they continue under the new weights, their keys and values recomputed."""
+        """Send all weights. Running requests are paused meanwhile; they continue under the new weights, their
+        keys and values recomputed."""
         self.replicas.post("/pause?mode=keep")
         with self.policy.gather_params():
             self.sender.send_weights()
-        for path in ("/reset_prefix_cache?reset_running_requests=true", "/reset_mm_cache", "/reset_encoder_cache"):
+        for path in (
+            "/reset_prefix_cache?reset_running_requests=true",
+            "/reset_mm_cache",
+            "/reset_encoder_cache",
+        ):
             self.replicas.post(path)
         self.replicas.post("/update_weight_version", {"new_version": str(version)})
         self.replicas.post("/resume")

@@ -1,4 +1,5 @@
-"""Figures from scores: means, means of means, groups that count as a whole, and the figures of We-Math, VideoMMMU and IFEval."""
+"""Figures from scores: means, means of means, groups that count as a whole, and the figures of We-Math,
+VideoMMMU and IFEval."""
 
 from __future__ import annotations
 
@@ -27,8 +28,11 @@ def mean(scores: Sequence[float]) -> float:
     return sum(scores) / len(scores) if scores else 0.0
 
 
-def by_group(records: Sequence[Record], scored: Sequence[ScoredResponse], path: str) -> dict[str, list[float]]:
-    """Scores by the value at `path`, in order of first appearance; a record with several values counts under each."""
+def by_group(
+    records: Sequence[Record], scored: Sequence[ScoredResponse], path: str
+) -> dict[str, list[float]]:
+    """Scores by the value at `path`, in order of first appearance; a record with several values counts under
+    each."""
     groups: dict[str, list[float]] = {}
     for record, entry in zip(records, scored, strict=True):
         for value in values_of(record, path):
@@ -41,7 +45,8 @@ def by_group(records: Sequence[Record], scored: Sequence[ScoredResponse], path: 
 class Mean(Aggregate):
     """Mean: overall = mean of all scores; every field in `by` adds the mean for each of its values.
 
-    Paper: vlrl original. Edge: no records give 0; a record without the field counts only in the overall figure.
+    Paper: vlrl original. Edge: no records give 0; a record without the field counts only in the overall
+    figure.
     """
 
     by: tuple[str, ...] = ()
@@ -60,11 +65,12 @@ class Mean(Aggregate):
 @register("nested_mean")
 @dataclass(frozen=True)
 class NestedMean(Aggregate):
-    """Macro average: overall = mean over the groups of the first level of the mean over the groups of the next ... of the mean score.
+    """Macro average: overall = mean over the groups of the first level of the mean over the groups of the
+    next ... of the mean score.
 
-    Paper: vlrl original; the macro averages of VSI-Bench (arXiv:2412.14171), MMStar, MLVU and CV-Bench. `merge` renames values of the
-    first level (three direction tasks become one). Edge: a group without records is left out, so that part of a benchmark
-    gives the average over the groups it has.
+    Paper: vlrl original; the macro averages of VSI-Bench (arXiv:2412.14171), MMStar, MLVU and CV-Bench.
+    `merge` renames values of the first level (three direction tasks become one). Edge: a group without
+    records is left out, so that part of a benchmark gives the average over the groups it has.
     """
 
     levels: tuple[str, ...] = ()
@@ -95,15 +101,22 @@ class NestedMean(Aggregate):
         groups: dict[str, list[int]] = {}
         for i, path in enumerate(paths):
             groups.setdefault(path[depth], []).append(i)
-        return mean([self._fold([paths[i] for i in members], [scores[i] for i in members], depth + 1) for members in groups.values()])
+        return mean(
+            [
+                self._fold([paths[i] for i in members], [scores[i] for i in members], depth + 1)
+                for members in groups.values()
+            ]
+        )
 
 
 @register("whole_groups")
 @dataclass(frozen=True)
 class WholeGroups(Aggregate):
-    """Group accuracy: overall = mean of all scores; each entry "name=field+field" of `groups` adds the share of groups with all answers correct.
+    """Group accuracy: overall = mean of all scores; each entry "name=field+field" of `groups` adds the share
+    of groups with all answers correct.
 
-    Paper: HallusionBench (arXiv:2310.14566): aAcc, fAcc (figures), qAcc (questions). `headline` names the figure to use as the overall one.
+    Paper: HallusionBench (arXiv:2310.14566): aAcc, fAcc (figures), qAcc (questions). `headline` names the
+    figure to use as the overall one.
     """
 
     groups: tuple[str, ...] = ()
@@ -128,10 +141,11 @@ class WholeGroups(Aggregate):
 class WeMath(Aggregate):
     """We-Math: overall = 1 - (0.5 IG + RM + IK) / problems, over problems of two or three steps.
 
-    IK (insufficient knowledge): the whole and some step wrong; IG (inadequate generalization): the whole wrong, every step correct. The whole
-    correct is CM (complete mastery) if every step is correct (strict) or any (loose), else RM (rote memorization). Paper: We-Math,
-    arXiv:2407.01284, eq. 1. The records of a problem share an `ID`; `key` is "2steps_1", ..., "2steps_multi". Deviates: the denominator is the
-    number of problems in the records, not always 525, which would overstate the score of a part.
+    IK (insufficient knowledge): the whole and some step wrong; IG (inadequate generalization): the whole
+    wrong, every step correct. The whole correct is CM (complete mastery) if every step is correct (strict) or
+    any (loose), else RM (rote memorization). Paper: We-Math, arXiv:2407.01284, eq. 1. The records of a
+    problem share an `ID`; `key` is "2steps_1", ..., "2steps_multi". Deviates: the denominator is the number
+    of problems in the records, not always 525, which would overstate the score of a part.
     """
 
     id: str = "ID"
@@ -151,7 +165,9 @@ class WeMath(Aggregate):
         total = sum(counts.values())
         share = {name: count / total if total else 0.0 for name, count in counts.items()}
         overall = 1 - 0.5 * share["IG"] - share["RM"] - share["IK"] if total else 0.0
-        steps_means = {f"step/{name}": mean(scores) for name, scores in by_group(records, scored, self.key).items()}
+        steps_means = {
+            f"step/{name}": mean(scores) for name, scores in by_group(records, scored, self.key).items()
+        }
         return {"overall": overall, **share, **steps_means}
 
     def _kind(self, whole: bool, steps: list[bool]) -> str:
@@ -164,9 +180,11 @@ class WeMath(Aggregate):
 @register("knowledge_gain")
 @dataclass(frozen=True)
 class KnowledgeGain(Aggregate):
-    """Knowledge gain: overall = mean of all scores; knowledge_gain = (after - before) / (1 - before), means over the records with `before`.
+    """Knowledge gain: overall = mean of all scores; knowledge_gain = (after - before) / (1 - before), means
+    over the records with `before`.
 
-    Paper: VideoMMMU, arXiv:2501.13826, eq. 1. `by` names the field of the track, `before` the field of the score before the video was shown.
+    Paper: VideoMMMU, arXiv:2501.13826, eq. 1. `by` names the field of the track, `before` the field of the
+    score before the video was shown.
     """
 
     by: str = "track"
@@ -174,9 +192,13 @@ class KnowledgeGain(Aggregate):
 
     def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
         out = {"overall": mean([entry.score for entry in scored])}
-        out |= {f"{self.by}/{name}": mean(scores) for name, scores in by_group(records, scored, self.by).items()}
+        out |= {
+            f"{self.by}/{name}": mean(scores) for name, scores in by_group(records, scored, self.by).items()
+        }
         pairs = [
-            (float(record[self.before]), entry.score) for record, entry in zip(records, scored, strict=True) if record.get(self.before) is not None
+            (float(record[self.before]), entry.score)
+            for record, entry in zip(records, scored, strict=True)
+            if record.get(self.before) is not None
         ]
         if pairs and mean([b for b, _ in pairs]) < 1:
             before = mean([b for b, _ in pairs])
@@ -187,9 +209,11 @@ class KnowledgeGain(Aggregate):
 @register("instructions")
 @dataclass(frozen=True)
 class Instructions(Aggregate):
-    """IFEval: overall = share of prompts with every instruction followed; instruction = share of instructions followed.
+    """IFEval: overall = share of prompts with every instruction followed; instruction = share of instructions
+    followed.
 
-    Paper: IFEval, arXiv:2311.07911, sec. 2.2. A prompt's score is the share of its instructions that are followed.
+    Paper: IFEval, arXiv:2311.07911, sec. 2.2. A prompt's score is the share of its instructions that are
+    followed.
     """
 
     count: str = "instruction_id_list"
@@ -197,4 +221,7 @@ class Instructions(Aggregate):
     def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
         numbers = [max(1, len(record.get(self.count) or ())) for record in records]
         kept = sum(entry.score * number for entry, number in zip(scored, numbers, strict=True))
-        return {"overall": mean([float(entry.score >= 1) for entry in scored]), "instruction": kept / max(1, sum(numbers))}
+        return {
+            "overall": mean([float(entry.score >= 1) for entry in scored]),
+            "instruction": kept / max(1, sum(numbers)),
+        }

@@ -1,4 +1,5 @@
-"""Boxes and points: scorers of referring expressions and clicks, with the coordinate rules of each harness."""
+"""Boxes and points: scorers of referring expressions and clicks, with the coordinate rules of each
+harness."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ Box = tuple[float, float, float, float]
 
 
 def iou(a: Sequence[float], b: Sequence[float]) -> float:
-    """Intersection over union of two xyxy boxes; 0 where the union is empty (the harnesses raise ZeroDivisionError there)."""
+    """Intersection over union of two xyxy boxes; 0 where the union is empty (the harnesses raise
+    ZeroDivisionError there)."""
     width = max(0.0, min(a[2], b[2]) - max(a[0], b[0]))
     height = max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
     union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - width * height
@@ -69,7 +71,8 @@ def per_mille_above_one(box: Box, size: tuple[float, float], record: Record) -> 
 
 
 def guessed(box: Box, size: tuple[float, float], record: Record) -> Box:
-    """The unit follows from the largest coordinate: 0-1 up to 1.5, 0-1000 up to 1000, else pixels. VLMEvalKit.
+    """The unit follows from the largest coordinate: 0-1 up to 1.5, 0-1000 up to 1000, else pixels.
+    VLMEvalKit.
 
     Edge: pixels of a picture of at most 1000 pixels are always misread.
     """
@@ -81,7 +84,8 @@ def guessed(box: Box, size: tuple[float, float], record: Record) -> Box:
 
 
 def declared(box: Box, size: tuple[float, float], record: Record) -> Box:
-    """Coordinates are in the units that the model family declares and the run recorded; in pixels of the original picture without them."""
+    """Coordinates are in the units that the model family declares and the run recorded; in pixels of the
+    original picture without them."""
     spaces = [CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in record.get("_spaces") or ()]
     pixels = spaces[0].to_original(box) if spaces else box
     return to_box(value / size[i % 2] for i, value in enumerate(pixels))
@@ -103,14 +107,18 @@ Unit = Literal["unit", "per_mille_above_one", "guessed", "declared"]
 
 
 def size_of(record: Record, expression: str) -> tuple[float, float]:
-    """(width, height) of the record's picture: from its fields, or by opening it. Raises ValueError where neither is possible."""
+    """(width, height) of the record's picture: from its fields, or by opening it. Raises ValueError where
+    neither is possible."""
     value: Any = evaluate(expression, record) if expression else None
     if value is None:
         from vlrl.eval.media import as_media
 
         media = as_media(record.get("image"), record.get("_folder"), "image")
         if not media:
-            raise ValueError(f"row {record.get('id')!r}: the size of its picture is not known; give `size` in the suite, or the picture in the row")
+            raise ValueError(
+                f"row {record.get('id')!r}: the size of its picture is not known; give `size` in the "
+                "suite, or the picture in the row"
+            )
         picture = media[0].load()
         assert isinstance(picture, Image)
         value = picture.size
@@ -118,7 +126,8 @@ def size_of(record: Record, expression: str) -> tuple[float, float]:
 
 
 def gold_box(record: Record, answer: str, layout: str, size: tuple[float, float]) -> Box:
-    """The gold box as xyxy in 0-1. `layout` is "xywh" or "xyxy"; a box without a number above 1 is in 0-1 already, others are in pixels."""
+    """The gold box as xyxy in 0-1. `layout` is "xywh" or "xyxy"; a box without a number above 1 is in 0-1
+    already, others are in pixels."""
     a, b, c, d = (float(value) for value in evaluate(answer, record))
     box = (a, b, a + c, b + d) if layout == "xywh" else (a, b, c, d)
     return box if max(box) <= 1 else (box[0] / size[0], box[1] / size[1], box[2] / size[0], box[3] / size[1])
@@ -126,7 +135,8 @@ def gold_box(record: Record, answer: str, layout: str, size: tuple[float, float]
 
 @dataclass(frozen=True)
 class _Located(Scorer):
-    """A scorer that reads a box or point from the response: `find` says how, `units` what its numbers mean."""
+    """A scorer that reads a box or point from the response: `find` says how, `units` what its numbers
+    mean."""
 
     answer: str = "row.bbox"
     layout: Literal["xywh", "xyxy"] = "xywh"
@@ -138,11 +148,19 @@ class _Located(Scorer):
         """(gold box, predicted box or None, picture size), boxes as xyxy in 0-1."""
         size = size_of(record, self.size)
         found = FINDERS[self.find](response)
-        return gold_box(record, self.answer, self.layout, size), UNITS[self.units](found, size, record) if found else None, size
+        return (
+            gold_box(record, self.answer, self.layout, size),
+            UNITS[self.units](found, size, record) if found else None,
+            size,
+        )
 
     def pixel_boxes(self, gold: Box, box: Box | None, size: tuple[float, float]) -> dict[str, Any]:
         """Both boxes in original pixels, for the report page."""
-        return {name: [value * size[i % 2] for i, value in enumerate(b)] for name, b in (("gold_box", gold), ("box", box)) if b is not None}
+        return {
+            name: [value * size[i % 2] for i, value in enumerate(b)]
+            for name, b in (("gold_box", gold), ("box", box))
+            if b is not None
+        }
 
     def gold(self, record: Record) -> list[str]:
         size = size_of(record, self.size)
@@ -156,8 +174,8 @@ class _Located(Scorer):
 class Referring(_Located):
     """Referring expressions, ACC@0.5: score = [IoU(box, gold) >= correct_at].
 
-    Paper: RefCOCO (arXiv:1608.00272). `find` and `units` say how the box is read. Edge: no box, or a box without area: 0.
-    Only the first box of a response counts; the gold box never decides which one is read.
+    Paper: RefCOCO (arXiv:1608.00272). `find` and `units` say how the box is read. Edge: no box, or a box
+    without area: 0. Only the first box of a response counts; the gold box never decides which one is read.
     """
 
     correct_at: float = 0.5
@@ -182,7 +200,8 @@ def centre(box: Sequence[float]) -> tuple[float, float]:
 
 
 def first_point(response: str) -> tuple[float, float] | None:
-    """The first (x, y) or [x, y] (with percent signs); else the centre of the first box; else x=..., y=...; else the first two numbers."""
+    """The first (x, y) or [x, y] (with percent signs); else the centre of the first box; else x=..., y=...;
+    else the first two numbers."""
     box = _ROUND.search(response)
     match = _POINT.search(response)
     if match and (not box or match.start() < box.start()):
@@ -198,10 +217,12 @@ def first_point(response: str) -> tuple[float, float] | None:
 @register("point_in_box")
 @dataclass(frozen=True)
 class PointInBox(_Located):
-    """GUI grounding: score = [the predicted point, or the centre of the predicted box, lies in the gold box], borders included.
+    """GUI grounding: score = [the predicted point, or the centre of the predicted box, lies in the gold box],
+    borders included.
 
-    Paper: ScreenSpot (arXiv:2401.10935), ScreenSpot-Pro (arXiv:2504.07981). Edge: a response without a point is wrong and
-    counted as a parse failure. With `units` "unit", a point with a number above 1 is divided by the picture's size (lmms-eval's ScreenSpot-Pro).
+    Paper: ScreenSpot (arXiv:2401.10935), ScreenSpot-Pro (arXiv:2504.07981). Edge: a response without a point
+    is wrong and counted as a parse failure. With `units` "unit", a point with a number above 1 is divided by
+    the picture's size (lmms-eval's ScreenSpot-Pro).
     """
 
     box_only: bool = False
@@ -215,10 +236,15 @@ class PointInBox(_Located):
         else:
             point = self._point(first_point(response), size, record)
         hit = point is not None and gold[0] <= point[0] <= gold[2] and gold[1] <= point[1] <= gold[3]
-        details = {**self.pixel_boxes(gold, None, size), **({"point": [point[0] * size[0], point[1] * size[1]]} if point else {})}
+        details = {
+            **self.pixel_boxes(gold, None, size),
+            **({"point": [point[0] * size[0], point[1] * size[1]]} if point else {}),
+        }
         return ScoredResponse(float(hit), None if point is None else str(list(point)), "point", details)
 
-    def _point(self, point: tuple[float, float] | None, size: tuple[float, float], record: Record) -> tuple[float, float] | None:
+    def _point(
+        self, point: tuple[float, float] | None, size: tuple[float, float], record: Record
+    ) -> tuple[float, float] | None:
         if point is None:
             return None
         if self.units == "unit":

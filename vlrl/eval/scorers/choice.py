@@ -1,4 +1,5 @@
-"""Multiple choice and yes-or-no questions: a rule extracts the letter or word, which is compared with the gold answer."""
+"""Multiple choice and yes-or-no questions: a rule extracts the letter or word, which is compared with the
+gold answer."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from vlrl.registry import register, suggest
 class Choice(Scorer):
     """Multiple choice: score = [reader(response) == gold letter].
 
-    Paper: the benchmark's own; see the reader. `answer` gives the gold letter, `choices` the options (for readers that compare their texts),
-    `letters` the allowed letters where they do not follow from the number of options. Edge: a response without a letter is wrong; no letter is
-    drawn at random.
+    Paper: the benchmark's own; see the reader. `answer` gives the gold letter, `choices` the options (for
+    readers that compare their texts), `letters` the allowed letters where they do not follow from the number
+    of options. Edge: a response without a letter is wrong; no letter is drawn at random.
     """
 
     reader: str = "ranked"
@@ -42,17 +43,23 @@ class Choice(Scorer):
 
     def gold(self, record: Record) -> list[str]:
         letter = self.letter(record)
-        table = {"answer_line": [f"Answer: {letter}"], "we_math": [f"Answer: {letter}"], "tagged": [f"<answer>{letter}</answer>"]}
+        table = {
+            "answer_line": [f"Answer: {letter}"],
+            "we_math": [f"Answer: {letter}"],
+            "tagged": [f"<answer>{letter}</answer>"],
+        }
         return table.get(self.reader, [letter])
 
 
 @register("yes_no")
 @dataclass(frozen=True)
 class YesNo(Scorer):
-    """Yes-or-no questions: score = [the response has exactly one of the words "yes" and "no", and it is the gold one].
+    """Yes-or-no questions: score = [the response has exactly one of the words "yes" and "no", and it is the
+    gold one].
 
-    Code: VLMEvalKit e8e78f05 (`YOrN_Extraction`), for HallusionBench (arXiv:2310.14566), whose authors ask a language model.
-    Edge: a response with both words or neither is wrong. `answer` gives "yes" or "no", or 1 or 0, or true or false.
+    Code: VLMEvalKit e8e78f05 (`YOrN_Extraction`), for HallusionBench (arXiv:2310.14566), whose authors ask a
+    language model. Edge: a response with both words or neither is wrong. `answer` gives "yes" or "no", or 1
+    or 0, or true or false.
     """
 
     answer: str = "row.answer"

@@ -1,4 +1,5 @@
-"""Answers in mathematics: extraction and comparison as in each benchmark's own code, which differ from those of the training verifier."""
+"""Answers in mathematics: extraction and comparison as in each benchmark's own code, which differ from those
+of the training verifier."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def last_box(text: str) -> str | None:
 
 
 def between_dollars(text: str) -> str | None:
-    """The text between the first and the last $ (without two of them, the whole text); its last box, if it has one. lm-eval's hendrycks_math."""
+    """The text between the first and the last $ (without two of them, the whole text); its last box, if it
+    has one. lm-eval's hendrycks_math."""
     first, last = text.find("$"), text.rfind("$")
     inner = text[first + 1 : last] if 0 <= first < last else text
     return last_box(inner) or inner
@@ -56,7 +58,8 @@ def _gsm8k(text: str) -> str:
 
 
 def final_answer(text: str) -> str | None:
-    """Minerva: the text between "Final Answer: The final answer is" and ". I hope it is correct.", without a box or dollars around it.
+    """Minerva: the text between "Final Answer: The final answer is" and ". I hope it is correct.", without a
+    box or dollars around it.
 
     Without these sentences, the last box.
     """
@@ -74,16 +77,24 @@ def answer_line(text: str) -> str | None:
 
 
 _FIXED = (
-    ("\n", ""), ("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"), ("\\left", ""), ("\\right", ""),
+    ("\n", ""), ("\\!", ""), ("\\\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"), ("\\left", ""), ("\\right",
+        ""),
     ("^{\\circ}", ""), ("^\\circ", ""), ("\\$", ""),
 )  # fmt: skip
 
 
 def hendrycks(text: str) -> str:
-    """The normal form of MATH's own comparison (arXiv:2103.03874, math_equivalence): removes spaces, sizes, degrees, units and percent signs."""
+    """The normal form of MATH's own comparison (arXiv:2103.03874, math_equivalence): removes spaces, sizes,
+    degrees, units and percent signs."""
     for old, new in _FIXED:
         text = text.replace(old, new)
-    text = text.split("\\text{ ")[0].replace("\\%", "").replace("%", "").replace(" .", " 0.").replace("{.", "{0.")
+    text = (
+        text.split("\\text{ ")[0]
+        .replace("\\%", "")
+        .replace("%", "")
+        .replace(" .", " 0.")
+        .replace("{.", "{0.")
+    )
     text = "0" + text if text.startswith(".") else text
     left, equals, right = text.partition("=")
     text = right if equals and "=" not in right and len(left) <= 2 else text
@@ -124,7 +135,12 @@ def _same_value(answer: str, gold: str) -> bool:
     return bool(training_verifier()(gold, f"\\boxed{{{answer}}}", kind="math").correct)
 
 
-COMPARE: dict[str, Callable[[str, str], bool]] = {"text": _same_text, "hendrycks": _same_string, "number": _same_number, "value": _same_value}
+COMPARE: dict[str, Callable[[str, str], bool]] = {
+    "text": _same_text,
+    "hendrycks": _same_string,
+    "number": _same_number,
+    "value": _same_value,
+}
 
 
 @register("maths")
@@ -132,9 +148,10 @@ COMPARE: dict[str, Callable[[str, str], bool]] = {"text": _same_text, "hendrycks
 class Maths(Scorer):
     """Mathematics: score = [extract(response) equals a gold answer under `compare`].
 
-    Paper: the benchmark's own. `compare` is "text" (equal strings), "hendrycks" (MATH's normal form, arXiv:2103.03874), "number" (equal as floats,
-    so that 042 is 42) or "value" (the training verifier's equality). `split` is the marker before the gold answer ("####" in GSM8K).
-    Edge: without an extracted answer the score is 0.
+    Paper: the benchmark's own. `compare` is "text" (equal strings), "hendrycks" (MATH's normal form,
+    arXiv:2103.03874), "number" (equal as floats, so that 042 is 42) or "value" (the training verifier's
+    equality). `split` is the marker before the gold answer ("####" in GSM8K). Edge: without an extracted
+    answer the score is 0.
     """
 
     extract: Extract = "last_box"
@@ -144,14 +161,19 @@ class Maths(Scorer):
 
     def __call__(self, record: Record, response: str) -> ScoredResponse:
         answer = EXTRACT[self.extract](response)
-        correct = answer is not None and any(COMPARE[self.compare](answer, gold) for gold in self.golds(record))
+        correct = answer is not None and any(
+            COMPARE[self.compare](answer, gold) for gold in self.golds(record)
+        )
         return ScoredResponse(float(correct), answer, self.extract)
 
     def golds(self, record: Record) -> list[str]:
         """The accepted answers."""
         value = evaluate(self.answer, record)
         values = [str(entry) for entry in value] if isinstance(value, (list, tuple)) else [str(value)]
-        return [entry.rpartition(self.split)[2].strip().replace(",", "") if self.split else entry.strip("$") for entry in values]
+        return [
+            entry.rpartition(self.split)[2].strip().replace(",", "") if self.split else entry.strip("$")
+            for entry in values
+        ]
 
     def gold(self, record: Record) -> list[str]:
         gold = self.golds(record)[0]
@@ -168,7 +190,9 @@ def olympiad_golds(answer: str) -> list[str]:
     """The comma-separated parts of an answer; a part with \\pm gives one part per sign."""
     out = []
     for part in answer.strip("$ ").split(","):
-        signs = (part.replace("\\pm", "+").lstrip("+ "), part.replace("\\pm", "-")) if "\\pm" in part else (part,)
+        signs = (
+            (part.replace("\\pm", "+").lstrip("+ "), part.replace("\\pm", "-")) if "\\pm" in part else (part,)
+        )
         out += [sign.strip("$ ") for sign in signs]
     return out
 
@@ -178,8 +202,9 @@ def olympiad_golds(answer: str) -> list[str]:
 class Olympiad(Scorer):
     """OlympiadBench: score = [the parts of all boxes and the gold parts match one to one].
 
-    Numbers match within 1e-8, also with gold / 100 or gold * 100; other parts match by value. Paper: OlympiadBench, arXiv:2402.14008; rules of its
-    auto-scoring judge. Deviates: symbolic equality is the training verifier's. Edge: no box, or another number of parts: 0.
+    Numbers match within 1e-8, also with gold / 100 or gold * 100; other parts match by value. Paper:
+    OlympiadBench, arXiv:2402.14008; rules of its auto-scoring judge. Deviates: symbolic equality is the
+    training verifier's. Edge: no box, or another number of parts: 0.
     """
 
     answer: str = "row.final_answer"
@@ -188,7 +213,9 @@ class Olympiad(Scorer):
         found = boxes(response)
         parts = olympiad_golds(",".join(found)) if found else []
         value = evaluate(self.answer, record)
-        golds = olympiad_golds(",".join(str(entry) for entry in value) if isinstance(value, (list, tuple)) else str(value))
+        golds = olympiad_golds(
+            ",".join(str(entry) for entry in value) if isinstance(value, (list, tuple)) else str(value)
+        )
         left = list(golds)
         for part in parts:
             same = next((gold for gold in left if self._same(part, gold)), None)
@@ -207,4 +234,9 @@ class Olympiad(Scorer):
 
     def gold(self, record: Record) -> list[str]:
         value = evaluate(self.answer, record)
-        return [" ".join(f"$\\boxed{{{str(entry).strip('$')}}}$" for entry in (value if isinstance(value, (list, tuple)) else [value]))]
+        return [
+            " ".join(
+                f"$\\boxed{{{str(entry).strip('$')}}}$"
+                for entry in (value if isinstance(value, (list, tuple)) else [value])
+            )
+        ]

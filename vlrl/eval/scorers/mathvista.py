@@ -1,6 +1,8 @@
-"""MathVista as its authors, lmms-eval and VLMEvalKit score it; `stage` names the replacement of their language-model extractor.
+"""MathVista as its authors, lmms-eval and VLMEvalKit score it; `stage` names the replacement of their
+language-model extractor.
 
-Paper: arXiv:2310.02255. Rules taken from lupantech/MathVista (53d5258), lmms-eval (75571cfe) and VLMEvalKit (e8e78f05).
+Paper: arXiv:2310.02255. Rules taken from lupantech/MathVista (53d5258), lmms-eval (75571cfe) and VLMEvalKit
+(e8e78f05).
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def closest(text: str, choices: list[str]) -> str:
 def shortcut(response: str, record: Record, quoted: bool) -> str | None:
     """The answer that the official extraction finds without a language model; None where it would ask one.
 
-    A response that is itself a choice, an integer or a float is the answer; `quoted` adds the pattern: The answer is "X".
+    A response that is itself a choice, an integer or a float is the answer; `quoted` adds the pattern: The
+    answer is "X".
     """
     if record["question_type"] == "multi_choice" and response in choices_of(record):
         return response
@@ -73,16 +76,19 @@ def _float_official(extraction: str, precision: Any) -> str:
 
 
 def _float_lmms_eval(extraction: str, precision: Any) -> str:
-    return str(round(float(extraction), precision))  # the hub's precision is a float, so this raises TypeError for every row of the hub
+    return str(
+        round(float(extraction), precision)
+    )  # the hub's precision is a float, so this raises TypeError for every row of the hub
 
 
 @dataclass(frozen=True)
 class _MathVista(Scorer):
     """MathVista without its language-model extractor, which `stage` replaces:
 
-    response: the official shortcuts, else the response itself;  extraction: the response is the extracted string;
-    extraction_ignore_empty: the same with the official flag for empty extractions;  rule_end_to_end: the shortcuts, else an empty extraction.
-    A field `stage` of the record takes precedence.
+    response: the official shortcuts, else the response itself;  extraction: the response is the extracted
+    string;
+    extraction_ignore_empty: the same with the official flag for empty extractions;  rule_end_to_end: the
+    shortcuts, else an empty extraction. A field `stage` of the record takes precedence.
     """
 
     stage: Stage = "response"
@@ -126,7 +132,10 @@ def normalised(record: Record, extraction: str, to_float: Any, ignore_empty: boo
         return choice_named(extraction, choices_of(record))
     convert = {"integer": _integer, "float": to_float, "list": _verbatim}.get(record["answer_type"])
     if convert is None:
-        raise ValueError(f"mathvista: answer_type {record['answer_type']!r} of pid {record.get('pid')!r}; known: integer, float, list")
+        raise ValueError(
+            f"mathvista: answer_type {record['answer_type']!r} of pid {record.get('pid')!r}; known: "
+            "integer, float, list"
+        )
     try:
         return convert(extraction, record.get("precision"))
     except (ValueError, TypeError, OverflowError):
@@ -138,16 +147,21 @@ def normalised(record: Record, extraction: str, to_float: Any, ignore_empty: boo
 class MathVistaOfficial(_MathVista):
     """MathVista, official: score = [normalise(extract(response)) == answer], as strings.
 
-    Paper: arXiv:2310.02255; code lupantech/MathVista. Deviates: the language-model extractor is replaced (see `stage`).
-    Edge: an empty extraction becomes the choice at the smallest edit distance, so that an empty response scores 16.8% on testmini; integers
-    are truncated (14.9 is 14), floats are rounded in binary (1.15 is 1.1), units and percent signs are not read.
+    Paper: arXiv:2310.02255; code lupantech/MathVista. Deviates: the language-model extractor is replaced (see
+    `stage`). Edge: an empty extraction becomes the choice at the smallest edit distance, so that an empty
+    response scores 16.8% on testmini; integers are truncated (14.9 is 14), floats are rounded in binary (1.15
+    is 1.1), units and percent signs are not read.
     """
 
     def __call__(self, record: Record, response: str) -> ScoredResponse:
         stage = self.stage_for(record)
         extraction, rule = _extracted(record, response, stage, quoted=True)
-        answer = normalised(record, extraction, _float_official, ignore_empty=stage == "extraction_ignore_empty")
-        return ScoredResponse(float(answer is not None and answer == record["answer"]), answer, rule, {"extraction": extraction})
+        answer = normalised(
+            record, extraction, _float_official, ignore_empty=stage == "extraction_ignore_empty"
+        )
+        return ScoredResponse(
+            float(answer is not None and answer == record["answer"]), answer, rule, {"extraction": extraction}
+        )
 
 
 @register("mathvista_lmms_eval")
@@ -155,14 +169,20 @@ class MathVistaOfficial(_MathVista):
 class MathVistaLmmsEval(_MathVista):
     """MathVista in lmms-eval: score = [strip(normalise(extract(strip(response)))) == strip(answer)].
 
-    Code: lmms-eval 75571cfe. Its faults are kept: a float precision (in every row of the hub) makes every float answer wrong.
-    Edge: its shortcut for quoted answers is off by default; `rule_end_to_end` switches it on, as for the official scorer.
+    Code: lmms-eval 75571cfe. Its faults are kept: a float precision (in every row of the hub) makes every
+    float answer wrong. Edge: its shortcut for quoted answers is off by default; `rule_end_to_end` switches it
+    on, as for the official scorer.
     """
 
     def __call__(self, record: Record, response: str) -> ScoredResponse:
         extraction, rule = _extracted(record, response.strip(), self.stage_for(record), quoted=False)
         answer = normalised(record, extraction, _float_lmms_eval)
-        return ScoredResponse(float(str(answer).strip() == str(record["answer"]).strip()), answer, rule, {"extraction": extraction})
+        return ScoredResponse(
+            float(str(answer).strip() == str(record["answer"]).strip()),
+            answer,
+            rule,
+            {"extraction": extraction},
+        )
 
 
 @register("mathvista_vlmevalkit")
@@ -170,9 +190,10 @@ class MathVistaLmmsEval(_MathVista):
 class MathVistaVlmevalkit(_MathVista):
     """MathVista in VLMEvalKit: score = [rule(response) == answer].
 
-    The rule reads letters or choice texts for choices, int() and float() for numbers. Code: VLMEvalKit e8e78f05. Deviates: its judge, which is asked
-    where the rules find nothing, is replaced by the response itself (by no answer in `rule_end_to_end`). Edge: no rounding, so "14.0" is no integer;
-    a list is never correct; in `rule_end_to_end` the correct answers 0 and 0.0 count as not found.
+    The rule reads letters or choice texts for choices, int() and float() for numbers. Code: VLMEvalKit
+    e8e78f05. Deviates: its judge, which is asked where the rules find nothing, is replaced by the response
+    itself (by no answer in `rule_end_to_end`). Edge: no rounding, so "14.0" is no integer; a list is never
+    correct; in `rule_end_to_end` the correct answers 0 and 0.0 count as not found.
     """
 
     def __call__(self, record: Record, response: str) -> ScoredResponse:
@@ -195,6 +216,8 @@ class MathVistaVlmevalkit(_MathVista):
         """The gold answer in the form that `read` returns."""
         if record["question_type"] == "multi_choice":
             choices = choices_of(record)
-            return record.get("answer_option") or (_LETTERS[choices.index(record["answer"])] if record["answer"] in choices else "")
+            return record.get("answer_option") or (
+                _LETTERS[choices.index(record["answer"])] if record["answer"] in choices else ""
+            )
         number = {"integer": int, "float": float}.get(record["answer_type"])
         return number(record["answer"]) if number else str(record["answer"])

@@ -20,13 +20,16 @@ _NUMBERS = (
 )
 INDICATORS = ("could be ", "so ", "is ", "thus ", "therefore ", "final ", "answer ", "result ")
 MORE_INDICATORS = (
-    *INDICATORS, "are ", "in total ", "total ", "identify ", "recognize ", "calculated as ", "counted as ", "measured as ", "observed as ",
-    "concluded as ", "found to be ", "equals ", "determined to be ", "number of ", "value is ", "adds up to ", "have ", "has ",
+    *INDICATORS, "are ", "in total ", "total ", "identify ", "recognize ", "calculated as ", "counted as ",
+    "measured as ", "observed as ",
+    "concluded as ", "found to be ", "equals ", "determined to be ", "number of ", "value is ", "adds up to ",
+    "have ", "has ",
 )  # fmt: skip
 
 
 def normal(text: str) -> list[Any]:
-    """A number rounded to two decimals, or lower-case text; a single character is padded so that it matches only at the edge of a word."""
+    """A number rounded to two decimals, or lower-case text; a single character is padded so that it matches
+    only at the edge of a word."""
     plain = text.strip()
     try:
         return [round(float(plain.replace(",", "")), 2)]
@@ -36,7 +39,8 @@ def normal(text: str) -> list[Any]:
 
 
 def key_parts(response: str, indicators: Sequence[str]) -> list[str]:
-    """The shortest tail after an indicator in each sentence; "=" is an indicator in the last one. The whole response if there is none."""
+    """The shortest tail after an indicator in each sentence; "=" is an indicator in the last one. The whole
+    response if there is none."""
     text = response.strip().strip(".").lower()
     sentences = re.split(r"\.\s(?=[A-Z])|\n", text)
     found = []
@@ -44,7 +48,9 @@ def key_parts(response: str, indicators: Sequence[str]) -> list[str]:
         used = (*indicators, "=") if number == len(sentences) - 1 else indicators
         shortest = ""
         for tail in (sentence.split(indicator)[-1].strip() for indicator in used if indicator in sentence):
-            if not shortest or len(tail) < len(shortest):  # as in the original: an empty tail replaces a longer one and is replaced by the next
+            if not shortest or len(tail) < len(
+                shortest
+            ):  # as in the original: an empty tail replaces a longer one and is replaced by the next
                 shortest = tail
         if shortest and shortest not in (":", ",", ".", "!", "?", ";", "'"):
             found.append(shortest)
@@ -72,11 +78,14 @@ def golds(answer: Any) -> list[str]:
 @register("mmmu")
 @dataclass(frozen=True)
 class MMMU(Scorer):
-    """MMMU: choices: [letter == gold]; open: 1 if a candidate number equals a gold one (two decimals) or a gold string occurs in a candidate text.
+    """MMMU: choices: [letter == gold]; open: 1 if a candidate number equals a gold one (two decimals) or a
+    gold string occurs in a candidate text.
 
-    Paper: Yue et al., arXiv:2311.16502; code MMMU-Benchmark/MMMU (eval_utils). `reader` "mmmu" is the authors', "mmmu_wide" lmms-eval's.
-    `more_indicators` adds those of VideoMMMU (arXiv:2501.13826). `broken_open` keeps the fault of lmms-eval from 2025-06-23 to 2026-08-24: open
-    answers always score 0. Deviates: where the authors draw a random letter, no answer is extracted. Edge: an empty response scores 0.
+    Paper: Yue et al., arXiv:2311.16502; code MMMU-Benchmark/MMMU (eval_utils). `reader` "mmmu" is the
+    authors', "mmmu_wide" lmms-eval's. `more_indicators` adds those of VideoMMMU (arXiv:2501.13826).
+    `broken_open` keeps the fault of lmms-eval from 2025-06-23 to 2026-08-24: open answers always score 0.
+    Deviates: where the authors draw a random letter, no answer is extracted. Edge: an empty response scores
+    0.
     """
 
     reader: str = "mmmu"
@@ -87,13 +96,29 @@ class MMMU(Scorer):
     def __call__(self, record: Record, response: str) -> ScoredResponse:
         if record["question_type"] == "multiple-choice":
             return self._choice()(record, response)
-        candidates = open_answers(response, MORE_INDICATORS if self.more_indicators else INDICATORS) if response.strip() else []
+        candidates = (
+            open_answers(response, MORE_INDICATORS if self.more_indicators else INDICATORS)
+            if response.strip()
+            else []
+        )
         expected = [value for gold in golds(record["answer"]) for value in normal(gold)]
-        correct = any(any(isinstance(e, str) and e in c for e in expected) if isinstance(c, str) else c in expected for c in candidates)
-        return ScoredResponse(float(correct and not self.broken_open), candidates[0] if candidates else None, "open", {"candidates": candidates})
+        correct = any(
+            any(isinstance(e, str) and e in c for e in expected) if isinstance(c, str) else c in expected
+            for c in candidates
+        )
+        return ScoredResponse(
+            float(correct and not self.broken_open),
+            candidates[0] if candidates else None,
+            "open",
+            {"candidates": candidates},
+        )
 
     def _choice(self) -> Choice:
         return Choice(reader=self.reader, answer="row.answer", choices=self.options)
 
     def gold(self, record: Record) -> list[str]:
-        return [str(record["answer"])] if record["question_type"] == "multiple-choice" else golds(record["answer"])[:1]
+        return (
+            [str(record["answer"])]
+            if record["question_type"] == "multiple-choice"
+            else golds(record["answer"])[:1]
+        )

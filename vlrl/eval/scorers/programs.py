@@ -36,9 +36,10 @@ def passes(program: str, tests: Any, seconds: float, total: float, sandbox: str)
 class HumanEval(Scorer):
     """HumanEval: score = [check(entry_point) passes].
 
-    Paper: Chen et al., arXiv:2107.03374. A code block is the program; without one, the response continues the prompt up to the stop sequences of
-    the paper. Deviates: the paper runs program and check in one process; here the check runs in a sandbox of its own, with the prompt's helper
-    functions, and calls the program in another, so that a program can neither read nor fake the verdict.
+    Paper: Chen et al., arXiv:2107.03374. A code block is the program; without one, the response continues the
+    prompt up to the stop sequences of the paper. Deviates: the paper runs program and check in one process;
+    here the check runs in a sandbox of its own, with the prompt's helper functions, and calls the program in
+    another, so that a program can neither read nor fake the verdict.
     """
 
     costly: ClassVar[bool] = True
@@ -49,7 +50,11 @@ class HumanEval(Scorer):
         program = self.program(record, response)
         if not response.strip():
             return ScoredResponse(0.0, None, "empty")
-        gold = {"check": record["test"], "fn_name": record["entry_point"], "setup": f"{record['prompt']}\n    pass\n"}
+        gold = {
+            "check": record["test"],
+            "fn_name": record["entry_point"],
+            "setup": f"{record['prompt']}\n    pass\n",
+        }
         verdict = passes(program, gold, self.seconds, self.seconds + 5, self.sandbox)
         return ScoredResponse(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason})
 
@@ -66,8 +71,8 @@ class HumanEval(Scorer):
 
 
 def hidden_tests(text: str) -> list[Mapping[str, Any]]:
-    """Tests as JSON, or as the hub packs them: base64 of a compressed pickle of that JSON. The JSON text is read from the pickle's opcodes; nothing
-    is unpickled. Raises ValueError if it holds no text."""
+    """Tests as JSON, or as the hub packs them: base64 of a compressed pickle of that JSON. The JSON text is
+    read from the pickle's opcodes; nothing is unpickled. Raises ValueError if it holds no text."""
     try:
         return json.loads(text)
     except ValueError:
@@ -83,7 +88,8 @@ def hidden_tests(text: str) -> list[Mapping[str, Any]]:
 class LiveCodeBench(Scorer):
     """LiveCodeBench: score = [the program in the last code block passes every public and hidden test].
 
-    Paper: arXiv:2403.07974. 6 s per test and (6 + 1) * tests + 5 s in all; outputs are compared line by line, then as decimals.
+    Paper: arXiv:2403.07974. 6 s per test and (6 + 1) * tests + 5 s in all; outputs are compared line by line,
+    then as decimals.
     """
 
     costly: ClassVar[bool] = True
@@ -95,12 +101,17 @@ class LiveCodeBench(Scorer):
         if program is None or not program.strip():
             return ScoredResponse(0.0, None, "no fenced program")
         tests = self.tests(record)
-        verdict = passes(program, tests, self.seconds, (self.seconds + 1) * len(tests["inputs"]) + 5, self.sandbox)
+        verdict = passes(
+            program, tests, self.seconds, (self.seconds + 1) * len(tests["inputs"]) + 5, self.sandbox
+        )
         return ScoredResponse(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason})
 
     def tests(self, record: Record) -> dict[str, Any]:
         """The tests of a record, in the verifier's form."""
-        tests = [*json.loads(record["public_test_cases"]), *(hidden_tests(record["private_test_cases"]) if record.get("private_test_cases") else ())]
+        tests = [
+            *json.loads(record["public_test_cases"]),
+            *(hidden_tests(record["private_test_cases"]) if record.get("private_test_cases") else ()),
+        ]
         name = json.loads(record.get("metadata") or "{}").get("func_name")
         found = {"inputs": [test["input"] for test in tests], "outputs": [test["output"] for test in tests]}
         return {**found, "fn_name": name} if name else found

@@ -1,7 +1,7 @@
 """Readers: how a benchmark's own code, or a harness, extracts the letter of an option.
 
-All take (response, letters, choices) and return a letter or None. Where the original draws a random letter when it finds none, these return
-None: a guess of the scorer is not an answer of the model.
+All take (response, letters, choices) and return a letter or None. Where the original draws a random letter
+when it finds none, these return None: a guess of the scorer is not an answer of the model.
 """
 
 from __future__ import annotations
@@ -14,23 +14,27 @@ _MARKS = ",.!?;:'"
 
 
 def bare(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """A response that is a letter, or begins with a letter and a full stop or parenthesis. TempCompass (arXiv:2403.00476), without its judge."""
+    """A response that is a letter, or begins with a letter and a full stop or parenthesis. TempCompass
+    (arXiv:2403.00476), without its judge."""
     text = response.strip()
     match = re.fullmatch(rf"\(?([{letters}])\)?\.?", text) or re.match(rf"\(?([{letters}])[.)]", text)
     return match.group(1) if match else None
 
 
 def first_character(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """The first letter of the response, after spaces and a parenthesis. CV-Bench in lmms-eval: "The answer is B" reads T."""
+    """The first letter of the response, after spaces and a parenthesis. CV-Bench in lmms-eval: "The answer is
+    B" reads T."""
     match = re.match(r"[\(\s]*([A-Z])", response.strip(), re.IGNORECASE)
     return match.group(1).upper() if match else None
 
 
 _OPENINGS = (
-    "The best answer is", "The correct answer is", "The answer is", "The answer", "The best option is", "The correct option is", "Best answer:",
+    "The best answer is", "The correct answer is", "The answer is", "The answer", "The best option is",
+    "The correct option is", "Best answer:",
     "Best option:",
 )  # fmt: skip
-# A missing comma joins two openings of Video-MME's list, in two places, so that none of these four is ever removed.
+# A missing comma joins two openings of Video-MME's list, in two places, so that none of these four is ever
+# removed.
 _JOINED = ("The best answer is", "The correct answer is", "The answer is", "The answer", "Answer:", "Option:")
 
 
@@ -43,7 +47,8 @@ def _first_letter(response: str, letters: str, openings: Sequence[str]) -> str |
 
 
 def any_character(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """The first capital among the letters anywhere, with known openings removed. LongVideoBench (arXiv:2407.15754): "The answer is Blue" reads B."""
+    """The first capital among the letters anywhere, with known openings removed. LongVideoBench
+    (arXiv:2407.15754): "The answer is Blue" reads B."""
     return _first_letter(response, letters, _OPENINGS)
 
 
@@ -53,21 +58,31 @@ def video_mme(response: str, letters: str, choices: Sequence[str]) -> str | None
 
 
 _PHRASES = (
-    "the answer is", "answer is", "the correct answer is", "correct answer is", "the best answer is", "best answer is", "the correct option is",
-    "correct option is", "the best option is", "best option is", "the choice is", "choice is", "the correct choice is", "correct choice is",
-    "i choose", "i select", "i pick", "my answer is", "my choice is", "옵션", "정답은", "답은", "답:", "答案是", "答案为", "选", "答えは",
+    "the answer is", "answer is", "the correct answer is", "correct answer is", "the best answer is",
+    "best answer is", "the correct option is",
+    "correct option is", "the best option is", "best option is", "the choice is", "choice is",
+    "the correct choice is", "correct choice is",
+    "i choose", "i select", "i pick", "my answer is", "my choice is", "옵션", "정답은", "답은", "답:", "答案是", "答案为",
+    "选", "答えは",
 )  # fmt: skip
 
 
 def ranked(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """lmms-eval's shared extractor, by rank: at the start, at the end, after "the answer is", (A), A., A:, A), "A ", anywhere; the last of a rank."""
+    """lmms-eval's shared extractor, by rank: at the start, at the end, after "the answer is", (A), A., A:,
+    A), "A ", anywhere; the last of a rank."""
     text = response.strip()
     for mark in (",", ".", "!", "?", ";", ":", "'", '"'):
         text = text.strip(mark)
     text = f" {text} "
     core, found = text.strip(), []
     for letter in letters:
-        shapes = ((f"({letter})", 6), (f"{letter}.", 5), (f"{letter}:", 4), (f"{letter})", 3), (f"{letter} ", 2))
+        shapes = (
+            (f"({letter})", 6),
+            (f"{letter}.", 5),
+            (f"{letter}:", 4),
+            (f"{letter})", 3),
+            (f"{letter} ", 2),
+        )
         found += [(rank, text.rfind(shape), letter) for shape, rank in shapes if shape in text]
         for phrase in _PHRASES:
             start = text.lower().find(phrase)
@@ -79,7 +94,8 @@ def ranked(response: str, letters: str, choices: Sequence[str]) -> str | None:
             found.append((9, len(text) - 1, letter))
     if not found:
         found = [(0, text.rfind(letter), letter) for letter in letters if letter in text]
-    # At equal rank and place the alphabetically first letter is taken, as in a stable sort over the letters in order.
+    # At equal rank and place the alphabetically first letter is taken, as in a stable sort over the letters
+    # in order.
     return max(found, key=lambda item: (item[0], item[1], -ord(item[2])))[2] if found else None
 
 
@@ -91,19 +107,25 @@ def _shaped(response: str, letters: str, choices: Sequence[str], shapes: Sequenc
     for shape in shapes:
         found = [letter for letter in letters if shape.format(letter) in text]
         if found:
-            # The last of several; without parentheses the originals search for " X " here, whatever shape was found.
+            # The last of several; without parentheses the originals search for " X " here, whatever shape was
+            # found.
             pattern = shape if shape.startswith("(") else " {} "
             return max(found, key=lambda letter: text.rfind(pattern.format(letter)))
     if len(text.split()) > 5:
         lowered = text.lower()
-        named = [(lowered.rfind(choice.lower()), letter) for letter, choice in zip(letters, choices, strict=False) if choice.lower() in lowered]
+        named = [
+            (lowered.rfind(choice.lower()), letter)
+            for letter, choice in zip(letters, choices, strict=False)
+            if choice.lower() in lowered
+        ]
         if named:
             return max(named, key=lambda item: item[0])[1]
     return None
 
 
 def mmmu(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """(X), else " X ", else an option's text in a response of more than five words; the last of several. MMMU (arXiv:2311.16502)."""
+    """(X), else " X ", else an option's text in a response of more than five words; the last of several. MMMU
+    (arXiv:2311.16502)."""
     return _shaped(response, letters, choices, ("({})", " {} "))
 
 
@@ -113,7 +135,8 @@ def mmmu_wide(response: str, letters: str, choices: Sequence[str]) -> str | None
 
 
 def mmmu_pro(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """After the last "Answer:" if exactly one option letter follows it, else as `mmmu_wide`. MMMU-Pro (arXiv:2409.02813)."""
+    """After the last "Answer:" if exactly one option letter follows it, else as `mmmu_wide`. MMMU-Pro
+    (arXiv:2409.02813)."""
     _, found, tail = response.rpartition("Answer:")
     if found:
         after = [letter for letter in letters if letter in tail]
@@ -123,13 +146,15 @@ def mmmu_pro(response: str, letters: str, choices: Sequence[str]) -> str | None:
 
 
 _VSTAR = (
-    r"^([A-D])\s*[\.)\]]*", r"(?:THE\s+)?(?:ANSWER|CHOICE|OPTION)(?:\s+IS)?[\s:]+([A-D])", r"\(([A-D])\)", r"([A-D])\s*(?:\.|\)|])",
+    r"^([A-D])\s*[\.)\]]*", r"(?:THE\s+)?(?:ANSWER|CHOICE|OPTION)(?:\s+IS)?[\s:]+([A-D])", r"\(([A-D])\)",
+    r"([A-D])\s*(?:\.|\)|])",
     r"(?:^|\s)([A-D])(?:\s|$)",
 )  # fmt: skip
 
 
 def vstar(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """V* (arXiv:2312.14135) in lmms-eval: any response that begins with A-D, in any case, is that letter ("Answer: C" reads A)."""
+    """V* (arXiv:2312.14135) in lmms-eval: any response that begins with A-D, in any case, is that letter
+    ("Answer: C" reads A)."""
     text = response.strip().upper()
     for pattern in _VSTAR:
         match = re.search(pattern, text)
@@ -140,7 +165,8 @@ def vstar(response: str, letters: str, choices: Sequence[str]) -> str | None:
 
 
 def mvbench(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """ "X. text" at the start, else the first standalone letter A-E in any case, after punctuation is removed. MVBench (arXiv:2311.17005), lmms-eval.
+    """ "X. text" at the start, else the first standalone letter A-E in any case, after punctuation is
+    removed. MVBench (arXiv:2311.17005), lmms-eval.
 
     Edge: the English article "a" reads A.
     """
@@ -157,8 +183,8 @@ def mvbench(response: str, letters: str, choices: Sequence[str]) -> str | None:
 def strip_punctuation(text: str) -> str:
     """The text without punctuation, as in the VQA evaluation.
 
-    A mark is deleted if it has a space beside it somewhere in the text (or the text has a number like 1,000), and becomes a space otherwise; the
-    first 32 full stops that no digit follows are deleted.
+    A mark is deleted if it has a space beside it somewhere in the text (or the text has a number like 1,000),
+    and becomes a space otherwise; the first 32 full stops that no digit follows are deleted.
     """
     joined = re.search(r"\d,\d", text) is not None
     out = text
@@ -168,13 +194,17 @@ def strip_punctuation(text: str) -> str:
 
 
 def blink(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """A first line of one letter, else the last "answer (is) X", the last (X), or the first letter. BLINK (arXiv:2404.12390), lmms-eval."""
+    """A first line of one letter, else the last "answer (is) X", the last (X), or the first letter. BLINK
+    (arXiv:2404.12390), lmms-eval."""
     text = response.strip()
     first = text.split("\n", 1)[0].strip()
     match = re.match(rf"^\(?([{letters}])\)?[\.\s:,)]*$", first, re.IGNORECASE) if len(first) <= 4 else None
     if match:
         return match.group(1).upper()
-    for pattern, flags in ((rf"answers?(?:\s+is)?\s*[:\-]?\s*\(?([{letters}])\)?(?![A-Za-z])", re.IGNORECASE), (rf"\(([{letters}])\)", 0)):
+    for pattern, flags in (
+        (rf"answers?(?:\s+is)?\s*[:\-]?\s*\(?([{letters}])\)?(?![A-Za-z])", re.IGNORECASE),
+        (rf"\(([{letters}])\)", 0),
+    ):
         found = re.findall(pattern, text, flags)
         if found:
             return found[-1].upper()
@@ -189,9 +219,11 @@ def answer_line(response: str, letters: str, choices: Sequence[str]) -> str | No
 
 
 def mmlu_pro(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """ "answer is (X", else the last label "Answer: X" of the first line that has one, else the last standalone capital A-J.
+    """ "answer is (X", else the last label "Answer: X" of the first line that has one, else the last
+    standalone capital A-J.
 
-    MMLU-Pro (arXiv:2406.01574). Deviates: where the authors draw a letter (always G, as they re-seed), no letter is extracted.
+    MMLU-Pro (arXiv:2406.01574). Deviates: where the authors draw a letter (always G, as they re-seed), no
+    letter is extracted.
     """
     match = re.search(r"answer is \(?([A-J])\)?", response) or re.search(r".*[aA]nswer:\s*([A-J])", response)
     if match:
@@ -201,20 +233,22 @@ def mmlu_pro(response: str, letters: str, choices: Sequence[str]) -> str | None:
 
 
 def we_math(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """The first character after the last "Answer" once <>:. and spaces are removed. We-Math (arXiv:2407.01284)."""
+    """The first character after the last "Answer" once <>:. and spaces are removed. We-Math
+    (arXiv:2407.01284)."""
     tail = response.rpartition("Answer")[2]
     text = re.sub(r"[<>:.]", "", tail).strip()
     return text[0] if text and text[0] in letters else None
 
 
 def tagged(response: str, letters: str, choices: Sequence[str]) -> str | None:
-    """The first CHARACTER inside <answer>...</answer>. SEED-Bench-R1 (arXiv:2503.24376): "Both are plausible" reads B."""
+    """The first CHARACTER inside <answer>...</answer>. SEED-Bench-R1 (arXiv:2503.24376): "Both are plausible"
+    reads B."""
     match = re.search(r"<answer>(.*?)</answer>", response, re.DOTALL)
     text = (match.group(1) if match else response).strip()
     return text[0] if text[:1] and text[0] in letters else None
 
 
-# --- VLMEvalKit -----------------------------------------------------------------------------------------------------------------------------
+# --- VLMEvalKit ---------------------------------------------------------------------------------------------
 
 _OPEN, _CLOSE = r"[\(\[\{（【]?\s*", r"\s*[\)\]\}）】]?"
 _FREE = r"(?<![A-Za-z])"
@@ -223,7 +257,9 @@ _BLOCK = re.compile(r"<\s*answer\b[^>]*>\s*([A-J]).*?<\s*/\s*answer\s*>", re.IGN
 _LISTED = re.compile(r"^[*_>\-\s]*(?:option|选项)\s+[A-J]\s*[:：]", re.IGNORECASE)
 _ALONE = re.compile(r"^\s*[*_`>（）\[\]【】\(\)]*\s*([A-Fa-f])\s*[*_`（）\[\]【】\(\)]*\s*$")
 _LABEL = re.compile(r"^\s*([A-F])\s*[\.．:：\)\]】、-]\s+", re.IGNORECASE)
-_INLINE = re.compile(_FREE + r"[*_`（\[\{\(]*\s*([A-F])\s*[*_`）\]\})]*(?=$|[\s\.,:;!?\)\]】》」』，。；、：）])")
+_INLINE = re.compile(
+    _FREE + r"[*_`（\[\{\(]*\s*([A-F])\s*[*_`）\]\})]*(?=$|[\s\.,:;!?\)\]】》」』，。；、：）])"
+)
 _EASI_PHRASES = r"(?:final\s*answer|the\s*answer\s*is|answer(?:\s*is)?|correct\s*answer|答案|最终答案|结论|所以|因此|我选(?:择)?|选择|选)"
 
 
@@ -233,7 +269,8 @@ def _only(letters: list[str]) -> str | None:
 
 
 def _from_lines(lines: list[str]) -> str | None:
-    """The last line that is a letter, begins with a labelled letter, or has exactly one distinct standalone capital letter gives the letter."""
+    """The last line that is a letter, begins with a labelled letter, or has exactly one distinct standalone
+    capital letter gives the letter."""
     for line in (line.strip() for line in reversed(lines)):
         if not line or _LISTED.search(line):
             continue
@@ -244,19 +281,24 @@ def _from_lines(lines: list[str]) -> str | None:
     return None
 
 
-def easi_letter(response: str, letters: str = "ABCDEF", tail_lines: int = 6, tail_window: int = 800) -> str | None:
+def easi_letter(
+    response: str, letters: str = "ABCDEF", tail_lines: int = 6, tail_window: int = 800
+) -> str | None:
     """The option letter by the rules of VLMEvalKit's spatial benchmarks (EASI), or None.
 
-    In order: the first letter of <answer>...</answer>; a letter directly before </answer> or </think>; the last lines after the thinking,
-    then of the last 800 characters; "the answer is X" and similar phrases (any case, first occurrence); the only distinct capital letter of the text.
-    Code: VLMEvalKit e8e78f05. Edge: "a" before </think> is an A; "(B) or (C)" gives None.
+    In order: the first letter of <answer>...</answer>; a letter directly before </answer> or </think>; the
+    last lines after the thinking, then of the last 800 characters; "the answer is X" and similar phrases (any
+    case, first occurrence); the only distinct capital letter of the text. Code: VLMEvalKit e8e78f05. Edge:
+    "a" before </think> is an A; "(B) or (C)" gives None.
     """
     text = _INVISIBLE.sub("", response.strip())
     block = _BLOCK.search(text)
     if block:
         return block.group(1).upper()
     for tag in ("answer", "think"):
-        match = re.search(rf"{_FREE}{_OPEN}([{letters}]){_CLOSE}\s*</\s*{tag}\s*>", text[-tail_window:], re.IGNORECASE)
+        match = re.search(
+            rf"{_FREE}{_OPEN}([{letters}]){_CLOSE}\s*</\s*{tag}\s*>", text[-tail_window:], re.IGNORECASE
+        )
         if match:
             return match.group(1).upper()
     tail = text
@@ -265,10 +307,14 @@ def easi_letter(response: str, letters: str = "ABCDEF", tail_lines: int = 6, tai
         if ends:
             tail = text[ends[-1] :].strip()
             break
-    letter = _from_lines(tail.splitlines()[-tail_lines:]) or _from_lines(text[-tail_window:].splitlines()[-tail_lines:])
+    letter = _from_lines(tail.splitlines()[-tail_lines:]) or _from_lines(
+        text[-tail_window:].splitlines()[-tail_lines:]
+    )
     if letter:
         return letter
-    match = re.search(rf"{_EASI_PHRASES}\s*[:：>＝=]?\s*{_OPEN}([{letters}]){_CLOSE}(?:\b|[.)、。])", text, re.IGNORECASE)
+    match = re.search(
+        rf"{_EASI_PHRASES}\s*[:：>＝=]?\s*{_OPEN}([{letters}]){_CLOSE}(?:\b|[.)、。])", text, re.IGNORECASE
+    )
     if match:
         return match.group(1).upper()
     rest = "\n".join(line for line in text.splitlines() if not _LISTED.search(line))
@@ -285,7 +331,8 @@ _PUNCTUATION = str.maketrans(dict.fromkeys(".()[],:;!*#{}", " "))
 
 
 def vlmevalkit_option(response: str, letters: Mapping[str, str]) -> str | None:
-    """The only option letter that is a word of its own, if it is among the last four words; "Z" for a refusal.
+    """The only option letter that is a word of its own, if it is among the last four words; "Z" for a
+    refusal.
 
     Code: VLMEvalKit e8e78f05 (`can_infer_option`).
     """
@@ -301,9 +348,11 @@ def vlmevalkit_option(response: str, letters: Mapping[str, str]) -> str | None:
 
 
 def vlmevalkit_choice(response: str, choices: Mapping[str, str]) -> str | None:
-    """The option letter, else the letter of the only option whose text occurs in a response that is not too long.
+    """The option letter, else the letter of the only option whose text occurs in a response that is not too
+    long.
 
-    Code: VLMEvalKit e8e78f05 (`can_infer`): a response longer than twice the length of all options is too long.
+    Code: VLMEvalKit e8e78f05 (`can_infer`): a response longer than twice the length of all options is too
+    long.
     """
     letter = vlmevalkit_option(response, choices)
     if letter:
@@ -325,7 +374,8 @@ def can_infer(response: str, letters: str, choices: Sequence[str]) -> str | None
 
 
 _ALL = (
-    bare, first_character, any_character, video_mme, ranked, mmmu, mmmu_wide, mmmu_pro, vstar, mvbench, blink, answer_line, mmlu_pro, we_math,
+    bare, first_character, any_character, video_mme, ranked, mmmu, mmmu_wide, mmmu_pro, vstar, mvbench, blink,
+    answer_line, mmlu_pro, we_math,
     tagged, easi, can_infer,
 )  # fmt: skip
 READERS: dict[str, Reader] = {function.__name__: function for function in _ALL}

@@ -20,7 +20,10 @@ def training_verifier() -> Any:
     """The function `verify` of the rewards package. Raises ConfigError where the package has none."""
     home = home_of(Reward)
     if not hasattr(home, "verify"):
-        raise ConfigError(f"profile vlrl: {Reward.home} has no `verify`; install the package of the rewards that vlrl trains with")
+        raise ConfigError(
+            f"profile vlrl: {Reward.home} has no `verify`; install the package of the rewards that vlrl "
+            "trains with"
+        )
     return home.verify
 
 
@@ -29,8 +32,9 @@ def training_verifier() -> Any:
 class Verifier(Scorer):
     """The training verifier: score = verify(gold, response, kind, choices).score.
 
-    Paper: vlrl original. `kind_of` (an expression) gives the kind per record, `options_of` its options; with `spaces`, coordinates are converted as
-    in training, where the run recorded their units. Edge: an empty response, a refusal, or an answer that names every option scores 0.
+    Paper: vlrl original. `kind_of` (an expression) gives the kind per record, `options_of` its options; with
+    `spaces`, coordinates are converted as in training, where the run recorded their units. Edge: an empty
+    response, a refusal, or an answer that names every option scores 0.
     """
 
     answer_kind: str = "auto"
@@ -47,21 +51,35 @@ class Verifier(Scorer):
         gold = evaluate(self.answer, record)
         options = {**self.options, **((evaluate(self.options_of, record) or {}) if self.options_of else {})}
         if self.spaces and record.get("_spaces"):
-            options["spaces"] = tuple(CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in record["_spaces"])
-        verdict = training_verifier()(gold, response, kind=kind, choices=list(choices) if choices else None, **options)
+            options["spaces"] = tuple(
+                CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in record["_spaces"]
+            )
+        verdict = training_verifier()(
+            gold, response, kind=kind, choices=list(choices) if choices else None, **options
+        )
         return ScoredResponse(
-            float(verdict.score), verdict.extracted, verdict.route or verdict.reason, {"span": verdict.span, "reason": verdict.reason}
+            float(verdict.score),
+            verdict.extracted,
+            verdict.route or verdict.reason,
+            {"span": verdict.span, "reason": verdict.reason},
         )
 
     def gold(self, record: Record) -> list[str]:
         answer = evaluate(self.answer, record)
-        accepted = isinstance(answer, (list, tuple)) and bool(answer) and all(isinstance(entry, str) for entry in answer)
-        answer = answer[0] if accepted else answer  # of several accepted answers one is enough; a list of numbers is one answer
+        accepted = (
+            isinstance(answer, (list, tuple))
+            and bool(answer)
+            and all(isinstance(entry, str) for entry in answer)
+        )
+        answer = (
+            answer[0] if accepted else answer
+        )  # of several accepted answers one is enough; a list of numbers is one answer
         return [f"<answer>{answer}</answer>"]
 
 
 def constraints(record: Record) -> list[dict[str, Any]]:
-    """The record's instructions with their arguments; the hub stores null for arguments that an instruction does not have."""
+    """The record's instructions with their arguments; the hub stores null for arguments that an instruction
+    does not have."""
     out = []
     for name, arguments in zip(record["instruction_id_list"], record["kwargs"], strict=True):
         given: Mapping[str, Any] = json.loads(arguments) if isinstance(arguments, str) else arguments or {}
@@ -74,8 +92,9 @@ def constraints(record: Record) -> list[dict[str, Any]]:
 class IFEval(Scorer):
     """IFEval: score = share of the record's instructions that the response follows.
 
-    With `strict` false, the response is also tried without its first or last line and without asterisks. Paper: Zhou et al., arXiv:2311.07911,
-    sec. 2.2. The checks are the training verifier's. Edge: an empty response follows none.
+    With `strict` false, the response is also tried without its first or last line and without asterisks.
+    Paper: Zhou et al., arXiv:2311.07911, sec. 2.2. The checks are the training verifier's. Edge: an empty
+    response follows none.
     """
 
     strict: bool = True

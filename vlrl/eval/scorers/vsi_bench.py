@@ -1,6 +1,7 @@
 """VSI-Bench as its authors, lmms-eval and VLMEvalKit score it.
 
-Paper: arXiv:2412.14171. Rules taken from vision-x-nyu/thinking-in-space (c26ba54), lmms-eval (75571cfe) and VLMEvalKit (e8e78f05).
+Paper: arXiv:2412.14171. Rules taken from vision-x-nyu/thinking-in-space (c26ba54), lmms-eval (75571cfe) and
+VLMEvalKit (e8e78f05).
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ CHOICE_TYPES = frozenset(
         "obj_appearance_order",
     }
 )
-NUMBER_TYPES = frozenset({"object_abs_distance", "object_counting", "object_size_estimation", "room_size_estimation"})
-# The authors' number of thresholds is int((.95 - .5) / .05 + 2): in floats the quotient is just below 9, which gives ten values .50, .55, ..., .95.
+NUMBER_TYPES = frozenset(
+    {"object_abs_distance", "object_counting", "object_size_estimation", "room_size_estimation"}
+)
+# The authors' number of thresholds is int((.95 - .5) / .05 + 2): in floats the quotient is just below 9,
+# which gives ten values .50, .55, ..., .95.
 _LARGEST_ERRORS = 1 - np.linspace(0.5, 0.95, int((0.95 - 0.5) / 0.05 + 2))
 
 
@@ -34,15 +38,19 @@ def is_choice(record: Record) -> bool:
     """Whether the question is multiple choice. Raises ValueError for an unknown question type."""
     kind = record["question_type"]
     if kind not in CHOICE_TYPES and kind not in NUMBER_TYPES:
-        raise ValueError(f"vsi_bench: question_type {kind!r} of id {record.get('id')!r}; known: {', '.join(sorted(CHOICE_TYPES | NUMBER_TYPES))}")
+        raise ValueError(
+            f"vsi_bench: question_type {kind!r} of id {record.get('id')!r}; known: "
+            f"{', '.join(sorted(CHOICE_TYPES | NUMBER_TYPES))}"
+        )
     return kind in CHOICE_TYPES
 
 
 def mean_relative_accuracy(predicted: float | None, gold: float, guard: bool = False) -> float:
-    """Mean relative accuracy: mean over t in .50, .55, ..., .95 of [ |predicted - gold| / gold <= 1 - t ], in float64.
+    """Mean relative accuracy: mean over t in .50, .55, ..., .95 of [ |predicted - gold| / gold <= 1 - t ], in
+    float64.
 
-    Paper: arXiv:2412.14171, eq. 1, which prints < where the code has <=. `guard` divides by |gold|, and by 1 for gold 0.
-    Edge: None gives 0; gold 0 without `guard` gives 0 (the authors' code raises an error there).
+    Paper: arXiv:2412.14171, eq. 1, which prints < where the code has <=. `guard` divides by |gold|, and by 1
+    for gold 0. Edge: None gives 0; gold 0 without `guard` gives 0 (the authors' code raises an error there).
     """
     if predicted is None or (gold == 0 and not guard):
         return 0.0
@@ -54,7 +62,8 @@ def mean_relative_accuracy(predicted: float | None, gold: float, guard: bool = F
 
 
 def first_token(response: str) -> str:
-    """The text up to the first space, without trailing full stops and white space. A response that begins with a space gives ""."""
+    """The text up to the first space, without trailing full stops and white space. A response that begins
+    with a space gives ""."""
     return response.split(" ")[0].rstrip(".").strip()
 
 
@@ -67,13 +76,21 @@ def to_float(text: str) -> float | None:
 
 
 _DIGITS = re.compile(r"-?\d+(?:\.\d+)?")
-_ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()  # noqa: SIM905
+_ONES = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen"
+).split()  # noqa: SIM905
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
-WORDS = {word: i for i, word in enumerate(_ONES)} | {word: 20 + 10 * i for i, word in enumerate(_TENS)} | {"hundred": 100, "thousand": 1000}
+WORDS = (
+    {word: i for i, word in enumerate(_ONES)}
+    | {word: 20 + 10 * i for i, word in enumerate(_TENS)}
+    | {"hundred": 100, "thousand": 1000}
+)
 
 
 def spelled(words: list[str]) -> float:
-    """ "three hundred twenty one" -> 321: hundred multiplies the number before it, thousand multiplies and ends a part of the sum."""
+    """ "three hundred twenty one" -> 321: hundred multiplies the number before it, thousand multiplies and
+    ends a part of the sum."""
     total = part = 0
     for word in words:
         value = WORDS[word]
@@ -120,10 +137,11 @@ def after_thinking(text: str) -> str:
 
 
 def last_number(response: str) -> float | None:
-    """The number at the start of <answer>...</answer>, else the last number after the thinking, else the last of the response (VLMEvalKit).
+    """The number at the start of <answer>...</answer>, else the last number after the thinking, else the last
+    of the response (VLMEvalKit).
 
-    Number words up to twenty become digits ("twenty-one" reads 20 and -1). A response in brackets is parsed as a list, whose first entry counts;
-    brackets without a list give None.
+    Number words up to twenty become digits ("twenty-one" reads 20 and -1). A response in brackets is parsed
+    as a list, whose first entry counts; brackets without a list give None.
     """
     text = response
     if response.strip().startswith("[") and response.strip().endswith("]"):
@@ -152,10 +170,12 @@ class _Vsi(Scorer):
 @register("vsi_official")
 @dataclass(frozen=True)
 class VsiOfficial(_Vsi):
-    """VSI-Bench, official: choices: [first token == gold], ignoring case; numbers: mean relative accuracy of the first token.
+    """VSI-Bench, official: choices: [first token == gold], ignoring case; numbers: mean relative accuracy of
+    the first token.
 
     Paper: arXiv:2412.14171; code vision-x-nyu/thinking-in-space.
-    Edge: a leading space, parentheses, commas, or units without a space before them make the token unreadable: 0.
+    Edge: a leading space, parentheses, commas, or units without a space before them make the token
+    unreadable: 0.
     """
 
     def __call__(self, record: Record, response: str) -> ScoredResponse:
@@ -169,7 +189,8 @@ class VsiOfficial(_Vsi):
 @register("vsi_lmms_eval")
 @dataclass(frozen=True)
 class VsiLmmsEval(_Vsi):
-    """VSI-Bench in lmms-eval: choices as the authors; numbers: mean relative accuracy of the first number or number word of the response.
+    """VSI-Bench in lmms-eval: choices as the authors; numbers: mean relative accuracy of the first number or
+    number word of the response.
 
     Code: lmms-eval 75571cfe (the rule for numbers since eab6655a, 2026-07-14; before that, as the authors).
     """
@@ -186,7 +207,8 @@ class VsiLmmsEval(_Vsi):
 @register("vsi_vlmevalkit")
 @dataclass(frozen=True)
 class VsiVlmevalkit(_Vsi):
-    """VSI-Bench in VLMEvalKit: choices: [letter(response) == letter(gold)]; numbers: mean relative accuracy of the last number after the thinking.
+    """VSI-Bench in VLMEvalKit: choices: [letter(response) == letter(gold)]; numbers: mean relative accuracy
+    of the last number after the thinking.
 
     Code: VLMEvalKit e8e78f05 (spatial_bench). Its optional judge is not used.
     """

@@ -13,7 +13,8 @@ from vlrl.eval.statistics.intervals import cluster_numbers, clustered_standard_e
 
 @dataclass(frozen=True)
 class Comparison:
-    """Run B minus run A: the difference of means with its interval and standard error, and the p-value of equal means."""
+    """Run B minus run A: the difference of means with its interval and standard error, and the p-value of
+    equal means."""
 
     difference: float
     low: float
@@ -28,7 +29,8 @@ class Comparison:
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """McNemar's exact two-sided p-value: a binomial test of `gained` in gained + lost trials with probability 1/2; 1 if no row differs.
+    """McNemar's exact two-sided p-value: a binomial test of `gained` in gained + lost trials with probability
+    1/2; 1 if no row differs.
 
     Source: McNemar 1947, Psychometrika 12:153 (exact binomial form).
     """
@@ -36,11 +38,16 @@ def mcnemar(gained: int, lost: int) -> float:
 
 
 def permutation_test(
-    differences: Sequence[float] | np.ndarray, clusters: Sequence[Hashable] | None = None, draws: int = 9999, seed: int = 0
+    differences: Sequence[float] | np.ndarray,
+    clusters: Sequence[Hashable] | None = None,
+    draws: int = 9999,
+    seed: int = 0,
 ) -> float:
-    """Two-sided p-value of a mean difference under random sign flips per cluster: (1 + #{|m*| >= |m|}) / (1 + draws).
+    """Two-sided p-value of a mean difference under random sign flips per cluster: (1 + #{|m*| >= |m|}) / (1 +
+    draws).
 
-    All sign patterns (an exact test) for up to 12 clusters. Source: Phipson and Smyth 2010, arXiv:1603.05766 (the +1).
+    All sign patterns (an exact test) for up to 12 clusters. Source: Phipson and Smyth 2010, arXiv:1603.05766
+    (the +1).
     """
     values = np.asarray(differences, dtype=np.float64)
     sums = values if clusters is None else np.bincount(cluster_numbers(clusters), weights=values)
@@ -60,9 +67,11 @@ def permutation_test(
 
 
 def minimum_detectable_effect(se: float, alpha: float = 0.05, power: float = 0.8) -> float:
-    """Minimum detectable effect of a two-sided test at `alpha` with the given power: (z_{1-alpha/2} + z_power) * SE.
+    """Minimum detectable effect of a two-sided test at `alpha` with the given power: (z_{1-alpha/2} +
+    z_power) * SE.
 
-    To plan two runs of n rows with binary scores, accuracy p and correlation r: SE = sqrt(2 p (1-p) (1-r) / n).
+    To plan two runs of n rows with binary scores, accuracy p and correlation r: SE = sqrt(2 p (1-p) (1-r) /
+    n).
     Source: Miller 2024, arXiv:2411.00640, sec. 5.
     """
     return float(ndtri(1 - alpha / 2) + ndtri(power)) * se
@@ -87,7 +96,8 @@ def compare(
         seed: Random seed of the permutation test.
 
     Returns:
-        The comparison. Binary scores without clusters and weights get McNemar's exact test, all others a permutation test by cluster.
+        The comparison. Binary scores without clusters and weights get McNemar's exact test, all others a
+        permutation test by cluster.
 
     Raises:
         ValueError: The runs have different numbers of rows, or none.
@@ -98,12 +108,29 @@ def compare(
     difference = np.asarray(b, dtype=np.float64) - np.asarray(a, dtype=np.float64)
     gained, lost = int((difference > 0).sum()), int((difference < 0).sum())
     if weights is not None:
-        difference = difference * np.asarray(weights, dtype=np.float64) * len(a)  # the mean of these is the difference of the weighted means
+        difference = (
+            difference * np.asarray(weights, dtype=np.float64) * len(a)
+        )  # the mean of these is the difference of the weighted means
     groups = len(set(labels))
     se = clustered_standard_error(difference, labels)
     half = float(stdtrit(max(1, groups - 1), (1 + level) / 2)) * se
     mean = float(difference.mean())
     binary = weights is None and groups == len(a) and set(np.unique([*a, *b])) <= {0.0, 1.0}
-    test, p_value = ("mcnemar", mcnemar(gained, lost)) if binary else ("permutation", permutation_test(difference, labels, seed=seed))
+    test, p_value = (
+        ("mcnemar", mcnemar(gained, lost))
+        if binary
+        else ("permutation", permutation_test(difference, labels, seed=seed))
+    )
     detectable = minimum_detectable_effect(se)
-    return Comparison(mean, max(-1.0, mean - half), min(1.0, mean + half), se, p_value, test, gained, lost, len(a), detectable)
+    return Comparison(
+        mean,
+        max(-1.0, mean - half),
+        min(1.0, mean + half),
+        se,
+        p_value,
+        test,
+        gained,
+        lost,
+        len(a),
+        detectable,
+    )

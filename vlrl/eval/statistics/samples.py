@@ -1,4 +1,5 @@
-"""Estimates from several samples per question: avg@k, pass@k, maj@k, G-Pass@k. Of n samples, c are correct."""
+"""Estimates from several samples per question: avg@k, pass@k, maj@k, G-Pass@k. Of n samples, c are
+correct."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def avg_at_k(scores: Sequence[Sequence[float]]) -> float:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """pass@k: the probability that k of the n samples, drawn without replacement, contain a correct one: 1 - C(n-c, k) / C(n, k).
+    """pass@k: the probability that k of the n samples, drawn without replacement, contain a correct one: 1 -
+    C(n-c, k) / C(n, k).
 
     Paper: Chen et al. 2021, arXiv:2107.03374, eq. 1. Raises ValueError unless c <= n and 1 <= k <= n.
     """
@@ -39,17 +41,22 @@ def g_pass_at_k(n: int, c: int, k: int, tau: float) -> float:
 
 
 def mean_g_pass_at_k(n: int, c: int, k: int) -> float:
-    """mG-Pass@k = 2/k * sum over i = ceil(k/2)+1 .. k of G-Pass@k at tau = i/k. Paper: arXiv:2412.13147, eq. 5."""
+    """mG-Pass@k = 2/k * sum over i = ceil(k/2)+1 .. k of G-Pass@k at tau = i/k. Paper: arXiv:2412.13147, eq.
+    5."""
     _check(n, c, k)
     return 2 / k * sum(_at_least(n, c, k, i) for i in range(math.ceil(k / 2) + 1, k + 1))
 
 
 def _at_least(n: int, c: int, k: int, count: int) -> float:
     """The probability that at least `count` of k samples are correct."""
-    return sum(math.comb(c, j) * math.comb(n - c, k - j) for j in range(count, min(c, k) + 1)) / math.comb(n, k)
+    return sum(math.comb(c, j) * math.comb(n - c, k - j) for j in range(count, min(c, k) + 1)) / math.comb(
+        n, k
+    )
 
 
-def equivalence_classes(answers: Sequence[Any], same: Callable[[Any, Any], bool] | None = None) -> list[int | None]:
+def equivalence_classes(
+    answers: Sequence[Any], same: Callable[[Any, Any], bool] | None = None
+) -> list[int | None]:
     """The equivalence class of each answer as a number; None (no answer extracted) has no class.
 
     `same` compares an answer with the first answer of each class; the default is ==.
@@ -60,7 +67,9 @@ def equivalence_classes(answers: Sequence[Any], same: Callable[[Any, Any], bool]
         if answer is None:
             out.append(None)
             continue
-        known = next((i for i, first in enumerate(firsts) if (same(first, answer) if same else first == answer)), None)
+        known = next(
+            (i for i, first in enumerate(firsts) if (same(first, answer) if same else first == answer)), None
+        )
         if known is None:
             known = len(firsts)
             firsts.append(answer)
@@ -69,10 +78,12 @@ def equivalence_classes(answers: Sequence[Any], same: Callable[[Any, Any], bool]
 
 
 def maj_at_k(classes: Sequence[Hashable | None], scores: Sequence[float], k: int) -> float:
-    """maj@k: the expected score of the majority answer of k samples, over all ways to draw them; ties are shared equally.
+    """maj@k: the expected score of the majority answer of k samples, over all ways to draw them; ties are
+    shared equally.
 
-    `classes` are equivalence classes of extracted answers (None: no answer, which can be drawn but never wins); a class has the mean score of its
-    members. Exact, by counting subsets. Paper: vlrl original estimator of self-consistency, arXiv:2203.11171.
+    `classes` are equivalence classes of extracted answers (None: no answer, which can be drawn but never
+    wins); a class has the mean score of its members. Exact, by counting subsets. Paper: vlrl original
+    estimator of self-consistency, arXiv:2203.11171.
     """
     n = len(classes)
     _check(n, 0, k)
@@ -91,7 +102,8 @@ def maj_at_k(classes: Sequence[Hashable | None], scores: Sequence[float], k: int
 
 
 def _chance_to_win(own: int, others: Sequence[int], without_answer: int, k: int) -> Fraction:
-    """The probability that a class of `own` samples gets the most of k drawn votes; a tie of t classes counts 1/t."""
+    """The probability that a class of `own` samples gets the most of k drawn votes; a tie of t classes counts
+    1/t."""
     wins = Fraction(0)
     for votes in range(1, min(own, k) + 1):
         ways = {(0, 0): 1}  # (votes drawn from other classes, classes tied with this one) -> number of ways

@@ -1,6 +1,8 @@
-"""Branches: rollouts that continue from a token in the middle of another one, through requests alone, so that every engine can sample them.
+"""Branches: rollouts that continue from a token in the middle of another one, through requests alone, so that
+every engine can sample them.
 
-`Branching` is the base of the rollout strategies that choose where to branch by the likeliest alternatives at each token.
+`Branching` is the base of the rollout strategies that choose where to branch by the likeliest alternatives at
+each token.
 """
 
 from __future__ import annotations
@@ -28,16 +30,28 @@ def one_if_equal(values: list[T]) -> T | list[T]:
     return values[0] if values and all(value == values[0] for value in values) else values
 
 
-def branch_request(parent: Rollout, end: int, sampling: Sampling, seed: int, n: int = 1, insert: Sequence[int] = (), tag: Any = None) -> Request:
-    """`n` samples that begin with the first `end` tokens of `parent`, then `insert`. `sampling.max_tokens` limits the whole, prefix included."""
+def branch_request(
+    parent: Rollout,
+    end: int,
+    sampling: Sampling,
+    seed: int,
+    n: int = 1,
+    insert: Sequence[int] = (),
+    tag: Any = None,
+) -> Request:
+    """`n` samples that begin with the first `end` tokens of `parent`, then `insert`. `sampling.max_tokens`
+    limits the whole, prefix included."""
     return Request(parent.prompt, sampling, n, seed, (*parent.ids[:end], *insert), tag)
 
 
-def branch_rollout(run: RunContext, completion: Completion, parent: Rollout, end: int, trained: bool) -> Rollout:
-    """The rollout of a completion of `branch_request`: its first `end` tokens keep the parent's log-probs, versions, temperatures and alternatives.
+def branch_rollout(
+    run: RunContext, completion: Completion, parent: Rollout, end: int, trained: bool
+) -> Rollout:
+    """The rollout of a completion of `branch_request`: its first `end` tokens keep the parent's log-probs,
+    versions, temperatures and alternatives.
 
-    With `trained` they are trained on as they are in `parent`, else not at all; inserted tokens are never trained on. The parent's tokens belong to
-    the rollout's length, inserted ones do not.
+    With `trained` they are trained on as they are in `parent`, else not at all; inserted tokens are never
+    trained on. The parent's tokens belong to the rollout's length, inserted ones do not.
     """
     given = len(completion.request.prefix_ids)
     rollout = run.make_rollout(completion)
@@ -48,15 +62,22 @@ def branch_rollout(run: RunContext, completion: Completion, parent: Rollout, end
     rollout.loss_mask = None if all(mask) else mask
     rollout.sampled_mask = None if sampled == mask else sampled
     rollout.logp[:end] = parent.logp[:end]
-    rollout.version = one_if_equal([*per_token(parent.version, end), *per_token(rollout.version, length)[end:]])
-    rollout.temperature = one_if_equal([*per_token(parent.temperature, end), *per_token(rollout.temperature, length)[end:]])
+    rollout.version = one_if_equal(
+        [*per_token(parent.version, end), *per_token(rollout.version, length)[end:]]
+    )
+    rollout.temperature = one_if_equal(
+        [*per_token(parent.temperature, end), *per_token(rollout.temperature, length)[end:]]
+    )
     if rollout.top_logprobs is not None and parent.top_logprobs is not None:
         rollout.top_logprobs[:end] = parent.top_logprobs[:end]
     return rollout
 
 
-def run_in_rounds(run: RunContext, searches: Mapping[int, Generator[list[Request], list[Completion], T]]) -> dict[int, T]:
-    """Run generators that yield requests and are sent their completions, in order. Returns what each of them returns.
+def run_in_rounds(
+    run: RunContext, searches: Mapping[int, Generator[list[Request], list[Completion], T]]
+) -> dict[int, T]:
+    """Run generators that yield requests and are sent their completions, in order. Returns what each of them
+    returns.
 
     The generators advance together, so that each round of requests is one call of the engine.
     """
@@ -71,18 +92,23 @@ def run_in_rounds(run: RunContext, searches: Mapping[int, Generator[list[Request
                 results[place] = end.value
         every = [request for requests in requested.values() for request in requests]
         found = {(id(c.request), c.index): c for c in run.engine.generate(every)} if requested else {}
-        completions = {place: [found[id(r), i] for r in requests for i in range(r.n)] for place, requests in requested.items()}
+        completions = {
+            place: [found[id(r), i] for r in requests for i in range(r.n)]
+            for place, requests in requested.items()
+        }
     return results
 
 
 def entropy(token: dict[int, float]) -> float:
-    """-sum p log p over a token's alternatives, in nats; the rest of the vocabulary is left out. 0 for a token without alternatives."""
+    """-sum p log p over a token's alternatives, in nats; the rest of the vocabulary is left out. 0 for a
+    token without alternatives."""
     return -math.fsum(math.exp(logp) * logp for logp in token.values())
 
 
 @dataclass(frozen=True)
 class Branching(Independent):
-    """Base of rollout strategies that choose where to branch by the `alternatives` likeliest tokens at every place, as the engine reports them."""
+    """Base of rollout strategies that choose where to branch by the `alternatives` likeliest tokens at every
+    place, as the engine reports them."""
 
     alternatives: int = 20
 
@@ -96,18 +122,31 @@ class Branching(Independent):
         for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
             for sampling, attempts in by_sampling(run, prompt, count):
                 tag = (place, attempts)
-                requests.append(Request(prompt, self.with_alternatives(sampling), len(attempts), self.seeds(run, prompt), tag=tag))
+                requests.append(
+                    Request(
+                        prompt,
+                        self.with_alternatives(sampling),
+                        len(attempts),
+                        self.seeds(run, prompt),
+                        tag=tag,
+                    )
+                )
         found = {}
         for completion in run.engine.generate(requests):
             place, attempts = completion.request.tag
             found[place, attempts[completion.index]] = run.make_rollout(completion)
-        return [Group(p, [found[place, a] for a in range(n)]) for place, (p, n) in enumerate(zip(prompts, counts, strict=True))]
+        return [
+            Group(p, [found[place, a] for a in range(n)])
+            for place, (p, n) in enumerate(zip(prompts, counts, strict=True))
+        ]
 
     def alternatives_of(self, rollout: Rollout, run: RunContext) -> list[dict[int, float]]:
-        """Per token its likeliest alternatives, id to log-prob. Raises ConfigError where the engine reports none."""
+        """Per token its likeliest alternatives, id to log-prob. Raises ConfigError where the engine reports
+        none."""
         if rollout.top_logprobs is None:
             raise ConfigError(
-                f"rollout: {self.name!r} reads the alternatives of every token, which engine {run.engine.name!r} does not report; "
+                f"rollout: {self.name!r} reads the alternatives of every token, which engine "
+                f"{run.engine.name!r} does not report; "
                 "use engine hf, vllm or vllm_server"
             )
         return rollout.top_logprobs

@@ -1,9 +1,12 @@
-"""Conversations with an environment: the turns of the policy, the observations, and the rollouts that they become.
+"""Conversations with an environment: the turns of the policy, the observations, and the rollouts that they
+become.
 
-A conversation is one rollout as long as the observations are text. An observation with pictures ends the rollout (a *segment* of the conversation)
-and starts a new one, whose prompt is the conversation so far; so does one that makes the policy forget (`Observation.forget`), whose prompt leaves
-that part out, and a summary, after which the prompt is the first one with the summary as the policy's turn. Each segment is trained with the prompt
-that it was sampled from. Token ids are only appended: what was sampled is never tokenised
+A conversation is one rollout as long as the observations are text. An observation with pictures ends the
+rollout (a *segment* of the conversation) and starts a new one, whose prompt is the conversation so far; so
+does one that makes the policy forget (`Observation.forget`), whose prompt leaves that part out, and a
+summary, after which the prompt is the first one with the summary as the policy's turn. Each segment is
+trained with the prompt that it was sampled from. Token ids are only appended: what was sampled is never
+tokenised
 again. An observation is appended whole (ids, mask, pictures) or not at all.
 """
 
@@ -34,21 +37,47 @@ from vlrl.episodes import (
 from vlrl.types import Completion, Message, Prompt, Request, Rollout, Sampling
 
 HINT = "rollout: {name: multi_turn}"
-CONVERSATION: Annotation[int] = Annotation("conversation", int, hint=HINT, doc="number of the conversation among those of its prompt")
-SEGMENT: Annotation[int] = Annotation("segment", int, hint=HINT, doc="place of the rollout among the segments of its conversation, from 0")
-TURNS: Annotation[int] = Annotation("turns", int, hint=HINT, doc="turns of the policy so far, over all segments")
-CALLS: Annotation[int] = Annotation("calls", int, hint=HINT, doc="replies of the environment so far, over all segments")
-TRANSCRIPT: Annotation[str] = Annotation("transcript", str, hint=HINT, doc="the segment's text with the replies")
+CONVERSATION: Annotation[int] = Annotation(
+    "conversation", int, hint=HINT, doc="number of the conversation among those of its prompt"
+)
+SEGMENT: Annotation[int] = Annotation(
+    "segment", int, hint=HINT, doc="place of the rollout among the segments of its conversation, from 0"
+)
+TURNS: Annotation[int] = Annotation(
+    "turns", int, hint=HINT, doc="turns of the policy so far, over all segments"
+)
+CALLS: Annotation[int] = Annotation(
+    "calls", int, hint=HINT, doc="replies of the environment so far, over all segments"
+)
+TRANSCRIPT: Annotation[str] = Annotation(
+    "transcript", str, hint=HINT, doc="the segment's text with the replies"
+)
 
-PICTURE_REPLIES = Capability("picture_replies", hint="environment: {name: zoom}")  # of environments that answer with pictures
-FORGETS = Capability("forgets", hint="environment: {name: reseek}")  # of environments that take something out of the context of later turns
-ONE_REWARD_PER_CONVERSATION = Capability("one_reward_per_conversation", hint="reward_shaping: {turns: {name: last_turn_reward}}")
+PICTURE_REPLIES = Capability(
+    "picture_replies", hint="environment: {name: zoom}"
+)  # of environments that answer with pictures
+FORGETS = Capability(
+    "forgets", hint="environment: {name: reseek}"
+)  # of environments that take something out of the context of later turns
+ONE_REWARD_PER_CONVERSATION = Capability(
+    "one_reward_per_conversation", hint="reward_shaping: {turns: {name: last_turn_reward}}"
+)
 
 MARK = "VLRLASSISTANTTURN"  # a text that the chat template writes where the policy's turn stands
 LEFT_OUT = "(left out)"  # stands in place of a forgotten observation, so that roles still alternate
 
 
-EPISODE_ANNOTATIONS: tuple[Capability, ...] = (CONVERSATION, SEGMENT, TURNS, CALLS, TRANSCRIPT, ACTIONS, EPISODE_END, EPISODE_RETURN, INVALID_ACTIONS)
+EPISODE_ANNOTATIONS: tuple[Capability, ...] = (
+    CONVERSATION,
+    SEGMENT,
+    TURNS,
+    CALLS,
+    TRANSCRIPT,
+    ACTIONS,
+    EPISODE_END,
+    EPISODE_RETURN,
+    INVALID_ACTIONS,
+)
 EPISODE_ANNOTATIONS += (TURN_PARTS, TURN_REWARDS, TURN_SPANS, TURN_STATES)
 
 
@@ -58,7 +87,8 @@ class NoRoom(ValueError):
 
 @dataclass
 class Segment:
-    """The tokens since the last picture was shown. `sampled` is True on the policy's tokens, False on those of observations."""
+    """The tokens since the last picture was shown. `sampled` is True on the policy's tokens, False on those
+    of observations."""
 
     ids: list[int] = field(default_factory=list)
     logp: list[float] = field(default_factory=list)
@@ -66,12 +96,17 @@ class Segment:
     versions: list[int] = field(default_factory=list)
     turn_texts: list[str] = field(default_factory=list)  # of the policy's turns
     messages: list[Message] = field(default_factory=list)  # the policy's and the environment's
-    spans: list[list[int]] = field(default_factory=list)  # per turn: its number from 0, its first token, one after its last
+    spans: list[list[int]] = field(
+        default_factory=list
+    )  # per turn: its number from 0, its first token, one after its last
 
     def add(self, ids: Sequence[int], logp: Sequence[float], sampled: bool, versions: Sequence[int]) -> None:
         """Append tokens. Raises ValueError, and appends nothing, where the lengths differ."""
         if not len(ids) == len(logp) == len(versions):
-            raise ValueError(f"{len(ids)} token ids, {len(logp)} log-probs and {len(versions)} versions; their numbers must be equal")
+            raise ValueError(
+                f"{len(ids)} token ids, {len(logp)} log-probs and {len(versions)} versions; their numbers "
+                "must be equal"
+            )
         self.ids += ids
         self.logp += logp
         self.sampled += [sampled] * len(ids)
@@ -80,9 +115,11 @@ class Segment:
 
 @dataclass(eq=False)
 class Conversation:
-    """One conversation: the `attempt`-th of the prompt at `prompt_index`. `finished` are the rollouts of its segments, the last one at its end.
+    """One conversation: the `attempt`-th of the prompt at `prompt_index`. `finished` are the rollouts of its
+    segments, the last one at its end.
 
-    `actions`, `rewards` and `states` have one entry per turn of the episode. `max_context` bounds the tokens of prompt and conversation (0: none).
+    `actions`, `rewards` and `states` have one entry per turn of the episode. `max_context` bounds the tokens
+    of prompt and conversation (0: none).
     """
 
     prompt_index: int
@@ -101,10 +138,14 @@ class Conversation:
     parts: dict[str, float] = field(default_factory=dict)
     invalid: int = 0
     reserve: int = 0  # tokens of `max_context` that turns and observations leave free for a summary
-    waiting: Observation | None = None  # the observation that is shown after the summary of what was said before it
+    waiting: Observation | None = (
+        None  # the observation that is shown after the summary of what was said before it
+    )
     summary: list[int] = field(default_factory=list)  # its token ids, until the observation is shown
     summaries: int = 0
-    past: Past | None = None  # what the environment has to repeat before the next action: of a resumed conversation
+    past: Past | None = (
+        None  # what the environment has to repeat before the next action: of a resumed conversation
+    )
     state: str = ""  # key of the state in which the next turn is written
     opened: Prompt | None = None  # the prompt with the opening observation
     begun: bool = False  # whether the environment has begun the episode
@@ -126,7 +167,8 @@ class Conversation:
         return replace(self.opened or self.prompt, prefix="", train=None)
 
     def open(self, opening: Observation, run: RunContext) -> None:
-        """Append the opening observation to the last message of the prompt, unless it is empty or shown already (in a resumed conversation).
+        """Append the opening observation to the last message of the prompt, unless it is empty or shown
+        already (in a resumed conversation).
 
         Raises NoRoom where the prompt is too long.
         """
@@ -136,7 +178,10 @@ class Conversation:
         prompt = self.prompt if opening.empty else with_opening(self.prompt, opening)
         if self.max_context and len(run.policy.encode(prompt)) + self.reserve >= self.max_context:
             kept = f", of which {self.reserve} are kept for a summary" if self.reserve else ""
-            raise NoRoom(f"the prompt has {len(run.policy.encode(prompt))} tokens, rollout.max_context is {self.max_context}{kept}")
+            raise NoRoom(
+                f"the prompt has {len(run.policy.encode(prompt))} tokens, rollout.max_context is "
+                f"{self.max_context}{kept}"
+            )
         self.prompt = self.opened = prompt
 
     def request(self, stops: Sequence[str], policy: Any) -> Request:
@@ -144,14 +189,22 @@ class Conversation:
         limit = len(self.segment.ids) + min(self.sampling.max_tokens, max(self.room(policy), 1))
         sampling = replace(self.sampling, stop=(*self.sampling.stop, *stops), max_tokens=limit)
         seed = (self.seed + self.turns) % 2**63
-        return Request(self.prompt, sampling, seed=seed, prefix_ids=tuple(self.segment.ids), tag=self, score_prefix=False)
+        return Request(
+            self.prompt, sampling, seed=seed, prefix_ids=tuple(self.segment.ids), tag=self, score_prefix=False
+        )
 
     def add_turn(self, completion: Completion, policy: Any) -> str:
-        """Append the policy's turn. Returns its text. Raises ValueError where the engine did not continue the tokens that it was given."""
+        """Append the policy's turn. Returns its text. Raises ValueError where the engine did not continue the
+        tokens that it was given."""
         segment, start = self.segment, len(self.segment.ids)
         text = self._extend(completion, True, policy)
         segment.turn_texts.append(text)
-        segment.messages.append({"role": "assistant", "content": [{"type": "text", "text": (self.prompt.prefix if start == 0 else "") + text}]})
+        segment.messages.append(
+            {
+                "role": "assistant",
+                "content": [{"type": "text", "text": (self.prompt.prefix if start == 0 else "") + text}],
+            }
+        )
         segment.spans.append([self.turns, start, len(segment.ids)])
         self.turns += 1
         self.actions.append(text)
@@ -163,7 +216,11 @@ class Conversation:
         segment, start = self.segment, len(self.segment.ids)
         if list(completion.ids[:start]) != segment.ids:
             raise ValueError(f"row {self.prompt.row.id!r}: the engine changed the tokens of earlier turns")
-        versions = completion.version if isinstance(completion.version, list) else [completion.version] * len(completion.ids)
+        versions = (
+            completion.version
+            if isinstance(completion.version, list)
+            else [completion.version] * len(completion.ids)
+        )
         segment.add(completion.ids[start:], completion.logp[start:], trained, versions[start:])
         return policy.decode(completion.ids[start:])
 
@@ -177,12 +234,17 @@ class Conversation:
 
     def summary_request(self, limit: int, policy: Any) -> Request:
         """The request for a summary of at most `limit` tokens."""
-        sampling = replace(self.sampling, max_tokens=len(self.segment.ids) + max(min(limit, self.room(policy)), 1))
+        sampling = replace(
+            self.sampling, max_tokens=len(self.segment.ids) + max(min(limit, self.room(policy)), 1)
+        )
         seed = (self.seed + self.turns + (1 << 40)) % 2**63  # a random stream besides those of the turns
-        return Request(self.prompt, sampling, seed=seed, prefix_ids=tuple(self.segment.ids), tag=self, score_prefix=False)
+        return Request(
+            self.prompt, sampling, seed=seed, prefix_ids=tuple(self.segment.ids), tag=self, score_prefix=False
+        )
 
     def add_summary(self, completion: Completion, trained: bool, policy: Any) -> None:
-        """Append the summary. `add_observation` of the waiting observation begins the segment that sees the summary in place of the history."""
+        """Append the summary. `add_observation` of the waiting observation begins the segment that sees the
+        summary in place of the history."""
         start = len(self.segment.ids)
         text = self._extend(completion, trained, policy)
         if trained:
@@ -208,14 +270,17 @@ class Conversation:
         self.state = answer.state_key
 
     def add_observation(self, observation: Observation, run: RunContext, least: int = 1) -> None:
-        """Append an observation: text continues the segment; pictures, something to forget, and a summary end it.
+        """Append an observation: text continues the segment; pictures, something to forget, and a summary end
+        it.
 
-        Raises NoRoom, and appends nothing, where less than `least` tokens are left for the next turn; ValueError where the tokens do not show as many
-        pictures as there are; whatever decoding and processing of a picture raises.
+        Raises NoRoom, and appends nothing, where less than `least` tokens are left for the next turn;
+        ValueError where the tokens do not show as many pictures as there are; whatever decoding and
+        processing of a picture raises.
         """
         policy, media = run.policy, observation.media
         plain: list[Message] = [
-            {**m, "content": [{k: v for k, v in part.items() if k != "media"} for part in m["content"]]} for m in observation.messages
+            {**m, "content": [{k: v for k, v in part.items() if k != "media"} for part in m["content"]]}
+            for m in observation.messages
         ]
         kept = remembered(self.prompt, self.segment, observation.forget, policy)
         if self.summary:
@@ -224,7 +289,9 @@ class Conversation:
             reply_ids = tool_reply_ids(policy, self.prompt, plain, self.segment.ids[-1])
             if self.room(policy) < len(reply_ids) + least:
                 raise NoRoom(f"an observation of {len(reply_ids)} tokens, and {self.room(policy)} are left")
-            self.segment.add(reply_ids, [0.0] * len(reply_ids), False, [self.segment.versions[-1]] * len(reply_ids))
+            self.segment.add(
+                reply_ids, [0.0] * len(reply_ids), False, [self.segment.versions[-1]] * len(reply_ids)
+            )
             self.segment.messages += plain
             self.calls += 1
             return
@@ -241,7 +308,10 @@ class Conversation:
         )
         length = len(policy.encode(prompt))  # raises here for a picture that cannot be decoded or processed
         if self.max_context and length + least + self.reserve > self.max_context:
-            raise NoRoom(f"with the observation the conversation has {length} tokens of {self.max_context - self.reserve}")
+            raise NoRoom(
+                f"with the observation the conversation has {length} tokens of "
+                f"{self.max_context - self.reserve}"
+            )
         rollout = self.rollout(run, "stop")
         self.finished.append(rollout)
         self.calls += 1
@@ -257,7 +327,9 @@ class Conversation:
         segment, request = self.segment, Request(prompt=self.prompt, sampling=self.sampling, seed=self.seed)
         versions: Any = segment.versions[0] if len(set(segment.versions)) == 1 else list(segment.versions)
         text = "\n".join(segment.turn_texts)
-        rollout = run.make_rollout(Completion(request, 0, list(segment.ids), list(segment.logp), text, finish, versions))
+        rollout = run.make_rollout(
+            Completion(request, 0, list(segment.ids), list(segment.logp), text, finish, versions)
+        )
         rollout.loss_mask = None if all(segment.sampled) else list(segment.sampled)
         CONVERSATION.set(rollout, self.attempt)
         SEGMENT.set(rollout, len(self.finished))
@@ -274,7 +346,10 @@ class Conversation:
         for rollout in self.finished:
             EPISODE_END.set(rollout, end)
             ACTIONS.set(rollout, list(self.actions))
-            TURN_REWARDS.set(rollout, [float(value or 0.0) for value in self.rewards] + [0.0] * (self.turns - len(self.rewards)))
+            TURN_REWARDS.set(
+                rollout,
+                [float(value or 0.0) for value in self.rewards] + [0.0] * (self.turns - len(self.rewards)),
+            )
             TURN_STATES.set(rollout, list(self.states))
             TURN_PARTS.set(rollout, dict(self.parts))
             INVALID_ACTIONS.set(rollout, self.invalid)
@@ -282,12 +357,16 @@ class Conversation:
                 EPISODE_RETURN.set(rollout, total)
 
 
-def remembered(prompt: Prompt, segment: Segment, forget: str, policy: Any) -> tuple[Prompt, list[int], list[Message]] | None:
-    """What later turns see of a conversation that forgets: the prompt, the token ids since, their messages. None where there is nothing to forget.
+def remembered(
+    prompt: Prompt, segment: Segment, forget: str, policy: Any
+) -> tuple[Prompt, list[int], list[Message]] | None:
+    """What later turns see of a conversation that forgets: the prompt, the token ids since, their messages.
+    None where there is nothing to forget.
 
-    The ids that stay are those that were sampled. A forgotten observation is replaced by the message `LEFT_OUT` of its role; it is the one that the
-    last turn answered, in this segment or at the end of the prompt. A forgotten thought is the last turn up to the token that closes its last
-    </think>, and a prefix of the prompt that opened it; a turn that is a thought alone stays.
+    The ids that stay are those that were sampled. A forgotten observation is replaced by the message
+    `LEFT_OUT` of its role; it is the one that the last turn answered, in this segment or at the end of the
+    prompt. A forgotten thought is the last turn up to the token that closes its last </think>, and a prefix
+    of the prompt that opened it; a turn that is a thought alone stays.
     """
     if not segment.spans or not forget:
         return None
@@ -298,11 +377,19 @@ def remembered(prompt: Prompt, segment: Segment, forget: str, policy: Any) -> tu
         if not 0 < closed < len(turn):
             return None
         said = {**messages[-1], "content": [{"type": "text", "text": policy.decode(turn[closed:])}]}
-        return replace(prompt, prefix="") if start == 0 else prompt, [*ids[:start], *turn[closed:]], [*messages[:-1], said]
+        return (
+            replace(prompt, prefix="") if start == 0 else prompt,
+            [*ids[:start], *turn[closed:]],
+            [*messages[:-1], said],
+        )
     if start:
         end = segment.spans[-2][2]
         note: Message = {**messages[-2], "content": [{"type": "text", "text": LEFT_OUT}]}
-        return prompt, [*ids[:end], *tool_reply_ids(policy, prompt, [note], ids[end - 1]), *ids[start:]], [*messages[:-2], note, messages[-1]]
+        return (
+            prompt,
+            [*ids[:end], *tool_reply_ids(policy, prompt, [note], ids[end - 1]), *ids[start:]],
+            [*messages[:-2], note, messages[-1]],
+        )
     if prompt.continues is None:
         return None
     before, since, _ = prompt.continues
@@ -320,7 +407,11 @@ def remembered(prompt: Prompt, segment: Segment, forget: str, policy: Any) -> tu
 def thought_end(ids: Sequence[int], policy: Any) -> int:
     """The number of tokens up to the end of the last </think> of a turn; 0 without one."""
     total = policy.decode(ids).count("</think>")
-    return bisect_left(range(len(ids) + 1), total, key=lambda n: policy.decode(ids[:n]).count("</think>")) if total else 0
+    return (
+        bisect_left(range(len(ids) + 1), total, key=lambda n: policy.decode(ids[:n]).count("</think>"))
+        if total
+        else 0
+    )
 
 
 def with_opening(prompt: Prompt, opening: Observation) -> Prompt:
@@ -344,14 +435,20 @@ def with_opening(prompt: Prompt, opening: Observation) -> Prompt:
 def tool_reply_ids(policy: Any, prompt: Prompt, reply: Sequence[Message], last_id: int) -> list[int]:
     """The ids of `tool_reply_text`, without those that stand for media."""
     forbidden = set(policy.forbidden_ids)
-    return [i for i in policy.tokenizer.encode(tool_reply_text(policy, prompt, reply, last_id), add_special_tokens=False) if i not in forbidden]
+    return [
+        i
+        for i in policy.tokenizer.encode(
+            tool_reply_text(policy, prompt, reply, last_id), add_special_tokens=False
+        )
+        if i not in forbidden
+    ]
 
 
 def tool_reply_text(policy: Any, prompt: Prompt, reply: Sequence[Message], last_id: int) -> str:
     """The text that the chat template puts between the end of the policy's turn and its next turn.
 
-    These are the turn's end (unless `last_id` is that already), the reply, and the opening of the next turn. Raises ValueError where the chat
-    template does not write an assistant's turn verbatim.
+    These are the turn's end (unless `last_id` is that already), the reply, and the opening of the next turn.
+    Raises ValueError where the chat template does not write an assistant's turn verbatim.
     """
     mark, written = MARK, replace(prompt, messages=(*prompt.messages, *reply)).text.replace("\n", "")
     while mark in written:  # a question or a tool may quote it, also in two parts
@@ -361,7 +458,8 @@ def tool_reply_text(policy: Any, prompt: Prompt, reply: Sequence[Message], last_
     text = policy.render(marked)
     if text.count(mark) != 1:
         raise ValueError(
-            f"row {prompt.row.id!r}: the chat template does not write an assistant's turn verbatim, which multi-turn rollouts need; use another "
+            f"row {prompt.row.id!r}: the chat template does not write an assistant's turn verbatim, which "
+            "multi-turn rollouts need; use another "
             "model, or rollout: {name: independent}"
         )
     return text.partition(mark)[2].removeprefix(policy.tokenizer.decode([last_id]))

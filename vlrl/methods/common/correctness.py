@@ -1,4 +1,5 @@
-"""Accuracy: the share of correct rollouts (`Rollout.correct`, which the scorer sets), in training and on held-out rows.
+"""Accuracy: the share of correct rollouts (`Rollout.correct`, which the scorer sets), in training and on
+held-out rows.
 
 Shapes: B rollouts.
 """
@@ -22,7 +23,8 @@ def success_rate(rollouts: Sequence[Rollout]) -> float:
 
 
 def mean_outcome(rollouts: Sequence[Rollout]) -> float:
-    """The mean raw score of the rows' outcome reward: the accuracy where that is 0 or 1. Unscored rollouts are left out; 0 where none is scored."""
+    """The mean raw score of the rows' outcome reward: the accuracy where that is 0 or 1. Unscored rollouts
+    are left out; 0 where none is scored."""
     outcomes = [rollout.outcome for rollout in rollouts if rollout.outcome is not None]
     return sum(outcomes) / len(outcomes) if outcomes else 0.0
 
@@ -33,13 +35,18 @@ def correct_rollouts(x: LossInputs) -> Tensor:
 
 
 def check_heldout(run: RunContext, plugin: str) -> None:
-    """Raise ConfigError in a run without held-out rows. `plugin` is the slot and name of the plug-in that reads the held-out accuracy."""
+    """Raise ConfigError in a run without held-out rows. `plugin` is the slot and name of the plug-in that
+    reads the held-out accuracy."""
     if not run.current.heldout:
-        raise ConfigError(f"{plugin} reads the held-out accuracy, and there are no held-out rows; name a source at data.heldout")
+        raise ConfigError(
+            f"{plugin} reads the held-out accuracy, and there are no held-out rows; name a source at "
+            "data.heldout"
+        )
 
 
 def heldout_accuracy(run: RunContext) -> float | None:
-    """The mean over tasks of the held-out accuracy, 0..1; None where no task could be scored (a task whose rows all failed is absent).
+    """The mean over tasks of the held-out accuracy, 0..1; None where no task could be scored (a task whose
+    rows all failed is absent).
 
     A collective: all ranks call it.
     """

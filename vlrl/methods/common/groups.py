@@ -1,4 +1,5 @@
-"""Statistics of tokens within a rollout, a group or a micro-batch: the largest values, and values scaled to 0..1.
+"""Statistics of tokens within a rollout, a group or a micro-batch: the largest values, and values scaled to
+0..1.
 
 Shape legend: B rollouts (whole groups), T completion tokens.
 """
@@ -22,8 +23,11 @@ def members(group_B: Tensor, scope: Scope) -> list[Tensor]:
     return [rows_B] if scope == "batch" else [rows_B[group_B == g] for g in group_B.unique()]
 
 
-def top_share(values_BT: Tensor, mask_BT: Tensor, group_B: Tensor, share: float, scope: Scope = "group") -> Tensor:
-    """(B, T) bool: the ceil(share * n) largest of the n values in the mask of each member of `scope`, and those equal to the smallest of them."""
+def top_share(
+    values_BT: Tensor, mask_BT: Tensor, group_B: Tensor, share: float, scope: Scope = "group"
+) -> Tensor:
+    """(B, T) bool: the ceil(share * n) largest of the n values in the mask of each member of `scope`, and
+    those equal to the smallest of them."""
     chosen_BT = torch.zeros_like(mask_BT, dtype=torch.bool)
     values_BT = values_BT.detach()
     for rows in members(group_B, scope):
@@ -36,12 +40,15 @@ def top_share(values_BT: Tensor, mask_BT: Tensor, group_B: Tensor, share: float,
 
 
 def normalised(values_BT: Tensor, mask_BT: Tensor, group_B: Tensor, scope: Scope = "rollout") -> Tensor:
-    """(B, T): values in the mask scaled to 0..1 within each member of `scope` (0.5 where all are equal); no gradient."""
+    """(B, T): values in the mask scaled to 0..1 within each member of `scope` (0.5 where all are equal); no
+    gradient."""
     out_BT = torch.full_like(values_BT, 0.5).detach()
     values_BT = values_BT.detach()
     for rows in members(group_B, scope):
         inside = mask_BT[rows] > 0
         values = values_BT[rows][inside]
         if len(values) and values.max() > values.min():
-            out_BT[rows] = torch.where(inside, (values_BT[rows] - values.min()) / (values.max() - values.min()), out_BT[rows])
+            out_BT[rows] = torch.where(
+                inside, (values_BT[rows] - values.min()) / (values.max() - values.min()), out_BT[rows]
+            )
     return out_BT

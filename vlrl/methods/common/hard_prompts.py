@@ -1,4 +1,5 @@
-"""Prompts that all rollouts fail, and their demonstrations: a replay buffer, and what other buffers of such prompts share."""
+"""Prompts that all rollouts fail, and their demonstrations: a replay buffer, and what other buffers of such
+prompts share."""
 
 from __future__ import annotations
 
@@ -18,11 +19,16 @@ from vlrl.types import Group, Prompt
 
 def demonstration_group(prompt: Prompt, run: RunContext) -> Group:
     """A group of a prompt's first demonstration alone."""
-    return Group(prompt, [expert_rollout(prompt, demonstrations(prompt.row)[0], run)], id=f"{run.step}/hard/{prompt.row.id}")
+    return Group(
+        prompt,
+        [expert_rollout(prompt, demonstrations(prompt.row)[0], run)],
+        id=f"{run.step}/hard/{prompt.row.id}",
+    )
 
 
 def restore_prompts(waiting: dict[str, Prompt | None], run: RunContext) -> None:
-    """After a restart: make the prompts of the saved rows (None) again; rows that are no longer in the data leave the buffer."""
+    """After a restart: make the prompts of the saved rows (None) again; rows that are no longer in the data
+    leave the buffer."""
     saved = {key for key, prompt in waiting.items() if prompt is None}
     rows = rows_of(run, saved) if saved else {}
     for key in saved:
@@ -34,7 +40,8 @@ def restore_prompts(waiting: dict[str, Prompt | None], run: RunContext) -> None:
 
 @dataclass
 class HardPromptsState(State):
-    """The waiting prompts by row id (None: after a restart, until the prompt is made again), and counts of the step.
+    """The waiting prompts by row id (None: after a restart, until the prompt is made again), and counts of
+    the step.
 
     `logged` has the counts of the last step. Saved are the row ids.
     """
@@ -54,12 +61,14 @@ class HardPromptsState(State):
 
 @dataclass(frozen=True)
 class HardPrompts(ReplayBuffer):
-    """Buffer of hard prompts: once `size` prompts have failed, their demonstrations join a step (source "expert").
+    """Buffer of hard prompts: once `size` prompts have failed, their demonstrations join a step (source
+    "expert").
 
-    A prompt has failed if none of its rollouts is correct. A demonstration is alone in its group, so its advantage is zero and only the loss term
-    acts on it. It is the first that the row has. The first `size` prompts are used, the rest stays in the buffer.
-    Edge: a failed row without a demonstration is counted and does not enter the buffer. Each rank has its own buffer, of ceil(size / ranks) prompts.
-    State: the row ids of the buffer, of the first rank.
+    A prompt has failed if none of its rollouts is correct. A demonstration is alone in its group, so its
+    advantage is zero and only the loss term acts on it. It is the first that the row has. The first `size`
+    prompts are used, the rest stays in the buffer.
+    Edge: a failed row without a demonstration is counted and does not enter the buffer. Each rank has its own
+    buffer, of ceil(size / ranks) prompts. State: the row ids of the buffer, of the first rank.
     """
 
     size: int = 64
@@ -74,7 +83,8 @@ class HardPrompts(ReplayBuffer):
     def check(self, run: RunContext) -> None:
         if not any(isinstance(term, NLL) for term in run.objective.loss_terms.values()):
             raise ConfigError(
-                f"replay: {self.name!r} adds demonstrations, and no loss term trains on them; add loss_terms: {{sft: {{name: nll, source: expert}}}}"
+                f"replay: {self.name!r} adds demonstrations, and no loss term trains on them; add "
+                f"loss_terms: {{sft: {{name: nll, source: expert}}}}"
             )
 
     @property
@@ -109,5 +119,6 @@ class HardPrompts(ReplayBuffer):
         state.failed = state.without = state.used = 0
 
     def metrics(self) -> dict[str, tuple[float, float]]:
-        """The step's failed groups, those of them without a demonstration, the demonstrations used, and the prompts in the buffer."""
+        """The step's failed groups, those of them without a demonstration, the demonstrations used, and the
+        prompts in the buffer."""
         return {f"hard/{name}": (value, 0.0) for name, value in self.state.logged.items()}

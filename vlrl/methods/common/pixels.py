@@ -15,7 +15,8 @@ from vlrl.types import Clip, Edited
 
 @dataclass(frozen=True)
 class Repainted(Edited):
-    """`base` with its pixels changed by `repaint`. Random draws are a function of `seed` and of the content of `base`."""
+    """`base` with its pixels changed by `repaint`. Random draws are a function of `seed` and of the content
+    of `base`."""
 
     seed: str | int
 

@@ -1,7 +1,8 @@
-"""Prefetching: the rows of the coming calls are read, and their media decoded, in threads while the current step runs.
+"""Prefetching: the rows of the coming calls are read, and their media decoded, in threads while the current
+step runs.
 
-Threads, because what takes the time holds no interpreter lock (Pillow's, FFmpeg's and torchcodec's decoders, zlib, reads of files) and because a
-decoded video would have to be copied from process to process.
+Threads, because what takes the time holds no interpreter lock (Pillow's, FFmpeg's and torchcodec's decoders,
+zlib, reads of files) and because a decoded video would have to be copied from process to process.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from vlrl.types import Media, Row
 
 @dataclass(frozen=True, eq=False)
 class PrefetchedMedia(Media):
-    """A medium that a thread decodes or has decoded. `load` hands the result over once; a later `load` decodes again, as the medium itself would.
+    """A medium that a thread decodes or has decoded. `load` hands the result over once; a later `load`
+    decodes again, as the medium itself would.
 
     A decoding that no thread has begun is done by the caller. A MediaError of the thread is raised by `load`.
     """
@@ -55,19 +57,22 @@ def with_decoded_media(row: Row) -> Row:
 class Prefetcher:
     """`workers` threads that read rows by position and decode at most `capacity` media ahead.
 
-    `read(position)` gives a row or raises; it is called by one thread at a time, the caller of `take` included, so that a source need not be
-    thread-safe. Media are decoded in all threads at once.
+    `read(position)` gives a row or raises; it is called by one thread at a time, the caller of `take`
+    included, so that a source need not be thread-safe. Media are decoded in all threads at once.
     """
 
     def __init__(self, read: Callable[[int], Row], workers: int, capacity: int) -> None:
         self.read, self.capacity = read, capacity
         self.pool = ThreadPoolExecutor(workers, thread_name_prefix="vlrl-data")
-        self.pending: dict[int, tuple[Future[Row], bool]] = {}  # by position: the row, and whether its media are decoded ahead
+        self.pending: dict[
+            int, tuple[Future[Row], bool]
+        ] = {}  # by position: the row, and whether its media are decoded ahead
         self._reading, self._counting = threading.Lock(), threading.Lock()
         self._held: dict[int, int] = {}  # position -> media that are decoded ahead for it
 
     def take(self, position: int) -> Row:
-        """The row at a position, its media decoded or being decoded if it was started. Raises what `read` raises."""
+        """The row at a position, its media decoded or being decoded if it was started. Raises what `read`
+        raises."""
         future, decoded = self.pending.pop(position, (None, False))
         try:
             return self._prepare(position, decoded) if future is None or future.cancel() else future.result()
@@ -76,13 +81,17 @@ class Prefetcher:
                 self._held.pop(position, None)
 
     def start(self, positions: Iterable[int], decoded: Callable[[int], bool]) -> None:
-        """Start on the rows at these positions, with their media where `decoded(position)`; forget earlier ones that are not among them."""
+        """Start on the rows at these positions, with their media where `decoded(position)`; forget earlier
+        ones that are not among them."""
         wanted = list(positions)
         for position in self.pending.keys() - set(wanted):
             self._forget(position)
         for position in wanted:
             if position not in self.pending:
-                self.pending[position] = self.pool.submit(self._prepare, position, decoded(position)), decoded(position)
+                self.pending[position] = (
+                    self.pool.submit(self._prepare, position, decoded(position)),
+                    decoded(position),
+                )
 
     def _prepare(self, position: int, decoded: bool) -> Row:
         with self._reading:
@@ -95,7 +104,9 @@ class Prefetcher:
         return replace(row, images=self._submit(row.images), videos=self._submit(row.videos))
 
     def _submit(self, media: tuple[Media, ...]) -> tuple[Media, ...]:
-        return tuple(PrefetchedMedia(medium, [self.pool.submit(medium.load)], medium.kind) for medium in media)
+        return tuple(
+            PrefetchedMedia(medium, [self.pool.submit(medium.load)], medium.kind) for medium in media
+        )
 
     def _forget(self, position: int) -> None:
         future, _ = self.pending.pop(position)

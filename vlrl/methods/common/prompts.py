@@ -17,24 +17,34 @@ def content_items(content: str | Sequence[dict[str, Any]]) -> list[dict[str, Any
 
 
 def with_text(prompt: Prompt, text: str) -> Prompt:
-    """The prompt with a text after its last user turn; pictures and what the prompt template wrote stay. Edge: without a user turn, unchanged."""
+    """The prompt with a text after its last user turn; pictures and what the prompt template wrote stay.
+    Edge: without a user turn, unchanged."""
     last = max((i for i, message in enumerate(prompt.messages) if message["role"] == "user"), default=-1)
     if last < 0:
         return prompt
-    message: Message = {**prompt.messages[last], "content": [*content_items(prompt.messages[last]["content"]), {"type": "text", "text": text}]}
+    message: Message = {
+        **prompt.messages[last],
+        "content": [*content_items(prompt.messages[last]["content"]), {"type": "text", "text": text}],
+    }
     return replace(prompt, messages=(*prompt.messages[:last], message, *prompt.messages[last + 1 :]))
 
 
 def with_system(prompt: Prompt, text: str) -> Prompt:
     """The prompt with a text after its system message, which is made where there is none."""
     if prompt.messages and prompt.messages[0]["role"] == "system":
-        first: Message = {**prompt.messages[0], "content": [*content_items(prompt.messages[0]["content"]), {"type": "text", "text": "\n" + text}]}
+        first: Message = {
+            **prompt.messages[0],
+            "content": [*content_items(prompt.messages[0]["content"]), {"type": "text", "text": "\n" + text}],
+        }
         return replace(prompt, messages=(first, *prompt.messages[1:]))
-    return replace(prompt, messages=({"role": "system", "content": [{"type": "text", "text": text}]}, *prompt.messages))
+    return replace(
+        prompt, messages=({"role": "system", "content": [{"type": "text", "text": text}]}, *prompt.messages)
+    )
 
 
 def within_limit(prompt: Prompt, run: RunContext) -> bool:
-    """Whether the prompt has at most `max_prompt_tokens` tokens. A longer one is not used; no prompt is ever cut."""
+    """Whether the prompt has at most `max_prompt_tokens` tokens. A longer one is not used; no prompt is ever
+    cut."""
     return len(run.policy.encode(prompt)) <= run.settings.max_prompt_tokens
 
 
@@ -48,16 +58,33 @@ def prompts_within_limit(run: RunContext, rows: Sequence[Row]) -> list[Prompt]:
 
 
 def neutralised(text: str) -> str:
-    """A model's text as part of a question: control tokens are broken up, markers of pictures and videos are removed."""
+    """A model's text as part of a question: control tokens are broken up, markers of pictures and videos are
+    removed."""
     return text.replace("<image>", "").replace("<video>", "").replace("<|", "< |").strip()
 
 
-def derived_row(row: Row, suffix: str, question: str, answer: Any, task: str, rewards: tuple[str, ...] = ()) -> Row:
+def derived_row(
+    row: Row, suffix: str, question: str, answer: Any, task: str, rewards: tuple[str, ...] = ()
+) -> Row:
     """Another question about the same pictures, with the id `<row.id>/<suffix>`."""
-    return replace(row, id=f"{row.id}/{suffix}", question=question, answer=answer, task=task, rewards=rewards, choices=(), target="", messages=())
+    return replace(
+        row,
+        id=f"{row.id}/{suffix}",
+        question=question,
+        answer=answer,
+        task=task,
+        rewards=rewards,
+        choices=(),
+        target="",
+        messages=(),
+    )
 
 
 def check_task(run: RunContext, plugin: str, task: str) -> None:
-    """Raise ConfigError in a run in which no reward scores the rows of `task`, which a rollout strategy makes."""
+    """Raise ConfigError in a run in which no reward scores the rows of `task`, which a rollout strategy
+    makes."""
     if not any(not reward.tasks or task in reward.tasks for reward in run.rewards.values()):
-        raise ConfigError(f"rollout: {plugin!r} makes rows of the task {task!r}, which no reward scores; add one with tasks: [{task}] to `rewards`")
+        raise ConfigError(
+            f"rollout: {plugin!r} makes rows of the task {task!r}, which no reward scores; add one with "
+            f"tasks: [{task}] to `rewards`"
+        )

@@ -1,4 +1,5 @@
-"""The order of rows: a shuffled, weighted mixture of sources of any size, computed from the position in constant memory."""
+"""The order of rows: a shuffled, weighted mixture of sources of any size, computed from the position in
+constant memory."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ SEGMENT = 1024  # rows within which sources are mixed where blocks are read one 
 def permute(index: int, size: int, key: str) -> int:
     """The image of `index` (0..size-1) under the pseudo-random permutation named by `key`.
 
-    A Feistel network on the smallest even number of bits that holds `size`, applied until the result is below `size` (fewer than four times on
-    average), so an order of ten million rows needs no list.
+    A Feistel network on the smallest even number of bits that holds `size`, applied until the result is below
+    `size` (fewer than four times on average), so an order of ten million rows needs no list.
 
     Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains", cycle walking over Luby-Rackoff.
     """
@@ -38,8 +39,9 @@ def permute(index: int, size: int, key: str) -> int:
 def shares(sizes: Sequence[int], weights: Sequence[float], temperature: float = 1.0) -> list[int]:
     """Rows of each source in one epoch; they sum to sum(sizes), by largest remainders.
 
-    Weights set the shares among the sources that have one (> 0); the others keep their own size. With no weight at all and temperature T,
-    source i gets a share proportional to size_i ** (1 / T): 1 keeps the sizes, a large T is uniform.
+    Weights set the shares among the sources that have one (> 0); the others keep their own size. With no
+    weight at all and temperature T, source i gets a share proportional to size_i ** (1 / T): 1 keeps the
+    sizes, a large T is uniform.
     """
     if not any(weights):
         weights = [size ** (1 / temperature) for size in sizes] if temperature != 1 else weights
@@ -53,17 +55,22 @@ def shares(sizes: Sequence[int], weights: Sequence[float], temperature: float = 
 
 
 class BlockOrder:
-    """A permutation of rows 0..n-1 that stays within `together` blocks at a time: blocks in random order, rows shuffled among successive blocks.
+    """A permutation of rows 0..n-1 that stays within `together` blocks at a time: blocks in random order,
+    rows shuffled among successive blocks.
 
-    The order of blocks b_0, b_1, ... is the permutation named by `key`; window w holds the rows of b_{wk} .. b_{wk+k-1} (k = `together`) in an order
-    of its own. What a buffer of k blocks gives, as a function of the index alone: nothing is kept, and a run resumes anywhere. Uniform only where one
-    window holds all blocks. `ends` are the row numbers where blocks end. Memory: three numbers per block.
+    The order of blocks b_0, b_1, ... is the permutation named by `key`; window w holds the rows of b_{wk} ..
+    b_{wk+k-1} (k = `together`) in an order of its own. What a buffer of k blocks gives, as a function of the
+    index alone: nothing is kept, and a run resumes anywhere. Uniform only where one window holds all blocks.
+    `ends` are the row numbers where blocks end. Memory: three numbers per block.
     """
 
     def __init__(self, ends: Sequence[int], together: int, key: str) -> None:
         self.starts = [0, *map(int, ends[:-1])]
         self.order = [permute(block, len(ends), f"{key}|blocks") for block in range(len(ends))]
-        self.passed = [0, *accumulate(int(ends[block]) - self.starts[block] for block in self.order)]  # rows before each place in the order
+        self.passed = [
+            0,
+            *accumulate(int(ends[block]) - self.starts[block] for block in self.order),
+        ]  # rows before each place in the order
         self.together, self.key = together, key
 
     def __call__(self, index: int) -> int:
@@ -78,9 +85,10 @@ class BlockOrder:
 class Mixture:
     """Rows of several sources as one endless sequence: `row(position)`.
 
-    An epoch holds `counts[i]` rows of source i in mixed order. All rows of a source come before any of them comes again, also where an epoch takes
-    only a part of it. With `blocks` k > 0, a source that tells its `block_ends` is read in a `BlockOrder` of k blocks at a time, and the sources are
-    mixed within segments of about `SEGMENT` rows, of which each has the same share of every source.
+    An epoch holds `counts[i]` rows of source i in mixed order. All rows of a source come before any of them
+    comes again, also where an epoch takes only a part of it. With `blocks` k > 0, a source that tells its
+    `block_ends` is read in a `BlockOrder` of k blocks at a time, and the sources are mixed within segments of
+    about `SEGMENT` rows, of which each has the same share of every source.
     """
 
     def __init__(
@@ -94,11 +102,19 @@ class Mixture:
     ) -> None:
         for name, rows in parts.items():
             if not len(rows):
-                raise ConfigError(f"data.train.{name}: the source has no rows (after selection); check its path, split and `select`")
+                raise ConfigError(
+                    f"data.train.{name}: the source has no rows (after selection); check its path, split "
+                    "and `select`"
+                )
         if not parts:
-            raise ConfigError("data.train: no source is named; give at least one, as in `data: {train: {digits: {name: lab_digits}}}`")
+            raise ConfigError(
+                "data.train: no source is named; give at least one, as in `data: {train: {digits: {name: "
+                "lab_digits}}}`"
+            )
         self.parts = list(parts.values())
-        self.counts = shares([len(rows) for rows in self.parts], [weights.get(name, 0.0) for name in parts], temperature)
+        self.counts = shares(
+            [len(rows) for rows in self.parts], [weights.get(name, 0.0) for name in parts], temperature
+        )
         self.ends = list(accumulate(self.counts))
         self.seed, self.shuffle, self.blocks = seed, shuffle, blocks if shuffle else 0
         self.block_order = lru_cache(maxsize=2 * len(self.parts))(self._block_order)
@@ -125,7 +141,8 @@ class Mixture:
         return part, place - (self.ends[part] - self.counts[part])
 
     def _in_segment(self, epoch: int, index: int) -> tuple[int, int]:
-        """As `_in_epoch`, with rows of neighbouring numbers at neighbouring places: segment s of S has the rows from counts * s / S on."""
+        """As `_in_epoch`, with rows of neighbouring numbers at neighbouring places: segment s of S has the
+        rows from counts * s / S on."""
         segments = -(-len(self) // SEGMENT)
 
         def begins(segment: int) -> list[int]:
@@ -135,7 +152,9 @@ class Mixture:
         while sum(begins(segment + 1)) <= index:
             segment += 1
         first, last = begins(segment), begins(segment + 1)
-        place = permute(index - sum(first), sum(last) - sum(first), f"{self.seed}|epoch {epoch}|segment {segment}")
+        place = permute(
+            index - sum(first), sum(last) - sum(first), f"{self.seed}|epoch {epoch}|segment {segment}"
+        )
         for part, (begin, end) in enumerate(zip(first, last)):
             if place < end - begin:
                 return part, begin + place
@@ -144,4 +163,6 @@ class Mixture:
 
     def _block_order(self, part: int, lap: int) -> BlockOrder:
         rows = self.parts[part]
-        return BlockOrder(getattr(rows, "block_ends", [len(rows)]), self.blocks, f"{self.seed}|part {part}|lap {lap}")
+        return BlockOrder(
+            getattr(rows, "block_ends", [len(rows)]), self.blocks, f"{self.seed}|part {part}|lap {lap}"
+        )

@@ -12,9 +12,11 @@ def steps_of(value: float, run: RunContext) -> int:
 
 
 def check_begins(run: RunContext, where: str, value: float) -> None:
-    """Raise ConfigError if what begins at step `value` (steps, or a share below 1) would not begin before the phase ends. `where` names the field."""
+    """Raise ConfigError if what begins at step `value` (steps, or a share below 1) would not begin before the
+    phase ends. `where` names the field."""
     steps = run.settings.steps
     if value < 0 or (value and steps_of(value, run) >= steps):
         raise ConfigError(
-            f"{where}={value:g}: the phase has {steps} steps, so this part would never act; give fewer than {steps} steps, or a share below 1"
+            f"{where}={value:g}: the phase has {steps} steps, so this part would never act; give fewer "
+            f"than {steps} steps, or a share below 1"
         )

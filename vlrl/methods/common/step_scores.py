@@ -1,4 +1,5 @@
-"""Scores of the steps of a rollout, as a process reward model or a probing rollout strategy gives them. Importing needs no torch."""
+"""Scores of the steps of a rollout, as a process reward model or a probing rollout strategy gives them.
+Importing needs no torch."""
 
 from __future__ import annotations
 

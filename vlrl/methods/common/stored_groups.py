@@ -22,7 +22,11 @@ def rows_of(run: RunContext, ids: Collection[str]) -> dict[str, Row]:
 
 def packed(group: Group) -> dict[str, Any]:
     """A group as plain values."""
-    return {"row": group.row.id, "id": group.id, "rollouts": [{name: deepcopy(getattr(r, name)) for name in STORED_FIELDS} for r in group]}
+    return {
+        "row": group.row.id,
+        "id": group.id,
+        "rollouts": [{name: deepcopy(getattr(r, name)) for name in STORED_FIELDS} for r in group],
+    }
 
 
 def unpacked(items: Sequence[Mapping[str, Any]], run: RunContext) -> list[Group]:
@@ -33,5 +37,11 @@ def unpacked(items: Sequence[Mapping[str, Any]], run: RunContext) -> list[Group]
         if item["row"] in rows:
             prompt = run.prompt_template(rows[item["row"]])
             spaces = tuple(run.policy.spaces(prompt))
-            groups.append(Group(prompt, [Rollout(prompt, spaces=spaces, **deepcopy(values)) for values in item["rollouts"]], item["id"]))
+            groups.append(
+                Group(
+                    prompt,
+                    [Rollout(prompt, spaces=spaces, **deepcopy(values)) for values in item["rollouts"]],
+                    item["id"],
+                )
+            )
     return groups

@@ -1,4 +1,5 @@
-"""Numbers per token of rollouts that come again, under weights that stay the same: a replayed rollout, a demonstration, an accepted draft."""
+"""Numbers per token of rollouts that come again, under weights that stay the same: a replayed rollout, a
+demonstration, an accepted draft."""
 
 from __future__ import annotations
 
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 
 
 class TokenMemory:
-    """Remembers one number per token of each rollout, of the last `capacity` tokens that it was asked for (float32, 4 bytes each).
+    """Remembers one number per token of each rollout, of the last `capacity` tokens that it was asked for
+    (float32, 4 bytes each).
 
-    A rollout is known by its prompt, token ids, loss mask and temperature. The numbers are forgotten when the weights of `model` change: another
-    module, or one of its frozen parameters written in place. Edge: weights that are sharded over processes are not remembered for, since their
-    forward pass is a collective that all ranks must make. `hits` and `misses` count rollouts.
+    A rollout is known by its prompt, token ids, loss mask and temperature. The numbers are forgotten when the
+    weights of `model` change: another module, or one of its frozen parameters written in place. Edge: weights
+    that are sharded over processes are not remembered for, since their forward pass is a collective that all
+    ranks must make. `hits` and `misses` count rollouts.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -32,15 +35,20 @@ class TokenMemory:
         self._model: Callable[[], Any] = lambda: None
         self._written = -1
 
-    def __call__(self, run: RunContext, model: Any, batch: TokenBatch, compute: Callable[[TokenBatch], Tensor]) -> Tensor:
-        """(B, T): `compute(batch)`, where only groups with a rollout that is not known are computed; zero beyond a rollout's last token."""
+    def __call__(
+        self, run: RunContext, model: Any, batch: TokenBatch, compute: Callable[[TokenBatch], Tensor]
+    ) -> Tensor:
+        """(B, T): `compute(batch)`, where only groups with a rollout that is not known are computed; zero
+        beyond a rollout's last token."""
         if not self.capacity or run.state_sharded:
             return compute(batch)
         self._forget_if_changed(model)
         keys = [key_of(rollout) for rollout in batch.rollouts]
         found = {key: self._known[key] for key in keys if key in self._known}
         key = iter(keys)
-        missing = [group for group in batch.groups if not all([next(key) in found for _ in group])]  # a list: every key is taken
+        missing = [
+            group for group in batch.groups if not all([next(key) in found for _ in group])
+        ]  # a list: every key is taken
         self.hits += sum(key in found for key in keys)
         self.misses += sum(key not in found for key in keys)
         if len(missing) == len(batch.groups):
@@ -57,7 +65,9 @@ class TokenMemory:
                 self._known.move_to_end(one)
         return values_BT
 
-    def _store(self, rollouts: Sequence[Rollout], values_BT: Tensor, found: dict[bytes, array[float]]) -> None:
+    def _store(
+        self, rollouts: Sequence[Rollout], values_BT: Tensor, found: dict[bytes, array[float]]
+    ) -> None:
         for rollout, row in zip(rollouts, values_BT.detach().float().cpu()):
             key = key_of(rollout)
             if key not in self._known:
@@ -82,5 +92,10 @@ def check_capacity(tokens: int) -> None:
 
 def key_of(rollout: Rollout) -> bytes:
     """A hash of everything that the log-probs of a rollout's tokens depend on, besides weights."""
-    parts = (rollout.prompt.for_training.key, list(rollout.ids), rollout.loss_mask and list(map(bool, rollout.loss_mask)), rollout.temperature)
+    parts = (
+        rollout.prompt.for_training.key,
+        list(rollout.ids),
+        rollout.loss_mask and list(map(bool, rollout.loss_mask)),
+        rollout.temperature,
+    )
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()

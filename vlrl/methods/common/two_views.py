@@ -15,7 +15,8 @@ from vlrl.types import Group, Prompt, Request, Row
 
 @dataclass(frozen=True)
 class TwoViews(Independent):
-    """G rollouts of a prompt, then G of another view of its row, in one group; those of the other view carry the annotation `mark`."""
+    """G rollouts of a prompt, then G of another view of its row, in one group; those of the other view carry
+    the annotation `mark`."""
 
     mark: ClassVar[Annotation[bool]]
 
@@ -30,7 +31,9 @@ class TwoViews(Independent):
             other = self.view(group.row) if count else None
             if other is not None:
                 prompt = run.prompt_template(other)
-                requests.append(Request(prompt, run.sampling(prompt, 0), count, self.seeds(run, prompt), tag=group))
+                requests.append(
+                    Request(prompt, run.sampling(prompt, 0), count, self.seeds(run, prompt), tag=group)
+                )
         for completion in run.engine.generate(requests):
             rollout = run.make_rollout(completion)
             self.mark.set(rollout, True)

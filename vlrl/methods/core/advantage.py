@@ -1,6 +1,7 @@
 """Advantage estimators: one advantage per rollout, or per token.
 
-    grpo           group-relative: the reward minus the group's mean, over its std (variants: Dr.GRPO, Lite PPO)
+    grpo           group-relative: the reward minus the group's mean, over its std (variants: Dr.GRPO, Lite
+    PPO)
     rloo           REINFORCE leave-one-out
     reinforce      the reward minus a running mean
     reinforce_pp   REINFORCE++: normalised over all tokens of the step
@@ -34,9 +35,12 @@ from vlrl.types import Group, Rollout
 
 
 def flat_rewards(groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
-    """(B,) float64 rewards of all rollouts, in order, and the (B,) number of each one's group: what `vlrl.functional` reads."""
+    """(B,) float64 rewards of all rollouts, in order, and the (B,) number of each one's group: what
+    `vlrl.functional` reads."""
     numbers = [number for number, group in enumerate(groups) for _ in group]
-    return torch.tensor([r for group in groups for r in group.rewards], dtype=torch.float64), torch.tensor(numbers, dtype=torch.long)
+    return torch.tensor([r for group in groups for r in group.rewards], dtype=torch.float64), torch.tensor(
+        numbers, dtype=torch.long
+    )
 
 
 def flat_lengths(groups: Sequence[Group]) -> Tensor:
@@ -50,12 +54,17 @@ def padded(rows: Sequence[Sequence[float]], dtype: torch.dtype = torch.float64) 
 
 
 def reward_tensors(groups: Sequence[Group], dense: bool) -> tuple[Tensor, Tensor]:
-    """(B, T) rewards per token and (B, T) bool: which tokens are trained on; the reward at the last of these, with `dense` plus TOKEN_REWARDS."""
+    """(B, T) rewards per token and (B, T) bool: which tokens are trained on; the reward at the last of these,
+    with `dense` plus TOKEN_REWARDS."""
     rollouts = [rollout for group in groups for rollout in group]
     mask_BT = padded([rollout.trained_mask for rollout in rollouts], torch.bool)
-    reward_BT = functional.token_rewards(torch.tensor([rollout.reward for rollout in rollouts], dtype=torch.float64), mask_BT)
+    reward_BT = functional.token_rewards(
+        torch.tensor([rollout.reward for rollout in rollouts], dtype=torch.float64), mask_BT
+    )
     if dense:
-        reward_BT = reward_BT + torch.where(mask_BT, padded([TOKEN_REWARDS[rollout] for rollout in rollouts]), 0.0)
+        reward_BT = reward_BT + torch.where(
+            mask_BT, padded([TOKEN_REWARDS[rollout] for rollout in rollouts]), 0.0
+        )
     return reward_BT, mask_BT
 
 
@@ -72,7 +81,8 @@ def by_group(values: Tensor, groups: Sequence[Group]) -> list[list[float]]:
 
 
 def whiten_rows(rows: Sequence[list[float]], rollouts: Sequence[Rollout], eps: float = 1e-8) -> None:
-    """Whitening in place, of one row per rollout: mean 0 and variance 1 over all trained tokens, 0 at the others; equal tokens become 0."""
+    """Whitening in place, of one row per rollout: mean 0 and variance 1 over all trained tokens, 0 at the
+    others; equal tokens become 0."""
     flat = torch.tensor([a for row in rows for a in row], dtype=torch.float64)
     mask = torch.tensor([trained for rollout in rollouts for trained in rollout.trained_mask])
     whitened = iter(functional.whiten(flat, mask, eps=eps).tolist())
@@ -81,12 +91,16 @@ def whiten_rows(rows: Sequence[list[float]], rollouts: Sequence[Rollout], eps: f
 
 
 def set_token_advantages(groups: Sequence[Group], rows: Sequence[list[float]]) -> list[list[float]]:
-    """Write TOKEN_ADVANTAGES, one row per rollout, in order. Returns their means over trained tokens, as the advantages of the rollouts."""
+    """Write TOKEN_ADVANTAGES, one row per rollout, in order. Returns their means over trained tokens, as the
+    advantages of the rollouts."""
     remaining = iter(rows)
     for group in groups:
         for rollout in group:
             TOKEN_ADVANTAGES.set(rollout, next(remaining))
-    return [[mean([a for a, t in zip(TOKEN_ADVANTAGES[r], r.trained_mask, strict=True) if t]) for r in group] for group in groups]
+    return [
+        [mean([a for a, t in zip(TOKEN_ADVANTAGES[r], r.trained_mask, strict=True) if t]) for r in group]
+        for group in groups
+    ]
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,8 @@ class GroupRelative(AdvantageEstimator):
     def check(self, run: RunContext) -> None:
         if run.rollout.samples and run.group_size < 2:
             raise ConfigError(
-                f"group_size: {run.group_size} with advantage {self.name!r} gives no signal, because it compares the rollouts of a prompt; "
+                f"group_size: {run.group_size} with advantage {self.name!r} gives no signal, because it "
+                "compares the rollouts of a prompt; "
                 "use 2 or more, or an advantage without a group baseline (reinforce)"
             )
 
@@ -106,14 +121,17 @@ class GroupRelative(AdvantageEstimator):
 class GRPO(GroupRelative):
     """GRPO's group-relative advantage: A_i = (r_i - mean_G r) / (std r + eps).
 
-    `scale`: "group" divides by the group's std, "others" by the std of the other rollouts of the group, "batch" by the std of all rewards of the step
-    (Lite PPO, arXiv:2508.08221), "centred_batch" by the root mean square of all r - baseline, "none" does not divide (Dr.GRPO, arXiv:2503.20783).
-    `baseline`: the mean of the "group", of the other rollouts of the group ("leave_one_out"), or of all rewards of the step ("batch").
-    Leave-one-out with "others" is NeMo RL's default (7ea279ab, nemo_rl/algorithms/advantage_estimator.py); "group" with "centred_batch", and "batch"
-    with "batch", are AReaL's (4aef98d8, areal/utils/data.py, Normalization). `whiten` normalises the result once more, over all trained tokens of the
-    step (AReaL's adv_norm with mean and std of the batch).
-    Paper: Shao et al. 2024, arXiv:2402.03300, sec. 4.1.2. It leaves std and eps open: `unbiased` true with eps 1e-6 is verl's, with 1e-4 TRL's.
-    Edge: a group of equal rewards, or of one rollout, gives zeros, unless the baseline is that of the batch.
+    `scale`: "group" divides by the group's std, "others" by the std of the other rollouts of the group,
+    "batch" by the std of all rewards of the step (Lite PPO, arXiv:2508.08221), "centred_batch" by the root
+    mean square of all r - baseline, "none" does not divide (Dr.GRPO, arXiv:2503.20783). `baseline`: the mean
+    of the "group", of the other rollouts of the group ("leave_one_out"), or of all rewards of the step
+    ("batch"). Leave-one-out with "others" is NeMo RL's default (7ea279ab,
+    nemo_rl/algorithms/advantage_estimator.py); "group" with "centred_batch", and "batch" with "batch", are
+    AReaL's (4aef98d8, areal/utils/data.py, Normalization). `whiten` normalises the result once more, over all
+    trained tokens of the step (AReaL's adv_norm with mean and std of the batch).
+    Paper: Shao et al. 2024, arXiv:2402.03300, sec. 4.1.2. It leaves std and eps open: `unbiased` true with
+    eps 1e-6 is verl's, with 1e-4 TRL's. Edge: a group of equal rewards, or of one rollout, gives zeros,
+    unless the baseline is that of the batch.
     """
 
     eps: float = 1e-6
@@ -123,11 +141,19 @@ class GRPO(GroupRelative):
     whiten: bool = False
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        scales = {"group": "std", "others": "others_std", "batch": "batch_std", "centred_batch": "centred_batch_std", "none": "none"}
+        scales = {
+            "group": "std",
+            "others": "others_std",
+            "batch": "batch_std",
+            "centred_batch": "centred_batch_std",
+            "none": "none",
+        }
         baseline = {"group": "mean", "leave_one_out": "leave_one_out", "batch": "batch_mean"}[self.baseline]
         reward_B, group_B = flat_rewards(groups)
         scale = scales[self.scale]
-        values_B = functional.group_advantages(reward_B, group_B, baseline=baseline, scale=scale, eps=self.eps, unbiased=self.unbiased)
+        values_B = functional.group_advantages(
+            reward_B, group_B, baseline=baseline, scale=scale, eps=self.eps, unbiased=self.unbiased
+        )
         if self.whiten and len(values_B):
             values_B = functional.reinforce_pp_advantages(values_B, flat_lengths(groups), None)
         return by_group(values_B, groups)
@@ -136,10 +162,12 @@ class GRPO(GroupRelative):
 @register("pass_at_k_max")
 @dataclass(frozen=True)
 class PassAtKMax(GroupRelative):
-    """Pass@k by the maximum: A = (best - second best) / (std_G r + eps) for the best rollout of a group, 0 for the others; k is the group size.
+    """Pass@k by the maximum: A = (best - second best) / (std_G r + eps) for the best rollout of a group, 0
+    for the others; k is the group size.
 
-    `scale` "none" does not divide. Paper: Tang et al. 2025, arXiv:2503.19595; grpo_passk of verl-project/verl 1dda039b. Edge: a group with two best
-    rollouts gives zeros, so that of 0/1 rewards only groups with a single correct rollout have a signal.
+    `scale` "none" does not divide. Paper: Tang et al. 2025, arXiv:2503.19595; grpo_passk of verl-project/verl
+    1dda039b. Edge: a group with two best rollouts gives zeros, so that of 0/1 rewards only groups with a
+    single correct rollout have a signal.
     """
 
     eps: float = 1e-6
@@ -147,16 +175,20 @@ class PassAtKMax(GroupRelative):
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         scale = "std" if self.scale == "group" else "none"
-        return by_group(functional.pass_at_k_max_advantages(*flat_rewards(groups), scale=scale, eps=self.eps), groups)
+        return by_group(
+            functional.pass_at_k_max_advantages(*flat_rewards(groups), scale=scale, eps=self.eps), groups
+        )
 
 
 @register("best_and_worst")
 @dataclass(frozen=True)
 class BestAndWorst(GRPO):
-    """PODS's max-variance down-sampling: GRPO on the `keep` rollouts of each group whose rewards have the largest variance.
+    """PODS's max-variance down-sampling: GRPO on the `keep` rollouts of each group whose rewards have the
+    largest variance.
 
-    These are the h best and keep - h worst rollouts for some h. The others are left out of the loss and of the statistics.
-    Paper: Xu et al. 2025 (PODS), arXiv:2504.13818, theorem 1 and algorithm 1. Edge: a group of at most `keep` rollouts is trained on whole.
+    These are the h best and keep - h worst rollouts for some h. The others are left out of the loss and of
+    the statistics. Paper: Xu et al. 2025 (PODS), arXiv:2504.13818, theorem 1 and algorithm 1. Edge: a group
+    of at most `keep` rollouts is trained on whole.
     """
 
     keep: int = 4
@@ -167,7 +199,10 @@ class BestAndWorst(GRPO):
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         chosen = by_group(functional.best_and_worst(*flat_rewards(groups), self.keep), groups)
-        parts = [Group(g.prompt, [r for r, kept in zip(g, row) if kept], g.id) for g, row in zip(groups, chosen, strict=True)]
+        parts = [
+            Group(g.prompt, [r for r, kept in zip(g, row) if kept], g.id)
+            for g, row in zip(groups, chosen, strict=True)
+        ]
         result = []
         for group, row, advantages in zip(groups, chosen, super().__call__(parts), strict=True):
             remaining = iter(advantages)
@@ -201,7 +236,8 @@ class ReinforceState(State):
 @register("reinforce")
 @dataclass(frozen=True)
 class Reinforce(AdvantageEstimator):
-    """REINFORCE with a baseline: A_i = r_i - b, b the running mean of the steps before: b <- decay * b + (1 - decay) * mean r.
+    """REINFORCE with a baseline: A_i = r_i - b, b the running mean of the steps before: b <- decay * b + (1 -
+    decay) * mean r.
 
     `decay` 0 uses no baseline (A = r). Edge: in the first step b is that step's own mean.
     Paper: Williams 1992, doi:10.1007/BF00992696, sec. 4; for language models arXiv:2402.14740, sec. 2.
@@ -228,13 +264,15 @@ class Reinforce(AdvantageEstimator):
 @register("reinforce_pp")
 @dataclass(frozen=True)
 class ReinforcePP(GroupRelative):
-    """REINFORCE++: A_i = (s_i - mean s) / sqrt(var s + eps) over all trained TOKENS of the step, with s_i = r_i, or r_i - mean_G r with `baseline`.
+    """REINFORCE++: A_i = (s_i - mean s) / sqrt(var s + eps) over all trained TOKENS of the step, with s_i =
+    r_i, or r_i - mean_G r with `baseline`.
 
-    With `gamma` below 1 or `token_rewards`, s is the return of each token, R_t = r_t + gamma R_{t+1}, with the reward at the last token and
-    TOKEN_REWARDS at every one (the paper's KL: reward shaping `kl_token_reward`); advantages are then per token, for token credit `per_token`.
-    Paper: Hu 2025 (REINFORCE++), arXiv:2501.03262, eq. 3-5 (baseline: sec. 3.2). A rollout's value counts once per token, with the unbiased variance,
-    as in verl-project/verl 1dda039b. Edge: with `baseline`, a group of equal rewards has s = 0, and an advantage other than 0 where the mean over
-    tokens is not.
+    With `gamma` below 1 or `token_rewards`, s is the return of each token, R_t = r_t + gamma R_{t+1}, with
+    the reward at the last token and TOKEN_REWARDS at every one (the paper's KL: reward shaping
+    `kl_token_reward`); advantages are then per token, for token credit `per_token`. Paper: Hu 2025
+    (REINFORCE++), arXiv:2501.03262, eq. 3-5 (baseline: sec. 3.2). A rollout's value counts once per token,
+    with the unbiased variance, as in verl-project/verl 1dda039b. Edge: with `baseline`, a group of equal
+    rewards has s = 0, and an advantage other than 0 where the mean over tokens is not.
     """
 
     baseline: bool = False
@@ -249,7 +287,10 @@ class ReinforcePP(GroupRelative):
 
     @property
     def provides(self) -> tuple[Capability, ...]:
-        return (*((TOKEN_ADVANTAGES,) if self.per_token else ()), *((READS_TOKEN_REWARDS,) if self.token_rewards else ()))
+        return (
+            *((TOKEN_ADVANTAGES,) if self.per_token else ()),
+            *((READS_TOKEN_REWARDS,) if self.token_rewards else ()),
+        )
 
     @property
     def requires(self) -> tuple[Capability, ...]:
@@ -265,25 +306,33 @@ class ReinforcePP(GroupRelative):
         reward_B, group_B = flat_rewards(groups)
         of_group_B = group_B if self.baseline else None
         if not self.per_token or not len(reward_B):
-            return by_group(functional.reinforce_pp_advantages(reward_B, flat_lengths(groups), of_group_B, eps=self.eps), groups)
+            return by_group(
+                functional.reinforce_pp_advantages(reward_B, flat_lengths(groups), of_group_B, eps=self.eps),
+                groups,
+            )
         reward_BT, mask_BT = reward_tensors(groups, self.token_rewards)
-        advantage_BT = functional.reinforce_pp_token_advantages(reward_BT, mask_BT, of_group_B, gamma=self.gamma, eps=self.eps)
+        advantage_BT = functional.reinforce_pp_token_advantages(
+            reward_BT, mask_BT, of_group_B, gamma=self.gamma, eps=self.eps
+        )
         return set_token_advantages(groups, as_rows(advantage_BT, groups))
 
 
 @register("gae")
 @dataclass(frozen=True)
 class GAE(AdvantageEstimator):
-    """PPO's generalised advantage estimation over trained tokens, with the reward at the last one; for token credit `per_token`.
+    """PPO's generalised advantage estimation over trained tokens, with the reward at the last one; for token
+    credit `per_token`.
 
         delta_t = r_t + gamma V_{t+1} - V_t,  A_t = delta_t + gamma lam A_{t+1}
 
-    Writes TOKEN_ADVANTAGES and RETURNS (A + V, the critic's targets); the rollout's own advantage is the mean over its tokens. `whiten` normalises
-    the advantages to mean 0 and (population) variance 1 over all trained tokens of the step. Tokens of tools and hints are skipped: the state after
-    one is that of the next trained token. `token_rewards` adds TOKEN_REWARDS (reward shaping `kl_token_reward`). `values` names the aux tensor with
-    V: `value` (a head on the policy's states, callback `critic`) or `model_value` (a separate model, callback `critic_model`).
-    Paper: Schulman et al. 2016, arXiv:1506.02438, eq. 16; PPO, arXiv:1707.06347; Open-Reasoner-Zero, arXiv:2503.24290 (gamma = lambda = 1: A = R -
-    V). Edge: unlike a group-relative advantage it has a signal in groups of equal rewards.
+    Writes TOKEN_ADVANTAGES and RETURNS (A + V, the critic's targets); the rollout's own advantage is the mean
+    over its tokens. `whiten` normalises the advantages to mean 0 and (population) variance 1 over all trained
+    tokens of the step. Tokens of tools and hints are skipped: the state after one is that of the next trained
+    token. `token_rewards` adds TOKEN_REWARDS (reward shaping `kl_token_reward`). `values` names the aux
+    tensor with V: `value` (a head on the policy's states, callback `critic`) or `model_value` (a separate
+    model, callback `critic_model`). Paper: Schulman et al. 2016, arXiv:1506.02438, eq. 16; PPO,
+    arXiv:1707.06347; Open-Reasoner-Zero, arXiv:2503.24290 (gamma = lambda = 1: A = R - V). Edge: unlike a
+    group-relative advantage it has a signal in groups of equal rewards.
     """
 
     gamma: float = 1.0
@@ -302,7 +351,10 @@ class GAE(AdvantageEstimator):
 
     @property
     def requires(self) -> tuple[Capability, ...]:
-        return (VALUE_CRITIC if self.values == "value" else VALUE_CRITIC_MODEL, *((TOKEN_REWARDS,) if self.token_rewards else ()))
+        return (
+            VALUE_CRITIC if self.values == "value" else VALUE_CRITIC_MODEL,
+            *((TOKEN_REWARDS,) if self.token_rewards else ()),
+        )
 
     def check(self, run: RunContext) -> None:
         check_token_credit(run, self.name)

@@ -23,10 +23,13 @@ from vlrl.types import TokenBatch
 @register("entropy")
 @dataclass(frozen=True, kw_only=True)
 class Entropy(AuxTensor):
-    """The policy's entropy at each completion token: H_t = -sum_v p_v log p_v, in nats, of the distribution that token t was drawn from.
+    """The policy's entropy at each completion token: H_t = -sum_v p_v log p_v, in nats, of the distribution
+    that token t was drawn from.
 
-    Paper: Shannon 1948; as a signal in RLVR: arXiv:2505.22617, eq. 2. Deviations: temperature-scaled, as sampled.
-    Edge: a distribution with a single possible token has entropy 0. Shapes: logits (N, V) to (N,), with gradient.
+    Paper: Shannon 1948; as a signal in RLVR: arXiv:2505.22617, eq. 2. Deviations: temperature-scaled, as
+    sampled.
+    Edge: a distribution with a single possible token has entropy 0. Shapes: logits (N, V) to (N,), with
+    gradient.
     """
 
     in_forward = True
@@ -40,8 +43,8 @@ class Entropy(AuxTensor):
 class Hidden(AuxTensor):
     """h_t, the last layer's hidden state that predicts token t, without gradient.
 
-    vlrl original (an input to other plug-ins, for instance of arXiv:2509.23808). Shapes: (N, H). As large as hidden size x tokens: for signals, not
-    for long runs.
+    vlrl original (an input to other plug-ins, for instance of arXiv:2509.23808). Shapes: (N, H). As large as
+    hidden size x tokens: for signals, not for long runs.
     """
 
     in_forward = True
@@ -69,12 +72,15 @@ class ReferenceState(State):
 @register("ref_logp")
 @dataclass(frozen=True, kw_only=True)
 class RefLogp(AuxTensor):
-    """Log-probs of the sampled tokens under the reference policy: log pi_ref(y_t | x, y_<t), in nats, temperature-scaled as sampled.
+    """Log-probs of the sampled tokens under the reference policy: log pi_ref(y_t | x, y_<t), in nats,
+    temperature-scaled as sampled.
 
-    The reference is the policy at the start of the run (or phase): with a LoRA adapter the same model with the adapter switched off, else a frozen
-    copy, made once, which survives a restart. Paper: arXiv:2402.03300, eq. 4. Edge: zero outside the loss mask. Shapes: (B, T), no gradient.
-    Rollouts that come again (from a replay buffer, demonstrations, accepted drafts) are not computed again: `remember` is the number of tokens whose
-    values are kept, 4 bytes each (0: none). They are forgotten when the reference changes.
+    The reference is the policy at the start of the run (or phase): with a LoRA adapter the same model with
+    the adapter switched off, else a frozen copy, made once, which survives a restart. Paper:
+    arXiv:2402.03300, eq. 4. Edge: zero outside the loss mask. Shapes: (B, T), no gradient. Rollouts that come
+    again (from a replay buffer, demonstrations, accepted drafts) are not computed again: `remember` is the
+    number of tokens whose values are kept, 4 bytes each (0: none). They are forgotten when the reference
+    changes.
     """
 
     remember: int = 1 << 22
@@ -94,4 +100,6 @@ class RefLogp(AuxTensor):
         with torch.no_grad(), policy.reference() as reference:
             if not self.is_set_up:
                 return reference.forward(batch)["logp"]
-            return self.state.memory(self.run, reference.model, batch, lambda part: reference.forward(part)["logp"])
+            return self.state.memory(
+                self.run, reference.model, batch, lambda part: reference.forward(part)["logp"]
+            )

@@ -1,4 +1,5 @@
-"""Comparison of the trained policy with the model that the run started from, on the same prompts: support kept and found, gains by difficulty.
+"""Comparison of the trained policy with the model that the run started from, on the same prompts: support
+kept and found, gains by difficulty.
 
 base_comparison   callback: samples both models on a fixed set of training prompts
 
@@ -25,7 +26,8 @@ BINS = ("hard", "middle", "easy")  # base pass rate below 1/3, below 2/3, above
 
 @dataclass
 class BaseComparisonState(State):
-    """(samples, correct samples, tokens) of the base model by row id: the base model never changes, so it is sampled once."""
+    """(samples, correct samples, tokens) of the base model by row id: the base model never changes, so it is
+    sampled once."""
 
     base: dict[str, list[float]] = field(default_factory=dict)
 
@@ -33,20 +35,24 @@ class BaseComparisonState(State):
 @register("base_comparison")
 @dataclass(frozen=True, kw_only=True)
 class BaseComparison(Callback):
-    """Pass rates of the trained policy against those of the base model: the weights that the phase started with.
+    """Pass rates of the trained policy against those of the base model: the weights that the phase started
+    with.
 
-    Both models answer the first `prompts` training rows `samples` times, after every `every`-th step of the phase (0: never in between) and after the
-    last one. With B and R the rows that the base model and the policy solve at least once:
+    Both models answer the first `prompts` training rows `samples` times, after every `every`-th step of the
+    phase (0: never in between) and after the last one. With B and R the rows that the base model and the
+    policy solve at least once:
 
         kept = |B & R| / |B|  (SRR),  found = |R - B| / |R|  (NDR),  score = harmonic mean of the two  (SDS),
         net = (|R - B| - |B - R|) / |B | R|  (NSCR)
 
-    "base/1", "now/1", "base/n", "now/n": pass@1 and pass@n, n = `samples`. "change/hard|middle|easy": mean change of the pass rate, by the base's.
-    "length/base", "length/now": mean tokens.
-    Paper: kept, found, score, net: Wu et al. 2025 (The Invisible Leash), arXiv:2507.14843, sec. 3 (there with up to 16,384 samples a problem; with
-    few, "kept" is partly chance); change by difficulty: arXiv:2505.14216 (the three bins are ours). Memory: one copy of the base weights, kept as
-    the KL reference, and one of the policy's own weights while the base model samples; none with an adapter, which is switched off instead. Edge: a
-    number without rows is left out. Raises ConfigError for sharded weights. State: the base model's counts.
+    "base/1", "now/1", "base/n", "now/n": pass@1 and pass@n, n = `samples`. "change/hard|middle|easy": mean
+    change of the pass rate, by the base's. "length/base", "length/now": mean tokens.
+    Paper: kept, found, score, net: Wu et al. 2025 (The Invisible Leash), arXiv:2507.14843, sec. 3 (there with
+    up to 16,384 samples a problem; with few, "kept" is partly chance); change by difficulty: arXiv:2505.14216
+    (the three bins are ours). Memory: one copy of the base weights, kept as the KL reference, and one of the
+    policy's own weights while the base model samples; none with an adapter, which is switched off instead.
+    Edge: a number without rows is left out. Raises ConfigError for sharded weights. State: the base model's
+    counts.
     """
 
     prompts: int = 32
@@ -56,7 +62,8 @@ class BaseComparison(Callback):
     def __post_init__(self) -> None:
         if self.prompts < 1 or self.samples < 1 or self.every < 0:
             raise ConfigError(
-                f"callbacks: 'base_comparison' prompts={self.prompts} and samples={self.samples} must be 1 or more, every={self.every} 0 or more"
+                f"callbacks: 'base_comparison' prompts={self.prompts} and samples={self.samples} must be 1 "
+                f"or more, every={self.every} 0 or more"
             )
 
     def init_state(self) -> BaseComparisonState:
@@ -66,7 +73,8 @@ class BaseComparison(Callback):
         super().setup(run)
         if run.params_sharded:
             raise ConfigError(
-                "callbacks: 'base_comparison' puts the base weights into the policy while it samples; FSDP and ZeRO-3 shard them: use DDP or ZeRO-2, "
+                "callbacks: 'base_comparison' puts the base weights into the policy while it samples; FSDP "
+                "and ZeRO-3 shard them: use DDP or ZeRO-2, "
                 "or compare two checkpoints with `vlrl eval`"
             )
         run.policy.keep_reference()
@@ -81,16 +89,27 @@ class BaseComparison(Callback):
         return compared(self.state.base, self.counts(run), self.samples)
 
     def counts(self, run: RunContext) -> dict[str, list[float]]:
-        """(samples, correct, tokens) by row id, of the weights that the engine has now; each rank samples its share of the rows."""
+        """(samples, correct, tokens) by row id, of the weights that the engine has now; each rank samples its
+        share of the rows."""
         own = self.rows(run)[run.rank :: run.ranks]
         prompts = [run.prompt_template(row) for row in own]
         groups = {row.id: Group(prompt, []) for row, prompt in zip(own, prompts, strict=True)}
-        requests = [Request(prompt, run.sampling(prompt, 0), self.samples, seed=run.seed + i) for i, prompt in enumerate(prompts)]
+        requests = [
+            Request(prompt, run.sampling(prompt, 0), self.samples, seed=run.seed + i)
+            for i, prompt in enumerate(prompts)
+        ]
         for completion in run.engine.generate(requests):
             groups[completion.request.prompt.row.id].rollouts.append(run.make_rollout(completion))
         run.score(list(groups.values()))
         found = [
-            (name, [float(len(group)), float(sum(r.correct for r in group)), float(sum(r.sampled_tokens for r in group))])
+            (
+                name,
+                [
+                    float(len(group)),
+                    float(sum(r.correct for r in group)),
+                    float(sum(r.sampled_tokens for r in group)),
+                ],
+            )
             for name, group in groups.items()
             if len(group)
         ]
@@ -100,7 +119,9 @@ class BaseComparison(Callback):
         """The first `prompts` training rows, of all sources in turn."""
         sources = [rows for rows in run.rows.values() if len(rows)]
         longest = max(map(len, sources), default=0)
-        return [rows[i] for i in range(min(longest, self.prompts)) for rows in sources if i < len(rows)][: self.prompts]
+        return [rows[i] for i in range(min(longest, self.prompts)) for rows in sources if i < len(rows)][
+            : self.prompts
+        ]
 
 
 @contextmanager
@@ -109,7 +130,11 @@ def base_weights(run: RunContext) -> Iterator[None]:
     policy = run.policy
     with policy.reference() as base:
         same = base.model is policy.model  # an adapter that is switched off
-        own = {} if same else {name: weight.detach().clone() for name, weight in policy.model.state_dict().items()}
+        own = (
+            {}
+            if same
+            else {name: weight.detach().clone() for name, weight in policy.model.state_dict().items()}
+        )
         try:
             if not same:
                 _put(policy.model, base.model.state_dict())
@@ -128,13 +153,18 @@ def _put(model: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
         weight.copy_(weights[name])
 
 
-def compared(base: Mapping[str, Sequence[float]], now: Mapping[str, Sequence[float]], samples: int) -> dict[str, float]:
-    """The numbers of `base_comparison` from (samples, correct, tokens) by row id; rows that only one of the two has are left out."""
+def compared(
+    base: Mapping[str, Sequence[float]], now: Mapping[str, Sequence[float]], samples: int
+) -> dict[str, float]:
+    """The numbers of `base_comparison` from (samples, correct, tokens) by row id; rows that only one of the
+    two has are left out."""
     pairs = [(base[name], now[name]) for name in base if name in now]
     if not pairs:
         return {}
     solved = [(before[1] > 0, after[1] > 0) for before, after in pairs]
-    both, lost, found = (sum(pair == wanted for pair in solved) for wanted in ((True, True), (True, False), (False, True)))
+    both, lost, found = (
+        sum(pair == wanted for pair in solved) for wanted in ((True, True), (True, False), (False, True))
+    )
     out: dict[str, float] = {}
     for side, name in enumerate(("base", "now")):
         rows = [pair[side] for pair in pairs]
@@ -142,14 +172,23 @@ def compared(base: Mapping[str, Sequence[float]], now: Mapping[str, Sequence[flo
         if full := [row for row in rows if row[0] >= samples]:
             out[f"{name}/{samples}"] = mean([pass_at_k(int(row[0]), int(row[1]), samples) for row in full])
         out[f"length/{name}"] = sum(row[2] for row in rows) / sum(row[0] for row in rows)
-    kept_share, found_share = (both / (both + lost) if both + lost else None), (found / (both + found) if both + found else None)
-    out |= {name: value for name, value in (("kept", kept_share), ("found", found_share)) if value is not None}
+    kept_share, found_share = (
+        (both / (both + lost) if both + lost else None),
+        (found / (both + found) if both + found else None),
+    )
+    out |= {
+        name: value for name, value in (("kept", kept_share), ("found", found_share)) if value is not None
+    }
     if kept_share is not None and found_share is not None:
-        out["score"] = 2 * kept_share * found_share / (kept_share + found_share) if kept_share + found_share else 0.0
+        out["score"] = (
+            2 * kept_share * found_share / (kept_share + found_share) if kept_share + found_share else 0.0
+        )
     if both + lost + found:
         out["net"] = (found - lost) / (both + lost + found)
     rates = [(before[1] / before[0], after[1] / after[0]) for before, after in pairs]
     for name in BINS:
-        changes = [after - before for before, after in rates if BINS[(before >= 1 / 3) + (before >= 2 / 3)] == name]
+        changes = [
+            after - before for before, after in rates if BINS[(before >= 1 / 3) + (before >= 2 / 3)] == name
+        ]
         out |= {f"change/{name}": mean(changes)} if changes else {}
     return out

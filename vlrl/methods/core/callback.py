@@ -1,4 +1,5 @@
-"""Callbacks that act after a step: averages and resets of weights, reference and optimizer; evaluation; diagnostics.
+"""Callbacks that act after a step: averages and resets of weights, reference and optimizer; evaluation;
+diagnostics.
 
 ema               exponential moving average of the weights
 reference_ema     the KL reference as a moving average of the policy (T1)
@@ -33,12 +34,14 @@ class AverageState(State):
 @register("ema")
 @dataclass(frozen=True, kw_only=True)
 class EMA(Callback):
-    """Exponential moving average of the trained weights, after every step: theta_ema <- decay theta_ema + (1 - decay) theta.
+    """Exponential moving average of the trained weights, after every step: theta_ema <- decay theta_ema + (1
+    - decay) theta.
 
-    The policy itself is not changed; `swap_at_end` puts the average into it after the last step of the phase, so that the final evaluation and
-    checkpoint are of the average. Logs the distance between the two.
-    Paper: Polyak and Juditsky 1992; as a training device arXiv:1703.01780, eq. 1. Edge: the average starts as the weights after the
-    first step. Raises ConfigError for sharded weights. Shapes: as the weights, float32. State: the average.
+    The policy itself is not changed; `swap_at_end` puts the average into it after the last step of the phase,
+    so that the final evaluation and checkpoint are of the average. Logs the distance between the two.
+    Paper: Polyak and Juditsky 1992; as a training device arXiv:1703.01780, eq. 1. Edge: the average starts as
+    the weights after the first step. Raises ConfigError for sharded weights. Shapes: as the weights, float32.
+    State: the average.
     """
 
     decay: float = 0.99
@@ -53,12 +56,18 @@ class EMA(Callback):
 
     def check(self, run: RunContext) -> None:
         if self.swap_at_end and run.settings.steps < 1:
-            raise ConfigError("callbacks: 'ema' with swap_at_end: true needs at least one step; set steps, or swap_at_end: false")
+            raise ConfigError(
+                "callbacks: 'ema' with swap_at_end: true needs at least one step; set steps, or "
+                "swap_at_end: false"
+            )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if run.params_sharded:
-            raise ConfigError("callbacks: 'ema' averages whole weights, and FSDP and ZeRO-3 shard them; use DDP or ZeRO-2, or drop the callback")
+            raise ConfigError(
+                "callbacks: 'ema' averages whole weights, and FSDP and ZeRO-3 shard them; use DDP or "
+                "ZeRO-2, or drop the callback"
+            )
 
     @torch.no_grad()
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
@@ -66,8 +75,14 @@ class EMA(Callback):
         trained = {name: p for name, p in run.policy.model.named_parameters() if p.requires_grad}
         for name, parameter in trained.items():
             now = parameter.detach().float()
-            average[name] = now.clone() if name not in average else average[name].to(now.device).lerp_(now, 1 - self.decay)
-        distance = sum(float((average[name] - p.float()).square().sum()) for name, p in trained.items()) ** 0.5
+            average[name] = (
+                now.clone()
+                if name not in average
+                else average[name].to(now.device).lerp_(now, 1 - self.decay)
+            )
+        distance = (
+            sum(float((average[name] - p.float()).square().sum()) for name, p in trained.items()) ** 0.5
+        )
         if self.swap_at_end and run.phase_step + 1 >= run.settings.steps:
             for name, parameter in trained.items():
                 parameter.copy_(average[name])
@@ -78,11 +93,13 @@ class EMA(Callback):
 @register("reference_ema")
 @dataclass(frozen=True)
 class ReferenceEMA(Callback):
-    """T1's moving reference: theta_ref <- decay theta_ref + (1 - decay) theta after every step. Logs the distance of policy and reference.
+    """T1's moving reference: theta_ref <- decay theta_ref + (1 - decay) theta after every step. Logs the
+    distance of policy and reference.
 
-    Paper: Hou et al. 2025 (T1), arXiv:2501.11651, from published notes on it (an exponential moving average as the reference); `decay` is ours. The
-    average is kept in float32, because a reference in bfloat16 would not move by small steps. Raises ConfigError where nothing reads the reference,
-    and for adapters and sharded weights, for which no copy is kept that could move. State: the average.
+    Paper: Hou et al. 2025 (T1), arXiv:2501.11651, from published notes on it (an exponential moving average
+    as the reference); `decay` is ours. The average is kept in float32, because a reference in bfloat16 would
+    not move by small steps. Raises ConfigError where nothing reads the reference, and for adapters and
+    sharded weights, for which no copy is kept that could move. State: the average.
     """
 
     decay: float = 0.99
@@ -97,14 +114,16 @@ class ReferenceEMA(Callback):
     def check(self, run: RunContext) -> None:
         if "ref_logp" not in run.aux_tensors:
             raise ConfigError(
-                "callbacks: 'reference_ema' moves the reference, but nothing reads it; add loss_terms: {kl: {name: kl}}, or drop the callback"
+                "callbacks: 'reference_ema' moves the reference, but nothing reads it; add loss_terms: "
+                "{kl: {name: kl}}, or drop the callback"
             )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError(
-                "callbacks: 'reference_ema' moves a copy of all weights, which neither adapters nor sharded weights have; "
+                "callbacks: 'reference_ema' moves a copy of all weights, which neither adapters nor "
+                "sharded weights have; "
                 "use reference_reset, or train all weights on each rank"
             )
 
@@ -123,7 +142,8 @@ class ReferenceEMA(Callback):
 
 @dataclass
 class ReferenceResetState(State):
-    """The best held-out accuracy since the last reset, None before the first evaluation, and the evaluations without a gain since."""
+    """The best held-out accuracy since the last reset, None before the first evaluation, and the evaluations
+    without a gain since."""
 
     best: float | None = None
     waited: int = 0
@@ -132,13 +152,15 @@ class ReferenceResetState(State):
 @register("reference_reset")
 @dataclass(frozen=True)
 class ReferenceReset(Callback):
-    """ProRL's reference reset: pi_ref <- pi every `every` steps, or when the held-out accuracy has not risen in `patience` evaluations in a row.
+    """ProRL's reference reset: pi_ref <- pi every `every` steps, or when the held-out accuracy has not risen
+    in `patience` evaluations in a row.
 
-    The held-out accuracy is evaluated every `eval_every` steps and must exceed the best one since the last reset. 0 switches `every` or `eval_every`
-    off. `reset_optimizer` clears the optimizer's moments too.
-    Paper: Liu et al. 2025 (ProRL), arXiv:2505.24864, sec. 3.2: hard resets of the reference and of the optimizer when validation stalls. The pace
-    is vlrl's: the paper's resets were made by hand. Edge: an evaluation in which no task could be scored is ignored. Raises ConfigError where nothing
-    reads the reference.
+    The held-out accuracy is evaluated every `eval_every` steps and must exceed the best one since the last
+    reset. 0 switches `every` or `eval_every` off. `reset_optimizer` clears the optimizer's moments too.
+    Paper: Liu et al. 2025 (ProRL), arXiv:2505.24864, sec. 3.2: hard resets of the reference and of the
+    optimizer when validation stalls. The pace is vlrl's: the paper's resets were made by hand. Edge: an
+    evaluation in which no task could be scored is ignored. Raises ConfigError where nothing reads the
+    reference.
     """
 
     every: int = 0
@@ -152,10 +174,13 @@ class ReferenceReset(Callback):
     def check(self, run: RunContext) -> None:
         if "ref_logp" not in run.aux_tensors:
             raise ConfigError(
-                "callbacks: 'reference_reset' resets the reference, but nothing reads it; add loss_terms: {kl: {name: kl}}, or drop the callback"
+                "callbacks: 'reference_reset' resets the reference, but nothing reads it; add loss_terms: "
+                "{kl: {name: kl}}, or drop the callback"
             )
         if not self.every and not self.eval_every:
-            raise ConfigError("callbacks: 'reference_reset' with every: 0 and eval_every: 0 never resets; set one of them")
+            raise ConfigError(
+                "callbacks: 'reference_reset' with every: 0 and eval_every: 0 never resets; set one of them"
+            )
         if self.eval_every:
             check_heldout(run, "callbacks: 'reference_reset'")
 
@@ -181,7 +206,8 @@ class ReferenceReset(Callback):
 class OptimizerReset(Callback):
     """Kimi k1.5's optimizer reset: clears the optimizer's moments after every `every`-th step.
 
-    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.3.2: each iteration of mirror descent is a new problem.
+    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.3.2: each iteration of mirror descent is a new
+    problem.
     """
 
     every: int = 1
@@ -195,20 +221,29 @@ class OptimizerReset(Callback):
 @register("engine_mismatch")
 @dataclass(frozen=True)
 class EngineMismatch(Callback):
-    """The mismatch of trainer and engine: d_t = log pi_trainer(y_t) - log pi_engine(y_t) (nats), over the trained tokens of a step.
+    """The mismatch of trainer and engine: d_t = log pi_trainer(y_t) - log pi_engine(y_t) (nats), over the
+    trained tokens of a step.
 
-    Logs mean = mean |d|, max = max |d|, kl = mean(e^d - 1 - d) (the k3 estimate of KL(engine || trainer)), ess = (sum w)^2 / (n sum w^2) with
-    w = e^d, in (0, 1]: the share of tokens that importance weighting would leave; seq_ess the same with w of whole rollouts.
-    vlrl original (k3: Schulman 2020; effective sample size: Kong 1992). Edge: no numbers without rollouts of the engine.
-    Costs one pass without gradient per step where old log-probs are not computed anyway.
+    Logs mean = mean |d|, max = max |d|, kl = mean(e^d - 1 - d) (the k3 estimate of KL(engine || trainer)),
+    ess = (sum w)^2 / (n sum w^2) with w = e^d, in (0, 1]: the share of tokens that importance weighting would
+    leave; seq_ess the same with w of whole rollouts. vlrl original (k3: Schulman 2020; effective sample size:
+    Kong 1992). Edge: no numbers without rollouts of the engine. Costs one pass without gradient per step
+    where old log-probs are not computed anyway.
     """
 
     needs = ("old_logp",)
 
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         rows = []
-        for rollout in (r for group in groups for r in group if r.source == "policy" and r.logp and "old_logp" in r.signals):
-            gap_T = torch.tensor(rollout.signals["old_logp"], dtype=torch.float64) - torch.tensor(rollout.logp, dtype=torch.float64)
+        for rollout in (
+            r
+            for group in groups
+            for r in group
+            if r.source == "policy" and r.logp and "old_logp" in r.signals
+        ):
+            gap_T = torch.tensor(rollout.signals["old_logp"], dtype=torch.float64) - torch.tensor(
+                rollout.logp, dtype=torch.float64
+            )
             rows.append(gap_T if rollout.loss_mask is None else gap_T[torch.tensor(rollout.loss_mask)])
         if not rows or not sum(map(len, rows)):
             return {}
@@ -225,12 +260,14 @@ class EngineMismatch(Callback):
 @register("eval")
 @dataclass(frozen=True)
 class Eval(Callback):
-    """Benchmark suites during training: after every `every`-th step (over all phases), samples responses with the run's engine and scores them.
+    """Benchmark suites during training: after every `every`-th step (over all phases), samples responses with
+    the run's engine and scores them.
 
-    Metrics: <suite>/<profile>, with /low and /high of its interval; figures and responses go to `<output>/eval/step-<n>`. Responses that are in a
-    step's journal are not sampled again, so a restart in the middle continues. Every process samples its share.
-    vlrl original. `data`, `limit`, `max_tokens`, `protocol` as in `vlrl eval`; `samples` above 1 need a `temperature`. Edge: a row whose
-    media are broken counts as wrong. Units: scores in [0, 1].
+    Metrics: <suite>/<profile>, with /low and /high of its interval; figures and responses go to
+    `<output>/eval/step-<n>`. Responses that are in a step's journal are not sampled again, so a restart in
+    the middle continues. Every process samples its share.
+    vlrl original. `data`, `limit`, `max_tokens`, `protocol` as in `vlrl eval`; `samples` above 1 need a
+    `temperature`. Edge: a row whose media are broken counts as wrong. Units: scores in [0, 1].
     """
 
     suites: tuple[str, ...] = ()
@@ -247,7 +284,9 @@ class Eval(Callback):
 
     def __post_init__(self) -> None:
         if not self.suites:
-            raise ConfigError("callbacks.eval.suites: name at least one suite (`vlrl eval suites` lists them)")
+            raise ConfigError(
+                "callbacks.eval.suites: name at least one suite (`vlrl eval suites` lists them)"
+            )
         if self.every < 1:
             raise ConfigError(f"callbacks.eval.every: {self.every} must be at least 1")
 

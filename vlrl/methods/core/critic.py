@@ -1,10 +1,12 @@
-"""Critics: a value head on the policy's hidden states, or a separate value model. Each has an aux tensor to read it and a callback to train it.
+"""Critics: a value head on the policy's hidden states, or a separate value model. Each has an aux tensor to
+read it and a callback to train it.
 
-    critic         callback: trains the head          value, token_score   aux tensors: its outputs with and without gradient
-    critic_model   callback: trains the separate model          model_value   aux tensor: its outputs
+    critic         callback: trains the head          value, token_score   aux tensors: its outputs with and
+    without gradient critic_model   callback: trains the separate model          model_value   aux tensor: its
+    outputs
 
-With objective "value" the outputs are values (units of reward), for advantage `gae`; with "outcome" they are logits whose mean over a rollout
-predicts whether it is correct, for `oreal.decisive_tokens`.
+With objective "value" the outputs are values (units of reward), for advantage `gae`; with "outcome" they are
+logits whose mean over a rollout predicts whether it is correct, for `oreal.decisive_tokens`.
 
 Shapes: B rollouts, T completion tokens, N scored tokens, H hidden size.
 """
@@ -30,8 +32,12 @@ from vlrl.types import Group, Rollout, TokenBatch
 VALUE_CRITIC = Capability("critic.value", hint="callbacks: {critic: {name: critic}}")
 OUTCOME_CRITIC = Capability("critic.outcome", hint="callbacks: {critic: {name: critic, objective: outcome}}")
 VALUE_CRITIC_MODEL = Capability("critic_model.value", hint="callbacks: {critic: {name: critic_model}}")
-OUTCOME_CRITIC_MODEL = Capability("critic_model.outcome", hint="callbacks: {critic: {name: critic_model, objective: outcome}}")
-RETURNS: Annotation[list] = Annotation("gae.returns", list, hint="advantage: {name: gae}", doc="per token: A + V, which a critic regresses on")
+OUTCOME_CRITIC_MODEL = Capability(
+    "critic_model.outcome", hint="callbacks: {critic: {name: critic_model, objective: outcome}}"
+)
+RETURNS: Annotation[list] = Annotation(
+    "gae.returns", list, hint="advantage: {name: gae}", doc="per token: A + V, which a critic regresses on"
+)
 
 
 class ValueHead(nn.Module):
@@ -84,7 +90,8 @@ class ValueModel(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def values(self, policy: Any, batch: TokenBatch) -> Tensor:
-        """(B, T), zero outside the loss mask; honours the autograd mode. Prompts are laid out as for the policy."""
+        """(B, T), zero outside the loss mask; honours the autograd mode. Prompts are laid out as for the
+        policy."""
         return policy.with_model(self.model).forward(batch, [ScalarHead(self.head)])["scalar"]
 
 
@@ -98,10 +105,12 @@ def value_model(run: RunContext) -> ValueModel:
 @register("value")
 @dataclass(frozen=True, kw_only=True)
 class Value(AuxTensor):
-    """V(s_t) of the value head that callback `critic` trains, in units of reward (a logit with objective "outcome").
+    """V(s_t) of the value head that callback `critic` trains, in units of reward (a logit with objective
+    "outcome").
 
-    Paper: PPO's critic (arXiv:1707.06347); OREAL's token reward model (arXiv:2502.06781). Deviates: a head on the policy's own states instead of
-    a second model (that is the aux tensor `model_value`). Shapes: (N, H) to (N,).
+    Paper: PPO's critic (arXiv:1707.06347); OREAL's token reward model (arXiv:2502.06781). Deviates: a head on
+    the policy's own states instead of a second model (that is the aux tensor `model_value`). Shapes: (N, H)
+    to (N,).
     """
 
     in_forward = True
@@ -118,7 +127,8 @@ class Value(AuxTensor):
 @register("token_score")
 @dataclass(frozen=True, kw_only=True)
 class TokenScore(Value):
-    """The value head's logits, without gradient: their mean over a rollout learns whether it is correct (callback `critic`, objective "outcome").
+    """The value head's logits, without gradient: their mean over a rollout learns whether it is correct
+    (callback `critic`, objective "outcome").
 
     Paper: Lyu et al. 2025 (OREAL), arXiv:2502.06781, sec. 3.3. Shapes: (N, H) to (N,).
     """
@@ -130,10 +140,11 @@ class TokenScore(Value):
 @register("model_value")
 @dataclass(frozen=True, kw_only=True)
 class ModelValue(AuxTensor):
-    """V(s_t) of the model that callback `critic_model` trains, without gradient: reward to come, or a logit with objective "outcome".
+    """V(s_t) of the model that callback `critic_model` trains, without gradient: reward to come, or a logit
+    with objective "outcome".
 
-    Paper: PPO's critic (arXiv:1707.06347); Open-Reasoner-Zero (arXiv:2503.24290); OREAL's token reward model (arXiv:2502.06781).
-    Edge: zero outside the loss mask. Shapes: (B, T).
+    Paper: PPO's critic (arXiv:1707.06347); Open-Reasoner-Zero (arXiv:2503.24290); OREAL's token reward model
+    (arXiv:2502.06781). Edge: zero outside the loss mask. Shapes: (B, T).
     """
 
     def setup(self, run: RunContext) -> None:
@@ -147,7 +158,8 @@ class ModelValue(AuxTensor):
 
 @dataclass
 class CriticState(State):
-    """The trained module and its optimizer, both made by `setup`; saved are the weights and Adam's moments."""
+    """The trained module and its optimizer, both made by `setup`; saved are the weights and Adam's
+    moments."""
 
     module: Any = transient()  # ValueHead or ValueModel
     optimizer: Any = transient()
@@ -161,7 +173,9 @@ class CriticState(State):
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         if values:
             self.module.load_state_dict(values["weights"])
-            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": {int(k): v for k, v in values["adam"].items()}})
+            self.optimizer.load_state_dict(
+                {**self.optimizer.state_dict(), "state": {int(k): v for k, v in values["adam"].items()}}
+            )
 
 
 def has_trained_tokens(rollout: Rollout) -> bool:
@@ -172,13 +186,15 @@ def has_trained_tokens(rollout: Rollout) -> bool:
 @register("critic")
 @dataclass(frozen=True)
 class Critic(Callback):
-    """PPO's critic as a head: after each step, `epochs` updates of the value head on the step's rollouts and their hidden states (`hidden`).
+    """PPO's critic as a head: after each step, `epochs` updates of the value head on the step's rollouts and
+    their hidden states (`hidden`).
 
-    "value" regresses on the targets that advantage `gae` writes (with value clipping `clip`, whose share of tokens is logged); "outcome" makes the
-    mean of a rollout's token logits predict whether it is correct (cross-entropy).
-    Paper: PPO with value clipping, arXiv:2005.12729, sec. 3; Open-Reasoner-Zero, arXiv:2503.24290 (12 critic steps per policy step, lr 5e-6);
-    OREAL, arXiv:2502.06781, eq. 10 (outcome). The head has its own Adam optimizer; gradients are averaged over ranks. Hidden states are those of
-    collection.
+    "value" regresses on the targets that advantage `gae` writes (with value clipping `clip`, whose share of
+    tokens is logged); "outcome" makes the mean of a rollout's token logits predict whether it is correct
+    (cross-entropy).
+    Paper: PPO with value clipping, arXiv:2005.12729, sec. 3; Open-Reasoner-Zero, arXiv:2503.24290 (12 critic
+    steps per policy step, lr 5e-6); OREAL, arXiv:2502.06781, eq. 10 (outcome). The head has its own Adam
+    optimizer; gradients are averaged over ranks. Hidden states are those of collection.
     """
 
     objective: Literal["value", "outcome"] = "value"
@@ -201,12 +217,17 @@ class Critic(Callback):
 
     def check(self, run: RunContext) -> None:
         if not {"value", "token_score"} & set(run.aux_tensors):
-            raise ConfigError("callbacks: 'critic' trains a head that nothing reads; use it with advantage gae or token weight oreal.decisive_tokens")
+            raise ConfigError(
+                "callbacks: 'critic' trains a head that nothing reads; use it with advantage gae or token "
+                "weight oreal.decisive_tokens"
+            )
         reader = "value" if self.objective == "value" else "token_score"
         if reader not in run.aux_tensors:
             raise ConfigError(
-                f"callbacks: 'critic' with objective {self.objective!r} trains what the aux tensor {reader!r} reads, and nothing needs that; "
-                "use objective: value with advantage gae, objective: outcome with token weight oreal.decisive_tokens"
+                f"callbacks: 'critic' with objective {self.objective!r} trains what the aux tensor "
+                f"{reader!r} reads, and nothing needs that; "
+                "use objective: value with advantage gae, objective: outcome with token weight "
+                "oreal.decisive_tokens"
             )
 
     def setup(self, run: RunContext) -> None:
@@ -215,11 +236,20 @@ class Critic(Callback):
         self.state.optimizer = torch.optim.Adam(self.state.module.parameters(), lr=self.lr)
 
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
-        rollouts = [r for group in run.groups for r in group if r.source == "policy" and "hidden" in r.signals and has_trained_tokens(r)]
+        rollouts = [
+            r
+            for group in run.groups
+            for r in group
+            if r.source == "policy" and "hidden" in r.signals and has_trained_tokens(r)
+        ]
         head, optimizer, loss = self.state.module, self.state.optimizer, 0.0
         clipped = 0.0
         for _ in range(self.epochs):
-            total, clipped = self.loss(head, rollouts) if rollouts else (sum(p.sum() for p in head.parameters()) * 0.0, 0.0)
+            total, clipped = (
+                self.loss(head, rollouts)
+                if rollouts
+                else (sum(p.sum() for p in head.parameters()) * 0.0, 0.0)
+            )
             optimizer.zero_grad()
             total.backward()
             for p in head.parameters():
@@ -229,11 +259,15 @@ class Critic(Callback):
         return {"loss": loss, **({"clip_fraction": clipped} if self.clip else {})}
 
     def loss(self, head: nn.Module, rollouts: Sequence[Rollout]) -> tuple[Tensor, float]:
-        """The mean over trained tokens (value) or rollouts (outcome), and the share of tokens whose loss is that of the clipped value."""
+        """The mean over trained tokens (value) or rollouts (outcome), and the share of tokens whose loss is
+        that of the clipped value."""
         device = next(head.parameters()).device
 
         def flat(rows: Iterable[Sequence[Any]]) -> Tensor:
-            return torch.tensor([v for r, row in zip(rollouts, rows) for v, trained in zip(row, r.trained_mask) if trained], device=device)
+            return torch.tensor(
+                [v for r, row in zip(rollouts, rows) for v, trained in zip(row, r.trained_mask) if trained],
+                device=device,
+            )
 
         value_N = head(flat(r.signals["hidden"] for r in rollouts))
         if self.objective == "value":
@@ -248,13 +282,16 @@ class Critic(Callback):
 @register("critic_model")
 @dataclass(frozen=True)
 class CriticModel(Callback):
-    """PPO's critic as a separate model: after each step, one pass over its rollouts in `updates` updates, at `rate` times the policy's learning rate.
+    """PPO's critic as a separate model: after each step, one pass over its rollouts in `updates` updates, at
+    `rate` times the policy's learning rate.
 
-    "value" regresses on the targets that advantage `gae` writes (value clipping `clip`); "outcome" makes the mean of a rollout's token logits predict
-    whether it is correct (cross-entropy). AdamW without weight decay; an update's mean is over all ranks.
-    Paper: Open-Reasoner-Zero, arXiv:2503.24290 (12 updates, 5e-6 beside the policy's 1e-6); OREAL, arXiv:2502.06781, eq. 10 (outcome; 2e-6 beside
-    5e-7); value clipping: arXiv:2005.12729, sec. 3. Edge: groups are whole, so there are at most as many updates as groups. Memory: a second model
-    of the policy's size with its optimizer.
+    "value" regresses on the targets that advantage `gae` writes (value clipping `clip`); "outcome" makes the
+    mean of a rollout's token logits predict whether it is correct (cross-entropy). AdamW without weight
+    decay; an update's mean is over all ranks.
+    Paper: Open-Reasoner-Zero, arXiv:2503.24290 (12 updates, 5e-6 beside the policy's 1e-6); OREAL,
+    arXiv:2502.06781, eq. 10 (outcome; 2e-6 beside 5e-7); value clipping: arXiv:2005.12729, sec. 3. Edge:
+    groups are whole, so there are at most as many updates as groups. Memory: a second model of the policy's
+    size with its optimizer.
     """
 
     objective: Literal["value", "outcome"] = "value"
@@ -276,19 +313,27 @@ class CriticModel(Callback):
     def check(self, run: RunContext) -> None:
         if "model_value" not in run.aux_tensors:
             raise ConfigError(
-                "callbacks: 'critic_model' trains a model that nothing reads; use it with advantage: {name: gae, values: model_value}, or "
+                "callbacks: 'critic_model' trains a model that nothing reads; use it with advantage: "
+                "{name: gae, values: model_value}, or "
                 "token_weights: {tokens: {name: oreal.decisive_tokens, scores: model_value}}"
             )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
-            raise ConfigError("callbacks: 'critic_model' copies the whole policy, which adapters and sharded weights do not allow; use 'critic'")
+            raise ConfigError(
+                "callbacks: 'critic_model' copies the whole policy, which adapters and sharded weights do "
+                "not allow; use 'critic'"
+            )
         self.state.module = value_model(run)
         self.state.optimizer = torch.optim.AdamW(self.state.module.parameters(), lr=1e-6, weight_decay=0.0)
 
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float | tuple[float, float]]:
-        own = [Group(g.prompt, kept, g.id) for g in run.groups if (kept := [r for r in g if r.source == "policy" and has_trained_tokens(r)])]
+        own = [
+            Group(g.prompt, kept, g.id)
+            for g in run.groups
+            if (kept := [r for r in g if r.source == "policy" and has_trained_tokens(r)])
+        ]
         model, optimizer = self.state.module, self.state.optimizer
         updates = max(run.gather([min(self.updates, len(own))]))
         total = count = clipped = 0.0
@@ -303,19 +348,31 @@ class CriticModel(Callback):
                 total, items, clipped = total + float(loss.detach()), items + number, clipped + held
             all_items = max(sum(run.gather([items])), 1)
             for p in model.parameters():
-                p.grad = torch.zeros_like(p) if p.grad is None else p.grad  # a rank without a picture, or without a rollout
+                p.grad = (
+                    torch.zeros_like(p) if p.grad is None else p.grad
+                )  # a rank without a picture, or without a rollout
                 p.grad = run.sum_tensor(p.grad) / all_items
             optimizer.step()
             count += items
-        return {"loss": (total, float(count)), **({"clip_fraction": (clipped, float(count))} if self.clip else {})}
+        return {
+            "loss": (total, float(count)),
+            **({"clip_fraction": (clipped, float(count))} if self.clip else {}),
+        }
 
     def loss(self, model: ValueModel, policy: PolicyModel, batch: TokenBatch) -> tuple[Tensor, int, float]:
-        """The sum over tokens (value) or rollouts (outcome), their number, and the number of tokens whose loss is that of the clipped value."""
+        """The sum over tokens (value) or rollouts (outcome), their number, and the number of tokens whose
+        loss is that of the clipped value."""
         value_BT = model.values(policy, batch)
         mask_BT = (batch.loss_mask_BT & batch.mask_BT).to(value_BT.device)
         if self.objective == "outcome":
             correct_B = torch.tensor([float(r.correct) for r in batch.rollouts], device=value_BT.device)
-            return binary_cross_entropy_with_logits(value_BT.sum(-1) / mask_BT.sum(-1), correct_B, reduction="sum"), len(correct_B), 0.0
+            return (
+                binary_cross_entropy_with_logits(
+                    value_BT.sum(-1) / mask_BT.sum(-1), correct_B, reduction="sum"
+                ),
+                len(correct_B),
+                0.0,
+            )
         old_N = trained_values([r.signals["model_value"] for r in batch.rollouts], mask_BT)
         target_N = trained_values([RETURNS[r] for r in batch.rollouts], mask_BT)
         clipped = value_clip_fraction(value_BT[mask_BT], old_N, target_N, self.clip).sum().item()

@@ -17,16 +17,20 @@ from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 @register("expert_turns")
 @dataclass(frozen=True)
 class ExpertTurns(MultiTurn):
-    """Supervised fine-tuning on episodes: an expert's turns in place of samples, answered by the environment itself.
+    """Supervised fine-tuning on episodes: an expert's turns in place of samples, answered by the environment
+    itself.
 
-    One rollout (or one per segment) per prompt, source "expert", for the loss term `nll` with policy_loss `zero_loss`. Turn t of an episode is, in
-    this order: entry t of `row.meta["turns"]`; what the environment's expert writes (`Episode.expert`); one of `lines`, drawn uniformly. The last
-    teaches the form of an action and not which one, so that reinforcement learning begins from a uniform policy over them; a share `noise`
-    of the environment's expert's turns is replaced by one of `lines`, so that states beside its path are shown too. Each turn ends with EOS.
-    What the environment says carries no loss, as in `multi_turn`, and is what it says in training later on. The engine is not used.
-    vlrl original, after ReTool's cold start (Feng et al. 2025, arXiv:2504.11536, sec. 2.2: traces with code and its results). Edge: an episode
-    without any of the three raises ValueError; turns of a row behind the one that ends the episode are left out, and where there are too few the
-    rest are empty. Units: log-probs are 0 (the expert is taken as certain).
+    One rollout (or one per segment) per prompt, source "expert", for the loss term `nll` with policy_loss
+    `zero_loss`. Turn t of an episode is, in this order: entry t of `row.meta["turns"]`; what the
+    environment's expert writes (`Episode.expert`); one of `lines`, drawn uniformly. The last teaches the form
+    of an action and not which one, so that reinforcement learning begins from a uniform policy over them; a
+    share `noise` of the environment's expert's turns is replaced by one of `lines`, so that states beside its
+    path are shown too. Each turn ends with EOS. What the environment says carries no loss, as in
+    `multi_turn`, and is what it says in training later on. The engine is not used. vlrl original, after
+    ReTool's cold start (Feng et al. 2025, arXiv:2504.11536, sec. 2.2: traces with code and its results).
+    Edge: an episode without any of the three raises ValueError; turns of a row behind the one that ends the
+    episode are left out, and where there are too few the rest are empty. Units: log-probs are 0 (the expert
+    is taken as certain).
     """
 
     samples: ClassVar[bool] = False
@@ -37,13 +41,16 @@ class ExpertTurns(MultiTurn):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.noise <= 1 or (self.noise and not self.lines):
-            raise ValueError(f"noise={self.noise} must be in [0, 1], and needs lines: [...], turns to draw from")
+            raise ValueError(
+                f"noise={self.noise} must be in [0, 1], and needs lines: [...], turns to draw from"
+            )
 
     def check(self, run: RunContext) -> None:
         super().check(run)
         if not run.has(NO_POLICY_GRADIENT):
             raise ConfigError(
-                f"rollout: {self.name!r} gives demonstrations; use policy_loss: {{name: zero_loss}} and loss_terms: {{nll: {{name: nll}}}}"
+                f"rollout: {self.name!r} gives demonstrations; use policy_loss: {{name: zero_loss}} and "
+                f"loss_terms: {{nll: {{name: nll}}}}"
             )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
@@ -52,9 +59,13 @@ class ExpertTurns(MultiTurn):
             rollout.source = "expert"
         return groups
 
-    def play(self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext) -> list[list[Rollout] | str] | None:
+    def play(
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+    ) -> list[list[Rollout] | str] | None:
         """Held-out evaluation: turns of the policy, not of the expert."""
-        return MultiTurn(**{one.name: getattr(self, one.name) for one in fields(MultiTurn)}).play(prompts, samplings, run)
+        return MultiTurn(**{one.name: getattr(self, one.name) for one in fields(MultiTurn)}).play(
+            prompts, samplings, run
+        )
 
     def before_turns(self, ready: Sequence[Any], pool: Any, run: RunContext) -> None:
         for handle in ready:
@@ -67,13 +78,16 @@ class ExpertTurns(MultiTurn):
             given = list(row.meta["turns"])
             return str(given[conversation.turns]) if conversation.turns < len(given) else ""
         rng = random.Random(repr((run.seed, run.phase, run.step, row.id, conversation.turns)))
-        said: str | None = None if rng.random() < self.noise else handle.episode.expert(conversation.view(run.policy))
+        said: str | None = (
+            None if rng.random() < self.noise else handle.episode.expert(conversation.view(run.policy))
+        )
         if said is None and self.lines:
             said = rng.choice(self.lines)
         if said is None:
             name = run.environment.name if run.environment is not None else ""
             raise ValueError(
-                f"row {row.id!r} has no meta['turns'] (the list of the demonstrated turns), and environment {name!r} has no expert; "
+                f"row {row.id!r} has no meta['turns'] (the list of the demonstrated turns), and "
+                f"environment {name!r} has no expert; "
                 f"rollout {self.name!r} needs one of them, or lines: [...], turns to draw from"
             )
         return said

@@ -19,7 +19,8 @@ from vlrl.types import FilterDecision, Group
 @register("dynamic_sampling")
 @dataclass(frozen=True)
 class DynamicSampling(GroupFilter):
-    """DAPO's dynamic sampling: keeps a group whose outcomes differ by more than `tolerance`: max o - min o > tolerance.
+    """DAPO's dynamic sampling: keeps a group whose outcomes differ by more than `tolerance`: max o - min o >
+    tolerance.
 
     o is, by `metric`:
 
@@ -27,12 +28,13 @@ class DynamicSampling(GroupFilter):
         correct   whether the rollout is correct
         total     the total reward after shaping, so that every group with an advantage is kept
 
-    Of 0/1 outcomes "outcome" is eq. 11, 0 < correct < G. Of graded ones (IoU) it also keeps groups that are all right or all wrong as long as they
-    differ, because their advantages do: the rule of verl's filter_groups with metric acc, std > 0 (verl-project/verl 1dda039b); "correct" is eq. 11
-    for them too. `slot` names a raw reward instead. Where the outcome's reward has no weight (it is only logged, and something else is paid), or did
-    not score the group, "outcome" and "correct" fall back on the total.
-    Paper: Yu et al. 2025 (DAPO), arXiv:2503.14476, eq. 11. Edge: a group of one rollout is never kept. Raises KeyError if `slot` did not score the
-    rollouts.
+    Of 0/1 outcomes "outcome" is eq. 11, 0 < correct < G. Of graded ones (IoU) it also keeps groups that are
+    all right or all wrong as long as they differ, because their advantages do: the rule of verl's
+    filter_groups with metric acc, std > 0 (verl-project/verl 1dda039b); "correct" is eq. 11 for them too.
+    `slot` names a raw reward instead. Where the outcome's reward has no weight (it is only logged, and
+    something else is paid), or did not score the group, "outcome" and "correct" fall back on the total.
+    Paper: Yu et al. 2025 (DAPO), arXiv:2503.14476, eq. 11. Edge: a group of one rollout is never kept. Raises
+    KeyError if `slot` did not score the rollouts.
     """
 
     metric: Literal["outcome", "correct", "total"] = "outcome"
@@ -54,7 +56,11 @@ class DynamicSampling(GroupFilter):
         outcomes = [rollout.outcome for rollout in group if rollout.outcome is not None]
         if self.metric == "total" or len(outcomes) < len(group) or not self.outcome_is_paid(group):
             return "rewards", group.rewards
-        return ("outcomes", outcomes) if self.metric == "outcome" else ("correct", [float(rollout.correct) for rollout in group])
+        return (
+            ("outcomes", outcomes)
+            if self.metric == "outcome"
+            else ("correct", [float(rollout.correct) for rollout in group])
+        )
 
     def outcome_is_paid(self, group: Group) -> bool:
         """Whether the group's outcome reward has a weight; True before the plug-in is set up."""
@@ -64,10 +70,12 @@ class DynamicSampling(GroupFilter):
 @register("accuracy_range")
 @dataclass(frozen=True)
 class AccuracyRange(GroupFilter):
-    """MM-Eureka's online filter: keeps a group whose accuracy, the mean score of the outcome reward, is in [low, high].
+    """MM-Eureka's online filter: keeps a group whose accuracy, the mean score of the outcome reward, is in
+    [low, high].
 
     `metric` "correct" takes the share of correct rollouts instead, which differs for graded outcomes.
-    Paper: Meng et al. 2025 (MM-Eureka), arXiv:2503.07365, sec. 3.2: online filter; released code 0.1 and 0.9. Edge: an empty group is dropped.
+    Paper: Meng et al. 2025 (MM-Eureka), arXiv:2503.07365, sec. 3.2: online filter; released code 0.1 and 0.9.
+    Edge: an empty group is dropped.
     """
 
     low: float = 0.1

@@ -39,7 +39,8 @@ class TokenMean(LossAggregation):
 class TokenSum(LossAggregation):
     """The sum over all tokens of the step: the size of the gradient grows with tokens and rollouts.
 
-    vlrl original in form; as loss_agg_mode "token-sum" of verl-project/verl 1dda039b (agg_loss in verl/trainer/ppo/core_algos.py).
+    vlrl original in form; as loss_agg_mode "token-sum" of verl-project/verl 1dda039b (agg_loss in
+    verl/trainer/ppo/core_algos.py).
     """
 
     def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
@@ -49,13 +50,16 @@ class TokenSum(LossAggregation):
 @register("sequence_mean")
 @dataclass(frozen=True)
 class SequenceMean(LossAggregation):
-    """GRPO's mean over rollouts of the mean over a rollout's tokens. Tokens of long rollouts count less: GRPO's length bias.
+    """GRPO's mean over rollouts of the mean over a rollout's tokens. Tokens of long rollouts count less:
+    GRPO's length bias.
 
     Paper: Shao et al. 2024, arXiv:2402.03300, eq. 3.
     """
 
     def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
-        return functional.aggregation_weights(x.mask_BT, "sequence_mean", sequences=loss_denominators.sequences)
+        return functional.aggregation_weights(
+            x.mask_BT, "sequence_mean", sequences=loss_denominators.sequences
+        )
 
 
 @register("constant")
@@ -63,8 +67,8 @@ class SequenceMean(LossAggregation):
 class Constant(LossAggregation):
     """Dr.GRPO's aggregation, unbiased in length: the sum over all tokens / (rollouts * length).
 
-    `length` is a constant number of tokens; 0 takes the longest completion that may be sampled. 1 sums a rollout's tokens.
-    Paper: Liu et al. 2025 (Dr.GRPO), arXiv:2503.20783, sec. 3.2 and listing 1 (MAX_TOKENS).
+    `length` is a constant number of tokens; 0 takes the longest completion that may be sampled. 1 sums a
+    rollout's tokens. Paper: Liu et al. 2025 (Dr.GRPO), arXiv:2503.20783, sec. 3.2 and listing 1 (MAX_TOKENS).
     """
 
     length: int = 0
@@ -78,4 +82,6 @@ class Constant(LossAggregation):
 
     def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
         length = self.length or self.divisor(self.run)
-        return functional.aggregation_weights(x.mask_BT, "constant", sequences=loss_denominators.sequences, length=length)
+        return functional.aggregation_weights(
+            x.mask_BT, "constant", sequences=loss_denominators.sequences, length=length
+        )

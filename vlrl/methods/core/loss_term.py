@@ -35,12 +35,13 @@ class KL(LossTerm):
 
         k1 = -u,  k2 = u^2 / 2,  k3 = e^u - u - 1,  abs = |u|
 
-    On-policy, the mean gradient of k2 is that of KL(pi || ref), that of k3 is KL(ref || pi)'s, and that of k1 is zero. `gradient`: "direct"
-    differentiates the estimate as it stands (GRPO, TRL); "k2" keeps the value of `estimator` with k2's gradient, which the bounds below do not remove
-    (verl's "+" kinds); "importance"
-    multiplies by pi / pi_old, whose gradient makes k1 and k3 unbiased too (DeepSeek-V3.2, arXiv:2512.02556, sec. 3.1).
-    `clamp_log` bounds u (verl: 20), `clamp_value` the estimate (verl: 10); 0 switches them off. `ref` is the tensor compared with.
-    Paper: Schulman 2020, joschu.net/blog/kl-approx.html; as a loss: Shao et al. 2024, arXiv:2402.03300, eq. 4;
+    On-policy, the mean gradient of k2 is that of KL(pi || ref), that of k3 is KL(ref || pi)'s, and that of k1
+    is zero. `gradient`: "direct" differentiates the estimate as it stands (GRPO, TRL); "k2" keeps the value
+    of `estimator` with k2's gradient, which the bounds below do not remove (verl's "+" kinds); "importance"
+    multiplies by pi / pi_old, whose gradient makes k1 and k3 unbiased too (DeepSeek-V3.2, arXiv:2512.02556,
+    sec. 3.1). `clamp_log` bounds u (verl: 20), `clamp_value` the estimate (verl: 10); 0 switches them off.
+    `ref` is the tensor compared with. Paper: Schulman 2020, joschu.net/blog/kl-approx.html; as a loss: Shao
+    et al. 2024, arXiv:2402.03300, eq. 4;
     gradients: Tang and Munos 2025, arXiv:2506.09477.
     """
 
@@ -57,11 +58,16 @@ class KL(LossTerm):
     def check(self, run: RunContext) -> None:
         if self.coef and self.estimator == "k1" and self.gradient == "direct":
             raise ConfigError(
-                f"loss_terms: {self.name!r} with estimator k1 and gradient direct has a gradient of mean zero, so it only adds noise; use "
-                "estimator k3 or k2, gradient k2 or importance, or the KL in the reward (reward_shaping: {kl: {name: kl_in_reward}})"
+                f"loss_terms: {self.name!r} with estimator k1 and gradient direct has a gradient of mean "
+                "zero, so it only adds noise; use "
+                "estimator k3 or k2, gradient k2 or importance, or the KL in the reward (reward_shaping: "
+                "{kl: {name: kl_in_reward}})"
             )
         if self.coef and run.has(KL_IN_REWARD):
-            raise ConfigError(f"loss_terms: {self.name!r} and reward_shaping 'kl_in_reward' penalise the same divergence twice; drop one of them")
+            raise ConfigError(
+                f"loss_terms: {self.name!r} and reward_shaping 'kl_in_reward' penalise the same divergence "
+                "twice; drop one of them"
+            )
 
     def __call__(self, x: LossInputs) -> PerToken:
         return functional.kl_penalty(
@@ -81,7 +87,8 @@ class KL(LossTerm):
 class TrustRegion(KL):
     """TRPA's trust region: KL(pi || pi_old) per token, or its square root with `root`.
 
-    Paper: Su et al. 2025 (TRPA), arXiv:2504.04524, eq. 13 (0.001, low-variance estimator). Edge: zero, also in gradient, on the old policy.
+    Paper: Su et al. 2025 (TRPA), arXiv:2504.04524, eq. 13 (0.001, low-variance estimator). Edge: zero, also
+    in gradient, on the old policy.
     """
 
     coef: float = 0.001
@@ -101,7 +108,8 @@ class TrustRegion(KL):
 @register("entropy_bonus")
 @dataclass(frozen=True, kw_only=True)
 class EntropyBonus(LossTerm):
-    """A3C's entropy bonus: L = -H(pi(. | s_t)) in nats. A positive `coef` raises entropy, a negative one lowers it.
+    """A3C's entropy bonus: L = -H(pi(. | s_t)) in nats. A positive `coef` raises entropy, a negative one
+    lowers it.
 
     Paper: Mnih et al. 2016, arXiv:1602.01783, sec. 4.
     """
@@ -116,7 +124,8 @@ class EntropyBonus(LossTerm):
 @register("nll")
 @dataclass(frozen=True, kw_only=True)
 class NLL(LossTerm):
-    """The supervised loss: L = -log pi (nats per token), on all rollouts or on those of one `source` with a reward of at least `min_reward`.
+    """The supervised loss: L = -log pi (nats per token), on all rollouts or on those of one `source` with a
+    reward of at least `min_reward`.
 
     `correct` true: only on correct rollouts.
     `given` true: only on tokens that come from a demonstration that the rollout continues (GIVEN_TOKENS).
@@ -133,7 +142,10 @@ class NLL(LossTerm):
         return (GIVEN_TOKENS,) if self.given else ()
 
     def __call__(self, x: LossInputs) -> PerToken:
-        keep = [(not self.source or r.source == self.source) and (r.correct or not self.correct) for r in x.batch.rollouts]
+        keep = [
+            (not self.source or r.source == self.source) and (r.correct or not self.correct)
+            for r in x.batch.rollouts
+        ]
         keep_B = torch.tensor(keep, device=x.logp_BT.device) & (x.reward_B >= self.min_reward)
         keep_BT = keep_B[:, None] & ~after_given_tokens(x) if self.given else keep_B[:, None]
         nll_BT = torch.where(keep_BT, -x.logp_BT, 0.0)
@@ -143,15 +155,18 @@ class NLL(LossTerm):
 @register("dpo")
 @dataclass(frozen=True, kw_only=True)
 class DPO(LossTerm):
-    """Direct preference optimisation: L = -log sigma(beta (margin of w - margin of l)) over the pairs (w, l) of a group.
+    """Direct preference optimisation: L = -log sigma(beta (margin of w - margin of l)) over the pairs (w, l)
+    of a group.
 
         L = mean over pairs of -log sigma( beta [ (log pi(w) - log ref(w)) - (log pi(l) - log ref(l)) ] )
 
-    log pi(y) sums the trained tokens of an episode. `pairs`: "correct" takes every correct episode with every wrong one, "best" the one with the
-    highest reward and the one with the lowest. Every rollout of a group carries its group's mean, so that the step's loss is the mean over rollouts.
-    Both episodes of a pair are scored under the prompts that they are trained with: these should be equal.
-    Paper: Rafailov et al. 2023, arXiv:2305.18290, eq. 7. Edge: a group without a pair (all alike) adds 0. With policy_loss zero_loss it is the whole
-    objective. Logs the margin (nats, times beta) and the share of pairs that are ranked right. Shapes: (B,).
+    log pi(y) sums the trained tokens of an episode. `pairs`: "correct" takes every correct episode with every
+    wrong one, "best" the one with the highest reward and the one with the lowest. Every rollout of a group
+    carries its group's mean, so that the step's loss is the mean over rollouts. Both episodes of a pair are
+    scored under the prompts that they are trained with: these should be equal.
+    Paper: Rafailov et al. 2023, arXiv:2305.18290, eq. 7. Edge: a group without a pair (all alike) adds 0.
+    With policy_loss zero_loss it is the whole objective. Logs the margin (nats, times beta) and the share of
+    pairs that are ranked right. Shapes: (B,).
     """
 
     beta: float = 0.1
@@ -169,7 +184,10 @@ class DPO(LossTerm):
         for group in x.batch.groups:
             episodes = episodes_of(group)
             values = [ratio_B[[place[id(rollout)] for rollout in episode]].sum() for episode in episodes]
-            found = [self.beta * (values[good] - values[bad]) for good, bad in self.chosen([(e[-1].correct, e[-1].reward) for e in episodes])]
+            found = [
+                self.beta * (values[good] - values[bad])
+                for good, bad in self.chosen([(e[-1].correct, e[-1].reward) for e in episodes])
+            ]
             loss = -logsigmoid(torch.stack(found)).mean() if found else 0.0 * ratio_B.sum()
             rows += [loss] * len(group)
             margins += [margin.detach() for margin in found]
@@ -179,7 +197,10 @@ class DPO(LossTerm):
     def chosen(self, episodes: Sequence[tuple[bool, float]]) -> list[tuple[int, int]]:
         """(better, worse) places among episodes given as (correct, reward)."""
         if self.pairs == "correct":
-            right, wrong = ([place for place, (correct, _) in enumerate(episodes) if correct is wanted] for wanted in (True, False))
+            right, wrong = (
+                [place for place, (correct, _) in enumerate(episodes) if correct is wanted]
+                for wanted in (True, False)
+            )
             return [(good, bad) for good in right for bad in wrong]
         rewards = [reward for _, reward in episodes]
         best, worst = rewards.index(max(rewards)), rewards.index(min(rewards))

@@ -46,8 +46,9 @@ def correlation(xs: Sequence[float], ys: Sequence[float]) -> float | None:
 class OutcomeMetric(Metric):
     """Base of the metrics that need to know which rollouts are correct: `Rollout.correct`, by default.
 
-    `slot` names another reward than the outcome, `correct_at` another score from which on it counts as correct (None: that reward's own). Rollouts
-    without a score are left out, and so are rollouts of another source (experts, replay), which are not the policy's.
+    `slot` names another reward than the outcome, `correct_at` another score from which on it counts as
+    correct (None: that reward's own). Rollouts without a score are left out, and so are rollouts of another
+    source (experts, replay), which are not the policy's.
     """
 
     slot: str = ""
@@ -59,7 +60,10 @@ class OutcomeMetric(Metric):
     def check_slot(self, run: RunContext, key: str, slot: str) -> None:
         """Raise ConfigError for a reward slot that the run does not have."""
         if slot and slot not in run.rewards:
-            raise ConfigError(f"metrics: {self.name!r} {key}: no reward slot {slot!r}; the slots are {', '.join(run.rewards) or 'none'}")
+            raise ConfigError(
+                f"metrics: {self.name!r} {key}: no reward slot {slot!r}; the slots are "
+                f"{', '.join(run.rewards) or 'none'}"
+            )
 
     def is_correct(self, rollout: Rollout, slot: str) -> bool | None:
         """Whether the rollout's score in a slot ("": the outcome) counts as correct; None without a score."""
@@ -76,7 +80,11 @@ class OutcomeMetric(Metric):
         """(rollout, correct) of the policy's scored rollouts, for every group that has any."""
         judged = []
         for group in groups:
-            pairs = [(rollout, self.is_correct(rollout, self.slot)) for rollout in group if rollout.source == "policy"]
+            pairs = [
+                (rollout, self.is_correct(rollout, self.slot))
+                for rollout in group
+                if rollout.source == "policy"
+            ]
             known = [(rollout, correct) for rollout, correct in pairs if correct is not None]
             if known:
                 judged.append(known)
@@ -86,12 +94,15 @@ class OutcomeMetric(Metric):
 @register("pass_at_k")
 @dataclass(frozen=True, kw_only=True)
 class PassAtK(OutcomeMetric):
-    """pass@k: the mean over groups of 1 - C(n - c, k) / C(n, k), with c correct among n rollouts, for every k of `ks` up to n.
+    """pass@k: the mean over groups of 1 - C(n - c, k) / C(n, k), with c correct among n rollouts, for every k
+    of `ks` up to n.
 
-    Logs "1" (which is mean@n), "2", ..., "n" and "unsolved", the share of groups with c = 0. `both`: a second reward slot that must be correct too
-    (a score of the chain of thought, for instance), which gives CoT-Pass@K and "given_answer", the share of correct answers for which it is.
-    Paper: Chen et al. 2021, arXiv:2107.03374, eq. 1; as the boundary of what RL can reach: arXiv:2504.13837; with `both`: arXiv:2506.14245.
-    Edge: a k larger than a group leaves that group out; a k larger than all groups gives no number. Without `ks`: powers of two, and n.
+    Logs "1" (which is mean@n), "2", ..., "n" and "unsolved", the share of groups with c = 0. `both`: a second
+    reward slot that must be correct too (a score of the chain of thought, for instance), which gives
+    CoT-Pass@K and "given_answer", the share of correct answers for which it is. Paper: Chen et al. 2021,
+    arXiv:2107.03374, eq. 1; as the boundary of what RL can reach: arXiv:2504.13837; with `both`:
+    arXiv:2506.14245. Edge: a k larger than a group leaves that group out; a k larger than all groups gives no
+    number. Without `ks`: powers of two, and n.
     """
 
     ks: tuple[int, ...] = ()
@@ -106,10 +117,17 @@ class PassAtK(OutcomeMetric):
         self.check_slot(run, "both", self.both)
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
-        judged = [members for members in self.judged(groups) if not self.both or all(self.both in r.rewards for r, _ in members)]
+        judged = [
+            members
+            for members in self.judged(groups)
+            if not self.both or all(self.both in r.rewards for r, _ in members)
+        ]
         if not judged:
             return {}
-        counts = [(len(members), sum(correct and self._both_correct(rollout) for rollout, correct in members)) for members in judged]
+        counts = [
+            (len(members), sum(correct and self._both_correct(rollout) for rollout, correct in members))
+            for members in judged
+        ]
         largest = max(n for n, _ in counts)
         ks = self.ks or sorted({*(2**i for i in range(largest.bit_length())), largest})
         out = {str(k): mean([pass_at_k(n, c, k) for n, c in counts if n >= k]) for k in ks if k <= largest}
@@ -134,14 +152,17 @@ class PassRateMigrationState(State):
 @register("pass_rate_migration")
 @dataclass(frozen=True, kw_only=True)
 class PassRateMigration(OutcomeMetric):
-    """Pass rates p of rows now against those at their first visit: change by first difficulty, and support kept, found and lost.
+    """Pass rates p of rows now against those at their first visit: change by first difficulty, and support
+    kept, found and lost.
 
-    Over rows that were visited at least twice, with the first and the latest visit: "change/hard|middle|easy" is the mean of p_now - p_first for rows
-    with p_first in [0, 1/3), [1/3, 2/3), [2/3, 1]. With S_first and S_now the rows with any correct rollout: "kept" = |both| / |S_first|,
-    "found" = |S_now - S_first| / |S_now|, "lost" = |S_first - S_now| / |S_first|.
-    Paper: change by difficulty: arXiv:2505.14216 (the three bins are ours); support kept and lost: arXiv:2507.14843 (there with thousands of samples
-    per problem; with the few of a group, "lost" is partly chance). Edge: nothing is logged before a row returns; at most `rows` rows are recorded.
-    State: the pass rates.
+    Over rows that were visited at least twice, with the first and the latest visit: "change/hard|middle|easy"
+    is the mean of p_now - p_first for rows with p_first in [0, 1/3), [1/3, 2/3), [2/3, 1]. With S_first and
+    S_now the rows with any correct rollout: "kept" = |both| / |S_first|, "found" = |S_now - S_first| /
+    |S_now|, "lost" = |S_first - S_now| / |S_first|.
+    Paper: change by difficulty: arXiv:2505.14216 (the three bins are ours); support kept and lost:
+    arXiv:2507.14843 (there with thousands of samples per problem; with the few of a group, "lost" is partly
+    chance). Edge: nothing is logged before a row returns; at most `rows` rows are recorded. State: the pass
+    rates.
     """
 
     rows: int = 100_000
@@ -180,12 +201,14 @@ class PassRateMigration(OutcomeMetric):
 @register("groups")
 @dataclass(frozen=True, kw_only=True)
 class Groups(OutcomeMetric):
-    """Shares of groups whose rewards are all equal ("zero_variance"), all correct, all wrong, and mixed; std of rewards; anti-concentration.
+    """Shares of groups whose rewards are all equal ("zero_variance"), all correct, all wrong, and mixed; std
+    of rewards; anti-concentration.
 
-    "std" is the population std of the total rewards of a group, mean over groups. "anticoncentration" is the mean over groups of
-    P(r >= mean + `margin` * std): how much of the policy's own mass lies clearly above its mean, which is what RL can move towards.
-    Paper: groups without variance: DAPO, arXiv:2503.14476, sec. 3.2; anti-concentration: arXiv:2502.12118 (the empirical form is ours).
-    Edge: in a group of equal rewards nothing lies above the mean, so it adds 0. Units: shares, and reward for std.
+    "std" is the population std of the total rewards of a group, mean over groups. "anticoncentration" is the
+    mean over groups of P(r >= mean + `margin` * std): how much of the policy's own mass lies clearly above
+    its mean, which is what RL can move towards. Paper: groups without variance: DAPO, arXiv:2503.14476, sec.
+    3.2; anti-concentration: arXiv:2502.12118 (the empirical form is ours). Edge: in a group of equal rewards
+    nothing lies above the mean, so it adds 0. Units: shares, and reward for std.
     """
 
     margin: float = 1.0
@@ -198,11 +221,16 @@ class Groups(OutcomeMetric):
         out = {
             "zero_variance": mean([float(std == 0) for std in stds]),
             "std": mean(stds),
-            "anticoncentration": mean([share_above(rewards, std, self.margin) for rewards, std in zip(full, stds)]),
+            "anticoncentration": mean(
+                [share_above(rewards, std, self.margin) for rewards, std in zip(full, stds)]
+            ),
         }
         rates = [mean([float(correct) for _, correct in members]) for members in self.judged(groups)]
         if rates:
-            out |= {"all_correct": mean([float(rate == 1) for rate in rates]), "all_wrong": mean([float(rate == 0) for rate in rates])}
+            out |= {
+                "all_correct": mean([float(rate == 1) for rate in rates]),
+                "all_wrong": mean([float(rate == 0) for rate in rates]),
+            }
             out["mixed"] = mean([float(0 < rate < 1) for rate in rates])
         return out
 
@@ -224,11 +252,14 @@ def share_above(rewards: Sequence[float], std: float, margin: float) -> float:
 @register("lengths")
 @dataclass(frozen=True, kw_only=True)
 class Lengths(OutcomeMetric):
-    """Mean tokens of correct and of wrong rollouts, the truncated share of each, and the correlation of length with being correct.
+    """Mean tokens of correct and of wrong rollouts, the truncated share of each, and the correlation of
+    length with being correct.
 
-    "correlation" is Pearson's r over all scored rollouts: sum (l - l_mean)(y - y_mean) / sqrt(sum (l - l_mean)^2 sum (y - y_mean)^2).
-    Paper: length and correctness under GRPO: Dr.GRPO, arXiv:2503.20783, sec. 3.1 (wrong answers grow longer).
-    Edge: a number without rollouts (no wrong ones, say) is left out, as is the correlation where nothing varies. Units: tokens, shares.
+    "correlation" is Pearson's r over all scored rollouts: sum (l - l_mean)(y - y_mean) / sqrt(sum (l -
+    l_mean)^2 sum (y - y_mean)^2). Paper: length and correctness under GRPO: Dr.GRPO, arXiv:2503.20783, sec.
+    3.1 (wrong answers grow longer).
+    Edge: a number without rollouts (no wrong ones, say) is left out, as is the correlation where nothing
+    varies. Units: tokens, shares.
     """
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
@@ -239,19 +270,23 @@ class Lengths(OutcomeMetric):
             if chosen:
                 out[name] = mean([rollout.sampled_tokens for rollout in chosen])
                 out[f"truncated/{name}"] = mean([float(rollout.truncated) for rollout in chosen])
-        r = correlation([float(rollout.sampled_tokens) for rollout, _ in pairs], [float(correct) for _, correct in pairs])
+        r = correlation(
+            [float(rollout.sampled_tokens) for rollout, _ in pairs], [float(correct) for _, correct in pairs]
+        )
         return out if r is None else {**out, "correlation": r}
 
 
 @register("surprisal")
 @dataclass(frozen=True, kw_only=True)
 class Surprisal(OutcomeMetric):
-    """Mean -log pi(y_t) of sampled tokens: of correct and wrong rollouts, by part of the rollout, and accuracy of likely and unlikely rollouts.
+    """Mean -log pi(y_t) of sampled tokens: of correct and wrong rollouts, by part of the rollout, and
+    accuracy of likely and unlikely rollouts.
 
-    Sampled at temperature 1 it is an unbiased estimate of the mean token entropy, without extra cost. "part/1" .. "part/n": the first to last of
-    `parts` equal parts. "accuracy/likely" and "accuracy/unlikely": of the halves of all rollouts with the lower and the higher perplexity.
-    Paper: entropy by stage, instance and token: arXiv:2508.07534 (the estimate by surprisal is ours). Edge: rollouts without log-probs (experts) are
-    left out; a number without data is left out. Units: nats per token.
+    Sampled at temperature 1 it is an unbiased estimate of the mean token entropy, without extra cost.
+    "part/1" .. "part/n": the first to last of `parts` equal parts. "accuracy/likely" and "accuracy/unlikely":
+    of the halves of all rollouts with the lower and the higher perplexity. Paper: entropy by stage, instance
+    and token: arXiv:2508.07534 (the estimate by surprisal is ours). Edge: rollouts without log-probs
+    (experts) are left out; a number without data is left out. Units: nats per token.
     """
 
     parts: int = 4
@@ -261,7 +296,12 @@ class Surprisal(OutcomeMetric):
             raise ConfigError(f"metrics: 'surprisal' parts: {self.parts} must be 1 or more")
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
-        judged = [pair for members in self.judged(groups) for pair in members if len(pair[0].logp) == len(pair[0].ids)]
+        judged = [
+            pair
+            for members in self.judged(groups)
+            for pair in members
+            if len(pair[0].logp) == len(pair[0].ids)
+        ]
         pairs = [(logp, correct) for rollout, correct in judged if (logp := sampled_logp(rollout))]
         out = {}
         for name, wanted in (("correct", True), ("wrong", False)):
@@ -286,7 +326,8 @@ def part_of(values: Sequence[float], part: int, parts: int) -> Sequence[float]:
 
 
 def accuracy_of_halves(pairs: list[tuple[float, bool]]) -> dict[str, float]:
-    """The share of correct ones in the half with the lower and that with the higher number; nothing for fewer than two pairs."""
+    """The share of correct ones in the half with the lower and that with the higher number; nothing for fewer
+    than two pairs."""
     if len(pairs) < 2:
         return {}
     ordered = [float(correct) for _, correct in sorted(pairs, key=lambda pair: pair[0])]
@@ -297,12 +338,14 @@ def accuracy_of_halves(pairs: list[tuple[float, bool]]) -> dict[str, float]:
 @register("answer_diversity")
 @dataclass(frozen=True, kw_only=True)
 class AnswerDiversity(OutcomeMetric):
-    """Different answers per group, the entropy of their distribution H = -sum_a p_a ln p_a, the majority's share, and the accuracy of its vote.
+    """Different answers per group, the entropy of their distribution H = -sum_a p_a ln p_a, the majority's
+    share, and the accuracy of its vote.
 
-    An answer is the last match of `pattern`, else the last line. "vote" is maj@n (self-consistency): the most frequent answer, ties by first come,
-    is correct if the first rollout that gives it is.
-    Paper: answer-level entropy: arXiv:2507.14843 (beside token-level entropy it shows when only the wording varies); vote:
-    Wang et al. 2022, arXiv:2203.11171. Edge: empty answers count as one answer. Units: nats, shares.
+    An answer is the last match of `pattern`, else the last line. "vote" is maj@n (self-consistency): the most
+    frequent answer, ties by first come, is correct if the first rollout that gives it is.
+    Paper: answer-level entropy: arXiv:2507.14843 (beside token-level entropy it shows when only the wording
+    varies); vote: Wang et al. 2022, arXiv:2203.11171. Edge: empty answers count as one answer. Units: nats,
+    shares.
     """
 
     pattern: str = r"<answer>(.*?)</answer>"
@@ -320,11 +363,17 @@ class AnswerDiversity(OutcomeMetric):
             vote.append(float(members[answers.index(winner)][1]))
         if not unique:
             return {}
-        return {"unique": mean(unique), "entropy": mean(entropy) + 0.0, "majority": mean(majority), "vote": mean(vote)}
+        return {
+            "unique": mean(unique),
+            "entropy": mean(entropy) + 0.0,
+            "majority": mean(majority),
+            "vote": mean(vote),
+        }
 
 
 def answer_of(text: str, pattern: str) -> str:
-    """The last match of `pattern` (its first group), else the last line that is not blank; case and spaces are ignored."""
+    """The last match of `pattern` (its first group), else the last line that is not blank; case and spaces
+    are ignored."""
     found = re.findall(pattern, text, re.DOTALL)
     lines = [line for line in text.splitlines() if line.strip()]
     answer = found[-1] if found else (lines[-1] if lines else "")
@@ -334,17 +383,19 @@ def answer_of(text: str, pattern: str) -> str:
 @register("calibration")
 @dataclass(frozen=True, kw_only=True)
 class Calibration(OutcomeMetric):
-    """Calibration of stated confidences p (last match of `pattern`; above 1 or with "%" it is percent) against being correct, y: ECE, ACE,
-    Brier, AUROC, AUPRC.
+    """Calibration of stated confidences p (last match of `pattern`; above 1 or with "%" it is percent)
+    against being correct, y: ECE, ACE, Brier, AUROC, AUPRC.
 
-        ECE = sum_b |b|/N |mean y_b - mean p_b| over `bins` bins of equal width; ACE = 1/bins sum_b |mean y_b - mean p_b| over bins of equal count
-        Brier = mean (p - y)^2; AUROC = P(p_correct > p_wrong) + P(equal)/2
+        ECE = sum_b |b|/N |mean y_b - mean p_b| over `bins` bins of equal width; ACE = 1/bins sum_b |mean y_b
+        - mean p_b| over bins of equal count Brier = mean (p - y)^2; AUROC = P(p_correct > p_wrong) +
+        P(equal)/2
 
-    "auprc_correct" is the average precision of finding correct answers by high p, "auprc_wrong" that of finding wrong ones by low p.
-    "stated" is the share with a confidence, "abstained" the share that matches `abstain`, "length" the correlation of p with the number of tokens.
-    Paper: ECE: Guo et al. 2017, arXiv:1706.04599, eq. 3; all of them, of reasoning models: arXiv:2504.06564, sec. 3.4 (10 bins). Edge: confidences
-    outside [0, 1] after reading do not count as stated; AUROC and AUPRC need both a correct and a wrong one; what cannot be computed is left out;
-    with fewer answers than bins each has a bin.
+    "auprc_correct" is the average precision of finding correct answers by high p, "auprc_wrong" that of
+    finding wrong ones by low p. "stated" is the share with a confidence, "abstained" the share that matches
+    `abstain`, "length" the correlation of p with the number of tokens. Paper: ECE: Guo et al. 2017,
+    arXiv:1706.04599, eq. 3; all of them, of reasoning models: arXiv:2504.06564, sec. 3.4 (10 bins). Edge:
+    confidences outside [0, 1] after reading do not count as stated; AUROC and AUPRC need both a correct and a
+    wrong one; what cannot be computed is left out; with fewer answers than bins each has a bin.
     """
 
     pattern: str = r"<confidence>\s*(\d+(?:\.\d+)?\s*%?)\s*</confidence>"
@@ -359,15 +410,23 @@ class Calibration(OutcomeMetric):
         pairs = [pair for members in self.judged(groups) for pair in members]
         if not pairs:
             return {}
-        read = [(confidence_of(rollout.text, self.pattern), correct, rollout.sampled_tokens) for rollout, correct in pairs]
+        read = [
+            (confidence_of(rollout.text, self.pattern), correct, rollout.sampled_tokens)
+            for rollout, correct in pairs
+        ]
         stated = [(p, float(correct), length) for p, correct, length in read if p is not None]
-        abstained = [float(bool(re.search(self.abstain, rollout.text, re.IGNORECASE))) for rollout, _ in pairs]
+        abstained = [
+            float(bool(re.search(self.abstain, rollout.text, re.IGNORECASE))) for rollout, _ in pairs
+        ]
         out = {"stated": len(stated) / len(pairs), "abstained": mean(abstained)}
         if not stated:
             return out
         ps, ys = [p for p, _, _ in stated], [y for _, y, _ in stated]
         length = correlation(ps, [float(tokens) for _, _, tokens in stated])
-        correct, wrong = average_precision(ps, ys), average_precision([1 - p for p in ps], [1 - y for y in ys])
+        correct, wrong = (
+            average_precision(ps, ys),
+            average_precision([1 - p for p in ps], [1 - y for y in ys]),
+        )
         extra = {"auroc": auroc(ps, ys), "length": length, "auprc_correct": correct, "auprc_wrong": wrong}
         out |= {
             "ece": ece(ps, ys, self.bins),
@@ -404,7 +463,8 @@ def ace(ps: Sequence[float], ys: Sequence[float], bins: int) -> float:
 
 
 def average_precision(scores: Sequence[float], ys: Sequence[float]) -> float | None:
-    """Area under the precision-recall curve: sum of precision times gain in recall over falling scores, equal scores at once; None without both."""
+    """Area under the precision-recall curve: sum of precision times gain in recall over falling scores, equal
+    scores at once; None without both."""
     found, seen, area = 0.0, 0, 0.0
     if not 0 < sum(ys) < len(ys):
         return None
@@ -426,10 +486,11 @@ def auroc(ps: Sequence[float], ys: Sequence[float]) -> float | None:
 @register("repetition")
 @dataclass(frozen=True, kw_only=True)
 class Repetition(Metric):
-    """The share of repeated n-grams of tokens, 1 - (different n-grams) / (n-grams), mean over rollouts and its maximum.
+    """The share of repeated n-grams of tokens, 1 - (different n-grams) / (n-grams), mean over rollouts and
+    its maximum.
 
-    "looping" is the share of rollouts above `limit`. Paper: distinct-n, Li et al. 2016, arXiv:1510.03055 (here by rollout, and its complement).
-    Edge: rollouts of fewer than n tokens are left out.
+    "looping" is the share of rollouts above `limit`. Paper: distinct-n, Li et al. 2016, arXiv:1510.03055
+    (here by rollout, and its complement). Edge: rollouts of fewer than n tokens are left out.
     """
 
     n: int = 4
@@ -440,10 +501,19 @@ class Repetition(Metric):
             raise ConfigError(f"metrics: 'repetition' n: {self.n} must be 1 or more")
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
-        shares = [repeated(ids, self.n) for group in groups for rollout in group if len(ids := sampled_ids(rollout)) >= self.n]
+        shares = [
+            repeated(ids, self.n)
+            for group in groups
+            for rollout in group
+            if len(ids := sampled_ids(rollout)) >= self.n
+        ]
         if not shares:
             return {}
-        return {"share": mean(shares), "max": max(shares), "looping": mean([float(share > self.limit) for share in shares])}
+        return {
+            "share": mean(shares),
+            "max": max(shares),
+            "looping": mean([float(share > self.limit) for share in shares]),
+        }
 
 
 def sampled_ids(rollout: Rollout) -> list[int]:
@@ -460,11 +530,12 @@ def repeated(ids: Sequence[int], n: int) -> float:
 @register("tool_calls")
 @dataclass(frozen=True, kw_only=True)
 class ToolCalls(Metric):
-    """Tool calls per episode, by task: "mean/TASK", and "share/TASK", the share of episodes with at least one.
+    """Tool calls per episode, by task: "mean/TASK", and "share/TASK", the share of episodes with at least
+    one.
 
-    vlrl original. Shows where a policy calls: on the rows that need it, or on all. Calls are replies of the environment (CALLS). Edge: an episode of
-    several rollouts counts once, by its last; rollouts of no episode, and those of another source (experts, replay), are left out.
-    Units: calls, shares.
+    vlrl original. Shows where a policy calls: on the rows that need it, or on all. Calls are replies of the
+    environment (CALLS). Edge: an episode of several rollouts counts once, by its last; rollouts of no
+    episode, and those of another source (experts, replay), are left out. Units: calls, shares.
     """
 
     requires = (CALLS, CONVERSATION)
@@ -479,4 +550,6 @@ class ToolCalls(Metric):
             calls.setdefault(group.row.task, []).extend(map(float, last.values()))
         found = [(task, numbers) for task, numbers in calls.items() if numbers]
         means = {f"mean/{task}": mean(numbers) for task, numbers in found}
-        return means | {f"share/{task}": mean([float(number > 0) for number in numbers]) for task, numbers in found}
+        return means | {
+            f"share/{task}": mean([float(number > 0) for number in numbers]) for task, numbers in found
+        }

@@ -22,13 +22,16 @@ from vlrl.types import LossInputs, PerToken
 
 @dataclass(frozen=True)
 class SequencePolicyLoss(PolicyLoss):
-    """Base of the policy losses whose gradient is the same for all tokens of a rollout; credit that differs between tokens would be lost."""
+    """Base of the policy losses whose gradient is the same for all tokens of a rollout; credit that differs
+    between tokens would be lost."""
 
     def check(self, run: RunContext) -> None:
         if not run.has(UNIFORM_CREDIT):
             raise ConfigError(
-                f"policy_loss: {self.name!r} has one gradient for all tokens of a rollout, so what token_credit {run.token_credit.name!r} gives to "
-                "single tokens is lost; use token_credit: {name: uniform}, or a policy loss per token (ppo_clip, gspo with token_level: true)"
+                f"policy_loss: {self.name!r} has one gradient for all tokens of a rollout, so what "
+                f"token_credit {run.token_credit.name!r} gives to "
+                "single tokens is lost; use token_credit: {name: uniform}, or a policy loss per token "
+                "(ppo_clip, gspo with token_level: true)"
             )
 
 
@@ -36,7 +39,8 @@ def check_several_updates(run: RunContext, loss: str) -> None:
     """Raise ConfigError for one update per batch, at which the ratio is 1 on every token."""
     if run.settings.ppo_epochs * run.settings.num_minibatches == 1:
         raise ConfigError(
-            f"policy_loss: {loss!r} acts on the ratio of the policy to the one that the step started from, which is 1 with ppo_epochs: 1 and "
+            f"policy_loss: {loss!r} acts on the ratio of the policy to the one that the step started from, "
+            "which is 1 with ppo_epochs: 1 and "
             "num_minibatches: 1; set one of them above 1 (num_minibatches: 4)"
         )
 
@@ -46,9 +50,10 @@ def check_several_updates(run: RunContext, loss: str) -> None:
 class PPOClip(PolicyLoss):
     """PPO's clipped loss: L = -min(r A, clip(r, 1 - low, 1 + high) A) with r = pi / pi_old per token.
 
-    `high` > `low` is DAPO's clip-higher (arXiv:2503.14476, eq. 8). `dual_clip` c > 1 bounds the loss of tokens with A < 0 by -c A (Ye et al. 2020,
-    arXiv:1912.09729, eq. 5); 0 switches it off. `off_policy` refuses to run with one update per batch: for presets that study the clip.
-    Paper: Schulman et al. 2017, arXiv:1707.06347, eq. 7. Edge: on the old policy (r = 1) the gradient is that of REINFORCE.
+    `high` > `low` is DAPO's clip-higher (arXiv:2503.14476, eq. 8). `dual_clip` c > 1 bounds the loss of
+    tokens with A < 0 by -c A (Ye et al. 2020, arXiv:1912.09729, eq. 5); 0 switches it off. `off_policy`
+    refuses to run with one update per batch: for presets that study the clip. Paper: Schulman et al. 2017,
+    arXiv:1707.06347, eq. 7. Edge: on the old policy (r = 1) the gradient is that of REINFORCE.
     """
 
     unbounded = "high"  # .inf: the upper side is not clipped
@@ -63,23 +68,30 @@ class PPOClip(PolicyLoss):
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= 1 or self.high < 0:
-            raise ValueError(f"low={self.low} must be in [0, 1] and high={self.high} at least 0: they are distances from a ratio of 1")
+            raise ValueError(
+                f"low={self.low} must be in [0, 1] and high={self.high} at least 0: they are distances "
+                "from a ratio of 1"
+            )
         if self.dual_clip and self.dual_clip <= 1:
             raise ValueError(f"dual_clip={self.dual_clip} must be above 1 (3 is usual), or 0 for none")
 
     def __call__(self, x: LossInputs) -> PerToken:
         dual_clip = self.dual_clip or None
-        return functional.ppo_clip_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.low, self.high, dual_clip)
+        return functional.ppo_clip_loss(
+            x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.low, self.high, dual_clip
+        )
 
 
 @register("dppo")
 @dataclass(frozen=True)
 class DPPO(PolicyLoss):
-    """DPPO: L = -M sg(min(r, cap)) A log pi, with M = 0 on tokens whose probability has moved along A by more than `low` (A <= 0) or `high` (A > 0).
+    """DPPO: L = -M sg(min(r, cap)) A log pi, with M = 0 on tokens whose probability has moved along A by more
+    than `low` (A <= 0) or `high` (A > 0).
 
-    `divergence` "tv": |pi - pi_old|; "kl": the KL of the two coins (token or not). `cap` 0 is no cap. Unlike a clip of the ratio it leaves rare
-    tokens free and holds frequent ones.
-    Paper: Qi et al. 2026 (DPPO), arXiv:2602.04879; dppo_tv and dppo_kl of verl-project/verl 1dda039b, whose examples have thresholds 0.15 (tv) and
+    `divergence` "tv": |pi - pi_old|; "kl": the KL of the two coins (token or not). `cap` 0 is no cap. Unlike
+    a clip of the ratio it leaves rare tokens free and holds frequent ones.
+    Paper: Qi et al. 2026 (DPPO), arXiv:2602.04879; dppo_tv and dppo_kl of verl-project/verl 1dda039b, whose
+    examples have thresholds 0.15 (tv) and
     0.05 (kl). Edge: on the old policy it is REINFORCE.
     """
 
@@ -90,7 +102,9 @@ class DPPO(PolicyLoss):
 
     def __post_init__(self) -> None:
         if min(self.low, self.high) <= 0 or self.cap < 0:
-            raise ValueError(f"low={self.low} and high={self.high} must be above 0, cap={self.cap} not negative (0: none)")
+            raise ValueError(
+                f"low={self.low} and high={self.high} must be above 0, cap={self.cap} not negative (0: none)"
+            )
 
     def check(self, run: RunContext) -> None:
         check_several_updates(run, self.name)
@@ -119,7 +133,8 @@ class PolicyGradient(PolicyLoss):
 @register("zero_loss")
 @dataclass(frozen=True)
 class ZeroLoss(PolicyLoss):
-    """L = 0, whatever the advantages: supervised phases, whose loss is that of the loss terms. vlrl original."""
+    """L = 0, whatever the advantages: supervised phases, whose loss is that of the loss terms. vlrl
+    original."""
 
     is_plain: ClassVar[bool] = True
 
@@ -128,7 +143,8 @@ class ZeroLoss(PolicyLoss):
     def check(self, run: RunContext) -> None:
         if not any(term.coef for term in run.objective.loss_terms.values()):
             raise ConfigError(
-                f"policy_loss: {self.name!r} without a loss term leaves nothing to learn from; add loss_terms: {{nll: {{name: nll}}}}, or use "
+                f"policy_loss: {self.name!r} without a loss term leaves nothing to learn from; add "
+                f"loss_terms: {{nll: {{name: nll}}}}, or use "
                 "policy_loss: {name: ppo_clip}"
             )
 

@@ -33,7 +33,8 @@ Series = Mapping[str, Sequence[float]]  # row id -> the accuracies of its visits
 
 @dataclass
 class ShuffleState(State):
-    """`position`: rows of the global order that were passed; `skipped`: unusable ones among them. The rest is made by `setup`."""
+    """`position`: rows of the global order that were passed; `skipped`: unusable ones among them. The rest is
+    made by `setup`."""
 
     position: int = 0
     skipped: int = 0
@@ -44,20 +45,26 @@ class ShuffleState(State):
 @register("shuffle")
 @dataclass(frozen=True)
 class Shuffle(PromptSampler):
-    """Every row once per epoch, in a new random order each epoch: row(position) = rows[permutation(seed, epoch)(position mod n)].
+    """Every row once per epoch, in a new random order each epoch: row(position) = rows[permutation(seed,
+    epoch)(position mod n)].
 
-    `sampler(n)` gives the next n rows of one global order: every rank calls it with the same n and takes its share, so a run that is resumed on
-    another number of ranks neither loses nor repeats a row. Memory is constant in the number of rows. vlrl original.
+    `sampler(n)` gives the next n rows of one global order: every rank calls it with the same n and takes its
+    share, so a run that is resumed on another number of ranks neither loses nor repeats a row. Memory is
+    constant in the number of rows. vlrl original.
 
     temperature: T mixes sources without weights in proportion to size ** (1 / T).
     shuffle: false keeps the rows in the order of their sources.
-    blocks: 0 shuffles all rows alike. k > 0, for data that is slow to read at random or larger than the disk cache: the blocks of a source (parquet
-        row groups, tar files, other files) come in random order, and rows are shuffled among k successive blocks. Every row still comes once.
-    workers: threads that read the rows of the `ahead` next calls and decode their media while a step runs (0: when the policy asks for them).
-    verify: decodes every row's media before the row is given (on every rank), for datasets that were not checked before training.
+    blocks: 0 shuffles all rows alike. k > 0, for data that is slow to read at random or larger than the disk
+    cache: the blocks of a source (parquet
+        row groups, tar files, other files) come in random order, and rows are shuffled among k successive
+        blocks. Every row still comes once.
+    workers: threads that read the rows of the `ahead` next calls and decode their media while a step runs (0:
+    when the policy asks for them). verify: decodes every row's media before the row is given (on every rank),
+    for datasets that were not checked before training.
 
-    State: the position. Reads `run.rows` (by source). Edge: a source of weight 0 gives all its rows once per epoch, whatever the weights of the
-    others; an unusable row (RowError, or MediaError with `verify`) is skipped, logged and counted, on every rank alike.
+    State: the position. Reads `run.rows` (by source). Edge: a source of weight 0 gives all its rows once per
+    epoch, whatever the weights of the others; an unusable row (RowError, or MediaError with `verify`) is
+    skipped, logged and counted, on every rank alike.
     """
 
     temperature: float = 1.0
@@ -69,10 +76,14 @@ class Shuffle(PromptSampler):
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
-            raise ConfigError(f"prompt_sampler.temperature: {self.temperature} is not above 0; 1 mixes by size, larger values more evenly")
+            raise ConfigError(
+                f"prompt_sampler.temperature: {self.temperature} is not above 0; 1 mixes by size, larger "
+                "values more evenly"
+            )
         if self.workers < 0 or self.blocks < 0 or self.ahead < 1:
             raise ConfigError(
-                f"prompt_sampler: workers={self.workers} and blocks={self.blocks} must not be negative, and ahead={self.ahead} must be at least 1"
+                f"prompt_sampler: workers={self.workers} and blocks={self.blocks} must not be negative, "
+                f"and ahead={self.ahead} must be at least 1"
             )
 
     def init_state(self) -> ShuffleState:
@@ -80,7 +91,9 @@ class Shuffle(PromptSampler):
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
-        self.state.mixture = Mixture(run.rows, run.source_weights, run.seed, self.temperature, self.shuffle, self.blocks)
+        self.state.mixture = Mixture(
+            run.rows, run.source_weights, run.seed, self.temperature, self.shuffle, self.blocks
+        )
         if self.state.prefetcher is not None:  # of an earlier phase, with its rows
             self.state.prefetcher.close()
         self.state.prefetcher = Prefetcher(self.read, self.workers, MAX_PREFETCHED) if self.workers else None
@@ -95,8 +108,13 @@ class Shuffle(PromptSampler):
             failures = 0 if row is not None else failures + 1
             if row is not None:
                 rows.append(row)
-            elif failures >= min(MAX_FAILURES, 2 * len(state.mixture)):  # epochs have orders of their own: fewer failures may hold no whole one
-                raise ConfigError(f"prompt_sampler: {failures} rows in succession without a usable row; see quarantine.jsonl for the reasons")
+            elif failures >= min(
+                MAX_FAILURES, 2 * len(state.mixture)
+            ):  # epochs have orders of their own: fewer failures may hold no whole one
+                raise ConfigError(
+                    f"prompt_sampler: {failures} rows in succession without a usable row; see "
+                    "quarantine.jsonl for the reasons"
+                )
         self._prefetch(n)
         return rows
 
@@ -117,11 +135,15 @@ class Shuffle(PromptSampler):
             return None
 
     def _prefetch(self, n: int) -> None:
-        """Start reading the rows of the next `ahead` calls, and decoding this rank's share of them (all, with `verify`)."""
+        """Start reading the rows of the next `ahead` calls, and decoding this rank's share of them (all, with
+        `verify`)."""
         state: ShuffleState = self.state
         if state.prefetcher is not None:
             first, ranks = state.position, self.run.ranks
-            state.prefetcher.start(range(first, first + n * self.ahead), lambda place: self.verify or (place - first) % n % ranks == self.run.rank)
+            state.prefetcher.start(
+                range(first, first + n * self.ahead),
+                lambda place: self.verify or (place - first) % n % ranks == self.run.rank,
+            )
 
     def metrics(self) -> dict[str, float]:
         epoch = {"data/epoch": self.state.position / len(self.state.mixture)}
@@ -131,12 +153,14 @@ class Shuffle(PromptSampler):
 @register("shuffle_with_history")
 @dataclass(frozen=True)
 class ShuffleWithHistory(Shuffle):
-    """As `shuffle`; records the accuracy of each visit of a row (the share of correct rollouts) in the run's history, for sampler `by_history`.
+    """As `shuffle`; records the accuracy of each visit of a row (the share of correct rollouts) in the run's
+    history, for sampler `by_history`.
 
-    `visits_per_row` k: where the phase is too short to draw every row k times, only the first steps * prompts_per_step // k rows of the order are
-    drawn, each k times, in whole epochs, with a warning; a score that compares visits needs at least two. 0: all rows, however often the phase
-    reaches them. vlrl original (LIMR and 1-shot RLVR write such a log). All ranks see all sampled groups, also those that a group filter dropped,
-    so their records are equal. Memory: one number per row and visit.
+    `visits_per_row` k: where the phase is too short to draw every row k times, only the first steps *
+    prompts_per_step // k rows of the order are drawn, each k times, in whole epochs, with a warning; a score
+    that compares visits needs at least two. 0: all rows, however often the phase reaches them. vlrl original
+    (LIMR and 1-shot RLVR write such a log). All ranks see all sampled groups, also those that a group filter
+    dropped, so their records are equal. Memory: one number per row and visit.
     """
 
     visits_per_row: int = 0
@@ -145,7 +169,8 @@ class ShuffleWithHistory(Shuffle):
         super().__post_init__()
         if self.visits_per_row < 0:
             raise ConfigError(
-                f"prompt_sampler.visits_per_row: {self.visits_per_row} must not be negative; 2 or more lets `by_history` compare visits"
+                f"prompt_sampler.visits_per_row: {self.visits_per_row} must not be negative; 2 or more "
+                "lets `by_history` compare visits"
             )
 
     def setup(self, run: RunContext) -> None:
@@ -153,7 +178,8 @@ class ShuffleWithHistory(Shuffle):
         if self.visited_rows < len(self.state.mixture):
             needed = math.ceil(self.visits_per_row * len(self.state.mixture) / run.settings.prompts_per_step)
             run.warn(
-                f"prompt_sampler: {run.settings.steps} steps cannot visit {len(self.state.mixture)} rows {self.visits_per_row} times; "
+                f"prompt_sampler: {run.settings.steps} steps cannot visit {len(self.state.mixture)} rows "
+                f"{self.visits_per_row} times; "
                 f"{self.visited_rows} are visited, the others never. All of them need steps: {needed}"
             )
 
@@ -162,7 +188,11 @@ class ShuffleWithHistory(Shuffle):
         """The number of rows that the phase draws."""
         rows = len(self.state.mixture)
         drawn = self.run.settings.steps * self.run.settings.prompts_per_step if self.visits_per_row else 0
-        return max(1, drawn // self.visits_per_row) if self.visits_per_row and drawn < self.visits_per_row * rows else rows
+        return (
+            max(1, drawn // self.visits_per_row)
+            if self.visits_per_row and drawn < self.visits_per_row * rows
+            else rows
+        )
 
     def read(self, position: int) -> Row:
         rows = self.visited_rows
@@ -173,11 +203,14 @@ class ShuffleWithHistory(Shuffle):
     def end_step(self, run: RunContext) -> None:
         for group in run.answered_groups:
             if len(group):
-                run.history.setdefault(group.row.id, {}).setdefault(KEY, []).append(success_rate(group.rollouts))
+                run.history.setdefault(group.row.id, {}).setdefault(KEY, []).append(
+                    success_rate(group.rollouts)
+                )
 
 
 def first_visits(series: Series) -> dict[str, list[float]]:
-    """The first K accuracies of every row, K being the smallest number of visits. Rows with one visit are left out where any row has more."""
+    """The first K accuracies of every row, K being the smallest number of visits. Rows with one visit are
+    left out where any row has more."""
     visited = {row: list(values) for row, values in series.items() if values}
     visited = {row: values for row, values in visited.items() if len(values) > 1} or visited
     fewest = min(map(len, visited.values()), default=0)
@@ -185,18 +218,23 @@ def first_visits(series: Series) -> dict[str, list[float]]:
 
 
 def alignment(series: Series) -> dict[str, float]:
-    """LIMR's score of learning impact: s_i = 1 - sum_k (r_ik - m_k)^2 / sum_k (1 - m_k)^2 over the `first_visits`, m_k the mean over rows.
+    """LIMR's score of learning impact: s_i = 1 - sum_k (r_ik - m_k)^2 / sum_k (1 - m_k)^2 over the
+    `first_visits`, m_k the mean over rows.
 
     1 for all rows where every m_k is 1.
     """
     visits = first_visits(series)
     mean_K = [sum(column) / len(column) for column in zip(*visits.values())]
     largest = sum((1 - mean) ** 2 for mean in mean_K)
-    return {row: 1 - sum((r - m) ** 2 for r, m in zip(values, mean_K)) / largest if largest else 1.0 for row, values in visits.items()}
+    return {
+        row: 1 - sum((r - m) ** 2 for r, m in zip(values, mean_K)) / largest if largest else 1.0
+        for row, values in visits.items()
+    }
 
 
 def spread(series: Series) -> dict[str, float]:
-    """The population standard deviation over all of a row's visits. Rows with one visit are left out where any row has more."""
+    """The population standard deviation over all of a row's visits. Rows with one visit are left out where
+    any row has more."""
     out = {}
     several = any(len(values) > 1 for values in series.values())
     for row, values in series.items():
@@ -217,7 +255,8 @@ COMPARES_VISITS = ("alignment", "spread")  # scores that say nothing about a sin
 
 @dataclass
 class ByHistoryState(State):
-    """`chosen`: (source, index) of each row of a round, with copies, empty before the first call; `place`: rows that were drawn."""
+    """`chosen`: (source, index) of each row of a round, with copies, empty before the first call; `place`:
+    rows that were drawn."""
 
     chosen: list[Any] = field(default_factory=list)
     place: int = 0
@@ -226,17 +265,20 @@ class ByHistoryState(State):
 @register("by_history")
 @dataclass(frozen=True)
 class ByHistory(PromptSampler):
-    """LIMR's and 1-shot RLVR's selection: rows with low <= s <= high, at most the `top` best by s (0: all); s is a score of a row's past accuracies.
+    """LIMR's and 1-shot RLVR's selection: rows with low <= s <= high, at most the `top` best by s (0: all); s
+    is a score of a row's past accuracies.
 
-    The chosen rows come in rounds, each in a new order. `score`: alignment (1 - sum_k (r_k - m_k)^2 / sum_k (1 - m_k)^2, m the mean curve over
-    rows), spread (standard deviation over visits) or accuracy (mean). Rows with s >= `favour` come `copies` times a round.
-    Paper: Li et al. 2025 (LIMR), arXiv:2502.11886: alignment, rows with s >= 0.6; Wang et al. 2025 (1-shot RLVR), arXiv:2504.20571: spread, the top
-    one, as often as a batch needs. Both scores checked against the releases (lim_selection.py, data_selection.py). Deviates: a curve has the visits
-    that every row had (as 1-shot RLVR's file; LIMR fills gaps with the next epoch and drops rows without a last one).
-    Edge: of equal rows the one with the smaller id is first; rows that were never visited are left out. Where no row is within the bounds, the rows
-    nearest to them are taken, and where a score compares visits and no row has two, all visited rows, each with a warning. Raises ConfigError where
-    no row was visited. Reads what sampler `shuffle_with_history` recorded; equal on all ranks. `vlrl data select` uses `choose`. State: the choice
-    and the place in it.
+    The chosen rows come in rounds, each in a new order. `score`: alignment (1 - sum_k (r_k - m_k)^2 / sum_k
+    (1 - m_k)^2, m the mean curve over rows), spread (standard deviation over visits) or accuracy (mean). Rows
+    with s >= `favour` come `copies` times a round. Paper: Li et al. 2025 (LIMR), arXiv:2502.11886: alignment,
+    rows with s >= 0.6; Wang et al. 2025 (1-shot RLVR), arXiv:2504.20571: spread, the top one, as often as a
+    batch needs. Both scores checked against the releases (lim_selection.py, data_selection.py). Deviates: a
+    curve has the visits that every row had (as 1-shot RLVR's file; LIMR fills gaps with the next epoch and
+    drops rows without a last one). Edge: of equal rows the one with the smaller id is first; rows that were
+    never visited are left out. Where no row is within the bounds, the rows nearest to them are taken, and
+    where a score compares visits and no row has two, all visited rows, each with a warning. Raises
+    ConfigError where no row was visited. Reads what sampler `shuffle_with_history` recorded; equal on all
+    ranks. `vlrl data select` uses `choose`. State: the choice and the place in it.
     """
 
     unbounded: ClassVar[str] = "low high favour"
@@ -250,7 +292,8 @@ class ByHistory(PromptSampler):
     def __post_init__(self) -> None:
         if self.score not in SCORES or self.top < 0 or self.copies < 1 or self.low > self.high:
             raise ConfigError(
-                f"prompt_sampler: score={self.score!r} must be one of {', '.join(SCORES)}, top={self.top} at least 0, copies={self.copies} at least "
+                f"prompt_sampler: score={self.score!r} must be one of {', '.join(SCORES)}, top={self.top} "
+                f"at least 0, copies={self.copies} at least "
                 f"1 and low={self.low} not above high={self.high}"
             )
 
@@ -260,13 +303,20 @@ class ByHistory(PromptSampler):
     def choose(self, series: Series) -> dict[str, float]:
         """Ids and scores of the chosen rows, the best first. Raises ConfigError where none fits."""
         scores = SCORES[self.score](series)
-        fitting = sorted(((row, s) for row, s in scores.items() if self.low <= s <= self.high), key=lambda pair: (-pair[1], pair[0]))
+        fitting = sorted(
+            ((row, s) for row, s in scores.items() if self.low <= s <= self.high),
+            key=lambda pair: (-pair[1], pair[0]),
+        )
         if not fitting:
             found = "no row was visited"
             if scores:
-                found = f"{len(scores)} rows have scores from {min(scores.values()):.3f} to {max(scores.values()):.3f}"
+                found = (
+                    f"{len(scores)} rows have scores from {min(scores.values()):.3f} to "
+                    f"{max(scores.values()):.3f}"
+                )
             raise ConfigError(
-                f"prompt_sampler: by_history finds no row with a score ({self.score}) from {self.low} to {self.high}; {found}; record visits with "
+                f"prompt_sampler: by_history finds no row with a score ({self.score}) from {self.low} to "
+                f"{self.high}; {found}; record visits with "
                 "prompt_sampler: {name: shuffle_with_history} in an earlier phase, or choose other bounds"
             )
         return dict(fitting[: self.top or None])
@@ -276,16 +326,21 @@ class ByHistory(PromptSampler):
         scores = SCORES[self.score](series)
         if scores and self.score in COMPARES_VISITS and max(map(len, series.values())) < 2:
             self.run.warn(
-                f"prompt_sampler: by_history: the score {self.score} compares visits, and no row was visited twice: it says nothing, and the visited "
-                "rows are taken; set prompt_sampler: {name: shuffle_with_history, visits_per_row: 2} in the phase that records, or score: accuracy"
+                f"prompt_sampler: by_history: the score {self.score} compares visits, and no row was "
+                "visited twice: it says nothing, and the visited "
+                "rows are taken; set prompt_sampler: {name: shuffle_with_history, visits_per_row: 2} in "
+                "the phase that records, or score: accuracy"
             )
             return dict.fromkeys(sorted(scores)[: self.top or None], 0.0)
         if not scores or any(self.low <= s <= self.high for s in scores.values()):
             return self.choose(series)
         distance = {row: max(self.low - s, s - self.high) for row, s in scores.items()}
-        nearest = {row: scores[row] for row in sorted(scores) if distance[row] <= min(distance.values()) + 1e-9}
+        nearest = {
+            row: scores[row] for row in sorted(scores) if distance[row] <= min(distance.values()) + 1e-9
+        }
         self.run.warn(
-            f"prompt_sampler: by_history: no row has a score ({self.score}) from {self.low} to {self.high}; the {len(nearest)} nearest are taken, at "
+            f"prompt_sampler: by_history: no row has a score ({self.score}) from {self.low} to "
+            f"{self.high}; the {len(nearest)} nearest are taken, at "
             f"{next(iter(nearest.values())):.3f}"
         )
         return dict(list(nearest.items())[: self.top or None])
@@ -293,12 +348,19 @@ class ByHistory(PromptSampler):
     def _choose_rows(self) -> None:
         series = {row: memory[KEY] for row, memory in self.run.history.items() if KEY in memory}
         chosen = self.choose_or_nearest(series)
-        rows = ((source, index, row.id) for source, part in self.run.rows.items() for index, row in enumerate(part))
+        rows = (
+            (source, index, row.id)
+            for source, part in self.run.rows.items()
+            for index, row in enumerate(part)
+        )
         known = [([source, index], chosen[row]) for source, index, row in rows if row in chosen]
-        self.state.chosen = [place for place, s in known for _ in range(self.copies if s >= self.favour else 1)]
+        self.state.chosen = [
+            place for place, s in known for _ in range(self.copies if s >= self.favour else 1)
+        ]
         if not self.state.chosen:
             raise ConfigError(
-                f"prompt_sampler: by_history: the {len(chosen)} chosen rows are not among this phase's; train on the same data.train as before"
+                f"prompt_sampler: by_history: the {len(chosen)} chosen rows are not among this phase's; "
+                "train on the same data.train as before"
             )
 
     def __call__(self, n: int) -> list[Row]:
@@ -308,7 +370,9 @@ class ByHistory(PromptSampler):
         rows = []
         for _ in range(n):
             lap, place = divmod(state.place, len(state.chosen))
-            source, index = state.chosen[permute(place, len(state.chosen), f"{self.run.seed}|by_history {lap}")]
+            source, index = state.chosen[
+                permute(place, len(state.chosen), f"{self.run.seed}|by_history {lap}")
+            ]
             state.place += 1
             rows.append(self.run.rows[source][index])
         return rows
@@ -319,7 +383,8 @@ class ByHistory(PromptSampler):
 
 @dataclass
 class LevelsState(State):
-    """`level` in training; `drawn` rows of all levels; `finished` groups of this level; their last accuracies; `positions` (rows drawn) by level.
+    """`level` in training; `drawn` rows of all levels; `finished` groups of this level; their last
+    accuracies; `positions` (rows drawn) by level.
 
     `mixtures` are the levels' row orders, `served` is the level of each row that was drawn in this step.
     """
@@ -336,15 +401,19 @@ class LevelsState(State):
 @register("levels")
 @dataclass(frozen=True)
 class Levels(PromptSampler):
-    """SATURN's curriculum: the level rises when the mean accuracy of its last `window` groups reaches `threshold`, or after `max_groups` groups.
+    """SATURN's curriculum: the level rises when the mean accuracy of its last `window` groups reaches
+    `threshold`, or after `max_groups` groups.
 
-    The sources under `data.train` are the levels, in their order. Accuracy is the share of correct rollouts. `max_groups` 0 is no bound; `equal`
-    bounds every level by its equal part of the phase's steps, `epochs` by as many passes over its rows (0: no bound). `review`: the share of rows
-    that are drawn from mastered levels.
-    Paper: SATURN, arXiv:2505.16368, sec. 3.4 (difficulty rises when pass@1 at the current level passes a threshold; its scripts,
-    gtxygyzb/Saturn-code 2cc9d746, train one pass over each level); Ariadne, arXiv:2511.00710
-    (mazes grow with accuracy); Jigsaw-R1, arXiv:2505.23590 (stages after so many prompts: a threshold above 1, `max_groups` set).
-    Deviates: the accuracy is that of the training groups, not of a held-out set of the level.
+    The sources under `data.train` are the levels, in their order. Accuracy is the share of correct rollouts.
+    `max_groups` 0 is no bound; `equal` bounds every level by its equal part of the phase's steps, `epochs` by
+    as many passes over its rows (0: no bound). `review`: the share of rows that are drawn from mastered
+    levels.
+    Paper: SATURN, arXiv:2505.16368, sec. 3.4 (difficulty rises when pass@1 at the current level passes a
+    threshold; its scripts, gtxygyzb/Saturn-code 2cc9d746, train one pass over each level); Ariadne,
+    arXiv:2511.00710
+    (mazes grow with accuracy); Jigsaw-R1, arXiv:2505.23590 (stages after so many prompts: a threshold above
+    1, `max_groups` set). Deviates: the accuracy is that of the training groups, not of a held-out set of the
+    level.
     Edge: the last level stays. Reads `run.rows` (by source). State: level, recent accuracies, positions.
     """
 
@@ -358,7 +427,8 @@ class Levels(PromptSampler):
     def __post_init__(self) -> None:
         if self.window < 1 or min(self.max_groups, self.epochs) < 0 or not 0 <= self.review < 1:
             raise ConfigError(
-                f"prompt_sampler: window={self.window} must be at least 1, max_groups={self.max_groups} and epochs={self.epochs} at least 0, "
+                f"prompt_sampler: window={self.window} must be at least 1, max_groups={self.max_groups} "
+                f"and epochs={self.epochs} at least 0, "
                 f"review={self.review} in [0, 1)"
             )
 
@@ -388,16 +458,28 @@ class Levels(PromptSampler):
 
     def end_step(self, run: RunContext) -> None:
         state: LevelsState = self.state
-        accuracies = [success_rate(group.rollouts) for group in run.answered_groups if state.served.get(group.row.id) == state.level]
+        accuracies = [
+            success_rate(group.rollouts)
+            for group in run.answered_groups
+            if state.served.get(group.row.id) == state.level
+        ]
         state.served.clear()
         state.finished += len(accuracies)
         state.recent = (state.recent + accuracies)[-self.window :]
         mastered = len(state.recent) == self.window and sum(state.recent) / self.window >= self.threshold
-        over = self.equal and (state.level + 1) * run.settings.steps <= (run.phase_step + 1) * len(state.mixtures)
-        passed = 0 < self.max_groups <= state.finished or 0 < self.epochs * len(state.mixtures[state.level]) <= state.finished
+        over = self.equal and (state.level + 1) * run.settings.steps <= (run.phase_step + 1) * len(
+            state.mixtures
+        )
+        passed = (
+            0 < self.max_groups <= state.finished
+            or 0 < self.epochs * len(state.mixtures[state.level]) <= state.finished
+        )
         if state.level + 1 < len(state.mixtures) and (mastered or over or passed):
             state.level, state.finished, state.recent = state.level + 1, 0, []
 
     def metrics(self) -> dict[str, float]:
         recent = self.state.recent
-        return {"data/level": float(self.state.level), "data/level_accuracy": sum(recent) / len(recent) if recent else 0.0}
+        return {
+            "data/level": float(self.state.level),
+            "data/level_accuracy": sum(recent) / len(recent) if recent else 0.0,
+        }

@@ -1,6 +1,8 @@
-"""The chat prompt template: system prompt, worked examples, pictures at the question's markers, answer format, start of the answer.
+"""The chat prompt template: system prompt, worked examples, pictures at the question's markers, answer
+format, start of the answer.
 
-`STYLES` are the answer formats by name: the instruction after the question, and how the assistant's turn starts.
+`STYLES` are the answer formats by name: the instruction after the question, and how the assistant's turn
+starts.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from vlrl.types import Message, Prompt, Row
 
 
 class Style(NamedTuple):
-    """`instruction` follows the question; `prefix` starts the answer; `chat_template` replaces the family's own (for base models)."""
+    """`instruction` follows the question; `prefix` starts the answer; `chat_template` replaces the family's
+    own (for base models)."""
 
     instruction: str = ""
     prefix: str = ""
@@ -25,17 +28,29 @@ class Style(NamedTuple):
 
 # Base models were trained without chat markup. The vision spans are written as the Qwen families expect them.
 BASE = (
-    "{% for m in messages %}{{ '' if loop.first else '\n' }}{{ {'user': 'User: ', 'assistant': 'Assistant: '}.get(m['role'], '') }}"
+    "{% for m in messages %}{{ '' if loop.first else '\n' }}{{ {'user': 'User: ', 'assistant': 'Assistant: "
+    "'}.get(m['role'], '') }}"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}"
-    "{% if c['type'] in ['image', 'video'] %}<|vision_start|><|{{ c['type'] }}_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}"
+    "{% if c['type'] in ['image', 'video'] %}<|vision_start|><|{{ c['type'] }}_pad|><|vision_end|>{% else "
+    "%}{{ c['text'] }}{% endif %}"
     "{% endfor %}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '\nAssistant: ' }}{% endif %}"
 )
 
 STYLES = {
     "plain": Style(),
     "answer": Style("Give the final answer inside <answer> </answer> tags."),
-    "think": Style("First reason inside <think> </think> tags, then give the final answer inside <answer> </answer> tags."),
-    "think_open": Style("First reason inside <think> </think> tags, then give the final answer inside <answer> </answer> tags.", "<think>\n"),
+    "think": Style(
+        "First reason inside <think> </think> tags, then give the final answer inside <answer> </answer> "
+        "tags."
+    ),
+    "think_open": Style(
+        (
+            "First reason inside <think> </think> tags, then give the final answer inside <answer> "
+            "</answer> "
+            "tags."
+        ),
+        "<think>\n",
+    ),
     "no_think": Style("Answer at once, without any reasoning, inside <answer> </answer> tags."),
     "boxed": Style("Reason step by step, and put the final answer in \\boxed{}."),
     "json": Style('Reply with one JSON object of the form {"answer": ...} and nothing else.'),
@@ -56,19 +71,27 @@ def content_of(text: str) -> list[dict[str, Any]]:
 
 def count_media(messages: Sequence[Message], kind: str) -> int:
     """How many items of a kind the messages refer to."""
-    return sum(item["type"] == kind for message in messages if not isinstance(message["content"], str) for item in message["content"])
+    return sum(
+        item["type"] == kind
+        for message in messages
+        if not isinstance(message["content"], str)
+        for item in message["content"]
+    )
 
 
 @register("chat")
 @dataclass(frozen=True)
 class Chat(PromptTemplate):
-    """A row as a chat: [system] + shots + [media + template(question, choices, instruction)]; the assistant's turn starts with `prefix`.
+    """A row as a chat: [system] + shots + [media + template(question, choices, instruction)]; the assistant's
+    turn starts with `prefix`.
 
-    vlrl original. `style` names an answer format (plain, answer, think, think_open, no_think, boxed, json, base); `instruction` and `prefix`
-    replace its parts. `template` may use {question}, {choices} and {instruction}; by default each is on a line of its own, where not empty.
-    `shots` are worked text examples ({question, answer}). `options` go to the family's chat template. `tasks` overrides any of these for
-    single tasks, by `Row.task`. A row with `messages` keeps its conversation; choices and instruction are appended to its last user turn.
-    Edge: as many markers as media, or none (media come first); anything else is refused with the row's id.
+    vlrl original. `style` names an answer format (plain, answer, think, think_open, no_think, boxed, json,
+    base); `instruction` and `prefix` replace its parts. `template` may use {question}, {choices} and
+    {instruction}; by default each is on a line of its own, where not empty. `shots` are worked text examples
+    ({question, answer}). `options` go to the family's chat template. `tasks` overrides any of these for
+    single tasks, by `Row.task`. A row with `messages` keeps its conversation; choices and instruction are
+    appended to its last user turn. Edge: as many markers as media, or none (media come first); anything else
+    is refused with the row's id.
     """
 
     style: str = "plain"
@@ -88,11 +111,15 @@ class Chat(PromptTemplate):
         for task, changes in self.tasks.items():
             for name in changes:
                 if name not in known:
-                    raise ConfigError(f"prompt_template.tasks.{task}.{name}: unknown field.{suggest(name, known)}")
+                    raise ConfigError(
+                        f"prompt_template.tasks.{task}.{name}: unknown field.{suggest(name, known)}"
+                    )
             replace(self, tasks={}, **changes)
         for shot in self.shots:
             if set(shot) != {"question", "answer"}:
-                raise ConfigError(f"prompt_template.shots: a shot has the keys question and answer, got {sorted(shot)}")
+                raise ConfigError(
+                    f"prompt_template.shots: a shot has the keys question and answer, got {sorted(shot)}"
+                )
 
     def __call__(self, row: Row) -> Prompt:
         if row.task in self.tasks:
@@ -102,7 +129,8 @@ class Chat(PromptTemplate):
         for kind, media in (("image", row.images), ("video", row.videos)):
             if count_media(messages, kind) != len(media):
                 raise ValueError(
-                    f"row {row.id!r}: {count_media(messages, kind)} <{kind}> markers for {len(media)} {kind}s; "
+                    f"row {row.id!r}: {count_media(messages, kind)} <{kind}> markers for {len(media)} "
+                    f"{kind}s; "
                     f"write one marker per {kind}, in order, or none at all"
                 )
         options = dict(self.options) | ({"chat_template": style.chat_template} if style.chat_template else {})
@@ -115,13 +143,22 @@ class Chat(PromptTemplate):
         return [{"role": "system", "content": text}] if text and not has_system else []
 
     def _shots(self) -> list[Message]:
-        turns = ((role, shot[key]) for shot in self.shots for role, key in (("user", "question"), ("assistant", "answer")))
+        turns = (
+            (role, shot[key])
+            for shot in self.shots
+            for role, key in (("user", "question"), ("assistant", "answer"))
+        )
         return [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in turns]
 
     def _question(self, row: Row) -> list[Message]:
         if not row.messages:
-            return [{"role": "user", "content": self._with_media(content_of(self._text(row, row.question)), row)}]
-        messages = [dict(m, content=content_of(m["content"]) if isinstance(m["content"], str) else list(m["content"])) for m in row.messages]
+            return [
+                {"role": "user", "content": self._with_media(content_of(self._text(row, row.question)), row)}
+            ]
+        messages = [
+            dict(m, content=content_of(m["content"]) if isinstance(m["content"], str) else list(m["content"]))
+            for m in row.messages
+        ]
         last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=-1)
         if last < 0:
             raise ValueError(f"row {row.id!r}: its messages have no user turn")
@@ -142,7 +179,9 @@ class Chat(PromptTemplate):
         letters = zip(LETTERS, row.choices)
         parts = {
             "question": question,
-            "choices": "\n".join(self.choice.replace("{letter}", letter).replace("{text}", text) for letter, text in letters),
+            "choices": "\n".join(
+                self.choice.replace("{letter}", letter).replace("{text}", text) for letter, text in letters
+            ),
             "instruction": STYLES[self.style].instruction if self.instruction is None else self.instruction,
         }
         if not self.template:

@@ -32,7 +32,8 @@ from vlrl.stages import RolloutStrategy
 from vlrl.types import Completion, Group, Message, Prompt, Request, Rollout, Sampling
 
 SUMMARY_REQUEST = (
-    "The conversation is too long to go on. Sum up what you have found out and done so far, and what is left to do. From now on you see the task, "
+    "The conversation is too long to go on. Sum up what you have found out and done so far, and what is "
+    "left to do. From now on you see the task, "
     "your summary and the result of your last turn, and nothing else."
 )
 
@@ -40,10 +41,12 @@ SUMMARY_REQUEST = (
 @register("expert")
 @dataclass(frozen=True)
 class Expert(RolloutStrategy):
-    """Supervised fine-tuning: one rollout per prompt, y = tokens(row.target) + EOS, with source "expert"; the engine is not used.
+    """Supervised fine-tuning: one rollout per prompt, y = tokens(row.target) + EOS, with source "expert"; the
+    engine is not used.
 
-    vlrl original (with the loss term `nll`). Edge: a prompt's `prefix` that opens the target is not repeated in the completion; a row without a
-    target raises ValueError. `max_tokens` 0 is no limit; a longer target is refused, never cut.
+    vlrl original (with the loss term `nll`). Edge: a prompt's `prefix` that opens the target is not repeated
+    in the completion; a row without a target raises ValueError. `max_tokens` 0 is no limit; a longer target
+    is refused, never cut.
     Units: `max_tokens` in tokens; log-probs of the sampler are 0 (the expert is taken as certain).
     """
 
@@ -53,7 +56,8 @@ class Expert(RolloutStrategy):
     def check(self, run: RunContext) -> None:
         if not run.has(NO_POLICY_GRADIENT) and isinstance(run.advantage, GroupRelative):
             raise ConfigError(
-                f"rollout: {self.name!r} gives one demonstration per prompt, and advantage {run.advantage.name!r} compares the rollouts of a prompt; "
+                f"rollout: {self.name!r} gives one demonstration per prompt, and advantage "
+                f"{run.advantage.name!r} compares the rollouts of a prompt; "
                 "use policy_loss: {name: zero_loss} and loss_terms: {nll: {name: nll}}"
             )
 
@@ -65,21 +69,25 @@ class Expert(RolloutStrategy):
         target = prompt.row.target
         if not target:
             raise ValueError(
-                f"row {prompt.row.id!r} has no `target`: rollout 'expert' needs demonstrations; use rollout: {{name: independent}} for this data"
+                f"row {prompt.row.id!r} has no `target`: rollout 'expert' needs demonstrations; use "
+                f"rollout: {{name: independent}} for this data"
             )
         rollout = expert_rollout(prompt, target, run)
         if self.max_tokens and len(rollout) > self.max_tokens:
             raise ValueError(
-                f"row {prompt.row.id!r}: its target has {len(rollout)} tokens, rollout.max_tokens is {self.max_tokens}; raise it or drop the row"
+                f"row {prompt.row.id!r}: its target has {len(rollout)} tokens, rollout.max_tokens is "
+                f"{self.max_tokens}; raise it or drop the row"
             )
         rollout.logp = [0.0] * len(rollout)
         return rollout
 
 
 class Seeds:
-    """Seeds of requests: a function of the run's seed, phase and step, of the prompt, and of how often the prompt was requested in this step.
+    """Seeds of requests: a function of the run's seed, phase and step, of the prompt, and of how often the
+    prompt was requested in this step.
 
-    A row that several ranks drew has its own random stream on each of them: all ranks but the first to draw it add their rank.
+    A row that several ranks drew has its own random stream on each of them: all ranks but the first to draw
+    it add their rank.
     """
 
     def __init__(self) -> None:
@@ -93,7 +101,9 @@ class Seeds:
         address = f"{prompt.row.id}/{prompt.key}"
         self.requests[address] = self.requests.get(address, 0) + 1
         rank = (run.stats.shared[prompt.row.id],) if prompt.row.id in run.stats.shared else ()
-        digest = hashlib.blake2b(repr((step, address, self.requests[address], *rank)).encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(
+            repr((step, address, self.requests[address], *rank)).encode(), digest_size=8
+        ).digest()
         return int.from_bytes(digest, "little") >> 1  # 63 bits: every engine takes it
 
 
@@ -112,31 +122,42 @@ class SampledStrategy(RolloutStrategy):
 class Independent(SampledStrategy):
     """GRPO's group: y_1 .. y_n ~ pi(. | x), sampled independently, for every prompt x.
 
-    Paper: Shao et al. 2024, arXiv:2402.03300, section 4.1 (the group of GRPO). Edge: a prompt with count 0 gives an empty group; attempts
-    whose `Sampling` is equal share one request (one prefill). Groups are in the order of the prompts, rollouts in that of attempts.
+    Paper: Shao et al. 2024, arXiv:2402.03300, section 4.1 (the group of GRPO). Edge: a prompt with count 0
+    gives an empty group; attempts whose `Sampling` is equal share one request (one prefill). Groups are in
+    the order of the prompts, rollouts in that of attempts.
     """
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         drawn = self.draw([(prompt, count, ()) for prompt, count in zip(prompts, counts, strict=True)], run)
         return [Group(prompt=prompt, rollouts=rollouts) for prompt, rollouts in zip(prompts, drawn)]
 
-    def draw(self, wanted: Sequence[tuple[Prompt, int, tuple[int, ...]]], run: RunContext) -> list[list[Rollout]]:
-        """`count` rollouts of every (prompt, count, completion tokens to continue), in order; given tokens do not count for `max_tokens`."""
+    def draw(
+        self, wanted: Sequence[tuple[Prompt, int, tuple[int, ...]]], run: RunContext
+    ) -> list[list[Rollout]]:
+        """`count` rollouts of every (prompt, count, completion tokens to continue), in order; given tokens do
+        not count for `max_tokens`."""
         requests = []
         for place, (prompt, count, given) in enumerate(wanted):
             for sampling, attempts in by_sampling(run, prompt, count):
                 if given:
                     sampling = replace(sampling, max_tokens=sampling.max_tokens + len(given))
-                requests.append(Request(prompt, sampling, len(attempts), self.seeds(run, prompt), given, (place, attempts)))
+                requests.append(
+                    Request(
+                        prompt, sampling, len(attempts), self.seeds(run, prompt), given, (place, attempts)
+                    )
+                )
         found: dict[tuple[int, int], Rollout] = {}
         for completion in run.engine.generate(requests):
             place, attempts = completion.request.tag
             found[place, attempts[completion.index]] = run.make_rollout(completion)
-        return [[found[place, attempt] for attempt in range(count)] for place, (_, count, _) in enumerate(wanted)]
+        return [
+            [found[place, attempt] for attempt in range(count)] for place, (_, count, _) in enumerate(wanted)
+        ]
 
 
 def by_sampling(run: RunContext, prompt: Prompt, count: int) -> list[tuple[Sampling, list[int]]]:
-    """The attempts 0 .. count - 1 of a prompt, grouped by the sampling parameters that `run.sampling` gives them."""
+    """The attempts 0 .. count - 1 of a prompt, grouped by the sampling parameters that `run.sampling` gives
+    them."""
     grouped: list[tuple[Sampling, list[int]]] = []
     for attempt in range(count):
         sampling = run.sampling(prompt, attempt)
@@ -148,9 +169,14 @@ def by_sampling(run: RunContext, prompt: Prompt, count: int) -> list[tuple[Sampl
     return grouped
 
 
-def score_into_groups(groups: Sequence[Group], new: Sequence[Sequence[Rollout]], run: RunContext) -> list[list[Rollout]]:
-    """Score new rollouts, one list per group, and append them to their groups. Returns, per group, those that could be scored."""
-    scored = [Group(group.prompt, list(rollouts), group.id) for group, rollouts in zip(groups, new, strict=True)]
+def score_into_groups(
+    groups: Sequence[Group], new: Sequence[Sequence[Rollout]], run: RunContext
+) -> list[list[Rollout]]:
+    """Score new rollouts, one list per group, and append them to their groups. Returns, per group, those that
+    could be scored."""
+    scored = [
+        Group(group.prompt, list(rollouts), group.id) for group, rollouts in zip(groups, new, strict=True)
+    ]
     run.score(scored)
     for group, addition in zip(groups, scored):
         group.rollouts += addition.rollouts
@@ -160,28 +186,35 @@ def score_into_groups(groups: Sequence[Group], new: Sequence[Sequence[Rollout]],
 @register("multi_turn")
 @dataclass(frozen=True)
 class MultiTurn(SampledStrategy):
-    """Search-R1's interleaved turns: y = (turn_1, observation_1, turn_2, ...), turns sampled from the policy, observations from `environment`.
+    """Search-R1's interleaved turns: y = (turn_1, observation_1, turn_2, ...), turns sampled from the policy,
+    observations from `environment`.
 
-    The loss mask is False on observations. A text continues the rollout. One with pictures, or one that makes the policy forget, starts a new
-    rollout, whose prompt is the conversation so far (earlier turns stay trainable in the rollouts before it); the reward shaping `last_turn_reward`
-    gives all of them the last one's reward.
-    `Rollout.text` holds the policy's turns alone, so that a tool's output can never answer for it; annotations have the rest: CONVERSATION, SEGMENT,
-    TURNS, CALLS and TRANSCRIPT, and those of `vlrl/episodes.py` on how the episode ended and what the environment paid per turn.
-    With `show_tools` the schemas of the environment's tools are in the prompt: by the chat template, or in the system text where it drops them.
-    Turns are sampled in rounds; a conversation whose environment has not answered `patience` seconds after a round joins a later one.
-    Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1 (interleaved turns, retrieved tokens masked).
-    Edge: a truncated turn ends the conversation and is not carried out. The last of `max_turns` is carried out, for its reward, and ends it; so do
-    more than `max_invalid` actions that could not be carried out (-1: no limit). An observation that leaves no room for a turn within `max_context`
-    is cut to half of the room (`overflow: cut`), replaced by a note that it is too long (`refuse`), or ends the conversation (`end`), as one with
-    pictures always does. With `summarise` the policy is asked for a summary instead (`summary_request`, at most `summary_tokens`, for which room is
-    kept); it stands in the rollout that it sums up and is trained there with the conversation's reward, unless `summary_loss` is off. The next
-    rollout's prompt is the first prompt, the summary as the policy's turn, and the observation. A summary is no turn of the episode; one that is cut
-    is used as it is; what does not fit behind it is cut. Papers: Wu et al. 2025 (ReSum), arXiv:2509.13313, sec. 3 (question and summary in place of
-    the history, segments of one reward; there another model sums up); CompactionRL, arXiv:2607.05378 (the policy's own summary is trained by the
-    task's reward). Control tokens in observations are broken up. A conversation whose environment fails is dropped and counted (`reward/errors`,
-    `environment/end/error`).
-    Units: `sampling.max_tokens` is per turn; `max_reply_tokens`, `max_context` (prompt and conversation; 0: no limit) and
-    `min_turn_tokens` in tokens.
+    The loss mask is False on observations. A text continues the rollout. One with pictures, or one that makes
+    the policy forget, starts a new rollout, whose prompt is the conversation so far (earlier turns stay
+    trainable in the rollouts before it); the reward shaping `last_turn_reward` gives all of them the last
+    one's reward.
+    `Rollout.text` holds the policy's turns alone, so that a tool's output can never answer for it;
+    annotations have the rest: CONVERSATION, SEGMENT, TURNS, CALLS and TRANSCRIPT, and those of
+    `vlrl/episodes.py` on how the episode ended and what the environment paid per turn. With `show_tools` the
+    schemas of the environment's tools are in the prompt: by the chat template, or in the system text where it
+    drops them. Turns are sampled in rounds; a conversation whose environment has not answered `patience`
+    seconds after a round joins a later one. Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1
+    (interleaved turns, retrieved tokens masked).
+    Edge: a truncated turn ends the conversation and is not carried out. The last of `max_turns` is carried
+    out, for its reward, and ends it; so do more than `max_invalid` actions that could not be carried out (-1:
+    no limit). An observation that leaves no room for a turn within `max_context` is cut to half of the room
+    (`overflow: cut`), replaced by a note that it is too long (`refuse`), or ends the conversation (`end`), as
+    one with pictures always does. With `summarise` the policy is asked for a summary instead
+    (`summary_request`, at most `summary_tokens`, for which room is kept); it stands in the rollout that it
+    sums up and is trained there with the conversation's reward, unless `summary_loss` is off. The next
+    rollout's prompt is the first prompt, the summary as the policy's turn, and the observation. A summary is
+    no turn of the episode; one that is cut is used as it is; what does not fit behind it is cut. Papers: Wu
+    et al. 2025 (ReSum), arXiv:2509.13313, sec. 3 (question and summary in place of the history, segments of
+    one reward; there another model sums up); CompactionRL, arXiv:2607.05378 (the policy's own summary is
+    trained by the task's reward). Control tokens in observations are broken up. A conversation whose
+    environment fails is dropped and counted (`reward/errors`, `environment/end/error`).
+    Units: `sampling.max_tokens` is per turn; `max_reply_tokens`, `max_context` (prompt and conversation; 0:
+    no limit) and `min_turn_tokens` in tokens.
     """
 
     max_turns: int = 4
@@ -202,16 +235,21 @@ class MultiTurn(SampledStrategy):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.overflow == "summarise" and not self.max_context:
-            raise ValueError("overflow='summarise' needs max_context, the tokens beyond which a conversation is summarised; it is 0 (no limit)")
+            raise ValueError(
+                "overflow='summarise' needs max_context, the tokens beyond which a conversation is "
+                "summarised; it is 0 (no limit)"
+            )
         if self.max_context < 0 or self.max_invalid < -1 or self.patience < 0:
             raise ValueError(
-                f"max_context={self.max_context} and patience={self.patience} must not be negative, nor max_invalid={self.max_invalid} below -1"
+                f"max_context={self.max_context} and patience={self.patience} must not be negative, nor "
+                f"max_invalid={self.max_invalid} below -1"
             )
 
     def check(self, run: RunContext) -> None:
         if run.environment is None:
             raise ConfigError(
-                f"rollout: {self.name!r} needs an environment: set environment: {{name: ...}} (see `vlrl list environment`), "
+                f"rollout: {self.name!r} needs an environment: set environment: {{name: ...}} (see `vlrl "
+                "list environment`), "
                 "or use rollout: {name: independent}"
             )
         causes = {
@@ -221,12 +259,22 @@ class MultiTurn(SampledStrategy):
         }
         cause = next((cause for cause, holds in causes.items() if holds), "")
         if cause and not run.has(ONE_REWARD_PER_CONVERSATION):
-            raise ConfigError(f"{cause}, which makes several rollouts of a conversation; add {ONE_REWARD_PER_CONVERSATION.hint}")
+            raise ConfigError(
+                f"{cause}, which makes several rollouts of a conversation; add "
+                f"{ONE_REWARD_PER_CONVERSATION.hint}"
+            )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         shown = [self.with_tools(prompt, run) for prompt in prompts]
         conversations = [
-            Conversation(place, attempt, prompt, self.sampling_of(prompt, attempt, run), self.seeds(run, prompt), max_context=self.max_context)
+            Conversation(
+                place,
+                attempt,
+                prompt,
+                self.sampling_of(prompt, attempt, run),
+                self.seeds(run, prompt),
+                max_context=self.max_context,
+            )
             for place, (prompt, count) in enumerate(zip(shown, counts, strict=True))
             for attempt in range(count)
         ]
@@ -239,10 +287,13 @@ class MultiTurn(SampledStrategy):
         return groups
 
     def sampling_of(self, prompt: Prompt, attempt: int, run: RunContext) -> Sampling:
-        """The sampling parameters of a conversation; a strategy whose prompts have several roles overrides it."""
+        """The sampling parameters of a conversation; a strategy whose prompts have several roles overrides
+        it."""
         return run.sampling(prompt, attempt)
 
-    def play(self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext) -> list[list[Rollout] | str] | None:
+    def play(
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+    ) -> list[list[Rollout] | str] | None:
         if run.environment is None:
             return None
         shown = [self.with_tools(prompt, run) for prompt in prompts]
@@ -262,28 +313,41 @@ class MultiTurn(SampledStrategy):
         return replace(prompt, options={**prompt.options, "tools": tools}, train=train)
 
     def converse(self, conversations: Sequence[Conversation], run: RunContext, counted: bool = True) -> None:
-        """Continue conversations to their end, all together: a round of turns is one call of the engine, made while the environment works.
+        """Continue conversations to their end, all together: a round of turns is one call of the engine, made
+        while the environment works.
 
         Without `counted` the run's statistics are left alone (held-out evaluation).
         """
         stops = run.environment.stops if run.environment is not None else ()
         with run.episodes(counted) as pool:
             for conversation in conversations:
-                conversation.reserve = self.reserve_for(conversation.prompt, run) if self.overflow == "summarise" else 0
-                pool.start(conversation, conversation.prompt.row, episode_seed(run, conversation.prompt), conversation.past)
+                conversation.reserve = (
+                    self.reserve_for(conversation.prompt, run) if self.overflow == "summarise" else 0
+                )
+                pool.start(
+                    conversation,
+                    conversation.prompt.row,
+                    episode_seed(run, conversation.prompt),
+                    conversation.past,
+                )
             while pool.busy:
                 ready = [handle for handle in pool.collect(self.patience) if self.hear(handle, pool, run)]
                 ready.sort(key=lambda handle: (handle.owner.prompt_index, handle.owner.attempt))
                 ready = self.summarise(ready, pool, run)
                 self.before_turns(ready, pool, run)
                 handles = {id(handle.owner): handle for handle in ready}
-                for completion in self.turns([handle.owner.request(stops, run.policy) for handle in ready], run) if ready else ():
+                for completion in (
+                    self.turns([handle.owner.request(stops, run.policy) for handle in ready], run)
+                    if ready
+                    else ()
+                ):
                     self.say(completion, handles[id(completion.request.tag)], pool, run)
         if run.engine is not None:  # demonstrations need none
             run.engine.release()
 
     def before_turns(self, ready: Sequence[Any], pool: Any, run: RunContext) -> None:
-        """Called before each round with the handles of the conversations that go on, in order; a strategy that branches starts more in `pool`."""
+        """Called before each round with the handles of the conversations that go on, in order; a strategy
+        that branches starts more in `pool`."""
 
     def turns(self, requests: Sequence[Request], run: RunContext) -> Iterable[Completion]:
         """The policy's next turns; a strategy that samples them from several policies overrides it."""
@@ -297,7 +361,13 @@ class MultiTurn(SampledStrategy):
         if completion.finish == "stop":
             pool.step(handle, conversation.action(run.policy))
             return
-        self.end(handle, pool, run, "context" if room < conversation.sampling.max_tokens else "length", completion.finish)
+        self.end(
+            handle,
+            pool,
+            run,
+            "context" if room < conversation.sampling.max_tokens else "length",
+            completion.finish,
+        )
 
     def hear(self, handle: Any, pool: Any, run: RunContext) -> bool:
         """Append what the environment answered. Returns True where it is the policy's turn."""
@@ -314,9 +384,12 @@ class MultiTurn(SampledStrategy):
         return end is None
 
     def summarise(self, ready: Sequence[Any], pool: Any, run: RunContext) -> list[Any]:
-        """Sample the summaries that are asked for and append the observations that wait for them. Returns the handles that go on."""
+        """Sample the summaries that are asked for and append the observations that wait for them. Returns the
+        handles that go on."""
         asked = {id(handle.owner): handle for handle in ready if handle.owner.waiting is not None}
-        requests = [handle.owner.summary_request(self.summary_tokens, run.policy) for handle in asked.values()]
+        requests = [
+            handle.owner.summary_request(self.summary_tokens, run.policy) for handle in asked.values()
+        ]
         for completion in run.engine.generate(requests) if requests else ():
             conversation: Conversation = completion.request.tag
             handle, answer = asked[id(conversation)], conversation.waiting
@@ -336,9 +409,13 @@ class MultiTurn(SampledStrategy):
     def reserve_for(self, prompt: Prompt, run: RunContext) -> int:
         """Tokens that a summary needs with its request."""
         message: Message = {"role": "user", "content": [{"type": "text", "text": self.summary_request}]}
-        return self.summary_tokens + len(tool_reply_ids(run.policy, prompt, [message], run.policy.encode_text("x")[-1]))
+        return self.summary_tokens + len(
+            tool_reply_ids(run.policy, prompt, [message], run.policy.encode_text("x")[-1])
+        )
 
-    def heard(self, conversation: Conversation, answer: Observation, pool: Any, run: RunContext) -> EpisodeEnd | None:
+    def heard(
+        self, conversation: Conversation, answer: Observation, pool: Any, run: RunContext
+    ) -> EpisodeEnd | None:
         """Append an answer. Returns why the conversation is over, or None."""
         if not conversation.begun:
             conversation.open(answer, run)
@@ -353,14 +430,21 @@ class MultiTurn(SampledStrategy):
         return None if self.fits(conversation, answer, pool, run) else "context"
 
     def fits(self, conversation: Conversation, answer: Observation, pool: Any, run: RunContext) -> bool:
-        """Append an observation, cut or replaced where it is too long, or ask for a summary. Returns False where nothing fits."""
+        """Append an observation, cut or replaced where it is too long, or ask for a summary. Returns False
+        where nothing fits."""
         shown = replace(answer, text=self.cut_text(answer.text, self.max_reply_tokens, run))
         room = conversation.room(run.policy)
         other, summarised = [shown], bool(conversation.summary)
         if not shown.media and (self.overflow == "cut" or summarised):
-            other += [replace(shown, text=self.cut_text(answer.text, room // share, run)) for share in (2, 4, 8) if room >= share]
+            other += [
+                replace(shown, text=self.cut_text(answer.text, room // share, run))
+                for share in (2, 4, 8)
+                if room >= share
+            ]
         if not shown.media and self.overflow == "refuse":
-            other += [replace(shown, text="Error: the result is too long for what is left of the conversation.")]
+            other += [
+                replace(shown, text="Error: the result is too long for what is left of the conversation.")
+            ]
         for attempt, observation in enumerate(other):
             try:
                 conversation.add_observation(observation, run, self.min_turn_tokens)
@@ -381,12 +465,17 @@ class MultiTurn(SampledStrategy):
 
     def cut_text(self, text: str, limit: int, run: RunContext) -> str:
         """At most `limit` tokens of a text."""
-        text = text[: 64 * limit].replace("<|", "< |") + ("" if len(text) <= 64 * limit else " ... (cut)")  # a tool must not end a turn or open one
+        text = text[: 64 * limit].replace("<|", "< |") + (
+            "" if len(text) <= 64 * limit else " ... (cut)"
+        )  # a tool must not end a turn or open one
         ids = run.policy.encode_text(text)
         return text if len(ids) <= limit else run.policy.decode(ids[:limit]) + " ... (cut)"
 
 
 def episode_seed(run: RunContext, prompt: Prompt) -> int:
-    """The seed of an episode: a function of the run's seed, phase and step and of the row, so that all rollouts of a prompt begin alike."""
-    digest = hashlib.blake2b(repr((run.seed, run.phase, run.step, prompt.row.id)).encode(), digest_size=8).digest()
+    """The seed of an episode: a function of the run's seed, phase and step and of the row, so that all
+    rollouts of a prompt begin alike."""
+    digest = hashlib.blake2b(
+        repr((run.seed, run.phase, run.step, prompt.row.id)).encode(), digest_size=8
+    ).digest()
     return int.from_bytes(digest, "little") >> 33  # 31 bits: every simulator takes it

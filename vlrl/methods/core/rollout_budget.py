@@ -13,7 +13,8 @@ from vlrl.types import Prompt
 @register("equal")
 @dataclass(frozen=True)
 class Equal(RolloutBudget):
-    """The same number for every prompt: n_i = floor(total / P), and one more for the first (total mod P) prompts.
+    """The same number for every prompt: n_i = floor(total / P), and one more for the first (total mod P)
+    prompts.
 
     vlrl original. Edge: no prompts give no counts. Units: rollouts.
     """

@@ -24,9 +24,12 @@ from vlrl.types import Row, RowView
 
 
 class MappedRows(RowView):
-    """Rows made of other rows when they are read: `make(rows[numbers[i // copies]], i % copies)`, every chosen row `copies` times."""
+    """Rows made of other rows when they are read: `make(rows[numbers[i // copies]], i % copies)`, every
+    chosen row `copies` times."""
 
-    def __init__(self, rows: Sequence[Row], numbers: Sequence[int], make: Callable[[Row, int], Row], copies: int = 1) -> None:
+    def __init__(
+        self, rows: Sequence[Row], numbers: Sequence[int], make: Callable[[Row, int], Row], copies: int = 1
+    ) -> None:
         self.rows, self.numbers, self.make, self.copies = rows, numbers, make, copies
 
     def __len__(self) -> int:
@@ -76,8 +79,9 @@ class Take(Select):
 class PassRate(Select):
     """Rows with low <= meta.pass_rate <= high, as stored by `vlrl data difficulty`.
 
-    vlrl original (the band itself is common: MM-EUREKA, arXiv:2503.07365, keeps 0.1-0.9; DAPO, arXiv:2503.14476, drops 0 and 1).
-    Edge: `missing` decides about rows without a measured rate: keep or drop.
+    vlrl original (the band itself is common: MM-EUREKA, arXiv:2503.07365, keeps 0.1-0.9; DAPO,
+    arXiv:2503.14476, drops 0 and 1). Edge: `missing` decides about rows without a measured rate: keep or
+    drop.
     """
 
     low: float = 0.1
@@ -86,7 +90,9 @@ class PassRate(Select):
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high <= 1:
-            raise ConfigError(f"select: pass_rate needs 0 <= low <= high <= 1, got low={self.low}, high={self.high}")
+            raise ConfigError(
+                f"select: pass_rate needs 0 <= low <= high <= 1, got low={self.low}, high={self.high}"
+            )
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
         return SelectedRows(rows, [i for i in range(len(rows)) if self._fits(rows[i])])
@@ -99,7 +105,8 @@ class PassRate(Select):
 @register("order")
 @dataclass(frozen=True)
 class Order(Select):
-    """Rows sorted by a `meta` field, ascending (or descending): with `prompt_sampler: {name: shuffle, shuffle: false}` a curriculum.
+    """Rows sorted by a `meta` field, ascending (or descending): with `prompt_sampler: {name: shuffle,
+    shuffle: false}` a curriculum.
 
     vlrl original. Edge: equal values keep their order; rows without the field come last.
     """
@@ -109,7 +116,11 @@ class Order(Select):
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
         values: list[Any] = [rows[i].meta.get(self.by) for i in range(len(rows))]
-        with_field = sorted((i for i, value in enumerate(values) if value is not None), key=lambda i: values[i], reverse=self.descending)
+        with_field = sorted(
+            (i for i, value in enumerate(values) if value is not None),
+            key=lambda i: values[i],
+            reverse=self.descending,
+        )
         return SelectedRows(rows, with_field + [i for i, value in enumerate(values) if value is None])
 
 
@@ -135,12 +146,13 @@ def normalised(text: object) -> str:
 @register("checkable")
 @dataclass(frozen=True)
 class Checkable(Select):
-    """Rows whose answer can be verified: drops choices without their answer (neither its letter nor its text is an option) and open answers of more
-    than `words` words.
+    """Rows whose answer can be verified: drops choices without their answer (neither its letter nor its text
+    is an option) and open answers of more than `words` words.
 
-    Paper: Akter et al. 2025 (Nemotron-CrossThink), arXiv:2504.13941, filtering for verifiable answers: its principle; the bound of ten words is the
-    figure that is commonly given for it, and was not found in the text that could be read. Edge: an answer that is not text (a number, a box) is
-    kept; an empty one is dropped. Every row is read once.
+    Paper: Akter et al. 2025 (Nemotron-CrossThink), arXiv:2504.13941, filtering for verifiable answers: its
+    principle; the bound of ten words is the figure that is commonly given for it, and was not found in the
+    text that could be read. Edge: an answer that is not text (a number, a box) is kept; an empty one is
+    dropped. Every row is read once.
     """
 
     words: int = 10
@@ -155,7 +167,9 @@ class Checkable(Select):
             return row.answer is not None
         answer = normalised(row.answer).strip("().")
         if row.choices:
-            return answer in {letter.casefold() for letter in LETTERS[: len(row.choices)]} or answer in map(normalised, row.choices)
+            return answer in {letter.casefold() for letter in LETTERS[: len(row.choices)]} or answer in map(
+                normalised, row.choices
+            )
         return 0 < len(answer.split()) <= self.words
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -163,23 +177,31 @@ class Checkable(Select):
 
 
 def has_options(question: str, options: str) -> bool:
-    """Whether the last places of the options A, B, C, D (or 1, 2, 3, 4) in a question are in that order; "ABCD" itself does not count."""
+    """Whether the last places of the options A, B, C, D (or 1, 2, 3, 4) in a question are in that order;
+    "ABCD" itself does not count."""
     question = question.replace(options, "")
     places = [question.rfind(option) for option in options]
     return min(places) >= 0 and places == sorted(places)
 
 
 _PARTS = re.compile(
-    r"\([1-9][^)]*\).*\([1-9][^)]*\)|\d+\..*\d+\.|\(i+\).*\(i+\)|(?:^|\s)(?:1[.)]|i[.)]|①).*(?:\s|$)(?:2[.)]|ii[.)]|②)", re.IGNORECASE
+    (
+        r"\([1-9][^)]*\).*\([1-9][^)]*\)|\d+\..*\d+\.|\(i+\).*\(i+\)|(?:^|\s)(?:1[.)]|i[.)]|①).*(?:\s|"
+        r"$)(?:2[.)]|ii[.)]|②)"
+    ),
+    re.IGNORECASE,
 )
 _YES_NO = re.compile(r"\b(?:yes|no)\b", re.IGNORECASE)
 _TRUE_FALSE = re.compile(r"true|false", re.IGNORECASE)
 RULES: dict[str, Callable[[Row], bool]] = {
-    "choice": lambda row: bool(row.choices) or has_options(row.question, "ABCD") or has_options(row.question, "1234"),
+    "choice": lambda row: (
+        bool(row.choices) or has_options(row.question, "ABCD") or has_options(row.question, "1234")
+    ),
     "parts": lambda row: bool(_PARTS.search(row.question)),
     "proof": lambda row: any(phrase in row.question.lower() for phrase in ("prove that", "a proof")),
     "yes_no": lambda row: (
-        bool(_YES_NO.search(str(row.answer))) or row.question.strip().split("\n")[-1].lower().startswith(("is ", "are ", "do ", "does ", "can "))
+        bool(_YES_NO.search(str(row.answer)))
+        or row.question.strip().split("\n")[-1].lower().startswith(("is ", "are ", "do ", "does ", "can "))
     ),
     "true_false": lambda row: bool(_TRUE_FALSE.search(str(row.answer))),
     "link": lambda row: "http://" in row.question or "https://" in row.question,
@@ -189,11 +211,14 @@ RULES: dict[str, Callable[[Row], bool]] = {
 @register("open_ended")
 @dataclass(frozen=True)
 class OpenEnded(Select):
-    """Big-Math's filters: drops rows that one of `rules` matches: choice, parts (several questions in one), proof, yes_no, true_false, link.
+    """Big-Math's filters: drops rows that one of `rules` matches: choice, parts (several questions in one),
+    proof, yes_no, true_false, link.
 
-    Paper: Albalak et al. 2025 (Big-Math), arXiv:2502.17387; the first five after its rule-based signals, add_*_signal.py of the release, unchanged
-    but for Roman parts, which the release searches in capitals in a lower-cased text. Deviates: in the paper models judge each of these too, and
-    languages and near-duplicates; that is left out. The rule for choices drops too many rows rather than too few. Every row is read once.
+    Paper: Albalak et al. 2025 (Big-Math), arXiv:2502.17387; the first five after its rule-based signals,
+    add_*_signal.py of the release, unchanged but for Roman parts, which the release searches in capitals in a
+    lower-cased text. Deviates: in the paper models judge each of these too, and languages and
+    near-duplicates; that is left out. The rule for choices drops too many rows rather than too few. Every row
+    is read once.
     """
 
     rules: tuple[str, ...] = ("choice", "parts", "proof", "yes_no", "true_false", "link")
@@ -201,10 +226,15 @@ class OpenEnded(Select):
     def __post_init__(self) -> None:
         unknown = [rule for rule in self.rules if rule not in RULES]
         if unknown or not self.rules:
-            raise ConfigError(f"select: open_ended rules: {unknown[0] if unknown else 'none'!r} is not a rule; the rules are {', '.join(RULES)}")
+            raise ConfigError(
+                f"select: open_ended rules: {unknown[0] if unknown else 'none'!r} is not a rule; the rules "
+                f"are {', '.join(RULES)}"
+            )
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return SelectedRows(rows, [i for i in range(len(rows)) if not any(RULES[rule](rows[i]) for rule in self.rules)])
+        return SelectedRows(
+            rows, [i for i in range(len(rows)) if not any(RULES[rule](rows[i]) for rule in self.rules)]
+        )
 
 
 @register("between")
@@ -212,8 +242,8 @@ class OpenEnded(Select):
 class Between(Select):
     """Rows with low <= meta[by] <= high.
 
-    vlrl original (difficulty bounds are common: DeepMath-103K, arXiv:2504.11456, is mostly of levels 5 to 9). Edge: rows without a number in that
-    field are dropped. Every row is read once.
+    vlrl original (difficulty bounds are common: DeepMath-103K, arXiv:2504.11456, is mostly of levels 5 to 9).
+    Edge: rows without a number in that field are dropped. Every row is read once.
     """
 
     by: str = "difficulty"
@@ -222,7 +252,10 @@ class Between(Select):
 
     def __post_init__(self) -> None:
         if self.low > self.high or not self.by:
-            raise ConfigError(f"select: between needs a field and low <= high, got by={self.by!r}, low={self.low}, high={self.high}")
+            raise ConfigError(
+                f"select: between needs a field and low <= high, got by={self.by!r}, low={self.low}, "
+                f"high={self.high}"
+            )
 
     def fits(self, row: Row) -> bool:
         """Whether the row is kept."""
@@ -236,7 +269,8 @@ class Between(Select):
 @register("listed")
 @dataclass(frozen=True)
 class Listed(Select):
-    """The rows whose id is one of `ids`, in their original order. `vlrl data select` writes such a list from a run's rollouts.
+    """The rows whose id is one of `ids`, in their original order. `vlrl data select` writes such a list from
+    a run's rollouts.
 
     vlrl original. Edge: raises ConfigError, with an id of each side, if no row of a source is listed.
     """
@@ -252,7 +286,8 @@ class Listed(Select):
         numbers = [i for i in range(len(rows)) if rows[i].id in wanted]
         if len(rows) and not numbers:
             raise ConfigError(
-                f"select: none of the {len(wanted)} listed ids ({self.ids[0]!r}, ...) is a row here ({rows[0].id!r}, ...); "
+                f"select: none of the {len(wanted)} listed ids ({self.ids[0]!r}, ...) is a row here "
+                f"({rows[0].id!r}, ...); "
                 "list rows of this source, or take the source out with `null`"
             )
         return SelectedRows(rows, numbers)

@@ -22,10 +22,12 @@ PER_TOKEN_CREDIT = Capability("per_token_credit", hint="token_credit: {name: per
 
 
 def check_token_credit(run: RunContext, advantage: str) -> None:
-    """Raise ConfigError for a token credit that would overwrite the TOKEN_ADVANTAGES that an estimator writes."""
+    """Raise ConfigError for a token credit that would overwrite the TOKEN_ADVANTAGES that an estimator
+    writes."""
     if not run.has(PER_TOKEN_CREDIT):
         raise ConfigError(
-            f"advantage: {advantage!r} writes advantages per token, which token_credit {run.token_credit.name!r} would overwrite; "
+            f"advantage: {advantage!r} writes advantages per token, which token_credit "
+            f"{run.token_credit.name!r} would overwrite; "
             f"use {PER_TOKEN_CREDIT.hint}"
         )
 
@@ -47,7 +49,8 @@ class Uniform(TokenCredit):
 @register("per_token")
 @dataclass(frozen=True)
 class PerToken(TokenCredit):
-    """A_{i,t} = TOKEN_ADVANTAGES[rollout][t], which an estimator such as `gae` writes; A_i for a rollout without them.
+    """A_{i,t} = TOKEN_ADVANTAGES[rollout][t], which an estimator such as `gae` writes; A_i for a rollout
+    without them.
 
     vlrl original (the second half of GAE, arXiv:1506.02438, as it is divided here).
     """
@@ -56,7 +59,10 @@ class PerToken(TokenCredit):
     requires = (TOKEN_ADVANTAGES,)
 
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:
-        return [list(TOKEN_ADVANTAGES.get(rollout, [a] * len(rollout))) for a, rollout in zip(advantages, group, strict=True)]
+        return [
+            list(TOKEN_ADVANTAGES.get(rollout, [a] * len(rollout)))
+            for a, rollout in zip(advantages, group, strict=True)
+        ]
 
 
 @register("kl_return")
@@ -64,8 +70,8 @@ class PerToken(TokenCredit):
 class KLReturn(TokenCredit):
     """REINFORCE++'s KL to the reference as a token reward: A_{i,t} = A_i - beta sum_{s >= t} k(s).
 
-    Paper: Hu 2025 (REINFORCE++), arXiv:2501.03262, eq. 3-4 (k1). Deviates: added after the advantages are normalised; reward shaping
-    `kl_token_reward` adds it before, as the paper does.
+    Paper: Hu 2025 (REINFORCE++), arXiv:2501.03262, eq. 3-4 (k1). Deviates: added after the advantages are
+    normalised; reward shaping `kl_token_reward` adds it before, as the paper does.
     """
 
     beta: float = 0.01

@@ -3,7 +3,8 @@
     turn_return   return to go of each turn, minus the mean of the group's at the same turn
     gigpo         GiGPO: the episode's advantage plus that of the step among equal states
 
-Notation: i episode of a group, k turn from 0, K_i turns of episode i, r_{i,k} reward of a turn, R_i reward of the episode (`Rollout.reward`).
+Notation: i episode of a group, k turn from 0, K_i turns of episode i, r_{i,k} reward of a turn, R_i reward of
+the episode (`Rollout.reward`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from vlrl.types import Group, Rollout
 
 
 def episodes_of(group: Group) -> list[list[Rollout]]:
-    """The rollouts of a group by episode, in order. A rollout that belongs to no conversation is an episode of its own."""
+    """The rollouts of a group by episode, in order. A rollout that belongs to no conversation is an episode
+    of its own."""
     found: dict[Any, list[Rollout]] = {}
     for place, rollout in enumerate(group):
         found.setdefault(CONVERSATION.get(rollout, f"alone {place}"), []).append(rollout)
@@ -34,7 +36,8 @@ def episodes_of(group: Group) -> list[list[Rollout]]:
 
 
 def turn_rewards(episode: Sequence[Rollout]) -> list[float]:
-    """r_k of an episode: what the environment paid, and at the last turn what is left of the episode's reward, so that they sum to R."""
+    """r_k of an episode: what the environment paid, and at the last turn what is left of the episode's
+    reward, so that they sum to R."""
     last = episode[-1]
     paid = list(TURN_REWARDS.get(last) or [0.0])
     paid[-1] += last.reward - sum(paid)
@@ -55,7 +58,8 @@ def returns_to_go(rewards: Sequence[float], gamma: float) -> list[float]:
 
 
 def spread(episode: Sequence[Rollout], advantages: Sequence[float]) -> Iterator[list[float]]:
-    """One row of numbers per rollout: the advantage of a turn on each of its tokens, 0 on those of observations."""
+    """One row of numbers per rollout: the advantage of a turn on each of its tokens, 0 on those of
+    observations."""
     for rollout in episode:
         row = [0.0] * len(rollout)
         for turn, start, end in TURN_SPANS.get(rollout) or [[0, 0, len(rollout)]]:
@@ -79,33 +83,49 @@ class TurnEstimator(GroupRelative):
         super().check(run)
         check_token_credit(run, self.name)
 
-    def written(self, groups: Sequence[Group], per_turn: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:
+    def written(
+        self, groups: Sequence[Group], per_turn: Sequence[Sequence[Sequence[float]]]
+    ) -> list[list[float]]:
         """Write TOKEN_ADVANTAGES from advantages per group, episode and turn."""
         rows: dict[int, list[float]] = {}
         for group, of_group in zip(groups, per_turn, strict=True):
             for episode, advantages in zip(episodes_of(group), of_group, strict=True):
-                rows |= {id(rollout): row for rollout, row in zip(episode, spread(episode, advantages), strict=True)}
+                rows |= {
+                    id(rollout): row
+                    for rollout, row in zip(episode, spread(episode, advantages), strict=True)
+                }
         return set_token_advantages(groups, [rows[id(rollout)] for group in groups for rollout in group])
 
 
 @register("turn_return")
 @dataclass(frozen=True)
 class TurnReturn(TurnEstimator):
-    """Return to go per turn with a group baseline: A_{i,k} = (G_{i,k} - mean_j G_{j,k}) / (std_j G_{j,0} + eps).
+    """Return to go per turn with a group baseline: A_{i,k} = (G_{i,k} - mean_j G_{j,k}) / (std_j G_{j,0} +
+    eps).
 
         G_{i,k} = sum over l >= k of gamma^(l - k) r_{i,l}, 0 for k >= K_i
 
-    r are the environment's rewards per turn; what is left of the rollout's reward (format, answer) is paid at the last turn, so that G_{i,0} is the
-    reward of the episode for gamma 1. An episode that has ended counts as 0 in the mean: a baseline over those that go on alone would pay for every
-    further turn (verl issue 7244). vlrl original; with one turn it is GRPO. `scale` "none" does not divide.
-    Edge: a group of one episode, or of equal returns, gives zeros. Shapes: TOKEN_ADVANTAGES, one number per token of a rollout.
+    r are the environment's rewards per turn; what is left of the rollout's reward (format, answer) is paid at
+    the last turn, so that G_{i,0} is the reward of the episode for gamma 1. An episode that has ended counts
+    as 0 in the mean: a baseline over those that go on alone would pay for every further turn (verl issue
+    7244). vlrl original; with one turn it is GRPO. `scale` "none" does not divide.
+    Edge: a group of one episode, or of equal returns, gives zeros. Shapes: TOKEN_ADVANTAGES, one number per
+    token of a rollout.
     """
 
     scale: Literal["group", "none"] = "group"
     eps: float = 1e-6
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        return self.written(groups, [self.of_group([returns_to_go(turn_rewards(episode), self.gamma) for episode in episodes_of(g)]) for g in groups])
+        return self.written(
+            groups,
+            [
+                self.of_group(
+                    [returns_to_go(turn_rewards(episode), self.gamma) for episode in episodes_of(g)]
+                )
+                for g in groups
+            ],
+        )
 
     def of_group(self, returns: Sequence[Sequence[float]]) -> list[list[float]]:
         """Advantages per episode and turn from the returns to go of a group."""
@@ -133,11 +153,12 @@ class GiGPO(TurnEstimator):
         A_E(i) = R_i - mean_j R_j                                      over the episodes of a prompt
         A_S(i, k) = G_{i,k} - mean of G over the turns of the group that were written in the same state
 
-    G is the return to go discounted by `gamma`; states are equal where the environment says so (TURN_STATES). `scale` "group" divides both by their
-    std + 1e-6. Paper: Feng et al. 2025 (GiGPO), arXiv:2505.10978, eq. 3-8; released code: verl-agent, gigpo/core_gigpo.py (read in the copy of
-    langfengQ/DrMAS), whose defaults these are. Edge, as there: a state seen once gives A_S = 0, an episode alone in its group A_E = R. Not taken
-    over: fuzzy states; the penalty for invalid actions is a reward of the environment. Logs the mean size of a group of states: near 1, A_S says
-    nothing.
+    G is the return to go discounted by `gamma`; states are equal where the environment says so (TURN_STATES).
+    `scale` "group" divides both by their std + 1e-6. Paper: Feng et al. 2025 (GiGPO), arXiv:2505.10978, eq.
+    3-8; released code: verl-agent, gigpo/core_gigpo.py (read in the copy of langfengQ/DrMAS), whose defaults
+    these are. Edge, as there: a state seen once gives A_S = 0, an episode alone in its group A_E = R. Not
+    taken over: fuzzy states; the penalty for invalid actions is a reward of the environment. Logs the mean
+    size of a group of states: near 1, A_S says nothing.
     """
 
     gamma: float = 0.95
@@ -174,7 +195,9 @@ class GiGPO(TurnEstimator):
             values = self.compared([returns[i][k] for i, k in members]) if len(members) > 1 else [0.0]
             for (i, k), value in zip(members, values, strict=True):
                 steps[i][k] = value
-        return [[episode + self.weight * step for step in row] for episode, row in zip(whole, steps, strict=True)]
+        return [
+            [episode + self.weight * step for step in row] for episode, row in zip(whole, steps, strict=True)
+        ]
 
     def compared(self, values: Sequence[float]) -> list[float]:
         """The values minus their mean, perhaps over their std."""

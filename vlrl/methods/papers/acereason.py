@@ -1,10 +1,12 @@
 """AceReason-Nemotron: completion limits that grow in stages, one domain at a time, hard prompts at the end.
 
     acereason           sampling policy: the completion limit of each stage
-    acereason.domains   prompt sampler: the domain of each stage, without the prompts that the policy mostly solves in late stages
+    acereason.domains   prompt sampler: the domain of each stage, without the prompts that the policy mostly
+    solves in late stages
 
-Paper: Chen et al. 2025 (AceReason-Nemotron), arXiv:2505.16400, sec. 3.2 to 3.4: mathematics at 8K, 16K and 24K tokens, code at 24K and 32K,
-mathematics at 32K. Deviates: the paper trains each stage until it stops to gain; here stages are equally long.
+Paper: Chen et al. 2025 (AceReason-Nemotron), arXiv:2505.16400, sec. 3.2 to 3.4: mathematics at 8K, 16K and
+24K tokens, code at 24K and 32K, mathematics at 32K. Deviates: the paper trains each stage until it stops to
+gain; here stages are equally long.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ def stage_of(run: RunContext, stages: int) -> int:
 class Acereason(Plain):
     """AceReason's length extension: `plain` sampling with a completion limit per stage.
 
-        limit = ceil(shares[i] * max_tokens),  i = floor(k * step / steps) for the phase's k = len(shares) equal stages
+        limit = ceil(shares[i] * max_tokens),  i = floor(k * step / steps) for the phase's k = len(shares)
+        equal stages
 
-    `shares` are in (0, 1], one per stage. Edge: without a run (before `setup`) the limit is `max_tokens`. Units: tokens.
+    `shares` are in (0, 1], one per stage. Edge: without a run (before `setup`) the limit is `max_tokens`.
+    Units: tokens.
     """
 
     shares: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
@@ -59,7 +63,8 @@ class Acereason(Plain):
 
 @dataclass
 class AcereasonDomainsState(State):
-    """Rows drawn of each source, and the last pass rate of each row that was answered. `mixtures` are the sources' row orders."""
+    """Rows drawn of each source, and the last pass rate of each row that was answered. `mixtures` are the
+    sources' row orders."""
 
     positions: list[int] = field(default_factory=list)
     rates: dict[str, float] = field(default_factory=dict)
@@ -69,13 +74,15 @@ class AcereasonDomainsState(State):
 @register("acereason.domains")
 @dataclass(frozen=True)
 class AcereasonDomains(PromptSampler):
-    """AceReason's curriculum over domains: stage i of k = len(order) equally long ones draws from source order[i] of `data.train`, counted from 0.
+    """AceReason's curriculum over domains: stage i of k = len(order) equally long ones draws from source
+    order[i] of `data.train`, counted from 0.
 
-    In the stages `hard`, rows with a pass rate above `highest` are passed over: the share of correct rollouts when the row was last answered, else
-    `row.meta["pass_rate"]`. Rows without a rate are taken.
-    Paper: arXiv:2505.16400, sec. 3.2.2 (prompts with a pass rate above 6/16 are filtered out at 24K and 32K), sec. 3.4 (the order).
-    Deviates: the paper measures pass rates between stages. Edge: where all rows of a source are too easy, they are taken as they come.
-    Raises ConfigError for a source that is not there. Reads `run.rows`. State: positions and pass rates.
+    In the stages `hard`, rows with a pass rate above `highest` are passed over: the share of correct rollouts
+    when the row was last answered, else `row.meta["pass_rate"]`. Rows without a rate are taken.
+    Paper: arXiv:2505.16400, sec. 3.2.2 (prompts with a pass rate above 6/16 are filtered out at 24K and 32K),
+    sec. 3.4 (the order). Deviates: the paper measures pass rates between stages. Edge: where all rows of a
+    source are too easy, they are taken as they come. Raises ConfigError for a source that is not there. Reads
+    `run.rows`. State: positions and pass rates.
     """
 
     order: tuple[int, ...] = (0, 0, 0, 1, 1, 0)
@@ -84,7 +91,10 @@ class AcereasonDomains(PromptSampler):
 
     def __post_init__(self) -> None:
         if not self.order or min(self.order) < 0 or not set(self.hard) <= set(range(len(self.order))):
-            raise ConfigError(f"prompt_sampler: order={list(self.order)} must number sources, and hard={list(self.hard)} its stages, from 0")
+            raise ConfigError(
+                f"prompt_sampler: order={list(self.order)} must number sources, and hard={list(self.hard)} "
+                "its stages, from 0"
+            )
 
     def init_state(self) -> AcereasonDomainsState:
         return AcereasonDomainsState()
@@ -92,7 +102,10 @@ class AcereasonDomains(PromptSampler):
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if max(self.order) >= len(run.rows):
-            raise ConfigError(f"prompt_sampler: order={list(self.order)} names source {max(self.order)}; data.train has {len(run.rows)}, from 0")
+            raise ConfigError(
+                f"prompt_sampler: order={list(self.order)} names source {max(self.order)}; data.train has "
+                f"{len(run.rows)}, from 0"
+            )
         self.state.mixtures = [Mixture({name: rows}, {}, run.seed) for name, rows in run.rows.items()]
         self.state.positions = self.state.positions or [0] * len(self.state.mixtures)
 
@@ -115,4 +128,6 @@ class AcereasonDomains(PromptSampler):
                 self.state.rates[group.row.id] = sum(bool(rollout.correct) for rollout in group) / len(group)
 
     def metrics(self) -> dict[str, float]:
-        return {"data/level": float(self.order[stage_of(self.run, len(self.order))])} if self.is_set_up else {}
+        return (
+            {"data/level": float(self.order[stage_of(self.run, len(self.order))])} if self.is_set_up else {}
+        )

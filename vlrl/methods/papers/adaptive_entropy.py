@@ -18,7 +18,8 @@ from vlrl.types import LossInputs, PerToken
 
 @dataclass
 class AdaptiveEntropyState(State):
-    """`c` is the adapted coefficient, `alpha` the coefficient in use; the others sum this step's token entropies."""
+    """`c` is the adapted coefficient, `alpha` the coefficient in use; the others sum this step's token
+    entropies."""
 
     c: float
     alpha: float
@@ -51,7 +52,10 @@ class AdaptiveEntropy(LossTerm):
 
     def check(self, run: RunContext) -> None:
         if any(isinstance(term, EntropyBonus) and term.coef for term in run.objective.loss_terms.values()):
-            raise ConfigError("loss_terms: adaptive_entropy steers the entropy to its target, and entropy_bonus adds a fixed force to it; drop one")
+            raise ConfigError(
+                "loss_terms: adaptive_entropy steers the entropy to its target, and entropy_bonus adds a "
+                "fixed force to it; drop one"
+            )
 
     def __call__(self, x: LossInputs) -> PerToken:
         self.state.entropy_sum += float((x["entropy"].detach() * x.mask_BT).sum())

@@ -1,6 +1,7 @@
 """Agent-RLVR: failed conversations are tried again with guidance, and the guided ones are trained on.
 
-Paper: Da et al. 2025 (Agent-RLVR), arXiv:2506.11425, sec. 3 (attempt, tests, guidance, second attempt, update). No released code was found.
+Paper: Da et al. 2025 (Agent-RLVR), arXiv:2506.11425, sec. 3 (attempt, tests, guidance, second attempt,
+update). No released code was found.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from vlrl.registry import register
 from vlrl.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout
 
-GUIDED: Annotation[bool] = Annotation("agent_rlvr.guided", bool, hint="rollout: {name: agent_rlvr}", doc="True on second attempts with guidance")
+GUIDED: Annotation[bool] = Annotation(
+    "agent_rlvr.guided", bool, hint="rollout: {name: agent_rlvr}", doc="True on second attempts with guidance"
+)
 
 
 @dataclass
@@ -34,17 +37,20 @@ class AgentRlvrState(State):
 @register("agent_rlvr")
 @dataclass(frozen=True)
 class AgentRlvr(MultiTurn):
-    """Agent-RLVR's guided second attempts: each wrong conversation of a group is tried once more, with guidance at the end of its prompt.
+    """Agent-RLVR's guided second attempts: each wrong conversation of a group is tried once more, with
+    guidance at the end of its prompt.
 
-    The guidance is `text` with {guidance} replaced by `row.meta[key]`, or else by the first `share` of the row's first demonstration (a plan of the
-    solution), and {attempt} by the last `tail` characters of the failed conversation, tool answers included (feedback on errors). `keep` "solved":
-    a second attempt takes the failed one's place if it is correct; "all": in any case; "both": correct ones are added to the group, so that it has
-    the failed attempt and the guided success side by side, the pairs that the paper prefers over each other. `train_on` "plain" updates the policy
-    on the prompt without guidance, "guided" on the prompt that it was sampled with. GUIDED marks second attempts; with "plain" their source is
-    "guided".
-    Paper: arXiv:2506.11425, sec. 3.2-3.3. The paper updates by DPO: loss term `dpo`, with "plain", because both attempts of a pair need the same
-    prompt. Deviates: the guidance comes from the row, where there an LLM writes it. Edge: a row without guidance, and a guided prompt above
-    `max_prompt_tokens`, are not tried again.
+    The guidance is `text` with {guidance} replaced by `row.meta[key]`, or else by the first `share` of the
+    row's first demonstration (a plan of the solution), and {attempt} by the last `tail` characters of the
+    failed conversation, tool answers included (feedback on errors). `keep` "solved": a second attempt takes
+    the failed one's place if it is correct; "all": in any case; "both": correct ones are added to the group,
+    so that it has the failed attempt and the guided success side by side, the pairs that the paper prefers
+    over each other. `train_on` "plain" updates the policy on the prompt without guidance, "guided" on the
+    prompt that it was sampled with. GUIDED marks second attempts; with "plain" their source is "guided".
+    Paper: arXiv:2506.11425, sec. 3.2-3.3. The paper updates by DPO: loss term `dpo`, with "plain", because
+    both attempts of a pair need the same prompt. Deviates: the guidance comes from the row, where there an
+    LLM writes it. Edge: a row without guidance, and a guided prompt above `max_prompt_tokens`, are not tried
+    again.
     Logs the second attempts and the share that is correct. Units: `share` of characters.
     """
 
@@ -58,9 +64,14 @@ class AgentRlvr(MultiTurn):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.share <= 1 or self.tail < 0 or not ("{guidance}" in self.text or "{attempt}" in self.text):
+        if (
+            not 0 < self.share <= 1
+            or self.tail < 0
+            or not ("{guidance}" in self.text or "{attempt}" in self.text)
+        ):
             raise ValueError(
-                f"share={self.share} must be in (0, 1], tail={self.tail} not negative, and text={self.text!r} must hold {{guidance}} or {{attempt}}"
+                f"share={self.share} must be in (0, 1], tail={self.tail} not negative, and "
+                f"text={self.text!r} must hold {{guidance}} or {{attempt}}"
             )
 
     def init_state(self) -> AgentRlvrState:
@@ -75,7 +86,8 @@ class AgentRlvr(MultiTurn):
         return {"agent_rlvr/tried": (tried, 0.0), "agent_rlvr/solved": (solved, tried)}
 
     def guided(self, prompt: Prompt, failed: Rollout, run: RunContext) -> Prompt | None:
-        """The prompt with guidance for a failed attempt; None where the row has none or the prompt becomes too long."""
+        """The prompt with guidance for a failed attempt; None where the row has none or the prompt becomes
+        too long."""
         row = prompt.row
         solution = next(iter(demonstrations(row)), "")
         guidance = str(row.meta.get(self.key) or solution[: round(self.share * len(solution))])
@@ -92,12 +104,23 @@ class AgentRlvr(MultiTurn):
         run.score(groups)
         failed: list[tuple[Group, Rollout, Conversation]] = []
         for place, (group, prompt) in enumerate(zip(groups, prompts, strict=True)):
-            shown, attempts = self.with_tools(prompt, run), max((CONVERSATION[rollout] for rollout in group), default=-1) + 1
+            shown, attempts = (
+                self.with_tools(prompt, run),
+                max((CONVERSATION[rollout] for rollout in group), default=-1) + 1,
+            )
             for rollout in [rollout for rollout in group if not rollout.correct]:
                 guided = self.guided(shown, rollout, run)
                 if guided is not None:
                     sampling, seed = run.sampling(prompt, attempts), self.seeds(run, prompt)
-                    failed.append((group, rollout, Conversation(place, attempts, guided, sampling, seed, max_context=self.max_context)))
+                    failed.append(
+                        (
+                            group,
+                            rollout,
+                            Conversation(
+                                place, attempts, guided, sampling, seed, max_context=self.max_context
+                            ),
+                        )
+                    )
                     attempts += 1
         self.converse([conversation for _, _, conversation in failed], run)
         second = [Group(conversation.prompt, conversation.finished) for _, _, conversation in failed]

@@ -1,10 +1,11 @@
-"""AgentRL: turns of one conversation are sampled from several policies, and advantages are normalised within each task.
+"""AgentRL: turns of one conversation are sampled from several policies, and advantages are normalised within
+each task.
 
     agentrl                   rollout strategy: cross-policy sampling
     agentrl.task_advantage    advantage: group-relative, then normalised over the tokens of each task
 
-Paper: Zhang et al. 2025 (AgentRL), arXiv:2510.04206, sec. 3.3 (cross-policy sampling, task advantage normalisation). The code (THUDM/AgentRL) could
-not be had.
+Paper: Zhang et al. 2025 (AgentRL), arXiv:2510.04206, sec. 3.3 (cross-policy sampling, task advantage
+normalisation). The code (THUDM/AgentRL) could not be had.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class OtherPolicy:
 
 @dataclass
 class AgentrlState(State):
-    """The stale policy's engine and model (None: not yet made), the steps since it was renewed, and the turns of the step by policy."""
+    """The stale policy's engine and model (None: not yet made), the steps since it was renewed, and the turns
+    of the step by policy."""
 
     engine: Any = transient()
     policy: Any = transient()
@@ -49,14 +51,16 @@ class AgentrlState(State):
 @register("agentrl")
 @dataclass(frozen=True)
 class Agentrl(MultiTurn):
-    """AgentRL's cross-policy sampling: each turn of a conversation is drawn from the current policy or, with probability `share`, from a stale one.
+    """AgentRL's cross-policy sampling: each turn of a conversation is drawn from the current policy or, with
+    probability `share`, from a stale one.
 
-    The stale policy is the policy as it was up to `every` steps ago: a copy of the weights, renewed after every `every` steps. Conversations reach
-    states in this way that neither policy reaches alone. The log-probs of a turn are those of the policy that sampled it.
-    `stale` is the engine of the stale policy.
-    Paper: arXiv:2510.04206, sec. 3.3, eq. 4 (a ~ pi_i with i uniform over a set of policies; in training a group of engines that is synchronised less
-    often). Ours: `share` for the uniform choice among engines, and one stale policy. Edge: in the first `every` steps the stale policy is the one
-    that the phase began with; a restart renews the stale policy. Memory: one copy of the weights.
+    The stale policy is the policy as it was up to `every` steps ago: a copy of the weights, renewed after
+    every `every` steps. Conversations reach states in this way that neither policy reaches alone. The
+    log-probs of a turn are those of the policy that sampled it. `stale` is the engine of the stale policy.
+    Paper: arXiv:2510.04206, sec. 3.3, eq. 4 (a ~ pi_i with i uniform over a set of policies; in training a
+    group of engines that is synchronised less often). Ours: `share` for the uniform choice among engines, and
+    one stale policy. Edge: in the first `every` steps the stale policy is the one that the phase began with;
+    a restart renews the stale policy. Memory: one copy of the weights.
     Raises ConfigError for sharded weights. Logs the share of stale turns. Units: `every` in steps.
     """
 
@@ -75,7 +79,10 @@ class Agentrl(MultiTurn):
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if run.params_sharded:
-            raise ConfigError(f"rollout: {self.name!r} keeps a copy of whole weights, and FSDP and ZeRO-3 shard them; use DDP or ZeRO-2")
+            raise ConfigError(
+                f"rollout: {self.name!r} keeps a copy of whole weights, and FSDP and ZeRO-3 shard them; "
+                "use DDP or ZeRO-2"
+            )
         self.state.policy = run.policy.with_model(copy.deepcopy(run.policy.model))
         self.state.engine = build(Engine, dict(self.stale), "rollout.stale")
         self.state.engine.setup(OtherPolicy(run, self.state.policy))
@@ -92,9 +99,13 @@ class Agentrl(MultiTurn):
     def metrics(self) -> dict[str, float | tuple[float, float]]:
         return {"agentrl/stale_turns": self.state.logged} if self.state.logged[1] else {}
 
-    def play(self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext) -> list[list[Rollout] | str] | None:
+    def play(
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+    ) -> list[list[Rollout] | str] | None:
         """Held-out evaluation, of the current policy alone."""
-        return MultiTurn(**{f.name: getattr(self, f.name) for f in fields(MultiTurn)}).play(prompts, samplings, run)
+        return MultiTurn(**{f.name: getattr(self, f.name) for f in fields(MultiTurn)}).play(
+            prompts, samplings, run
+        )
 
     def turns(self, requests: Sequence[Request], run: RunContext) -> Iterable[Completion]:
         state: AgentrlState = self.state
@@ -110,28 +121,39 @@ class Agentrl(MultiTurn):
 @register("agentrl.task_advantage")
 @dataclass(frozen=True)
 class AgentrlTaskAdvantage(GRPO):
-    """AgentRL's task advantage normalisation: A <- (A - mean_task A) / (std_task A + eps), mean and std over the trained tokens of the task.
+    """AgentRL's task advantage normalisation: A <- (A - mean_task A) / (std_task A + eps), mean and std over
+    the trained tokens of the task.
 
-    A is the group-relative advantage (with the fields of `grpo`), spread over the trained tokens of its rollout, so that a long rollout counts as
-    often as it has tokens. Every task of the batch then has mean 0 and variance 1 over its tokens, however hard it is, however long its rollouts.
-    Paper: arXiv:2510.04206, sec. 3.3, eq. 5. Edge: a task whose tokens all have the same advantage gets 0. Units: none.
+    A is the group-relative advantage (with the fields of `grpo`), spread over the trained tokens of its
+    rollout, so that a long rollout counts as often as it has tokens. Every task of the batch then has mean 0
+    and variance 1 over its tokens, however hard it is, however long its rollouts. Paper: arXiv:2510.04206,
+    sec. 3.3, eq. 5. Edge: a task whose tokens all have the same advantage gets 0. Units: none.
     """
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         values = super().__call__(groups)
         for task in dict.fromkeys(group.row.task for group in groups):
             own = [place for place, group in enumerate(groups) if group.row.task == task]
-            pairs = [(value, rollout) for place in own for value, rollout in zip(values[place], groups[place].rollouts, strict=True)]
+            pairs = [
+                (value, rollout)
+                for place in own
+                for value, rollout in zip(values[place], groups[place].rollouts, strict=True)
+            ]
             mean, std = token_moments(pairs)
             for place in own:
-                values[place] = [(value - mean) / (std + self.eps) if std > 0 else 0.0 for value in values[place]]
+                values[place] = [
+                    (value - mean) / (std + self.eps) if std > 0 else 0.0 for value in values[place]
+                ]
         return values
 
 
 def token_moments(pairs: Sequence[tuple[float, Rollout]]) -> tuple[float, float]:
-    """Mean and standard deviation of the values over the trained tokens of their rollouts; (0, 0) without tokens or where all values are equal."""
+    """Mean and standard deviation of the values over the trained tokens of their rollouts; (0, 0) without
+    tokens or where all values are equal."""
     count = sum(rollout.trained_tokens for _, rollout in pairs)
     if not count or len({value for value, rollout in pairs if rollout.trained_tokens}) < 2:
         return 0.0, 0.0
     mean = math.fsum(value * rollout.trained_tokens for value, rollout in pairs) / count
-    return mean, math.sqrt(math.fsum((value - mean) ** 2 * rollout.trained_tokens for value, rollout in pairs) / count)
+    return mean, math.sqrt(
+        math.fsum((value - mean) ** 2 * rollout.trained_tokens for value, rollout in pairs) / count
+    )

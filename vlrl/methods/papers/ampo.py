@@ -1,10 +1,14 @@
-"""AMPO: guidance on demand; demonstrations of several teachers enter a group only where all own rollouts fail, the best understood ones first.
+"""AMPO: guidance on demand; demonstrations of several teachers enter a group only where all own rollouts
+fail, the best understood ones first.
 
-`ampo` is a replay buffer for the demonstrations that the rollout strategy `luffy` sets aside with `trained: false`: they are scored like all others.
+`ampo` is a replay buffer for the demonstrations that the rollout strategy `luffy` sets aside with `trained:
+false`: they are scored like all others.
 
-Paper: Yuan et al. 2025 (AMPO), arXiv:2510.02227, sec. 3; checked against mix_dapo_trainer.py and reward_manager/prob.py of the release (mean of
-probabilities, 2 of 4 teachers; ranking only if there is a choice).
-Deviates: the random places depend on seed, step and row; the release's constant share for form is left out of r_p.
+Paper: Yuan et al. 2025 (AMPO), arXiv:2510.02227, sec. 3; checked against mix_dapo_trainer.py and
+reward_manager/prob.py of the release (mean of probabilities, 2 of 4 teachers; ranking only if there is a
+choice).
+Deviates: the random places depend on seed, step and row; the release's constant share for form is left out of
+r_p.
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ from vlrl.types import Group, Rollout
 
 @dataclass
 class AmpoState(State):
-    """Groups of the current step, and those of them that got demonstrations; `logged` has the two numbers of the last step."""
+    """Groups of the current step, and those of them that got demonstrations; `logged` has the two numbers of
+    the last step."""
 
     groups: float = transient(0.0)
     guided: float = transient(0.0)
@@ -33,12 +38,15 @@ class AmpoState(State):
 @register("ampo")
 @dataclass(frozen=True)
 class Ampo(ReplayBuffer):
-    """AMPO: in a group without a correct rollout, min(k, correct demonstrations) rollouts are replaced by the demonstrations with the highest r_p.
+    """AMPO: in a group without a correct rollout, min(k, correct demonstrations) rollouts are replaced by the
+    demonstrations with the highest r_p.
 
         r_p = mean_t pi(a_t | x, teacher's reasoning, a_<t)  over the tokens of the gold answer a
 
-    The teacher's reasoning is the demonstration up to its last `marker`. The replaced rollouts are drawn at random.
-    Edge: for a text without `marker` r_p is over all its tokens; ties keep the teachers' order. Each rank handles its own groups.
+    The teacher's reasoning is the demonstration up to its last `marker`. The replaced rollouts are drawn at
+    random.
+    Edge: for a text without `marker` r_p is over all its tokens; ties keep the teachers' order. Each rank
+    handles its own groups.
     """
 
     k: int = 2
@@ -55,11 +63,17 @@ class Ampo(ReplayBuffer):
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         out = []
         for group in groups:
-            teachers = [rollout for rollout in group.untrained if rollout.source == "expert" and rollout.correct]
+            teachers = [
+                rollout for rollout in group.untrained if rollout.source == "expert" and rollout.correct
+            ]
             failed = bool(teachers) and len(group) > 0 and not any(rollout.correct for rollout in group)
             self.state.groups += 1
             self.state.guided += failed
-            out.append(self.guided(group, self.ranked(teachers) if len(teachers) > self.k else teachers) if failed else group)
+            out.append(
+                self.guided(group, self.ranked(teachers) if len(teachers) > self.k else teachers)
+                if failed
+                else group
+            )
         return out
 
     def guided(self, group: Group, teachers: Sequence[Rollout]) -> Group:
@@ -76,12 +90,15 @@ class Ampo(ReplayBuffer):
     def ranked(self, teachers: Sequence[Rollout]) -> list[Rollout]:
         """The teachers by falling r_p."""
         parts = [self.scored_tokens(teacher) for teacher in teachers]
-        logps = self.run.engine.score_all([(teacher.prompt, ids) for teacher, (ids, _) in zip(teachers, parts)])
+        logps = self.run.engine.score_all(
+            [(teacher.prompt, ids) for teacher, (ids, _) in zip(teachers, parts)]
+        )
         scores = [comprehension(logp[-n:]) for logp, (_, n) in zip(logps, parts)]
         return [teachers[i] for i in sorted(range(len(teachers)), key=lambda i: -scores[i])]
 
     def scored_tokens(self, teacher: Rollout) -> tuple[list[int], int]:
-        """(reasoning and gold answer as tokens, number of the answer's tokens); (all tokens, their number) without `marker`."""
+        """(reasoning and gold answer as tokens, number of the answer's tokens); (all tokens, their number)
+        without `marker`."""
         text = teacher.text.removeprefix(teacher.prompt.prefix)
         if self.marker not in text:
             return teacher.ids, len(teacher.ids)

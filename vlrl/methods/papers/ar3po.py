@@ -1,9 +1,10 @@
-"""AR3PO: adaptive rollout (attempts in stages until one is correct) and response reuse (an earlier success where none is).
+"""AR3PO: adaptive rollout (attempts in stages until one is correct) and response reuse (an earlier success
+where none is).
 
 `ar3po` is a rollout strategy; both parts are in it.
 
-Paper: Zhang et al. 2025 (AR3PO), arXiv:2509.25808, from published notes on it (both parts, both options; option II did better); no code was found:
-`stages` and `keep` are ours.
+Paper: Zhang et al. 2025 (AR3PO), arXiv:2509.25808, from published notes on it (both parts, both options;
+option II did better); no code was found: `stages` and `keep` are ours.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ class Ar3poState(State):
 @register("ar3po")
 @dataclass(frozen=True)
 class Ar3po(Independent):
-    """AR3PO: samples a prompt's n rollouts in `stages` equal parts and stops after the first part with a correct one.
+    """AR3PO: samples a prompt's n rollouts in `stages` equal parts and stops after the first part with a
+    correct one.
 
-    Where none of the n is correct, a correct rollout of an earlier step (source "replay"; drawn uniformly from the last `keep` of the row) takes the
-    place of the last one. `learn` false (option II) trains on none of its tokens: it only enters the others' advantages. `learn` true (option I)
-    trains on them, with pi_old recomputed by the current policy.
-    Correct rollouts are kept in the run's history, those of all ranks. Edge: a count that `stages` does not divide gives the first stages one more.
+    Where none of the n is correct, a correct rollout of an earlier step (source "replay"; drawn uniformly
+    from the last `keep` of the row) takes the place of the last one. `learn` false (option II) trains on none
+    of its tokens: it only enters the others' advantages. `learn` true (option I) trains on them, with pi_old
+    recomputed by the current policy.
+    Correct rollouts are kept in the run's history, those of all ranks. Edge: a count that `stages` does not
+    divide gives the first stages one more.
     """
 
     stages: int = 4
@@ -47,7 +51,9 @@ class Ar3po(Independent):
 
     def __post_init__(self) -> None:
         if self.stages < 1 or self.keep < 0:
-            raise ValueError(f"stages={self.stages} must be at least 1, and keep={self.keep} not negative (0: no reuse)")
+            raise ValueError(
+                f"stages={self.stages} must be at least 1, and keep={self.keep} not negative (0: no reuse)"
+            )
 
     def init_state(self) -> Ar3poState:
         return Ar3poState()
@@ -56,9 +62,15 @@ class Ar3po(Independent):
         groups = [Group(prompt, []) for prompt in prompts]
         solved = [False] * len(groups)
         for stage in range(self.stages):
-            sizes = [0 if done else n // self.stages + (stage < n % self.stages) for n, done in zip(counts, solved)]
-            new = score_into_groups(groups, self.draw([(prompt, n, ()) for prompt, n in zip(prompts, sizes)], run), run)
-            solved = [done or any(rollout.correct for rollout in rollouts) for done, rollouts in zip(solved, new)]
+            sizes = [
+                0 if done else n // self.stages + (stage < n % self.stages) for n, done in zip(counts, solved)
+            ]
+            new = score_into_groups(
+                groups, self.draw([(prompt, n, ()) for prompt, n in zip(prompts, sizes)], run), run
+            )
+            solved = [
+                done or any(rollout.correct for rollout in rollouts) for done, rollouts in zip(solved, new)
+            ]
         self.state.skipped += sum(counts) - sum(map(len, groups))
         for group, done in zip(groups, solved):
             if len(group) and not done:

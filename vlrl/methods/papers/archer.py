@@ -1,9 +1,11 @@
-"""Archer: dual-token constraints, a wide clip range and no KL for high-entropy tokens, a narrow range and KL for low-entropy ones.
+"""Archer: dual-token constraints, a wide clip range and no KL for high-entropy tokens, a narrow range and KL
+for low-entropy ones.
 
-`archer` is the policy loss, `archer.low_entropy_kl` the KL term; both use the same split into high- and low-entropy tokens.
+`archer` is the policy loss, `archer.low_entropy_kl` the KL term; both use the same split into high- and
+low-entropy tokens.
 
-Paper: Wang et al. 2025 (Archer), arXiv:2507.15778, eq. 6-8; the released 1.5B code script has clip ranges 0.5 and 0.2, the 0.8 quantile, and KL
-coefficients 0.001 (low entropy) and 0 (high entropy).
+Paper: Wang et al. 2025 (Archer), arXiv:2507.15778, eq. 6-8; the released 1.5B code script has clip ranges 0.5
+and 0.2, the 0.8 quantile, and KL coefficients 0.001 (low entropy) and 0 (high entropy).
 Deviates: entropies of the current forward, not of the pass before (equal on-policy).
 """
 
@@ -28,7 +30,8 @@ class Archer(PolicyLoss):
 
         L = -min(r A, clip(r, 1 - eps_t, 1 + eps_t) A)
 
-    eps_t is `high_entropy` for the `share` of a rollout's tokens with the highest entropy, `low_entropy` for its other tokens (eq. 6-7).
+    eps_t is `high_entropy` for the `share` of a rollout's tokens with the highest entropy, `low_entropy` for
+    its other tokens (eq. 6-7).
     """
 
     high_entropy: float = 0.5
@@ -45,7 +48,8 @@ class Archer(PolicyLoss):
 @register("archer.low_entropy_kl")
 @dataclass(frozen=True, kw_only=True)
 class ArcherLowEntropyKl(KL):
-    """Archer's KL: the KL to the reference, times `high_entropy_coef` on the `share` of a rollout's tokens with the highest entropy.
+    """Archer's KL: the KL to the reference, times `high_entropy_coef` on the `share` of a rollout's tokens
+    with the highest entropy.
 
     The other tokens have factor 1 (eq. 8). Fields of the estimate are those of `kl`.
     """

@@ -1,10 +1,13 @@
-"""ArCHer: a critic of whole utterances, learned off-policy by temporal differences, gives the advantage of an actor that learns tokens.
+"""ArCHer: a critic of whole utterances, learned off-policy by temporal differences, gives the advantage of an
+actor that learns tokens.
 
-    archer_2            replay: stores the turns of all episodes, draws states from them, samples fresh utterances there and trains the critic
-    archer_2.advantage  advantage: the critic's, of each fresh utterance
+    archer_2            replay: stores the turns of all episodes, draws states from them, samples fresh
+    utterances there and trains the critic archer_2.advantage  advantage: the critic's, of each fresh
+    utterance
 
-Paper: Zhou et al. 2024 (ArCHer), arXiv:2402.19446; checked against YifeiZhou02/ArCHer at 7c771a7: archer/algorithms/archer/trainer.py,
-archer/algorithms/offpolicy_train_loop.py, archer/models/critic.py, archer/models/archer_agent.py, archer/data/utils.py and scripts/config.
+Paper: Zhou et al. 2024 (ArCHer), arXiv:2402.19446; checked against YifeiZhou02/ArCHer at 7c771a7:
+archer/algorithms/archer/trainer.py, archer/algorithms/offpolicy_train_loop.py, archer/models/critic.py,
+archer/models/archer_agent.py, archer/data/utils.py and scripts/config.
 
 Shapes: B utterances, H hidden size.
 """
@@ -32,12 +35,16 @@ from vlrl.stages import AdvantageEstimator, AuxTensor, ReplayBuffer, State, tran
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 UTTERANCE_ADVANTAGE: Annotation[float] = Annotation(
-    "archer_2.advantage", float, hint="replay: {name: archer_2}", doc="A(s, u) of the rollout's trained utterance"
+    "archer_2.advantage",
+    float,
+    hint="replay: {name: archer_2}",
+    doc="A(s, u) of the rollout's trained utterance",
 )
 
 
 class Moment(NamedTuple):
-    """A state: a prompt and the first `at` tokens of the conversation behind it. Moments of one conversation share `ids`."""
+    """A state: a prompt and the first `at` tokens of the conversation behind it. Moments of one conversation
+    share `ids`."""
 
     prompt: Prompt
     ids: Sequence[int]
@@ -45,7 +52,8 @@ class Moment(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """An utterance, `state.ids[state.at:end]`, what it was paid, and the state of the next one (None: the episode was over)."""
+    """An utterance, `state.ids[state.at:end]`, what it was paid, and the state of the next one (None: the
+    episode was over)."""
 
     state: Moment
     end: int
@@ -58,16 +66,25 @@ class Transition(NamedTuple):
 
 
 def transitions(group: Group) -> Iterator[Transition]:
-    """The utterances of a group's episodes, in order; what is left of an episode's reward is paid at its last one."""
+    """The utterances of a group's episodes, in order; what is left of an episode's reward is paid at its last
+    one."""
     for episode in episodes_of(group):
-        spans = [(rollout, *span) for rollout in episode for span in TURN_SPANS.get(rollout) or [[0, 0, len(rollout)]]]
+        spans = [
+            (rollout, *span)
+            for rollout in episode
+            for span in TURN_SPANS.get(rollout) or [[0, 0, len(rollout)]]
+        ]
         states = [Moment(rollout.prompt, rollout.ids, start) for rollout, _, start, _ in spans]
         paid = turn_rewards(episode)
-        last = {min(turn, len(paid) - 1): place for place, (_, turn, _, _) in enumerate(spans)}  # a summary counts to the turn that follows it
+        last = {
+            min(turn, len(paid) - 1): place for place, (_, turn, _, _) in enumerate(spans)
+        }  # a summary counts to the turn that follows it
         for place, (_, turn, start, end) in enumerate(spans):
             if end > start:
                 reward = paid[min(turn, len(paid) - 1)] if last[min(turn, len(paid) - 1)] == place else 0.0
-                yield Transition(states[place], end, reward, states[place + 1] if place + 1 < len(spans) else None)
+                yield Transition(
+                    states[place], end, reward, states[place + 1] if place + 1 < len(spans) else None
+                )
 
 
 def td_targets(rewards: Sequence[float], over: Sequence[bool], next_value_B: Tensor, gamma: float) -> Tensor:
@@ -77,7 +94,10 @@ def td_targets(rewards: Sequence[float], over: Sequence[bool], next_value_B: Ten
     [1.0, 2.5]
     """
     goes_on_B = 1.0 - torch.tensor(over, dtype=next_value_B.dtype, device=next_value_B.device)
-    return torch.tensor(rewards, dtype=next_value_B.dtype, device=next_value_B.device) + gamma * goes_on_B * next_value_B
+    return (
+        torch.tensor(rewards, dtype=next_value_B.dtype, device=next_value_B.device)
+        + gamma * goes_on_B * next_value_B
+    )
 
 
 def utterance_advantages(q_2B: Tensor, v_2B: Tensor) -> Tensor:
@@ -101,10 +121,12 @@ class LastHidden(AuxTensor):
 
 
 class DoubleCritic(nn.Module):
-    """Q_1, Q_2 of (state, utterance) and V_1, V_2 of states, on the hidden states of a model of its own that starts as a copy of the policy's.
+    """Q_1, Q_2 of (state, utterance) and V_1, V_2 of states, on the hidden states of a model of its own that
+    starts as a copy of the policy's.
 
-    A state is read behind its last token, an utterance behind its own last one. Q_i = MLP([h(s), h(s, u)]), V_i = MLP(h(s)), both with two hidden
-    layers of width H and ReLU, as in the release (there the encoder is RoBERTa, and reads the utterance without its state).
+    A state is read behind its last token, an utterance behind its own last one. Q_i = MLP([h(s), h(s, u)]),
+    V_i = MLP(h(s)), both with two hidden layers of width H and ReLU, as in the release (there the encoder is
+    RoBERTa, and reads the utterance without its state).
     """
 
     def __init__(self, model: Any, seed: int) -> None:
@@ -118,16 +140,25 @@ class DoubleCritic(nn.Module):
         self.to(next(model.parameters()).device)
 
     def forward(self, run: RunContext, groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
-        """(2, B) of Q and of V for groups of `marked` rollouts, in order; Q is 0 for a rollout without an utterance."""
+        """(2, B) of Q and of V for groups of `marked` rollouts, in order; Q is 0 for a rollout without an
+        utterance."""
         rollouts = [rollout for group in groups for rollout in group]
-        hidden_BTH = run.policy.with_model(self.model).forward(run.batch(groups), [LastHidden()])["last_hidden"]
+        hidden_BTH = run.policy.with_model(self.model).forward(run.batch(groups), [LastHidden()])[
+            "last_hidden"
+        ]
         first = [rollout.trained_mask.index(True) for rollout in rollouts]
         rows = torch.arange(len(rollouts), device=hidden_BTH.device)
         state_BH = hidden_BTH[rows, torch.tensor(first, device=rows.device)]
-        last_BH = hidden_BTH[rows, torch.tensor([len(rollout) - 1 for rollout in rollouts], device=rows.device)]
-        said_B = torch.tensor([float(at < len(r) - 1) for at, r in zip(first, rollouts, strict=True)], device=rows.device)
+        last_BH = hidden_BTH[
+            rows, torch.tensor([len(rollout) - 1 for rollout in rollouts], device=rows.device)
+        ]
+        said_B = torch.tensor(
+            [float(at < len(r) - 1) for at, r in zip(first, rollouts, strict=True)], device=rows.device
+        )
         pair_BH = torch.cat([state_BH, last_BH], -1)
-        return torch.stack([q(pair_BH)[:, 0] * said_B for q in self.q]), torch.stack([v(state_BH)[:, 0] for v in self.v])
+        return torch.stack([q(pair_BH)[:, 0] * said_B for q in self.q]), torch.stack(
+            [v(state_BH)[:, 0] for v in self.v]
+        )
 
     @torch.no_grad()
     def values(self, run: RunContext, groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
@@ -143,11 +174,14 @@ class DoubleCritic(nn.Module):
 
 def perceptron(size: int, width: int) -> nn.Sequential:
     """An MLP with two hidden layers and one output."""
-    return nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+    return nn.Sequential(
+        nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
+    )
 
 
 def marked(state: Moment, utterance: Sequence[int], end_id: int) -> Group:
-    """State and utterance as a rollout whose loss mask marks the positions behind the one and behind the other; `end_id` stands behind both."""
+    """State and utterance as a rollout whose loss mask marks the positions behind the one and behind the
+    other; `end_id` stands behind both."""
     ids = [*state.ids[: state.at], *utterance, end_id]
     mask = [False] * len(ids)
     mask[state.at] = mask[-1] = True
@@ -163,7 +197,8 @@ def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
 
 @dataclass
 class Archer2State(State):
-    """The stored utterances, oldest first; critic, target critic and optimizer, made by `setup`; the last step's numbers."""
+    """The stored utterances, oldest first; critic, target critic and optimizer, made by `setup`; the last
+    step's numbers."""
 
     stored: deque[Transition] = field(default_factory=deque)
     saved: dict[str, Any] = transient(factory=dict)  # of a checkpoint, until the rows are there
@@ -176,7 +211,11 @@ class Archer2State(State):
         if self.critic is None:
             return {}
         moments = {str(k): dict(v) for k, v in self.optimizer.state_dict()["state"].items()}
-        weights = {"critic": dict(self.critic.state_dict()), "target": dict(self.target.state_dict()), "adam": moments}
+        weights = {
+            "critic": dict(self.critic.state_dict()),
+            "target": dict(self.target.state_dict()),
+            "adam": moments,
+        }
         return {"stored": packed(self.stored) if self.stored else self.saved, **weights}
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
@@ -185,7 +224,9 @@ class Archer2State(State):
             self.saved = dict(values["stored"])
             self.critic.load_state_dict(values["critic"])
             self.target.load_state_dict(values["target"])
-            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": {int(k): v for k, v in values["adam"].items()}})
+            self.optimizer.load_state_dict(
+                {**self.optimizer.state_dict(), "state": {int(k): v for k, v in values["adam"].items()}}
+            )
 
 
 def packed(stored: Sequence[Transition]) -> dict[str, Any]:
@@ -195,14 +236,23 @@ def packed(stored: Sequence[Transition]) -> dict[str, Any]:
     rows: list[tuple[float, int, list[tuple[int, int, int]]]] = []
     for one in stored:
         moments = [one.state, *([one.after] if one.after is not None else [])]
-        if all(m.prompt.continues is None and m.prompt.train is None and _own_media(m.prompt) for m in moments):
+        if all(
+            m.prompt.continues is None and m.prompt.train is None and _own_media(m.prompt) for m in moments
+        ):
             for m in moments:
-                told = {"row": m.prompt.row.id, "messages": list(m.prompt.messages), "prefix": m.prompt.prefix, "options": dict(m.prompt.options)}
+                told = {
+                    "row": m.prompt.row.id,
+                    "messages": list(m.prompt.messages),
+                    "prefix": m.prompt.prefix,
+                    "options": dict(m.prompt.options),
+                }
                 prompts.setdefault(id(m.prompt), told)
                 sequences.setdefault(id(m.ids), list(m.ids))
             rows.append((one.reward, one.end, [(id(m.prompt), id(m.ids), m.at) for m in moments]))
     prompt_at, ids_at = ({key: index for index, key in enumerate(found)} for found in (prompts, sequences))
-    places = [[reward, end, *([prompt_at[p], ids_at[i], at] for p, i, at in found)] for reward, end, found in rows]
+    places = [
+        [reward, end, *([prompt_at[p], ids_at[i], at] for p, i, at in found)] for reward, end, found in rows
+    ]
     return {"prompts": list(prompts.values()), "sequences": list(sequences.values()), "utterances": places}
 
 
@@ -214,14 +264,24 @@ def unpacked(values: Mapping[str, Any], run: RunContext) -> list[Transition]:
     """Undo `packed`; utterances whose row is no longer in the data are left out."""
     rows = rows_of(run, {told["row"] for told in values["prompts"]})
     prompts = [
-        replace(run.prompt_template(rows[told["row"]]), messages=tuple(told["messages"]), prefix=told["prefix"], options=told["options"], train=None)
+        replace(
+            run.prompt_template(rows[told["row"]]),
+            messages=tuple(told["messages"]),
+            prefix=told["prefix"],
+            options=told["options"],
+            train=None,
+        )
         if told["row"] in rows
         else None
         for told in values["prompts"]
     ]
     made = []
     for reward, end, *moments in values["utterances"]:
-        found = [Moment(prompt, values["sequences"][ids], at) for index, ids, at in moments if (prompt := prompts[index]) is not None]
+        found = [
+            Moment(prompt, values["sequences"][ids], at)
+            for index, ids, at in moments
+            if (prompt := prompts[index]) is not None
+        ]
         if len(found) == len(moments):
             made.append(Transition(found[0], end, reward, found[1] if len(found) > 1 else None))
     return made
@@ -230,24 +290,29 @@ def unpacked(values: Mapping[str, Any], run: RunContext) -> list[Transition]:
 @register("archer_2")
 @dataclass(frozen=True)
 class Archer2(ReplayBuffer):
-    """ArCHer's hierarchy: an off-policy critic over utterances, and an actor that is trained on fresh utterances at stored states.
+    """ArCHer's hierarchy: an off-policy critic over utterances, and an actor that is trained on fresh
+    utterances at stored states.
 
         Q_i(s, u) -> r + gamma V'_i(s')          0 for V' where the episode was over
         V_i(s)    -> Q'_i(s, u'),  u' ~ pi(. | s)
         A(s, u')  =  min_i Q_i(s, u') - min_i V_i(s)
 
-    i = 1, 2; a prime is the target critic, which follows by Polyak averaging after every update: target <- (1 - tau) target + tau critic. Each step,
-    the sampled episodes are stored, `states` stored utterances are drawn with replacement, the policy writes a fresh utterance at the state of each,
-    the critic is trained by `updates` steps of Adam on `batch` of the drawn ones each (the sum of four mean squared errors), and the fresh utterances
-    are what the step trains on, in place of the episodes: one rollout per state, in which only the utterance carries loss. `warmup` steps train the
-    critic alone. Token credit `uniform` gives every token of an utterance its advantage.
-    Paper: arXiv:2402.19446, sec. 3 and 4, algorithm 1; the numbers are the release's. Deviates: the encoder is a copy of the policy, trained whole,
-    where the release trains RoBERTa-base; a fresh utterance is drawn once per step and state, in the release anew for every update; the release's
-    optional token baseline (use_baseline, off there) is left out. Edge: with no stored utterance the step trains on nothing; a rollout that is no
-    conversation is one utterance. Raises ConfigError for adapters and sharded weights, of which no copy is made. State: stored utterances, both
-    critics, Adam's moments; after a restart, utterances behind pictures that an environment showed are forgotten. Each process stores its own
-    episodes; gradients are averaged. Memory: two models of the policy's size and Adam's state. Logs the critic's loss, mean Q and V, the spread of A
-    and the number of stored utterances.
+    i = 1, 2; a prime is the target critic, which follows by Polyak averaging after every update: target <- (1
+    - tau) target + tau critic. Each step, the sampled episodes are stored, `states` stored utterances are
+    drawn with replacement, the policy writes a fresh utterance at the state of each, the critic is trained by
+    `updates` steps of Adam on `batch` of the drawn ones each (the sum of four mean squared errors), and the
+    fresh utterances are what the step trains on, in place of the episodes: one rollout per state, in which
+    only the utterance carries loss. `warmup` steps train the critic alone. Token credit `uniform` gives every
+    token of an utterance its advantage.
+    Paper: arXiv:2402.19446, sec. 3 and 4, algorithm 1; the numbers are the release's. Deviates: the encoder
+    is a copy of the policy, trained whole, where the release trains RoBERTa-base; a fresh utterance is drawn
+    once per step and state, in the release anew for every update; the release's optional token baseline
+    (use_baseline, off there) is left out. Edge: with no stored utterance the step trains on nothing; a
+    rollout that is no conversation is one utterance. Raises ConfigError for adapters and sharded weights, of
+    which no copy is made. State: stored utterances, both critics, Adam's moments; after a restart, utterances
+    behind pictures that an environment showed are forgotten. Each process stores its own episodes; gradients
+    are averaged. Memory: two models of the policy's size and Adam's state. Logs the critic's loss, mean Q and
+    V, the spread of A and the number of stored utterances.
     """
 
     states: int = 768
@@ -264,11 +329,13 @@ class Archer2(ReplayBuffer):
     def __post_init__(self) -> None:
         if min(self.states, self.updates, self.batch, self.size) < 1 or self.warmup < 0:
             raise ValueError(
-                f"states={self.states}, updates={self.updates}, batch={self.batch}, size={self.size} are at least 1, warmup={self.warmup} at least 0"
+                f"states={self.states}, updates={self.updates}, batch={self.batch}, size={self.size} are "
+                f"at least 1, warmup={self.warmup} at least 0"
             )
         if not 0 <= self.gamma <= 1 or not 0 < self.tau <= 1 or self.lr <= 0 or self.max_grad_norm <= 0:
             raise ValueError(
-                f"gamma={self.gamma} must be in [0, 1], tau={self.tau} in (0, 1], lr={self.lr} and max_grad_norm={self.max_grad_norm} above 0"
+                f"gamma={self.gamma} must be in [0, 1], tau={self.tau} in (0, 1], lr={self.lr} and "
+                f"max_grad_norm={self.max_grad_norm} above 0"
             )
 
     def init_state(self) -> Archer2State:
@@ -277,7 +344,8 @@ class Archer2(ReplayBuffer):
     def check(self, run: RunContext) -> None:
         if UTTERANCE_ADVANTAGE not in run.advantage.requires:
             raise ConfigError(
-                f"replay: {self.name!r} trains on utterances that no reward scores, and advantage {run.advantage.name!r} does not ask its critic; "
+                f"replay: {self.name!r} trains on utterances that no reward scores, and advantage "
+                f"{run.advantage.name!r} does not ask its critic; "
                 "use advantage: {name: archer_2.advantage}"
             )
 
@@ -285,7 +353,8 @@ class Archer2(ReplayBuffer):
         super().setup(run)
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError(
-                "replay: 'archer_2' copies the whole policy, which adapters and sharded weights do not allow; train all weights on each rank"
+                "replay: 'archer_2' copies the whole policy, which adapters and sharded weights do not "
+                "allow; train all weights on each rank"
             )
         state: Archer2State = self.state
         state.critic = DoubleCritic(run.policy.model, run.seed)
@@ -315,9 +384,17 @@ class Archer2(ReplayBuffer):
         stops = run.environment.stops if run.environment is not None else ()
         for place, (state, *_) in enumerate(drawn):
             sampling = run.sampling(state.prompt, 0)
-            sampling = replace(sampling, stop=(*sampling.stop, *stops), max_tokens=state.at + sampling.max_tokens)
-            requests.append(Request(state.prompt, sampling, 1, rng.getrandbits(62), tuple(state.ids[: state.at]), place))
-        found = {completion.request.tag: completion for completion in run.engine.generate(requests)} if requests else {}
+            sampling = replace(
+                sampling, stop=(*sampling.stop, *stops), max_tokens=state.at + sampling.max_tokens
+            )
+            requests.append(
+                Request(state.prompt, sampling, 1, rng.getrandbits(62), tuple(state.ids[: state.at]), place)
+            )
+        found = (
+            {completion.request.tag: completion for completion in run.engine.generate(requests)}
+            if requests
+            else {}
+        )
         return [found[place] for place in range(len(drawn))]
 
     def update(self, drawn: Sequence[Transition], fresh: Sequence[Completion], rng: random.Random) -> float:
@@ -330,16 +407,23 @@ class Archer2(ReplayBuffer):
             chosen = [drawn[place] for place in places]
             end = run.policy.tokenizer.eos_token_id
             told = [marked(one.state, one.utterance, end) for one in chosen]
-            again = [marked(one.state, fresh[place].ids[one.state.at :], end) for one, place in zip(chosen, places, strict=True)]
+            again = [
+                marked(one.state, fresh[place].ids[one.state.at :], end)
+                for one, place in zip(chosen, places, strict=True)
+            ]
             later = [marked(one.after or one.state, (), end) for one in chosen]
             value_2B, _ = target.values(run, again)
             _, next_2B = target.values(run, later)
-            goal_2B = td_targets([one.reward for one in chosen], [one.after is None for one in chosen], next_2B, self.gamma)
+            goal_2B = td_targets(
+                [one.reward for one in chosen], [one.after is None for one in chosen], next_2B, self.gamma
+            )
             at = {id(group): index for index, group in enumerate(told)}
             for part in run.micro_batches(told):
                 where = torch.tensor([at[id(group)] for group in part], device=goal_2B.device)
                 q_2B, v_2B = critic(run, part)
-                error = ((q_2B - goal_2B[:, where]).square() + (v_2B - value_2B[:, where]).square()).sum() / len(told)
+                error = (
+                    (q_2B - goal_2B[:, where]).square() + (v_2B - value_2B[:, where]).square()
+                ).sum() / len(told)
                 error.backward()
                 loss += float(error.detach())
         for p in critic.parameters():
@@ -349,11 +433,16 @@ class Archer2(ReplayBuffer):
         soft_update(target, critic, self.tau)
         return loss
 
-    def judged(self, drawn: Sequence[Transition], fresh: Sequence[Completion], losses: Sequence[float]) -> list[Group]:
+    def judged(
+        self, drawn: Sequence[Transition], fresh: Sequence[Completion], losses: Sequence[float]
+    ) -> list[Group]:
         """The fresh utterances as groups of one rollout with their advantages."""
         run, state = self.run, self.state
         end = run.policy.tokenizer.eos_token_id
-        q_2B, v_2B = state.critic.values(run, [marked(one.state, new.ids[one.state.at :], end) for one, new in zip(drawn, fresh, strict=True)])
+        q_2B, v_2B = state.critic.values(
+            run,
+            [marked(one.state, new.ids[one.state.at :], end) for one, new in zip(drawn, fresh, strict=True)],
+        )
         advantages = utterance_advantages(q_2B, v_2B).tolist()
         made = []
         for place, (one, completion, advantage) in enumerate(zip(drawn, fresh, advantages, strict=True)):
@@ -365,7 +454,11 @@ class Archer2(ReplayBuffer):
             made.append(Group(prompt, [rollout], f"{run.step}/archer_2/{prompt.row.id}/{place}"))
         numbers = {"critic_loss": statistics.fmean(losses), "transitions": float(len(state.stored))}
         if made:
-            numbers |= {"q": float(q_2B.mean()), "v": float(v_2B.mean()), "advantage_std": statistics.pstdev(advantages)}
+            numbers |= {
+                "q": float(q_2B.mean()),
+                "v": float(v_2B.mean()),
+                "advantage_std": statistics.pstdev(advantages),
+            }
         state.logged = {f"archer_2/{name}": value for name, value in numbers.items()}
         return made
 
@@ -373,10 +466,11 @@ class Archer2(ReplayBuffer):
 @register("archer_2.advantage")
 @dataclass(frozen=True)
 class Archer2Advantage(AdvantageEstimator):
-    """ArCHer's advantage of an utterance: A(s, u) = min_i Q_i(s, u) - min_i V_i(s), as replay `archer_2` wrote it on the rollout.
+    """ArCHer's advantage of an utterance: A(s, u) = min_i Q_i(s, u) - min_i V_i(s), as replay `archer_2`
+    wrote it on the rollout.
 
-    Paper: Zhou et al. 2024, arXiv:2402.19446, sec. 3.4; released code: archer/algorithms/archer/trainer.py. Edge: a rollout without it, which no
-    critic has seen, gets 0. Shapes: one number per rollout.
+    Paper: Zhou et al. 2024, arXiv:2402.19446, sec. 3.4; released code: archer/algorithms/archer/trainer.py.
+    Edge: a rollout without it, which no critic has seen, gets 0. Shapes: one number per rollout.
     """
 
     requires = (UTTERANCE_ADVANTAGE,)

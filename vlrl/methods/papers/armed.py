@@ -2,7 +2,8 @@
 
 `armed` is a reward shaping for the raw score of one slot, such as a text similarity.
 
-Paper: ARMed, arXiv:2508.12957. Deviates: the formula is ours, from what the abstract says; quantiles are of the group.
+Paper: ARMed, arXiv:2508.12957. Deviates: the formula is ours, from what the abstract says; quantiles are of
+the group.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ class Armed(RewardShaping):
 
         r + weight (s' - s),  s' = clip((s - lo) / (hi - lo), 0, 1)^gamma
 
-    s is the raw score in `slot`, lo and hi the quantiles `low` and `high` of it in the group, `weight` the slot's own weight in the total reward.
-    Edge: where hi - lo is below `min_spread` the rewards stay, so that noise is not amplified.
+    s is the raw score in `slot`, lo and hi the quantiles `low` and `high` of it in the group, `weight` the
+    slot's own weight in the total reward. Edge: where hi - lo is below `min_spread` the rewards stay, so that
+    noise is not amplified.
     """
 
     slot: RewardSlot
@@ -35,7 +37,10 @@ class Armed(RewardShaping):
 
     def __post_init__(self) -> None:
         if not 0 <= self.low < self.high <= 1 or self.gamma <= 0:
-            raise ValueError(f"low={self.low}, high={self.high}, gamma={self.gamma}: 0 <= low < high <= 1 and gamma above 0 are needed")
+            raise ValueError(
+                f"low={self.low}, high={self.high}, gamma={self.gamma}: 0 <= low < high <= 1 and gamma "
+                "above 0 are needed"
+            )
 
     def __call__(self, group: Group) -> list[float]:
         raw = group.raw(self.slot)
@@ -43,7 +48,10 @@ class Armed(RewardShaping):
         if hi - lo < self.min_spread:
             return group.rewards
         stretched = [min(max((s - lo) / (hi - lo), 0.0), 1.0) ** self.gamma for s in raw]
-        return [total + self.weight * (new - old) for total, new, old in zip(group.rewards, stretched, raw, strict=True)]
+        return [
+            total + self.weight * (new - old)
+            for total, new, old in zip(group.rewards, stretched, raw, strict=True)
+        ]
 
 
 def quantile(values: list[float], share: float) -> float:

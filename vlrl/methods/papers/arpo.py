@@ -1,7 +1,9 @@
 """ARPO: conversations with tools branch after a tool's answer where the policy has become less certain.
 
-Paper: Dong et al. 2025, Agentic Reinforced Policy Optimization (ARPO), arXiv:2507.19849; checked against the release: dongguanting/ARPO at e257337d,
-ARPO/verl_arpo_entropy/verl/workers/rollout/vllm_rollout/vllm_rollout_with_tools.py and ARPO/scripts/ARPO_7B_Reasoning_1node.sh.
+Paper: Dong et al. 2025, Agentic Reinforced Policy Optimization (ARPO), arXiv:2507.19849; checked against the
+release: dongguanting/ARPO at e257337d,
+ARPO/verl_arpo_entropy/verl/workers/rollout/vllm_rollout/vllm_rollout_with_tools.py and
+ARPO/scripts/ARPO_7B_Reasoning_1node.sh.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from vlrl.registry import ConfigError, register
 from vlrl.stages import State, transient
 from vlrl.types import Completion, Group, Prompt
 
-BRANCHED: Annotation[int] = Annotation("arpo.branched", int, hint="rollout: {name: arpo}", doc="of a branch: the turn, from 0, at which it left")
+BRANCHED: Annotation[int] = Annotation(
+    "arpo.branched", int, hint="rollout: {name: arpo}", doc="of a branch: the turn, from 0, at which it left"
+)
 
 
 def turn_entropy(alternatives: Sequence[Mapping[int, float]], tokens: int, vocabulary: int) -> float:
-    """H = -sum over the first `tokens` tokens and their reported alternatives of p log p, over log `vocabulary`; 0 without alternatives."""
+    """H = -sum over the first `tokens` tokens and their reported alternatives of p log p, over log
+    `vocabulary`; 0 without alternatives."""
     total = math.fsum(math.exp(logp) * logp for token in alternatives[:tokens] for logp in token.values())
     return -total / math.log(vocabulary)
 
@@ -39,7 +44,8 @@ class Entropies:
 
 @dataclass
 class ArpoState(State):
-    """Of the present call: all conversations, those wanted per prompt, entropies by conversation. Of the step: branches and chances to branch."""
+    """Of the present call: all conversations, those wanted per prompt, entropies by conversation. Of the
+    step: branches and chances to branch."""
 
     forest: list[Conversation] = transient(factory=list)
     wanted: dict[int, int] = transient(factory=dict)
@@ -51,7 +57,8 @@ class ArpoState(State):
 
 @dataclass(eq=False)
 class Branch(Conversation):
-    """A conversation that begins as a copy of another one up to a tool's answer. `left_at` is the turn at which it leaves."""
+    """A conversation that begins as a copy of another one up to a tool's answer. `left_at` is the turn at
+    which it leaves."""
 
     left_at: int = 0
 
@@ -74,7 +81,18 @@ def branch_of(trunk: Conversation, attempt: int, seed: int) -> Branch:
         [list(span) for span in own.spans],
     )
     values = {
-        name: getattr(trunk, name) for name in ("prompt_index", "prompt", "sampling", "turns", "calls", "max_context", "reserve", "invalid", "opened")
+        name: getattr(trunk, name)
+        for name in (
+            "prompt_index",
+            "prompt",
+            "sampling",
+            "turns",
+            "calls",
+            "max_context",
+            "reserve",
+            "invalid",
+            "opened",
+        )
     }
     made = Branch(**values, attempt=attempt, seed=seed, segment=copy, left_at=trunk.turns)
     made.actions, made.rewards, made.states = list(trunk.actions), list(trunk.rewards), list(trunk.states)
@@ -85,23 +103,30 @@ def branch_of(trunk: Conversation, attempt: int, seed: int) -> Branch:
 @register("arpo")
 @dataclass(frozen=True)
 class Arpo(MultiTurn):
-    """ARPO's entropy-based adaptive rollout: of n conversations, round(share n) start at the prompt; the others branch off after tool calls.
+    """ARPO's entropy-based adaptive rollout: of n conversations, round(share n) start at the prompt; the
+    others branch off after tool calls.
 
-    When a tool has answered, a conversation is copied up to `beam` - 1 times while its prompt has fewer than n, each time with probability
+    When a tool has answered, a conversation is copied up to `beam` - 1 times while its prompt has fewer than
+    n, each time with probability
 
         P = clip(base + weight (H_t - H_1), 0, 1)
 
-    H_t is the entropy (`turn_entropy`) of the first `tokens` tokens of the turn that wrote the call, H_1 that of the conversation's first turn. A
-    copy shares tokens, tool answers and log-probs up to there and is sampled on with a seed of its own. What is missing at the end is sampled from
-    the prompt. Each branch has its own advantage for all its tokens: a shared token's gradient is the sum over its branches, the soft estimate of
-    eq. 6, which on-policy equals the hard one (the mean of their advantages). BRANCHED marks branches.
-    Paper: arXiv:2507.19849, sec. 3.2, eq. 4-5; release: vllm_rollout_with_tools.py (a uniform draw u forks where u - weight dH <= base, that is with
-    probability P; `tokens` 20, 10 alternatives; initial 8 of 16, beam 2).
-    Deviates: the release samples one more conversation from the prompt in each round in which none of the prompt goes on, and at the end copies the
-    last one; here they are sampled at the end. The entropy of a branch's first turn is its trunk's. An environment that keeps a state which it cannot
-    copy (`Episode.copy`) repeats the trunk's actions; a branch that is answered otherwise than its trunk was is an error of the environment.
-    Edge: the first call of a conversation has dH = 0; a conversation with pictures in a reply does not branch; an engine without alternatives is
-    refused. Logs branches and chances. Units: entropy as a share of log(vocabulary), summed over tokens.
+    H_t is the entropy (`turn_entropy`) of the first `tokens` tokens of the turn that wrote the call, H_1 that
+    of the conversation's first turn. A copy shares tokens, tool answers and log-probs up to there and is
+    sampled on with a seed of its own. What is missing at the end is sampled from the prompt. Each branch has
+    its own advantage for all its tokens: a shared token's gradient is the sum over its branches, the soft
+    estimate of eq. 6, which on-policy equals the hard one (the mean of their advantages). BRANCHED marks
+    branches.
+    Paper: arXiv:2507.19849, sec. 3.2, eq. 4-5; release: vllm_rollout_with_tools.py (a uniform draw u forks
+    where u - weight dH <= base, that is with probability P; `tokens` 20, 10 alternatives; initial 8 of 16,
+    beam 2).
+    Deviates: the release samples one more conversation from the prompt in each round in which none of the
+    prompt goes on, and at the end copies the last one; here they are sampled at the end. The entropy of a
+    branch's first turn is its trunk's. An environment that keeps a state which it cannot copy
+    (`Episode.copy`) repeats the trunk's actions; a branch that is answered otherwise than its trunk was is an
+    error of the environment. Edge: the first call of a conversation has dH = 0; a conversation with pictures
+    in a reply does not branch; an engine without alternatives is refused. Logs branches and chances. Units:
+    entropy as a share of log(vocabulary), summed over tokens.
     """
 
     share: float = 0.5
@@ -114,9 +139,15 @@ class Arpo(MultiTurn):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.share <= 1 or self.beam < 1 or not 0 <= self.base <= 1 or min(self.tokens, self.alternatives) < 1:
+        if (
+            not 0 < self.share <= 1
+            or self.beam < 1
+            or not 0 <= self.base <= 1
+            or min(self.tokens, self.alternatives) < 1
+        ):
             raise ValueError(
-                f"share={self.share} must be in (0, 1], beam={self.beam}, tokens={self.tokens} and alternatives={self.alternatives} at least 1, "
+                f"share={self.share} must be in (0, 1], beam={self.beam}, tokens={self.tokens} and "
+                f"alternatives={self.alternatives} at least 1, "
                 f"base={self.base} in [0, 1]"
             )
 
@@ -134,8 +165,13 @@ class Arpo(MultiTurn):
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         state: ArpoState = self.state
         state.wanted, state.entropy = dict(enumerate(counts)), {}
-        groups = super().__call__(prompts, [min(count, max(round(self.share * count), 1)) for count in counts], run)
-        begun = [sum(conversation.prompt_index == place for conversation in state.forest) for place in range(len(prompts))]
+        groups = super().__call__(
+            prompts, [min(count, max(round(self.share * count), 1)) for count in counts], run
+        )
+        begun = [
+            sum(conversation.prompt_index == place for conversation in state.forest)
+            for place in range(len(prompts))
+        ]
         missing = [max(count - n, 0) for count, n in zip(counts, begun, strict=True)]
         state.wanted = {}
         if any(missing):
@@ -156,7 +192,10 @@ class Arpo(MultiTurn):
         if counted:
             self.state.forest = conversations
             for conversation in conversations:
-                conversation.sampling = replace(conversation.sampling, top_logprobs=max(self.alternatives, conversation.sampling.top_logprobs))
+                conversation.sampling = replace(
+                    conversation.sampling,
+                    top_logprobs=max(self.alternatives, conversation.sampling.top_logprobs),
+                )
         super().converse(conversations, run, counted)
 
     def say(self, completion: Completion, handle: Any, pool: Any, run: RunContext) -> None:
@@ -164,7 +203,8 @@ class Arpo(MultiTurn):
         if self.state.wanted and handle.owner.sampling.top_logprobs:
             if completion.top_logprobs is None:
                 raise ConfigError(
-                    f"rollout: {self.name!r} reads the alternatives of tokens, which engine {run.engine.name!r} does not report; "
+                    f"rollout: {self.name!r} reads the alternatives of tokens, which engine "
+                    f"{run.engine.name!r} does not report; "
                     "use engine hf, vllm or vllm_server"
                 )
             now = turn_entropy(completion.top_logprobs[start:], self.tokens, len(run.policy.tokenizer))
@@ -181,7 +221,9 @@ class Arpo(MultiTurn):
                 continue
             draw = random.Random(f"{trunk.seed}/arpo/{trunk.turns}")
             for _ in range(self.beam - 1):
-                siblings = sum(conversation.prompt_index == trunk.prompt_index for conversation in state.forest)
+                siblings = sum(
+                    conversation.prompt_index == trunk.prompt_index for conversation in state.forest
+                )
                 if siblings >= state.wanted.get(trunk.prompt_index, 0):
                     break
                 state.chances += 1

@@ -1,9 +1,11 @@
-"""ASearcher: long searches with pages, trained asynchronously; the answer is paid where every turn has the right form.
+"""ASearcher: long searches with pages, trained asynchronously; the answer is paid where every turn has the
+right form.
 
     asearcher   reward shaping: the answer's score where all turns are well formed
 
-Paper: Gao et al. 2025 (ASearcher), arXiv:2508.07976; checked against inclusionAI/ASearcher at 813e804, AReaL/ASearcher/train/asearcher.py
-(collect_agent_trajectory, arun_episode), AReaL/ASearcher/utils/rewards.py (correct_format_fn) and configs/asearcher_local.yaml.
+Paper: Gao et al. 2025 (ASearcher), arXiv:2508.07976; checked against inclusionAI/ASearcher at 813e804,
+AReaL/ASearcher/train/asearcher.py (collect_agent_trajectory, arun_episode), AReaL/ASearcher/utils/rewards.py
+(correct_format_fn) and configs/asearcher_local.yaml.
 """
 
 from __future__ import annotations
@@ -18,11 +20,17 @@ from vlrl.types import Group, Rollout
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 TAGS = ("search", "access", "answer")
-REFUSALS = ("question", "invalid", "appropriate", "valid")  # in an answer that says that the question has none
+REFUSALS = (
+    "question",
+    "invalid",
+    "appropriate",
+    "valid",
+)  # in an answer that says that the question has none
 
 
 def well_formed(turn: str) -> bool:
-    """Whether tags are closed, there is at most one action and one end of a thought, and nobody else is played."""
+    """Whether tags are closed, there is at most one action and one end of a thought, and nobody else is
+    played."""
     closed = all(turn.count(f"<{tag}>") == turn.count(f"</{tag}>") for tag in TAGS)
     actions = sum(turn.count(f"<{tag}>") for tag in TAGS)
     return closed and actions <= 1 and turn.count("</think>") <= 1 and not re.search("[Aa]ssistant", turn)
@@ -31,12 +39,15 @@ def well_formed(turn: str) -> bool:
 @register("asearcher")
 @dataclass(frozen=True)
 class Asearcher(RewardShaping):
-    """ASearcher's reward: R = r [every turn is well formed], and `refused` where the last answer calls the question invalid.
+    """ASearcher's reward: R = r [every turn is well formed], and `refused` where the last answer calls the
+    question invalid.
 
-    r is the total so far (F1). A turn is well formed if <search>, <access> and <answer> are closed, at most one of them stands in it, `</think>` at
-    most once, and "assistant" nowhere. Calling the question invalid: the last answer holds "question", "valid" or "appropriate".
-    Paper: Gao et al. 2025 (ASearcher), arXiv:2508.07976, sec. 4; the rules and -0.5 are the release's. Edge: the release's instruction that allows
-    such an answer (in 1 - valid_inst_ratio of the prompts) is not given, so that it is always refused; the release's default ratio is 1.
+    r is the total so far (F1). A turn is well formed if <search>, <access> and <answer> are closed, at most
+    one of them stands in it, `</think>` at most once, and "assistant" nowhere. Calling the question invalid:
+    the last answer holds "question", "valid" or "appropriate". Paper: Gao et al. 2025 (ASearcher),
+    arXiv:2508.07976, sec. 4; the rules and -0.5 are the release's. Edge: the release's instruction that
+    allows such an answer (in 1 - valid_inst_ratio of the prompts) is not given, so that it is always refused;
+    the release's default ratio is 1.
     """
 
     refused: float = -0.5

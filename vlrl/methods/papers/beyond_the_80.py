@@ -1,10 +1,11 @@
-"""Beyond the 80/20 rule: policy gradient on the fifth of the tokens with the highest entropy (forking tokens).
+"""Beyond the 80/20 rule: policy gradient on the fifth of the tokens with the highest entropy (forking
+tokens).
 
 `beyond_the_80` is a token weight.
 
 Paper: Wang et al. 2025 (Beyond the 80/20 rule), arXiv:2506.01939, eq. 5 (share 0.2).
-Deviates: tokens are ranked within each group by default, so that the result does not depend on the split into micro-batches; the released code ranks
-within a micro-batch (`scope` "batch").
+Deviates: tokens are ranked within each group by default, so that the result does not depend on the split into
+micro-batches; the released code ranks within a micro-batch (`scope` "batch").
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from vlrl.types import LossInputs
 class BeyondThe80(TokenWeight):
     """Forking tokens: weight 1 / share on the `share` of tokens with the highest entropy, 0 on the others.
 
-    The factor 1 / share turns a mean over all tokens into a mean over those that are kept. `scope` says among which tokens they are ranked; `side`
-    "bottom" (the paper's ablation) keeps those with the lowest entropy instead. Edge: ties with the last one are kept too. Shape: (B, T).
+    The factor 1 / share turns a mean over all tokens into a mean over those that are kept. `scope` says among
+    which tokens they are ranked; `side` "bottom" (the paper's ablation) keeps those with the lowest entropy
+    instead. Edge: ties with the last one are kept too. Shape: (B, T).
     """
 
     share: float = 0.2

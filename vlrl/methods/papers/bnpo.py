@@ -27,10 +27,12 @@ class BNPO(GroupRelative):
         A = (r - p) / Beta(p; alpha, beta),  p the mean reward of the prompt's group
         alpha = max(1, 1 + a / 3),  beta = max(1, 1 + b / 3),  a = k m,  b = k (1 - m),  k = m (1 - m) / v - 1
 
-    m and v are the mean and unbiased variance of all p of the step (as in recipe/bnpo/src/bnpo_ray_trainer.py of changyi7231/BNPO a9c51b98).
-    `slots` computes that for each of these raw rewards and adds the results (advantage decomposition); without them it is computed for the total
-    reward divided by `max_reward` (0: the sum of the rewards' weights). Rewards must then be in [0, 1]; 1 / density is at most `limit`. Edge: no
-    variance between prompts: alpha = beta = 1, REINFORCE with a baseline; alpha = beta = 3/2 would be GRPO's sqrt(p (1 - p)).
+    m and v are the mean and unbiased variance of all p of the step (as in recipe/bnpo/src/bnpo_ray_trainer.py
+    of changyi7231/BNPO a9c51b98). `slots` computes that for each of these raw rewards and adds the results
+    (advantage decomposition); without them it is computed for the total reward divided by `max_reward` (0:
+    the sum of the rewards' weights). Rewards must then be in [0, 1]; 1 / density is at most `limit`. Edge: no
+    variance between prompts: alpha = beta = 1, REINFORCE with a baseline; alpha = beta = 3/2 would be GRPO's
+    sqrt(p (1 - p)).
     """
 
     slots: tuple[RewardSlot, ...] = ()
@@ -39,9 +41,12 @@ class BNPO(GroupRelative):
 
     def check(self, run: RunContext) -> None:
         super().check(run)
-        if not self.slots and (run.reward_shaping or any(reward.weight < 0 for reward in run.rewards.values())):
+        if not self.slots and (
+            run.reward_shaping or any(reward.weight < 0 for reward in run.rewards.values())
+        ):
             raise ConfigError(
-                "advantage bnpo needs rewards in [0, 1], which reward_shaping or negative weights may leave; drop them, or name raw rewards at "
+                "advantage bnpo needs rewards in [0, 1], which reward_shaping or negative weights may "
+                "leave; drop them, or name raw rewards at "
                 "advantage.slots that stay in it"
             )
 
@@ -58,7 +63,10 @@ class BNPO(GroupRelative):
     def of_scores(self, scores: Sequence[Sequence[float]]) -> list[list[float]]:
         """Advantages for one reward; one list per group."""
         if any(not -1e-9 <= r <= 1 + 1e-9 for row in scores for r in row):
-            raise ValueError("bnpo fits a Beta distribution, so rewards must be in [0, 1]; set advantage.max_reward, or name `slots` that are")
+            raise ValueError(
+                "bnpo fits a Beta distribution, so rewards must be in [0, 1]; set advantage.max_reward, or "
+                "name `slots` that are"
+            )
         p = [min(max(mean(row), 0.0), 1.0) for row in scores]
         alpha, beta = self.fit(p)
         weights = [min(1 / max(beta_density(q, alpha, beta), 1e-300), self.limit) for q in p]

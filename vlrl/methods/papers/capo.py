@@ -1,7 +1,9 @@
-"""CAPO: credit assignment with a generative process reward model; tokens of steps that the judge finds wrong get a lower reward.
+"""CAPO: credit assignment with a generative process reward model; tokens of steps that the judge finds wrong
+get a lower reward.
 
-    capo               advantage estimator per token, for `token_credit: {name: per_token}`; reads the annotations CRITIQUES and STEP_ENDS
-    capo.rule_critic   reward shaping that writes them: a critic by rule, for rows with gold steps, in place of the paper's language model
+    capo               advantage estimator per token, for `token_credit: {name: per_token}`; reads the
+    annotations CRITIQUES and STEP_ENDS capo.rule_critic   reward shaping that writes them: a critic by rule,
+    for rows with gold steps, in place of the paper's language model
 
 Paper: Xie et al. 2025 (CAPO), arXiv:2508.02298: token rewards, outcome 2 and process 1, votes.
 Deviates: that the normalisation is over the tokens of the group is vlrl's reading (no code was released).
@@ -28,18 +30,22 @@ HINT = "reward_shaping: {critic: {name: capo.rule_critic}}, or a judge of yours"
 CRITIQUES: Annotation[list[list[int]]] = Annotation(
     "capo.critiques", list, hint=HINT, doc="one list of wrong step numbers (0-based) per sample of the judge"
 )
-STEP_ENDS: Annotation[list[int]] = Annotation("capo.step_ends", list, hint=HINT, doc="where each step of the rollout ends, in tokens")
+STEP_ENDS: Annotation[list[int]] = Annotation(
+    "capo.step_ends", list, hint=HINT, doc="where each step of the rollout ends, in tokens"
+)
 
 
 @register("capo")
 @dataclass(frozen=True)
 class CAPO(GroupRelative):
-    """CAPO: outcome reward minus a process penalty on the tokens of wrong steps, normalised over the group's tokens.
+    """CAPO: outcome reward minus a process penalty on the tokens of wrong steps, normalised over the group's
+    tokens.
 
-        A_{i,t} = whiten over all tokens of the group of  R_{i,t} = outcome r_i - process 1[t is in a step judged wrong]
+        A_{i,t} = whiten over all tokens of the group of  R_{i,t} = outcome r_i - process 1[t is in a step
+        judged wrong]
 
-    `vote`: "majority" takes the steps that at least half of the judge's samples name, "union" any, "intersection" all.
-    Edge: without critiques rewards differ between rollouts only.
+    `vote`: "majority" takes the steps that at least half of the judge's samples name, "union" any,
+    "intersection" all. Edge: without critiques rewards differ between rollouts only.
     """
 
     outcome: float = 2.0
@@ -63,7 +69,9 @@ class CAPO(GroupRelative):
     def wrong_steps(self, rollout: Rollout) -> set[int]:
         """Numbers of the steps that the vote finds wrong."""
         samples = [set(sample) for sample in CRITIQUES.get(rollout, [])]
-        needed = {"majority": math.ceil(len(samples) / 2), "union": 1, "intersection": len(samples)}[self.vote]
+        needed = {"majority": math.ceil(len(samples) / 2), "union": 1, "intersection": len(samples)}[
+            self.vote
+        ]
         votes = Counter(step for sample in samples for step in sample)
         return {step for step, count in votes.items() if count >= needed}
 
@@ -72,7 +80,9 @@ class CAPO(GroupRelative):
         rewards, start, wrong = [self.outcome * rollout.reward] * len(rollout), 0, self.wrong_steps(rollout)
         for step, end in enumerate(STEP_ENDS.get(rollout, [])):
             if step in wrong:
-                rewards[start:end] = [self.outcome * rollout.reward - self.process] * (min(end, len(rollout)) - start)
+                rewards[start:end] = [self.outcome * rollout.reward - self.process] * (
+                    min(end, len(rollout)) - start
+                )
             start = end
         return rewards
 
@@ -80,12 +90,14 @@ class CAPO(GroupRelative):
 @register("capo.rule_critic")
 @dataclass(frozen=True)
 class CapoRuleCritic(RewardShaping):
-    """CAPO's critique by rule: a step is wrong if the row's gold steps do not have it; writes CRITIQUES and STEP_ENDS.
+    """CAPO's critique by rule: a step is wrong if the row's gold steps do not have it; writes CRITIQUES and
+    STEP_ENDS.
 
-    A step is a match of `pattern` in the text, such as "a27+5=32"; it ends with the token in which the match ends, and begins where the step before
-    it ended. Gold: `row.meta[steps]`. Rewards are unchanged. Paper: arXiv:2508.02298 lets a language model name the wrong steps, several times; one
-    sample of a rule is vlrl's stand-in for tasks whose steps can be checked. Edge: a row without gold steps raises ValueError; a rollout without a
-    step has none.
+    A step is a match of `pattern` in the text, such as "a27+5=32"; it ends with the token in which the match
+    ends, and begins where the step before it ended. Gold: `row.meta[steps]`. Rewards are unchanged. Paper:
+    arXiv:2508.02298 lets a language model name the wrong steps, several times; one sample of a rule is vlrl's
+    stand-in for tasks whose steps can be checked. Edge: a row without gold steps raises ValueError; a rollout
+    without a step has none.
     """
 
     pattern: str = r"[A-Za-z]\d+(?:[-+*/]\d+)+=-?\d+"
@@ -96,7 +108,8 @@ class CapoRuleCritic(RewardShaping):
         gold = group.row.meta.get(self.steps)
         if not gold:
             raise ValueError(
-                f"row {group.row.id!r}: 'capo.rule_critic' needs meta[{self.steps!r}], the gold steps; use a judge for rows without them"
+                f"row {group.row.id!r}: 'capo.rule_critic' needs meta[{self.steps!r}], the gold steps; use "
+                "a judge for rows without them"
             )
         right = {str(step) for step in gold}
         for rollout in group:

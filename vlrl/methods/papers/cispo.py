@@ -2,7 +2,8 @@
 
 `cispo` is a policy loss.
 
-Paper: MiniMax 2025, arXiv:2506.13585, eq. 4-5. The paper tunes only the upper bound and removes the lower one (`low` 1).
+Paper: MiniMax 2025, arXiv:2506.13585, eq. 4-5. The paper tunes only the upper bound and removes the lower one
+(`low` 1).
 """
 
 from __future__ import annotations

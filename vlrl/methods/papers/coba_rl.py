@@ -1,11 +1,14 @@
-"""CoBA-RL: capability-oriented budget allocation, more rollouts for the prompts from which the policy gains most at its present capability.
+"""CoBA-RL: capability-oriented budget allocation, more rollouts for the prompts from which the policy gains
+most at its present capability.
 
 `coba_rl` is a rollout budget.
 
-Paper: Yao et al. 2026 (CoBA-RL), arXiv:2602.03048, eq. 5 to 9, algorithm 1; checked against budget_allocators.py and the script of the release
-(low 2, high 128, kappa 11, window 1), where the three classes of prompts are from.
-Deviates: the shares in proportion to 1 - p are of the whole rest (the release takes each of what the class before left), and what rounding leaves is
-given one by one; each rank allocates the rollouts of its own prompts.
+Paper: Yao et al. 2026 (CoBA-RL), arXiv:2602.03048, eq. 5 to 9, algorithm 1; checked against
+budget_allocators.py and the script of the release (low 2, high 128, kappa 11, window 1), where the three
+classes of prompts are from.
+Deviates: the shares in proportion to 1 - p are of the whole rest (the release takes each of what the class
+before left), and what rounding leaves is given one by one; each rank allocates the rollouts of its own
+prompts.
 """
 
 from __future__ import annotations
@@ -34,16 +37,18 @@ class CobaRlState(State):
 @register("coba_rl")
 @dataclass(frozen=True)
 class CobaRl(RolloutBudget):
-    """Capability-oriented budget: after `low` rollouts for every prompt, each further one goes to the prompt whose value V gains most.
+    """Capability-oriented budget: after `low` rollouts for every prompt, each further one goes to the prompt
+    whose value V gains most.
 
         V(b, p) = (1 - e^(-b p (1 - p) / tau)) Beta(p; alpha, kappa - alpha)
         alpha = 1 + (kappa - 2) F~,  F~ = F above 0.5, else sigmoid(10 (F - 0.5))
 
-    p is the pass rate over the prompt's last `window` visits (unknown: 0.5), F the mean failure rate of the last `window` steps; tau goes from 3 to
-    12 with the variance of p, up to 1/6. This greedy part is only for prompts with 0.05 <= p <= 0.99 and gets 0.8 of what is left (down to 0.6 where
-    such prompts are rare); the rest goes to prompts below 0.05, then those between, then those above, in proportion to 1 - p, none above `high`. Pass
-    rates are learned from all ranks and kept in the run's history. Edge: no pass rate known, or a total below `low` each: equal shares. Units:
-    rollouts.
+    p is the pass rate over the prompt's last `window` visits (unknown: 0.5), F the mean failure rate of the
+    last `window` steps; tau goes from 3 to 12 with the variance of p, up to 1/6. This greedy part is only for
+    prompts with 0.05 <= p <= 0.99 and gets 0.8 of what is left (down to 0.6 where such prompts are rare); the
+    rest goes to prompts below 0.05, then those between, then those above, in proportion to 1 - p, none above
+    `high`. Pass rates are learned from all ranks and kept in the run's history. Edge: no pass rate known, or
+    a total below `low` each: equal shares. Units: rollouts.
     """
 
     low: int = 2
@@ -53,7 +58,10 @@ class CobaRl(RolloutBudget):
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high or self.kappa <= 2 or self.window < 1:
-            raise ValueError(f"0 <= low={self.low} <= high={self.high}, kappa={self.kappa} above 2 and window={self.window} of at least 1 are needed")
+            raise ValueError(
+                f"0 <= low={self.low} <= high={self.high}, kappa={self.kappa} above 2 and "
+                f"window={self.window} of at least 1 are needed"
+            )
 
     def init_state(self) -> CobaRlState:
         return CobaRlState()
@@ -61,13 +69,15 @@ class CobaRl(RolloutBudget):
     def check(self, run: RunContext) -> None:
         if not self.low <= run.group_size <= self.high:
             raise ConfigError(
-                f"rollout_budget: low={self.low} and high={self.high} do not allow {run.group_size} (group_size) rollouts per prompt; "
+                f"rollout_budget: low={self.low} and high={self.high} do not allow {run.group_size} "
+                "(group_size) rollouts per prompt; "
                 "group_size must lie between them"
             )
 
     @property
     def alpha(self) -> float:
-        """The first parameter of the Beta density: large (prefers easy prompts) while the policy fails often."""
+        """The first parameter of the Beta density: large (prefers easy prompts) while the policy fails
+        often."""
         failures = self.state.failures
         if not failures:
             return self.kappa - 2
@@ -84,15 +94,23 @@ class CobaRl(RolloutBudget):
     def __call__(self, prompts: Sequence[Prompt], total: int) -> list[int]:
         known = [self.rate(prompt) for prompt in prompts]
         if total < self.low * len(prompts) or all(p is None for p in known):
-            return [total // max(len(prompts), 1) + (i < total % max(len(prompts), 1)) for i in range(len(prompts))]
+            return [
+                total // max(len(prompts), 1) + (i < total % max(len(prompts), 1))
+                for i in range(len(prompts))
+            ]
         rates = [0.5 if p is None else p for p in known]
         counts = [self.low] * len(rates)
         hard, between, easy = (
-            [i for i, p in enumerate(rates) if test(p)] for test in (lambda p: p < 0.05, lambda p: 0.05 <= p <= 0.99, lambda p: p > 0.99)
+            [i for i, p in enumerate(rates) if test(p)]
+            for test in (lambda p: p < 0.05, lambda p: 0.05 <= p <= 0.99, lambda p: p > 0.99)
         )
         left = total - sum(counts)
         share = 0.8 if len(between) > len(rates) / 2 else 0.6 + 0.4 * len(between) / len(rates)
-        left -= greedy(counts, between, rates, int(left * share), self.alpha, self.kappa, self.high) if between else 0
+        left -= (
+            greedy(counts, between, rates, int(left * share), self.alpha, self.kappa, self.high)
+            if between
+            else 0
+        )
         for members in (hard, between, easy):
             left -= proportional(counts, members, rates, left, self.high)
         return counts
@@ -116,21 +134,32 @@ class CobaRl(RolloutBudget):
 
 
 def saturation(rates: Sequence[float]) -> float:
-    """tau = 3 + 9 v, v = the variance of the rates over 1/6, at most 1: the number of rollouts after which further ones gain little."""
+    """tau = 3 + 9 v, v = the variance of the rates over 1/6, at most 1: the number of rollouts after which
+    further ones gain little."""
     smooth = [min(max(p, SMOOTH), 1 - SMOOTH) for p in rates]
     centre = math.fsum(smooth) / len(smooth)
     return 3 + 9 * min(math.fsum((p - centre) ** 2 for p in smooth) / len(smooth) / 0.1667, 1.0)
 
 
 def gain(b: int, p: float, tau: float, alpha: float, kappa: float) -> float:
-    """V(b + 1, p) - V(b, p), V = (1 - e^(-b p (1 - p) / tau)) p^(alpha - 1) (1 - p)^(kappa - alpha - 1). The Beta's constant changes no choice."""
+    """V(b + 1, p) - V(b, p), V = (1 - e^(-b p (1 - p) / tau)) p^(alpha - 1) (1 - p)^(kappa - alpha - 1). The
+    Beta's constant changes no choice."""
     p = min(max(p, SMOOTH), 1 - SMOOTH)
     speed = p * (1 - p) / tau
     return math.exp(-b * speed) * -math.expm1(-speed) * p ** (alpha - 1) * (1 - p) ** (kappa - alpha - 1)
 
 
-def greedy(counts: list[int], members: Sequence[int], rates: Sequence[float], budget: int, alpha: float, kappa: float, high: int) -> int:
-    """Add `budget` rollouts to `counts`, each to the member with the largest gain (ties: the first); returns how many were added."""
+def greedy(
+    counts: list[int],
+    members: Sequence[int],
+    rates: Sequence[float],
+    budget: int,
+    alpha: float,
+    kappa: float,
+    high: int,
+) -> int:
+    """Add `budget` rollouts to `counts`, each to the member with the largest gain (ties: the first); returns
+    how many were added."""
     tau = saturation([rates[i] for i in members])
     heap = [(-gain(counts[i], rates[i], tau, alpha, kappa), i) for i in members if counts[i] < high]
     heapq.heapify(heap)
@@ -144,8 +173,11 @@ def greedy(counts: list[int], members: Sequence[int], rates: Sequence[float], bu
     return given
 
 
-def proportional(counts: list[int], members: Sequence[int], rates: Sequence[float], budget: int, high: int) -> int:
-    """Add `budget` rollouts to `counts` in proportion to 1 - p, and one by one what rounding and `high` leave; returns how many were added."""
+def proportional(
+    counts: list[int], members: Sequence[int], rates: Sequence[float], budget: int, high: int
+) -> int:
+    """Add `budget` rollouts to `counts` in proportion to 1 - p, and one by one what rounding and `high`
+    leave; returns how many were added."""
     weights = {i: max(1 - rates[i], 1e-6) for i in members}
     total, given = sum(weights.values()), 0
     for i in members:

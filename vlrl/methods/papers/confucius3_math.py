@@ -1,4 +1,5 @@
-"""Confucius3-Math: policy-specific hardness weighting, larger advantages for prompts that the policy rarely solves.
+"""Confucius3-Math: policy-specific hardness weighting, larger advantages for prompts that the policy rarely
+solves.
 
 `confucius3_math` is an advantage estimator; the target entropy of the paper is the loss term `ter`.
 
@@ -21,7 +22,8 @@ from vlrl.types import Group
 class Confucius3Math(AdvantageEstimator):
     """Policy-specific hardness weighting (Confucius3-Math).
 
-        A_i = (R_i - mu) (slope mu + offset),  R_i = +1 for a correct rollout, -1 for another one,  mu the group's mean R
+        A_i = (R_i - mu) (slope mu + offset),  R_i = +1 for a correct rollout, -1 for another one,  mu the
+        group's mean R
 
     Edge: a group in which all or none is correct gives zeros.
     """

@@ -1,8 +1,10 @@
-"""CPGD: policy gradient clipped in the log-ratio, with a policy drift term that keeps the policy near the old one.
+"""CPGD: policy gradient clipped in the log-ratio, with a policy drift term that keeps the policy near the old
+one.
 
 `cpgd` is the policy loss, `cpgd.policy_drift` the loss term.
 
-Paper: Liu et al. 2025 (CPGD), arXiv:2505.12504, eq. 5-7 (loss), sec. 3.2 (drift). Of the released code only the options were read: drift coefficient
+Paper: Liu et al. 2025 (CPGD), arXiv:2505.12504, eq. 5-7 (loss), sec. 3.2 (drift). Of the released code only
+the options were read: drift coefficient
 0.01, clip range 0.2 (cap 1.2).
 """
 

@@ -1,11 +1,13 @@
-"""DeepSearch: tree search over chunks of solutions in place of independent samples; every chunk has its own value.
+"""DeepSearch: tree search over chunks of solutions in place of independent samples; every chunk has its own
+value.
 
-`deepsearch` is the rollout strategy that searches, `deepsearch.chunk_values` the advantage estimator per token, for `token_credit: {name:
-per_token}`. Each requires the other.
+`deepsearch` is the rollout strategy that searches, `deepsearch.chunk_values` the advantage estimator per
+token, for `token_credit: {name: per_token}`. Each requires the other.
 
-Paper: Wu et al. 2025 (DeepSearch), arXiv:2509.25454, sec. 3 and 4, app. A.2. Checked against the release: smiles724/DeepSearch at daf9067b,
-deepsearch/utils/mcts.py, deepsearch/rollout/sglang_mcts_wrapper.py, deepsearch/reward_manager/advantage_fn.py, round0.sh, round1.sh.
-Deviates: a tree without an open node left gives its remaining ends, where the release stops with an error; a row counts as hard by the share of its
+Paper: Wu et al. 2025 (DeepSearch), arXiv:2509.25454, sec. 3 and 4, app. A.2. Checked against the release:
+smiles724/DeepSearch at daf9067b, deepsearch/utils/mcts.py, deepsearch/rollout/sglang_mcts_wrapper.py,
+deepsearch/reward_manager/advantage_fn.py, round0.sh, round1.sh. Deviates: a tree without an open node left
+gives its remaining ends, where the release stops with an error; a row counts as hard by the share of its
 tree's correct ends, where the release samples four answers after the round.
 """
 
@@ -29,9 +31,14 @@ from vlrl.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 VALUES: Annotation[list[float]] = Annotation(
-    "deepsearch.values", list, hint="rollout: {name: deepsearch}", doc="value of each token's chunk: tanh q, and +-1 for the last chunk of a path"
+    "deepsearch.values",
+    list,
+    hint="rollout: {name: deepsearch}",
+    doc="value of each token's chunk: tanh q, and +-1 for the last chunk of a path",
 )
-CHUNK_ADVANTAGES = Capability("deepsearch.chunk_advantages", hint="advantage: {name: deepsearch.chunk_values}")
+CHUNK_ADVANTAGES = Capability(
+    "deepsearch.chunk_advantages", hint="advantage: {name: deepsearch.chunk_values}"
+)
 
 
 KEY = "deepsearch"  # of a row's memory in the run's history: its cached correct solutions
@@ -39,7 +46,8 @@ KEY = "deepsearch"  # of a row's memory in the run's history: its cached correct
 
 @dataclass(eq=False)
 class Node:
-    """A chunk of a solution. `rollout` is the solution up to its end, `end_value` is 1 for a correct end, -1 for another end, 0 within a path."""
+    """A chunk of a solution. `rollout` is the solution up to its end, `end_value` is 1 for a correct end, -1
+    for another end, 0 within a path."""
 
     rollout: Rollout
     parent: Node | None = None
@@ -59,21 +67,26 @@ class Node:
 @register("deepsearch")
 @dataclass(frozen=True)
 class Deepsearch(Independent):
-    """DeepSearch: a tree of chunks of `chunk` tokens, n children each; the group is n paths that have come to an end and were backed up.
+    """DeepSearch: a tree of chunks of `chunk` tokens, n children each; the group is n paths that have come to
+    an end and were backed up.
 
-    `chunk` 0 is the length limit over `depth`, rounded up. A node is expanded, then the first of its children, and so on, until children end. One of
-    these ends, a correct one before a wrong one, and among them that with the least mean -log p, is backed up (eq. 3-5) and joins the group. The
-    search goes on at the open node with the largest priority (eq. 7), until n ends are found:
+    `chunk` 0 is the length limit over `depth`, rounded up. A node is expanded, then the first of its
+    children, and so on, until children end. One of these ends, a correct one before a wrong one, and among
+    them that with the least mean -log p, is backed up (eq. 3-5) and joins the group. The search goes on at
+    the open node with the largest priority (eq. 7), until n ends are found:
 
-        quality tanh(q / N of its parent) + uncertainty H + depth_bonus sqrt(d / depth),  H the mean -log p of its tokens, d its depth
+        quality tanh(q / N of its parent) + uncertainty H + depth_bonus sqrt(d / depth),  H the mean -log p of
+        its tokens, d its depth
 
-    N counts backups through a node, and 1 for a node that did not end. A path ends at EOS, at the length limit or at the depth `depth`. VALUES has
-    the value of every token's chunk, less DAPO's overlong penalty over the last `overlong` share of the length limit (0: none).
+    N counts backups through a node, and 1 for a node that did not end. A path ends at EOS, at the length
+    limit or at the depth `depth`. VALUES has the value of every token's chunk, less DAPO's overlong penalty
+    over the last `overlong` share of the length limit (0: none).
 
-    Adaptive training: the correct solutions of a row with 0 < accuracy <= `cache` go into the run's history; with `replay` a row that has some is not
-    searched: n independent samples, of which the first are replaced by these solutions (source "replay").
-    Edge: without an open node the ends that were not backed up follow by the same rule, so answers shorter than a chunk are n independent samples; a
-    small tree can give fewer than n.
+    Adaptive training: the correct solutions of a row with 0 < accuracy <= `cache` go into the run's history;
+    with `replay` a row that has some is not searched: n independent samples, of which the first are replaced
+    by these solutions (source "replay").
+    Edge: without an open node the ends that were not backed up follow by the same rule, so answers shorter
+    than a chunk are n independent samples; a small tree can give fewer than n.
     """
 
     chunk: int = 256
@@ -94,20 +107,31 @@ class Deepsearch(Independent):
             raise ValueError(f"overlong={self.overlong} and cache={self.cache} must be in [0, 1)")
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
-        cached = [run.history.get(prompt.row.id, {}).get(KEY, []) if self.replay and count else [] for prompt, count in zip(prompts, counts)]
+        cached = [
+            run.history.get(prompt.row.id, {}).get(KEY, []) if self.replay and count else []
+            for prompt, count in zip(prompts, counts)
+        ]
         searches = {
             place: self.search(prompt, count, run)
             for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
             if count and not cached[place]
         }
         trees = run_in_rounds(run, searches)
-        groups = [Group(prompt, [self.with_values(leaf, run) for leaf in trees.get(place, [])]) for place, prompt in enumerate(prompts)]
+        groups = [
+            Group(prompt, [self.with_values(leaf, run) for leaf in trees.get(place, [])])
+            for place, prompt in enumerate(prompts)
+        ]
         known = [place for place, solutions in enumerate(cached) if solutions]
-        for place, group in zip(known, super().__call__([prompts[p] for p in known], [counts[p] for p in known], run) if known else []):
+        for place, group in zip(
+            known,
+            super().__call__([prompts[p] for p in known], [counts[p] for p in known], run) if known else [],
+        ):
             groups[place] = self.with_solutions(group, cached[place], run)
         return groups
 
-    def search(self, prompt: Prompt, count: int, run: RunContext) -> Generator[list[Request], list[Completion], list[Node]]:
+    def search(
+        self, prompt: Prompt, count: int, run: RunContext
+    ) -> Generator[list[Request], list[Completion], list[Node]]:
         """Yields requests, is sent completions, returns the ends of the backed-up paths."""
         root = Node(Rollout(prompt, []))
         node: Node | None = root
@@ -136,7 +160,11 @@ class Deepsearch(Independent):
         value = parent.q / parent.visits if parent is not None and parent.visits else 0.0
         begin = len(parent.rollout) if parent is not None else 0
         surprisal = mean_surprisal(node.rollout.logp[begin:]) if self.uncertainty else 0.0
-        return self.quality * math.tanh(value) + self.uncertainty * surprisal + self.depth_bonus * math.sqrt(node.depth / self.depth)
+        return (
+            self.quality * math.tanh(value)
+            + self.uncertainty * surprisal
+            + self.depth_bonus * math.sqrt(node.depth / self.depth)
+        )
 
     def request(self, node: Node, prompt: Prompt, count: int, run: RunContext) -> Request:
         """The request for the children of a node."""
@@ -146,13 +174,18 @@ class Deepsearch(Independent):
         return branch_request(node.rollout, length, sampling, self.seeds(run, prompt), count)
 
     def expand(self, node: Node, completions: Sequence[Completion], run: RunContext) -> list[Node]:
-        """Add the children to a node; returns those that end a path, with their `end_value`. Ends that could not be scored are dropped."""
+        """Add the children to a node; returns those that end a path, with their `end_value`. Ends that could
+        not be scored are dropped."""
         limit = run.sampling(node.rollout.prompt, 0).max_tokens
         node.expanded = True
         for completion in completions:
             rollout = branch_rollout(run, completion, node.rollout, len(node.rollout), trained=True)
             node.children.append(Node(rollout, node, node.depth + 1))
-        over = [c for c in node.children if c.rollout.finish != "length" or len(c.rollout) >= limit or c.depth >= self.depth]
+        over = [
+            c
+            for c in node.children
+            if c.rollout.finish != "length" or len(c.rollout) >= limit or c.depth >= self.depth
+        ]
         judged = Group(node.rollout.prompt, [child.rollout for child in over])
         run.score([judged])
         scored = {id(rollout) for rollout in judged}
@@ -170,19 +203,25 @@ class Deepsearch(Independent):
         return min((limit - buffer - length) / buffer, 0.0) if buffer else 0.0
 
     def with_values(self, leaf: Node, run: RunContext) -> Rollout:
-        """The whole path as a rollout, with the value of every token's chunk in VALUES: tanh q, and +-1 for the last chunk."""
+        """The whole path as a rollout, with the value of every token's chunk in VALUES: tanh q, and +-1 for
+        the last chunk."""
         values: list[float] = []
         penalty = self.overlong_penalty(len(leaf.rollout), run.sampling(leaf.rollout.prompt, 0).max_tokens)
         for node in leaf.path:
-            values += [(math.tanh(node.q) if node is not leaf else float(leaf.end_value)) + penalty] * (len(node.rollout) - len(values))
+            values += [(math.tanh(node.q) if node is not leaf else float(leaf.end_value)) + penalty] * (
+                len(node.rollout) - len(values)
+            )
         VALUES.set(leaf.rollout, values)
         return leaf.rollout
 
     def with_solutions(self, group: Group, solutions: Sequence[dict[str, Any]], run: RunContext) -> Group:
-        """A group whose first rollouts are replaced by cached solutions; all tokens of a rollout have its value, +-1."""
+        """A group whose first rollouts are replaced by cached solutions; all tokens of a rollout have its
+        value, +-1."""
         spaces = tuple(run.policy.spaces(group.prompt))
         for place, item in enumerate(solutions[: len(group)]):
-            group.rollouts[place] = Rollout(group.prompt, **deepcopy(item), source="replay", spaces=spaces, version=run.policy.version)
+            group.rollouts[place] = Rollout(
+                group.prompt, **deepcopy(item), source="replay", spaces=spaces, version=run.policy.version
+            )
         run.score([group])
         for rollout in group:
             penalty = self.overlong_penalty(len(rollout), run.sampling(group.prompt, 0).max_tokens)
@@ -193,7 +232,10 @@ class Deepsearch(Independent):
         for group in run.answered_groups if self.cache else ():
             correct = [rollout for rollout in group if rollout.correct and rollout.source == "policy"]
             if 0 < success_rate(group.rollouts) <= self.cache and correct:
-                stored = [{name: getattr(r, name) for name in ("ids", "text", "logp", "finish", "temperature")} for r in correct]
+                stored = [
+                    {name: getattr(r, name) for name in ("ids", "text", "logp", "finish", "temperature")}
+                    for r in correct
+                ]
                 run.history.setdefault(group.row.id, {})[KEY] = deepcopy(stored)
 
 
@@ -203,7 +245,8 @@ def best_end(ended: Sequence[Node]) -> Node:
 
 
 def back_up(leaf: Node, min_gain: float = 0.1) -> None:
-    """Eq. 3-5, for the root (i = 0) and the chunks i = 1 .. l of a path with l chunks and end value v, g = max((i + 1) / (l + 1), min_gain):
+    """Eq. 3-5, for the root (i = 0) and the chunks i = 1 .. l of a path with l chunks and end value v, g =
+    max((i + 1) / (l + 1), min_gain):
 
     q_i <- q_i + g v if q_i v >= 0, g v if v > 0, else q_i;  N_i <- N_i + 1.
 
@@ -225,12 +268,14 @@ def mean_surprisal(logp: Sequence[float]) -> float:
 @register("deepsearch.chunk_values")
 @dataclass(frozen=True)
 class DeepsearchChunkValues(AdvantageEstimator):
-    """DeepSearch's advantage per token: the value of the token's chunk less the mean value of the tree's ends.
+    """DeepSearch's advantage per token: the value of the token's chunk less the mean value of the tree's
+    ends.
 
         A_t = q(s_t) - mu,  mu the mean over the group's rollouts of their last value (+1 correct, -1 not)
 
-    Eq. 13-15 (no division by the standard deviation, as norm_adv_by_std_in_grpo False); q_max 1, temperature 1. Edge: a chunk within a wrong path has
-    a positive advantage where its value is above mu, as in the release; rollouts without VALUES have their reward as value.
+    Eq. 13-15 (no division by the standard deviation, as norm_adv_by_std_in_grpo False); q_max 1, temperature
+    1. Edge: a chunk within a wrong path has a positive advantage where its value is above mu, as in the
+    release; rollouts without VALUES have their reward as value.
     """
 
     provides = (TOKEN_ADVANTAGES, CHUNK_ADVANTAGES)

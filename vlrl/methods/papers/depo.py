@@ -1,15 +1,17 @@
-"""DEPO: rows chosen for diversity, influence and difficulty before training; during it, prompts that leave little to explore are passed over.
+"""DEPO: rows chosen for diversity, influence and difficulty before training; during it, prompts that leave
+little to explore are passed over.
 
     depo.diverse         select: the offline half
     depo.explorability   callback that measures what a prompt has left to explore
     depo                 prompt sampler that reads it: the online half
 
-Paper: Tang et al. 2025 (DEPO), arXiv:2509.01321. The online half is checked against the release's Rollout_Purning class (least share 0.4; there the
-places beyond the ranked ones fill the batch up to a multiple of the devices, here `under_explored`); the values of its other options were not
-found: `ratio`, `keep`, `initial_share` and `decay` are ours.
-Deviates: the batch keeps its size and more rows are considered, where the release's batches shrink; a group in which all are wrong has
-explorability 0 there too, because no entropy is below 0. Offline, hashed character n-grams stand in for sentence embeddings, and the pass rates
-must be in the rows.
+Paper: Tang et al. 2025 (DEPO), arXiv:2509.01321. The online half is checked against the release's
+Rollout_Purning class (least share 0.4; there the places beyond the ranked ones fill the batch up to a
+multiple of the devices, here `under_explored`); the values of its other options were not found: `ratio`,
+`keep`, `initial_share` and `decay` are ours.
+Deviates: the batch keeps its size and more rows are considered, where the release's batches shrink; a group
+in which all are wrong has explorability 0 there too, because no entropy is below 0. Offline, hashed character
+n-grams stand in for sentence embeddings, and the pass rates must be in the rows.
 """
 
 from __future__ import annotations
@@ -30,23 +32,28 @@ from vlrl.registry import ConfigError, register
 from vlrl.stages import Callback, Select
 from vlrl.types import Group, Row
 
-EXPLORABILITY = Capability("depo.explorability", hint="callbacks: {explorability: {name: depo.explorability}}")
-KEY = "explorability"  # of a row's memory in the run's history: {"last": values of the last visits, "visits": their number}
+EXPLORABILITY = Capability(
+    "depo.explorability", hint="callbacks: {explorability: {name: depo.explorability}}"
+)
+# of a row's memory in the run's history: {"last": values of the last visits, "visits": their number}
+KEY = "explorability"
 
 
 @register("depo.diverse")
 @dataclass(frozen=True)
 class DepoDiverse(Select):
-    """DEPO's offline selection: `diverse` of the rows by a PageRank-weighted determinantal point process, then `share` of all rows by difficulty.
+    """DEPO's offline selection: `diverse` of the rows by a PageRank-weighted determinantal point process,
+    then `share` of all rows by difficulty.
 
-        L_ij = q_i S_ij q_j,  S the cosine similarities of questions, q their PageRank in the graph of S (damping 0.85), scaled to a mean of 1
+        L_ij = q_i S_ij q_j,  S the cosine similarities of questions, q their PageRank in the graph of S
+        (damping 0.85), scaled to a mean of 1
 
-    Rows are added greedily, each time the one that raises det L most (Chen et al. 2018, arXiv:1709.05135). Of these, rows are drawn without
-    replacement with weights exp(-(p - target)^2 / (2 width^2)), p the pass rate in `row.meta[by]`: a normal target for the pass rate. Rows without a
-    pass rate have weight 1.
-    Paper: arXiv:2509.01321, sec. 3.1 (diversity, influence, difficulty; about a fifth of the data). Ours: hashed character trigrams as embeddings,
-    `target` and `width`. Edge: all rows are compared with each other (memory grows with n^2), so only the first `limit` are considered. Equal on
-    all ranks.
+    Rows are added greedily, each time the one that raises det L most (Chen et al. 2018, arXiv:1709.05135). Of
+    these, rows are drawn without replacement with weights exp(-(p - target)^2 / (2 width^2)), p the pass rate
+    in `row.meta[by]`: a normal target for the pass rate. Rows without a pass rate have weight 1.
+    Paper: arXiv:2509.01321, sec. 3.1 (diversity, influence, difficulty; about a fifth of the data). Ours:
+    hashed character trigrams as embeddings, `target` and `width`. Edge: all rows are compared with each other
+    (memory grows with n^2), so only the first `limit` are considered. Equal on all ranks.
     """
 
     diverse: float = 0.4
@@ -59,7 +66,10 @@ class DepoDiverse(Select):
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= self.diverse <= 1 or self.width <= 0 or self.limit < 1:
-            raise ConfigError(f"select: 'depo.diverse' needs 0 < share={self.share} <= diverse={self.diverse} <= 1, width and limit above 0")
+            raise ConfigError(
+                f"select: 'depo.diverse' needs 0 < share={self.share} <= diverse={self.diverse} <= 1, "
+                "width and limit above 0"
+            )
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
         n = min(len(rows), self.limit)
@@ -69,8 +79,13 @@ class DepoDiverse(Select):
         chosen = greedy_dpp(weighted, math.ceil(self.diverse * n))
         rng = np.random.default_rng(self.seed)
         rates = [rows[i].meta.get(self.by) for i in chosen]
-        weights = [1.0 if p is None else math.exp(-((float(p) - self.target) ** 2) / (2 * self.width**2)) for p in rates]
-        keys = {i: rng.random() ** (1 / max(weight, 1e-12)) for i, weight in zip(chosen, weights, strict=True)}  # weighted draw without replacement
+        weights = [
+            1.0 if p is None else math.exp(-((float(p) - self.target) ** 2) / (2 * self.width**2))
+            for p in rates
+        ]
+        keys = {
+            i: rng.random() ** (1 / max(weight, 1e-12)) for i, weight in zip(chosen, weights, strict=True)
+        }  # weighted draw without replacement
         kept = sorted(chosen, key=lambda i: -keys[i])[: math.ceil(self.share * n)]
         return SelectedRows(rows, sorted(kept))
 
@@ -88,7 +103,8 @@ def question_features(questions: Sequence[str], dim: int = 256) -> np.ndarray:
 
 
 def page_rank(similarity: np.ndarray, damping: float = 0.85, rounds: int = 50) -> np.ndarray:
-    """(n,) PageRank of the graph whose edges are similarities between different rows, scaled to a mean of 1."""
+    """(n,) PageRank of the graph whose edges are similarities between different rows, scaled to a mean of
+    1."""
     n = len(similarity)
     edges = np.clip(similarity, 0.0, None) * (1 - np.eye(n))
     flow = edges / np.maximum(edges.sum(0, keepdims=True), 1e-12)
@@ -117,12 +133,14 @@ def greedy_dpp(kernel: np.ndarray, count: int) -> list[int]:
 @register("depo.explorability")
 @dataclass(frozen=True)
 class DepoExplorability(Callback):
-    """DEPO's explorability of a prompt, kept in the run's history at each visit; logs the mean over the step's groups.
+    """DEPO's explorability of a prompt, kept in the run's history at each visit; logs the mean over the
+    step's groups.
 
         sum_i |A_i| H_i,  H_i the mean token entropy of rollout i (nats)
 
-    Wrong rollouts with an entropy above `ratio` times the mean of the correct ones are left out. The values of the last `keep` visits are kept, and
-    the number of visits. Groups that a group filter dropped are not counted. Every rank keeps the values of all ranks.
+    Wrong rollouts with an entropy above `ratio` times the mean of the correct ones are left out. The values
+    of the last `keep` visits are kept, and the number of visits. Groups that a group filter dropped are not
+    counted. Every rank keeps the values of all ranks.
     """
 
     ratio: float = 2.0
@@ -132,14 +150,19 @@ class DepoExplorability(Callback):
 
     def __post_init__(self) -> None:
         if self.keep < 1 or self.ratio <= 0:
-            raise ConfigError(f"callbacks: depo.explorability needs keep={self.keep} of at least 1 and ratio={self.ratio} above 0")
+            raise ConfigError(
+                f"callbacks: depo.explorability needs keep={self.keep} of at least 1 and "
+                f"ratio={self.ratio} above 0"
+            )
 
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         values = []
         for group in groups:
             if not len(group):
                 continue
-            entropies = [sum(r.signals["entropy"]) / max(r.trained_tokens, 1) for r in group]  # 0 at tokens that are not trained on
+            entropies = [
+                sum(r.signals["entropy"]) / max(r.trained_tokens, 1) for r in group
+            ]  # 0 at tokens that are not trained on
             values.append(explorability([r.correct for r in group], entropies, self.ratio))
             memory = run.history.setdefault(group.row.id, {}).setdefault(KEY, {"last": [], "visits": 0})
             memory["last"] = (memory["last"] + [values[-1]])[-self.keep :]
@@ -148,8 +171,8 @@ class DepoExplorability(Callback):
 
 
 def explorability(correct: Sequence[bool], entropies: Sequence[float], ratio: float) -> float:
-    """sum_i |A_i| H_i over the correct rollouts and those wrong ones with H_i <= ratio (mean H of the correct); A = (c - mean c) / std c, c in {0,
-    1}.
+    """sum_i |A_i| H_i over the correct rollouts and those wrong ones with H_i <= ratio (mean H of the
+    correct); A = (c - mean c) / std c, c in {0, 1}.
 
     0 where all are correct or all are wrong.
     """
@@ -166,12 +189,14 @@ def explorability(correct: Sequence[bool], entropies: Sequence[float], ratio: fl
 @register("depo")
 @dataclass(frozen=True)
 class Depo(Shuffle):
-    """DEPO's online selection: n of the next ceil(n / share) rows, those with the highest mean explorability over their last visits.
+    """DEPO's online selection: n of the next ceil(n / share) rows, those with the highest mean explorability
+    over their last visits.
 
         share = clip(initial_share - decay * epoch, min_share, 1)
 
-    In the first epoch all rows are taken; in later ones rows that were never visited come before all others. `under_explored` rows of a call are the
-    least visited of those that would be passed over. Reads what the callback `depo.explorability` keeps, which is equal on all ranks.
+    In the first epoch all rows are taken; in later ones rows that were never visited come before all others.
+    `under_explored` rows of a call are the least visited of those that would be passed over. Reads what the
+    callback `depo.explorability` keeps, which is equal on all ranks.
     """
 
     initial_share: float = 1.0
@@ -184,7 +209,8 @@ class Depo(Shuffle):
         super().__post_init__()
         if not 0 < self.min_share <= 1 or self.decay < 0 or self.under_explored < 0:
             raise ConfigError(
-                f"prompt_sampler: min_share={self.min_share} must be in (0, 1], decay={self.decay} and under_explored={self.under_explored} "
+                f"prompt_sampler: min_share={self.min_share} must be in (0, 1], decay={self.decay} and "
+                f"under_explored={self.under_explored} "
                 "not negative"
             )
 
@@ -201,7 +227,9 @@ class Depo(Shuffle):
         return {**super().metrics(), "data/share": self.share()}
 
 
-def retained(rows: Sequence[Row], history: Mapping[str, Mapping[str, Any]], n: int, under_explored: int) -> list[Row]:
+def retained(
+    rows: Sequence[Row], history: Mapping[str, Mapping[str, Any]], n: int, under_explored: int
+) -> list[Row]:
     """n of `rows`: those never visited, then by falling mean explorability (ties: fewer visits first).
 
     `under_explored` of the n places go to the least visited of the others.

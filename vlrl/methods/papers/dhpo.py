@@ -3,8 +3,8 @@
 `dhpo` is a policy loss.
 
 Paper: Min et al. 2026 (DHPO), arXiv:2601.05607, sec. 3.
-Deviates: which end of the entropy favours tokens, and its scaling, are vlrl's reading; the ranges of the two branches are PPO's and GSPO's. Each
-branch is pessimistic, as in PPO.
+Deviates: which end of the entropy favours tokens, and its scaling, are vlrl's reading; the ranges of the two
+branches are PPO's and GSPO's. Each branch is pessimistic, as in PPO.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ class DHPO(PolicyLoss):
 
         L = w PPO(r_t) + (1 - w) PPO(s),  PPO(r) = -min(r A, clip(r, 1 - low, 1 + high) A)
 
-    r_t is the token ratio, s GSPO's length-normalised sequence ratio, each clipped in a range of its own. `mixing` "average" has w = `share`;
-    "entropy" has w = the token's entropy scaled to 0..1 within its rollout (uncertain tokens get the token ratio).
+    r_t is the token ratio, s GSPO's length-normalised sequence ratio, each clipped in a range of its own.
+    `mixing` "average" has w = `share`; "entropy" has w = the token's entropy scaled to 0..1 within its
+    rollout (uncertain tokens get the token ratio).
     """
 
     mixing: Literal["average", "entropy"] = "average"

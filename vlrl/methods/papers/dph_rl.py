@@ -1,12 +1,13 @@
 """DPH-RL: a mass-covering f-divergence on samples of the base model, which keeps what the base model can do.
 
-`dph_rl` is the replay buffer that collects the base model's correct completions in the first steps and replays them; `dph_rl.f_divergence` is the
-loss term that learns from them. Each requires the other.
+`dph_rl` is the replay buffer that collects the base model's correct completions in the first steps and
+replays them; `dph_rl.f_divergence` is the loss term that learns from them. Each requires the other.
 
-Paper: Li et al. 2025 (DPH-RL), arXiv:2509.07430, sec. 4 (D_pef and D_exp) and eq. 4-6; coefficients 0.01-0.05 (forward KL) and 0.05-0.2 (JS) in the
-released scripts.
-Checked against seamoke/DPH-RL 139a9b2: verl/trainer/ppo/core_algos.py and ray_trainer.py, verl/workers/actor/dp_actor.py, scripts/llama,
-data/sql/process_data/exact_correct_id.py. Deviates: the base model is sampled by the run's first steps, not by a run of its own.
+Paper: Li et al. 2025 (DPH-RL), arXiv:2509.07430, sec. 4 (D_pef and D_exp) and eq. 4-6; coefficients 0.01-0.05
+(forward KL) and 0.05-0.2 (JS) in the released scripts.
+Checked against seamoke/DPH-RL 139a9b2: verl/trainer/ppo/core_algos.py and ray_trainer.py,
+verl/workers/actor/dp_actor.py, scripts/llama, data/sql/process_data/exact_correct_id.py. Deviates: the base
+model is sampled by the run's first steps, not by a run of its own.
 """
 
 from __future__ import annotations
@@ -40,13 +41,16 @@ class DphRlState(State):
 @register("dph_rl")
 @dataclass(frozen=True)
 class DphRl(ReplayBuffer):
-    """DPH-RL's D_pef: the first `steps` steps are not trained on; prompts that the base model solves are stored with its correct completions.
+    """DPH-RL's D_pef: the first `steps` steps are not trained on; prompts that the base model solves are
+    stored with its correct completions.
 
-    `steps` 0 is one pass over all rows. A prompt is solved with a success rate of at least `rate` in its first `attempts` completions (0: in all);
-    its first `keep` correct ones are stored (0: all). The release wants four of four and stores one. A prompt that is not drawn counts as D_exp.
-    Afterwards every step gets `added` stored groups per rank, in turn, and a fresh group
-    of a stored prompt is replaced by the stored one (source "base"), whose tokens carry the base model's log-probs. All its rewards are equal, so
-    only the term `dph_rl.f_divergence` acts on it, and that term acts on nothing else. Released code: a batch of stored answers joins every batch.
+    `steps` 0 is one pass over all rows. A prompt is solved with a success rate of at least `rate` in its
+    first `attempts` completions (0: in all); its first `keep` correct ones are stored (0: all). The release
+    wants four of four and stores one. A prompt that is not drawn counts as D_exp. Afterwards every step gets
+    `added` stored groups per rank, in turn, and a fresh group
+    of a stored prompt is replaced by the stored one (source "base"), whose tokens carry the base model's
+    log-probs. All its rewards are equal, so only the term `dph_rl.f_divergence` acts on it, and that term
+    acts on nothing else. Released code: a batch of stored answers joins every batch.
     """
 
     steps: int = 2
@@ -70,7 +74,9 @@ class DphRl(ReplayBuffer):
 
     def first_steps(self) -> int:
         """The number of steps that only sample: `steps`, or one pass over all rows."""
-        return self.steps or math.ceil(sum(map(len, self.run.rows.values())) / self.run.settings.prompts_per_step)
+        return self.steps or math.ceil(
+            sum(map(len, self.run.rows.values())) / self.run.settings.prompts_per_step
+        )
 
     def further(self, present: Collection[str]) -> list[Group]:
         """The next `added` stored groups, those of `present` rows left out."""
@@ -81,7 +87,14 @@ class DphRl(ReplayBuffer):
         chosen = dict.fromkeys(names[(first + i) % len(names)] for i in range(self.added))
         rows = rows_of(run, [name for name in chosen if name not in present])
         prompts = [run.prompt_template(row) for row in rows.values()]
-        empty = [Group(prompt, [Rollout(prompt, [], spaces=tuple(run.policy.spaces(prompt)))], f"base/{prompt.row.id}") for prompt in prompts]
+        empty = [
+            Group(
+                prompt,
+                [Rollout(prompt, [], spaces=tuple(run.policy.spaces(prompt)))],
+                f"base/{prompt.row.id}",
+            )
+            for prompt in prompts
+        ]
         return [self.replayed(group) for group in empty]
 
     def solved(self, group: Group) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -89,17 +102,29 @@ class DphRl(ReplayBuffer):
         correct = [rollout for rollout in group if rollout.correct]
         judged = group.rollouts[: self.attempts or None]
         solved = bool(correct) and sum(rollout.correct for rollout in judged) >= self.rate * len(judged)
-        return [(group.row.id, [self.packed(rollout) for rollout in correct[: self.keep or None]])] if solved else []
+        return (
+            [(group.row.id, [self.packed(rollout) for rollout in correct[: self.keep or None]])]
+            if solved
+            else []
+        )
 
     def packed(self, rollout: Rollout) -> dict[str, Any]:
         """The stored fields of a rollout."""
-        return {name: getattr(rollout, name) for name in ("ids", "logp", "text", "reward", "outcome", "correct", "temperature")}
+        return {
+            name: getattr(rollout, name)
+            for name in ("ids", "logp", "text", "reward", "outcome", "correct", "temperature")
+        }
 
     def replayed(self, group: Group) -> Group:
         """The stored completions of the group's prompt, as a group of equal rewards."""
         stored = deepcopy(self.state.store[group.row.id])
         reward = max(item["reward"] for item in stored)
-        rollouts = [Rollout(group.prompt, spaces=group.rollouts[0].spaces, source="base", **{**item, "reward": reward}) for item in stored]
+        rollouts = [
+            Rollout(
+                group.prompt, spaces=group.rollouts[0].spaces, source="base", **{**item, "reward": reward}
+            )
+            for item in stored
+        ]
         return Group(group.prompt, rollouts, group.id, dict(group.info))
 
 
@@ -112,8 +137,9 @@ class DphRlFDivergence(LossTerm):
         forward_kl: f(u) = -log u;  forward_kl_k3: f(u) = u - 1 - log u (the release's estimate of the same)
         js: f(u) = u log u - (u + 1) log((u + 1) / 2);  alpha: f(u) = (u^(1-a) - (1-a) u - a) / (a (a - 1))
 
-    The sum is over the tokens of rollouts of `source`, whose sampler's log-probs are pi_base; no reference model runs. log u is clamped to +-20.
-    Edge: without such rollouts the loss is zero; a = `alpha` must not be 0 or 1.
+    The sum is over the tokens of rollouts of `source`, whose sampler's log-probs are pi_base; no reference
+    model runs. log u is clamped to +-20. Edge: without such rollouts the loss is zero; a = `alpha` must not
+    be 0 or 1.
     """
 
     coef: float = 0.02
@@ -123,7 +149,10 @@ class DphRlFDivergence(LossTerm):
 
     def __post_init__(self) -> None:
         if self.divergence == "alpha" and self.alpha in (0.0, 1.0):
-            raise ValueError(f"alpha={self.alpha}: the divergence is defined there only as a limit; use divergence forward_kl")
+            raise ValueError(
+                f"alpha={self.alpha}: the divergence is defined there only as a limit; use divergence "
+                "forward_kl"
+            )
 
     @property
     def provides(self) -> tuple[Capability, ...]:
@@ -145,7 +174,9 @@ class DphRlFDivergence(LossTerm):
         return (u.pow(1 - a) - (1 - a) * u - a) / (a * (a - 1))
 
     def __call__(self, x: LossInputs) -> PerToken:
-        keep_B = torch.tensor([rollout.source == self.source for rollout in x.batch.rollouts], device=x.logp_BT.device)
+        keep_B = torch.tensor(
+            [rollout.source == self.source for rollout in x.batch.rollouts], device=x.logp_BT.device
+        )
         log_u_BT = ((x.logp_BT - x.sampled_logp_BT) * x.mask_BT * keep_B[:, None]).clamp(-20, 20)
         value_BT = torch.where(keep_B[:, None], self.f(log_u_BT), torch.zeros_like(log_u_BT))
         return PerToken(value_BT, {"f_divergence": value_BT.detach()})

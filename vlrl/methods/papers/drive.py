@@ -2,7 +2,8 @@
 
 `drive` is the prompt sampler of the second stage; the stages are phases (configs/methods/drive.yaml).
 
-Paper: Zhu et al. 2025 (DRIVE), arXiv:2511.06307, sec. 3.2: Pre-GRPO carries the cases with the lowest pass rates from each phase to the next.
+Paper: Zhu et al. 2025 (DRIVE), arXiv:2511.06307, sec. 3.2: Pre-GRPO carries the cases with the lowest pass
+rates from each phase to the next.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from vlrl.types import Group, Row
 
 @dataclass
 class DriveState(State):
-    """The remaining rows (positions in `mixture`), the round, the place in the round's order, its steps so far, and each row's mean outcome in it.
+    """The remaining rows (positions in `mixture`), the round, the place in the round's order, its steps so
+    far, and each row's mean outcome in it.
 
     `served` maps the ids of rows that were drawn since the last step to their positions.
     """
@@ -39,14 +41,18 @@ class DriveState(State):
 @register("drive")
 @dataclass(frozen=True)
 class Drive(PromptSampler):
-    """DRIVE's Pre-GRPO: one pass over all rows, then the `rows[0]` hardest of them for `steps[0]` steps, of these the `rows[1]` hardest, and so on.
+    """DRIVE's Pre-GRPO: one pass over all rows, then the `rows[0]` hardest of them for `steps[0]` steps, of
+    these the `rows[1]` hardest, and so on.
 
-    Hardest are the rows with the lowest mean outcome in the round before; `slot` takes the raw score of that reward instead. Each pass over a set has
-    an order of its own. All ranks learn from all groups. Reads `run.rows`.
-    Paper: arXiv:2511.06307, sec. 3.2: 72, 50 and 25 of 175 cases for 64, 32 and 32 steps. Deviates: the paper does not say how the pass rates of the
-    first choice are measured; here by the first pass, which is trained on too.
-    Edge: the last set stays; a call that goes beyond a pass takes rows of the same set again; rows that were not scored in a round leave first; of
-    equal rows the earlier ones stay; a set is never larger than the one before.
+    Hardest are the rows with the lowest mean outcome in the round before; `slot` takes the raw score of that
+    reward instead. Each pass over a set has an order of its own. All ranks learn from all groups. Reads
+    `run.rows`.
+    Paper: arXiv:2511.06307, sec. 3.2: 72, 50 and 25 of 175 cases for 64, 32 and 32 steps. Deviates: the paper
+    does not say how the pass rates of the first choice are measured; here by the first pass, which is trained
+    on too.
+    Edge: the last set stays; a call that goes beyond a pass takes rows of the same set again; rows that were
+    not scored in a round leave first; of equal rows the earlier ones stay; a set is never larger than the one
+    before.
     """
 
     rows: tuple[int, ...] = (72, 50, 25)
@@ -55,7 +61,10 @@ class Drive(PromptSampler):
 
     def __post_init__(self) -> None:
         if not self.rows or len(self.rows) != len(self.steps) or min(self.rows) < 1 or min(self.steps) < 1:
-            raise ConfigError(f"prompt_sampler: rows={list(self.rows)} and steps={list(self.steps)} must be whole numbers above 0, as many of each")
+            raise ConfigError(
+                f"prompt_sampler: rows={list(self.rows)} and steps={list(self.steps)} must be whole "
+                "numbers above 0, as many of each"
+            )
 
     def init_state(self) -> DriveState:
         return DriveState()
@@ -74,7 +83,9 @@ class Drive(PromptSampler):
         rows = []
         for _ in range(n):
             around, place = divmod(state.place, len(state.rows))
-            position = state.rows[permute(place, len(state.rows), f"{self.run.seed}|hard_focus {state.round} {around}")]
+            position = state.rows[
+                permute(place, len(state.rows), f"{self.run.seed}|hard_focus {state.round} {around}")
+            ]
             state.place += 1
             row = state.mixture.row(position)
             state.served[row.id] = position
@@ -82,7 +93,8 @@ class Drive(PromptSampler):
         return rows
 
     def is_over(self) -> bool:
-        """Whether the round ends: the first one with its pass, the others with their steps, the last one never."""
+        """Whether the round ends: the first one with its pass, the others with their steps, the last one
+        never."""
         if self.state.round == 0:
             return self.state.place >= len(self.state.rows)
         return self.state.round < len(self.rows) and self.state.steps >= self.steps[self.state.round - 1]
@@ -90,7 +102,9 @@ class Drive(PromptSampler):
     def _narrow(self) -> None:
         """Begin the next round with the hardest rows of the last one."""
         state = self.state
-        hardest = sorted(state.rows, key=lambda position: (mean_of(state.outcomes.get(str(position), ())), position))
+        hardest = sorted(
+            state.rows, key=lambda position: (mean_of(state.outcomes.get(str(position), ())), position)
+        )
         state.rows = sorted(hardest[: self.rows[state.round]])
         state.round, state.place, state.steps, state.outcomes = state.round + 1, 0, 0, {}
 
@@ -98,13 +112,18 @@ class Drive(PromptSampler):
         state = self.state
         for group in run.answered_groups:
             if len(group) and group.row.id in state.served:
-                state.outcomes.setdefault(str(state.served[group.row.id]), []).append(self.mean_outcome(group))
+                state.outcomes.setdefault(str(state.served[group.row.id]), []).append(
+                    self.mean_outcome(group)
+                )
         state.steps += 1
         state.served.clear()
 
     def mean_outcome(self, group: Group) -> float:
-        """The mean outcome of a group's rollouts, or their mean score in `slot`; 0 for a rollout without one."""
-        values = [rollout.rewards.get(self.slot, 0.0) if self.slot else rollout.outcome or 0.0 for rollout in group]
+        """The mean outcome of a group's rollouts, or their mean score in `slot`; 0 for a rollout without
+        one."""
+        values = [
+            rollout.rewards.get(self.slot, 0.0) if self.slot else rollout.outcome or 0.0 for rollout in group
+        ]
         return sum(values) / len(values)
 
     def metrics(self) -> dict[str, float]:

@@ -1,11 +1,13 @@
-"""EAD: exploratory annealed decoding, a temperature that is high at the start of an answer and falls towards its end.
+"""EAD: exploratory annealed decoding, a temperature that is high at the start of an answer and falls towards
+its end.
 
 `ead` is a sampling policy.
 
-Paper: Yang et al. 2025 (EAD), arXiv:2510.05251; checked against annealed_sampling.py of the release, mode "negexp", and its script: start 1.2,
-end 0.1, decay 25, grow 5, max_decay 40000, warm 10, unit 20 tokens.
-Deviates: the release takes log-probs at temperature 1, and the paper corrects for the difference by truncated importance sampling; here the trainer
-scales its logits token by token as the sampler did, so that ratios are of one distribution. Temperatures are rounded to hundredths.
+Paper: Yang et al. 2025 (EAD), arXiv:2510.05251; checked against annealed_sampling.py of the release, mode
+"negexp", and its script: start 1.2, end 0.1, decay 25, grow 5, max_decay 40000, warm 10, unit 20 tokens.
+Deviates: the release takes log-probs at temperature 1, and the paper corrects for the difference by truncated
+importance sampling; here the trainer scales its logits token by token as the sampler did, so that ratios are
+of one distribution. Temperatures are rounded to hundredths.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ GRID = 100  # temperatures are whole hundredths
 @register("ead")
 @dataclass(frozen=True)
 class Ead(Plain):
-    """EAD's annealing schedule: the temperature of the token at position t >= warm in step s = 1, 2, ... of the phase.
+    """EAD's annealing schedule: the temperature of the token at position t >= warm in step s = 1, 2, ... of
+    the phase.
 
         tau_t = max(1 + start - exp(t / (unit d)), end),  d = min(decay + grow s, max_decay)
 
@@ -42,12 +45,15 @@ class Ead(Plain):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.temperature, (int, float)) or self.temperature <= 0:
-            raise ValueError(f"temperature={self.temperature} is that of the first `warm` tokens: one number above 0")
+            raise ValueError(
+                f"temperature={self.temperature} is that of the first `warm` tokens: one number above 0"
+            )
         if not 0 < self.end <= self.start:
             raise ValueError(f"start={self.start} and end={self.end}: 0 < end <= start is needed")
         if min(self.decay, self.unit, self.max_decay) <= 0 or self.grow < 0 or self.warm < 0:
             raise ValueError(
-                f"decay={self.decay}, unit={self.unit}, max_decay={self.max_decay} must be above 0, grow={self.grow} and warm={self.warm} not below"
+                f"decay={self.decay}, unit={self.unit}, max_decay={self.max_decay} must be above 0, "
+                f"grow={self.grow} and warm={self.warm} not below"
             )
 
     @property
@@ -58,15 +64,23 @@ class Ead(Plain):
 
     def __call__(self, prompt: Prompt, attempt: int) -> Sampling:
         plain = super().__call__(prompt, attempt)
-        return replace(plain, temperature=annealing(self.start, self.end, self.span, self.warm, plain.temperature_at(0), self.max_tokens))
+        return replace(
+            plain,
+            temperature=annealing(
+                self.start, self.end, self.span, self.warm, plain.temperature_at(0), self.max_tokens
+            ),
+        )
 
     def metrics(self) -> dict[str, float]:
         return {"ead/span": self.span}
 
 
 @lru_cache(maxsize=64)
-def annealing(start: float, end: float, span: float, warm: int, first: float, longest: int) -> tuple[tuple[int, float], ...]:
-    """((position, temperature), ...) where it changes: `first` before `warm`, then max(1 + start - e^(t / span), end), in hundredths."""
+def annealing(
+    start: float, end: float, span: float, warm: int, first: float, longest: int
+) -> tuple[tuple[int, float], ...]:
+    """((position, temperature), ...) where it changes: `first` before `warm`, then max(1 + start - e^(t /
+    span), end), in hundredths."""
     steps = [(0, first)] if warm else []
     for t in range(warm, longest):
         value = round(GRID * max(1 + start - math.exp(min(t / span, 50.0)), end)) / GRID

@@ -1,10 +1,13 @@
-"""EEPO: sample, then forget; temporarily unlearns the first half of a group before the second half is sampled.
+"""EEPO: sample, then forget; temporarily unlearns the first half of a group before the second half is
+sampled.
 
-`eepo` is a rollout strategy; the token weight `tis` corrects for the difference between the sampling policy of the second half and the trained one.
+`eepo` is a rollout strategy; the token weight `tis` corrects for the difference between the sampling policy
+of the second half and the trained one.
 
-Paper: Chen et al. 2025 (EEPO), arXiv:2510.05837, as in published notes on it (complementary loss, one step without momentum, rate 3e-3, window 3,
-threshold 0.3); the code could not be read.
-Deviates: entropies are those of the `alternatives` likeliest tokens, as the engine reports them; each rank unlearns its own samples.
+Paper: Chen et al. 2025 (EEPO), arXiv:2510.05837, as in published notes on it (complementary loss, one step
+without momentum, rate 3e-3, window 3, threshold 0.3); the code could not be read.
+Deviates: entropies are those of the `alternatives` likeliest tokens, as the engine reports them; each rank
+unlearns its own samples.
 
 Shapes: B rollouts, T completion tokens.
 """
@@ -35,7 +38,8 @@ SECOND_HALF: Annotation[bool] = Annotation(
 
 @dataclass
 class EepoState(State):
-    """Mean token entropies (nats) of the last `window` steps, the step of the last one, and whether the last call unlearned."""
+    """Mean token entropies (nats) of the last `window` steps, the step of the last one, and whether the last
+    call unlearned."""
 
     entropies: list[float] = field(default_factory=list)
     step: int = -1
@@ -45,13 +49,17 @@ class EepoState(State):
 @register("eepo")
 @dataclass(frozen=True)
 class Eepo(Branching):
-    """EEPO: n - n // 2 samples of theta, then n // 2 samples of theta' while the policy's entropy is low; theta is restored bit for bit.
+    """EEPO: n - n // 2 samples of theta, then n // 2 samples of theta' while the policy's entropy is low;
+    theta is restored bit for bit.
 
-        theta' = theta - rate grad L,  L = mean over the first samples of mean_t -log(1 - min(pi(y_t), 1 - eps))
+        theta' = theta - rate grad L,  L = mean over the first samples of mean_t -log(1 - min(pi(y_t), 1 -
+        eps))
 
-    Likely tokens lose most. The entropy is low if the mean over the last `window` steps (with this one) of the samples' mean token entropy is below
-    `entropy_threshold`. Samples of theta' keep their log-probs, for which the weight `tis` corrects.
-    Edge: a clipped token (pi > 1 - eps) has no gradient. An engine with weights of its own loads them twice a step.
+    Likely tokens lose most. The entropy is low if the mean over the last `window` steps (with this one) of
+    the samples' mean token entropy is below `entropy_threshold`. Samples of theta' keep their log-probs, for
+    which the weight `tis` corrects.
+    Edge: a clipped token (pi > 1 - eps) has no gradient. An engine with weights of its own loads them twice a
+    step.
     """
 
     rate: float = 3e-3
@@ -62,7 +70,10 @@ class Eepo(Branching):
 
     def __post_init__(self) -> None:
         if self.rate <= 0 or self.window < 1 or not 0 < self.eps < 1:
-            raise ValueError(f"rate={self.rate} must be above 0, window={self.window} at least 1, eps={self.eps} between 0 and 1")
+            raise ValueError(
+                f"rate={self.rate} must be above 0, window={self.window} at least 1, eps={self.eps} "
+                "between 0 and 1"
+            )
 
     def init_state(self) -> EepoState:
         return EepoState()
@@ -70,7 +81,8 @@ class Eepo(Branching):
     def check(self, run: RunContext) -> None:
         if run.settings.loop != "synchronous":
             raise ConfigError(
-                f"rollout eepo changes weights while it samples, which loop {run.settings.loop!r} may be training; use loop: synchronous"
+                f"rollout eepo changes weights while it samples, which loop {run.settings.loop!r} may be "
+                "training; use loop: synchronous"
             )
         if run.group_size < 2:
             raise ConfigError(f"rollout eepo: group_size {run.group_size} has no second half; use 2 or more")
@@ -79,7 +91,8 @@ class Eepo(Branching):
         super().setup(run)
         if run.state_sharded:
             raise ConfigError(
-                "rollout eepo changes the weights of each rank on its own, which sharded weights do not allow; use neither FSDP nor ZeRO"
+                "rollout eepo changes the weights of each rank on its own, which sharded weights do not "
+                "allow; use neither FSDP nor ZeRO"
             )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
@@ -99,9 +112,15 @@ class Eepo(Branching):
         return self.drop_alternatives(groups)
 
     def entropy_is_low(self, groups: Sequence[Group], run: RunContext) -> bool:
-        """Whether the mean entropy of the last steps is below the threshold; adds this step's entropy once."""
+        """Whether the mean entropy of the last steps is below the threshold; adds this step's entropy
+        once."""
         state = self.state
-        tokens = [entropy(token) for group in groups for rollout in group for token in self.alternatives_of(rollout, run)]
+        tokens = [
+            entropy(token)
+            for group in groups
+            for rollout in group
+            for token in self.alternatives_of(rollout, run)
+        ]
         if tokens and state.step != run.step:
             state.entropies = [*state.entropies, sum(tokens) / len(tokens)][-self.window :]
             state.step = run.step
@@ -109,7 +128,8 @@ class Eepo(Branching):
 
     @contextmanager
     def unlearned(self, groups: Sequence[Group], run: RunContext) -> Iterator[None]:
-        """Weights one descent step away from these rollouts, also in the engine; afterwards they are restored bit for bit."""
+        """Weights one descent step away from these rollouts, also in the engine; afterwards they are restored
+        bit for bit."""
         weights = [p for p in run.policy.model.parameters() if p.requires_grad]
         before = [p.detach().clone() for p in weights]
         try:

@@ -1,10 +1,12 @@
-"""Self-Rewarded Efficiency RL: correct rollouts are penalised for what they are longer than the group's shortest correct one.
+"""Self-Rewarded Efficiency RL: correct rollouts are penalised for what they are longer than the group's
+shortest correct one.
 
-`efficiencysteering_ser_rl` is a reward shaping. The paper's efficiency steering, which trains nothing, is left out.
+`efficiencysteering_ser_rl` is a reward shaping. The paper's efficiency steering, which trains nothing, is
+left out.
 
-Paper: Zhao et al. 2025 (Self-Rewarded Efficiency RL), arXiv:2506.15647: brevity among correct answers, measured by the model's own shortest one,
-balanced against accuracy. Deviates: the abstract gives no formula; this one is ours, and p is its balance: a prompt that is rarely solved has a small
-length penalty.
+Paper: Zhao et al. 2025 (Self-Rewarded Efficiency RL), arXiv:2506.15647: brevity among correct answers,
+measured by the model's own shortest one, balanced against accuracy. Deviates: the abstract gives no formula;
+this one is ours, and p is its balance: a prompt that is rarely solved has a small length penalty.
 """
 
 from __future__ import annotations
@@ -32,4 +34,7 @@ class EfficiencysteeringSerRl(RewardShaping):
     def __call__(self, group: Group) -> list[float]:
         shortest = min((rollout.sampled_tokens for rollout in group if rollout.correct), default=1)
         factor = self.weight * sum(rollout.correct for rollout in group) / len(group)
-        return [r.reward - factor * min(1.0, (r.sampled_tokens - shortest) / shortest) if r.correct else r.reward for r in group]
+        return [
+            r.reward - factor * min(1.0, (r.sampled_tokens - shortest) / shortest) if r.correct else r.reward
+            for r in group
+        ]

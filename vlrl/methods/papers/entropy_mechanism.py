@@ -1,12 +1,15 @@
-"""The entropy mechanism of RL: Clip-Cov and KL-Cov restrict the tokens whose covariance of log-prob and advantage lowers the entropy.
+"""The entropy mechanism of RL: Clip-Cov and KL-Cov restrict the tokens whose covariance of log-prob and
+advantage lowers the entropy.
 
-`entropy_mechanism.clip_cov` takes the gradient from some of these tokens, `entropy_mechanism.kl_cov` penalises their drift; both are policy losses.
+`entropy_mechanism.clip_cov` takes the gradient from some of these tokens, `entropy_mechanism.kl_cov`
+penalises their drift; both are policy losses.
 
 Paper: Cui et al. 2025 (The Entropy Mechanism), arXiv:2505.22617, eq. 12-15, and the released code.
 
-`scope`: means, counts and ranking are over the tokens of the micro-batch ("batch", as in the released code; with `micro_batch_tokens` of a whole
-mini-batch these are the paper's) or of each group ("group", which does not depend on the split into micro-batches). Advantages that are centred by
-group have a mean of zero over either; the difference is the mean log-prob and which tokens compete.
+`scope`: means, counts and ranking are over the tokens of the micro-batch ("batch", as in the released code;
+with `micro_batch_tokens` of a whole mini-batch these are the paper's) or of each group ("group", which does
+not depend on the split into micro-batches). Advantages that are centred by group have a mean of zero over
+either; the difference is the mean log-prob and which tokens compete.
 """
 
 from __future__ import annotations
@@ -29,11 +32,13 @@ from vlrl.types import LossInputs, PerToken
 @register("entropy_mechanism.clip_cov")
 @dataclass(frozen=True)
 class EntropyMechanismClipCov(PPOClip):
-    """Clip-Cov: PPO's clipped loss, without gradient on a random `share` of the tokens whose covariance is in (cov_low, cov_high).
+    """Clip-Cov: PPO's clipped loss, without gradient on a random `share` of the tokens whose covariance is in
+    (cov_low, cov_high).
 
-    Tokens that the clip already holds are not drawn; at least one token of a `scope` is, if any qualifies. The draw is a function of the
-    tokens, so that a step can be repeated. Eq. 12-13; compute_policy_loss_clip_cov in verl/trainer/ppo/core_algos.py of
-    PRIME-RL/Entropy-Mechanism-of-RL 88505792 (share 2e-4, bounds 1 and 5).
+    Tokens that the clip already holds are not drawn; at least one token of a `scope` is, if any qualifies.
+    The draw is a function of the tokens, so that a step can be repeated. Eq. 12-13;
+    compute_policy_loss_clip_cov in verl/trainer/ppo/core_algos.py of PRIME-RL/Entropy-Mechanism-of-RL
+    88505792 (share 2e-4, bounds 1 and 5).
     """
 
     share: float = 2e-4
@@ -45,13 +50,20 @@ class EntropyMechanismClipCov(PPOClip):
     def __call__(self, x: LossInputs) -> PerToken:
         out = super().__call__(x)
         cov_BT = covariance(x, self.scope)
-        eligible_BT = (cov_BT > self.cov_low) & (cov_BT < self.cov_high) & (out.metrics["clip_fraction"] == 0) & (x.mask_BT > 0)
+        eligible_BT = (
+            (cov_BT > self.cov_low)
+            & (cov_BT < self.cov_high)
+            & (out.metrics["clip_fraction"] == 0)
+            & (x.mask_BT > 0)
+        )
         detached_BT = torch.zeros_like(eligible_BT)
         for rows in members(x.group_B, self.scope):
             places = eligible_BT[rows].nonzero()
             wanted = max(1, math.floor(self.share * float(x.mask_BT[rows].sum()))) if len(places) else 0
             seed = zlib.crc32(x.batch.ids_BT[rows][x.mask_BT[rows] > 0].cpu().numpy().tobytes())
-            order = torch.randperm(len(places), generator=torch.Generator().manual_seed(seed))[:wanted].to(places.device)
+            order = torch.randperm(len(places), generator=torch.Generator().manual_seed(seed))[:wanted].to(
+                places.device
+            )
             chosen = places[order]
             detached_BT[rows[chosen[:, 0]], chosen[:, 1]] = True
         loss_BT = torch.where(detached_BT, out.loss.detach(), out.loss)
@@ -61,14 +73,14 @@ class EntropyMechanismClipCov(PPOClip):
 @register("entropy_mechanism.kl_cov")
 @dataclass(frozen=True)
 class EntropyMechanismKlCov(PolicyLoss):
-    """KL-Cov: the unclipped policy gradient, with a KL penalty on the max(1, floor(share n)) of the n tokens of a `scope` with the highest
-    covariance.
+    """KL-Cov: the unclipped policy gradient, with a KL penalty on the max(1, floor(share n)) of the n tokens
+    of a `scope` with the highest covariance.
 
         L = -r A + beta |log r| on these tokens, -r A on the others
 
-    Eq. 14-15 (share 2e-3 for 7B, beta 1). |log r| as the KL, and the number of tokens, are those of compute_policy_loss_kl_cov in
-    verl/trainer/ppo/core_algos.py of PRIME-RL/Entropy-Mechanism-of-RL 88505792, which ranks the tokens of a micro-batch. Edge: of equal covariances
-    the earlier token is taken.
+    Eq. 14-15 (share 2e-3 for 7B, beta 1). |log r| as the KL, and the number of tokens, are those of
+    compute_policy_loss_kl_cov in verl/trainer/ppo/core_algos.py of PRIME-RL/Entropy-Mechanism-of-RL 88505792,
+    which ranks the tokens of a micro-batch. Edge: of equal covariances the earlier token is taken.
     """
 
     share: float = 2e-3
@@ -86,8 +98,11 @@ class EntropyMechanismKlCov(PolicyLoss):
         return PerToken(loss_BT, {"held_back": chosen_BT.float(), "ratio": log_ratio_BT.exp().detach()})
 
 
-def top_tokens(value_BT: Tensor, mask_BT: Tensor, group_B: Tensor, share: float, scope: Scope = "group") -> Tensor:
-    """(B, T) bool: the max(1, floor(share n)) largest of the n values of each `scope` in the mask; of equal ones the earlier."""
+def top_tokens(
+    value_BT: Tensor, mask_BT: Tensor, group_B: Tensor, share: float, scope: Scope = "group"
+) -> Tensor:
+    """(B, T) bool: the max(1, floor(share n)) largest of the n values of each `scope` in the mask; of equal
+    ones the earlier."""
     chosen_BT = torch.zeros_like(mask_BT, dtype=torch.bool)
     for rows in members(group_B, scope):
         places = (mask_BT[rows] > 0).nonzero()
@@ -98,7 +113,8 @@ def top_tokens(value_BT: Tensor, mask_BT: Tensor, group_B: Tensor, share: float,
 
 
 def covariance(x: LossInputs, scope: Scope = "group") -> Tensor:
-    """(B, T): (log pi - its mean) (A - its mean), means over the tokens of the `scope`; zero outside the mask."""
+    """(B, T): (log pi - its mean) (A - its mean), means over the tokens of the `scope`; zero outside the
+    mask."""
     out_BT = torch.zeros_like(x.logp_BT).detach()
     for rows in members(x.group_B, scope):
         mask = x.mask_BT[rows]

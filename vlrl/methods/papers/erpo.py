@@ -1,11 +1,13 @@
-"""ERPO: residual prompts (all rollouts correct) keep a training signal, and are sampled at a higher temperature the next time.
+"""ERPO: residual prompts (all rollouts correct) keep a training signal, and are sampled at a higher
+temperature the next time.
 
     erpo               sampling policy: the temperature of a prompt rises while it is residual
     erpo.reactivated   advantage: GRPO's, with a pseudo negative reward in groups that are all correct
 
-Paper: Liu et al. 2025 (ERPO), arXiv:2511.04800: reactivated training signals of residual prompts, and a history per prompt with a temperature that
-rises for prompts that were solved by all, up to a highest one. The code that the paper names (DawnLIU35/ERPO) could not be had: that the rise is
-linear, its size, that a wrong rollout sets the count back to 0, and one pseudo reward of 0 per group are ours.
+Paper: Liu et al. 2025 (ERPO), arXiv:2511.04800: reactivated training signals of residual prompts, and a
+history per prompt with a temperature that rises for prompts that were solved by all, up to a highest one. The
+code that the paper names (DawnLIU35/ERPO) could not be had: that the rise is linear, its size, that a wrong
+rollout sets the count back to 0, and one pseudo reward of 0 per group are ours.
 """
 
 from __future__ import annotations
@@ -36,12 +38,13 @@ class ErpoState(State):
 @register("erpo")
 @dataclass(frozen=True)
 class Erpo(Plain):
-    """ERPO: the temperature of a prompt rises with the number of its visits in a row on which all rollouts were correct.
+    """ERPO: the temperature of a prompt rises with the number of its visits in a row on which all rollouts
+    were correct.
 
         T = min(temperature + rise c, max_temperature)
 
-    c is in the run's history, so it survives a restart; all ranks count alike. Edge: several groups of a row in one step count once each; without a
-    run (before `setup`) c is 0.
+    c is in the run's history, so it survives a restart; all ranks count alike. Edge: several groups of a row
+    in one step count once each; without a run (before `setup`) c is 0.
     """
 
     rise: float = 0.1
@@ -49,9 +52,14 @@ class Erpo(Plain):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.temperature, (int, float)) or not 0 < self.temperature <= self.max_temperature or self.rise <= 0:
+        if (
+            not isinstance(self.temperature, (int, float))
+            or not 0 < self.temperature <= self.max_temperature
+            or self.rise <= 0
+        ):
             raise ValueError(
-                f"temperature={self.temperature}, max_temperature={self.max_temperature}, rise={self.rise}: 0 < temperature <= max_temperature and "
+                f"temperature={self.temperature}, max_temperature={self.max_temperature}, "
+                f"rise={self.rise}: 0 < temperature <= max_temperature and "
                 "0 < rise are needed"
             )
 
@@ -61,7 +69,9 @@ class Erpo(Plain):
     def __call__(self, prompt: Prompt, attempt: int) -> Sampling:
         count = self.run.history.get(prompt.row.id, {}).get(KEY, 0) if self.is_set_up else 0
         plain = super().__call__(prompt, attempt)
-        return replace(plain, temperature=min(plain.temperature_at(0) + self.rise * count, self.max_temperature))
+        return replace(
+            plain, temperature=min(plain.temperature_at(0) + self.rise * count, self.max_temperature)
+        )
 
     def end_step(self, run: RunContext) -> None:
         state = self.state
@@ -82,12 +92,13 @@ class Erpo(Plain):
 @register("erpo.reactivated")
 @dataclass(frozen=True)
 class ErpoReactivated(GRPO):
-    """ERPO's reactivated signal: GRPO's advantage; in a group whose rollouts are all correct, that of the rewards and a pseudo negative one.
+    """ERPO's reactivated signal: GRPO's advantage; in a group whose rollouts are all correct, that of the
+    rewards and a pseudo negative one.
 
         A_i = (r_i - mean R) / (std R + eps),  R = {r_1 .. r_n, pseudo}
 
-    The pseudo reward has no rollout. A group filter must keep these groups (accuracy_range with high: 1). Paper: arXiv:2511.04800; the form is ours.
-    Edge: groups of one rollout, and all other groups, are GRPO's.
+    The pseudo reward has no rollout. A group filter must keep these groups (accuracy_range with high: 1).
+    Paper: arXiv:2511.04800; the form is ours. Edge: groups of one rollout, and all other groups, are GRPO's.
     """
 
     pseudo: float = 0.0

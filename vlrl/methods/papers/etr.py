@@ -2,8 +2,8 @@
 
 `etr` is a policy loss.
 
-Paper: Zhang et al. 2026 (ETR), arXiv:2601.03723: the range grows with |A| (micro) and with the group's variance (macro).
-Deviates: the paper's functions were not available; tanh and 4 p (1 - p) are vlrl's.
+Paper: Zhang et al. 2026 (ETR), arXiv:2601.03723: the range grows with |A| (micro) and with the group's
+variance (macro). Deviates: the paper's functions were not available; tanh and 4 p (1 - p) are vlrl's.
 """
 
 from __future__ import annotations
@@ -34,6 +34,13 @@ class ETR(PolicyLoss):
 
     def __call__(self, x: LossInputs) -> PerToken:
         p_B = group_mean(correct_rollouts(x), x.group_B)
-        stretch_BT = (1 + self.micro * x.advantage_BT.abs().tanh()) * (1 + self.macro * 4 * p_B * (1 - p_B))[:, None]
-        out = clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, (self.low * stretch_BT).clamp(max=1.0), self.high * stretch_BT)
+        stretch_BT = (1 + self.micro * x.advantage_BT.abs().tanh()) * (1 + self.macro * 4 * p_B * (1 - p_B))[
+            :, None
+        ]
+        out = clipped_ratio_loss(
+            x.log_ratio_BT.exp(),
+            x.advantage_BT,
+            (self.low * stretch_BT).clamp(max=1.0),
+            self.high * stretch_BT,
+        )
         return PerToken(out.loss, {**out.metrics, "stretch": stretch_BT})

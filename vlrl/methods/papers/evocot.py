@@ -1,11 +1,14 @@
-"""EvoCoT: the policy first explains known answers; then it continues its own explanations, of which less and less is given.
+"""EvoCoT: the policy first explains known answers; then it continues its own explanations, of which less and
+less is given.
 
-`evocot.answer_known` is the prompt template of stage 1, whose correct explanations callback `re_distillation.keep_correct` keeps;
-`evocot.own_steps` is the prompt template of stage 2. The stages are phases (configs/methods/evocot.yaml).
+`evocot.answer_known` is the prompt template of stage 1, whose correct explanations callback
+`re_distillation.keep_correct` keeps; `evocot.own_steps` is the prompt template of stage 2. The stages are
+phases (configs/methods/evocot.yaml).
 
-Paper: Liu et al. 2025 (EvoCoT), arXiv:2508.07809; stage 1 checked against collect_error.py, stage 2 against prepare_step_RL_data.py (delete_step:
-"\\n\\n", a prefix as the assistant's turn, correct completions only) and 2QA2reasoning.sh (s from 1 to 10, one pass each) of the release.
-Deviates: the words of the stage 1 prompt are ours; one kept solution per row, not a random one of eight; a row without one, or with at most s steps,
+Paper: Liu et al. 2025 (EvoCoT), arXiv:2508.07809; stage 1 checked against collect_error.py, stage 2 against
+prepare_step_RL_data.py (delete_step: "\\n\\n", a prefix as the assistant's turn, correct completions only)
+and 2QA2reasoning.sh (s from 1 to 10, one pass each) of the release. Deviates: the words of the stage 1 prompt
+are ours; one kept solution per row, not a random one of eight; a row without one, or with at most s steps,
 which the release leaves out, has its plain prompt.
 """
 
@@ -23,10 +26,11 @@ from vlrl.types import Prompt, Row
 @register("evocot.answer_known")
 @dataclass(frozen=True)
 class EvocotAnswerKnown(Chat):
-    """EvoCoT stage 1: as `chat`, with the question and the gold answer inserted into `ask`, so that the policy explains a known answer.
+    """EvoCoT stage 1: as `chat`, with the question and the gold answer inserted into `ask`, so that the
+    policy explains a known answer.
 
-    `ask` holds {question} and {answer}. The prompt's row stays the original one. Edge: a row that is a conversation, or has no answer, has its plain
-    prompt.
+    `ask` holds {question} and {answer}. The prompt's row stays the original one. Edge: a row that is a
+    conversation, or has no answer, has its plain prompt.
     """
 
     ask: str = "{question}\nThe answer is {answer}. Write down, step by step, how it follows."
@@ -49,8 +53,9 @@ class EvocotAnswerKnown(Chat):
 class EvocotOwnSteps(Chat):
     """EvoCoT stage 2: as `chat`, and the answer begins with the row's kept solution without its last s steps.
 
-    s = 1, 2, ... `max_removed` in equal parts of the phase; steps end at `delimiter`. The given steps are part of the prompt, so they are not trained
-    on, and of the text that rewards read. Edge: held-out rows, which have no kept solution, have their plain prompt.
+    s = 1, 2, ... `max_removed` in equal parts of the phase; steps end at `delimiter`. The given steps are
+    part of the prompt, so they are not trained on, and of the text that rewards read. Edge: held-out rows,
+    which have no kept solution, have their plain prompt.
     """
 
     max_removed: int = 10
@@ -59,7 +64,10 @@ class EvocotOwnSteps(Chat):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_removed < 1 or not self.delimiter:
-            raise ValueError(f"max_removed={self.max_removed} must be at least 1 and delimiter={self.delimiter!r} not empty")
+            raise ValueError(
+                f"max_removed={self.max_removed} must be at least 1 and delimiter={self.delimiter!r} not "
+                "empty"
+            )
 
     @property
     def removed(self) -> int:

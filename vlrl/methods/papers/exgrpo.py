@@ -1,12 +1,14 @@
 """ExGRPO: experience replay of partially solved prompts with one of the policy's own earlier successes.
 
-`exgrpo` is the prompt sampler that keeps the pool of prompts and their correct rollouts, `exgrpo.with_experience` the rollout strategy that puts a
-stored rollout among the new samples. The loss is `luffy.policy_shaping`.
+`exgrpo` is the prompt sampler that keeps the pool of prompts and their correct rollouts,
+`exgrpo.with_experience` the rollout strategy that puts a stored rollout among the new samples. The loss is
+`luffy.policy_shaping`.
 
-Paper: Zhan et al. 2025 (ExGRPO), arXiv:2510.02245, sec. 4.1; checked against the release: ElliottYan/LUFFY at 01f4ae06,
-ExGRPO/exgrpo/verl/verl/mix_src/experience/*.py and ExGRPO/exp_scripts/run_exgrpo.sh (ratio 0.5, start 0.35, bounds 0 and 7 of 8).
-Deviates: `keep` is ours (the release keeps all); log-probs are the engine's; the mean entropy is over the tokens of the stored rollout, as the paper
-says (the release's mask selects the padding behind them).
+Paper: Zhan et al. 2025 (ExGRPO), arXiv:2510.02245, sec. 4.1; checked against the release: ElliottYan/LUFFY at
+01f4ae06, ExGRPO/exgrpo/verl/verl/mix_src/experience/*.py and ExGRPO/exp_scripts/run_exgrpo.sh (ratio 0.5,
+start 0.35, bounds 0 and 7 of 8). Deviates: `keep` is ours (the release keeps all); log-probs are the
+engine's; the mean entropy is over the tokens of the stored rollout, as the paper says (the release's mask
+selects the padding behind them).
 """
 
 from __future__ import annotations
@@ -35,9 +37,10 @@ EXPERIENCE = Capability("exgrpo.experience", hint="prompt_sampler: {name: exgrpo
 class ExgrpoState(ShuffleState):
     """The position in the data and the pool.
 
-    `pool` maps row ids to {"position": of the row, "correct": number of correct rollouts when last seen, "rollouts": stored ones}; `retired` has rows
-    that all rollouts solved; `open` says whether the pool is in use, `drawn` how many rows were drawn from it. Of the current step: `served` maps the
-    ids of new rows to their positions, `replayed` has the ids of rows from the pool.
+    `pool` maps row ids to {"position": of the row, "correct": number of correct rollouts when last seen,
+    "rollouts": stored ones}; `retired` has rows that all rollouts solved; `open` says whether the pool is in
+    use, `drawn` how many rows were drawn from it. Of the current step: `served` maps the ids of new rows to
+    their positions, `replayed` has the ids of rows from the pool.
     """
 
     pool: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -51,12 +54,15 @@ class ExgrpoState(ShuffleState):
 @register("exgrpo")
 @dataclass(frozen=True)
 class Exgrpo(Shuffle):
-    """ExGRPO's experience pool: floor(ratio * n) rows from a pool of prompts with lower < correct rollouts <= upper, the others as `shuffle`.
+    """ExGRPO's experience pool: floor(ratio * n) rows from a pool of prompts with lower < correct rollouts <=
+    upper, the others as `shuffle`.
 
-    A bucket (prompts with m correct rollouts when last seen) is drawn with weight exp(-(m - G/2)^2 / 2), a prompt within it uniformly, without
-    replacement. The pool keeps a prompt's correct rollouts, at most `keep`, no text twice; prompts solved by all rollouts leave it for good, prompts
-    solved by none do not enter. It opens for good once a step's share of correct rollouts exceeds `start`. The strategy `exgrpo.with_experience`
-    replays the stored rollouts. All ranks learn from all groups, so their pools are equal.
+    A bucket (prompts with m correct rollouts when last seen) is drawn with weight exp(-(m - G/2)^2 / 2), a
+    prompt within it uniformly, without replacement. The pool keeps a prompt's correct rollouts, at most
+    `keep`, no text twice; prompts solved by all rollouts leave it for good, prompts solved by none do not
+    enter. It opens for good once a step's share of correct rollouts exceeds `start`. The strategy
+    `exgrpo.with_experience` replays the stored rollouts. All ranks learn from all groups, so their pools are
+    equal.
     """
 
     ratio: float = 0.5
@@ -70,7 +76,8 @@ class Exgrpo(Shuffle):
         super().__post_init__()
         if not 0 <= self.ratio < 1 or self.keep < 1 or not 0 <= self.lower < self.upper:
             raise ConfigError(
-                f"prompt_sampler: ratio={self.ratio} must be in [0, 1), keep={self.keep} at least 1, and 0 <= lower={self.lower} < upper={self.upper}"
+                f"prompt_sampler: ratio={self.ratio} must be in [0, 1), keep={self.keep} at least 1, and 0 "
+                f"<= lower={self.lower} < upper={self.upper}"
             )
 
     def init_state(self) -> ExgrpoState:
@@ -107,7 +114,12 @@ class Exgrpo(Shuffle):
 
     def end_step(self, run: RunContext) -> None:
         state = self.state
-        own = [rollout.correct for group in run.answered_groups for rollout in group if rollout.source == "policy"]
+        own = [
+            rollout.correct
+            for group in run.answered_groups
+            for rollout in group
+            if rollout.source == "policy"
+        ]
         if state.open:
             for group in run.answered_groups:
                 self._learn(group)
@@ -132,7 +144,11 @@ class Exgrpo(Shuffle):
             del state.pool[key]
 
     def metrics(self) -> dict[str, float]:
-        return {**super().metrics(), "data/pool": float(len(self.state.pool)), "data/retired": float(len(self.state.retired))}
+        return {
+            **super().metrics(),
+            "data/pool": float(len(self.state.pool)),
+            "data/retired": float(len(self.state.retired)),
+        }
 
 
 def bucket_weight(correct: int, n: int) -> float:
@@ -140,8 +156,11 @@ def bucket_weight(correct: int, n: int) -> float:
     return math.exp(-((correct - n / 2) ** 2) / 2)
 
 
-def draw_from_buckets(pool: Mapping[str, Mapping[str, Any]], n: int, group_size: int, seed: int, drawn: int) -> list[str]:
-    """n row ids, or all that there are: the bucket by weight, the prompt within it uniformly, without replacement. `drawn` were drawn before."""
+def draw_from_buckets(
+    pool: Mapping[str, Mapping[str, Any]], n: int, group_size: int, seed: int, drawn: int
+) -> list[str]:
+    """n row ids, or all that there are: the bucket by weight, the prompt within it uniformly, without
+    replacement. `drawn` were drawn before."""
     buckets: dict[int, list[str]] = {}
     for key, entry in pool.items():
         buckets.setdefault(entry["correct"], []).append(key)
@@ -161,7 +180,14 @@ def add_rollouts(stored: list[dict[str, Any]], correct: Sequence[Rollout], keep:
     for rollout in correct:
         if rollout.source == "policy" and rollout.text not in known:
             known.add(rollout.text)
-            stored.append({"ids": rollout.ids, "logp": rollout.logp, "text": rollout.text, "temperature": rollout.temperature})
+            stored.append(
+                {
+                    "ids": rollout.ids,
+                    "logp": rollout.logp,
+                    "text": rollout.text,
+                    "temperature": rollout.temperature,
+                }
+            )
     del stored[:-keep]
 
 
@@ -176,20 +202,30 @@ class ReplayedState(State):
 @register("exgrpo.with_experience")
 @dataclass(frozen=True)
 class ExgrpoWithExperience(Independent):
-    """ExGRPO's mixed group: for a prompt from the pool n - 1 samples and the stored rollout (source "replay") with the lowest mean token entropy.
+    """ExGRPO's mixed group: for a prompt from the pool n - 1 samples and the stored rollout (source "replay")
+    with the lowest mean token entropy.
 
-    Entropies are the present policy's (nats). A stored rollout keeps the log-probs and the temperature that it was sampled with. Edge: prompts with
-    count 1 and new prompts are sampled as by `independent`; a single stored rollout needs no entropy. Logs the number of replayed rollouts.
+    Entropies are the present policy's (nats). A stored rollout keeps the log-probs and the temperature that
+    it was sampled with. Edge: prompts with count 1 and new prompts are sampled as by `independent`; a single
+    stored rollout needs no entropy. Logs the number of replayed rollouts.
     """
 
     requires = (EXPERIENCE,)
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         sampler: Any = run.prompt_sampler
-        stored = [sampler.stored_rollouts(prompt.row) if count > 1 else [] for prompt, count in zip(prompts, counts, strict=True)]
+        stored = [
+            sampler.stored_rollouts(prompt.row) if count > 1 else []
+            for prompt, count in zip(prompts, counts, strict=True)
+        ]
         groups = super().__call__(prompts, [count - bool(items) for count, items in zip(counts, stored)], run)
-        replayed = [[replayed_rollout(group.prompt, item, run) for item in items] for group, items in zip(groups, stored)]
-        entropies = iter(mean_entropies([r for rollouts in replayed if len(rollouts) > 1 for r in rollouts], run))
+        replayed = [
+            [replayed_rollout(group.prompt, item, run) for item in items]
+            for group, items in zip(groups, stored)
+        ]
+        entropies = iter(
+            mean_entropies([r for rollouts in replayed if len(rollouts) > 1 for r in rollouts], run)
+        )
         for group, rollouts in zip(groups, replayed):
             if rollouts:
                 values = [next(entropies) for _ in rollouts] if len(rollouts) > 1 else [0.0]
@@ -209,7 +245,14 @@ class ExgrpoWithExperience(Independent):
 
 def replayed_rollout(prompt: Prompt, item: Mapping[str, Any], run: RunContext) -> Rollout:
     """A stored rollout of a prompt, with source "replay"."""
-    rollout = Rollout(prompt, list(item["ids"]), item["text"], list(item["logp"]), source="replay", temperature=item["temperature"])
+    rollout = Rollout(
+        prompt,
+        list(item["ids"]),
+        item["text"],
+        list(item["logp"]),
+        source="replay",
+        temperature=item["temperature"],
+    )
     rollout.spaces, rollout.version = tuple(run.policy.spaces(prompt)), run.policy.version
     return rollout
 
@@ -217,10 +260,14 @@ def replayed_rollout(prompt: Prompt, item: Mapping[str, Any], run: RunContext) -
 def mean_entropies(rollouts: Sequence[Rollout], run: RunContext) -> list[float]:
     """The mean over a rollout's trained tokens of the present policy's entropy, in nats."""
     found: dict[int, float] = {}
-    for part in run.micro_batches([Group(rollout.prompt, [rollout]) for rollout in rollouts]) if rollouts else ():
+    for part in (
+        run.micro_batches([Group(rollout.prompt, [rollout]) for rollout in rollouts]) if rollouts else ()
+    ):
         batch = run.batch(part)
         with torch.no_grad():
             entropy_BT = run.policy.forward(batch, [Entropy()])["entropy"]
         for rollout, row_T in zip(batch.rollouts, entropy_BT, strict=True):
-            found[id(rollout)] = float(row_T[: len(rollout)].sum()) / max(rollout.trained_tokens, 1)  # 0 at other tokens
+            found[id(rollout)] = float(row_T[: len(rollout)].sum()) / max(
+                rollout.trained_tokens, 1
+            )  # 0 at other tokens
     return [found[id(rollout)] for rollout in rollouts]

@@ -21,7 +21,8 @@ from vlrl.types import LossInputs
 class FGrpo(TokenWeight):
     """F-GRPO's focal weight of a prompt: g = (1 - mu)^gamma, mu the share of correct rollouts in its group.
 
-    A positive factor on the loss is the same factor on the advantages, so the weight goes with any policy loss.
+    A positive factor on the loss is the same factor on the advantages, so the weight goes with any policy
+    loss.
     Paper: Plyusov et al. 2026 (F-GRPO), arXiv:2602.06717, sec. 4 (gamma 0.5-1).  Shapes: (B, 1).
     """
 

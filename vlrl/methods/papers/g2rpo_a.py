@@ -1,4 +1,5 @@
-"""G2RPO-A: some rollouts of a prompt continue from the first tokens of a demonstration; the guidance length adapts to the accuracy.
+"""G2RPO-A: some rollouts of a prompt continue from the first tokens of a demonstration; the guidance length
+adapts to the accuracy.
 
 Paper: Guo et al. 2025 (G2RPO-A), arXiv:2508.13023, with released code.
 """
@@ -18,7 +19,8 @@ from vlrl.types import Group, Prompt
 
 
 def adapted_length(length: int, accuracy: float, previous_accuracy: float, max_length: int) -> int:
-    """L' = int(L previous_accuracy / accuracy), clamped to [1, max_length]; L where one of them is 0 or they are equal."""
+    """L' = int(L previous_accuracy / accuracy), clamped to [1, max_length]; L where one of them is 0 or they
+    are equal."""
     if accuracy <= 0 or previous_accuracy <= 0 or accuracy == previous_accuracy:
         return length
     return max(min(int(length * previous_accuracy / accuracy), max_length), 1)
@@ -26,7 +28,8 @@ def adapted_length(length: int, accuracy: float, previous_accuracy: float, max_l
 
 @dataclass
 class G2rpoAState(State):
-    """`length` is the guidance length L in tokens, `accuracies` those of the current cycle of three steps, `steps` the steps so far."""
+    """`length` is the guidance length L in tokens, `accuracies` those of the current cycle of three steps,
+    `steps` the steps so far."""
 
     length: int
     accuracies: list[float] = field(default_factory=list)
@@ -36,14 +39,18 @@ class G2rpoAState(State):
 @register("g2rpo_a")
 @dataclass(frozen=True)
 class G2rpoA(Independent):
-    """G2RPO-A's guided rollouts: `guided` of a prompt's n rollouts continue from the first L tokens of the row's demonstration (source "guided").
+    """G2RPO-A's guided rollouts: `guided` of a prompt's n rollouts continue from the first L tokens of the
+    row's demonstration (source "guided").
 
-    Every third step, L <- int(L (mean accuracy of the two steps before) / (accuracy of this step)), clamped to [1, max_length]. `adaptive` false
-    keeps L = `length`. Accuracy is the share of correct rollouts in a step, guided ones included, over all ranks. The given tokens are trained on
-    like the policy's own, as in the release; `train_given` false masks them. They come on top of `max_tokens`, and GIVEN_TOKENS is their number.
-    Paper: Guo et al. 2025 (G2RPO-A), arXiv:2508.13023; checked against _compute_new_guidance_length and _prepare_inputs of g2rpoa_trainer.py: 2 of
-    12 guided, first and largest length 3072, no division by zero. Deviates: a demonstration shorter than L is given whole, without padding behind it.
-    Edge: a row without a demonstration, and a prompt with a single rollout, are not guided; at least one rollout of a prompt is not guided.
+    Every third step, L <- int(L (mean accuracy of the two steps before) / (accuracy of this step)), clamped
+    to [1, max_length]. `adaptive` false keeps L = `length`. Accuracy is the share of correct rollouts in a
+    step, guided ones included, over all ranks. The given tokens are trained on like the policy's own, as in
+    the release; `train_given` false masks them. They come on top of `max_tokens`, and GIVEN_TOKENS is their
+    number. Paper: Guo et al. 2025 (G2RPO-A), arXiv:2508.13023; checked against _compute_new_guidance_length
+    and _prepare_inputs of g2rpoa_trainer.py: 2 of 12 guided, first and largest length 3072, no division by
+    zero. Deviates: a demonstration shorter than L is given whole, without padding behind it. Edge: a row
+    without a demonstration, and a prompt with a single rollout, are not guided; at least one rollout of a
+    prompt is not guided.
     """
 
     guided: int = 2
@@ -55,7 +62,10 @@ class G2rpoA(Independent):
 
     def __post_init__(self) -> None:
         if self.guided < 1 or not 1 <= self.length <= self.max_length:
-            raise ValueError(f"guided={self.guided} must be at least 1, and 1 <= length={self.length} <= max_length={self.max_length}")
+            raise ValueError(
+                f"guided={self.guided} must be at least 1, and 1 <= length={self.length} <= "
+                f"max_length={self.max_length}"
+            )
 
     def init_state(self) -> G2rpoAState:
         return G2rpoAState(length=self.length)
@@ -65,13 +75,17 @@ class G2rpoA(Independent):
         check_demonstrations(run, self.name)
 
     def given(self, prompt: Prompt, run: RunContext) -> tuple[int, ...]:
-        """The first L tokens of the row's demonstration, without the text that the prompt's prefix already has."""
+        """The first L tokens of the row's demonstration, without the text that the prompt's prefix already
+        has."""
         text = next(iter(demonstrations(prompt.row)), "").removeprefix(prompt.prefix)
         return tuple(run.policy.encode_text(text)[: self.state.length])
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         given = [self.given(prompt, run) for prompt in prompts]
-        guided = [min(self.guided, max(count - 1, 0)) if ids else 0 for count, ids in zip(counts, given, strict=True)]
+        guided = [
+            min(self.guided, max(count - 1, 0)) if ids else 0
+            for count, ids in zip(counts, given, strict=True)
+        ]
         wanted = [(prompt, n, ids) for prompt, n, ids in zip(prompts, guided, given)]
         wanted += [(prompt, count - n, ()) for prompt, count, n in zip(prompts, counts, guided)]
         drawn = self.draw(wanted, run)
@@ -80,7 +94,9 @@ class G2rpoA(Independent):
             for rollout in drawn[i]:
                 rollout.source = "guided"
                 GIVEN_TOKENS.set(rollout, len(given[i]))
-                rollout.loss_mask = None if self.train_given else [t >= len(given[i]) for t in range(len(rollout))]
+                rollout.loss_mask = (
+                    None if self.train_given else [t >= len(given[i]) for t in range(len(rollout))]
+                )
             groups.append(Group(prompt, [*drawn[i], *drawn[len(prompts) + i]]))
         return groups
 

@@ -1,6 +1,8 @@
-"""G-RA: gated reward accumulation for long conversations. A reward of lower priority counts only where those of higher priority are good enough.
+"""G-RA: gated reward accumulation for long conversations. A reward of lower priority counts only where those
+of higher priority are good enough.
 
-Paper: Stabilizing Long-Term Multi-Turn Reinforcement Learning with Gated Rewards (G-RA), arXiv:2508.10548, sec. 3. No released code was found.
+Paper: Stabilizing Long-Term Multi-Turn Reinforcement Learning with Gated Rewards (G-RA), arXiv:2508.10548,
+sec. 3. No released code was found.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from vlrl.types import Group
 
 @dataclass
 class GRaState(State):
-    """Rollouts of the step for which some reward was closed off, and all of them; `logged` are both of the last step."""
+    """Rollouts of the step for which some reward was closed off, and all of them; `logged` are both of the
+    last step."""
 
     closed: int = transient(0)
     seen: int = transient(0)
@@ -29,11 +32,12 @@ class GRa(RewardShaping):
 
         R = w_1 r_1 + 1[r_1 >= d_1] (w_2 r_2 + 1[r_2 >= d_2] (w_3 r_3 + ...))
 
-    `levels` are (reward slot, threshold d), highest priority first (the outcome, then step rewards); the last threshold gates nothing. r is
-    the raw score, w the slot's weight. Slots that are not named count as they are. Summing all of them (plain accumulation) pays for steps of failed
-    conversations, which the policy learns to farm.
-    Paper: arXiv:2508.10548, sec. 3 (two levels: the outcome, and rewards of single turns). Edge: a slot that did not score a rollout counts 0 and is
-    closed. Logs the share of rollouts with a closed gate.
+    `levels` are (reward slot, threshold d), highest priority first (the outcome, then step rewards); the last
+    threshold gates nothing. r is the raw score, w the slot's weight. Slots that are not named count as they
+    are. Summing all of them (plain accumulation) pays for steps of failed conversations, which the policy
+    learns to farm.
+    Paper: arXiv:2508.10548, sec. 3 (two levels: the outcome, and rewards of single turns). Edge: a slot that
+    did not score a rollout counts 0 and is closed. Logs the share of rollouts with a closed gate.
     """
 
     levels: tuple[tuple[str, float], ...] = ()
@@ -45,7 +49,8 @@ class GRa(RewardShaping):
         unknown = [slot for slot, _ in self.levels if slot not in run.rewards]
         if unknown or len(self.levels) < 2:
             raise ConfigError(
-                f"reward_shaping: 'g_ra' levels={self.levels} must name two or more reward slots, highest priority first; "
+                f"reward_shaping: 'g_ra' levels={self.levels} must name two or more reward slots, highest "
+                "priority first; "
                 f"there are {', '.join(run.rewards)}"
             )
 

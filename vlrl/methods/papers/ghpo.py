@@ -1,7 +1,9 @@
-"""GHPO: where all rollouts of a prompt fail, new ones are sampled with a growing part of a solution as a hint. Also Guide-GRPO's variant.
+"""GHPO: where all rollouts of a prompt fail, new ones are sampled with a growing part of a solution as a
+hint. Also Guide-GRPO's variant.
 
-GHPO (`train_on` "hinted") trains on the samples as samples of the hinted prompt; Guide (`train_on` "plain") leaves the hint out of the update.
-Papers: Liu et al. 2025 (GHPO), arXiv:2507.10628, with released code; Nath et al. 2025 (Guide), arXiv:2506.13923.
+GHPO (`train_on` "hinted") trains on the samples as samples of the hinted prompt; Guide (`train_on` "plain")
+leaves the hint out of the update. Papers: Liu et al. 2025 (GHPO), arXiv:2507.10628, with released code; Nath
+et al. 2025 (Guide), arXiv:2506.13923.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ from vlrl.stages import State, transient
 from vlrl.types import Group, Prompt, Row
 
 HINT_SHARE: Annotation[float] = Annotation(
-    "ghpo.hint_share", float, hint="rollout: {name: ghpo}", doc="share of the demonstration that the rollout's prompt contained"
+    "ghpo.hint_share",
+    float,
+    hint="rollout: {name: ghpo}",
+    doc="share of the demonstration that the rollout's prompt contained",
 )
 
 
 @dataclass
 class GhpoState(State):
-    """Groups of the current step: all, those that failed, those of them that a hint solved; `logged` has the numbers of the last step."""
+    """Groups of the current step: all, those that failed, those of them that a hint solved; `logged` has the
+    numbers of the last step."""
 
     groups: int = transient(0)
     failed: int = transient(0)
@@ -38,16 +44,19 @@ class GhpoState(State):
 @register("ghpo")
 @dataclass(frozen=True)
 class Ghpo(Independent):
-    """GHPO's difficulty-aware guidance: where all n rollouts of a prompt fail, n rollouts of the hinted prompt replace them.
+    """GHPO's difficulty-aware guidance: where all n rollouts of a prompt fail, n rollouts of the hinted
+    prompt replace them.
 
-    This is repeated for each of `shares`, until a rollout is correct. The hint is `text`, appended to the question, with the first
-    round(share * characters) of the row's first demonstration at {reference}, or with all of `row.meta[key]` where the row has it.
-    `train_on` "hinted": the rollouts are samples of the hinted prompt. "plain": log-probs and the update leave the hint out (source "guided"); their
-    `logp` is that under the hint, for policy_loss `luffy.policy_shaping` with behaviour "recorded".
-    Paper: "hinted", shares 1/4, 1/2, 3/4: Liu et al. 2025 (GHPO), arXiv:2507.10628, checked against _generate_and_score_completions of
-    ghpo_trainer.py; "plain": Nath et al. 2025 (Guide), arXiv:2506.13923, whose code was not found. Deviates: the words of `text` are ours.
-    Edge: the rollouts of the last hint stay also where none of them is correct. Rows without a demonstration, and hints that make a prompt longer
-    than `max_prompt_tokens`, leave the group as it is. HINT_SHARE is the share that a rollout's prompt contained.
+    This is repeated for each of `shares`, until a rollout is correct. The hint is `text`, appended to the
+    question, with the first round(share * characters) of the row's first demonstration at {reference}, or
+    with all of `row.meta[key]` where the row has it. `train_on` "hinted": the rollouts are samples of the
+    hinted prompt. "plain": log-probs and the update leave the hint out (source "guided"); their `logp` is
+    that under the hint, for policy_loss `luffy.policy_shaping` with behaviour "recorded".
+    Paper: "hinted", shares 1/4, 1/2, 3/4: Liu et al. 2025 (GHPO), arXiv:2507.10628, checked against
+    _generate_and_score_completions of ghpo_trainer.py; "plain": Nath et al. 2025 (Guide), arXiv:2506.13923,
+    whose code was not found. Deviates: the words of `text` are ours. Edge: the rollouts of the last hint stay
+    also where none of them is correct. Rows without a demonstration, and hints that make a prompt longer than
+    `max_prompt_tokens`, leave the group as it is. HINT_SHARE is the share that a rollout's prompt contained.
     """
 
     shares: tuple[float, ...] = (0.25, 0.5, 0.75)
@@ -57,8 +66,15 @@ class Ghpo(Independent):
     provides = (HINT_SHARE,)
 
     def __post_init__(self) -> None:
-        if not self.shares or not all(0 < share <= 1 for share in self.shares) or "{reference}" not in self.text:
-            raise ValueError(f"shares={self.shares} must be numbers in (0, 1], and text={self.text!r} must contain {{reference}}")
+        if (
+            not self.shares
+            or not all(0 < share <= 1 for share in self.shares)
+            or "{reference}" not in self.text
+        ):
+            raise ValueError(
+                f"shares={self.shares} must be numbers in (0, 1], and text={self.text!r} must contain "
+                f"{{reference}}"
+            )
 
     def init_state(self) -> GhpoState:
         return GhpoState()
@@ -89,7 +105,11 @@ class Ghpo(Independent):
         self.state.groups += sum(len(group) > 0 for group in groups)
         self.state.failed += len(failed)
         for share in self.shares:
-            pairs = [(group, hinted) for group in failed if (hinted := self.hinted(group.prompt, share, run)) is not None]
+            pairs = [
+                (group, hinted)
+                for group in failed
+                if (hinted := self.hinted(group.prompt, share, run)) is not None
+            ]
             drawn = self.draw([(hinted, len(group), ()) for group, hinted in pairs], run)
             for (group, _), rollouts in zip(pairs, drawn):
                 for rollout in rollouts:

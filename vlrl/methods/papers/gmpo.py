@@ -1,4 +1,5 @@
-"""GMPO: geometric-mean policy optimisation. The loss uses the geometric mean of token ratios, each clipped on its own.
+"""GMPO: geometric-mean policy optimisation. The loss uses the geometric mean of token ratios, each clipped on
+its own.
 
 Paper: Zhao et al. 2025 (GMPO), arXiv:2507.20673.
 """
@@ -16,10 +17,12 @@ from vlrl.types import LossInputs, PerToken
 @register("gmpo")
 @dataclass(frozen=True)
 class GMPO(SequencePolicyLoss):
-    """GMPO's policy loss: L = -A exp(mean_t min_A(log r_t, clip(log r_t, -low, high))), r_t = pi / pi_old of token t.
+    """GMPO's policy loss: L = -A exp(mean_t min_A(log r_t, clip(log r_t, -low, high))), r_t = pi / pi_old of
+    token t.
 
     min_A is the pessimistic choice by the sign of A: the smaller log-ratio for A > 0, the larger for A < 0.
-    Paper: Zhao et al. 2025 (GMPO), arXiv:2507.20673, eq. 4 and algorithm 1; range (e^-0.4, e^0.4). Use loss_aggregation `sequence_mean`.
+    Paper: Zhao et al. 2025 (GMPO), arXiv:2507.20673, eq. 4 and algorithm 1; range (e^-0.4, e^0.4). Use
+    loss_aggregation `sequence_mean`.
     """
 
     low: float = 0.4

@@ -1,4 +1,5 @@
-"""GSPO: group sequence policy optimisation. Clipping uses the length-normalised ratio of the whole sequence. Also GSPO-token.
+"""GSPO: group sequence policy optimisation. Clipping uses the length-normalised ratio of the whole sequence.
+Also GSPO-token.
 
 Paper: Zheng et al. 2025 (GSPO), arXiv:2507.18071.
 """
@@ -17,12 +18,14 @@ from vlrl.types import LossInputs, PerToken
 @register("gspo")
 @dataclass(frozen=True)
 class GSPO(SequencePolicyLoss):
-    """GSPO's policy loss: L = -min(s A, clip(s, 1 - low, 1 + high) A) with s = (pi(y) / pi_old(y))^(1 / |y|), the same for every token of a rollout.
+    """GSPO's policy loss: L = -min(s A, clip(s, 1 - low, 1 + high) A) with s = (pi(y) / pi_old(y))^(1 / |y|),
+    the same for every token of a rollout.
 
-    `token_level` (GSPO-token) gives each token the value s and the gradient of its own log-prob: s_t = sg(s) pi_t / sg(pi_t). With equal
-    advantages along a rollout its loss and, under `sequence_mean`, its gradient are GSPO's, while advantages may differ from token to token.
-    Paper: Zheng et al. 2025 (GSPO), arXiv:2507.18071, eq. 5-7 and 13-14; ranges 3e-4 and 4e-4 from sec. 5.1. Use loss_aggregation `sequence_mean`;
-    with `constant` of length 1 it is LUSPO (arXiv:2602.05261).
+    `token_level` (GSPO-token) gives each token the value s and the gradient of its own log-prob: s_t = sg(s)
+    pi_t / sg(pi_t). With equal advantages along a rollout its loss and, under `sequence_mean`, its gradient
+    are GSPO's, while advantages may differ from token to token. Paper: Zheng et al. 2025 (GSPO),
+    arXiv:2507.18071, eq. 5-7 and 13-14; ranges 3e-4 and 4e-4 from sec. 5.1. Use loss_aggregation
+    `sequence_mean`; with `constant` of length 1 it is LUSPO (arXiv:2602.05261).
     """
 
     low: float = 3e-4

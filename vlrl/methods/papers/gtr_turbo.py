@@ -3,8 +3,8 @@
     gtr_turbo           callback: merges the checkpoints into the KL reference, by TIES or by averages
     gtr_turbo.guidance  token credit: the advantage less the reverse KL of the thought to the teacher
 
-Paper: Wei et al. 2025 (GTR-Turbo), arXiv:2512.13043, sec. 3.2 and 3.4, read in published notes that have its equations; the authors' code could not
-be had. TIES: Yadav et al. 2023, arXiv:2306.01708.
+Paper: Wei et al. 2025 (GTR-Turbo), arXiv:2512.13043, sec. 3.2 and 3.4, read in published notes that have its
+equations; the authors' code could not be had. TIES: Yadav et al. 2023, arXiv:2306.01708.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def trimmed(change: Tensor, density: float) -> Tensor:
 
 @dataclass
 class Elected:
-    """What TIES needs of all checkpoints of one weight: per entry, the sums and the numbers of trimmed changes above and below 0."""
+    """What TIES needs of all checkpoints of one weight: per entry, the sums and the numbers of trimmed
+    changes above and below 0."""
 
     above: Tensor
     below: Tensor
@@ -58,7 +59,8 @@ class Elected:
         self.downs += change < 0
 
     def merged(self) -> Tensor:
-        """Elect sign and merge: the mean of the changes that have the sign of the sum of all; 0 where that is 0."""
+        """Elect sign and merge: the mean of the changes that have the sign of the sum of all; 0 where that is
+        0."""
         total = self.above + self.below
         up, down = self.above / self.ups.clamp(min=1), self.below / self.downs.clamp(min=1)
         return torch.where(total > 0, up, torch.where(total < 0, down, torch.zeros_like(total)))
@@ -66,7 +68,8 @@ class Elected:
 
 @dataclass
 class GtrTurboState(AverageState):
-    """The merged weights (TIES: those that the phase began with), how many checkpoints they hold, and for TIES the sums over them by weight."""
+    """The merged weights (TIES: those that the phase began with), how many checkpoints they hold, and for
+    TIES the sums over them by weight."""
 
     checkpoints: int = 1
     elected: dict[str, list[Tensor]] = field(default_factory=dict)
@@ -75,17 +78,20 @@ class GtrTurboState(AverageState):
 @register("gtr_turbo")
 @dataclass(frozen=True)
 class GtrTurbo(ReferenceEMA):
-    """GTR-Turbo's merged teacher: after every `every` steps the weights theta_k are merged into the KL reference m.
+    """GTR-Turbo's merged teacher: after every `every` steps the weights theta_k are merged into the KL
+    reference m.
 
-        ties:  m = theta_0 + scale * sum_k [s_k agrees] s_k / n     s_k = trim(theta_k - theta_0), the largest `density` of a weight's entries
-        mean:  m_k = m_(k-1) + (theta - m_(k-1)) / (k + 1),   m_0 = theta_0
+        ties:  m = theta_0 + scale * sum_k [s_k agrees] s_k / n     s_k = trim(theta_k - theta_0), the largest
+        `density` of a weight's entries mean:  m_k = m_(k-1) + (theta - m_(k-1)) / (k + 1),   m_0 = theta_0
         ema:   m_k = decay m_(k-1) + (1 - decay) theta
 
-    theta_0 are the weights that the phase began with. TIES takes, per entry, the mean over the n changes whose sign is that of the sum of all. It
-    needs no stored checkpoints: sums and numbers of the changes above and below 0 are enough, exactly. "mean" weighs all checkpoints alike.
-    Paper: arXiv:2512.13043, sec. 3.2 (TIES; checkpoints weigh alike or by a moving average); TIES: arXiv:2306.01708, alg. 1, whose density 0.2 and
-    scale 1 are the defaults. Ours: trimmed per weight tensor, and in TIES all checkpoints weigh alike. Edge: until the first merge the reference is
-    the initial policy. Raises ConfigError as `reference_ema` does. Logs the distance of policy and teacher, and the checkpoints. State: the merged
+    theta_0 are the weights that the phase began with. TIES takes, per entry, the mean over the n changes
+    whose sign is that of the sum of all. It needs no stored checkpoints: sums and numbers of the changes
+    above and below 0 are enough, exactly. "mean" weighs all checkpoints alike. Paper: arXiv:2512.13043, sec.
+    3.2 (TIES; checkpoints weigh alike or by a moving average); TIES: arXiv:2306.01708, alg. 1, whose density
+    0.2 and scale 1 are the defaults. Ours: trimmed per weight tensor, and in TIES all checkpoints weigh
+    alike. Edge: until the first merge the reference is the initial policy. Raises ConfigError as
+    `reference_ema` does. Logs the distance of policy and teacher, and the checkpoints. State: the merged
     weights, for TIES four float32 copies more. Memory: the reference and these.
     """
 
@@ -97,7 +103,10 @@ class GtrTurbo(ReferenceEMA):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.every < 1 or not 0 < self.density <= 1 or self.scale <= 0:
-            raise ValueError(f"every={self.every} must be at least 1, density={self.density} in (0, 1] and scale={self.scale} above 0")
+            raise ValueError(
+                f"every={self.every} must be at least 1, density={self.density} in (0, 1] and "
+                f"scale={self.scale} above 0"
+            )
 
     def init_state(self) -> GtrTurboState:
         return GtrTurboState()
@@ -118,7 +127,8 @@ class GtrTurbo(ReferenceEMA):
         return {"distance": squares**0.5, "checkpoints": float(state.checkpoints)}
 
     def merged(self, name: str, kept: Tensor, now: Tensor) -> Tensor:
-        """The teacher's weight after one more checkpoint; `kept` is theta_0 for TIES, else the teacher's weight so far."""
+        """The teacher's weight after one more checkpoint; `kept` is theta_0 for TIES, else the teacher's
+        weight so far."""
         state: GtrTurboState = self.state
         if self.merge == "ties":
             sums = state.elected.get(name)
@@ -127,7 +137,9 @@ class GtrTurbo(ReferenceEMA):
             state.elected[name] = [elected.above, elected.below, elected.ups, elected.downs]
             state.average[name] = kept
             return kept + self.scale * elected.merged()
-        state.average[name] = kept.lerp_(now, 1 / state.checkpoints if self.merge == "mean" else 1 - self.decay)
+        state.average[name] = kept.lerp_(
+            now, 1 / state.checkpoints if self.merge == "mean" else 1 - self.decay
+        )
         return state.average[name]
 
 
@@ -138,10 +150,12 @@ class GtrTurboGuidance(PerToken):
 
         RevKL = mean over the thought's tokens of max(0, log pi(t) - log m(t))
 
-    pi is the policy that sampled, m the merged teacher (callback `gtr_turbo`, or any KL reference). The thought ends with the first </think>; a
-    rollout without it has RevKL 0. Only thoughts are guided: actions stay free.
-    Paper: arXiv:2512.13043, sec. 3.4 (clipping at 0 was the best of its estimators). Ours: the clip is per token. Edge: on the teacher itself A' = A,
-    and so before `setup`, without a tokenizer. Units: nats per token.
+    pi is the policy that sampled, m the merged teacher (callback `gtr_turbo`, or any KL reference). The
+    thought ends with the first </think>; a rollout without it has RevKL 0. Only thoughts are guided: actions
+    stay free.
+    Paper: arXiv:2512.13043, sec. 3.4 (clipping at 0 was the best of its estimators). Ours: the clip is per
+    token. Edge: on the teacher itself A' = A, and so before `setup`, without a tokenizer. Units: nats per
+    token.
     """
 
     coef: float = 1.0
@@ -153,7 +167,10 @@ class GtrTurboGuidance(PerToken):
 
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:
         rows = super().__call__(group, advantages)
-        return [[a - self.coef * cost for a in row] for row, cost in zip(rows, map(self.divergence, group), strict=True)]
+        return [
+            [a - self.coef * cost for a in row]
+            for row, cost in zip(rows, map(self.divergence, group), strict=True)
+        ]
 
     def divergence(self, rollout: Rollout) -> float:
         """RevKL of a rollout's thought."""

@@ -3,10 +3,11 @@
     ikea           reward shaping: the knowledge-boundary reward
     ikea.balance   select: as many questions that the base model can answer alone as it cannot
 
-Paper: Huang et al. 2025 (IKEA), arXiv:2505.07596; checked against hzy312/knowledge-r1 at 79c38e8, verl/utils/reward_score/qa_em.py
-(compute_score_em), search_r1/llm_agent/generation.py and train_grpo_kb.sh.
-Deviates: whether the base model can answer a question is read from the rows (`row.meta`), where the authors' data set has it; the probing, several
-samples per question without search, is `vlrl data difficulty` with the base model.
+Paper: Huang et al. 2025 (IKEA), arXiv:2505.07596; checked against hzy312/knowledge-r1 at 79c38e8,
+verl/utils/reward_score/qa_em.py (compute_score_em), search_r1/llm_agent/generation.py and train_grpo_kb.sh.
+Deviates: whether the base model can answer a question is read from the rows (`row.meta`), where the authors'
+data set has it; the probing, several samples per question without search, is `vlrl data difficulty` with the
+base model.
 """
 
 from __future__ import annotations
@@ -28,16 +29,19 @@ _WRONG_TAG = re.compile(r"[(\[](?:think|search|answer)|(?:think|search|answer)[)
 @register("ikea")
 @dataclass(frozen=True)
 class Ikea(RewardShaping):
-    """IKEA's knowledge-boundary reward, in place of the total. With n = number of searches (how often the policy wrote `call`):
+    """IKEA's knowledge-boundary reward, in place of the total. With n = number of searches (how often the
+    policy wrote `call`):
 
         R = -1                                  if malformed
             1 + max(0, bonus - step n)          if correct
             wrong_searched if n > 0 else 0      otherwise
 
-    Malformed: no thought (`<think>`, `</think>`), a tag in other brackets, or a turn that neither searches nor answers. Correct: the row's outcome.
-    `call` "<tool_call>" counts the calls of another tool in place of searches.
-    Paper: Huang et al. 2025 (IKEA), arXiv:2505.07596, sec. 3 (knowledge-boundary-aware reward); values of the released qa_em.py: 0.6, 0.4, 0.2, 0
-    for 0, 1, 2, 3 searches, and 0.05. Edge: an episode that ends at `max_turns` or is cut has no malformed turn; a search that found nothing counts.
+    Malformed: no thought (`<think>`, `</think>`), a tag in other brackets, or a turn that neither searches
+    nor answers. Correct: the row's outcome. `call` "<tool_call>" counts the calls of another tool in place of
+    searches.
+    Paper: Huang et al. 2025 (IKEA), arXiv:2505.07596, sec. 3 (knowledge-boundary-aware reward); values of the
+    released qa_em.py: 0.6, 0.4, 0.2, 0 for 0, 1, 2, 3 searches, and 0.05. Edge: an episode that ends at
+    `max_turns` or is cut has no malformed turn; a search that found nothing counts.
     """
 
     bonus: float = 0.6
@@ -51,7 +55,9 @@ class Ikea(RewardShaping):
         if self.bonus < 0 or self.step < 0:
             raise ValueError(f"bonus={self.bonus} and step={self.step} must not be negative")
         if not self.call:
-            raise ValueError("call is empty; give the text that opens a search or a call, as '<search>' or '<tool_call>'")
+            raise ValueError(
+                "call is empty; give the text that opens a search or a call, as '<search>' or '<tool_call>'"
+            )
 
     def __call__(self, group: Group) -> list[float]:
         return [self.value(rollout) for rollout in group]
@@ -77,10 +83,12 @@ def well_formed(rollout: Rollout) -> bool:
 @register("ikea.balance")
 @dataclass(frozen=True)
 class IkeaBalance(Select):
-    """IKEA's training set: all rows of the smaller kind, and as many of the other, drawn at random. The kinds: `row.meta[key]` true, or not.
+    """IKEA's training set: all rows of the smaller kind, and as many of the other, drawn at random. The
+    kinds: `row.meta[key]` true, or not.
 
-    Paper: Huang et al. 2025 (IKEA), arXiv:2505.07596, sec. 3 (a balanced mix of questions that the base model can and cannot answer). Order is kept.
-    Raises ConfigError where a row has no such value, or all rows are of one kind.
+    Paper: Huang et al. 2025 (IKEA), arXiv:2505.07596, sec. 3 (a balanced mix of questions that the base model
+    can and cannot answer). Order is kept. Raises ConfigError where a row has no such value, or all rows are
+    of one kind.
     """
 
     key: str = "known"
@@ -90,10 +98,18 @@ class IkeaBalance(Select):
         kinds: dict[bool, list[int]] = {True: [], False: []}
         for number, row in enumerate(rows):
             if self.key not in row.meta:
-                raise ConfigError(f"select: ikea.balance: row {row.id!r} has no meta[{self.key!r}]: whether the base model can answer it alone")
+                raise ConfigError(
+                    f"select: ikea.balance: row {row.id!r} has no meta[{self.key!r}]: whether the base "
+                    "model can answer it alone"
+                )
             kinds[bool(row.meta[self.key])].append(number)
         least = min(map(len, kinds.values()))
         if not least:
-            raise ConfigError(f"select: ikea.balance: no row has meta[{self.key!r}] {'true' if kinds[False] else 'false'}; both kinds are needed")
+            raise ConfigError(
+                f"select: ikea.balance: no row has meta[{self.key!r}] "
+                f"{'true' if kinds[False] else 'false'}; both kinds are needed"
+            )
         draw = random.Random(self.seed)
-        return SelectedRows(rows, sorted(number for kind in (True, False) for number in draw.sample(kinds[kind], least)))
+        return SelectedRows(
+            rows, sorted(number for kind in (True, False) for number in draw.sample(kinds[kind], least))
+        )

@@ -1,6 +1,8 @@
-"""Infi-MMR: a phase of questions whose pictures are captioned in the prompt comes before the phase without captions.
+"""Infi-MMR: a phase of questions whose pictures are captioned in the prompt comes before the phase without
+captions.
 
-Paper: Liu et al. 2025 (Infi-MMR), arXiv:2505.23091. The three phases are in the preset; this file has the captioned questions of the second.
+Paper: Liu et al. 2025 (Infi-MMR), arXiv:2505.23091. The three phases are in the preset; this file has the
+captioned questions of the second.
 """
 
 from __future__ import annotations
@@ -21,18 +23,23 @@ _FIELD = re.compile(r"\{(\w+)\}")
 @register("infi_mmr")
 @dataclass(frozen=True)
 class InfiMmr(Select):
-    """Infi-MMR's captioned questions: question = `text`, with each {name} replaced by row.meta[name], then the row's question.
+    """Infi-MMR's captioned questions: question = `text`, with each {name} replaced by row.meta[name], then
+    the row's question.
 
     The pictures stay. Rows without a named meta field are dropped, so every row is read once.
-    Paper: Liu et al. 2025 (Infi-MMR), arXiv:2505.23091, cross-modal reasoning adaptation: questions whose pictures are captioned in the prompt, in a
-    phase before one without captions. Captions come with the rows (the paper's were written by a model); the words around them are ours.
+    Paper: Liu et al. 2025 (Infi-MMR), arXiv:2505.23091, cross-modal reasoning adaptation: questions whose
+    pictures are captioned in the prompt, in a phase before one without captions. Captions come with the rows
+    (the paper's were written by a model); the words around them are ours.
     """
 
     text: str = "The picture shows: {caption}"
 
     def __post_init__(self) -> None:
         if not _FIELD.search(self.text):
-            raise ConfigError(f"select: text={self.text!r} of 'infi_mmr' names no meta field; write one in braces, like {{caption}}")
+            raise ConfigError(
+                f"select: text={self.text!r} of 'infi_mmr' names no meta field; write one in braces, like "
+                f"{{caption}}"
+            )
 
     def captioned(self, row: Row, copy: int) -> Row:
         """The row with its caption before the question."""
@@ -41,4 +48,6 @@ class InfiMmr(Select):
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
         names = _FIELD.findall(self.text)
-        return MappedRows(rows, [i for i in range(len(rows)) if all(name in rows[i].meta for name in names)], self.captioned)
+        return MappedRows(
+            rows, [i for i in range(len(rows)) if all(name in rows[i].meta for name in names)], self.captioned
+        )

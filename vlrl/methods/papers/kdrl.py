@@ -1,9 +1,11 @@
-"""KDRL: knowledge distillation and reinforcement learning on the same samples, by a reverse KL to a teacher beside GRPO.
+"""KDRL: knowledge distillation and reinforcement learning on the same samples, by a reverse KL to a teacher
+beside GRPO.
 
     kdrl.teacher_logp   aux tensor: log-probs of the completions under the teacher
     kdrl                loss term: the annealed, optionally masked KL to the teacher
 
-Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208, eq. 8. No code of the authors was found; inclusionAI/AReaL has its joint loss.
+Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208, eq. 8. No code of the authors was found; inclusionAI/AReaL has
+its joint loss.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ START = "start"  # as `model`: the policy as it is at the start
 
 @dataclass
 class TeacherState(State):
-    """`teacher` is the frozen teacher, of the policy's class; `own` the policy where its first weights are the teacher; `memory` has what it said.
+    """`teacher` is the frozen teacher, of the policy's class; `own` the policy where its first weights are
+    the teacher; `memory` has what it said.
 
     Saved are the weights of `own`.
     """
@@ -50,13 +53,16 @@ class TeacherState(State):
 @register("kdrl.teacher_logp")
 @dataclass(frozen=True, kw_only=True)
 class KdrlTeacherLogp(AuxTensor):
-    """The teacher's log-probs: log pi_T(y_t | x, y_<t) in nats, temperature-scaled as sampled, of the frozen model `model` (a name or a folder).
+    """The teacher's log-probs: log pi_T(y_t | x, y_<t) in nats, temperature-scaled as sampled, of the frozen
+    model `model` (a name or a folder).
 
-    Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208: per-token log-probs of the teacher on the student's own samples. The teacher is of the policy's
-    family and has its tokenizer. Every rank holds a whole teacher. `model: start` takes the policy's reference, its weights at the start of the phase
-    (of the run, where a KL holds them already): after a cold start on a teacher's texts they imitate the teacher. Edge: zero outside the completion.
-    Rollouts that come again are not computed again: `remember` is the number of tokens whose values are kept, as in `ref_logp`.
-    Raises ConfigError where no model is named, or where its vocabulary differs from the policy's. Shapes: (B, T), no gradient.
+    Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208: per-token log-probs of the teacher on the student's own
+    samples. The teacher is of the policy's family and has its tokenizer. Every rank holds a whole teacher.
+    `model: start` takes the policy's reference, its weights at the start of the phase (of the run, where a KL
+    holds them already): after a cold start on a teacher's texts they imitate the teacher. Edge: zero outside
+    the completion. Rollouts that come again are not computed again: `remember` is the number of tokens whose
+    values are kept, as in `ref_logp`. Raises ConfigError where no model is named, or where its vocabulary
+    differs from the policy's. Shapes: (B, T), no gradient.
     """
 
     model: str = ""
@@ -72,8 +78,10 @@ class KdrlTeacherLogp(AuxTensor):
         super().setup(run)
         if not self.model:
             raise ConfigError(
-                "aux_tensors: kdrl.teacher_logp has no `model`; name the teacher, a model of the policy's family with the same tokenizer: "
-                "aux_tensors={kdrl.teacher_logp: {model: PATH}}, or `start` for the policy as it is when the phase starts"
+                "aux_tensors: kdrl.teacher_logp has no `model`; name the teacher, a model of the policy's "
+                "family with the same tokenizer: "
+                "aux_tensors={kdrl.teacher_logp: {model: PATH}}, or `start` for the policy as it is when "
+                "the phase starts"
             )
         policy = run.policy
         if self.model == START:
@@ -83,7 +91,8 @@ class KdrlTeacherLogp(AuxTensor):
         teacher = type(policy)(replace(run.family, model=self.model), device=policy.device, seed=run.seed)
         if teacher.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
             raise ConfigError(
-                f"aux_tensors: kdrl.teacher_logp has model={self.model!r}, whose vocabulary differs from the policy's; name one with its tokenizer"
+                f"aux_tensors: kdrl.teacher_logp has model={self.model!r}, whose vocabulary differs from "
+                "the policy's; name one with its tokenizer"
             )
         teacher.model.eval().requires_grad_(False)
         self.state.teacher = teacher
@@ -101,9 +110,10 @@ class Kdrl(KL):
 
         beta_t = max(end, start - (start - end) step / anneal), times `coef`
 
-    m is 1 everywhere (`mask` "none"), 0 on correct rollouts ("response"), or 0 on groups with a correct rollout ("group").
-    Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208, eq. 8: reverse KL to a teacher on the policy's own samples beside GRPO, by k2 (whose gradient is
-    the KL's), beta annealed from 5e-3 to 1e-3, reward-guided masks. Deviates: the form of the annealing (linear, over `anneal` steps of the phase) is
+    m is 1 everywhere (`mask` "none"), 0 on correct rollouts ("response"), or 0 on groups with a correct
+    rollout ("group"). Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208, eq. 8: reverse KL to a teacher on the
+    policy's own samples beside GRPO, by k2 (whose gradient is the KL's), beta annealed from 5e-3 to 1e-3,
+    reward-guided masks. Deviates: the form of the annealing (linear, over `anneal` steps of the phase) is
     ours. Edge: `anneal` 0 keeps `start`.
     """
 
@@ -117,12 +127,20 @@ class Kdrl(KL):
     def beta(self) -> float:
         """beta_t of the current step; `start` before the plug-in is set up."""
         step = self.run.phase_step if self.is_set_up else 0
-        return max(self.end, self.start - (self.start - self.end) * step / self.anneal) if self.anneal else self.start
+        return (
+            max(self.end, self.start - (self.start - self.end) * step / self.anneal)
+            if self.anneal
+            else self.start
+        )
 
     def __call__(self, x: LossInputs) -> PerToken:
         loss_BT, metrics = super().__call__(x)
         correct_B = correct_rollouts(x)
-        masks = {"none": torch.ones_like(correct_B), "response": 1 - correct_B, "group": (group_mean(correct_B, x.group_B) == 0).to(correct_B)}
+        masks = {
+            "none": torch.ones_like(correct_B),
+            "response": 1 - correct_B,
+            "group": (group_mean(correct_B, x.group_B) == 0).to(correct_B),
+        }
         return PerToken(self.beta() * masks[self.mask][:, None] * loss_BT, {"kl_teacher": metrics["kl"]})
 
     def metrics(self) -> dict[str, float]:

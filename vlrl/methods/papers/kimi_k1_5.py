@@ -1,6 +1,8 @@
-"""Kimi k1.5: a policy loss from online mirror descent, a length reward that prefers shorter correct rollouts, and partial rollouts.
+"""Kimi k1.5: a policy loss from online mirror descent, a length reward that prefers shorter correct rollouts,
+and partial rollouts.
 
-Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599. Curriculum and prioritised sampling are prompt samplers of their own.
+Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599. Curriculum and prioritised sampling are prompt samplers of
+their own.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ from vlrl.types import Completion, Group, LossInputs, PerToken, Prompt, Request,
 @register("kimi_k1_5.length_reward")
 @dataclass(frozen=True)
 class KimiK15LengthReward(RewardShaping):
-    """Kimi k1.5's length reward: r + factor * l,  l = 0.5 - (n - min n) / (max n - min n); a wrong rollout gets min(0, l).
+    """Kimi k1.5's length reward: r + factor * l,  l = 0.5 - (n - min n) / (max n - min n); a wrong rollout
+    gets min(0, l).
 
-    n is the number of sampled tokens; min and max are over the group. The reward is unchanged in the first `warmup` steps of the
-    phase (below 1: a share of the phase's steps).
-    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.3.3.  Edge: in a group of equal lengths nothing changes.
+    n is the number of sampled tokens; min and max are over the group. The reward is unchanged in the first
+    `warmup` steps of the phase (below 1: a share of the phase's steps).
+    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.3.3.  Edge: in a group of equal lengths nothing
+    changes.
     """
 
     factor: float = 1.0
@@ -43,7 +47,10 @@ class KimiK15LengthReward(RewardShaping):
     def __call__(self, group: Group) -> list[float]:
         if self.warmup and self.run.phase_step < steps_of(self.warmup, self.run):
             return group.rewards
-        length_B, correct_B = torch.tensor([rollout.sampled_tokens for rollout in group]), torch.tensor([rollout.correct for rollout in group])
+        length_B, correct_B = (
+            torch.tensor([rollout.sampled_tokens for rollout in group]),
+            torch.tensor([rollout.correct for rollout in group]),
+        )
         bonuses = kimi_length_reward(length_B, correct_B, torch.zeros_like(length_B)).tolist()
         return [r + self.factor * bonus for r, bonus in zip(group.rewards, bonuses, strict=True)]
 
@@ -51,11 +58,12 @@ class KimiK15LengthReward(RewardShaping):
 @register("kimi_k1_5")
 @dataclass(frozen=True)
 class KimiK15(SequencePolicyLoss):
-    """Kimi k1.5's mirror descent loss: L_i = -A_i log pi(y_i) + tau / 2 * (log pi(y_i) - log pi_old(y_i))^2,  A_i = r_i - mean r.
+    """Kimi k1.5's mirror descent loss: L_i = -A_i log pi(y_i) + tau / 2 * (log pi(y_i) - log pi_old(y_i))^2,
+    A_i = r_i - mean r.
 
     Log-probs are sums over the rollout, in nats; tau is per nat squared. The loss is per sequence.
-    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, eq. 3: its gradient.  The reference is the policy at the start of the step. Use advantage grpo
-    with scale "none".
+    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, eq. 3: its gradient.  The reference is the policy at the
+    start of the step. Use advantage grpo with scale "none".
     """
 
     tau: float = 0.1
@@ -66,7 +74,8 @@ class KimiK15(SequencePolicyLoss):
 
 @dataclass
 class PartialRolloutState(State):
-    """`groups` are the unfinished groups, oldest first: {"row", "prompt" (key), "rollouts"}; see `KimiK15PartialRollout`."""
+    """`groups` are the unfinished groups, oldest first: {"row", "prompt" (key), "rollouts"}; see
+    `KimiK15PartialRollout`."""
 
     groups: list[dict[str, Any]] = field(default_factory=list)
     prompts: dict[str, Prompt] = transient(factory=dict)  # of `groups`, by key; made again after a restart
@@ -76,17 +85,21 @@ class PartialRolloutState(State):
 @register("kimi_k1_5.partial_rollout")
 @dataclass(frozen=True)
 class KimiK15PartialRollout(SampledStrategy):
-    """Partial rollouts: a rollout samples at most `segment` tokens per step, and is continued in the next step, under its weights, where it ended.
+    """Partial rollouts: a rollout samples at most `segment` tokens per step, and is continued in the next
+    step, under its weights, where it ended.
 
-    A group is given to the trainer in the step in which its last rollout ends (or reaches `sampling.max_tokens`), so that a long answer holds up its
-    own group and not the step. Tokens keep the log-probs and the policy version that they were sampled with; `token_weights: {engine: {name: tis}}`
-    corrects for the older ones, `mask_earlier` leaves them out of the loss (only the present segment is then on-policy data).
+    A group is given to the trainer in the step in which its last rollout ends (or reaches
+    `sampling.max_tokens`), so that a long answer holds up its own group and not the step. Tokens keep the
+    log-probs and the policy version that they were sampled with; `token_weights: {engine: {name: tis}}`
+    corrects for the older ones, `mask_earlier` leaves them out of the loss (only the present segment is then
+    on-policy data).
 
-    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.6.2 (a token budget per step; unfinished rollouts are stored and continued; earlier
-    segments may be left out of the loss). Deviation: repetitions do not end a rollout early. Units: `segment` in tokens. Edge: a step in which no
-    group is complete learns nothing (the first one may be such a step); `max_refill_rounds` above 1 samples further segments and prompts in the
-    same step. With unchanged weights the samples are those of whole rollouts. Unfinished groups are part of the checkpoint; those whose prompt is
-    no longer the same after a restart are dropped with a warning.
+    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.6.2 (a token budget per step; unfinished rollouts
+    are stored and continued; earlier segments may be left out of the loss). Deviation: repetitions do not end
+    a rollout early. Units: `segment` in tokens. Edge: a step in which no group is complete learns nothing
+    (the first one may be such a step); `max_refill_rounds` above 1 samples further segments and prompts in
+    the same step. With unchanged weights the samples are those of whole rollouts. Unfinished groups are part
+    of the checkpoint; those whose prompt is no longer the same after a restart are dropped with a warning.
     """
 
     segment: int = 1024
@@ -103,18 +116,49 @@ class KimiK15PartialRollout(SampledStrategy):
         state = self.state
         self._recall_prompts(run)
         for prompt, count in zip(prompts, counts, strict=True):
-            rollouts = [{"attempt": a, "seed": self.seeds(run, prompt), "ids": [], "logp": [], "version": [], "finish": ""} for a in range(count)]
+            rollouts = [
+                {
+                    "attempt": a,
+                    "seed": self.seeds(run, prompt),
+                    "ids": [],
+                    "logp": [],
+                    "version": [],
+                    "finish": "",
+                }
+                for a in range(count)
+            ]
             state.groups.append({"row": prompt.row.id, "prompt": prompt.key, "rollouts": rollouts})
             state.prompts[prompt.key] = prompt
-        unfinished = [(group, rollout) for group in state.groups for rollout in group["rollouts"] if not rollout["finish"]]
-        requests = [self._request(run, state.prompts[group["prompt"]], rollout) for group, rollout in unfinished]
+        unfinished = [
+            (group, rollout)
+            for group in state.groups
+            for rollout in group["rollouts"]
+            if not rollout["finish"]
+        ]
+        requests = [
+            self._request(run, state.prompts[group["prompt"]], rollout) for group, rollout in unfinished
+        ]
         for completion in run.engine.generate(requests):
             self._extend(run, completion)
         ended = [group for group in state.groups if all(rollout["finish"] for rollout in group["rollouts"])]
-        out = [Group(prompt, [self._rollout(run, prompt, r) for r in g["rollouts"]]) for g in ended for prompt in [state.prompts[g["prompt"]]]]
-        state.groups = [group for group in state.groups if not all(rollout["finish"] for rollout in group["rollouts"])]
-        state.prompts = {key: prompt for key, prompt in state.prompts.items() if any(group["prompt"] == key for group in state.groups)}
-        continued = sum(bool(rollout["ids"]) and len(set(rollout["version"])) > 1 for group in ended for rollout in group["rollouts"])
+        out = [
+            Group(prompt, [self._rollout(run, prompt, r) for r in g["rollouts"]])
+            for g in ended
+            for prompt in [state.prompts[g["prompt"]]]
+        ]
+        state.groups = [
+            group for group in state.groups if not all(rollout["finish"] for rollout in group["rollouts"])
+        ]
+        state.prompts = {
+            key: prompt
+            for key, prompt in state.prompts.items()
+            if any(group["prompt"] == key for group in state.groups)
+        }
+        continued = sum(
+            bool(rollout["ids"]) and len(set(rollout["version"])) > 1
+            for group in ended
+            for rollout in group["rollouts"]
+        )
         state.logged = {"partial/groups": float(len(state.groups)), "partial/continued": float(continued)}
         return out
 
@@ -122,14 +166,24 @@ class KimiK15PartialRollout(SampledStrategy):
         sampling = run.sampling(prompt, rollout["attempt"])
         limit = min(sampling.max_tokens, len(rollout["ids"]) + self.segment)
         given = tuple(rollout["ids"])
-        return Request(prompt, replace(sampling, max_tokens=limit), 1, rollout["seed"], given, (rollout, sampling.max_tokens), score_prefix=False)
+        return Request(
+            prompt,
+            replace(sampling, max_tokens=limit),
+            1,
+            rollout["seed"],
+            given,
+            (rollout, sampling.max_tokens),
+            score_prefix=False,
+        )
 
     @staticmethod
     def _extend(run: RunContext, completion: Completion) -> None:
         """Add a segment to its rollout. Given tokens keep what they were sampled with."""
         rollout, limit = completion.request.tag
         known, ids = len(rollout["ids"]), list(completion.ids)
-        versions = completion.version if isinstance(completion.version, list) else [completion.version] * len(ids)
+        versions = (
+            completion.version if isinstance(completion.version, list) else [completion.version] * len(ids)
+        )
         rollout["logp"] += completion.logp[known:]
         rollout["version"] += versions[known:]
         rollout["ids"] = ids
@@ -142,7 +196,11 @@ class KimiK15PartialRollout(SampledStrategy):
         version = versions if len(set(versions)) > 1 else (versions or [run.policy.version])[-1]
         request = Request(prompt, run.sampling(prompt, rollout["attempt"]))
         text = run.policy.decode(rollout["ids"])
-        made = run.make_rollout(Completion(request, 0, list(rollout["ids"]), list(rollout["logp"]), text, rollout["finish"], version))
+        made = run.make_rollout(
+            Completion(
+                request, 0, list(rollout["ids"]), list(rollout["logp"]), text, rollout["finish"], version
+            )
+        )
         if self.mask_earlier:
             made.loss_mask = [value == run.policy.version for value in versions]
         return made
@@ -157,9 +215,13 @@ class KimiK15PartialRollout(SampledStrategy):
         state.prompts |= {prompt.key: prompt for prompt in map(run.prompt_template, rows)}
         lost = [group for group in state.groups if group["prompt"] not in state.prompts]
         if lost:
-            run.warn(f"rollout: the prompts of {len(lost)} unfinished groups are not what they were; these groups are dropped")
+            run.warn(
+                f"rollout: the prompts of {len(lost)} unfinished groups are not what they were; these "
+                "groups are dropped"
+            )
             state.groups = [group for group in state.groups if group["prompt"] in state.prompts]
 
     def metrics(self) -> dict[str, float]:
-        """Groups that wait for their last rollout, and rollouts of this step that began under earlier weights."""
+        """Groups that wait for their last rollout, and rollouts of this step that began under earlier
+        weights."""
         return self.state.logged

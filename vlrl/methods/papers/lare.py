@@ -1,4 +1,5 @@
-"""LaRe: latent reward. The outcome reward is decomposed into a sum over segments, as a function of performance factors.
+"""LaRe: latent reward. The outcome reward is decomposed into a sum over segments, as a function of
+performance factors.
 
 Paper: Qu et al. 2024 (LaRe), arXiv:2412.11120; the paper and its code are of control tasks.
 """
@@ -19,42 +20,53 @@ from vlrl.types import Group, Rollout
 
 Factor = Callable[[str, Rollout], float]
 
-# Performance factors of a segment of text, numbers of about unit size. A plug-in file may add factors, such as those that a language model wrote.
+# Performance factors of a segment of text, numbers of about unit size. A plug-in file may add factors, such
+# as those that a language model wrote.
 FACTORS: dict[str, Factor] = {
     "one": lambda text, rollout: 1.0,
     "length": lambda text, rollout: len(text) / 16,
     "digits": lambda text, rollout: float(len(re.findall(r"\d", text))),
     "tags": lambda text, rollout: float(len(re.findall(r"</?\w+>", text))),
-    "words_of_question": lambda text, rollout: float(sum(word in text for word in set(re.findall(r"\w{3,}", rollout.row.question)))),
+    "words_of_question": lambda text, rollout: float(
+        sum(word in text for word in set(re.findall(r"\w{3,}", rollout.row.question)))
+    ),
     "position": lambda text, rollout: len(text) / max(len(rollout.text), 1),
 }
 
 
 @dataclass
 class LareState(State):
-    """The moments of the regression in float64: `xx` (factors, factors) is sum x x^T, `xy` (factors,) is sum x r; None before the first group."""
+    """The moments of the regression in float64: `xx` (factors, factors) is sum x x^T, `xy` (factors,) is sum
+    x r; None before the first group."""
 
     xx: torch.Tensor | None = None
     xy: torch.Tensor | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: value.tolist() for name, value in (("xx", self.xx), ("xy", self.xy)) if value is not None}
+        return {
+            name: value.tolist() for name, value in (("xx", self.xx), ("xy", self.xy)) if value is not None
+        }
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        self.xx, self.xy = (torch.tensor(values[name], dtype=torch.float64) if name in values else None for name in ("xx", "xy"))
+        self.xx, self.xy = (
+            torch.tensor(values[name], dtype=torch.float64) if name in values else None
+            for name in ("xx", "xy")
+        )
 
 
 @register("lare")
 @dataclass(frozen=True)
 class LaRe(TokenCredit):
-    """LaRe's credit: A_{i,t} = A_i + weight * n (p_s - mean_s p) for t in segment s,  p_s = w . f(segment), with w fitted so that sum_s p_s = r_i.
+    """LaRe's credit: A_{i,t} = A_i + weight * n (p_s - mean_s p) for t in segment s,  p_s = w . f(segment),
+    with w fitted so that sum_s p_s = r_i.
 
-    Segments are `segment` trained tokens long; f are the `factors` (names in the table FACTORS). w is a ridge regression over all rollouts so far
-    with forgetting `decay`, kept as its two moments; n is the number of segments. The mean is subtracted, so that credit moves within a rollout and
-    its sum stays.
-    Paper: Qu et al. 2024 (LaRe), arXiv:2412.11120, sec. 4: a latent reward of performance factors, decoded and summed to the return.  Deviates:
-    factors are a table of functions, which a language model may have written, not a call to one; the decoder is linear, not a small network;
-    factors read segments of text. Each process fits the rollouts it sampled.
+    Segments are `segment` trained tokens long; f are the `factors` (names in the table FACTORS). w is a ridge
+    regression over all rollouts so far with forgetting `decay`, kept as its two moments; n is the number of
+    segments. The mean is subtracted, so that credit moves within a rollout and its sum stays.
+    Paper: Qu et al. 2024 (LaRe), arXiv:2412.11120, sec. 4: a latent reward of performance factors, decoded
+    and summed to the return.  Deviates: factors are a table of functions, which a language model may have
+    written, not a call to one; the decoder is linear, not a small network; factors read segments of text.
+    Each process fits the rollouts it sampled.
     Edge: before the first group was fitted, and in rollouts of one segment, the advantage is unchanged.
     """
 
@@ -88,7 +100,12 @@ class LaRe(TokenCredit):
             p_S = f_SF @ decoder_F if decoder_F is not None else torch.zeros(len(f_SF), dtype=torch.float64)
             shift = (self.weight * len(p_S) * (p_S - p_S.mean())).tolist()
             before = accumulate(rollout.trained_mask, initial=0)
-            result.append([a + shift[t // self.segment] if trained else a for t, trained in zip(before, rollout.trained_mask)])
+            result.append(
+                [
+                    a + shift[t // self.segment] if trained else a
+                    for t, trained in zip(before, rollout.trained_mask)
+                ]
+            )
         self.fit(factors, group.rewards)
         return result
 
@@ -107,4 +124,6 @@ class LaRe(TokenCredit):
         state = self.state
         if state.xx is None:
             return None
-        return torch.linalg.solve(state.xx + self.ridge * torch.eye(len(self.factors), dtype=torch.float64), state.xy)
+        return torch.linalg.solve(
+            state.xx + self.ridge * torch.eye(len(self.factors), dtype=torch.float64), state.xy
+        )

@@ -1,7 +1,9 @@
-"""LaSeR: last-token self-rewarding. The probability of one token after the answer learns to be the policy's own verdict, and joins the advantage.
+"""LaSeR: last-token self-rewarding. The probability of one token after the answer learns to be the policy's
+own verdict, and joins the advantage.
 
     laser.last_token      reward shaping: appends the token z to every finished rollout
-    laser.self_rewarded   advantage: GRPO on the verifier's reward, mixed with GRPO on the self-reward read at z
+    laser.self_rewarded   advantage: GRPO on the verifier's reward, mixed with GRPO on the self-reward read at
+    z
     laser                 loss term: fits the self-reward to the verdict
 
 Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943, with released code.
@@ -27,22 +29,31 @@ from vlrl.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping, State
 from vlrl.types import Group, LossInputs, PerToken, Rollout
 
 SELF_REWARD_AT: Annotation[int] = Annotation(
-    "laser.self_reward_at", int, hint="reward_shaping: {token: {name: laser.last_token}}", doc="position of the appended token z in the rollout"
+    "laser.self_reward_at",
+    int,
+    hint="reward_shaping: {token: {name: laser.last_token}}",
+    doc="position of the appended token z in the rollout",
 )
 SELF_REWARD: Annotation[float] = Annotation(
-    "laser.self_reward", float, hint="advantage: {name: laser.self_rewarded}", doc="the self-reward r_s of the rollout, in [0, 1]"
+    "laser.self_reward",
+    float,
+    hint="advantage: {name: laser.self_rewarded}",
+    doc="the self-reward r_s of the rollout, in [0, 1]",
 )
 
 
 @register("laser.last_token")
 @dataclass(frozen=True)
 class LaserLastToken(RewardShaping):
-    """LaSeR's last token: appends the token z to every finished rollout y, where `laser` and `laser.self_rewarded` read log pi(z | x, y).
+    """LaSeR's last token: appends the token z to every finished rollout y, where `laser` and
+    `laser.self_rewarded` read log pi(z | x, y).
 
-    Rewards are unchanged. SELF_REWARD_AT is the position of z; its temperature is 1, and its advantage is 0 (`laser.self_rewarded`). `token` is a
-    text that the tokenizer encodes as a single, special token which no answer uses.
-    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943 (last-token self-rewarding); released script: <|vision_start|> of Qwen's tokenizer. Edge:
-    truncated rollouts get no z. Put this shaping last: lengths, and the number of tokens in the loss, grow by one.
+    Rewards are unchanged. SELF_REWARD_AT is the position of z; its temperature is 1, and its advantage is 0
+    (`laser.self_rewarded`). `token` is a text that the tokenizer encodes as a single, special token which no
+    answer uses.
+    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943 (last-token self-rewarding); released script:
+    <|vision_start|> of Qwen's tokenizer. Edge: truncated rollouts get no z. Put this shaping last: lengths,
+    and the number of tokens in the loss, grow by one.
     """
 
     token: str = "<|vision_start|>"
@@ -55,7 +66,8 @@ class LaserLastToken(RewardShaping):
         if len(ids) != 1 or ids[0] in (tokenizer.eos_token_id, tokenizer.pad_token_id):
             known = ", ".join(tokenizer.all_special_tokens)
             raise ConfigError(
-                f"reward_shaping: token={self.token!r} of 'laser.last_token' is not one unused token of this tokenizer; its special tokens: {known}"
+                f"reward_shaping: token={self.token!r} of 'laser.last_token' is not one unused token of "
+                f"this tokenizer; its special tokens: {known}"
             )
         return ids[0]
 
@@ -70,7 +82,9 @@ class LaserLastToken(RewardShaping):
 def append(rollout: Rollout, token: int) -> None:
     """Append z to y. Signals that were computed per token before are dropped."""
     n = len(rollout)
-    temperature = rollout.temperature if isinstance(rollout.temperature, list) else [float(rollout.temperature)] * n
+    temperature = (
+        rollout.temperature if isinstance(rollout.temperature, list) else [float(rollout.temperature)] * n
+    )
     SELF_REWARD_AT.set(rollout, n)
     rollout.sampled_mask = None if rollout.sampled_mask is None else [*rollout.sampled_mask, True]
     rollout.loss_mask = [*rollout.trained_mask, True]
@@ -89,13 +103,15 @@ class LaserSelfRewardedState(State):
 @register("laser.self_rewarded")
 @dataclass(frozen=True)
 class LaserSelfRewarded(GRPO):
-    """LaSeR's advantage: A = (1 - tau) A_verifier + tau A_self, GRPO on the rewards and on r_s = clip(beta (log pi(z | x, y) - c), 0, 1).
+    """LaSeR's advantage: A = (1 - tau) A_verifier + tau A_self, GRPO on the rewards and on r_s = clip(beta
+    (log pi(z | x, y) - c), 0, 1).
 
-    z is the token of `laser.last_token`; log-probs are in nats. A = A_verifier before step `start` of the phase (steps; below 1 a share of the
-    phase), and in groups whose r_s have a std of `min_std` or less. Advantages are written per token: that of z is 0.
-    c is the reference's log-prob of z; None: its mean over the rollouts of the first step, with the weights that the phase starts from.
-    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: tau 0.1, beta 0.1, c -23 (Qwen2.5's), min_std 0.1, 200 steps of warm-up.
-    Edge: a rollout without z (truncated) has r_s 0.
+    z is the token of `laser.last_token`; log-probs are in nats. A = A_verifier before step `start` of the
+    phase (steps; below 1 a share of the phase), and in groups whose r_s have a std of `min_std` or less.
+    Advantages are written per token: that of z is 0. c is the reference's log-prob of z; None: its mean over
+    the rollouts of the first step, with the weights that the phase starts from. Paper: Yang et al. 2025
+    (LaSeR), arXiv:2510.14943; released script: tau 0.1, beta 0.1, c -23 (Qwen2.5's), min_std 0.1, 200 steps
+    of warm-up. Edge: a rollout without z (truncated) has r_s 0.
     """
 
     tau: float = 0.1
@@ -123,7 +139,12 @@ class LaserSelfRewarded(GRPO):
     def prepare(self, groups: Sequence[Group]) -> None:
         super().prepare(groups)
         if self.constant is None:
-            found = [rollout.signals["old_logp"][at] for group in groups for rollout in group if (at := SELF_REWARD_AT.get(rollout)) is not None]
+            found = [
+                rollout.signals["old_logp"][at]
+                for group in groups
+                for rollout in group
+                if (at := SELF_REWARD_AT.get(rollout)) is not None
+            ]
             self.state.c = self.run.mean(math.fsum(found), len(found))
         for rollout in (rollout for group in groups for rollout in group):
             SELF_REWARD.set(rollout, self.self_reward(rollout))
@@ -145,33 +166,47 @@ class LaserSelfRewarded(GRPO):
         if self.start and self.run.phase_step < steps_of(self.start, self.run):
             return by_verifier
         scores = [[SELF_REWARD[rollout] for rollout in group] for group in groups]
-        by_self = super().__call__([with_rewards(group, values) for group, values in zip(groups, scores, strict=True)])
+        by_self = super().__call__(
+            [with_rewards(group, values) for group, values in zip(groups, scores, strict=True)]
+        )
         return [
-            [(1 - self.tau) * a + self.tau * s for a, s in zip(verifier, own, strict=True)] if std(values) > self.min_std else verifier
+            [(1 - self.tau) * a + self.tau * s for a, s in zip(verifier, own, strict=True)]
+            if std(values) > self.min_std
+            else verifier
             for verifier, own, values in zip(by_verifier, by_self, scores, strict=True)
         ]
 
     def self_reward(self, rollout: Rollout) -> float:
         """r_s in [0, 1]."""
         at = SELF_REWARD_AT.get(rollout)
-        return 0.0 if at is None else min(1.0, max(0.0, self.beta * (rollout.signals["old_logp"][at] - (self.constant or 0.0))))
+        return (
+            0.0
+            if at is None
+            else min(1.0, max(0.0, self.beta * (rollout.signals["old_logp"][at] - (self.constant or 0.0))))
+        )
 
 
 def with_rewards(group: Group, rewards: Sequence[float]) -> Group:
     """A copy of the group with other rewards."""
-    return Group(group.prompt, [replace(rollout, reward=r) for rollout, r in zip(group, rewards, strict=True)], group.id)
+    return Group(
+        group.prompt,
+        [replace(rollout, reward=r) for rollout, r in zip(group, rewards, strict=True)],
+        group.id,
+    )
 
 
 @register("laser")
 @dataclass(frozen=True, kw_only=True)
 class Laser(LossTerm):
-    """LaSeR's self-rewarding loss: w (beta (log pi(z | x, y) - c) - 1[y is correct])^2 per rollout with the token z; 0 for the others.
+    """LaSeR's self-rewarding loss: w (beta (log pi(z | x, y) - c) - 1[y is correct])^2 per rollout with the
+    token z; 0 for the others.
 
-    With `balanced`, w = n / (2 n_k) for the n rollouts of the group, n_k of them as correct (or as wrong) as this one, and 1 where all are correct or
-    all are wrong. The loss is 0 before step `start` of the phase (steps; below 1 a share of the phase).
-    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: coefficient 0.1, beta 0.1, c -23 (a constant for the reference's
-    log-prob; None: that of advantage `laser.self_rewarded`), balanced, from step 200 on. Deviates: the release balances over the batch. Shapes:
-    (B,); log-probs in nats.
+    With `balanced`, w = n / (2 n_k) for the n rollouts of the group, n_k of them as correct (or as wrong) as
+    this one, and 1 where all are correct or all are wrong. The loss is 0 before step `start` of the phase
+    (steps; below 1 a share of the phase).
+    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: coefficient 0.1, beta 0.1, c -23 (a
+    constant for the reference's log-prob; None: that of advantage `laser.self_rewarded`), balanced, from step
+    200 on. Deviates: the release balances over the batch. Shapes: (B,); log-probs in nats.
     """
 
     coef: float = 0.1
@@ -184,7 +219,10 @@ class Laser(LossTerm):
     def check(self, run: RunContext) -> None:
         check_begins(run, f"loss_terms: {self.name!r} start", self.start)
         if self.c is None and not isinstance(run.advantage, LaserSelfRewarded):
-            raise ConfigError("loss_terms: 'laser' reads c from advantage 'laser.self_rewarded', which this run does not use; give c, as c: -23")
+            raise ConfigError(
+                "loss_terms: 'laser' reads c from advantage 'laser.self_rewarded', which this run does not "
+                "use; give c, as c: -23"
+            )
 
     @property
     def constant(self) -> float:
@@ -197,7 +235,10 @@ class Laser(LossTerm):
         correct = [float(rollout.correct) for rollout in x.batch.rollouts]
         at_B = torch.tensor([max(place, 0) for place in places], device=x.logp_BT.device)
         weights = self.weights(places, x.group_B.tolist(), correct)
-        weight_B, correct_B = (torch.tensor(values, device=x.logp_BT.device, dtype=x.logp_BT.dtype) for values in (weights, correct))
+        weight_B, correct_B = (
+            torch.tensor(values, device=x.logp_BT.device, dtype=x.logp_BT.dtype)
+            for values in (weights, correct)
+        )
         score_B = self.beta * (x.logp_BT.gather(1, at_B[:, None])[:, 0] - self.constant)
         scored_B = weight_B > 0
         loss_B = torch.where(scored_B, weight_B * (score_B - correct_B).square(), 0.0 * x.logp_BT[:, 0])

@@ -1,7 +1,9 @@
-"""LATR: lookahead tree-based rollouts. Part of a group is a tree of greedy branches that fork where two tokens are almost equally likely.
+"""LATR: lookahead tree-based rollouts. Part of a group is a tree of greedy branches that fork where two
+tokens are almost equally likely.
 
-Branches that stay similar to their parents are pruned. `Lookahead` has the rules of a tree and makes its requests, `Latr` is the rollout strategy.
-Paper: Xing et al. 2025 (LATR), arXiv:2510.24302; checked against the release: starreeze/latr at 2adb0edf, model/sample_filter.py, model/utils.py and
+Branches that stay similar to their parents are pruned. `Lookahead` has the rules of a tree and makes its
+requests, `Latr` is the rollout strategy. Paper: Xing et al. 2025 (LATR), arXiv:2510.24302; checked against
+the release: starreeze/latr at 2adb0edf, model/sample_filter.py, model/utils.py and
 scripts/grpo-kt-countdown.sh.
 """
 
@@ -22,15 +24,17 @@ from vlrl.registry import ConfigError, register
 from vlrl.stages import State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
-FROM_TREE: Annotation[bool] = Annotation("latr.from_tree", bool, hint="rollout: {name: latr}", doc="True on rollouts that began in the tree")
+FROM_TREE: Annotation[bool] = Annotation(
+    "latr.from_tree", bool, hint="rollout: {name: latr}", doc="True on rollouts that began in the tree"
+)
 
 
 @dataclass(eq=False)
 class Branch:
     """A token sequence of the tree. `ids` may extend beyond the tree's current step.
 
-    `alternatives` are the most likely tokens at every position, id to log-prob; `start` is the position of the branch's first own token (-1 for the
-    trunk); `ended`: its last token ends the answer.
+    `alternatives` are the most likely tokens at every position, id to log-prob; `start` is the position of
+    the branch's first own token (-1 for the trunk); `ended`: its last token ends the answer.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -45,7 +49,8 @@ class Branch:
         return not self.ended or step < len(self.ids)
 
     def runner_up(self, step: int) -> tuple[int, float]:
-        """The most likely token at `step` that is not the branch's own, and its log-prob; (-1, -inf) if none is known."""
+        """The most likely token at `step` that is not the branch's own, and its log-prob; (-1, -inf) if none
+        is known."""
         others = [(logp, token) for token, logp in self.alternatives[step].items() if token != self.ids[step]]
         logp, token = max(others, default=(-math.inf, -1))
         return token, logp
@@ -59,10 +64,11 @@ class Branch:
 class Lookahead:
     """The rules of a tree: where it forks, and what is pruned.
 
-    A runner-up token with p2 > `absolute` and p1 - p2 < `relative` opens a branch while there are fewer than `width`, the more likely one first.
-    A branch whose first r tokens have an edit distance / r below `distance` to its parent's tokens at the same positions is pruned with its
-    descendants, for each r in `checks`. Tokens that end an answer (`end_ids`) open no branch. The tree grows up to `depth` tokens, or until it has
-    `width` branches that are all past the last check.
+    A runner-up token with p2 > `absolute` and p1 - p2 < `relative` opens a branch while there are fewer than
+    `width`, the more likely one first. A branch whose first r tokens have an edit distance / r below
+    `distance` to its parent's tokens at the same positions is pruned with its descendants, for each r in
+    `checks`. Tokens that end an answer (`end_ids`) open no branch. The tree grows up to `depth` tokens, or
+    until it has `width` branches that are all past the last check.
     """
 
     width: int
@@ -74,8 +80,11 @@ class Lookahead:
     end_ids: frozenset[int]
     pruned: list[int] = field(default_factory=list)  # branches pruned, step by step
 
-    def grow(self, request: Callable[[Sequence[int]], Request]) -> Generator[list[Request], list[Completion], tuple[list[Branch], int]]:
-        """Yield requests that continue branches greedily, and be sent their completions. Returns the branches and the step that all have reached.
+    def grow(
+        self, request: Callable[[Sequence[int]], Request]
+    ) -> Generator[list[Request], list[Completion], tuple[list[Branch], int]]:
+        """Yield requests that continue branches greedily, and be sent their completions. Returns the branches
+        and the step that all have reached.
 
         `request(ids)` makes the request that continues the completion tokens `ids`.
         """
@@ -83,7 +92,9 @@ class Lookahead:
         while step < self.depth and any(branch.continues(step) for branch in branches):
             short = [branch for branch in branches if branch.continues(step) and len(branch.ids) <= step]
             if short:
-                for branch, completion in zip(short, (yield [request(branch.ids) for branch in short]), strict=True):
+                for branch, completion in zip(
+                    short, (yield [request(branch.ids) for branch in short]), strict=True
+                ):
                     known = len(branch.ids)
                     branch.ids += completion.ids[known:]
                     branch.logp += completion.logp[known:]
@@ -95,7 +106,9 @@ class Lookahead:
             for similar in [branch for branch in branches if self.too_similar(branch, step)]:
                 branches = [branch for branch in branches if not branch.descends_from(similar)]
             self.pruned.append(before - len(branches))
-            if len(branches) >= self.width and step - max(branch.start for branch in branches) > max(self.checks):
+            if len(branches) >= self.width and step - max(branch.start for branch in branches) > max(
+                self.checks
+            ):
                 break
         return branches, step
 
@@ -110,22 +123,37 @@ class Lookahead:
                     candidates.append((logp, branch, token))
         candidates.sort(key=lambda item: -item[0])
         return [
-            Branch([*b.ids[:step], token], [*b.logp[:step], logp], [*b.alternatives[:step], b.alternatives[step]], b, step)
+            Branch(
+                [*b.ids[:step], token],
+                [*b.logp[:step], logp],
+                [*b.alternatives[:step], b.alternatives[step]],
+                b,
+                step,
+            )
             for logp, b, token in candidates[: max(0, self.width - len(branches))]
         ]
 
     def too_similar(self, branch: Branch, step: int) -> bool:
         """Whether a branch that is checked at `step` is still too close to its parent."""
         length = step - branch.start
-        if branch.parent is None or length not in self.checks or len(branch.ids) < step or len(branch.parent.ids) < step:
+        if (
+            branch.parent is None
+            or length not in self.checks
+            or len(branch.ids) < step
+            or len(branch.parent.ids) < step
+        ):
             return False
         own, parents = branch.ids[branch.start : step], branch.parent.ids[branch.start : step]
-        return not self.end_ids & {*own, *parents} and Levenshtein.distance(own, parents) / length < self.distance
+        return (
+            not self.end_ids & {*own, *parents}
+            and Levenshtein.distance(own, parents) / length < self.distance
+        )
 
 
 @dataclass
 class LatrState(State):
-    """Numbers of the current step and of the last one: rollouts wanted from trees, branches found, branches pruned."""
+    """Numbers of the current step and of the last one: rollouts wanted from trees, branches found, branches
+    pruned."""
 
     counts: dict[str, float] = transient(factory=dict)
     logged: dict[str, float] = transient(factory=dict)
@@ -134,18 +162,22 @@ class LatrState(State):
 @register("latr")
 @dataclass(frozen=True)
 class Latr(Branching):
-    """LATR's rollouts: round(eta n) of a group from a lookahead tree, which continue by sampling when the tree is finished; the others are sampled.
+    """LATR's rollouts: round(eta n) of a group from a lookahead tree, which continue by sampling when the
+    tree is finished; the others are sampled.
 
-    At each step a branch takes its most likely token, and its runner-up opens another branch if p2 > `absolute` and p1 - p2 < `relative`. After r
-    tokens, r in `checks`, a branch with edit distance / r < `distance` to its parent is pruned. eta falls by `share`: (from step of the phase,
-    value) pairs. `depth` limits the tree in tokens; FROM_TREE marks its rollouts.
-    Paper: Xing et al. 2025 (LATR), arXiv:2510.24302, eq. 5-10; thresholds, checks and shares are those of grpo-kt-countdown.sh of the release. The
-    tree is grown by requests of `ahead` greedy tokens with their alternatives instead of inside the generator: the same tree, but some of the
-    requested tokens are not used.
-    Deviates: eq. 5's sign of the relative threshold (the release compares the other way round); two alternatives a step, as the release is set;
-    where the tree stays narrow the rest are samples, not copies of its trunk; where too many branches fork at once, the more likely ones are taken.
-    Edge: a greedy branch that ends is a rollout as it is; a token that ends an answer opens no branch. Logs the share of a group that is to come from
-    trees, and the step's rollouts from trees, wanted and found, and branches pruned.
+    At each step a branch takes its most likely token, and its runner-up opens another branch if p2 >
+    `absolute` and p1 - p2 < `relative`. After r tokens, r in `checks`, a branch with edit distance / r <
+    `distance` to its parent is pruned. eta falls by `share`: (from step of the phase, value) pairs. `depth`
+    limits the tree in tokens; FROM_TREE marks its rollouts.
+    Paper: Xing et al. 2025 (LATR), arXiv:2510.24302, eq. 5-10; thresholds, checks and shares are those of
+    grpo-kt-countdown.sh of the release. The tree is grown by requests of `ahead` greedy tokens with their
+    alternatives instead of inside the generator: the same tree, but some of the requested tokens are not
+    used.
+    Deviates: eq. 5's sign of the relative threshold (the release compares the other way round); two
+    alternatives a step, as the release is set; where the tree stays narrow the rest are samples, not copies
+    of its trunk; where too many branches fork at once, the more likely ones are taken. Edge: a greedy branch
+    that ends is a rollout as it is; a token that ends an answer opens no branch. Logs the share of a group
+    that is to come from trees, and the step's rollouts from trees, wanted and found, and branches pruned.
     """
 
     absolute: float = 0.25
@@ -159,15 +191,20 @@ class Latr(Branching):
 
     def __post_init__(self) -> None:
         if not self.checks or min(self.checks) < 1 or min(self.depth, self.ahead) < 1:
-            raise ValueError(f"checks={self.checks}, depth={self.depth} and ahead={self.ahead} must be at least 1")
+            raise ValueError(
+                f"checks={self.checks}, depth={self.depth} and ahead={self.ahead} must be at least 1"
+            )
         if not self.share or self.share[0][0] != 0 or not all(0 <= value <= 1 for _, value in self.share):
             raise ValueError(f"share={self.share} must begin at step 0 and stay in [0, 1]")
 
     def check(self, run: RunContext) -> None:
         super().check(run)
-        if isinstance(run.sampling, Plain) and (run.sampling.top_k or run.sampling.top_p < 1 or run.sampling.min_p):
+        if isinstance(run.sampling, Plain) and (
+            run.sampling.top_k or run.sampling.top_p < 1 or run.sampling.min_p
+        ):
             raise ConfigError(
-                "rollout: 'latr' compares probabilities over the whole vocabulary; set top_k to 0, top_p to 1 and min_p to 0 in `sampling`"
+                "rollout: 'latr' compares probabilities over the whole vocabulary; set top_k to 0, top_p "
+                "to 1 and min_p to 0 in `sampling`"
             )
 
     def init_state(self) -> LatrState:
@@ -198,21 +235,27 @@ class Latr(Branching):
         for completion in run.engine.generate(requests):
             place, trunk = completion.request.tag
             from_trees[place].append(branch_rollout(run, completion, trunk, len(trunk), trained=True))
-        groups = self.sample_roots(prompts, [count - len(rollouts) for count, rollouts in zip(counts, from_trees, strict=True)], run)
+        groups = self.sample_roots(
+            prompts, [count - len(rollouts) for count, rollouts in zip(counts, from_trees, strict=True)], run
+        )
         for group, rollouts in zip(groups, from_trees, strict=True):
             for rollout in rollouts:
                 FROM_TREE.set(rollout, True)
             group.rollouts = [*rollouts, *group.rollouts]
         return self.drop_alternatives(groups)
 
-    def grown(self, prompts: Sequence[Prompt], widths: Sequence[int], run: RunContext) -> list[tuple[list[Branch], int]]:
+    def grown(
+        self, prompts: Sequence[Prompt], widths: Sequence[int], run: RunContext
+    ) -> list[tuple[list[Branch], int]]:
         """The tree of every prompt, and the step that it has reached; no branches where the width is 0."""
         end_ids = frozenset(run.policy.tokenizer.all_special_ids)
         growing, rulebook = {}, {}
         for place, (prompt, width) in enumerate(zip(prompts, widths, strict=True)):
             if width:
                 depth = min(self.depth, run.sampling(prompt, 0).max_tokens - 1)
-                rules = Lookahead(width, self.absolute, self.relative, self.distance, self.checks, depth, end_ids)
+                rules = Lookahead(
+                    width, self.absolute, self.relative, self.distance, self.checks, depth, end_ids
+                )
                 rulebook[place] = rules
                 growing[place] = rules.grow(partial(self.greedy, run, prompt))
         trees = run_in_rounds(run, growing)
@@ -227,7 +270,9 @@ class Latr(Branching):
     def greedy(self, run: RunContext, prompt: Prompt, ids: Sequence[int]) -> Request:
         """A request for `ahead` more tokens after `ids`, the most likely ones, with their alternatives."""
         usual = run.sampling(prompt, 0)
-        sampling = replace(usual, temperature=0.0, top_logprobs=2, max_tokens=min(usual.max_tokens, len(ids) + self.ahead))
+        sampling = replace(
+            usual, temperature=0.0, top_logprobs=2, max_tokens=min(usual.max_tokens, len(ids) + self.ahead)
+        )
         return Request(prompt, sampling, 1, 0, tuple(ids))
 
     def rollout(self, run: RunContext, prompt: Prompt, branch: Branch, step: int) -> Rollout:

@@ -20,14 +20,17 @@ Span = tuple[int, int, int]  # rollout, start, end
 @register("less")
 @dataclass(frozen=True)
 class LESS(TokenCredit):
-    """LESS's credit: A_{i,t} = A_i w_{i,t}; w = n / N on a segment that n of the N rollouts on its side contain, 0 on one that both sides contain.
+    """LESS's credit: A_{i,t} = A_i w_{i,t}; w = n / N on a segment that n of the N rollouts on its side
+    contain, 0 on one that both sides contain.
 
-    The sides are the correct and the wrong rollouts. The `share` of a rollout's trained tokens with the lowest entropy are its low-entropy tokens; w
-    = 1 on the others, and 1 / N on low-entropy tokens outside of segments. A segment is a run of at least `min_length` low-entropy tokens; a rollout
-    contains it where it is part of a segment of its own. Entropy in nats.
-    Paper: Chen et al. 2025 (LESS), arXiv:2512.00908, sec. 4; share 0.8 and min_length 5 as in the released code (recipe/less).  Deviates: that code
-    stops at the first other rollout that contains a segment, and lets overlapping segments overwrite each other; here all rollouts that contain it
-    count, w = 0 has priority, and of several shares the largest is used.
+    The sides are the correct and the wrong rollouts. The `share` of a rollout's trained tokens with the
+    lowest entropy are its low-entropy tokens; w = 1 on the others, and 1 / N on low-entropy tokens outside of
+    segments. A segment is a run of at least `min_length` low-entropy tokens; a rollout contains it where it
+    is part of a segment of its own. Entropy in nats.
+    Paper: Chen et al. 2025 (LESS), arXiv:2512.00908, sec. 4; share 0.8 and min_length 5 as in the released
+    code (recipe/less).  Deviates: that code stops at the first other rollout that contains a segment, and
+    lets overlapping segments overwrite each other; here all rollouts that contain it count, w = 0 has
+    priority, and of several shares the largest is used.
     Edge: a rollout alone on its side keeps A_i, except on segments that the other side contains.
     """
 
@@ -38,7 +41,10 @@ class LESS(TokenCredit):
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]:
         correct = [rollout.correct for rollout in group]
         side_size = {side: max(correct.count(side), 1) for side in (True, False)}
-        thresholds = [entropy_threshold([h for h in trained_entropy(rollout) if h < math.inf], self.share) for rollout in group]
+        thresholds = [
+            entropy_threshold([h for h in trained_entropy(rollout) if h < math.inf], self.share)
+            for rollout in group
+        ]
         weights = [
             [1 / side_size[side] if h <= threshold else 1.0 for h in trained_entropy(rollout)]
             for side, threshold, rollout in zip(correct, thresholds, group, strict=True)
@@ -50,7 +56,9 @@ class LESS(TokenCredit):
                 on_both_sides += spans
                 continue
             for i, start, end in spans:
-                weights[i][start:end] = [max(w, len(holders) / side_size[correct[i]]) for w in weights[i][start:end]]
+                weights[i][start:end] = [
+                    max(w, len(holders) / side_size[correct[i]]) for w in weights[i][start:end]
+                ]
         for i, start, end in on_both_sides:
             weights[i][start:end] = [0.0] * (end - start)
         return [[a * w for w in row] for a, row in zip(advantages, weights, strict=True)]
@@ -58,7 +66,11 @@ class LESS(TokenCredit):
     def occurrences(self, group: Group, thresholds: Sequence[float]) -> Iterator[list[Span]]:
         """For each distinct segment of the group: all places where it is part of a segment."""
         ids = [rollout.ids for rollout in group]
-        segments = [(i, *span) for i, (rollout, limit) in enumerate(zip(group, thresholds, strict=True)) for span in self.segments(rollout, limit)]
+        segments = [
+            (i, *span)
+            for i, (rollout, limit) in enumerate(zip(group, thresholds, strict=True))
+            for span in self.segments(rollout, limit)
+        ]
         by_beginning: dict[tuple[int, ...], list[Span]] = defaultdict(list)
         for i, start, end in segments:
             for at in range(start, end - self.min_length + 1):
@@ -66,7 +78,11 @@ class LESS(TokenCredit):
         for tokens in {tuple(ids[i][start:end]): None for i, start, end in segments}:
             places = by_beginning[tokens[: self.min_length]]
             n = len(tokens)
-            yield [(i, at, at + n) for i, at, end in places if at + n <= end and tuple(ids[i][at : at + n]) == tokens]
+            yield [
+                (i, at, at + n)
+                for i, at, end in places
+                if at + n <= end and tuple(ids[i][at : at + n]) == tokens
+            ]
 
     def segments(self, rollout: Rollout, threshold: float) -> Iterator[tuple[int, int]]:
         """(start, end) of the runs of at least `min_length` tokens with an entropy below the threshold."""
@@ -79,8 +95,12 @@ class LESS(TokenCredit):
 
 
 def trained_entropy(rollout: Rollout) -> list[float]:
-    """The entropies of a rollout's tokens, infinite at those that are not trained on: they are in no segment and count for no threshold."""
-    return [h if trained else math.inf for h, trained in zip(rollout.signals["entropy"], rollout.trained_mask, strict=True)]
+    """The entropies of a rollout's tokens, infinite at those that are not trained on: they are in no segment
+    and count for no threshold."""
+    return [
+        h if trained else math.inf
+        for h, trained in zip(rollout.signals["entropy"], rollout.trained_mask, strict=True)
+    ]
 
 
 def entropy_threshold(entropy: Sequence[float], share: float) -> float:

@@ -1,7 +1,10 @@
-"""Light-IF: a cold start on the most surprising tokens (Entropy-SFT), then RL with a token-wise entropy-adaptive regulariser (TEA-RL).
+"""Light-IF: a cold start on the most surprising tokens (Entropy-SFT), then RL with a token-wise
+entropy-adaptive regulariser (TEA-RL).
 
-    light_if.surprise_nll         loss term of the cold start: NLL on the tokens with the largest -log pi - rho H
-    light_if.covariance_entropy   loss term of TEA-RL: an entropy bonus on tokens whose reinforcement lowers the entropy
+    light_if.surprise_nll         loss term of the cold start: NLL on the tokens with the largest -log pi -
+    rho H
+    light_if.covariance_entropy   loss term of TEA-RL: an entropy bonus on tokens whose reinforcement lowers
+    the entropy
 
 Paper: Light-IF, arXiv:2508.03178, with released code.
 """
@@ -22,11 +25,13 @@ from vlrl.types import LossInputs, PerToken
 @register("light_if.surprise_nll")
 @dataclass(frozen=True, kw_only=True)
 class LightIfSurpriseNll(LossTerm):
-    """Light-IF's Entropy-SFT loss: -log pi on the `share` of tokens with the largest delta = -log pi - rho H, times n / k.
+    """Light-IF's Entropy-SFT loss: -log pi on the `share` of tokens with the largest delta = -log pi - rho H,
+    times n / k.
 
-    n is the number of tokens of the group, k of chosen ones: under token_mean the loss is the mean over the chosen tokens. H is the entropy in nats.
-    Paper: Light-IF, arXiv:2508.03178, Entropy-SFT; checked against custom_entropy_trainer.py of the release (cross-entropy of the chosen tokens).
-    Deviates: tokens are chosen per group and not per batch, so that the split into micro-batches does not matter. The defaults are the
+    n is the number of tokens of the group, k of chosen ones: under token_mean the loss is the mean over the
+    chosen tokens. H is the entropy in nats. Paper: Light-IF, arXiv:2508.03178, Entropy-SFT; checked against
+    custom_entropy_trainer.py of the release (cross-entropy of the chosen tokens). Deviates: tokens are chosen
+    per group and not per batch, so that the split into micro-batches does not matter. The defaults are the
     release's (token_ratio 0.2, entropy_coef 1.0).
     """
 
@@ -36,7 +41,9 @@ class LightIfSurpriseNll(LossTerm):
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            raise ValueError(f"share={self.share} must be in (0, 1]: the share of tokens that are learned from")
+            raise ValueError(
+                f"share={self.share} must be in (0, 1]: the share of tokens that are learned from"
+            )
 
     def __call__(self, x: LossInputs) -> PerToken:
         delta_BT = (-x.logp_BT - self.rho * x["entropy"]).detach()
@@ -51,13 +58,16 @@ class LightIfSurpriseNll(LossTerm):
 @register("light_if.covariance_entropy")
 @dataclass(frozen=True, kw_only=True)
 class LightIfCovarianceEntropy(LossTerm):
-    """Light-IF's TEA-RL term: L_t = -c_t H_t,  c_t = min(alpha softmax_t(cov), max_coef),  cov_t = (A_t - mean A)(log pi_t - mean log pi).
+    """Light-IF's TEA-RL term: L_t = -c_t H_t,  c_t = min(alpha softmax_t(cov), max_coef),  cov_t = (A_t -
+    mean A)(log pi_t - mean log pi).
 
-    The softmax is over a rollout's tokens, the means over the group. A positive `coef` raises the entropy of tokens whose reinforcement lowers it.
-    Paper: Light-IF, arXiv:2508.03178, TEA-RL; checked against compute_entropy_with_cov of the release (alpha 10, max_coef 5), which the released
-    actor names in a branch that it does not reach. Deviates: c_t carries no gradient (there the gradient also goes through log pi), and means are
-    over the group and not the micro-batch, so that its split does not matter. Edge: a rollout's weights sum to at most alpha, whatever its length,
-    so short answers get a strong bonus: at five tokens 2 each, which destroyed a tiny policy (docs/LOG.md); use a smaller alpha there.
+    The softmax is over a rollout's tokens, the means over the group. A positive `coef` raises the entropy of
+    tokens whose reinforcement lowers it. Paper: Light-IF, arXiv:2508.03178, TEA-RL; checked against
+    compute_entropy_with_cov of the release (alpha 10, max_coef 5), which the released actor names in a branch
+    that it does not reach. Deviates: c_t carries no gradient (there the gradient also goes through log pi),
+    and means are over the group and not the micro-batch, so that its split does not matter. Edge: a rollout's
+    weights sum to at most alpha, whatever its length, so short answers get a strong bonus: at five tokens 2
+    each, which destroyed a tiny policy (docs/LOG.md); use a smaller alpha there.
     """
 
     alpha: float = 10.0

@@ -1,4 +1,5 @@
-"""LUFFY: off-policy demonstrations in every group of on-policy rollouts, learned from with policy shaping. Also the losses of RL-PLUS, ExGRPO, Guide.
+"""LUFFY: off-policy demonstrations in every group of on-policy rollouts, learned from with policy shaping.
+Also the losses of RL-PLUS, ExGRPO, Guide.
 
     luffy                  rollout strategy: adds demonstrations to the groups
     luffy.policy_shaping   policy loss: one loss for the policy's own tokens and for those of other writers
@@ -18,7 +19,12 @@ from torch import Tensor
 from vlrl.capabilities import Capability
 from vlrl.context import RunContext
 from vlrl.functional import clipped_ratio_loss
-from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS, check_demonstrations, demonstrations, expert_rollout
+from vlrl.methods.common.demonstrations import (
+    UNTRAINED_DEMONSTRATIONS,
+    check_demonstrations,
+    demonstrations,
+    expert_rollout,
+)
 from vlrl.methods.core.rollout import Independent
 from vlrl.registry import register
 from vlrl.stages import PolicyLoss
@@ -28,14 +34,17 @@ from vlrl.types import Group, LossInputs, PerToken, Prompt
 @register("luffy")
 @dataclass(frozen=True)
 class Luffy(Independent):
-    """LUFFY's mixed-policy groups: y_1 .. y_(n-k) ~ pi(. | x) and k demonstrations (source "expert") in one group, scored by the same rewards.
+    """LUFFY's mixed-policy groups: y_1 .. y_(n-k) ~ pi(. | x) and k demonstrations (source "expert") in one
+    group, scored by the same rewards.
 
-    k is `per_prompt`, or as many as the row has. With `replace` demonstrations take the place of samples, so that the group keeps its size n, with at
-    least one sample of the policy; without it they are added. `trained` false sets them aside for a replay buffer that may read them.
-    Paper: Yan et al. 2025 (LUFFY), arXiv:2504.14945, sec. 3; released script: n = 8 with one whole trace (prefix ratio 1).
-    Checked against copies of the released code (mix_src). Deviates: traces of which the policy completes a part are left out.
-    Edge: a row without a demonstration gets n samples; a prompt with count 0 gets an empty group. Log-probs of the expert are unknown and left empty;
-    the temperature is that of the samples, as in the release, or 1 where it varies by position. Raises ConfigError where no row has a demonstration.
+    k is `per_prompt`, or as many as the row has. With `replace` demonstrations take the place of samples, so
+    that the group keeps its size n, with at least one sample of the policy; without it they are added.
+    `trained` false sets them aside for a replay buffer that may read them. Paper: Yan et al. 2025 (LUFFY),
+    arXiv:2504.14945, sec. 3; released script: n = 8 with one whole trace (prefix ratio 1). Checked against
+    copies of the released code (mix_src). Deviates: traces of which the policy completes a part are left out.
+    Edge: a row without a demonstration gets n samples; a prompt with count 0 gets an empty group. Log-probs
+    of the expert are unknown and left empty; the temperature is that of the samples, as in the release, or 1
+    where it varies by position. Raises ConfigError where no row has a demonstration.
     """
 
     per_prompt: int = 1
@@ -44,7 +53,10 @@ class Luffy(Independent):
 
     def __post_init__(self) -> None:
         if self.per_prompt < 1:
-            raise ValueError(f"per_prompt={self.per_prompt} must be at least 1; use rollout: {{name: independent}} for no demonstrations")
+            raise ValueError(
+                f"per_prompt={self.per_prompt} must be at least 1; use rollout: {{name: independent}} for "
+                "no demonstrations"
+            )
 
     @property
     def provides(self) -> tuple[Capability, ...]:
@@ -59,14 +71,18 @@ class Luffy(Independent):
         for prompt, count in zip(prompts, counts, strict=True):
             room = max(count - 1, 0) if self.replace else self.per_prompt * bool(count)
             texts.append(demonstrations(prompt.row)[: min(self.per_prompt, room)])
-        sampled_counts = [count - len(added) if self.replace else count for count, added in zip(counts, texts)]
+        sampled_counts = [
+            count - len(added) if self.replace else count for count, added in zip(counts, texts)
+        ]
         groups = super().__call__(prompts, sampled_counts, run)
         for group, added in zip(groups, texts, strict=True):
             temperature = run.sampling(group.prompt, 0).temperature
             for text in added:
                 rollout = expert_rollout(group.prompt, text, run)
                 rollout.trained = self.trained
-                rollout.temperature = temperature if isinstance(temperature, (int, float)) and temperature > 0 else 1.0
+                rollout.temperature = (
+                    temperature if isinstance(temperature, (int, float)) and temperature > 0 else 1.0
+                )
                 group.rollouts.append(rollout)
         return groups
 
@@ -74,17 +90,20 @@ class Luffy(Independent):
 @register("luffy.policy_shaping")
 @dataclass(frozen=True)
 class LuffyPolicyShaping(PolicyLoss):
-    """LUFFY's policy shaping. Tokens of rollouts of `sources`: L = -f(u) A (1 - sg pi)^explore, clipped on `clip_others`. Own tokens: L = -r A.
+    """LUFFY's policy shaping. Tokens of rollouts of `sources`: L = -f(u) A (1 - sg pi)^explore, clipped on
+    `clip_others`. Own tokens: L = -r A.
 
-    r = pi / pi_old; with `clip`, the loss of own tokens is `ppo_clip`'s. f(u) = u / (u + beta) (beta 0: f(u) = u) with u = pi / mu, where mu, the
-    writer's probability, is taken as `behaviour` says:
-    "one": mu = 1;  "mixture": mu = (pi_old + (pi_old + 1) / 2) / 2, half the old policy, half a writer who is the old policy or uniform;
-    "recorded": the log-probs that the sampler recorded.
-    Paper: "one", beta 0.1: Yan et al. 2025 (LUFFY), arXiv:2504.14945, sec. 3.2, policy shaping; "mixture", beta 0, explore 0.5: Dong et al. 2025
-    (RL-PLUS), arXiv:2508.00222, multiple importance sampling and exploration-based advantage; "recorded", beta 0.1: Zhan et al. 2025 (ExGRPO),
-    arXiv:2510.02245, sec. 4.2; "recorded", beta 0, both clipped: Nath et al. 2025 (Guide), arXiv:2506.13923, whose writer is the old policy with a
-    hint in its prompt. Checked against rlplus_core_alg.py, and for LUFFY and ExGRPO against copies of their released mix_src.
-    Edge: without rollouts of `sources` it is the plain (clipped) policy loss. |log u| is clamped to 20 for "recorded".
+    r = pi / pi_old; with `clip`, the loss of own tokens is `ppo_clip`'s. f(u) = u / (u + beta) (beta 0: f(u)
+    = u) with u = pi / mu, where mu, the writer's probability, is taken as `behaviour` says:
+    "one": mu = 1;  "mixture": mu = (pi_old + (pi_old + 1) / 2) / 2, half the old policy, half a writer who is
+    the old policy or uniform; "recorded": the log-probs that the sampler recorded.
+    Paper: "one", beta 0.1: Yan et al. 2025 (LUFFY), arXiv:2504.14945, sec. 3.2, policy shaping; "mixture",
+    beta 0, explore 0.5: Dong et al. 2025 (RL-PLUS), arXiv:2508.00222, multiple importance sampling and
+    exploration-based advantage; "recorded", beta 0.1: Zhan et al. 2025 (ExGRPO), arXiv:2510.02245, sec. 4.2;
+    "recorded", beta 0, both clipped: Nath et al. 2025 (Guide), arXiv:2506.13923, whose writer is the old
+    policy with a hint in its prompt. Checked against rlplus_core_alg.py, and for LUFFY and ExGRPO against
+    copies of their released mix_src. Edge: without rollouts of `sources` it is the plain (clipped) policy
+    loss. |log u| is clamped to 20 for "recorded".
     """
 
     sources: tuple[str, ...] = ("expert",)
@@ -99,12 +118,16 @@ class LuffyPolicyShaping(PolicyLoss):
 
     def __post_init__(self) -> None:
         if self.beta < 0 or self.explore < 0:
-            raise ValueError(f"beta={self.beta} and explore={self.explore} must not be negative; 0 switches them off")
+            raise ValueError(
+                f"beta={self.beta} and explore={self.explore} must not be negative; 0 switches them off"
+            )
         if self.clip_others and self.beta:
             raise ValueError(f"clip_others clips the ratio u itself: set beta to 0, not {self.beta}")
 
     def __call__(self, x: LossInputs) -> PerToken:
-        other_B1 = torch.tensor([[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device)
+        other_B1 = torch.tensor(
+            [[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device
+        )
         ratio_BT = x.log_ratio_BT.exp()
         own = self.clipped(ratio_BT, x) if self.clip else PerToken(-ratio_BT * x.advantage_BT, {})
         u_BT = self.relative(x)
@@ -112,7 +135,14 @@ class LuffyPolicyShaping(PolicyLoss):
         exploration_BT = (1 - x.logp_BT.detach().exp()).clamp(min=0).pow(self.explore)
         others_BT = self.clipped(u_BT, x).loss if self.clip_others else -f_BT * x.advantage_BT
         loss_BT = torch.where(other_B1, others_BT * exploration_BT, own.loss)
-        return PerToken(loss_BT, {**own.metrics, "ratio": ratio_BT.detach(), "off_policy": other_B1.to(x.logp_BT).expand_as(ratio_BT)})
+        return PerToken(
+            loss_BT,
+            {
+                **own.metrics,
+                "ratio": ratio_BT.detach(),
+                "off_policy": other_B1.to(x.logp_BT).expand_as(ratio_BT),
+            },
+        )
 
     def clipped(self, ratio_BT: Tensor, x: LossInputs) -> PerToken:
         """PPO's clipped loss of these ratios."""

@@ -1,8 +1,10 @@
-"""MathBook-RL (We-Math 2.0): batches of variants of one knowledge principle, rewards averaged by rank over them, and a schedule of difficulty.
+"""MathBook-RL (We-Math 2.0): batches of variants of one knowledge principle, rewards averaged by rank over
+them, and a schedule of difficulty.
 
-    mathbook_rl                  advantage: rewards averaged by rank over the variants of a principle (pre-aligned RL)
-    mathbook_rl.by_principle     prompt sampler: all variants of a principle together
-    mathbook_rl.schedule         prompt sampler: each problem's next harder variant once it is solved, an easier one once it is not
+    mathbook_rl                  advantage: rewards averaged by rank over the variants of a principle
+    (pre-aligned RL) mathbook_rl.by_principle     prompt sampler: all variants of a principle together
+    mathbook_rl.schedule         prompt sampler: each problem's next harder variant once it is solved, an
+    easier one once it is not
 
 Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433, with released code (We-Math/We-Math2.0, commit 29eb79b).
 """
@@ -28,17 +30,20 @@ TOGETHER = Capability(
 @register("mathbook_rl")
 @dataclass(frozen=True)
 class MathbookRl(AdvantageEstimator):
-    """MathBook-RL's advantage: A_i = (mean over variants of the reward at i's rank - mean) / (std + eps), mean and std over the principle's rollouts.
+    """MathBook-RL's advantage: A_i = (mean over variants of the reward at i's rank - mean) / (std + eps),
+    mean and std over the principle's rollouts.
 
-    Groups whose rows have the same `row.meta[key]` are variants of one principle. The rewards of each variant are sorted from best to worst and
-    averaged rank by rank; a rollout takes the average of its rank. The better the policy does on all variants, the larger the advantage of the best
-    rollouts.
-    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (pre-aligned RL). Released code: We-Math/We-Math2.0, pre_align/verl/trainer/ray_trainer.py,
-    commit 29eb79b (rollouts sorted by reward, mean over problems rank by rank, population std, eps 1e-6).
-    Needs variants in the same batch: prompt sampler `mathbook_rl.by_principle`; without them it is GRPO, so that such a run is refused.
-    Deviates: with groups of different sizes, a rank is averaged over the groups that have it.
-    Edge: one variant is GRPO with the population std; equal rewards give zeros; rollouts of equal reward keep their order. A row without the key is a
-    principle of its own.
+    Groups whose rows have the same `row.meta[key]` are variants of one principle. The rewards of each variant
+    are sorted from best to worst and averaged rank by rank; a rollout takes the average of its rank. The
+    better the policy does on all variants, the larger the advantage of the best rollouts.
+    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (pre-aligned RL). Released code: We-Math/We-Math2.0,
+    pre_align/verl/trainer/ray_trainer.py, commit 29eb79b (rollouts sorted by reward, mean over problems rank
+    by rank, population std, eps 1e-6).
+    Needs variants in the same batch: prompt sampler `mathbook_rl.by_principle`; without them it is GRPO, so
+    that such a run is refused. Deviates: with groups of different sizes, a rank is averaged over the groups
+    that have it.
+    Edge: one variant is GRPO with the population std; equal rewards give zeros; rollouts of equal reward keep
+    their order. A row without the key is a principle of its own.
     """
 
     key: str = "principle"
@@ -52,7 +57,9 @@ class MathbookRl(AdvantageEstimator):
         advantages: list[list[float]] = [[] for _ in groups]
         for variants in principles.values():
             by_rank = [sorted(groups[i].rewards, reverse=True) for i in variants]
-            ranks = [[rewards[k] for rewards in by_rank if k < len(rewards)] for k in range(max(map(len, by_rank)))]
+            ranks = [
+                [rewards[k] for rewards in by_rank if k < len(rewards)] for k in range(max(map(len, by_rank)))
+            ]
             averages = [sum(rewards) / len(rewards) for rewards in ranks]
             pooled = [reward for rewards in by_rank for reward in rewards]
             mean = sum(pooled) / len(pooled)
@@ -66,14 +73,21 @@ class MathbookRl(AdvantageEstimator):
 
 
 def principles_of(rows: Sequence[Row], key: str) -> dict[str, list[int]]:
-    """principle -> the indices of its rows, in the order of `meta.level` where rows have one. Raises ConfigError where a row has no principle."""
+    """principle -> the indices of its rows, in the order of `meta.level` where rows have one. Raises
+    ConfigError where a row has no principle."""
     found: dict[str, list[int]] = {}
     for index in range(len(rows)):
         row = rows[index]
         if key not in row.meta:
-            raise ConfigError(f"prompt_sampler: row {row.id!r} has no meta.{key}, the name of its knowledge principle; tasks/gen_geometry has it")
+            raise ConfigError(
+                f"prompt_sampler: row {row.id!r} has no meta.{key}, the name of its knowledge principle; "
+                "tasks/gen_geometry has it"
+            )
         found.setdefault(str(row.meta[key]), []).append(index)
-    return {name: sorted(indices, key=lambda i: (rows[i].meta.get("level", 0), i)) for name, indices in found.items()}
+    return {
+        name: sorted(indices, key=lambda i: (rows[i].meta.get("level", 0), i))
+        for name, indices in found.items()
+    }
 
 
 def all_rows(run: RunContext) -> list[Row]:
@@ -83,7 +97,8 @@ def all_rows(run: RunContext) -> list[Row]:
 
 @dataclass
 class ByPrincipleState(State):
-    """`position`: principles that were given so far; `offset`: rows given of the present one. The rest is made by `setup`."""
+    """`position`: principles that were given so far; `offset`: rows given of the present one. The rest is
+    made by `setup`."""
 
     position: int = 0
     offset: int = 0
@@ -94,12 +109,14 @@ class ByPrincipleState(State):
 @register("mathbook_rl.by_principle")
 @dataclass(frozen=True)
 class MathbookRlByPrinciple(PromptSampler):
-    """MathBook-RL's batches: the variants of one principle after those of another, principles in a new random order each epoch.
+    """MathBook-RL's batches: the variants of one principle after those of another, principles in a new random
+    order each epoch.
 
-    A batch of n rows holds whole principles where their sizes divide n; a principle that does not fit goes on in the next batch.
-    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433. Released code: We-Math/We-Math2.0, pre_align/verl/trainer/data_loader.py, commit 29eb79b (each
-    batch has the samples of one principle). Deviates: several principles share a batch that is larger than one of them.
-    Needs `row.meta[key]`; raises ConfigError without it. State: the position.
+    A batch of n rows holds whole principles where their sizes divide n; a principle that does not fit goes on
+    in the next batch. Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433. Released code: We-Math/We-Math2.0,
+    pre_align/verl/trainer/data_loader.py, commit 29eb79b (each batch has the samples of one principle).
+    Deviates: several principles share a batch that is larger than one of them. Needs `row.meta[key]`; raises
+    ConfigError without it. State: the position.
     """
 
     key: str = "principle"
@@ -132,7 +149,8 @@ class MathbookRlByPrinciple(PromptSampler):
 
 @dataclass
 class ScheduleState(State):
-    """`levels`: the present level of each principle that was visited; `position`: principles given so far. The rest is made by `setup`."""
+    """`levels`: the present level of each principle that was visited; `position`: principles given so far.
+    The rest is made by `setup`."""
 
     levels: dict[str, int] = field(default_factory=dict)
     position: int = 0
@@ -143,14 +161,18 @@ class ScheduleState(State):
 @register("mathbook_rl.schedule")
 @dataclass(frozen=True)
 class MathbookRlSchedule(PromptSampler):
-    """MathBook-RL's dynamic scheduling: a principle's next level once its problem is solved, the level below once it is not.
+    """MathBook-RL's dynamic scheduling: a principle's next level once its problem is solved, the level below
+    once it is not.
 
-        level <- level + 1  if accuracy >= solved;  level - 1  if accuracy < failed;  else unchanged, within the principle's levels
+        level <- level + 1  if accuracy >= solved;  level - 1  if accuracy < failed;  else unchanged, within
+        the principle's levels
 
-    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (x0 -> harder variants; a failure after a success draws auxiliary problems that isolate the new
-    factor). Released README: We-Math/We-Math2.0, commit 29eb79b. Deviates: the auxiliary problem of a failed step is the level below, since generated
-    rows isolate one factor (the size of the numbers); `solved` and `failed` are ours.
-    Needs `row.meta[key]` and `row.meta["level"]`. State: the level of each visited principle. Edge: the hardest level stays.
+    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (x0 -> harder variants; a failure after a success draws
+    auxiliary problems that isolate the new factor). Released README: We-Math/We-Math2.0, commit 29eb79b.
+    Deviates: the auxiliary problem of a failed step is the level below, since generated rows isolate one
+    factor (the size of the numbers); `solved` and `failed` are ours.
+    Needs `row.meta[key]` and `row.meta["level"]`. State: the level of each visited principle. Edge: the
+    hardest level stays.
     """
 
     key: str = "principle"
@@ -159,7 +181,10 @@ class MathbookRlSchedule(PromptSampler):
 
     def __post_init__(self) -> None:
         if not 0 <= self.failed <= self.solved <= 1:
-            raise ConfigError(f"prompt_sampler: failed={self.failed} and solved={self.solved} must satisfy 0 <= failed <= solved <= 1")
+            raise ConfigError(
+                f"prompt_sampler: failed={self.failed} and solved={self.solved} must satisfy 0 <= failed "
+                "<= solved <= 1"
+            )
 
     def init_state(self) -> ScheduleState:
         return ScheduleState()

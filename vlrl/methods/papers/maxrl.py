@@ -1,4 +1,5 @@
-"""MaxRL: maximum-likelihood reinforcement learning, which approximates the gradient of log p(correct) instead of that of p(correct).
+"""MaxRL: maximum-likelihood reinforcement learning, which approximates the gradient of log p(correct) instead
+of that of p(correct).
 
 Paper: Tajwar et al. 2026 (MaxRL), arXiv:2602.02710.
 """
@@ -18,10 +19,12 @@ from vlrl.types import Group
 @register("maxrl")
 @dataclass(frozen=True)
 class MaxRL(GroupRelative):
-    """MaxRL's advantage: A_i = (r_i - mean r) / mean r, the gradient of log p(correct) up to order G, the group size.
+    """MaxRL's advantage: A_i = (r_i - mean r) / mean r, the gradient of log p(correct) up to order G, the
+    group size.
 
-    Paper: Tajwar et al. 2026 (MaxRL), arXiv:2602.02710, estimator of sec. 4 (1 / successes times the sum over successes of grad log pi, with the mean
-    as control variate). Edge: a group without a success gives zeros.  Raises ValueError for a negative reward: the divisor is a success rate.
+    Paper: Tajwar et al. 2026 (MaxRL), arXiv:2602.02710, estimator of sec. 4 (1 / successes times the sum over
+    successes of grad log pi, with the mean as control variate). Edge: a group without a success gives zeros.
+    Raises ValueError for a negative reward: the divisor is a success rate.
     """
 
     eps: float = 0.0
@@ -30,7 +33,8 @@ class MaxRL(GroupRelative):
         super().check(run)
         if run.reward_shaping or any(reward.weight < 0 for reward in run.rewards.values()):
             raise ConfigError(
-                "advantage: 'maxrl' divides by the mean reward, which reward_shaping or a negative reward weight may make negative; drop them, or "
+                "advantage: 'maxrl' divides by the mean reward, which reward_shaping or a negative reward "
+                "weight may make negative; drop them, or "
                 "use advantage: {name: grpo}"
             )
 
@@ -38,7 +42,8 @@ class MaxRL(GroupRelative):
         for group in groups:
             if any(r < 0 for r in group.rewards):
                 raise ValueError(
-                    f"row {group.row.id!r}: 'maxrl' divides by the mean reward, so rewards must not be negative, got {min(group.rewards)}; "
+                    f"row {group.row.id!r}: 'maxrl' divides by the mean reward, so rewards must not be "
+                    f"negative, got {min(group.rewards)}; "
                     "use advantage: {name: grpo}"
                 )
         return by_group(maxrl_advantages(*flat_rewards(groups), eps=self.eps), groups)

@@ -1,10 +1,12 @@
-"""MCTR: an agent that plays by vote, learns from its own agreement, and writes down what it finds out about the task.
+"""MCTR: an agent that plays by vote, learns from its own agreement, and writes down what it finds out about
+the task.
 
-    mctr                   rollout strategy: votes on every action, keeps rules in memory, shows them in the prompt
+    mctr                   rollout strategy: votes on every action, keeps rules in memory, shows them in the
+    prompt
     mctr.self_consistency  reward shaping: 1 for the action that most of the state's samples chose
 
-Paper: Li et al. 2025 (MCTR), arXiv:2511.23262. Neither the whole text nor code could be had; what is built is what its abstract and published
-summaries say, and the rest is told to be ours.
+Paper: Li et al. 2025 (MCTR), arXiv:2511.23262. Neither the whole text nor code could be had; what is built is
+what its abstract and published summaries say, and the rest is told to be ours.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from vlrl.registry import build, register
 from vlrl.stages import Engine, RewardShaping, State, transient
 from vlrl.types import Completion, Group, Message, Prompt, Request, Rollout, Sampling
 
-VOTE: Annotation[str] = Annotation("mctr.vote", str, hint="rollout: {name: mctr}", doc='the action that a turn chooses, "" for none')
+VOTE: Annotation[str] = Annotation(
+    "mctr.vote", str, hint="rollout: {name: mctr}", doc='the action that a turn chooses, "" for none'
+)
 _ACTION = re.compile(r"<action>((?:(?!</?action>).){0,400})</action>", re.DOTALL)
 _RULE = re.compile(r"<rule>((?:(?!</?rule>).){1,400})</rule>", re.DOTALL)
 _DROP = re.compile(r"<drop>\s*(\d{1,4})\s*</drop>")
@@ -45,7 +49,8 @@ def majority(votes: Sequence[str]) -> str:
 
 
 def edited(rules: Sequence[str], reply: str, size: int) -> list[str]:
-    """The rules after a reflection: <drop>NUMBER</drop> (from 1) removes one, <rule>TEXT</rule> adds one; the newest `size`, each once.
+    """The rules after a reflection: <drop>NUMBER</drop> (from 1) removes one, <rule>TEXT</rule> adds one; the
+    newest `size`, each once.
 
     >>> edited(["a", "b"], "<drop>1</drop><rule>b</rule><rule>c d</rule>", 8)
     ['b', 'c d']
@@ -59,7 +64,8 @@ def edited(rules: Sequence[str], reply: str, size: int) -> list[str]:
 
 @dataclass
 class MctrState(State):
-    """Rules by task, and per task the steps between reflections and those since the last one. Of the present call: candidates by conversation."""
+    """Rules by task, and per task the steps between reflections and those since the last one. Of the present
+    call: candidates by conversation."""
 
     rules: dict[str, list[str]] = field(default_factory=dict)
     every: dict[str, float] = field(default_factory=dict)
@@ -75,25 +81,32 @@ class MctrState(State):
 @register("mctr")
 @dataclass(frozen=True)
 class Mctr(MultiTurn):
-    """MCTR's two levels: an object level that acts by vote over samples, and a meta level that keeps rules about the task in memory.
+    """MCTR's two levels: an object level that acts by vote over samples, and a meta level that keeps rules
+    about the task in memory.
 
-    Object level: one episode per prompt. At each turn the policy samples the prompt's count of turns at the same state; the action that most of them
-    choose (<action>...</action>; ties: the first) is carried out by the first turn that chose it. The samples of a state are a group, for the
-    reward shaping `mctr.self_consistency`: metacognitive test-time reinforcement learning, which needs no label.
-    Meta level: after an episode of a task, when it is due, the model is shown the episode and the task's rules and asked (`ask`) for new ones
-    (<rule>) and for those to forget (<drop>). The newest `size` rules stand at the end of every prompt of the task, behind `shown`. Reflection is
-    frequent at first: `first` steps lie between two; a reflection that changes no rule makes them `growth` times as many (at most `longest`), one
-    that does makes them `growth` times fewer (at least `first`). `meta` is the engine that reflects; {} is the policy itself.
-    Paper: arXiv:2511.23262 (abstract: a meta-reasoning module that stores rules as natural language, an action module that retrieves them and is
-    updated by test-time reinforcement learning; summaries: a reward for agreement with the majority of parallel traces, reflection that grows rarer
-    as memory stabilises). Ours: the words, the rule of the schedule, all numbers; updates come after episodes, not within them; all rules of a task
-    are shown, where the paper retrieves. Edge: a turn that no sample gives an action to is the first sample's; held-out evaluation plays without
-    votes, with the rules. State: rules and schedule, the same on all ranks (their reflections are joined at the end of the step). Logs rules,
-    reflections and the share of samples that agree. Units: `first`, `longest` in steps; `max_tokens` in tokens.
+    Object level: one episode per prompt. At each turn the policy samples the prompt's count of turns at the
+    same state; the action that most of them choose (<action>...</action>; ties: the first) is carried out by
+    the first turn that chose it. The samples of a state are a group, for the reward shaping
+    `mctr.self_consistency`: metacognitive test-time reinforcement learning, which needs no label.
+    Meta level: after an episode of a task, when it is due, the model is shown the episode and the task's
+    rules and asked (`ask`) for new ones (<rule>) and for those to forget (<drop>). The newest `size` rules
+    stand at the end of every prompt of the task, behind `shown`. Reflection is frequent at first: `first`
+    steps lie between two; a reflection that changes no rule makes them `growth` times as many (at most
+    `longest`), one that does makes them `growth` times fewer (at least `first`). `meta` is the engine that
+    reflects; {} is the policy itself. Paper: arXiv:2511.23262 (abstract: a meta-reasoning module that stores
+    rules as natural language, an action module that retrieves them and is updated by test-time reinforcement
+    learning; summaries: a reward for agreement with the majority of parallel traces, reflection that grows
+    rarer as memory stabilises). Ours: the words, the rule of the schedule, all numbers; updates come after
+    episodes, not within them; all rules of a task are shown, where the paper retrieves. Edge: a turn that no
+    sample gives an action to is the first sample's; held-out evaluation plays without votes, with the rules.
+    State: rules and schedule, the same on all ranks (their reflections are joined at the end of the step).
+    Logs rules, reflections and the share of samples that agree. Units: `first`, `longest` in steps;
+    `max_tokens` in tokens.
     """
 
     ask: str = (
-        "Look back at what was done and what came of it. Write what holds in this task and was not known, each in <rule> </rule> tags, and "
+        "Look back at what was done and what came of it. Write what holds in this task and was not known, "
+        "each in <rule> </rule> tags, and "
         "<drop>NUMBER</drop> for what turned out to be wrong.\nKnown so far:\n{rules}"
     )
     shown: str = "\n\nWhat is known about this task:\n{rules}"
@@ -111,7 +124,8 @@ class Mctr(MultiTurn):
             raise ValueError("ask and shown must hold {rules}")
         if self.size < 1 or self.max_tokens < 1 or not 1 <= self.first <= self.longest or self.growth < 1:
             raise ValueError(
-                f"size={self.size}, max_tokens={self.max_tokens}, first={self.first} and growth={self.growth} must be at least 1, "
+                f"size={self.size}, max_tokens={self.max_tokens}, first={self.first} and "
+                f"growth={self.growth} must be at least 1, "
                 f"longest={self.longest} at least first"
             )
 
@@ -133,11 +147,20 @@ class Mctr(MultiTurn):
         groups = [group for place, _ in enumerate(prompts) for group in self.voted(place, played[place])]
         state.counts = {}
         self.reflect(run)
-        agreed = [float(VOTE[rollout] == majority([VOTE[r] for r in group])) for group in groups for rollout in group]
-        state.logged = {"mctr/agreement": sum(agreed) / max(len(agreed), 1), "mctr/reflections": float(len(state.proposed))}
+        agreed = [
+            float(VOTE[rollout] == majority([VOTE[r] for r in group]))
+            for group in groups
+            for rollout in group
+        ]
+        state.logged = {
+            "mctr/agreement": sum(agreed) / max(len(agreed), 1),
+            "mctr/reflections": float(len(state.proposed)),
+        }
         return groups
 
-    def play(self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext) -> list[list[Rollout] | str] | None:
+    def play(
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+    ) -> list[list[Rollout] | str] | None:
         """Held-out evaluation: without votes, with the rules."""
         plain = MultiTurn(**{f.name: getattr(self, f.name) for f in fields(MultiTurn)})
         return plain.play([self.with_rules(prompt) for prompt in prompts], samplings, run)
@@ -154,7 +177,10 @@ class Mctr(MultiTurn):
         for completion in run.engine.generate(wanted):
             samples[id(completion.request.tag)].append(completion)
         for request in requests:
-            conversation, made = request.tag, sorted(samples[id(request.tag)], key=lambda completion: completion.index)
+            conversation, made = (
+                request.tag,
+                sorted(samples[id(request.tag)], key=lambda completion: completion.index),
+            )
             group = self.candidates(conversation, made, run)
             state.candidates[conversation.prompt_index].append(group)
             state.played += [] if conversation in state.played else [conversation]
@@ -174,7 +200,8 @@ class Mctr(MultiTurn):
         return Group(conversation.prompt, rollouts)
 
     def voted(self, place: int, played: Group) -> list[Group]:
-        """The groups of an episode's states with what is known of the episode; none where its environment failed."""
+        """The groups of an episode's states with what is known of the episode; none where its environment
+        failed."""
         if not len(played):
             return []
         parts = (CONVERSATION.name, SEGMENT.name, TURN_SPANS.name)
@@ -193,9 +220,14 @@ class Mctr(MultiTurn):
             task = conversation.prompt.row.task
             if state.waited.get(task, 0) + 1 >= state.every.get(task, self.first):
                 sampling = replace(run.sampling(conversation.prompt, 0), max_tokens=self.max_tokens, stop=())
-                requests.append(Request(self.question(conversation), sampling, 1, draw.getrandbits(62), tag=task))
+                requests.append(
+                    Request(self.question(conversation), sampling, 1, draw.getrandbits(62), tag=task)
+                )
         engine = state.meta or run.engine
-        state.proposed += [[completion.request.tag, completion.text] for completion in (engine.generate(requests) if requests else ())]
+        state.proposed += [
+            [completion.request.tag, completion.text]
+            for completion in (engine.generate(requests) if requests else ())
+        ]
 
     def question(self, conversation: Conversation) -> Prompt:
         """The episode, and the question what it teaches."""
@@ -235,11 +267,12 @@ def listed(rules: Sequence[str] | None) -> str:
 @register("mctr.self_consistency")
 @dataclass(frozen=True)
 class MctrSelfConsistency(RewardShaping):
-    """MCTR's label-free reward, in place of the total: 1 for a turn whose action is that of most samples of its state, 0 for the others.
+    """MCTR's label-free reward, in place of the total: 1 for a turn whose action is that of most samples of
+    its state, 0 for the others.
 
-    Paper: Li et al. 2025 (MCTR), arXiv:2511.23262 (metacognitive test-time reinforcement learning), as test-time reinforcement learning does with
-    answers (Zuo et al. 2025, arXiv:2504.16084). Edge: ties go to the action that was sampled first; a turn without an action gets 0, and so do all
-    where none has one.
+    Paper: Li et al. 2025 (MCTR), arXiv:2511.23262 (metacognitive test-time reinforcement learning), as
+    test-time reinforcement learning does with answers (Zuo et al. 2025, arXiv:2504.16084). Edge: ties go to
+    the action that was sampled first; a turn without an action gets 0, and so do all where none has one.
     """
 
     requires = (VOTE,)

@@ -1,4 +1,5 @@
-"""MEML-GRPO: multi-expert mutual learning. Several system prompts are experts of one policy; the worst expert of a prompt learns from the best.
+"""MEML-GRPO: multi-expert mutual learning. Several system prompts are experts of one policy; the worst expert
+of a prompt learns from the best.
 
     meml_grpo          rollout strategy: each expert samples a part of the group
     meml_grpo.mutual   replay buffer: mutual learning, and demonstrations of prompts that all experts fail
@@ -20,18 +21,26 @@ from vlrl.registry import register
 from vlrl.stages import transient
 from vlrl.types import Group, Prompt, Rollout
 
-SYSTEMS = ("Give a short solution.", "Think at length, and check each step.", "Look for another way before you answer.")
-EXPERT: Annotation[int] = Annotation("meml_grpo.expert", int, hint="rollout: {name: meml_grpo}", doc="number of the system prompt, from 0")
+SYSTEMS = (
+    "Give a short solution.",
+    "Think at length, and check each step.",
+    "Look for another way before you answer.",
+)
+EXPERT: Annotation[int] = Annotation(
+    "meml_grpo.expert", int, hint="rollout: {name: meml_grpo}", doc="number of the system prompt, from 0"
+)
 
 
 @register("meml_grpo")
 @dataclass(frozen=True)
 class MemlGrpo(Independent):
-    """MEML-GRPO's experts: rollout i of a prompt is sampled with system prompt i mod K; all n are one group, and EXPERT is the number of the prompt.
+    """MEML-GRPO's experts: rollout i of a prompt is sampled with system prompt i mod K; all n are one group,
+    and EXPERT is the number of the prompt.
 
-    Paper: Jia et al. 2025 (MEML-GRPO), arXiv:2508.09670, from published notes on it: each of three system prompts samples n / 3. No code was found.
-    Deviates: the prompts are ours, and the advantage is taken over all experts (the notes say per expert). The policy should have been taught the
-    styles first (the paper's multi-expert fine-tuning). Edge: with a count below K, the last experts get no rollout.
+    Paper: Jia et al. 2025 (MEML-GRPO), arXiv:2508.09670, from published notes on it: each of three system
+    prompts samples n / 3. No code was found. Deviates: the prompts are ours, and the advantage is taken over
+    all experts (the notes say per expert). The policy should have been taught the styles first (the paper's
+    multi-expert fine-tuning). Edge: with a count below K, the last experts get no rollout.
     """
 
     systems: tuple[str, ...] = SYSTEMS
@@ -45,7 +54,10 @@ class MemlGrpo(Independent):
         k = len(self.systems)
         wanted: list[tuple[Prompt, int, tuple[int, ...]]] = []
         for prompt, n in zip(prompts, counts, strict=True):
-            wanted += [(with_system(prompt, system), n // k + (i < n % k), ()) for i, system in enumerate(self.systems)]
+            wanted += [
+                (with_system(prompt, system), n // k + (i < n % k), ())
+                for i, system in enumerate(self.systems)
+            ]
         drawn = self.draw(wanted, run)
         groups = []
         for place, prompt in enumerate(prompts):
@@ -68,15 +80,19 @@ class MemlGrpoMutualState(HardPromptsState):
 @register("meml_grpo.mutual")
 @dataclass(frozen=True)
 class MemlGrpoMutual(HardPrompts):
-    """MEML-GRPO's mutual learning: a correct rollout of the best expert of a group is taught to the worst; prompts that all fail to a demonstration.
+    """MEML-GRPO's mutual learning: a correct rollout of the best expert of a group is taught to the worst;
+    prompts that all fail to a demonstration.
 
     The latter is `HardPrompts`, with `size` of the paper's buffer.
-    Best and worst are by the experts' mean rewards. The first correct rollout of the best expert, under the worst expert's prompt (source "taught"),
-    is a group of its own, so that only loss term nll with source "taught" trains on it: -log p(o+ | q, P-), whose gradient is that of the estimate
-    of KL(p(. | P+) || p(. | P-)) with the better expert held fixed.
-    Paper: Jia et al. 2025 (MEML-GRPO), arXiv:2508.09670, from published notes on it (mutual learning between best and worst expert; a buffer of 64
-    hard examples). No code was found. Deviates: the buffer has prompts that every rollout failed, not those of single experts, and no random choice.
-    Edge: experts with equal means teach nothing, as does a best expert without a correct rollout; the first of equals is best or worst.
+    Best and worst are by the experts' mean rewards. The first correct rollout of the best expert, under the
+    worst expert's prompt (source "taught"), is a group of its own, so that only loss term nll with source
+    "taught" trains on it: -log p(o+ | q, P-), whose gradient is that of the estimate of KL(p(. | P+) || p(. |
+    P-)) with the better expert held fixed.
+    Paper: Jia et al. 2025 (MEML-GRPO), arXiv:2508.09670, from published notes on it (mutual learning between
+    best and worst expert; a buffer of 64 hard examples). No code was found. Deviates: the buffer has prompts
+    that every rollout failed, not those of single experts, and no random choice. Edge: experts with equal
+    means teach nothing, as does a best expert without a correct rollout; the first of equals is best or
+    worst.
     """
 
     requires = (EXPERT,)
@@ -85,7 +101,11 @@ class MemlGrpoMutual(HardPrompts):
         return MemlGrpoMutualState()
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
-        taught = [Group(rollout.prompt, [rollout], f"{group.id}/taught") for group in groups if (rollout := lesson(group)) is not None]
+        taught = [
+            Group(rollout.prompt, [rollout], f"{group.id}/taught")
+            for group in groups
+            if (rollout := lesson(group)) is not None
+        ]
         self.state.taught += len(taught)
         return [*super().__call__(groups), *taught]
 
@@ -96,11 +116,14 @@ class MemlGrpoMutual(HardPrompts):
 
 
 def lesson(group: Group) -> Rollout | None:
-    """A correct rollout of the best expert, as one of the worst expert; None where there is nothing to teach."""
+    """A correct rollout of the best expert, as one of the worst expert; None where there is nothing to
+    teach."""
     by_expert: dict[int, list[Rollout]] = {}
     for rollout in group:
         by_expert.setdefault(EXPERT.get(rollout, 0), []).append(rollout)
-    means = {expert: sum(r.reward for r in rollouts) / len(rollouts) for expert, rollouts in by_expert.items()}
+    means = {
+        expert: sum(r.reward for r in rollouts) / len(rollouts) for expert, rollouts in by_expert.items()
+    }
     if len(means) < 2 or min(means.values()) == max(means.values()):
         return None
     best, worst = max(means, key=means.__getitem__), min(means, key=means.__getitem__)

@@ -1,4 +1,5 @@
-"""Memory-R+: intrinsic rewards from an episodic memory of the model's own correct and wrong answers to similar questions.
+"""Memory-R+: intrinsic rewards from an episodic memory of the model's own correct and wrong answers to
+similar questions.
 
 Paper: Le et al. 2025 (Memory-R+), arXiv:2504.02273, with released code.
 """
@@ -22,7 +23,8 @@ SIZE = 256  # of an embedding
 
 @dataclass
 class MemoryRState(State):
-    """The memory: [question embedding, answer embedding] of `correct` and `wrong` answers, and the last values of the two rewards.
+    """The memory: [question embedding, answer embedding] of `correct` and `wrong` answers, and the last
+    values of the two rewards.
 
     `step` has the additions of the current step, one dictionary of the four lists per group.
     """
@@ -39,13 +41,15 @@ class MemoryRState(State):
 class MemoryR(RewardShaping):
     """Memory-R+'s rewards: r + exploit (1 - n(d)) + explore n(1 - s).
 
-    d is the distance of the answer from the mean of the remembered correct answers, s its largest cosine with the remembered wrong ones, both among
-    the answers of the `k` most similar questions. n scales to [0, 1] by the smallest and the largest of the last `window` values; the first value
-    counts as it is in the exploit term (at most 1) and as 0 in the explore term. The explore term begins once `explore_from` questions have wrong
-    answers. The answers of a step, on all ranks, join the memory at its end; `correct` and `wrong` keep their last `capacity` answers each.
-    Paper: Le et al. 2025 (Memory-R+), arXiv:2504.02273; released code: thaihungle/Memory-R at a193f4f, rewards/ir_knn_st.py and run_gsm8k.py (both
-    weights 1, k 1, window 100, 500 questions). Deviates: texts are embedded by hashed character trigrams, not by a sentence encoder; an answer joins
-    after its step, in the release before it is scored. Edge: with an empty memory its term is 0.
+    d is the distance of the answer from the mean of the remembered correct answers, s its largest cosine with
+    the remembered wrong ones, both among the answers of the `k` most similar questions. n scales to [0, 1] by
+    the smallest and the largest of the last `window` values; the first value counts as it is in the exploit
+    term (at most 1) and as 0 in the explore term. The explore term begins once `explore_from` questions have
+    wrong answers. The answers of a step, on all ranks, join the memory at its end; `correct` and `wrong` keep
+    their last `capacity` answers each. Paper: Le et al. 2025 (Memory-R+), arXiv:2504.02273; released code:
+    thaihungle/Memory-R at a193f4f, rewards/ir_knn_st.py and run_gsm8k.py (both weights 1, k 1, window 100,
+    500 questions). Deviates: texts are embedded by hashed character trigrams, not by a sentence encoder; an
+    answer joins after its step, in the release before it is scored. Edge: with an empty memory its term is 0.
     """
 
     exploit: float = 1.0
@@ -57,7 +61,10 @@ class MemoryR(RewardShaping):
 
     def __post_init__(self) -> None:
         if min(self.k, self.capacity, self.window, self.explore_from) < 1:
-            raise ValueError(f"k={self.k}, capacity={self.capacity}, window={self.window} and explore_from={self.explore_from} must be at least 1")
+            raise ValueError(
+                f"k={self.k}, capacity={self.capacity}, window={self.window} and "
+                f"explore_from={self.explore_from} must be at least 1"
+            )
 
     def init_state(self) -> MemoryRState:
         return MemoryRState()
@@ -73,7 +80,9 @@ class MemoryR(RewardShaping):
         self.state.step.append(additions)
         return shaped
 
-    def bonus(self, question: Sequence[float], answer: Sequence[float], additions: dict[str, list[Any]]) -> float:
+    def bonus(
+        self, question: Sequence[float], answer: Sequence[float], additions: dict[str, list[Any]]
+    ) -> float:
         """What is added to the reward of an answer; its two values are appended to `additions`."""
         total, given = 0.0, np.asarray(answer)
         if correct := neighbours(question, self.state.correct, self.k):
@@ -90,17 +99,26 @@ class MemoryR(RewardShaping):
     def end_step(self, run: RunContext) -> None:
         state = self.state
         for additions in run.gather_and_clear(state.step):
-            for values, kept in ((state.correct, "correct"), (state.wrong, "wrong"), (state.exploit, "exploit"), (state.explore, "explore")):
+            for values, kept in (
+                (state.correct, "correct"),
+                (state.wrong, "wrong"),
+                (state.exploit, "exploit"),
+                (state.explore, "explore"),
+            ):
                 values.extend(additions[kept])
                 del values[: -(self.capacity if kept in ("correct", "wrong") else self.window)]
 
     def metrics(self) -> dict[str, float]:
         """The number of remembered answers."""
-        return {"memory/correct": float(len(self.state.correct)), "memory/wrong": float(len(self.state.wrong))}
+        return {
+            "memory/correct": float(len(self.state.correct)),
+            "memory/wrong": float(len(self.state.wrong)),
+        }
 
 
 def embedding(text: str) -> list[float]:
-    """Counts of the text's character trigrams, hashed to `SIZE` entries, as a vector of length 1 (zeros for a blank text)."""
+    """Counts of the text's character trigrams, hashed to `SIZE` entries, as a vector of length 1 (zeros for a
+    blank text)."""
     vector = np.zeros(SIZE)
     padded = f" {' '.join(text.casefold().split())[:4000]} "
     for at in range(len(padded) - 2):
@@ -109,7 +127,9 @@ def embedding(text: str) -> list[float]:
     return [round(float(v), 4) for v in (vector / norm if norm and text.strip() else 0.0 * vector)]
 
 
-def neighbours(question: Sequence[float], memory: Sequence[Sequence[Sequence[float]]], k: int) -> list[Sequence[float]]:
+def neighbours(
+    question: Sequence[float], memory: Sequence[Sequence[Sequence[float]]], k: int
+) -> list[Sequence[float]]:
     """The answers remembered for the k questions most similar to `question`."""
     asked = list(dict.fromkeys(tuple(q) for q, _ in memory))
     if not asked:
@@ -120,6 +140,7 @@ def neighbours(question: Sequence[float], memory: Sequence[Sequence[Sequence[flo
 
 
 def scaled(value: float, last: Sequence[float], alone: float) -> float:
-    """The value scaled to [0, 1] by the smallest and the largest of it and the last values; `alone` where all are equal."""
+    """The value scaled to [0, 1] by the smallest and the largest of it and the last values; `alone` where all
+    are equal."""
     low, high = min([value, *last]), max([value, *last])
     return (value - low) / (high - low) if high > low else alone

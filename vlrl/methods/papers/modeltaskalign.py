@@ -1,9 +1,11 @@
-"""Model-task alignment: pass@k of the start model decides which cheap tricks can work; a pre-flight that trains nothing.
+"""Model-task alignment: pass@k of the start model decides which cheap tricks can work; a pre-flight that
+trains nothing.
 
     modeltaskalign.no_update   advantage: 0, so that no weight changes
     modeltaskalign             callback: pass@k of the model by task, and the verdict
 
-Paper: Wu et al. 2025 (Mirage or Method? How Model-Task Alignment Induces Divergent RL Conclusions), arXiv:2508.21188.
+Paper: Wu et al. 2025 (Mirage or Method? How Model-Task Alignment Induces Divergent RL Conclusions),
+arXiv:2508.21188.
 """
 
 from __future__ import annotations
@@ -20,15 +22,22 @@ from vlrl.stages import AdvantageEstimator, Callback, State
 from vlrl.types import Group
 
 VERDICTS = {
-    True: "strongly aligned: one example, noisy or random rewards, and negatives only can look as good as true rewards here, so they prove little",
-    False: "weakly aligned: expect only true rewards on enough rows to help; one example, random rewards and negatives only are likely to fail",
+    True: (
+        "strongly aligned: one example, noisy or random rewards, and negatives only can look as good as "
+        "true rewards here, so they prove little"
+    ),
+    False: (
+        "weakly aligned: expect only true rewards on enough rows to help; one example, random rewards and "
+        "negatives only are likely to fail"
+    ),
 }
 
 
 @register("modeltaskalign.no_update")
 @dataclass(frozen=True)
 class ModeltaskalignNoUpdate(AdvantageEstimator):
-    """Advantage 0 for every rollout: the policy gradient is 0, so the model stays as it is while metrics read its rollouts. vlrl original."""
+    """Advantage 0 for every rollout: the policy gradient is 0, so the model stays as it is while metrics read
+    its rollouts. vlrl original."""
 
     trains = False
 
@@ -46,12 +55,14 @@ class ModeltaskalignState(State):
 @register("modeltaskalign")
 @dataclass(frozen=True, kw_only=True)
 class Modeltaskalign(Callback):
-    """The pre-flight's verdict: pass@k of the model per task, over all groups that the phase has sampled; aligned from `threshold` on.
+    """The pre-flight's verdict: pass@k of the model per task, over all groups that the phase has sampled;
+    aligned from `threshold` on.
 
-    Logs "TASK/1" and "TASK/k" (pass@1 and pass@k, k = `k`, 0: the largest group) and "TASK/aligned" (0 or 1). After the last step of the phase the
-    verdict is written as a message to the console and to events.jsonl.
-    Paper: arXiv:2508.21188 (alignment is the pass@k of the start model on the task; no number divides strong from weak: 0.5 is ours). Edge: groups
-    smaller than k are left out of pass@k. Raises ConfigError where an advantage would train the model. State: the counts.
+    Logs "TASK/1" and "TASK/k" (pass@1 and pass@k, k = `k`, 0: the largest group) and "TASK/aligned" (0 or 1).
+    After the last step of the phase the verdict is written as a message to the console and to events.jsonl.
+    Paper: arXiv:2508.21188 (alignment is the pass@k of the start model on the task; no number divides strong
+    from weak: 0.5 is ours). Edge: groups smaller than k are left out of pass@k. Raises ConfigError where an
+    advantage would train the model. State: the counts.
     """
 
     threshold: float = 0.5
@@ -59,7 +70,10 @@ class Modeltaskalign(Callback):
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1 or self.k < 0:
-            raise ConfigError(f"callbacks: 'modeltaskalign' threshold={self.threshold} must be in (0, 1] and k={self.k} 0 or more")
+            raise ConfigError(
+                f"callbacks: 'modeltaskalign' threshold={self.threshold} must be in (0, 1] and k={self.k} "
+                "0 or more"
+            )
 
     def init_state(self) -> ModeltaskalignState:
         return ModeltaskalignState()
@@ -67,7 +81,8 @@ class Modeltaskalign(Callback):
     def check(self, run: RunContext) -> None:
         if run.advantage.trains or run.objective.loss_terms:
             raise ConfigError(
-                "callbacks: 'modeltaskalign' measures the start model, and this run would train it; use advantage: {name: modeltaskalign.no_update} "
+                "callbacks: 'modeltaskalign' measures the start model, and this run would train it; use "
+                "advantage: {name: modeltaskalign.no_update} "
                 "and no loss_terms, or read pass@k of a training run with metrics: {passk: {name: pass_at_k}}"
             )
 
@@ -80,7 +95,10 @@ class Modeltaskalign(Callback):
         if run.phase_step + 1 >= run.settings.steps:
             for task, found in numbers.items():
                 text = ", ".join(f"{name} {value:.3f}" for name, value in found.items() if name != "aligned")
-                run.warn(f"pre-flight, task {task!r}: {text} (threshold {self.threshold:g}): {VERDICTS[bool(found['aligned'])]}")
+                run.warn(
+                    f"pre-flight, task {task!r}: {text} (threshold {self.threshold:g}): "
+                    f"{VERDICTS[bool(found['aligned'])]}"
+                )
         return {f"{task}/{name}": value for task, found in numbers.items() for name, value in found.items()}
 
     def numbers(self, counts: Sequence[Sequence[int]]) -> dict[str, float]:

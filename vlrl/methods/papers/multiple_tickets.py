@@ -26,13 +26,15 @@ class MultipleTicketsState(State):
 @register("multiple_tickets")
 @dataclass(frozen=True, kw_only=True)
 class MultipleTickets(Trainable):
-    """Random sparse training: theta <- theta - lr * update(m * grad), m ~ Bernoulli(density) per weight, drawn once from `seed`.
+    """Random sparse training: theta <- theta - lr * update(m * grad), m ~ Bernoulli(density) per weight,
+    drawn once from `seed`.
 
-    Weights outside of the mask never change: gradients are masked before they are clipped and before ranks share them, and there is no weight decay,
-    so that an update of zero changes nothing.
-    Paper: Adewuyi et al. 2026 (Multiple Ticket Hypothesis), arXiv:2602.01599, sec. 3: masks drawn uniformly per tensor, 1% of the weights.
-    Deviates: masks are kept as such, and optimizer states in full, so no memory is saved. Edge: density 1 is `full` without weight decay. Raises
-    ConfigError where weights are sharded over ranks (FSDP, DeepSpeed), whose shards a mask does not fit.
+    Weights outside of the mask never change: gradients are masked before they are clipped and before ranks
+    share them, and there is no weight decay, so that an update of zero changes nothing.
+    Paper: Adewuyi et al. 2026 (Multiple Ticket Hypothesis), arXiv:2602.01599, sec. 3: masks drawn uniformly
+    per tensor, 1% of the weights. Deviates: masks are kept as such, and optimizer states in full, so no
+    memory is saved. Edge: density 1 is `full` without weight decay. Raises ConfigError where weights are
+    sharded over ranks (FSDP, DeepSpeed), whose shards a mask does not fit.
     """
 
     density: float = 0.01
@@ -40,7 +42,9 @@ class MultipleTickets(Trainable):
 
     def __post_init__(self) -> None:
         if not 0 < self.density <= 1:
-            raise ValueError(f"density={self.density} must be in (0, 1]: the share of weights that are trained")
+            raise ValueError(
+                f"density={self.density} must be in (0, 1]: the share of weights that are trained"
+            )
 
     def init_state(self) -> MultipleTicketsState:
         return MultipleTicketsState()
@@ -49,7 +53,8 @@ class MultipleTickets(Trainable):
         super().setup(run)
         if run.state_sharded:
             raise ConfigError(
-                "trainable: 'multiple_tickets' masks whole weight tensors, which FSDP and DeepSpeed shard over ranks; use DDP, "
+                "trainable: 'multiple_tickets' masks whole weight tensors, which FSDP and DeepSpeed shard "
+                "over ranks; use DDP, "
                 "or trainable: {name: lora}"
             )
 
@@ -59,7 +64,9 @@ class MultipleTickets(Trainable):
         for name, parameter in policy.model.named_parameters():
             mask = ticket(name, parameter.shape, self.density, self.seed).to(parameter.device)
             trained, total = trained + int(mask.sum()), total + mask.numel()
-            parameter.register_hook(lambda grad, mask=mask: grad * mask.to(grad.dtype) if self.active else grad)
+            parameter.register_hook(
+                lambda grad, mask=mask: grad * mask.to(grad.dtype) if self.active else grad
+            )
         self.state.share = trained / total
         return [{"params": list(policy.model.parameters()), "weight_decay": 0.0}]
 
@@ -74,6 +81,7 @@ class MultipleTickets(Trainable):
 
 
 def ticket(name: str, shape: torch.Size, density: float, seed: int) -> torch.Tensor:
-    """The mask (bool) of a parameter: each entry is True with probability `density`, as a function of the parameter's name and the seed alone."""
+    """The mask (bool) of a parameter: each entry is True with probability `density`, as a function of the
+    parameter's name and the seed alone."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
     return torch.rand(shape, generator=generator) < density

@@ -1,4 +1,5 @@
-"""NFT: negative-aware fine-tuning, a supervised loss on correct rollouts and, through an implicit negative policy, on wrong ones.
+"""NFT: negative-aware fine-tuning, a supervised loss on correct rollouts and, through an implicit negative
+policy, on wrong ones.
 
 Paper: Chen et al. 2025 (NFT), arXiv:2505.18116, with released code.
 """
@@ -22,9 +23,10 @@ from vlrl.types import LossInputs, PerToken
 class NFT(SequencePolicyLoss):
     """NFT's loss. Correct rollouts: -log R.  Wrong ones: -`negative` log max(eps, (1 - q R) / (1 - q)).
 
-    R = pi / pi_old per token, q the prompt's success rate in its group, clamped to [0.02, 0.98]. The max is straight-through: it keeps the gradient
-    of (1 - q R) / (1 - q). A prompt has the weight 1 - q (`prompt_weight` "linear") or sqrt((1 - q) / q) ("sqrt"); groups that are all correct or all
-    wrong have weight 0. `negative` 0 is rejection fine-tuning. The advantage is not read.
+    R = pi / pi_old per token, q the prompt's success rate in its group, clamped to [0.02, 0.98]. The max is
+    straight-through: it keeps the gradient of (1 - q R) / (1 - q). A prompt has the weight 1 - q
+    (`prompt_weight` "linear") or sqrt((1 - q) / q) ("sqrt"); groups that are all correct or all wrong have
+    weight 0. `negative` 0 is rejection fine-tuning. The advantage is not read.
     Paper: Chen et al. 2025 (NFT), arXiv:2505.18116, eq. 8-10; the released 7B script has eps 1.
     Edge: on-policy, correct tokens have gradient -(1 - q), wrong ones +q: GRPO's without the std.
     """

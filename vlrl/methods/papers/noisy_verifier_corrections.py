@@ -1,7 +1,8 @@
-"""Noisy verifier corrections: rewards of a verifier with known error rates are corrected so that the gradient is right on average.
+"""Noisy verifier corrections: rewards of a verifier with known error rates are corrected so that the gradient
+is right on average.
 
-Backward correction (PGBC) gives the true verdict on average, forward correction (PGFC) the direction of its gradient.
-Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915, sec. 3.
+Backward correction (PGBC) gives the true verdict on average, forward correction (PGFC) the direction of its
+gradient. Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915, sec. 3.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from vlrl.types import Group, Rollout
 
 @dataclass
 class NoisyVerifierCorrectionsState(State):
-    """Decayed counts of rollouts that the appeal calls correct: those that the verifier refused, and those that it confirmed.
+    """Decayed counts of rollouts that the appeal calls correct: those that the verifier refused, and those
+    that it confirmed.
 
     `step` has the (refused, confirmed) counts of each group of the current step.
     """
@@ -32,21 +34,26 @@ class NoisyVerifierCorrectionsState(State):
 @register("noisy_verifier_corrections")
 @dataclass(frozen=True)
 class NoisyVerifierCorrections(RewardShaping):
-    """Corrected rewards: total + w (r' - r), r in {0, 1} the raw verdict of `slot`, w the weight of its reward.
+    """Corrected rewards: total + w (r' - r), r in {0, 1} the raw verdict of `slot`, w the weight of its
+    reward.
 
         backward (PGBC): r' = (r - rho0) / (1 - rho0 - rho1)        forward (PGFC): r' = r - (1 - rho1)
 
-    rho0 = P(r = 1 | wrong), rho1 = P(r = 0 | correct). Backward is the true verdict on average; forward is 0 on average for a correct rollout and
-    -(1 - rho0 - rho1) for a wrong one, so that the gradient has the direction of the true verdicts' and only rho1 has to be known.
-    `row.meta["noise"]` = [rho0, rho1] has priority over the fields. `slot`: empty is the row's outcome reward. `appeal`: the slot of a better
-    verifier (weight 0); rho1 is then estimated as overturned / (overturned + confirmed), where overturned are the rollouts with r = 0 that the
-    appeal calls correct, counts that decay by `decay` per group; a step's groups, those of all ranks, count from the next step.
-    Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915, eq. 3 (backward), prop. 3.4 and algorithm 2 (forward). Deviates: the estimate of rho1 takes
-    the appeal slot's verdict on every rollout, where the paper appeals a share q of the refused ones to a small language model and divides their
-    number by q, and rollouts that the verifier accepts count only if the appeal confirms them; counts decay by group, not over a window.
-    Edge: rates that are the same for all rollouts of a group are an affine map: division by the std undoes both corrections, a group's mean the
-    forward one, and a backward correction with one rate for all prompts only scales the gradient under a group mean; what removes the correction is
-    refused. A verdict other than 0 and 1 raises ValueError.
+    rho0 = P(r = 1 | wrong), rho1 = P(r = 0 | correct). Backward is the true verdict on average; forward is 0
+    on average for a correct rollout and
+    -(1 - rho0 - rho1) for a wrong one, so that the gradient has the direction of the true verdicts' and only
+    rho1 has to be known. `row.meta["noise"]` = [rho0, rho1] has priority over the fields. `slot`: empty is
+    the row's outcome reward. `appeal`: the slot of a better verifier (weight 0); rho1 is then estimated as
+    overturned / (overturned + confirmed), where overturned are the rollouts with r = 0 that the appeal calls
+    correct, counts that decay by `decay` per group; a step's groups, those of all ranks, count from the next
+    step. Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915, eq. 3 (backward), prop. 3.4 and algorithm 2
+    (forward). Deviates: the estimate of rho1 takes the appeal slot's verdict on every rollout, where the
+    paper appeals a share q of the refused ones to a small language model and divides their number by q, and
+    rollouts that the verifier accepts count only if the appeal confirms them; counts decay by group, not over
+    a window. Edge: rates that are the same for all rollouts of a group are an affine map: division by the std
+    undoes both corrections, a group's mean the forward one, and a backward correction with one rate for all
+    prompts only scales the gradient under a group mean; what removes the correction is refused. A verdict
+    other than 0 and 1 raises ValueError.
     """
 
     mode: Literal["backward", "forward"] = "backward"
@@ -58,7 +65,10 @@ class NoisyVerifierCorrections(RewardShaping):
 
     def __post_init__(self) -> None:
         if min(self.rho0, self.rho1) < 0 or self.rho0 + self.rho1 >= 1:
-            raise ValueError(f"rho0={self.rho0} and rho1={self.rho1} must not be negative, and their sum must be below 1: better than chance")
+            raise ValueError(
+                f"rho0={self.rho0} and rho1={self.rho1} must not be negative, and their sum must be below "
+                "1: better than chance"
+            )
         if not 0 < self.decay <= 1:
             raise ValueError(f"decay={self.decay} must be in (0, 1]")
 
@@ -68,15 +78,26 @@ class NoisyVerifierCorrections(RewardShaping):
     def check(self, run: RunContext) -> None:
         for key, slot in (("slot", self.slot), ("appeal", self.appeal)):
             if slot and slot not in run.rewards:
-                raise ConfigError(f"reward_shaping: {key}={slot!r} of {self.name!r} is no reward slot; known: {', '.join(run.rewards)}")
+                raise ConfigError(
+                    f"reward_shaping: {key}={slot!r} of {self.name!r} is no reward slot; known: "
+                    f"{', '.join(run.rewards)}"
+                )
         forward = self.mode == "forward"
-        centred = isinstance(run.advantage, GroupRelative) or (isinstance(run.advantage, Reinforce) and run.advantage.decay > 0)
+        centred = isinstance(run.advantage, GroupRelative) or (
+            isinstance(run.advantage, Reinforce) and run.advantage.decay > 0
+        )
         scaled = isinstance(run.advantage, GRPO) and run.advantage.scale != "none"
         if scaled or (forward and centred):
-            what = "divides by the std of rewards" if scaled else "subtracts a mean, which is all that the forward correction changes"
+            what = (
+                "divides by the std of rewards"
+                if scaled
+                else "subtracts a mean, which is all that the forward correction changes"
+            )
             raise ConfigError(
-                f"reward_shaping: advantage {run.advantage.name!r} {what}, so the correction of {self.name!r} would have no effect; "
-                "use advantage: {name: reinforce, decay: 0}, or, for mode: backward, advantage: {name: grpo, scale: none}"
+                f"reward_shaping: advantage {run.advantage.name!r} {what}, so the correction of "
+                f"{self.name!r} would have no effect; "
+                "use advantage: {name: reinforce, decay: 0}, or, for mode: backward, advantage: {name: "
+                "grpo, scale: none}"
             )
 
     def __call__(self, group: Group) -> list[float]:
@@ -85,7 +106,10 @@ class NoisyVerifierCorrections(RewardShaping):
         slot = self.slot or self.run.outcome_slot(group.row)
         verdicts = group.raw(slot)
         if not set(verdicts) <= {0.0, 1.0}:
-            raise ValueError(f"reward_shaping: reward slot {slot!r} gave {sorted(set(verdicts))}; {self.name!r} corrects verdicts of 0 or 1")
+            raise ValueError(
+                f"reward_shaping: reward slot {slot!r} gave {sorted(set(verdicts))}; {self.name!r} "
+                "corrects verdicts of 0 or 1"
+            )
         if self.appeal:
             self.state.step.append(self.appealed(verdicts, group.rollouts))
         rho0, rho1 = group.row.meta.get("noise", (self.rho0, self.rate))
@@ -97,12 +121,17 @@ class NoisyVerifierCorrections(RewardShaping):
     def appealed(self, verdicts: Sequence[float], rollouts: Sequence[Rollout]) -> tuple[int, int]:
         """How many rollouts that the appeal calls correct the verifier refused, and how many it confirmed."""
         appeal = self.run.rewards[self.appeal]
-        correct = [verdict for verdict, rollout in zip(verdicts, rollouts, strict=True) if appeal.correct(rollout, rollout.rewards[self.appeal])]
+        correct = [
+            verdict
+            for verdict, rollout in zip(verdicts, rollouts, strict=True)
+            if appeal.correct(rollout, rollout.rewards[self.appeal])
+        ]
         return correct.count(0.0), correct.count(1.0)
 
     @property
     def rate(self) -> float:
-        """rho1: `rho1` until an appeal has found a correct rollout, then the estimate, at most 0.9 (1 - rho0)."""
+        """rho1: `rho1` until an appeal has found a correct rollout, then the estimate, at most 0.9 (1 -
+        rho0)."""
         correct = self.state.overturned + self.state.confirmed
         return min(self.state.overturned / correct, 0.9 * (1 - self.rho0)) if correct else self.rho1
 

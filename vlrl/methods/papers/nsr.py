@@ -1,4 +1,5 @@
-"""NSR and PSR: negative-sample and positive-sample reinforcement, learning from wrong or from correct rollouts alone. Also weighted REINFORCE.
+"""NSR and PSR: negative-sample and positive-sample reinforcement, learning from wrong or from correct
+rollouts alone. Also weighted REINFORCE.
 
 Paper: Zhu et al. 2025, arXiv:2506.01347.
 """
@@ -18,9 +19,10 @@ from vlrl.types import Group
 class Nsr(AdvantageEstimator):
     """NSR's advantage: A = `positive` for a correct rollout, -`negative` for a wrong one; no baseline.
 
-    (`positive`, `negative`): (0, 1) is negative-sample reinforcement, (1, 0) positive-sample reinforcement, (0.1, 1) weighted REINFORCE.
-    Paper: Zhu et al. 2025, arXiv:2506.01347, eq. 3-5 and 9 (lambda 0.1).
-    Unlike group-relative advantages it has a signal also where all rewards of a group are equal, as the method intends.
+    (`positive`, `negative`): (0, 1) is negative-sample reinforcement, (1, 0) positive-sample reinforcement,
+    (0.1, 1) weighted REINFORCE. Paper: Zhu et al. 2025, arXiv:2506.01347, eq. 3-5 and 9 (lambda 0.1).
+    Unlike group-relative advantages it has a signal also where all rewards of a group are equal, as the
+    method intends.
     """
 
     positive: float = 0.0
@@ -28,7 +30,11 @@ class Nsr(AdvantageEstimator):
 
     def __post_init__(self) -> None:
         if not self.positive and not self.negative:
-            raise ValueError("positive and negative are both 0: no rollout would have a signal; set one of them above 0")
+            raise ValueError(
+                "positive and negative are both 0: no rollout would have a signal; set one of them above 0"
+            )
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        return [[self.positive if rollout.correct else -self.negative for rollout in group] for group in groups]
+        return [
+            [self.positive if rollout.correct else -self.negative for rollout in group] for group in groups
+        ]

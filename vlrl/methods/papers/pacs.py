@@ -1,4 +1,5 @@
-"""PACS: RLVR as supervised learning; the outcome is a label, predicted from a group-relative log-ratio, which makes the policy an implicit critic.
+"""PACS: RLVR as supervised learning; the outcome is a label, predicted from a group-relative log-ratio, which
+makes the policy an implicit critic.
 
 `pacs` is a policy loss per rollout; the advantage is not read.
 
@@ -25,12 +26,14 @@ from vlrl.types import LossInputs, PerToken
 class PACS(SequencePolicyLoss):
     """PACS's loss: cross-entropy between sigmoid(psi_i) and whether rollout i is correct.
 
-        L_i = BCE(sigmoid(psi_i), [i is correct]),  psi_i = p_i - mean of the group's other p,  p_i = beta sum_t log(pi / pi_old)
+        L_i = BCE(sigmoid(psi_i), [i is correct]),  psi_i = p_i - mean of the group's other p,  p_i = beta
+        sum_t log(pi / pi_old)
 
-    `score` "grpo": psi_i = (p_i - mean p) / (std p + eps). `length_normalised`: p_i has the mean over tokens in place of the sum. `balance` gives the
-    correct and the wrong rollouts of a group the same total weight (n / (2 n_class) each).
-    Paper: Li et al. 2025, arXiv:2509.02522, eq. 5-8. Edge: psi couples the rollouts of a group, and has a gradient also where all rewards are equal;
-    a rollout alone has psi = p. Shapes: (B,).
+    `score` "grpo": psi_i = (p_i - mean p) / (std p + eps). `length_normalised`: p_i has the mean over tokens
+    in place of the sum. `balance` gives the correct and the wrong rollouts of a group the same total weight
+    (n / (2 n_class) each).
+    Paper: Li et al. 2025, arXiv:2509.02522, eq. 5-8. Edge: psi couples the rollouts of a group, and has a
+    gradient also where all rewards are equal; a rollout alone has psi = p. Shapes: (B,).
     """
 
     beta: float = 1.0

@@ -1,10 +1,11 @@
-"""PAPO: perception-aware policy optimization, a KL between the policy with the image and the policy with a masked image, which is maximised.
+"""PAPO: perception-aware policy optimization, a KL between the policy with the image and the policy with a
+masked image, which is maximised.
 
     papo.masked_logp   aux tensor: log-probs of the same completion with masked images
     papo.masked_kl     loss term: the negative KL
 
-The paper's double entropy loss is the loss term `entropy_bonus` with a negative `coef` (0.03): of its two parts only the unmasked one has a
-gradient, there as here.
+The paper's double entropy loss is the loss term `entropy_bonus` with a negative `coef` (0.03): of its two
+parts only the unmasked one has a gradient, there as here.
 
 Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, sec. 3.2 and eq. 2, with released code.
 """
@@ -28,7 +29,8 @@ from vlrl.types import LossInputs, Media, PerToken, Prompt, TokenBatch
 
 @dataclass(frozen=True)
 class Blackened(Repainted):
-    """`base` with each `patch` x `patch` square of pixels black with probability `share`; in a video the same squares in every frame."""
+    """`base` with each `patch` x `patch` square of pixels black with probability `share`; in a video the same
+    squares in every frame."""
 
     patch: int
     share: float
@@ -49,10 +51,13 @@ class Blackened(Repainted):
 class PapoMaskedLogp(AuxTensor):
     """Masked-image log-probs: log pi(y_t | x with masked images, y_<t), in nats.
 
-    Each patch of `patch` pixels of the original image is black with probability `share`. The log-probs are those of the policy at the start of the
-    step, without gradient, as in the released code; the squares differ from step to step.
-    Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, sec. 3.2; patch 14 and share 0.6 are the released code's.
-    Edge: a prompt without images gives the log-probs themselves; before the plug-in is set up the step is 0. Shapes: (B, T).
+    Each patch of `patch` pixels of the original image is black with probability `share`. The log-probs are
+    those of the policy at the start of the step, without gradient, as in the released code; the squares
+    differ from step to step.
+    Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, sec. 3.2; patch 14 and share 0.6 are the released
+    code's.
+    Edge: a prompt without images gives the log-probs themselves; before the plug-in is set up the step is 0.
+    Shapes: (B, T).
     """
 
     patch: int = 14
@@ -61,7 +66,9 @@ class PapoMaskedLogp(AuxTensor):
 
     def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
         seed = str(self.run.step if self.is_set_up else 0)
-        return policy.forward(replace(batch, prompts=[self.masked(prompt, seed) for prompt in batch.prompts]))["logp"]
+        return policy.forward(
+            replace(batch, prompts=[self.masked(prompt, seed) for prompt in batch.prompts])
+        )["logp"]
 
     def masked(self, prompt: Prompt, seed: str) -> Prompt:
         """The prompt with squares of all its images and videos blackened."""
@@ -75,11 +82,12 @@ class PapoMaskedLogp(AuxTensor):
 @register("papo.masked_kl")
 @dataclass(frozen=True, kw_only=True)
 class PapoMaskedKl(LossTerm):
-    """PAPO's masked-image KL: L = -KL(pi(. | image) || pi(. | masked image)), estimated by k3 on the sampled tokens (nats).
+    """PAPO's masked-image KL: L = -KL(pi(. | image) || pi(. | masked image)), estimated by k3 on the sampled
+    tokens (nats).
 
-    `limit` is an upper bound of the estimate (0: none); `share` below 1 keeps only that share of a rollout's tokens, those with the largest KL.
-    Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, eq. 2 (gamma 0.01-0.02); log-ratios are clamped to +-20 and the estimate to +-10 as in the
-    released code.
+    `limit` is an upper bound of the estimate (0: none); `share` below 1 keeps only that share of a rollout's
+    tokens, those with the largest KL. Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, eq. 2 (gamma
+    0.01-0.02); log-ratios are clamped to +-20 and the estimate to +-10 as in the released code.
     """
 
     coef: float = 0.01
@@ -90,11 +98,14 @@ class PapoMaskedKl(LossTerm):
     def check(self, run: RunContext) -> None:
         if not run.family.is_multimodal:
             raise ConfigError(
-                f"loss_terms: 'papo.masked_kl' compares with masked images, and policy family {run.family.name!r} has no images; use a vision family"
+                "loss_terms: 'papo.masked_kl' compares with masked images, and policy family "
+                f"{run.family.name!r} has no images; use a vision family"
             )
 
     def __call__(self, x: LossInputs) -> PerToken:
-        kl_BT = kl_estimate(x.logp_BT, x["papo.masked_logp"], x.mask_BT, kind="k3", clamp_log=20.0, clamp_value=10.0)
+        kl_BT = kl_estimate(
+            x.logp_BT, x["papo.masked_logp"], x.mask_BT, kind="k3", clamp_log=20.0, clamp_value=10.0
+        )
         metrics = {"kl_perception": kl_BT.detach()}
         if self.share < 1:
             kl_BT = torch.where(top_share(kl_BT, x.mask_BT, x.group_B, self.share, "rollout"), kl_BT, 0.0)

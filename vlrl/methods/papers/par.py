@@ -1,4 +1,5 @@
-"""PAR: preference as reward; an unbounded score becomes the probability that the answer is preferred over a reference answer.
+"""PAR: preference as reward; an unbounded score becomes the probability that the answer is preferred over a
+reference answer.
 
 `par` is a reward shaping for scores of a reward model or a judge: bounded, centred, and steep at first.
 
@@ -41,11 +42,11 @@ class Par(RewardShaping):
 
         total + w (f - s),  f = mean over references of sigmoid(k (s - s_ref))
 
-    s is the raw score of the reward `slot` (empty: the row's outcome), w that reward's weight in the total. `form` "tanh": tanh(k (s - s_ref));
-    "centred": k (s - s_ref). References: `row.meta[key]` (a score or a list of them), else the score that the slot's own reward gives to
-    `row.target`, the demonstration.
-    Paper: Fu et al. 2025 (PAR), arXiv:2502.18770; forms of the released code, k its `sigmoid_k`. Edge: a row with neither reference raises
-    ValueError; a remote reward needs scores in `row.meta`.
+    s is the raw score of the reward `slot` (empty: the row's outcome), w that reward's weight in the total.
+    `form` "tanh": tanh(k (s - s_ref)); "centred": k (s - s_ref). References: `row.meta[key]` (a score or a
+    list of them), else the score that the slot's own reward gives to `row.target`, the demonstration.
+    Paper: Fu et al. 2025 (PAR), arXiv:2502.18770; forms of the released code, k its `sigmoid_k`. Edge: a row
+    with neither reference raises ValueError; a remote reward needs scores in `row.meta`.
     """
 
     form: Literal["sigmoid", "tanh", "centred"] = "sigmoid"
@@ -58,15 +59,24 @@ class Par(RewardShaping):
 
     def check(self, run: RunContext) -> None:
         if self.slot and self.slot not in run.rewards:
-            raise ConfigError(f"reward_shaping: 'par' has slot={self.slot!r}, and no reward has that name; known: {', '.join(run.rewards)}")
+            raise ConfigError(
+                f"reward_shaping: 'par' has slot={self.slot!r}, and no reward has that name; known: "
+                f"{', '.join(run.rewards)}"
+            )
 
     def __call__(self, group: Group) -> list[float]:
         slot = self.slot or self.run.outcome_slot(group.row)
-        references, shape, weight = self.references(group, slot), FORMS[self.form], self.run.rewards[slot].weight
+        references, shape, weight = (
+            self.references(group, slot),
+            FORMS[self.form],
+            self.run.rewards[slot].weight,
+        )
         shaped = []
         for rollout in group:
             score = rollout.rewards[slot]
-            preference = sum(shape(self.k * (score - reference)) for reference in references) / len(references)
+            preference = sum(shape(self.k * (score - reference)) for reference in references) / len(
+                references
+            )
             shaped.append(rollout.reward + weight * (preference - score))
         return shaped
 
@@ -77,10 +87,15 @@ class Par(RewardShaping):
         if given is not None:
             return [float(value) for value in (given if isinstance(given, (list, tuple)) else [given])]
         if row.id not in known:
-            score = self.run.rewards[slot](replace(group.rollouts[0], text=row.target, rewards={}, info={})) if row.target else None
+            score = (
+                self.run.rewards[slot](replace(group.rollouts[0], text=row.target, rewards={}, info={}))
+                if row.target
+                else None
+            )
             if not isinstance(score, (int, float)):
                 raise ValueError(
-                    f"row {row.id!r}: 'par' has no reference answer; give meta[{self.key!r}], or a target (and a reward that is not remote)"
+                    f"row {row.id!r}: 'par' has no reference answer; give meta[{self.key!r}], or a target "
+                    "(and a reward that is not remote)"
                 )
             known[row.id] = [float(score)]
         return known[row.id]

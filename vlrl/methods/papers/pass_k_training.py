@@ -1,4 +1,5 @@
-"""Pass@k training: advantages of a rollout as a member of a random set of k rollouts, rewarded by the best of the set.
+"""Pass@k training: advantages of a rollout as a member of a random set of k rollouts, rewarded by the best of
+the set.
 
 `pass_k_training` is an advantage estimator.
 
@@ -40,9 +41,14 @@ class PassKTraining(AdvantageEstimator):
 
     def check(self, run: RunContext) -> None:
         if self.k >= run.group_size:
-            raise ConfigError(f"advantage.k={self.k} must be below group_size={run.group_size}: the best of all rollouts distinguishes none of them")
+            raise ConfigError(
+                f"advantage.k={self.k} must be below group_size={run.group_size}: the best of all rollouts "
+                "distinguishes none of them"
+            )
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         _, group_B = flat_rewards(groups)
-        correct_B = torch.tensor([float(rollout.correct) for group in groups for rollout in group], dtype=torch.float64)
+        correct_B = torch.tensor(
+            [float(rollout.correct) for group in groups for rollout in group], dtype=torch.float64
+        )
         return by_group(pass_at_k_advantages(correct_B, group_B, self.k), groups)

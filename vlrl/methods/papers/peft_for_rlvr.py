@@ -1,6 +1,7 @@
 """PEFT for RLVR: the twelve adapters that the study compares, behind one name.
 
-Paper: Yin et al. 2025, arXiv:2512.23165; release: MikaStars39/PeRL at 9cd8ab4e, modules/trl/perl/lora/adapter.py, milora.py and recipes/trl/openr1.
+Paper: Yin et al. 2025, arXiv:2512.23165; release: MikaStars39/PeRL at 9cd8ab4e,
+modules/trl/perl/lora/adapter.py, milora.py and recipes/trl/openr1.
 """
 
 from __future__ import annotations
@@ -47,17 +48,33 @@ class PeftForRlvrState(State):
 class PeftForRlvr(LoRA):
     """One of the study's twelve adapters: h = W x + (alpha / r) B A x, or what `adapter` makes of it.
 
-        lora, rslora (alpha / sqrt r), dora (columns' lengths apart), lora_plus (B learns `lr_ratio` times as fast), lora_fa (A stays fixed),
-        pissa (A, B from the largest singular vectors of W), milora (from the smallest), adalora (P diag(s) Q), miss (r shared shards),
-        vera (fixed random A, B; scales learned), ia3 (scales of activations), layernorm (the norms alone)
+        lora, rslora (alpha / sqrt r), dora (columns' lengths apart), lora_plus (B learns `lr_ratio` times as
+        fast), lora_fa (A stays fixed), pissa (A, B from the largest singular vectors of W), milora (from the
+        smallest), adalora (P diag(s) Q), miss (r shared shards), vera (fixed random A, B; scales learned),
+        ia3 (scales of activations), layernorm (the norms alone)
 
-    Finding 1: structural variants (dora, adalora, miss) beat lora; 2: initialisation from singular vectors collapses; 3: very few parameters (vera,
-    ia3, layernorm, rank 1) are too few. The run warns for those of 2 and 3. Paper: arXiv:2512.23165; numbers as in the release's adapter.py
-    (lr_ratio 2). Deviates: lora_fa takes AdamW steps on B, where PEFT's optimizer projects B's gradient. As in the release, adalora never prunes
-    ranks: its budget is not updated. Edge: pissa and milora change the weights below the adapter, so runs with a reference policy refuse them.
+    Finding 1: structural variants (dora, adalora, miss) beat lora; 2: initialisation from singular vectors
+    collapses; 3: very few parameters (vera, ia3, layernorm, rank 1) are too few. The run warns for those of 2
+    and 3. Paper: arXiv:2512.23165; numbers as in the release's adapter.py (lr_ratio 2). Deviates: lora_fa
+    takes AdamW steps on B, where PEFT's optimizer projects B's gradient. As in the release, adalora never
+    prunes ranks: its budget is not updated. Edge: pissa and milora change the weights below the adapter, so
+    runs with a reference policy refuse them.
     """
 
-    adapter: Literal["lora", "rslora", "dora", "lora_plus", "lora_fa", "pissa", "milora", "adalora", "miss", "vera", "ia3", "layernorm"] = "dora"
+    adapter: Literal[
+        "lora",
+        "rslora",
+        "dora",
+        "lora_plus",
+        "lora_fa",
+        "pissa",
+        "milora",
+        "adalora",
+        "miss",
+        "vera",
+        "ia3",
+        "layernorm",
+    ] = "dora"
     lr_ratio: float = 2.0
 
     def init_state(self) -> PeftForRlvrState:
@@ -66,10 +83,14 @@ class PeftForRlvr(LoRA):
     def check(self, run: RunContext) -> None:
         super().check(run)
         if self.dora or self.rank_stabilised:
-            raise ConfigError("trainable: 'peft_for_rlvr' is chosen by `adapter` alone; set adapter: dora or rslora, not dora or rank_stabilised")
+            raise ConfigError(
+                "trainable: 'peft_for_rlvr' is chosen by `adapter` alone; set adapter: dora or rslora, not "
+                "dora or rank_stabilised"
+            )
         if "alters_base" in ADAPTERS[self.adapter] and "ref_logp" in run.aux_tensors:
             raise ConfigError(
-                f"trainable: adapter {self.adapter!r} changes the weights below it, so the model without it is not the reference; drop the KL term, "
+                f"trainable: adapter {self.adapter!r} changes the weights below it, so the model without "
+                "it is not the reference; drop the KL term, "
                 "or use adapter: dora"
             )
         self.state.lr, self.state.steps = run.settings.optimizer.lr, run.settings.steps
@@ -77,7 +98,10 @@ class PeftForRlvr(LoRA):
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if self.adapter in COLLAPSES or (self.r == 1 and self.adapter not in ("ia3", "layernorm")):
-            run.warn(f"trainable: the study finds that {self.adapter} with rank {self.r} learns little in RLVR (arXiv:2512.23165); dora learns most")
+            run.warn(
+                f"trainable: the study finds that {self.adapter} with rank {self.r} learns little in RLVR "
+                "(arXiv:2512.23165); dora learns most"
+            )
 
     def options(self) -> dict[str, Any]:
         """The fields of PEFT's config."""
@@ -110,7 +134,10 @@ class PeftForRlvr(LoRA):
                     parameter.requires_grad_(False)
         trained = [(name, p) for name, p in policy.model.named_parameters() if p.requires_grad]
         if not trained:
-            raise ConfigError(f"trainable: the adapter has no trainable weights; targets={self.targets!r}, parts={self.parts} match no layer")
+            raise ConfigError(
+                f"trainable: the adapter has no trainable weights; targets={self.targets!r}, "
+                f"parts={self.parts} match no layer"
+            )
         if self.adapter != "lora_plus":
             return [{"params": [p for _, p in trained]}]
         fast = [p for name, p in trained if ".lora_B." in name]
@@ -120,7 +147,11 @@ class PeftForRlvr(LoRA):
 
 def lora_layers(model: nn.Module) -> list[Any]:
     """The layers of a model that hold a LoRA adapter."""
-    return [module for module in model.modules() if hasattr(module, "lora_A") and hasattr(module, "scaling") and hasattr(module, "base_layer")]
+    return [
+        module
+        for module in model.modules()
+        if hasattr(module, "lora_A") and hasattr(module, "scaling") and hasattr(module, "base_layer")
+    ]
 
 
 def start_from_smallest(layer: Any) -> None:

@@ -1,4 +1,5 @@
-"""PPL and position: two ways to shape advantages, by the perplexity of a rollout and by the position of a token.
+"""PPL and position: two ways to shape advantages, by the perplexity of a rollout and by the position of a
+token.
 
     ppl              advantage: GRPO, larger for rollouts that the policy finds likely
     ppl.late_bonus   token credit: a bonus that grows along the rollout
@@ -25,10 +26,11 @@ from vlrl.types import Group, Rollout
 class Ppl(GRPO):
     """Perplexity-based advantage: A_i = GRPO_i * clip(1 - alpha w_i, 1 - bound, 1 + bound).
 
-    w are the log-perplexities of a group's rollouts, standardised without outliers, so that likely rollouts are favoured.
-    Paper: Deng et al. 2025, arXiv:2508.02260, sec. 5.1; alpha, the bounds (0.8 and 1.2) and the outlier rule (1.5 interquartile ranges) as in the
-    released code. Deviates: that code forms the factor and does not apply it where likely rollouts are favoured; here it is applied, as in the paper.
-    Edge: equal perplexities change nothing.
+    w are the log-perplexities of a group's rollouts, standardised without outliers, so that likely rollouts
+    are favoured. Paper: Deng et al. 2025, arXiv:2508.02260, sec. 5.1; alpha, the bounds (0.8 and 1.2) and the
+    outlier rule (1.5 interquartile ranges) as in the released code. Deviates: that code forms the factor and
+    does not apply it where likely rollouts are favoured; here it is applied, as in the paper. Edge: equal
+    perplexities change nothing.
     """
 
     alpha: float = 0.01
@@ -38,18 +40,28 @@ class Ppl(GRPO):
         result = []
         for group, row in zip(groups, super().__call__(groups), strict=True):
             weights = standardised([log_perplexity(rollout) for rollout in group]) if len(group) else []
-            result.append([a * min(max(1 - self.alpha * w, 1 - self.bound), 1 + self.bound) for a, w in zip(row, weights, strict=True)])
+            result.append(
+                [
+                    a * min(max(1 - self.alpha * w, 1 - self.bound), 1 + self.bound)
+                    for a, w in zip(row, weights, strict=True)
+                ]
+            )
         return result
 
 
 def log_perplexity(rollout: Rollout) -> float:
     """The mean of -log pi over a rollout's trained tokens (nats)."""
-    logp = [value for value, trained in zip(rollout.signals.get("old_logp") or rollout.logp, rollout.trained_mask) if trained]
+    logp = [
+        value
+        for value, trained in zip(rollout.signals.get("old_logp") or rollout.logp, rollout.trained_mask)
+        if trained
+    ]
     return -math.fsum(logp) / max(len(logp), 1)
 
 
 def standardised(values: Sequence[float]) -> list[float]:
-    """(v - mean) / std, both of the values within 1.5 interquartile ranges of the middle half; a std up to 1e-6 counts as 1."""
+    """(v - mean) / std, both of the values within 1.5 interquartile ranges of the middle half; a std up to
+    1e-6 counts as 1."""
     low, high = quantile(values, 0.25), quantile(values, 0.75)
     margin = 1.5 * (high - low)
     inliers = [v for v in values if low - margin <= v <= high + margin] or list(values)
@@ -68,10 +80,11 @@ def quantile(values: Sequence[float], share: float) -> float:
 @register("ppl.late_bonus")
 @dataclass(frozen=True)
 class PplLateBonus(TokenCredit):
-    """Position bonus: A_{i,t} = A_i + sign(A_i) min(gamma sigmoid(steepness (t / n - 1/2)), |A_i| / 2), t the trained tokens before it, n all.
+    """Position bonus: A_{i,t} = A_i + sign(A_i) min(gamma sigmoid(steepness (t / n - 1/2)), |A_i| / 2), t the
+    trained tokens before it, n all.
 
-    Paper: Deng et al. 2025, arXiv:2508.02260, sec. 5.2; gamma 0.1, steepness 15 and the bound as in the released code.
-    Edge: A = 0 stays 0.
+    Paper: Deng et al. 2025, arXiv:2508.02260, sec. 5.2; gamma 0.1, steepness 15 and the bound as in the
+    released code. Edge: A = 0 stays 0.
     """
 
     gamma: float = 0.1
@@ -81,6 +94,9 @@ class PplLateBonus(TokenCredit):
         result = []
         for a, rollout in zip(advantages, group, strict=True):
             n, before = max(rollout.trained_tokens, 1), accumulate(rollout.trained_mask, initial=0)
-            bonus = [self.gamma / (1 + math.exp(-self.steepness * (t / n - 0.5))) for t, _ in zip(before, rollout.ids)]
+            bonus = [
+                self.gamma / (1 + math.exp(-self.steepness * (t / n - 0.5)))
+                for t, _ in zip(before, rollout.ids)
+            ]
             result.append([a + math.copysign(min(b, abs(a) / 2), a) for b in bonus])
         return result

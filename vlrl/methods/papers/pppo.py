@@ -1,8 +1,11 @@
-"""PPPO: prefix policy optimization, training only on the beginnings of rollouts, which are rewarded by what their continuations score.
+"""PPPO: prefix policy optimization, training only on the beginnings of rollouts, which are rewarded by what
+their continuations score.
 
-    pppo                       rollout strategy: masks all but a prefix of each rollout, and samples continuations of it
-    pppo.continuation_reward   reward shaping: the mean reward of a rollout and of the continuations of its prefix
-    pppo.prefix_growth         callback: progressive prefix retention, longer prefixes when the held-out accuracy stops rising
+    pppo                       rollout strategy: masks all but a prefix of each rollout, and samples
+    continuations of it pppo.continuation_reward   reward shaping: the mean reward of a rollout and of the
+    continuations of its prefix
+    pppo.prefix_growth         callback: progressive prefix retention, longer prefixes when the held-out
+    accuracy stops rising
 
 Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274. No code was released.
 """
@@ -25,7 +28,10 @@ PREFIX: Annotation[int] = Annotation(
     "pppo.prefix",
     int,
     hint="rollout: {name: pppo}",
-    doc="of a rollout its own place in the group, of a continuation the place of the rollout whose prefix it continues",
+    doc=(
+        "of a rollout its own place in the group, of a continuation the place of the rollout whose prefix "
+        "it continues"
+    ),
 )
 
 
@@ -39,11 +45,13 @@ class PppoState(State):
 @register("pppo")
 @dataclass(frozen=True)
 class Pppo(Independent):
-    """PPPO's rollouts: each is trained only on its prefix, from which `continuations` more completions are sampled and scored.
+    """PPPO's rollouts: each is trained only on its prefix, from which `continuations` more completions are
+    sampled and scored.
 
-    The prefix has the first floor(share n) of the n tokens (at least 1). The share begins at `share`; callback `pppo.prefix_growth` raises it.
-    Continuations (source "continuation") are not trained on; shaping `pppo.continuation_reward` makes their scores the prefix's reward.
-    Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274: prefix mask, first share 0.15, eight continuations.
+    The prefix has the first floor(share n) of the n tokens (at least 1). The share begins at `share`;
+    callback `pppo.prefix_growth` raises it. Continuations (source "continuation") are not trained on; shaping
+    `pppo.continuation_reward` makes their scores the prefix's reward. Paper: Sun et al. 2025 (PPPO),
+    arXiv:2512.15274: prefix mask, first share 0.15, eight continuations.
     Edge: a prefix that is the whole rollout has no continuations.
     """
 
@@ -53,7 +61,9 @@ class Pppo(Independent):
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1 or self.continuations < 1:
-            raise ValueError(f"share={self.share} must be in (0, 1] and continuations={self.continuations} at least 1")
+            raise ValueError(
+                f"share={self.share} must be in (0, 1] and continuations={self.continuations} at least 1"
+            )
 
     def init_state(self) -> PppoState:
         return PppoState(share=self.share)
@@ -68,7 +78,16 @@ class Pppo(Independent):
                 rollout.leave_out([t < n for t in range(len(rollout))])
                 if n < len(rollout):
                     sampling, seed = run.sampling(group.prompt, index), self.seeds(run, group.prompt)
-                    requests.append(Request(group.prompt, sampling, self.continuations, seed, tuple(rollout.ids[:n]), (group, index)))
+                    requests.append(
+                        Request(
+                            group.prompt,
+                            sampling,
+                            self.continuations,
+                            seed,
+                            tuple(rollout.ids[:n]),
+                            (group, index),
+                        )
+                    )
         for completion in run.engine.generate(requests):
             group, index = completion.request.tag
             rollout = run.make_rollout(completion)
@@ -81,11 +100,13 @@ class Pppo(Independent):
 @register("pppo.continuation_reward")
 @dataclass(frozen=True)
 class PppoContinuationReward(RewardShaping):
-    """PPPO's continuation accumulated reward: r_i = the mean reward of rollout i and of the continuations of its prefix.
+    """PPPO's continuation accumulated reward: r_i = the mean reward of rollout i and of the continuations of
+    its prefix.
 
-    Continuations keep their own reward. Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274. Deviates: the mean, not the sum, so that rollouts with and
-    without continuations can be compared; with an advantage that divides by the group's std, as the paper's, the two are the same.
-    Edge: a prefix that is the whole rollout keeps its reward.
+    Continuations keep their own reward. Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274. Deviates: the mean,
+    not the sum, so that rollouts with and without continuations can be compared; with an advantage that
+    divides by the group's std, as the paper's, the two are the same. Edge: a prefix that is the whole rollout
+    keeps its reward.
     """
 
     requires = (PREFIX,)
@@ -94,7 +115,10 @@ class PppoContinuationReward(RewardShaping):
         scores: dict[int, list[float]] = {}
         for rollout in group:
             scores.setdefault(PREFIX[rollout], []).append(rollout.reward)
-        return [r.reward if r.source == "continuation" else sum(scores[PREFIX[r]]) / len(scores[PREFIX[r]]) for r in group]
+        return [
+            r.reward if r.source == "continuation" else sum(scores[PREFIX[r]]) / len(scores[PREFIX[r]])
+            for r in group
+        ]
 
 
 @dataclass
@@ -107,10 +131,13 @@ class PppoPrefixGrowthState(State):
 @register("pppo.prefix_growth")
 @dataclass(frozen=True)
 class PppoPrefixGrowth(Callback):
-    """PPPO's progressive prefix retention: raises the prefix share by `step`, up to `max_share`, when the held-out accuracy has not risen.
+    """PPPO's progressive prefix retention: raises the prefix share by `step`, up to `max_share`, when the
+    held-out accuracy has not risen.
 
-    The accuracy is evaluated every `eval_every` steps of the phase and compared with the last one. Logs the share.
-    Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274: from 0.15 by 0.05 to 0.35. `eval_every` is vlrl's. Edge: the first evaluation changes nothing.
+    The accuracy is evaluated every `eval_every` steps of the phase and compared with the last one. Logs the
+    share.
+    Paper: Sun et al. 2025 (PPPO), arXiv:2512.15274: from 0.15 by 0.05 to 0.35. `eval_every` is vlrl's. Edge:
+    the first evaluation changes nothing.
     """
 
     eval_every: int = 25
@@ -120,7 +147,10 @@ class PppoPrefixGrowth(Callback):
 
     def __post_init__(self) -> None:
         if self.eval_every < 1:
-            raise ValueError(f"eval_every={self.eval_every} must be at least 1: steps between two evaluations of the held-out accuracy")
+            raise ValueError(
+                f"eval_every={self.eval_every} must be at least 1: steps between two evaluations of the "
+                "held-out accuracy"
+            )
 
     def init_state(self) -> PppoPrefixGrowthState:
         return PppoPrefixGrowthState()

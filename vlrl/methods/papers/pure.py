@@ -1,7 +1,8 @@
 """PURE: min-form credit assignment for process rewards, where the worst step of a rollout decides its return.
 
-    pure                    advantage estimator that writes advantages per token, for token_credit `per_token`; reads STEP_SCORES
-    pure.process_rewards    reward shaping that writes them: the scores of a process reward model
+    pure                    advantage estimator that writes advantages per token, for token_credit
+    `per_token`; reads STEP_SCORES pure.process_rewards    reward shaping that writes them: the scores of a
+    process reward model
 
 Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275, eq. 5-8, with released code.
 """
@@ -28,16 +29,18 @@ from vlrl.types import Group, Rollout
 @register("pure")
 @dataclass(frozen=True)
 class Pure(GroupRelative):
-    """PURE's advantage: outcome RLOO plus the return of the softmin-weighted step scores, whitened over all tokens of the batch.
+    """PURE's advantage: outcome RLOO plus the return of the softmin-weighted step scores, whitened over all
+    tokens of the batch.
 
         A_{i,t} = outcome RLOO_i + sum_{k >= step of t} (r'_k - b_k),  r' = softmin(r / T) r
 
-    r are the step scores of a rollout (STEP_SCORES); the return of r' is close to the smallest of them. b_k is the baseline: with `baseline` "token"
-    the others' r' per token times the tokens of the step, with "step" the mean over the others of their r' per step. Whitening gives mean 0 and
-    variance 1.
-    Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275, eq. 5-8; T 0.1, outcome 0.1, the token baseline and the whitening as in the released code.
-    Edge: a rollout without steps has only its outcome, so prompts with only a verifiable reward can be mixed in; so have the tokens after the last
-    step. A rollout whose siblings have no steps has no baseline.
+    r are the step scores of a rollout (STEP_SCORES); the return of r' is close to the smallest of them. b_k
+    is the baseline: with `baseline` "token" the others' r' per token times the tokens of the step, with
+    "step" the mean over the others of their r' per step. Whitening gives mean 0 and variance 1.
+    Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275, eq. 5-8; T 0.1, outcome 0.1, the token baseline and the
+    whitening as in the released code. Edge: a rollout without steps has only its outcome, so prompts with
+    only a verifiable reward can be mixed in; so have the tokens after the last step. A rollout whose siblings
+    have no steps has no baseline.
     """
 
     temperature: float = 0.1
@@ -55,11 +58,16 @@ class Pure(GroupRelative):
         for group, outcomes in zip(groups, RLOO()(groups), strict=True):
             steps = [STEP_SCORES.get(rollout, []) for rollout in group]
             shaped = [softmin_rewards([r for _, r in s], self.temperature) for s in steps]
-            for i, (rollout, ends, values, outcome) in enumerate(zip(group, steps, shaped, outcomes, strict=True)):
+            for i, (rollout, ends, values, outcome) in enumerate(
+                zip(group, steps, shaped, outcomes, strict=True)
+            ):
                 bounds = [0, *(end for end, _ in ends)]
                 widths = [end - start for start, end in pairwise(bounds)]
                 tokens = [sum(rollout.trained_mask[start:end]) for start, end in pairwise(bounds)]
-                gains = [value - b for value, b in zip(values, self.baselines(group, shaped, i, tokens), strict=True)]
+                gains = [
+                    value - b
+                    for value, b in zip(values, self.baselines(group, shaped, i, tokens), strict=True)
+                ]
                 row = [self.outcome * outcome] * len(rollout)
                 start = 0
                 for k, width in enumerate(widths):
@@ -69,8 +77,11 @@ class Pure(GroupRelative):
         whiten_rows(rows, [rollout for group in groups for rollout in group])
         return set_token_advantages(groups, rows)
 
-    def baselines(self, group: Group, shaped: Sequence[Sequence[float]], i: int, widths: Sequence[int]) -> list[float]:
-        """b_k of rollout i, one per step, from the other rollouts; `widths` are the trained tokens of its steps."""
+    def baselines(
+        self, group: Group, shaped: Sequence[Sequence[float]], i: int, widths: Sequence[int]
+    ) -> list[float]:
+        """b_k of rollout i, one per step, from the other rollouts; `widths` are the trained tokens of its
+        steps."""
         others = [
             (math.fsum(values), len(values), max(rollout.trained_tokens, 1))
             for j, (rollout, values) in enumerate(zip(group, shaped))
@@ -101,13 +112,16 @@ class ProcessRewardsState(State):
 @register("pure.process_rewards")
 @dataclass(frozen=True)
 class PureProcessRewards(RewardShaping):
-    """PURE's step scores: P(right) - P(wrong) of a process reward model at the end of each step; writes STEP_SCORES.
+    """PURE's step scores: P(right) - P(wrong) of a process reward model at the end of each step; writes
+    STEP_SCORES.
 
-    A step ends with the token in which `delimiter` ends, the last one with the rollout. The model reads the prompt as the policy does (its template
-    included), then each step without the delimiter and with `mark` behind it. `model`: a folder or a hub id of a model for token classification with
-    two labels, such as jinachris/PURE-PRM-7B; "tiny" has random weights, for tests. Rewards are unchanged.
-    Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275; released code: CJReinforce/PURE, openrlhf/trainer/ppo_utils/experience_maker.py at 41f9363:
-    steps, mark, score. Deviates: steps are tokenised anew by the model's own tokenizer. Edge: a step without text has no score of its own and belongs
+    A step ends with the token in which `delimiter` ends, the last one with the rollout. The model reads the
+    prompt as the policy does (its template included), then each step without the delimiter and with `mark`
+    behind it. `model`: a folder or a hub id of a model for token classification with two labels, such as
+    jinachris/PURE-PRM-7B; "tiny" has random weights, for tests. Rewards are unchanged.
+    Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275; released code: CJReinforce/PURE,
+    openrlhf/trainer/ppo_utils/experience_maker.py at 41f9363: steps, mark, score. Deviates: steps are
+    tokenised anew by the model's own tokenizer. Edge: a step without text has no score of its own and belongs
     to the next one; a rollout without text has no steps. Every rank holds a whole model.
     """
 
@@ -118,15 +132,23 @@ class PureProcessRewards(RewardShaping):
 
     def __post_init__(self) -> None:
         if not self.delimiter:
-            raise ConfigError("reward_shaping: delimiter of 'pure.process_rewards' is empty; name the text that ends a step, like a blank line")
+            raise ConfigError(
+                "reward_shaping: delimiter of 'pure.process_rewards' is empty; name the text that ends a "
+                "step, like a blank line"
+            )
 
     def init_state(self) -> ProcessRewardsState:
         return ProcessRewardsState()
 
     def check(self, run: RunContext) -> None:
         if not self.model:
-            hint = "reward_shaping.process.model=PATH, a model for token classification such as jinachris/PURE-PRM-7B"
-            raise ConfigError(f"reward_shaping: 'pure.process_rewards' has no `model`; name a process reward model: {hint}")
+            hint = (
+                "reward_shaping.process.model=PATH, a model for token classification such as "
+                "jinachris/PURE-PRM-7B"
+            )
+            raise ConfigError(
+                f"reward_shaping: 'pure.process_rewards' has no `model`; name a process reward model: {hint}"
+            )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
@@ -134,7 +156,10 @@ class PureProcessRewards(RewardShaping):
 
     def __call__(self, group: Group) -> list[float]:
         ends = [self.steps(rollout) for rollout in group]
-        solutions = [(self.run.policy.render(rollout.prompt), [text for _, text in steps]) for rollout, steps in zip(group, ends)]
+        solutions = [
+            (self.run.policy.render(rollout.prompt), [text for _, text in steps])
+            for rollout, steps in zip(group, ends)
+        ]
         for rollout, steps, scores in zip(group, ends, self.state.model.scores(solutions), strict=True):
             STEP_SCORES.set(rollout, [(end, score) for (end, _), score in zip(steps, scores, strict=True)])
         return group.rewards

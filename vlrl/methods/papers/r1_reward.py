@@ -1,4 +1,5 @@
-"""R1-Reward (StableReinforce): Reinforce++ without advantage outliers, and with log-ratios clipped before the exponential.
+"""R1-Reward (StableReinforce): Reinforce++ without advantage outliers, and with log-ratios clipped before the
+exponential.
 
     r1_reward.sigma_filter   advantage: whitened over the step, outliers set to 0
     r1_reward.pre_clip       policy loss: PPO's clip on pre-clipped ratios
@@ -22,7 +23,8 @@ from vlrl.types import Group, LossInputs, PerToken
 @register("r1_reward.sigma_filter")
 @dataclass(frozen=True)
 class R1RewardSigmaFilter(AdvantageEstimator):
-    """StableReinforce's advantage filter: A = (r - mean) / (std + eps) over the step, and 0 where |A| > sigma.
+    """StableReinforce's advantage filter: A = (r - mean) / (std + eps) over the step, and 0 where |A| >
+    sigma.
 
     Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2 (3 sigma; Reinforce++ as base).
     Edge: equal rewards give zeros; fewer than eleven rollouts cannot have an outlier beyond 3 sigma.
@@ -49,11 +51,14 @@ class R1RewardSigmaFilter(AdvantageEstimator):
 @register("r1_reward.pre_clip")
 @dataclass(frozen=True)
 class R1RewardPreClip(PolicyLoss):
-    """StableReinforce's pre-clip: L = -min(r A, clip(r, 1 - low, 1 + high) A),  r = exp(clip(log pi - log pi_old, ln floor, ln ceiling)).
+    """StableReinforce's pre-clip: L = -min(r A, clip(r, 1 - low, 1 + high) A),  r = exp(clip(log pi - log
+    pi_old, ln floor, ln ceiling)).
 
-    Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2. Released code: yfzhang114/r1_reward, openrlhf/models/loss.py, commit 3693413
-    (bounds 1e-3 and 1e3). It acts only with several updates per batch, since the ratio is 1 in the first one.
-    Edge: on the old policy it is PPO; a token whose log-ratio is outside the bounds gets no gradient. Shapes: (B, T).
+    Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2. Released code: yfzhang114/r1_reward,
+    openrlhf/models/loss.py, commit 3693413 (bounds 1e-3 and 1e3). It acts only with several updates per
+    batch, since the ratio is 1 in the first one.
+    Edge: on the old policy it is PPO; a token whose log-ratio is outside the bounds gets no gradient. Shapes:
+    (B, T).
     """
 
     low: float = 0.2
@@ -63,7 +68,10 @@ class R1RewardPreClip(PolicyLoss):
 
     def __post_init__(self) -> None:
         if not 0 < self.floor < 1 < self.ceiling:
-            raise ValueError(f"floor={self.floor}, ceiling={self.ceiling}: must lie on either side of a ratio of 1, above 0")
+            raise ValueError(
+                f"floor={self.floor}, ceiling={self.ceiling}: must lie on either side of a ratio of 1, "
+                "above 0"
+            )
 
     def __call__(self, x: LossInputs) -> PerToken:
         ratio_BT = x.log_ratio_BT.clamp(math.log(self.floor), math.log(self.ceiling)).exp()

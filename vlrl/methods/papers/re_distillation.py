@@ -1,10 +1,13 @@
-"""Re-distillation: supervised training of the original policy on correct samples of the policy that reinforcement learning made of it.
+"""Re-distillation: supervised training of the original policy on correct samples of the policy that
+reinforcement learning made of it.
 
-    re_distillation.keep_correct   callback of the RL phase: keeps correct rollouts in the run's history, and restores the phase's first weights
-    re_distillation                rollout strategy of the next phase: the kept rollouts in place of samples
+    re_distillation.keep_correct   callback of the RL phase: keeps correct rollouts in the run's history, and
+    restores the phase's first weights re_distillation                rollout strategy of the next phase: the
+    kept rollouts in place of samples
 
-Paper: Chen et al. 2025 (Re-distillation), arXiv:2505.17988; checked against KK_re_distillation.py of the release: the last 11 steps' rollouts, the
-first correct one per question, 1000 of them, then supervised training of the base model. Deviates: the first `max_rows` instead of a random choice.
+Paper: Chen et al. 2025 (Re-distillation), arXiv:2505.17988; checked against KK_re_distillation.py of the
+release: the last 11 steps' rollouts, the first correct one per question, 1000 of them, then supervised
+training of the base model. Deviates: the first `max_rows` instead of a random choice.
 """
 
 from __future__ import annotations
@@ -20,12 +23,14 @@ from vlrl.registry import ConfigError, register
 from vlrl.stages import Callback, RolloutStrategy, State, transient
 from vlrl.types import Group, Prompt, Rollout
 
-KEY = "re_distillation"  # in a row's memory (`run.history`): {"ids": completion tokens, "text": text} of the kept rollout
+# in a row's memory (`run.history`): {"ids": completion tokens, "text": text} of the kept rollout
+KEY = "re_distillation"
 
 
 @dataclass
 class KeepCorrectState(State):
-    """The policy that holds the phase's first weights as its reference; None where they are not restored. Saved are these weights."""
+    """The policy that holds the phase's first weights as its reference; None where they are not restored.
+    Saved are these weights."""
 
     policy: Any = transient()
 
@@ -40,12 +45,14 @@ class KeepCorrectState(State):
 @register("re_distillation.keep_correct")
 @dataclass(frozen=True)
 class ReDistillationKeepCorrect(Callback):
-    """Keeps the first correct rollout of each prompt of the phase's last `last` steps in the run's history, of at most `max_rows` rows (0: all).
+    """Keeps the first correct rollout of each prompt of the phase's last `last` steps in the run's history,
+    of at most `max_rows` rows (0: all).
 
-    `go_back`: after the phase's last step the policy gets the weights that the phase began with. Rollout strategy `re_distillation` trains on what
-    was kept. Every rank keeps what all ranks found. Logs the number of rows with a kept rollout. With `go_back` the first weights are held in memory.
-    Paper: Chen et al. 2025 (Re-distillation), arXiv:2505.17988. Raises ConfigError for `go_back` with adapters or sharded weights, which have no such
-    copy.
+    `go_back`: after the phase's last step the policy gets the weights that the phase began with. Rollout
+    strategy `re_distillation` trains on what was kept. Every rank keeps what all ranks found. Logs the number
+    of rows with a kept rollout. With `go_back` the first weights are held in memory. Paper: Chen et al. 2025
+    (Re-distillation), arXiv:2505.17988. Raises ConfigError for `go_back` with adapters or sharded weights,
+    which have no such copy.
     """
 
     last: int = 11
@@ -61,7 +68,8 @@ class ReDistillationKeepCorrect(Callback):
             return
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError(
-                "callbacks: 're_distillation.keep_correct' restores a copy of all weights, which neither adapters nor sharded weights have; "
+                "callbacks: 're_distillation.keep_correct' restores a copy of all weights, which neither "
+                "adapters nor sharded weights have; "
                 "set go_back: false, and train on the kept rollouts in a run of its own"
             )
         run.policy.keep_reference()
@@ -72,9 +80,18 @@ class ReDistillationKeepCorrect(Callback):
         kept = sum(KEY in memory for memory in run.history.values())
         if remaining <= self.last:
             for group in groups:
-                correct = next((rollout for rollout in group if rollout.source == "policy" and rollout.correct), None)
-                if correct is not None and KEY not in run.history.get(group.row.id, {}) and (kept < self.max_rows or not self.max_rows):
-                    run.history.setdefault(group.row.id, {})[KEY] = {"ids": list(correct.ids), "text": correct.text}
+                correct = next(
+                    (rollout for rollout in group if rollout.source == "policy" and rollout.correct), None
+                )
+                if (
+                    correct is not None
+                    and KEY not in run.history.get(group.row.id, {})
+                    and (kept < self.max_rows or not self.max_rows)
+                ):
+                    run.history.setdefault(group.row.id, {})[KEY] = {
+                        "ids": list(correct.ids),
+                        "text": correct.text,
+                    }
                     kept += 1
         if remaining <= 1 and self.go_back:
             with torch.no_grad():
@@ -86,17 +103,30 @@ class ReDistillationKeepCorrect(Callback):
 @register("re_distillation")
 @dataclass(frozen=True)
 class ReDistillation(RolloutStrategy):
-    """Re-distillation's data: the rollout that `re_distillation.keep_correct` kept of each row (source "kept"), one per prompt; the engine is not
-    used.
+    """Re-distillation's data: the rollout that `re_distillation.keep_correct` kept of each row (source
+    "kept"), one per prompt; the engine is not used.
 
-    Paper: Chen et al. 2025 (Re-distillation), arXiv:2505.17988: fine-tuning on samples of the trained policy. It is scored like any rollout.
-    Edge: a row without a kept rollout gives an empty group, which is counted and replaced by the next row.
+    Paper: Chen et al. 2025 (Re-distillation), arXiv:2505.17988: fine-tuning on samples of the trained policy.
+    It is scored like any rollout. Edge: a row without a kept rollout gives an empty group, which is counted
+    and replaced by the next row.
     """
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = []
         for prompt in prompts:
             item = run.history.get(prompt.row.id, {}).get(KEY)
-            kept = [Rollout(prompt, list(item["ids"]), item["text"], source="kept", spaces=tuple(run.policy.spaces(prompt)))] if item else []
+            kept = (
+                [
+                    Rollout(
+                        prompt,
+                        list(item["ids"]),
+                        item["text"],
+                        source="kept",
+                        spaces=tuple(run.policy.spaces(prompt)),
+                    )
+                ]
+                if item
+                else []
+            )
             groups.append(Group(prompt, kept))
         return groups

@@ -1,8 +1,10 @@
-"""Re-Schedule: a curriculum over prompts, ordered by how much their accuracy can gain from a few choices in a tree of reasoning.
+"""Re-Schedule: a curriculum over prompts, ordered by how much their accuracy can gain from a few choices in a
+tree of reasoning.
 
     re_schedule.reasoning_tree   rollout strategy of the measuring phase: the leaves of a tree of answers
-    re_schedule.r_score          callback of the measuring phase: the reasoning score of each prompt goes into the run's history
-    re_schedule                  token weight of the training phase: high r-scores first, low r-scores at the end
+    re_schedule.r_score          callback of the measuring phase: the reasoning score of each prompt goes into
+    the run's history re_schedule                  token weight of the training phase: high r-scores first,
+    low r-scores at the end
 
 Paper: Wang et al. 2025 (Re-Schedule), arXiv:2510.24832, with released code.
 """
@@ -41,13 +43,15 @@ PATH: Annotation[list] = Annotation(
 @register("re_schedule.reasoning_tree")
 @dataclass(frozen=True)
 class ReScheduleReasoningTree(Independent):
-    """Re-Schedule's reasoning tree: `branch` answers of `interval` tokens, each continued `branch` times, and so on, `depth` levels deep.
+    """Re-Schedule's reasoning tree: `branch` answers of `interval` tokens, each continued `branch` times, and
+    so on, `depth` levels deep.
 
-    The last level is sampled to its end. The rollouts of a group are the leaves, at most branch^depth; PATH says by which branches one was reached.
-    An answer that ends early is a leaf.
-    Paper: Wang et al. 2025 (Re-Schedule), arXiv:2510.24832: branching at the start and at every interval; k = d = 4 and 100 tokens in the release
-    (run_batch_vllm.sh). All tokens of a leaf are trained on, so a shared beginning counts once per leaf: made for phases that only measure (lr 0).
-    Edge: a prompt with count 0 gives an empty group; other counts do not matter, and must be branch^depth. One engine call per level.
+    The last level is sampled to its end. The rollouts of a group are the leaves, at most branch^depth; PATH
+    says by which branches one was reached. An answer that ends early is a leaf.
+    Paper: Wang et al. 2025 (Re-Schedule), arXiv:2510.24832: branching at the start and at every interval; k =
+    d = 4 and 100 tokens in the release (run_batch_vllm.sh). All tokens of a leaf are trained on, so a shared
+    beginning counts once per leaf: made for phases that only measure (lr 0). Edge: a prompt with count 0
+    gives an empty group; other counts do not matter, and must be branch^depth. One engine call per level.
     """
 
     branch: int = 4
@@ -57,20 +61,26 @@ class ReScheduleReasoningTree(Independent):
 
     def __post_init__(self) -> None:
         if self.branch < 2 or self.depth < 2 or self.interval < 1:
-            raise ConfigError(f"rollout: branch={self.branch} and depth={self.depth} must be at least 2, interval={self.interval} at least 1")
+            raise ConfigError(
+                f"rollout: branch={self.branch} and depth={self.depth} must be at least 2, "
+                f"interval={self.interval} at least 1"
+            )
 
     def check(self, run: RunContext) -> None:
         super().check(run)
         if run.group_size != self.branch**self.depth:
             raise ConfigError(
-                f"rollout: 're_schedule.reasoning_tree' makes {self.branch}^{self.depth} rollouts, and group_size is {run.group_size}; "
+                f"rollout: 're_schedule.reasoning_tree' makes {self.branch}^{self.depth} rollouts, and "
+                f"group_size is {run.group_size}; "
                 f"set group_size: {self.branch**self.depth}"
             )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = [Group(prompt, []) for prompt in prompts]
         nodes: list[tuple[int, Path, Rollout]] = [
-            (place, (), Rollout(prompt, [])) for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)) if count
+            (place, (), Rollout(prompt, []))
+            for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
+            if count
         ]
         for level in range(1, self.depth + 1):
             requests = [self.request(run, place, path, node, level) for place, path, node in nodes]
@@ -78,7 +88,9 @@ class ReScheduleReasoningTree(Independent):
             for completion in run.engine.generate(requests):
                 place, path, parent = completion.request.tag
                 child = branch_rollout(run, completion, parent, len(parent), trained=True)
-                children.append((place, (*path, completion.index), child, completion.request.sampling.max_tokens))
+                children.append(
+                    (place, (*path, completion.index), child, completion.request.sampling.max_tokens)
+                )
             nodes = []
             for place, path, child, limit in sorted(children, key=lambda node: node[:2]):
                 max_tokens = run.sampling(child.prompt, 0).max_tokens
@@ -96,7 +108,9 @@ class ReScheduleReasoningTree(Independent):
         sampling = run.sampling(node.prompt, 0)
         if level < self.depth:
             sampling = replace(sampling, max_tokens=min(sampling.max_tokens, len(node) + self.interval))
-        return branch_request(node, len(node), sampling, self.seeds(run, node.prompt), self.branch, tag=(place, path, node))
+        return branch_request(
+            node, len(node), sampling, self.seeds(run, node.prompt), self.branch, tag=(place, path, node)
+        )
 
 
 def accuracy(leaves: Leaves) -> float:
@@ -105,7 +119,8 @@ def accuracy(leaves: Leaves) -> float:
 
 
 def best_choice(leaves: Leaves, depth: int) -> dict[Path, bool]:
-    """The leaves that remain when one inner node keeps only its best child, where that helps most; all of them where it helps nowhere.
+    """The leaves that remain when one inner node keeps only its best child, where that helps most; all of
+    them where it helps nowhere.
 
     Inner nodes lie below the root and above the parents of leaves; of equal children the first is the best.
     """
@@ -114,8 +129,17 @@ def best_choice(leaves: Leaves, depth: int) -> dict[Path, bool]:
         for node in sorted({path[:level] for path in leaves}):
             below = {path: correct for path, correct in leaves.items() if path[:level] == node}
             children = sorted({path[: level + 1] for path in below})
-            child = max(children, key=lambda child: accuracy({path: correct for path, correct in below.items() if path[: level + 1] == child}))
-            left = {path: correct for path, correct in leaves.items() if path not in below or path[: level + 1] == child}
+            child = max(
+                children,
+                key=lambda child: accuracy(
+                    {path: correct for path, correct in below.items() if path[: level + 1] == child}
+                ),
+            )
+            left = {
+                path: correct
+                for path, correct in leaves.items()
+                if path not in below or path[: level + 1] == child
+            }
             if len(children) > 1 and accuracy(left) > best:
                 best, remaining = accuracy(left), left
     return remaining
@@ -131,18 +155,24 @@ def r_score(leaves: Leaves, depth: int, edits: int) -> float:
 
 def full(leaves: Leaves, branch: int, depth: int) -> dict[Path, bool]:
     """Leaves at full depth: an answer that ended early is repeated for all its possible continuations."""
-    return {(*path, *rest): correct for path, correct in leaves.items() for rest in product(range(branch), repeat=depth - len(path))}
+    return {
+        (*path, *rest): correct
+        for path, correct in leaves.items()
+        for rest in product(range(branch), repeat=depth - len(path))
+    }
 
 
 @register("re_schedule.r_score")
 @dataclass(frozen=True)
 class ReScheduleRScore(Callback):
-    """Reasoning score: the accuracy that `edits` choices of a best child add to a prompt's tree, made one by one.
+    """Reasoning score: the accuracy that `edits` choices of a best child add to a prompt's tree, made one by
+    one.
 
-    It goes into the prompt's memory in the run's history, where token weight `re_schedule` reads it. Logs the mean of the step.
-    Paper: Wang et al. 2025 (Re-Schedule), arXiv:2510.24832, reasoning score; checked against analyze_tree.py of the release
-    (parent_selection_improvement_topM_sum, M 10): the choice that gains most is made first, nodes below the root and above the parents of leaves
-    choose. Deviates: an answer that ends early stands for all its continuations. Every rank keeps what all ranks found.
+    It goes into the prompt's memory in the run's history, where token weight `re_schedule` reads it. Logs the
+    mean of the step. Paper: Wang et al. 2025 (Re-Schedule), arXiv:2510.24832, reasoning score; checked
+    against analyze_tree.py of the release (parent_selection_improvement_topM_sum, M 10): the choice that
+    gains most is made first, nodes below the root and above the parents of leaves choose. Deviates: an answer
+    that ends early stands for all its continuations. Every rank keeps what all ranks found.
     """
 
     edits: int = 10
@@ -150,7 +180,9 @@ class ReScheduleRScore(Callback):
 
     def __post_init__(self) -> None:
         if self.edits < 1:
-            raise ConfigError(f"callbacks: 're_schedule.r_score' has edits={self.edits}; at least 1 is needed")
+            raise ConfigError(
+                f"callbacks: 're_schedule.r_score' has edits={self.edits}; at least 1 is needed"
+            )
 
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         branch, depth = run.rollout.branch, run.rollout.depth
@@ -164,7 +196,8 @@ class ReScheduleRScore(Callback):
 
 
 def ranks(scores: Mapping[str, float]) -> dict[str, float]:
-    """0 for the highest score to 1 for the lowest, evenly, in two decimals; of equal scores the smaller id is first."""
+    """0 for the highest score to 1 for the lowest, evenly, in two decimals; of equal scores the smaller id is
+    first."""
     ordered = sorted(scores, key=lambda row: (-scores[row], row))
     return {row: round(place / max(len(ordered) - 1, 1), 2) for place, row in enumerate(ordered)}
 
@@ -184,10 +217,11 @@ class ReSchedule(TokenWeight):
         a = t (`mode` linear) or 1 / (1 + e^(-k (t - 1/2))) (sigmoid),  t the share of the phase that is done
 
     rank: 0 for the prompt with the highest r-score, 1 for the lowest, 1/2 for one without an r-score.
-    Paper: Wang et al. 2025 (Re-Schedule), arXiv:2510.24832: a curriculum from high to low r-scores as weights in the loss. Ranks as in
-    add_metrics_to_dataset.py of the release, low 0.5, high 2, k 10 as in its scripts. The formula itself stands in a file that could not be read:
-    how a and rank make the weight is ours. Reads what callback `re_schedule.r_score` kept in an earlier phase. Edge: before the plug-in is set up t
-    is 0. Shapes: (B, 1).
+    Paper: Wang et al. 2025 (Re-Schedule), arXiv:2510.24832: a curriculum from high to low r-scores as weights
+    in the loss. Ranks as in add_metrics_to_dataset.py of the release, low 0.5, high 2, k 10 as in its
+    scripts. The formula itself stands in a file that could not be read: how a and rank make the weight is
+    ours. Reads what callback `re_schedule.r_score` kept in an earlier phase. Edge: before the plug-in is set
+    up t is 0. Shapes: (B, 1).
     """
 
     low: float = 0.5
@@ -197,7 +231,10 @@ class ReSchedule(TokenWeight):
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high or self.high == 0:
-            raise ConfigError(f"token_weights: 're_schedule' needs 0 <= low <= high and high above 0, got {self.low} and {self.high}")
+            raise ConfigError(
+                f"token_weights: 're_schedule' needs 0 <= low <= high and high above 0, got {self.low} and "
+                f"{self.high}"
+            )
 
     def init_state(self) -> ReScheduleState:
         return ReScheduleState()
@@ -219,5 +256,9 @@ class ReSchedule(TokenWeight):
 
     def __call__(self, x: LossInputs) -> Tensor:
         a, known = self.alpha(), self.state.ranks
-        rank_B = torch.tensor([known.get(rollout.row.id, 0.5) for rollout in x.batch.rollouts], dtype=x.logp_BT.dtype, device=x.logp_BT.device)
+        rank_B = torch.tensor(
+            [known.get(rollout.row.id, 0.5) for rollout in x.batch.rollouts],
+            dtype=x.logp_BT.dtype,
+            device=x.logp_BT.device,
+        )
         return (self.low + (self.high - self.low) * ((1 - a) * (1 - rank_B) + a * rank_B))[:, None]

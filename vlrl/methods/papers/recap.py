@@ -1,8 +1,10 @@
-"""RECAP: dynamic reweighting of several objectives; saturated rewards count less, rewards that lag or fluctuate count more.
+"""RECAP: dynamic reweighting of several objectives; saturated rewards count less, rewards that lag or
+fluctuate count more.
 
 `recap` is a reward shaping. The paper's replay of general data is further sources under `data.train`.
 
-Paper: Phan et al. 2025 (RECAP), arXiv:2510.21978, sec. 4. Deviates: only rewards (in [0, 1]) are weighted, no supervised losses beside them.
+Paper: Phan et al. 2025 (RECAP), arXiv:2510.21978, sec. 4. Deviates: only rewards (in [0, 1]) are weighted, no
+supervised losses beside them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from vlrl.types import Group
 
 @dataclass
 class RecapState(State):
-    """`windows`: each slot's losses of the last two windows. `sums`: (sum, count) of the current step's scores by slot, of this rank."""
+    """`windows`: each slot's losses of the last two windows. `sums`: (sum, count) of the current step's
+    scores by slot, of this rank."""
 
     windows: dict[str, list[float]] = field(default_factory=dict)
     sums: dict[str, list[float]] = transient(factory=dict)
@@ -31,13 +34,16 @@ class Recap(RewardShaping):
     """RECAP's reweighted reward: r = sum_k v_k w_k s_k over the slots k that scored a rollout.
 
         w = K softmax((c + i) / tau)
-        c_k = mu~_k / mu_k                   convergence rate: the mean loss of the last `window` steps before these, over that of the last `window`
-        i_k = sigma_k / (mu_k + mu~_k)       instability: sigma^2 = 1/(2 window - 1) sum (L - mu_k)^2 over both windows
+        c_k = mu~_k / mu_k                   convergence rate: the mean loss of the last `window` steps before
+        these, over that of the last `window` i_k = sigma_k / (mu_k + mu~_k)       instability: sigma^2 = 1/(2
+        window - 1) sum (L - mu_k)^2 over both windows
 
-    L_k = 1 - (the step's mean of slot k on all ranks) is the loss of slot k, v_k its weight in the config, K the number of slots with a weight.
-    Paper: Phan et al. 2025, arXiv:2510.21978, sec. 4 and eq. 1 (tau 5). Deviates: it does not say what the loss of a reward is (1 - the reward, which
-    falls where the policy gets better, is ours); `eps` is added to both means, so that a reward that is always earned has c = 1 and i = 0.
-    Edge: w = 1 until each slot has 2 `window` steps; a slot that scored nothing in a step keeps its windows. State: the losses of the last steps.
+    L_k = 1 - (the step's mean of slot k on all ranks) is the loss of slot k, v_k its weight in the config, K
+    the number of slots with a weight. Paper: Phan et al. 2025, arXiv:2510.21978, sec. 4 and eq. 1 (tau 5).
+    Deviates: it does not say what the loss of a reward is (1 - the reward, which falls where the policy gets
+    better, is ours); `eps` is added to both means, so that a reward that is always earned has c = 1 and i =
+    0. Edge: w = 1 until each slot has 2 `window` steps; a slot that scored nothing in a step keeps its
+    windows. State: the losses of the last steps.
     """
 
     tau: float = 5.0
@@ -47,7 +53,9 @@ class Recap(RewardShaping):
 
     def __post_init__(self) -> None:
         if self.tau <= 0 or self.window < 1 or self.eps <= 0:
-            raise ValueError(f"tau={self.tau} and eps={self.eps} must be above 0 and window={self.window} at least 1")
+            raise ValueError(
+                f"tau={self.tau} and eps={self.eps} must be above 0 and window={self.window} at least 1"
+            )
 
     def init_state(self) -> RecapState:
         return RecapState()
@@ -59,11 +67,17 @@ class Recap(RewardShaping):
 
     def weights(self) -> dict[str, float]:
         """w by slot; they sum to K."""
-        signals = {slot: priority(self.state.windows.get(slot, []), self.window, self.eps) for slot in self.slots}
+        signals = {
+            slot: priority(self.state.windows.get(slot, []), self.window, self.eps) for slot in self.slots
+        }
         if any(value is None for value in signals.values()):
             return dict.fromkeys(signals, 1.0)
         highest = max(value for value in signals.values() if value is not None) if signals else 0.0
-        raw = {slot: math.exp((value - highest) / self.tau) for slot, value in signals.items() if value is not None}
+        raw = {
+            slot: math.exp((value - highest) / self.tau)
+            for slot, value in signals.items()
+            if value is not None
+        }
         return {slot: len(raw) * value / sum(raw.values()) for slot, value in raw.items()}
 
     def __call__(self, group: Group) -> list[float]:
@@ -99,4 +113,6 @@ def priority(losses: Sequence[float], window: int, eps: float) -> float | None:
         return None
     before, now = (math.fsum(part) / window for part in (losses[-2 * window : -window], losses[-window:]))
     spread = math.sqrt(math.fsum((loss - now) ** 2 for loss in losses[-2 * window :]) / (2 * window - 1))
-    return (max(before, 0.0) + eps) / (max(now, 0.0) + eps) + spread / (max(before, 0.0) + max(now, 0.0) + 2 * eps)
+    return (max(before, 0.0) + eps) / (max(now, 0.0) + eps) + spread / (
+        max(before, 0.0) + max(now, 0.0) + 2 * eps
+    )

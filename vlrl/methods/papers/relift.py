@@ -1,11 +1,13 @@
-"""ReLIFT: reinforcement learning interleaved with supervised fine-tuning on demonstrations of the prompts that all rollouts fail.
+"""ReLIFT: reinforcement learning interleaved with supervised fine-tuning on demonstrations of the prompts
+that all rollouts fail.
 
 `relift` is a callback: a buffer of failed prompts, which takes a supervised step of its own once it is full.
 
-Paper: Ma et al. 2025 (ReLIFT), arXiv:2506.07527, algorithm 1; checked against the release: TheRoadQaQ/ReLIFT at eb95454f,
-relift/verl/verl/relift/trainer.py, actor.py (sft_update_policy) and core_algos.py (compute_sft_loss).
-Deviates: one token mean over all demonstrations, where the release averages the token means of micro-batches; rows without a demonstration never
-enter the buffer.
+Paper: Ma et al. 2025 (ReLIFT), arXiv:2506.07527, algorithm 1; checked against the release: TheRoadQaQ/ReLIFT
+at eb95454f, relift/verl/verl/relift/trainer.py, actor.py (sft_update_policy) and core_algos.py
+(compute_sft_loss).
+Deviates: one token mean over all demonstrations, where the release averages the token means of micro-batches;
+rows without a demonstration never enter the buffer.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from vlrl.types import Group, Prompt
 
 @dataclass
 class ReliftState(State):
-    """The waiting prompts by row id (None: after a restart, until the prompt is made again), and Adam's moments.
+    """The waiting prompts by row id (None: after a restart, until the prompt is made again), and Adam's
+    moments.
 
     Saved are the row ids of the first rank, and the moments.
     """
@@ -40,7 +43,10 @@ class ReliftState(State):
 
     def state_dict(self) -> dict[str, Any]:
         optimizer = self.optimizer.state_dict()["state"] if self.optimizer is not None else {}
-        return {"waiting": list(self.waiting), "adam": {str(k): dict(v) for k, v in optimizer.items()} or self.moments}
+        return {
+            "waiting": list(self.waiting),
+            "adam": {str(k): dict(v) for k, v in optimizer.items()} or self.moments,
+        }
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         self.waiting = dict.fromkeys(values["waiting"])
@@ -50,16 +56,19 @@ class ReliftState(State):
 @register("relift")
 @dataclass(frozen=True)
 class Relift(Callback):
-    """ReLIFT's buffer of hard prompts: once `size` prompts have failed, one supervised step on their demonstrations follows the step of RL.
+    """ReLIFT's buffer of hard prompts: once `size` prompts have failed, one supervised step on their
+    demonstrations follows the step of RL.
 
         L = mean over tokens of -log pi(y_t) - entropy H(pi(. | y_<t))
 
-    A prompt has failed if none of its rollouts is correct. The step has an AdamW of its own with rate `lr` (0: the run's present one) and decay 0.01;
-    gradients are clipped to the norm `max_grad_norm`. The newest `size` prompts are used, each with its first demonstration; the rest stays.
-    Edge: a failed row without a demonstration is counted and does not enter the buffer. Each rank has its own buffer, of ceil(size / ranks)
-    prompts; the step is taken when all are full, and gradients are averaged by tokens. Logs the failed prompts of the step (own rank's groups that
-    were trained on), those without a demonstration, the demonstrations used, the prompts in the buffer, and of a supervised step its mean -log pi
-    and gradient norm. Raises ConfigError where weights are sharded over ranks.
+    A prompt has failed if none of its rollouts is correct. The step has an AdamW of its own with rate `lr`
+    (0: the run's present one) and decay 0.01; gradients are clipped to the norm `max_grad_norm`. The newest
+    `size` prompts are used, each with its first demonstration; the rest stays. Edge: a failed row without a
+    demonstration is counted and does not enter the buffer. Each rank has its own buffer, of ceil(size /
+    ranks) prompts; the step is taken when all are full, and gradients are averaged by tokens. Logs the failed
+    prompts of the step (own rank's groups that were trained on), those without a demonstration, the
+    demonstrations used, the prompts in the buffer, and of a supervised step its mean -log pi and gradient
+    norm. Raises ConfigError where weights are sharded over ranks.
     """
 
     size: int = 128
@@ -69,7 +78,10 @@ class Relift(Callback):
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.lr < 0:
-            raise ValueError(f"size={self.size} must be at least 1 (demonstrations per supervised step), and lr={self.lr} not negative")
+            raise ValueError(
+                f"size={self.size} must be at least 1 (demonstrations per supervised step), and "
+                f"lr={self.lr} not negative"
+            )
 
     def init_state(self) -> ReliftState:
         return ReliftState()
@@ -77,13 +89,17 @@ class Relift(Callback):
     def check(self, run: RunContext) -> None:
         if run.settings.loop != "synchronous":
             raise ConfigError(
-                f"callbacks: 'relift' updates the policy between steps, which loop {run.settings.loop!r} may be sampling; use synchronous"
+                f"callbacks: 'relift' updates the policy between steps, which loop {run.settings.loop!r} "
+                "may be sampling; use synchronous"
             )
 
     def setup(self, run: RunContext) -> None:
         super().setup(run)
         if run.state_sharded:
-            raise ConfigError("callbacks: 'relift' has an optimizer of its own, which sharded weights do not allow; use neither FSDP nor ZeRO")
+            raise ConfigError(
+                "callbacks: 'relift' has an optimizer of its own, which sharded weights do not allow; use "
+                "neither FSDP nor ZeRO"
+            )
         check_demonstrations(run, self.name)
         self.state.optimizer = None
 
@@ -95,27 +111,41 @@ class Relift(Callback):
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         restore_prompts(self.state.waiting, run)
         waiting = self.state.waiting
-        failed = {group.row.id: group.prompt for group in run.groups if len(group) and not success_rate(group.rollouts)}
+        failed = {
+            group.row.id: group.prompt
+            for group in run.groups
+            if len(group) and not success_rate(group.rollouts)
+        }
         new = {key: prompt for key, prompt in failed.items() if demonstrations(prompt.row)}
-        self.state.waiting = waiting = {**new, **{key: prompt for key, prompt in waiting.items() if key not in new}}
+        self.state.waiting = waiting = {
+            **new,
+            **{key: prompt for key, prompt in waiting.items() if key not in new},
+        }
         counts = {"failed": float(len(failed)), "without": float(len(failed) - len(new)), "used": 0.0}
         if min(run.gather([len(waiting)])) >= self.rank_size:
             used = {key: waiting.pop(key) for key in list(waiting)[: self.rank_size]}
-            counts |= self.supervised_step([demonstration_group(prompt, run) for prompt in used.values() if prompt is not None], run)
+            counts |= self.supervised_step(
+                [demonstration_group(prompt, run) for prompt in used.values() if prompt is not None], run
+            )
             counts["used"] = float(len(used))
         return {**counts, "waiting": float(len(waiting))}
 
     def supervised_step(self, groups: Sequence[Group], run: RunContext) -> dict[str, float]:
-        """One update on demonstrations. Returns the mean -log pi (nats per token) and the gradient's norm before clipping."""
+        """One update on demonstrations. Returns the mean -log pi (nats per token) and the gradient's norm
+        before clipping."""
         weights = [p for p in run.policy.model.parameters() if p.requires_grad]
         optimizer = self.optimizer(weights)
-        tokens = max(run.mean(float(sum(r.trained_tokens for group in groups for r in group)), 1.0) * run.ranks, 1.0)
+        tokens = max(
+            run.mean(float(sum(r.trained_tokens for group in groups for r in group)), 1.0) * run.ranks, 1.0
+        )
         total, nll = [torch.zeros_like(p) for p in weights], 0.0
         for part in run.micro_batches(groups):
             with torch.enable_grad():
                 out = run.policy.forward(run.batch(part), [Entropy()])
                 loss, part_nll = supervised_loss(out["logp"], out["entropy"], self.entropy)
-            for sum_, grad in zip(total, torch.autograd.grad(loss / tokens, weights, allow_unused=True), strict=True):
+            for sum_, grad in zip(
+                total, torch.autograd.grad(loss / tokens, weights, allow_unused=True), strict=True
+            ):
                 if grad is not None:
                     sum_ += grad
             nll += float(part_nll)
@@ -137,7 +167,9 @@ class Relift(Callback):
         if state.optimizer is None:
             state.optimizer = torch.optim.AdamW(list(weights), lr=self.lr or 1e-6, weight_decay=0.01)
             if state.moments:
-                state.optimizer.load_state_dict({**state.optimizer.state_dict(), "state": {int(k): v for k, v in state.moments.items()}})
+                state.optimizer.load_state_dict(
+                    {**state.optimizer.state_dict(), "state": {int(k): v for k, v in state.moments.items()}}
+                )
         return state.optimizer
 
 

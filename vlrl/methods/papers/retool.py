@@ -1,11 +1,13 @@
-"""ReTool: a cold start on conversations with code, then reinforcement whose wrong answers gain by the number of calls.
+"""ReTool: a cold start on conversations with code, then reinforcement whose wrong answers gain by the number
+of calls.
 
     retool.call_bonus     reward shaping: outcome of +1 or -1, with a bonus for calls
 
 The cold start is rollout `expert_turns` on the traces of the rows (`row.meta["turns"]`; sec. 2.2).
 
-Paper: Feng et al. 2025 (ReTool), arXiv:2504.11536 (outcome reward +1 or -1 alone). The bonus is that of its reproductions: THUDM/slime at 624b824a,
-examples/retool/generate_with_retool.py (reward_func), which adapts recipe/retool/retool.py of volcengine/verl at cb809d66.
+Paper: Feng et al. 2025 (ReTool), arXiv:2504.11536 (outcome reward +1 or -1 alone). The bonus is that of its
+reproductions: THUDM/slime at 624b824a, examples/retool/generate_with_retool.py (reward_func), which adapts
+recipe/retool/retool.py of volcengine/verl at cb809d66.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from vlrl.types import Group, Rollout
 @register("retool.call_bonus")
 @dataclass(frozen=True)
 class RetoolCallBonus(RewardShaping):
-    """ReTool's outcome reward with a bonus for calls: +1 if correct, else min(cap, -1 + slope (calls - 2) / 2).
+    """ReTool's outcome reward with a bonus for calls: +1 if correct, else min(cap, -1 + slope (calls - 2) /
+    2).
 
-    Calls are those that were answered, errors included. Other rewards are replaced. `cap` keeps every wrong answer below a right one however many
-    calls it makes. Source: THUDM/slime at 624b824a, examples/retool/generate_with_retool.py, reward_func (cap -0.6, slope 0.1).
-    Edge: a wrong answer without calls gets -1 - slope. Units: reward.
+    Calls are those that were answered, errors included. Other rewards are replaced. `cap` keeps every wrong
+    answer below a right one however many calls it makes. Source: THUDM/slime at 624b824a,
+    examples/retool/generate_with_retool.py, reward_func (cap -0.6, slope 0.1). Edge: a wrong answer without
+    calls gets -1 - slope. Units: reward.
     """
 
     slope: float = 0.1

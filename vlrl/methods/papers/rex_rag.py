@@ -1,14 +1,16 @@
-"""REX-RAG: mixed sampling; some wrong conversations are resumed before their answer after a sentence of doubt, and the loss corrects for how it was
-inserted.
+"""REX-RAG: mixed sampling; some wrong conversations are resumed before their answer after a sentence of
+doubt, and the loss corrects for how it was inserted.
 
     rex_rag                     rollout strategy: conversations, and probes of the wrong ones
-    rex_rag.balance_heuristic   policy loss: PPO's clip with importance ratios to the mixture that the group was sampled from
+    rex_rag.balance_heuristic   policy loss: PPO's clip with importance ratios to the mixture that the group
+    was sampled from
 
-Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149; checked against the release: MiliLab/REX-RAG at d9dbbb42, search_r1/llm_agent/generation.py
-(execute_predictions, run_llm_loop), verl/trainer/ppo/ray_trainer.py (reorder_batch, revision_accs), verl/workers/actor/dp_actor.py (importance
+Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149; checked against the release: MiliLab/REX-RAG at
+d9dbbb42, search_r1/llm_agent/generation.py (execute_predictions, run_llm_loop),
+verl/trainer/ppo/ray_trainer.py (reorder_batch, revision_accs), verl/workers/actor/dp_actor.py (importance
 sampling), exploration_distribution.py and scripts/search-r1-sgl/run_grpo_sglang_fsdp.sh.
-Deviates: the words are ours (there 30 sentences that open with <think>); probes start when all conversations are over; shares and accuracies are
-those of a call of the strategy (a refill of the batch has its own).
+Deviates: the words are ours (there 30 sentences that open with <think>); probes start when all conversations
+are over; shares and accuracies are those of a call of the strategy (a refill of the batch has its own).
 """
 
 from __future__ import annotations
@@ -35,13 +37,22 @@ from vlrl.stages import PolicyLoss, State, transient
 from vlrl.types import Group, LossInputs, PerToken, Prompt, Rollout
 
 INSERTED: Annotation[tuple[int, int]] = Annotation(
-    "rex_rag.inserted", (tuple, list), hint="rollout: {name: rex_rag}", doc="of a probe: (start, end) of the tokens of the inserted doubt"
+    "rex_rag.inserted",
+    (tuple, list),
+    hint="rollout: {name: rex_rag}",
+    doc="of a probe: (start, end) of the tokens of the inserted doubt",
 )
 PROBE_SHARE: Annotation[float] = Annotation(
-    "rex_rag.probe_share", float, hint="rollout: {name: rex_rag}", doc="the share of probes among all rollouts that were sampled together"
+    "rex_rag.probe_share",
+    float,
+    hint="rollout: {name: rex_rag}",
+    doc="the share of probes among all rollouts that were sampled together",
 )
 ERROR_RATE: Annotation[float] = Annotation(
-    "rex_rag.error_rate", float, hint="rollout: {name: rex_rag}", doc="the share of wrong ones among the conversations that were sampled together"
+    "rex_rag.error_rate",
+    float,
+    hint="rollout: {name: rex_rag}",
+    doc="the share of wrong ones among the conversations that were sampled together",
 )
 
 DOUBTS = (
@@ -58,7 +69,8 @@ DOUBTS = (
 
 @dataclass(eq=False)
 class Probe(Conversation):
-    """A conversation that is resumed after a doubt; `inserted` are the positions (start, end) of the doubt's tokens."""
+    """A conversation that is resumed after a doubt; `inserted` are the positions (start, end) of the doubt's
+    tokens."""
 
     inserted: tuple[int, int] = (0, 0)
 
@@ -71,7 +83,8 @@ class Probe(Conversation):
 
 @dataclass
 class RexRagState(State):
-    """`keep` is the present bound on probes; of the current step the kept probes and how many are correct, `logged` those of the last one."""
+    """`keep` is the present bound on probes; of the current step the kept probes and how many are correct,
+    `logged` those of the last one."""
 
     keep: float = -1.0
     probes: int = transient(0)
@@ -82,15 +95,18 @@ class RexRagState(State):
 @register("rex_rag")
 @dataclass(frozen=True)
 class RexRag(MultiTurn):
-    """REX-RAG's mixed sampling: n conversations as in `multi_turn`, of whose wrong ones `share` are probed; the best probes join the group.
+    """REX-RAG's mixed sampling: n conversations as in `multi_turn`, of whose wrong ones `share` are probed;
+    the best probes join the group.
 
-    Without an `environment` a conversation is a single answer. A probe keeps the conversation up to the last match of `answer`, continues with one of
-    `doubts`, drawn uniformly, and is then sampled from the policy again. The doubt is trained on; its log-probs are those of the draw. Probes stay by
-    the mean log-prob that the policy gives to their doubt, at most k times as many as there are conversations: source "probe", on top of the n.
-    INSERTED is the position of the doubt. k begins at `keep` and follows the accuracy of the kept probes: k <- 0.9 k + 0.1 accuracy after each step.
-    Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149, sec. 3 (trajectory filter). Logs the kept probes, their accuracy and k.
-    Edge: conversations that were truncated, have no match in their last turn, had pictures in a reply or have no turn left are not probed. Groups are
-    ragged.
+    Without an `environment` a conversation is a single answer. A probe keeps the conversation up to the last
+    match of `answer`, continues with one of `doubts`, drawn uniformly, and is then sampled from the policy
+    again. The doubt is trained on; its log-probs are those of the draw. Probes stay by the mean log-prob that
+    the policy gives to their doubt, at most k times as many as there are conversations: source "probe", on
+    top of the n. INSERTED is the position of the doubt. k begins at `keep` and follows the accuracy of the
+    kept probes: k <- 0.9 k + 0.1 accuracy after each step. Paper: Jiang et al. 2025 (REX-RAG),
+    arXiv:2508.08149, sec. 3 (trajectory filter). Logs the kept probes, their accuracy and k. Edge:
+    conversations that were truncated, have no match in their last turn, had pictures in a reply or have no
+    turn left are not probed. Groups are ragged.
     """
 
     share: float = 0.2
@@ -102,7 +118,10 @@ class RexRag(MultiTurn):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.share <= 1 or self.keep <= 0 or not self.doubts:
-            raise ValueError(f"share={self.share} must be in (0, 1], keep={self.keep} above 0, and doubts={self.doubts} must not be empty")
+            raise ValueError(
+                f"share={self.share} must be in (0, 1], keep={self.keep} above 0, and doubts={self.doubts} "
+                "must not be empty"
+            )
 
     def init_state(self) -> RexRagState:
         return RexRagState()
@@ -121,11 +140,17 @@ class RexRag(MultiTurn):
         run.score(groups)
         draw = random.Random(f"{run.seed}/rex_rag/{run.step}/{run.rank}")
         probes = self.probe(groups, draw, run)
-        finished = [(p.prompt_index, Group(groups[p.prompt_index].prompt, p.finished)) for p in probes if len(p.finished) == 1]
+        finished = [
+            (p.prompt_index, Group(groups[p.prompt_index].prompt, p.finished))
+            for p in probes
+            if len(p.finished) == 1
+        ]
         run.score([group for _, group in finished])
         scored = [(place, group.rollouts[0]) for place, group in finished if len(group)]
         likelihood = doubt_logp([rollout for _, rollout in scored], run)
-        best = sorted(zip(likelihood, range(len(scored))), reverse=True)[: int(self.bound * sum(counts) + draw.random())]
+        best = sorted(zip(likelihood, range(len(scored))), reverse=True)[
+            : int(self.bound * sum(counts) + draw.random())
+        ]
         own = [rollout for group in groups for rollout in group]
         error_rate = 1 - success_rate(own)
         for _, index in best:
@@ -147,7 +172,11 @@ class RexRag(MultiTurn):
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
         probes, correct = self.state.logged
-        return {"rex_rag/probes": (probes, 0.0), "rex_rag/probe_accuracy": (correct, probes), "rex_rag/keep": self.bound}
+        return {
+            "rex_rag/probes": (probes, 0.0),
+            "rex_rag/probe_accuracy": (correct, probes),
+            "rex_rag/keep": self.bound,
+        }
 
     def probe(self, groups: Sequence[Group], draw: random.Random, run: RunContext) -> list[Probe]:
         """Resume `share` of the wrong conversations and run them to their end."""
@@ -168,12 +197,17 @@ class RexRag(MultiTurn):
         return TURNS[rollout] == len(ACTIONS[rollout]) < self.max_turns
 
 
-def resumed(place: int, rollout: Rollout, answer: str, doubts: Sequence[str], chosen: int, seed: int, run: RunContext) -> Probe | None:
-    """The conversation up to the last match of `answer`, in its last turn, and the chosen doubt; None without a match there."""
+def resumed(
+    place: int, rollout: Rollout, answer: str, doubts: Sequence[str], chosen: int, seed: int, run: RunContext
+) -> Probe | None:
+    """The conversation up to the last match of `answer`, in its last turn, and the chosen doubt; None without
+    a match there."""
     pattern, tokenizer, length = re.compile(answer, re.DOTALL), run.policy.tokenizer, len(rollout)
     sampled = per_token(rollout.loss_mask if rollout.loss_mask is not None else True, length)
     begin = max((t + 1 for t, by_policy in enumerate(sampled) if not by_policy), default=0)
-    end = next((t for t in reversed(range(begin, length)) if pattern.search(run.policy.decode(rollout.ids[t:]))), -1)
+    end = next(
+        (t for t in reversed(range(begin, length)) if pattern.search(run.policy.decode(rollout.ids[t:]))), -1
+    )
     matches = list(pattern.finditer(rollout.text))
     if end < 0 or not matches:
         return None
@@ -181,28 +215,49 @@ def resumed(place: int, rollout: Rollout, answer: str, doubts: Sequence[str], ch
     words = rollout.text[: matches[-1].start()].removeprefix(rollout.prompt.prefix) + doubts[chosen]
     versions = per_token(rollout.version, length)
     segment = Segment(rollout.ids[:end], rollout.logp[:end], sampled[:end], versions[:end], [words])
-    segment.messages.append({"role": "assistant", "content": [{"type": "text", "text": rollout.prompt.prefix + words}]})
+    segment.messages.append(
+        {"role": "assistant", "content": [{"type": "text", "text": rollout.prompt.prefix + words}]}
+    )
     segment.add(bank[chosen], draw_logp(bank[chosen], bank), True, [versions[-1]] * len(bank[chosen]))
     segment.spans = [*TURN_SPANS[rollout][:-1], [TURNS[rollout] - 1, begin, len(segment.ids)]]
     attempt, turns, calls = CONVERSATION[rollout], TURNS[rollout], CALLS[rollout]
     inserted = (end, end + len(bank[chosen]))
-    probe = Probe(place, attempt, rollout.prompt, run.sampling(rollout.prompt, attempt), seed, segment, turns, calls, inserted=inserted)
-    probe.past, probe.opened, probe.states = past_of(rollout, run.policy), rollout.prompt, list(TURN_STATES[rollout])
+    probe = Probe(
+        place,
+        attempt,
+        rollout.prompt,
+        run.sampling(rollout.prompt, attempt),
+        seed,
+        segment,
+        turns,
+        calls,
+        inserted=inserted,
+    )
+    probe.past, probe.opened, probe.states = (
+        past_of(rollout, run.policy),
+        rollout.prompt,
+        list(TURN_STATES[rollout]),
+    )
     paid = TURN_REWARDS[rollout][:-1] if EPISODE_RETURN.on(rollout) else [None] * (turns - 1)
     probe.actions, probe.rewards = [*ACTIONS[rollout][:-1], words], [*paid, None]
     return probe
 
 
 def past_of(rollout: Rollout, policy: Any) -> Past:
-    """What the environment was told and answered before the last turn of a conversation; answers by the keys of their states."""
+    """What the environment was told and answered before the last turn of a conversation; answers by the keys
+    of their states."""
     prompt, (opening, *states) = rollout.prompt, TURN_STATES[rollout]
     spaces = tuple(policy.spaces(prompt)) if prompt.images or prompt.videos else ()
-    actions = [Action(text, turn, prompt.images, prompt.videos, spaces) for turn, text in enumerate(ACTIONS[rollout][:-1], 1)]
+    actions = [
+        Action(text, turn, prompt.images, prompt.videos, spaces)
+        for turn, text in enumerate(ACTIONS[rollout][:-1], 1)
+    ]
     return Past(opening, tuple(zip(actions, states, strict=True)))
 
 
 def draw_logp(drawn: Sequence[int], bank: Sequence[Sequence[int]]) -> list[float]:
-    """Log-prob per token of a text drawn uniformly from `bank`: of the texts that begin with the tokens so far, the share with this next token."""
+    """Log-prob per token of a text drawn uniformly from `bank`: of the texts that begin with the tokens so
+    far, the share with this next token."""
     counts = [sum(list(text[:n]) == list(drawn[:n]) for text in bank) for n in range(len(drawn) + 1)]
     return [math.log(after / before) for before, after in zip(counts, counts[1:])]
 
@@ -221,11 +276,13 @@ class RexRagBalanceHeuristic(PolicyLoss):
 
         mu = (1 - a) pi_old + a m
 
-    a is the share of probes in the batch (the balance heuristic, Veach and Guibas 1995). m is the density of the probes: 0 for a conversation; for a
-    probe pi_old e^(-1/j) on the j tokens before the doubt, e the share of wrong conversations (only these are resumed); the probability q with which
-    the doubt's tokens were inserted (the rollout's log-prob of them); pi_old behind it. Reads INSERTED, PROBE_SHARE and ERROR_RATE.
-    Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149, multiple importance sampling; checked against dp_actor.py of the release. Edge: without
-    probes it is PPO's clip; |log q| and |log r| are clamped to 20. Shapes: (B, T).
+    a is the share of probes in the batch (the balance heuristic, Veach and Guibas 1995). m is the density of
+    the probes: 0 for a conversation; for a probe pi_old e^(-1/j) on the j tokens before the doubt, e the
+    share of wrong conversations (only these are resumed); the probability q with which the doubt's tokens
+    were inserted (the rollout's log-prob of them); pi_old behind it. Reads INSERTED, PROBE_SHARE and
+    ERROR_RATE. Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149, multiple importance sampling; checked
+    against dp_actor.py of the release. Edge: without probes it is PPO's clip; |log q| and |log r| are clamped
+    to 20. Shapes: (B, T).
     """
 
     low: float = 0.2

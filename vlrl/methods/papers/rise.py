@@ -1,8 +1,10 @@
-"""RISE: the policy is trained to verify its own solutions while it is trained to solve; a verifier's score is the gold answer of the verdict.
+"""RISE: the policy is trained to verify its own solutions while it is trained to solve; a verifier's score is
+the gold answer of the verdict.
 
 `rise` is a rollout strategy.
 
-Paper: Liu et al. 2025 (RISE), arXiv:2505.13445, sec. 4.1, algorithm 1 (128 pairs for 1024 problems: share 1/8; as many answers to each).
+Paper: Liu et al. 2025 (RISE), arXiv:2505.13445, sec. 4.1, algorithm 1 (128 pairs for 1024 problems: share
+1/8; as many answers to each).
 """
 
 from __future__ import annotations
@@ -21,18 +23,21 @@ from vlrl.types import Group, Prompt
 @register("rise")
 @dataclass(frozen=True)
 class Rise(Independent):
-    """RISE's rollouts: n solutions of every prompt, and n verdicts on each of `share` times as many (question, solution) pairs, drawn from all.
+    """RISE's rollouts: n solutions of every prompt, and n verdicts on each of `share` times as many
+    (question, solution) pairs, drawn from all.
 
-    A pair is asked by `ask`, which contains {question} and {solution}, as a row of the task `task`; its gold answer is the raw score of the
-    solution's outcome reward, so that the reward for that task compares the score that the policy gives with it. Verdicts are groups of their own,
-    trained on in the same step.
-    Paper: Liu et al. 2025 (RISE), arXiv:2505.13445, sec. 4.1, algorithm 1. Deviates: the words of `ask` are ours. With several ranks each draws from
-    its own solutions. Edge: a pair that is too long for a prompt is left out; a fractional number of pairs is rounded at random.
+    A pair is asked by `ask`, which contains {question} and {solution}, as a row of the task `task`; its gold
+    answer is the raw score of the solution's outcome reward, so that the reward for that task compares the
+    score that the policy gives with it. Verdicts are groups of their own, trained on in the same step.
+    Paper: Liu et al. 2025 (RISE), arXiv:2505.13445, sec. 4.1, algorithm 1. Deviates: the words of `ask` are
+    ours. With several ranks each draws from its own solutions. Edge: a pair that is too long for a prompt is
+    left out; a fractional number of pairs is rounded at random.
     """
 
     share: float = 0.125
     ask: str = (
-        "Question: {question}\nSolution: {solution}\nWhat score does the solution deserve: 1 if its final answer is right, 0 if it is not? "
+        "Question: {question}\nSolution: {solution}\nWhat score does the solution deserve: 1 if its final "
+        "answer is right, 0 if it is not? "
         "Examine it, then give the score as your answer."
     )
     task: str = "verification"
@@ -55,7 +60,11 @@ class Rise(Independent):
         rows = []
         for group, place in chosen:
             rollout = group.rollouts[place]
-            question = self.ask.replace("{solution}", neutralised(rollout.text)).replace("{question}", group.row.question)
-            rows.append(derived_row(group.row, f"verify-{place}", question, f"{rollout.outcome or 0.0:g}", self.task))
+            question = self.ask.replace("{solution}", neutralised(rollout.text)).replace(
+                "{question}", group.row.question
+            )
+            rows.append(
+                derived_row(group.row, f"verify-{place}", question, f"{rollout.outcome or 0.0:g}", self.task)
+            )
         verifications = prompts_within_limit(run, rows)
         return groups + super().__call__(verifications, [run.group_size] * len(verifications), run)

@@ -1,4 +1,5 @@
-"""RL-ZVP: advantages for zero-variance prompts, whose rollouts are all correct or all wrong, shaped by the entropy of the tokens.
+"""RL-ZVP: advantages for zero-variance prompts, whose rollouts are all correct or all wrong, shaped by the
+entropy of the tokens.
 
 `rl_zvp` is a token credit.
 
@@ -23,7 +24,8 @@ class RlZvp(TokenCredit):
         all correct: A_{i,t} = alpha H_{i,t};  all wrong: A_{i,t} = -alpha (max_k H_{i,k} - H_{i,t})
 
     H is the policy's token entropy (nats) when the batch was collected.
-    Edge: a wrong rollout whose entropies are all equal gets zeros; equal rewards of which only some are correct give the group's own advantages.
+    Edge: a wrong rollout whose entropies are all equal gets zeros; equal rewards of which only some are
+    correct give the group's own advantages.
     """
 
     alpha: float = 0.1

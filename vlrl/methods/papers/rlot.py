@@ -1,9 +1,10 @@
-"""RLoT: reinforcement learning of thoughts. A small navigator chooses, step by step, how a frozen language model goes on with a problem.
+"""RLoT: reinforcement learning of thoughts. A small navigator chooses, step by step, how a frozen language
+model goes on with a problem.
 
     rlot   rollout strategy: the blocks, the navigator's choice among them, and its training
 
-Paper: Hao et al. 2025 (RLoT), arXiv:2505.14140; checked against haohaoqian/RL-LLM-Reasoning at cf5e93a: env/environment_simple.py,
-Dueling_DQN_net.py, DQN_buffer.py, PRM.py, train_Dueling_DDQN_MATH.py.
+Paper: Hao et al. 2025 (RLoT), arXiv:2505.14140; checked against haohaoqian/RL-LLM-Reasoning at cf5e93a:
+env/environment_simple.py, Dueling_DQN_net.py, DQN_buffer.py, PRM.py, train_Dueling_DDQN_MATH.py.
 
 Shapes: B transitions, S = 7 scores of a state, A = 5 blocks, P = 2566 parameters of the navigator.
 """
@@ -33,7 +34,18 @@ ASPECTS = ("A1", "A2", "A3", "B1", "B2", "C1", "C2")
 BLOCKS = ("reason", "decompose", "debate", "refine", "terminate")
 REASON, DECOMPOSE, DEBATE, REFINE, TERMINATE = range(5)
 HIDDEN = 32
-SIZES = ((HIDDEN, 7), (HIDDEN,), (HIDDEN, HIDDEN), (HIDDEN,), (HIDDEN, HIDDEN), (HIDDEN,), (5, HIDDEN), (5,), (1, HIDDEN), (1,))
+SIZES = (
+    (HIDDEN, 7),
+    (HIDDEN,),
+    (HIDDEN, HIDDEN),
+    (HIDDEN,),
+    (HIDDEN, HIDDEN),
+    (HIDDEN,),
+    (5, HIDDEN),
+    (5,),
+    (1, HIDDEN),
+    (1,),
+)
 
 Asked = Generator[list[Request], list[Completion], str]
 
@@ -44,11 +56,17 @@ C1: the answer is close. C2: all that it uses is known from the problem or from 
 Write one line per aspect, like "A1 score=[3] reason=[...]", and do not go on with the reasoning."""
 CHECK = "Does the last step hold the final answer of the whole problem? Write yes or no."
 REASONING = "Write exactly one next step of the reasoning, and no more."
-DECOMPOSITION = "Split what is left to do into subtasks whose results solve the problem. Write them as '### Subtask1: ...', and solve nothing yet."
+DECOMPOSITION = (
+    "Split what is left to do into subtasks whose results solve the problem. Write them as '### Subtask1: "
+    "...', and solve nothing yet."
+)
 SUBTASK = "Solve this subtask, without splitting it further:\n{subtask}"
 SUMMARY = "Summarise these solved subtasks briefly, with their key results:\n{solved}\nDo not reason further."
 PLANS = "Propose three different plans for the next step. Write them as '### Plan1: ...', and carry out none."
-COMPARISON = "Compare these plans for the next step and name the best one, as 'The most promising plan is Plan[INDEX]: [REASON]':\n{plans}"
+COMPARISON = (
+    "Compare these plans for the next step and name the best one, as 'The most promising plan is "
+    "Plan[INDEX]: [REASON]':\n{plans}"
+)
 PLANNED = "Write exactly one next step of the reasoning, by this plan:\n{plan}"
 REFINEMENT = "Check and correct the last step, for clarity and correctness. Do not reason further."
 ANSWER = "\n\nReasoning so far:\n{steps}\n\nNow give the answer."
@@ -58,7 +76,8 @@ _BEST = re.compile(r"most promising plan is plan\W*(\d{1,3})", re.IGNORECASE)
 def navigator_values(weights_P: Tensor, state_BS: Tensor) -> Tensor:
     """(B, A): Q(s, a) = V(s) + G(s, a) - mean_a G(s, a) of the dueling network, whose weights are one vector.
 
-    One hidden layer of 32 is shared, V and G have one of their own each, with ReLU; scores s from 0 to 3 enter as (s - 1.5) / 1.5.
+    One hidden layer of 32 is shared, V and G have one of their own each, with ReLU; scores s from 0 to 3
+    enter as (s - 1.5) / 1.5.
     """
     pieces = torch.split(weights_P, [math.prod(size) for size in SIZES])
     w1, b1, wg, bg, wv, bv, og, cg, ov, cv = (piece.view(size) for piece, size in zip(pieces, SIZES))
@@ -71,13 +90,17 @@ def navigator_values(weights_P: Tensor, state_BS: Tensor) -> Tensor:
 def first_weights(seed: int) -> Tensor:
     """(P,): PyTorch's initialisation of linear layers, uniform within 1 / sqrt(inputs)."""
     generator, fans = torch.Generator().manual_seed(seed), [size[-1] for size in SIZES[::2] for _ in range(2)]
-    pieces = [(torch.rand(math.prod(size), generator=generator) * 2 - 1) / fan**0.5 for size, fan in zip(SIZES, fans)]
+    pieces = [
+        (torch.rand(math.prod(size), generator=generator) * 2 - 1) / fan**0.5
+        for size, fan in zip(SIZES, fans)
+    ]
     return torch.cat(pieces)
 
 
 @dataclass
 class Transition:
-    """A step of an episode: the scores before it, the block, its reward, whether the episode ended, and the scores after it."""
+    """A step of an episode: the scores before it, the block, its reward, whether the episode ended, and the
+    scores after it."""
 
     state: list[float]
     action: int
@@ -87,10 +110,14 @@ class Transition:
 
 
 def double_q_loss(weights_P: Tensor, target_P: Tensor, batch: Sequence[Transition], gamma: float) -> Tensor:
-    """Double DQN's loss: mean over B of (Q(s, a) - y)^2, y = r + gamma Q_target(s', argmax_a' Q(s', a')), y = r at an end. Gradient in weights_P."""
+    """Double DQN's loss: mean over B of (Q(s, a) - y)^2, y = r + gamma Q_target(s', argmax_a' Q(s', a')), y =
+    r at an end. Gradient in weights_P."""
     state_BS, after_BS = (torch.tensor([getattr(t, name) for t in batch]) for name in ("state", "after"))
     action_B1 = torch.tensor([[t.action] for t in batch])
-    reward_B, going_B = torch.tensor([t.reward for t in batch]), torch.tensor([float(not t.done) for t in batch])
+    reward_B, going_B = (
+        torch.tensor([t.reward for t in batch]),
+        torch.tensor([float(not t.done) for t in batch]),
+    )
     with torch.no_grad():
         best_B1 = navigator_values(weights_P, after_BS).argmax(1, keepdim=True)
         goal_B = reward_B + gamma * going_B * navigator_values(target_P, after_BS).gather(1, best_B1)[:, 0]
@@ -99,7 +126,8 @@ def double_q_loss(weights_P: Tensor, target_P: Tensor, batch: Sequence[Transitio
 
 @dataclass
 class RlotState(State):
-    """The navigator: weights, those of the target network, Adam's moments, the replay memory and what was done so far."""
+    """The navigator: weights, those of the target network, Adam's moments, the replay memory and what was
+    done so far."""
 
     weights: Tensor
     target: Tensor
@@ -124,7 +152,8 @@ class RlotState(State):
 
 @dataclass
 class Navigation:
-    """An episode that is over: the prompt's place, what was written, the transitions (those of blocks without their reward yet), and the answer."""
+    """An episode that is over: the prompt's place, what was written, the transitions (those of blocks without
+    their reward yet), and the answer."""
 
     steps: list[str] = field(default_factory=list)
     transitions: list[Transition] = field(default_factory=list)
@@ -134,21 +163,27 @@ class Navigation:
 @register("rlot")
 @dataclass(frozen=True)
 class Rlot(SampledStrategy):
-    """RLoT: a navigator of 2566 parameters chooses among five blocks (reason, decompose, debate, refine, terminate); the policy writes them.
+    """RLoT: a navigator of 2566 parameters chooses among five blocks (reason, decompose, debate, refine,
+    terminate); the policy writes them.
 
-        s = the policy's own scores (0..3) of the last step on seven aspects;  a = argmax_a Q(s, a), with probability epsilon any block
-        r = P(right) of the new step by a process reward model; 1 or 0 for the answer by the row's outcome at the end
+        s = the policy's own scores (0..3) of the last step on seven aspects;  a = argmax_a Q(s, a), with
+        probability epsilon any block r = P(right) of the new step by a process reward model; 1 or 0 for the
+        answer by the row's outcome at the end
 
-    Q is a dueling network, learned by double DQN after each step of the run: as many updates as there were blocks, once the memory of the newest
-    `memory` transitions is full. The policy is frozen. A rollout is the answer, sampled from the row's prompt with the steps so far behind it. An
-    episode ends with terminate, where the policy says that the last step holds the final answer, or when `depth` blocks were written.
-    A block: one step; subtasks (`width` at most), each solved, summarised as one step; three plans, of which the policy chooses one for the step; a
-    corrected step. The first block is never refine. In held-out evaluation epsilon is 0 and nothing is learned.
-    Paper: Hao et al. 2025 (RLoT), arXiv:2505.14140, sec. 3; release: haohaoqian/RL-LLM-Reasoning at cf5e93a (network, targets, memory, epsilon and
-    learning rate per transition and episode: train_Dueling_DDQN_MATH.py). Deviates: the wording of the prompts is ours; episodes of a step share one
-    epsilon and one navigator; a token classifier with two labels in place of Math-Shepherd's + and -; the release does not bound subtasks.
-    Edge: a score that cannot be read is 0; without a list of plans or subtasks the whole reply is one. Raises ConfigError without `prm`, and in a
-    run that would train the policy. Logs `rlot/blocks` per episode, `rlot/reward`, `rlot/epsilon`, `rlot/updates` and `rlot/loss`.
+    Q is a dueling network, learned by double DQN after each step of the run: as many updates as there were
+    blocks, once the memory of the newest `memory` transitions is full. The policy is frozen. A rollout is the
+    answer, sampled from the row's prompt with the steps so far behind it. An episode ends with terminate,
+    where the policy says that the last step holds the final answer, or when `depth` blocks were written. A
+    block: one step; subtasks (`width` at most), each solved, summarised as one step; three plans, of which
+    the policy chooses one for the step; a corrected step. The first block is never refine. In held-out
+    evaluation epsilon is 0 and nothing is learned.
+    Paper: Hao et al. 2025 (RLoT), arXiv:2505.14140, sec. 3; release: haohaoqian/RL-LLM-Reasoning at cf5e93a
+    (network, targets, memory, epsilon and learning rate per transition and episode:
+    train_Dueling_DDQN_MATH.py). Deviates: the wording of the prompts is ours; episodes of a step share one
+    epsilon and one navigator; a token classifier with two labels in place of Math-Shepherd's + and -; the
+    release does not bound subtasks. Edge: a score that cannot be read is 0; without a list of plans or
+    subtasks the whole reply is one. Raises ConfigError without `prm`, and in a run that would train the
+    policy. Logs `rlot/blocks` per episode, `rlot/reward`, `rlot/epsilon`, `rlot/updates` and `rlot/loss`.
     """
 
     prm: str = ""
@@ -172,19 +207,32 @@ class Rlot(SampledStrategy):
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.memory < self.batch:
             raise ValueError(f"memory={self.memory} must hold at least batch={self.batch} transitions")
-        if not 0 <= self.epsilon_least <= self.epsilon <= 1 or not 0 <= self.epsilon_decay <= 1 or not 0 <= self.gamma <= 1:
-            raise ValueError(f"epsilon_least={self.epsilon_least} <= epsilon={self.epsilon}, epsilon_decay and gamma are in [0, 1]")
+        if (
+            not 0 <= self.epsilon_least <= self.epsilon <= 1
+            or not 0 <= self.epsilon_decay <= 1
+            or not 0 <= self.gamma <= 1
+        ):
+            raise ValueError(
+                f"epsilon_least={self.epsilon_least} <= epsilon={self.epsilon}, epsilon_decay and gamma "
+                "are in [0, 1]"
+            )
 
     def init_state(self) -> RlotState:
         weights = first_weights(1)
-        return RlotState(weights, weights.clone(), torch.zeros_like(weights), torch.zeros_like(weights), self.epsilon)
+        return RlotState(
+            weights, weights.clone(), torch.zeros_like(weights), torch.zeros_like(weights), self.epsilon
+        )
 
     def check(self, run: RunContext) -> None:
         if not self.prm:
-            raise ConfigError("rollout: 'rlot' has no `prm`; name a process reward model: rollout.prm=PATH, a model for token classification")
+            raise ConfigError(
+                "rollout: 'rlot' has no `prm`; name a process reward model: rollout.prm=PATH, a model for "
+                "token classification"
+            )
         if run.advantage.trains or run.objective.loss_terms:
             raise ConfigError(
-                "rollout: 'rlot' learns to navigate a frozen policy, and this run would train it; use advantage: {name: modeltaskalign.no_update} "
+                "rollout: 'rlot' learns to navigate a frozen policy, and this run would train it; use "
+                "advantage: {name: modeltaskalign.no_update} "
                 "and no loss_terms"
             )
 
@@ -193,7 +241,11 @@ class Rlot(SampledStrategy):
         self.state.prm = open_process_reward_model(self.prm, self.mark, run.policy)
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
-        wanted = [(prompt, run.sampling(prompt, attempt)) for prompt, count in zip(prompts, counts, strict=True) for attempt in range(count)]
+        wanted = [
+            (prompt, run.sampling(prompt, attempt))
+            for prompt, count in zip(prompts, counts, strict=True)
+            for attempt in range(count)
+        ]
         navigations = self.navigations(wanted, self.state.epsilon, run)
         groups, members = [Group(prompt, []) for prompt in prompts], iter(navigations)
         made: list[tuple[Navigation, Rollout]] = []
@@ -211,8 +263,13 @@ class Rlot(SampledStrategy):
             self.state.new.append([[t.state, t.action, t.reward, t.done, t.after] for t in one.transitions])
         return groups
 
-    def play(self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext) -> list[list[Rollout] | str] | None:
-        return [[self.rollout_of(one, run)] for one in self.navigations(list(zip(prompts, samplings, strict=True)), 0.0, run)]
+    def play(
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+    ) -> list[list[Rollout] | str] | None:
+        return [
+            [self.rollout_of(one, run)]
+            for one in self.navigations(list(zip(prompts, samplings, strict=True)), 0.0, run)
+        ]
 
     @staticmethod
     def rollout_of(navigation: Navigation, run: RunContext) -> Rollout:
@@ -220,15 +277,23 @@ class Rlot(SampledStrategy):
         assert navigation.answer is not None
         return run.make_rollout(navigation.answer)
 
-    # --- an episode ---------------------------------------------------------------------------------------------------------------------------
+    # --- an episode -----------------------------------------------------------------------------------------
 
-    def navigations(self, wanted: Sequence[tuple[Prompt, Sampling]], epsilon: float, run: RunContext) -> list[Navigation]:
-        """One episode per prompt; they advance together, so that each round of requests is one call of the engine."""
-        searches = {place: self.navigate(_Writer(self, prompt, sampling, run), epsilon) for place, (prompt, sampling) in enumerate(wanted)}
+    def navigations(
+        self, wanted: Sequence[tuple[Prompt, Sampling]], epsilon: float, run: RunContext
+    ) -> list[Navigation]:
+        """One episode per prompt; they advance together, so that each round of requests is one call of the
+        engine."""
+        searches = {
+            place: self.navigate(_Writer(self, prompt, sampling, run), epsilon)
+            for place, (prompt, sampling) in enumerate(wanted)
+        }
         found = run_in_rounds(run, searches)
         return [found[place] for place in range(len(wanted))]
 
-    def navigate(self, writer: _Writer, epsilon: float) -> Generator[list[Request], list[Completion], Navigation]:
+    def navigate(
+        self, writer: _Writer, epsilon: float
+    ) -> Generator[list[Request], list[Completion], Navigation]:
         """An episode."""
         made, draw = Navigation(writer.steps), random.Random(writer.seed())
         state = yield from writer.scores()
@@ -254,7 +319,7 @@ class Rlot(SampledStrategy):
             return draw.randrange(len(BLOCKS))
         return int(navigator_values(self.state.weights, torch.tensor([list(state)]))[0].argmax())
 
-    # --- learning -----------------------------------------------------------------------------------------------------------------------------
+    # --- learning -------------------------------------------------------------------------------------------
 
     def end_step(self, run: RunContext) -> None:
         state: RlotState = self.state
@@ -275,7 +340,8 @@ class Rlot(SampledStrategy):
         }
 
     def learn(self, seed: int) -> float:
-        """One update by a batch of the memory; the target network is renewed every `target_every` updates. Returns the loss."""
+        """One update by a batch of the memory; the target network is renewed every `target_every` updates.
+        Returns the loss."""
         state: RlotState = self.state
         drawn = random.Random(f"{seed}/rlot/{state.updates}").sample(state.memory, self.batch)
         weights = state.weights.detach().requires_grad_(True)
@@ -290,7 +356,9 @@ class Rlot(SampledStrategy):
         logged = self.state.logged
         made = {"rlot/epsilon": self.state.epsilon, "rlot/updates": float(self.state.updates)}
         of = {"blocks": "episodes", "reward": "blocks", "loss": "learned"}
-        return made | {f"rlot/{name}": logged[name] / logged[total] for name, total in of.items() if logged.get(total)}
+        return made | {
+            f"rlot/{name}": logged[name] / logged[total] for name, total in of.items() if logged.get(total)
+        }
 
 
 class _Writer:
@@ -314,7 +382,12 @@ class _Writer:
         prompt, so_far = self.prompt, f"\nSteps so far:\n{self.written}" if self.steps else ""
         media = [{"type": medium.kind} for medium in (*prompt.images, *prompt.videos)]
         content = [*media, {"type": "text", "text": f"Problem: {prompt.row.question}{so_far}\n\n{text}"}]
-        asked = Prompt(row=prompt.row, messages=({"role": "user", "content": content},), images=prompt.images, videos=prompt.videos)
+        asked = Prompt(
+            row=prompt.row,
+            messages=({"role": "user", "content": content},),
+            images=prompt.images,
+            videos=prompt.videos,
+        )
         (completion,) = yield [Request(asked, self.sampling, 1, self.seed())]
         return neutralised(str(completion.text))
 
@@ -362,6 +435,7 @@ def read_scores(text: str) -> list[float]:
 
 
 def listed(text: str) -> list[str]:
-    """The parts of a text that '###' begins, those of at most 10 characters left out; the whole text without any."""
+    """The parts of a text that '###' begins, those of at most 10 characters left out; the whole text without
+    any."""
     parts = [part.strip() for part in text.split("###")[1:]]
     return [part for part in parts if len(part) > 10] or [text]

@@ -1,4 +1,5 @@
-"""RLSP: reinforcement learning via self-play with separate rewards for a correct outcome and for exploration (long reasoning).
+"""RLSP: reinforcement learning via self-play with separate rewards for a correct outcome and for exploration
+(long reasoning).
 
 `rlsp` is a reward shaping.
 
@@ -19,14 +20,16 @@ from vlrl.types import Group, Rollout
 @register("rlsp")
 @dataclass(frozen=True)
 class Rlsp(RewardShaping):
-    """RLSP's exploration rewards: b = r - unanswered 1[no answer in the form] - length / n; with a judge of the effort alpha b + (1 - alpha) e.
+    """RLSP's exploration rewards: b = r - unanswered 1[no answer in the form] - length / n; with a judge of
+    the effort alpha b + (1 - alpha) e.
 
-    n is the number of sampled tokens, so that `length` pays for longer reasoning, the less the longer it is already. e in [0, 1] is the raw score of
-    the reward slot `effort`, a judge of how hard the policy tried (give it weight 0); "" is none. `form`: a regular expression that an answer must
-    contain ("": any does).
-    Released code: GuanghaoYe/Emergence-of-Thinking e7feea7d, openrlhf/cli/orm_server.py (alpha 0.8, length 20, 0.5 without a box) and gpt_reward.py
-    (the judge's instructions). Deviates: n counts all sampled tokens, in the release those before the box. Edge: e is 0.5 where the judge gives no
-    score; a rollout without tokens counts as one token.
+    n is the number of sampled tokens, so that `length` pays for longer reasoning, the less the longer it is
+    already. e in [0, 1] is the raw score of the reward slot `effort`, a judge of how hard the policy tried
+    (give it weight 0); "" is none. `form`: a regular expression that an answer must contain ("": any does).
+    Released code: GuanghaoYe/Emergence-of-Thinking e7feea7d, openrlhf/cli/orm_server.py (alpha 0.8, length
+    20, 0.5 without a box) and gpt_reward.py (the judge's instructions). Deviates: n counts all sampled
+    tokens, in the release those before the box. Edge: e is 0.5 where the judge gives no score; a rollout
+    without tokens counts as one token.
     """
 
     alpha: float = 0.8
@@ -37,7 +40,10 @@ class Rlsp(RewardShaping):
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1 or self.length < 0 or self.unanswered < 0:
-            raise ValueError(f"alpha={self.alpha} must be in [0, 1], length={self.length} and unanswered={self.unanswered} not negative")
+            raise ValueError(
+                f"alpha={self.alpha} must be in [0, 1], length={self.length} and "
+                f"unanswered={self.unanswered} not negative"
+            )
 
     def base(self, rollout: Rollout) -> float:
         """b, without the judge's part."""
@@ -47,4 +53,7 @@ class Rlsp(RewardShaping):
     def __call__(self, group: Group) -> list[float]:
         if not self.effort:
             return [self.base(rollout) for rollout in group]
-        return [self.alpha * self.base(rollout) + (1 - self.alpha) * rollout.rewards.get(self.effort, 0.5) for rollout in group]
+        return [
+            self.alpha * self.base(rollout) + (1 - self.alpha) * rollout.rewards.get(self.effort, 0.5)
+            for rollout in group
+        ]

@@ -1,8 +1,10 @@
-"""RLVER: the final emotion of a simulated user is the reward of a conversation. The user is environment `emotional_user`.
+"""RLVER: the final emotion of a simulated user is the reward of a conversation. The user is environment
+`emotional_user`.
 
     rlver   reward shaping: a conversation whose turns do not think and then speak gets nothing
 
-Paper: Wang et al. 2025 (RLVER), arXiv:2507.03112, sec. 2.3; Tencent/digitalhuman, RLVER (read as zzjweb/digitalhuman at e75a23e).
+Paper: Wang et al. 2025 (RLVER), arXiv:2507.03112, sec. 2.3; Tencent/digitalhuman, RLVER (read as
+zzjweb/digitalhuman at e75a23e).
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from vlrl.types import Group, Rollout
 @register("rlver")
 @dataclass(frozen=True)
 class Rlver(RewardShaping):
-    """RLVER's format reward of the think-then-say template: the total becomes 0 unless every turn is `<think> thoughts </think> reply`.
+    """RLVER's format reward of the think-then-say template: the total becomes 0 unless every turn is `<think>
+    thoughts </think> reply`.
 
-    Paper: Wang et al. 2025 (RLVER), arXiv:2507.03112, sec. 2.3 (zero reward for outputs that break the template). Edge: a thought or a reply
-    of blanks alone, a second thought, and words before the thought break it; a negative total stays.
+    Paper: Wang et al. 2025 (RLVER), arXiv:2507.03112, sec. 2.3 (zero reward for outputs that break the
+    template). Edge: a thought or a reply of blanks alone, a second thought, and words before the thought
+    break it; a negative total stays.
     """
 
     requires = (ACTIONS,)
@@ -40,4 +44,10 @@ def thinks_then_says(turn: str) -> bool:
     before, opened, rest = turn.partition("<think>")
     thought, closed, reply = rest.partition("</think>")
     nested = any(tag in part for part in (before, thought, reply) for tag in ("<think>", "</think>"))
-    return bool(opened and closed) and not before.strip() and not nested and bool(thought.strip()) and bool(reply.strip())
+    return (
+        bool(opened and closed)
+        and not before.strip()
+        and not nested
+        and bool(thought.strip())
+        and bool(reply.strip())
+    )

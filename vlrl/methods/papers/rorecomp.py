@@ -1,11 +1,11 @@
-"""RoRecomp: rollout response recomposition; steps train on short correct and long wrong rollouts first, and on the others later, for efficient
-reasoning.
+"""RoRecomp: rollout response recomposition; steps train on short correct and long wrong rollouts first, and
+on the others later, for efficient reasoning.
 
-`rorecomp` is a replay buffer: priority batches, and compensation batches from a buffer. The token weight `tis` corrects for the age of what was
-stored.
+`rorecomp` is a replay buffer: priority batches, and compensation batches from a buffer. The token weight
+`tis` corrects for the age of what was stored.
 
-Paper: Li et al. 2025 (RoRecomp), arXiv:2509.25958. No released code was found: the shares, `every` and `size` are ours, as is that rollouts are
-ranked within their group.
+Paper: Li et al. 2025 (RoRecomp), arXiv:2509.25958. No released code was found: the shares, `every` and `size`
+are ours, as is that rollouts are ranked within their group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from vlrl.types import Group, Rollout
 
 @dataclass
 class RorecompState(State):
-    """The stored groups. `packed` are those of a checkpoint, until the first call after a restart unpacks them. Saved are plain values."""
+    """The stored groups. `packed` are those of a checkpoint, until the first call after a restart unpacks
+    them. Saved are plain values."""
 
     stored: list[Group] = field(default_factory=list)
     packed: list[dict[str, Any]] = transient(factory=list)
@@ -38,12 +39,14 @@ class RorecompState(State):
 @register("rorecomp")
 @dataclass(frozen=True)
 class Rorecomp(ReplayBuffer):
-    """RoRecomp's batches: a step trains on each group's ceil(correct * n+) shortest correct and ceil(wrong * n-) longest wrong rollouts.
+    """RoRecomp's batches: a step trains on each group's ceil(correct * n+) shortest correct and ceil(wrong *
+    n-) longest wrong rollouts.
 
-    n+ and n- are the numbers of correct and wrong rollouts of the group; the rest is stored. Every `every`-th step also trains on the rests of the
-    last `size` groups. Rewards are unchanged, and advantages are of whole groups: what a step does not train on is masked, not removed.
-    Stored rollouts keep the log-probs that they were sampled with. Edge: shares of 1 are plain training. Each rank has its own buffer.
-    State: the stored groups, of the first rank; rows that are no longer in the data are dropped.
+    n+ and n- are the numbers of correct and wrong rollouts of the group; the rest is stored. Every `every`-th
+    step also trains on the rests of the last `size` groups. Rewards are unchanged, and advantages are of
+    whole groups: what a step does not train on is masked, not removed. Stored rollouts keep the log-probs
+    that they were sampled with. Edge: shares of 1 are plain training. Each rank has its own buffer. State:
+    the stored groups, of the first rank; rows that are no longer in the data are dropped.
     """
 
     correct: float = 0.5
@@ -53,7 +56,10 @@ class Rorecomp(ReplayBuffer):
 
     def __post_init__(self) -> None:
         if not (0 < self.correct <= 1 and 0 < self.wrong <= 1) or min(self.every, self.size) < 1:
-            raise ValueError(f"correct={self.correct} and wrong={self.wrong} must be in (0, 1], every={self.every} and size={self.size} at least 1")
+            raise ValueError(
+                f"correct={self.correct} and wrong={self.wrong} must be in (0, 1], every={self.every} and "
+                f"size={self.size} at least 1"
+            )
 
     def init_state(self) -> RorecompState:
         return RorecompState()
@@ -81,7 +87,9 @@ class Rorecomp(ReplayBuffer):
 
 def first(rollouts: Sequence[Rollout], share: float, longest: bool) -> set[int]:
     """ids of the ceil(share * n) shortest (or longest) rollouts; of equal ones the earlier."""
-    order = sorted(rollouts, key=lambda rollout: -rollout.sampled_tokens if longest else rollout.sampled_tokens)
+    order = sorted(
+        rollouts, key=lambda rollout: -rollout.sampled_tokens if longest else rollout.sampled_tokens
+    )
     return {id(rollout) for rollout in order[: math.ceil(share * len(order) - 1e-9)]}
 
 

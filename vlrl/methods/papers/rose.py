@@ -1,9 +1,12 @@
-"""ROSE: rollouts as a tree that branches where the likely next tokens differ in meaning, with credit by segment and less for long correct rollouts.
+"""ROSE: rollouts as a tree that branches where the likely next tokens differ in meaning, with credit by
+segment and less for long correct rollouts.
 
     rose                  rollout strategy: semantic-entropy branching
-    rose.segment_values   advantage: segment-level advantages from the values of the branching points, with a length penalty
+    rose.segment_values   advantage: segment-level advantages from the values of the branching points, with a
+    length penalty
 
-Paper: Zhao et al. 2026 (ROSE), arXiv:2601.05053, with Dr.GRPO's loss; checked against vllm_rollout_spmd.py and core_algos.py of the release.
+Paper: Zhao et al. 2026 (ROSE), arXiv:2601.05053, with Dr.GRPO's loss; checked against vllm_rollout_spmd.py
+and core_algos.py of the release.
 
 Shapes: T tokens, K alternatives per token, V vocabulary, H embedding size.
 """
@@ -39,13 +42,16 @@ SHARED_PREFIXES: Annotation[tuple[int, list[int]]] = Annotation(
 @register("rose")
 @dataclass(frozen=True)
 class Rose(Branching):
-    """ROSE's rollouts: n one after the other, each from the start with probability `epsilon`, else branching at the highest semantic entropy so far.
+    """ROSE's rollouts: n one after the other, each from the start with probability `epsilon`, else branching
+    at the highest semantic entropy so far.
 
-    The token of highest semantic entropy among all rollouts of the group is itself sampled anew. SE_t = H_t SD_t with H the entropy of the
-    alternatives (20, as the engine reports them) and SD = -sum_{i != j} p_i p_j cos(e_i, e_j) of their input embeddings. All tokens of every rollout
-    are trained on, shared ones as often as they are shared. SHARED_PREFIXES is the rollout's place in the tree, for advantage `rose.segment_values`.
-    Paper: Zhao et al. 2026 (ROSE), arXiv:2601.05053; checked against vllm_rollout_spmd.py of the release (branch_metric cosine-entropy, epsilon 0.5).
-    As there, the same token may be branched at repeatedly. n rounds of requests per step. Units: nats.
+    The token of highest semantic entropy among all rollouts of the group is itself sampled anew. SE_t = H_t
+    SD_t with H the entropy of the alternatives (20, as the engine reports them) and SD = -sum_{i != j} p_i
+    p_j cos(e_i, e_j) of their input embeddings. All tokens of every rollout are trained on, shared ones as
+    often as they are shared. SHARED_PREFIXES is the rollout's place in the tree, for advantage
+    `rose.segment_values`. Paper: Zhao et al. 2026 (ROSE), arXiv:2601.05053; checked against
+    vllm_rollout_spmd.py of the release (branch_metric cosine-entropy, epsilon 0.5). As there, the same token
+    may be branched at repeatedly. n rounds of requests per step. Units: nats.
     """
 
     epsilon: float = 0.5
@@ -53,11 +59,15 @@ class Rose(Branching):
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon <= 1 or self.alternatives < 2:
-            raise ValueError(f"epsilon={self.epsilon} must be in [0, 1], alternatives={self.alternatives} at least 2")
+            raise ValueError(
+                f"epsilon={self.epsilon} must be in [0, 1], alternatives={self.alternatives} at least 2"
+            )
 
     def check(self, run: RunContext) -> None:
         if self.epsilon < 1 and run.group_size < 2:
-            raise ConfigError(f"rollout: 'rose' makes no tree with group_size {run.group_size}; use 2 or more")
+            raise ConfigError(
+                f"rollout: 'rose' makes no tree with group_size {run.group_size}; use 2 or more"
+            )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
         groups = self.sample_roots(prompts, [min(count, 1) for count in counts], run)
@@ -71,13 +81,22 @@ class Rose(Branching):
             for group, count in zip(groups, counts, strict=True):
                 if len(group) and attempt < count:
                     rows = entropies[id(group)]
-                    rows += [semantic_entropy(self.alternatives_of(rollout, run), vectors_VH) for rollout in group.rollouts[len(rows) :]]
+                    rows += [
+                        semantic_entropy(self.alternatives_of(rollout, run), vectors_VH)
+                        for rollout in group.rollouts[len(rows) :]
+                    ]
                     requests.append(self.branch(group, rows, attempt, run))
             for completion in run.engine.generate(requests):
                 group, parent, end = completion.request.tag
                 source = group.rollouts[max(parent, 0)]
                 rollout = branch_rollout(run, completion, source, end, trained=True)
-                SHARED_PREFIXES.set(rollout, (len(group), shared_prefixes([SHARED_PREFIXES[other][1] for other in group], parent, end)))
+                SHARED_PREFIXES.set(
+                    rollout,
+                    (
+                        len(group),
+                        shared_prefixes([SHARED_PREFIXES[other][1] for other in group], parent, end),
+                    ),
+                )
                 group.rollouts.append(rollout)
         return self.drop_alternatives(groups)
 
@@ -86,19 +105,28 @@ class Rose(Branching):
         seed = self.seeds(run, group.prompt)
         parent, end = -1, 0
         if random.Random(seed).random() >= self.epsilon:
-            parent, end = max(((i, t) for i, row in enumerate(rows) for t in range(len(row))), key=lambda at: rows[at[0]][at[1]])
+            parent, end = max(
+                ((i, t) for i, row in enumerate(rows) for t in range(len(row))),
+                key=lambda at: rows[at[0]][at[1]],
+            )
         sampling = self.with_alternatives(run.sampling(group.prompt, attempt))
         return branch_request(group.rollouts[max(parent, 0)], end, sampling, seed, tag=(group, parent, end))
 
 
 def semantic_entropy(known: Sequence[dict[int, float]], vectors_VH: Tensor) -> list[float]:
-    """SE_t = H_t SD_t, H = -sum_i p_i log p_i, SD = -sum_{i != j} p_i p_j cos(e_i, e_j), over a token's alternatives; 0 for a token without any."""
+    """SE_t = H_t SD_t, H = -sum_i p_i log p_i, SD = -sum_{i != j} p_i p_j cos(e_i, e_j), over a token's
+    alternatives; 0 for a token without any."""
     out: list[float] = []
     width = max((len(token) for token in known), default=0)
     for start in range(0, len(known), CHUNK):
         part = [list(token.items()) for token in known[start : start + CHUNK]]
-        ids_TK = torch.tensor([[i for i, _ in token] + [0] * (width - len(token)) for token in part], device=vectors_VH.device)
-        logp_TK = torch.tensor([[v for _, v in token] + [float("-inf")] * (width - len(token)) for token in part], device=vectors_VH.device)
+        ids_TK = torch.tensor(
+            [[i for i, _ in token] + [0] * (width - len(token)) for token in part], device=vectors_VH.device
+        )
+        logp_TK = torch.tensor(
+            [[v for _, v in token] + [float("-inf")] * (width - len(token)) for token in part],
+            device=vectors_VH.device,
+        )
         p_TK = logp_TK.exp()
         entropy_T = -(p_TK * logp_TK.masked_fill(p_TK == 0, 0.0)).sum(-1)
         unit_TKH = torch.nn.functional.normalize(vectors_VH[ids_TK].float(), dim=-1)
@@ -108,7 +136,8 @@ def semantic_entropy(known: Sequence[dict[int, float]], vectors_VH: Tensor) -> l
 
 
 def shared_prefixes(parents: Sequence[list[int]], parent: int, end: int) -> list[int]:
-    """First tokens that a new rollout shares with each older one, if it keeps `end` tokens of rollout `parent` (-1: it begins at the prompt)."""
+    """First tokens that a new rollout shares with each older one, if it keeps `end` tokens of rollout
+    `parent` (-1: it begins at the prompt)."""
     if parent < 0:
         return [0] * len(parents)
     row = [min(end, shared) for shared in parents[parent]] + [end]
@@ -118,17 +147,21 @@ def shared_prefixes(parents: Sequence[list[int]], parent: int, end: int) -> list
 @register("rose.segment_values")
 @dataclass(frozen=True)
 class RoseSegmentValues(AdvantageEstimator):
-    """ROSE's segment advantage: A_t = V(b_k) - V(b_{k-1}) for tokens between branching points b_{k-1} and b_k.
+    """ROSE's segment advantage: A_t = V(b_k) - V(b_{k-1}) for tokens between branching points b_{k-1} and
+    b_k.
 
         V(b) = the mean reward of all rollouts that share the first b tokens
         length penalty: A_t <- A_t - |A_t| (1 - ((L_short - k) / (L - k))^alpha) for t >= k
 
-    V at the start is the group's mean, at the end the rollout's own reward. The penalty (with `alpha` > 0) applies to a correct rollout of L tokens
-    longer than the shortest correct one (L_short), from which it branches after k tokens.
-    Paper: Zhao et al. 2026 (ROSE), arXiv:2601.05053, with Dr.GRPO's loss; checked against core_algos.py of the release, whose exponent stands inside
-    (the printed formula has it around the difference; its alpha is one of 0.5, 1, 2, 3, the released script's 0).
-    Deviates: the release treats all rollouts that branch after b tokens as one node, wherever they branch; here a node is a prefix. With token credit
-    `per_token`. Edge: a rollout that shares no prefix has one segment, reward minus group mean.
+    V at the start is the group's mean, at the end the rollout's own reward. The penalty (with `alpha` > 0)
+    applies to a correct rollout of L tokens longer than the shortest correct one (L_short), from which it
+    branches after k tokens.
+    Paper: Zhao et al. 2026 (ROSE), arXiv:2601.05053, with Dr.GRPO's loss; checked against core_algos.py of
+    the release, whose exponent stands inside (the printed formula has it around the difference; its alpha is
+    one of 0.5, 1, 2, 3, the released script's 0).
+    Deviates: the release treats all rollouts that branch after b tokens as one node, wherever they branch;
+    here a node is a prefix. With token credit `per_token`. Edge: a rollout that shares no prefix has one
+    segment, reward minus group mean.
     """
 
     alpha: float = 1.0
@@ -157,10 +190,21 @@ class RoseSegmentValues(AdvantageEstimator):
         """The advantages of rollout i, by token."""
         length, rewards = len(group.rollouts[i]), group.rewards
         ends = sorted({0, length, *(s for s in shared if s < length)})
-        values = [rewards[i] if end == length else mean([r for r, s in zip(rewards, shared, strict=True) if s >= end]) for end in ends]
-        return [after - before for a, b, before, after in zip(ends, ends[1:], values, values[1:]) for _ in range(b - a)]
+        values = [
+            rewards[i]
+            if end == length
+            else mean([r for r, s in zip(rewards, shared, strict=True) if s >= end])
+            for end in ends
+        ]
+        return [
+            after - before
+            for a, b, before, after in zip(ends, ends[1:], values, values[1:])
+            for _ in range(b - a)
+        ]
 
-    def penalise_length(self, group: Group, shared: Sequence[Sequence[int]], rows: Sequence[list[float]]) -> None:
+    def penalise_length(
+        self, group: Group, shared: Sequence[Sequence[int]], rows: Sequence[list[float]]
+    ) -> None:
         """Apply the length penalty to the advantages `rows`, in place."""
         correct = [i for i, rollout in enumerate(group) if rollout.correct]
         if not self.alpha or len(correct) < 2:
@@ -174,9 +218,13 @@ class RoseSegmentValues(AdvantageEstimator):
 
 
 def shared_tokens(group: Group) -> list[list[int]]:
-    """[i][j]: the number of first tokens that rollouts i and j share by their places in the tree; for i = j all tokens."""
+    """[i][j]: the number of first tokens that rollouts i and j share by their places in the tree; for i = j
+    all tokens."""
     places = [SHARED_PREFIXES.get(rollout, (i, [0] * i)) for i, rollout in enumerate(group)]
     return [
-        [len(group.rollouts[i]) if i == j else (a[1][b[0]] if a[0] > b[0] else b[1][a[0]]) for j, b in enumerate(places)]
+        [
+            len(group.rollouts[i]) if i == j else (a[1][b[0]] if a[0] > b[0] else b[1][a[0]])
+            for j, b in enumerate(places)
+        ]
         for i, a in enumerate(places)
     ]

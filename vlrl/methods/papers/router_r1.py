@@ -1,9 +1,10 @@
-"""Router-R1: a policy that asks other models, paid for right answers and for cheap ones. The pool of models is environment `router`.
+"""Router-R1: a policy that asks other models, paid for right answers and for cheap ones. The pool of models
+is environment `router`.
 
     router_r1   reward shaping: outcome, form and cost in one reward
 
-Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033; checked against ulab-uiuc/Router-R1 at 801a240, verl/utils/reward_score/qa_em.py,
-verl/trainer/main_ppo.py (format_reward, normalize_reward) and train.sh.
+Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033; checked against ulab-uiuc/Router-R1 at 801a240,
+verl/utils/reward_score/qa_em.py, verl/trainer/main_ppo.py (format_reward, normalize_reward) and train.sh.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ TAGS = ("search", "answer", "think")
 
 @dataclass
 class RouterR1State(State):
-    """Square roots of the newest costs of this process; (sum, count) of the costs of the current step and of the last one."""
+    """Square roots of the newest costs of this process; (sum, count) of the costs of the current step and of
+    the last one."""
 
     window: list[float] = field(default_factory=list)
     costs: list[float] = transient(factory=list)
@@ -44,12 +46,14 @@ class RouterR1(RewardShaping):
             0                                           otherwise
         C = 1 - clip((sqrt(c) - q_05) / (q_95 - q_05), 0, 1)
 
-    c is the cost of the episode (price times tokens of the models that it asked), q the quantiles of sqrt(c) over the last `window` episodes,
-    this one included; C is 1/2 where they are equal. Malformed: unequal numbers of opening and closing tags, tags within tags, no thought or an
-    empty one ("..."), not exactly one answer, anything before the first thought or behind the answer, or a call that could not be carried out.
-    Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033, sec. 3 (rewards); the values are the release's. Deviates: the policy's turns are judged
-    without the models' answers, so that `<information>` in them is malformed; each process keeps a window of its own. Edge: the outcome may be graded
-    (F1). Logs `router_r1/cost`, the mean cost per episode.
+    c is the cost of the episode (price times tokens of the models that it asked), q the quantiles of sqrt(c)
+    over the last `window` episodes, this one included; C is 1/2 where they are equal. Malformed: unequal
+    numbers of opening and closing tags, tags within tags, no thought or an empty one ("..."), not exactly one
+    answer, anything before the first thought or behind the answer, or a call that could not be carried out.
+    Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033, sec. 3 (rewards); the values are the release's.
+    Deviates: the policy's turns are judged without the models' answers, so that `<information>` in them is
+    malformed; each process keeps a window of its own. Edge: the outcome may be graded (F1). Logs
+    `router_r1/cost`, the mean cost per episode.
     """
 
     cost_weight: float = 0.0
@@ -61,7 +65,10 @@ class RouterR1(RewardShaping):
 
     def __post_init__(self) -> None:
         if not 0 <= self.cost_weight <= 1 or not 0 <= self.low < self.high <= 1 or self.window < 1:
-            raise ValueError(f"cost_weight={self.cost_weight} and low={self.low} < high={self.high} are in [0, 1], window={self.window} at least 1")
+            raise ValueError(
+                f"cost_weight={self.cost_weight} and low={self.low} < high={self.high} are in [0, 1], "
+                f"window={self.window} at least 1"
+            )
 
     def init_state(self) -> RouterR1State:
         return RouterR1State()
@@ -100,13 +107,23 @@ def quantiles(values: Sequence[float], shares: Sequence[float]) -> list[float]:
 
 
 def well_formed(text: str) -> bool:
-    """Whether the policy's turns have the form thought, question, ..., thought, answer (rules: `RouterR1`)."""
+    """Whether the policy's turns have the form thought, question, ..., thought, answer (rules:
+    `RouterR1`)."""
     text = text.strip()
     blocks = _BLOCK.findall(text)
     contents = [content.strip() for _, content in blocks]
     names = [name for name, _ in blocks]
-    balanced = all(text.count(f"<{tag}>") == text.count(f"</{tag}>") for tag in TAGS) and "<information>" not in text
+    balanced = (
+        all(text.count(f"<{tag}>") == text.count(f"</{tag}>") for tag in TAGS) and "<information>" not in text
+    )
     nested = any(f"<{tag}>" in content or f"</{tag}>" in content for content in contents for tag in TAGS)
     thoughts = [content for name, content in zip(names, contents, strict=True) if name == "think"]
     ends = text.startswith("<think>") and text.endswith("</answer>")
-    return balanced and not nested and ends and bool(thoughts) and names.count("answer") == 1 and not {"", "..."} & set(thoughts)
+    return (
+        balanced
+        and not nested
+        and ends
+        and bool(thoughts)
+        and names.count("answer") == 1
+        and not {"", "..."} & set(thoughts)
+    )

@@ -1,4 +1,5 @@
-"""ROVER: random policy valuation, RL with the Q-function of the uniform random policy, read off the log-ratios of the trained policy.
+"""ROVER: random policy valuation, RL with the Q-function of the uniform random policy, read off the
+log-ratios of the trained policy.
 
     rover.vocab_mean       aux tensor: mean of the log-probs over the vocabulary
     rover.old_vocab_mean   aux tensor: the same of the policy at the start of the step
@@ -25,8 +26,8 @@ from vlrl.types import LossInputs, PerToken, TokenBatch
 class RoverVocabMean(AuxTensor):
     """mean_v log pi(v | s_t): the expected log-prob (nats) under the uniform policy.
 
-    The mean is over the tokens that can be drawn (logit > -inf). Paper: He et al. 2025 (ROVER), arXiv:2509.24981, sec. 4. Shapes: (N, V) to (N,),
-    with gradient.
+    The mean is over the tokens that can be drawn (logit > -inf). Paper: He et al. 2025 (ROVER),
+    arXiv:2509.24981, sec. 4. Shapes: (N, V) to (N,), with gradient.
     """
 
     in_forward = True
@@ -54,13 +55,16 @@ class RoverOldVocabMean(AuxTensor):
 @register("rover")
 @dataclass(frozen=True)
 class Rover(PolicyLoss):
-    """ROVER's loss: the squared difference of Q and its target, the reward plus the value of the next state under the uniform policy.
+    """ROVER's loss: the squared difference of Q and its target, the reward plus the value of the next state
+    under the uniform policy.
 
-        L = (Q_t - sg(r + V_{t+1}))^2,  Q_t = rho log(pi / pi_old)(a_t),  V_{t+1} = rho mean_v log(pi / pi_old)(v | s_{t+1})
+        L = (Q_t - sg(r + V_{t+1}))^2,  Q_t = rho log(pi / pi_old)(a_t),  V_{t+1} = rho mean_v log(pi /
+        pi_old)(v | s_{t+1})
 
-    V is 0 after the last token. r is the advantage: use grpo with scale "none" (reward minus group mean). No clipping and no KL: the policy is the
-    softmax of Q.
-    Paper: He et al. 2025, arXiv:2509.24981, eq. 6-8. Edge: on the old policy the gradient is -2 rho r grad log pi.
+    V is 0 after the last token. r is the advantage: use grpo with scale "none" (reward minus group mean). No
+    clipping and no KL: the policy is the softmax of Q.
+    Paper: He et al. 2025, arXiv:2509.24981, eq. 6-8. Edge: on the old policy the gradient is -2 rho r grad
+    log pi.
     """
 
     rho: float = 1.0
@@ -75,4 +79,7 @@ class Rover(PolicyLoss):
         q_BT = self.rho * x.log_ratio_BT
         value_BT = self.rho * ((x["rover.vocab_mean"] - x["rover.old_vocab_mean"]) * x.mask_BT).detach()
         next_value_BT = torch.cat([value_BT[:, 1:], torch.zeros_like(value_BT[:, :1])], -1)
-        return PerToken((q_BT - x.advantage_BT - next_value_BT).square(), {"q": q_BT.detach(), "ratio": x.log_ratio_BT.exp().detach()})
+        return PerToken(
+            (q_BT - x.advantage_BT - next_value_BT).square(),
+            {"q": q_BT.detach(), "ratio": x.log_ratio_BT.exp().detach()},
+        )

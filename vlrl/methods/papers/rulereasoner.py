@@ -1,11 +1,14 @@
-"""RuleReasoner: domain-aware dynamic sampling, which draws a domain the more often, the further its reward is from its target.
+"""RuleReasoner: domain-aware dynamic sampling, which draws a domain the more often, the further its reward is
+from its target.
 
 `rulereasoner` is a prompt sampler. Domains are the sources under `data.train`.
 
-Paper: RuleReasoner, arXiv:2506.08672, sec. 3.2; checked against the release: bigai-nlco/RuleReasoner at c6df0212,
-verl/verl/trainer/ppo/ray_trainer.py (compute_weights_v2), verl/verl/utils/dataset/rl_dataset.py (DomainSampler), scripts/train/train_mix.sh.
-Deviates: the script's switch is the harmonic mean over four batches of compute_weights; the decayed mean here is the paper's, with the script's
-alpha. A domain without rows in the batch keeps its mean (the release drops it for good). The paper's eps cancels and is left out.
+Paper: RuleReasoner, arXiv:2506.08672, sec. 3.2; checked against the release: bigai-nlco/RuleReasoner at
+c6df0212,
+verl/verl/trainer/ppo/ray_trainer.py (compute_weights_v2), verl/verl/utils/dataset/rl_dataset.py
+(DomainSampler), scripts/train/train_mix.sh. Deviates: the script's switch is the harmonic mean over four
+batches of compute_weights; the decayed mean here is the paper's, with the script's alpha. A domain without
+rows in the batch keeps its mean (the release drops it for good). The paper's eps cancels and is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from vlrl.types import Group, Row
 
 @dataclass
 class RulereasonerState(State):
-    """`means` and `shares` by domain, `positions` (rows drawn) by domain, `steps` seen; `mixtures` are the domains' row orders.
+    """`means` and `shares` by domain, `positions` (rows drawn) by domain, `steps` seen; `mixtures` are the
+    domains' row orders.
 
     `served` is the domain of each row that was drawn in this step.
     """
@@ -41,15 +45,18 @@ class RulereasonerState(State):
 @register("rulereasoner")
 @dataclass(frozen=True)
 class Rulereasoner(PromptSampler):
-    """Domain-aware dynamic sampling: w_d = exp(v_d / tau) / sum_k exp(v_k / tau),  v_d = max(0, target - r_d).
+    """Domain-aware dynamic sampling: w_d = exp(v_d / tau) / sum_k exp(v_k / tau),  v_d = max(0, target -
+    r_d).
 
         r_d <- (1 - decay) r_d + decay (mean score of d in the step)
 
-    Means and shares are updated after every `every`-th step, from that step; before, all domains have the same share. A call for n rows gives
-    floor(n w_d) rows of each domain, and the rest one by one to the domains of largest share, in random order. `floor` is the smallest share of a
-    domain. The score is that of the outcome reward, or the raw one of `slot`.
-    Paper: RuleReasoner, arXiv:2506.08672, sec. 3.2. Edge: the first mean of a domain, or one after a mean of 0, is the step's. Raises ConfigError
-    for a single domain. Reads `run.rows` (by source). State: means, shares, positions.
+    Means and shares are updated after every `every`-th step, from that step; before, all domains have the
+    same share. A call for n rows gives floor(n w_d) rows of each domain, and the rest one by one to the
+    domains of largest share, in random order. `floor` is the smallest share of a domain. The score is that of
+    the outcome reward, or the raw one of `slot`.
+    Paper: RuleReasoner, arXiv:2506.08672, sec. 3.2. Edge: the first mean of a domain, or one after a mean of
+    0, is the step's. Raises ConfigError for a single domain. Reads `run.rows` (by source). State: means,
+    shares, positions.
     """
 
     target: float = 1.0
@@ -62,7 +69,8 @@ class Rulereasoner(PromptSampler):
     def __post_init__(self) -> None:
         if self.tau <= 0 or not 0 < self.decay <= 1 or not 0 <= self.floor < 1 or self.every < 1:
             raise ConfigError(
-                f"prompt_sampler: tau={self.tau} must be above 0, decay={self.decay} in (0, 1], every={self.every} at least 1 and floor={self.floor} "
+                f"prompt_sampler: tau={self.tau} must be above 0, decay={self.decay} in (0, 1], "
+                f"every={self.every} at least 1 and floor={self.floor} "
                 "in [0, 1)"
             )
 
@@ -74,11 +82,15 @@ class Rulereasoner(PromptSampler):
         names, state = list(run.rows), self.state
         if len(names) < 2:
             raise ConfigError(
-                f"prompt_sampler: 'rulereasoner' weighs domains against each other, and data.train has {names} alone; name a source per domain, as "
+                "prompt_sampler: 'rulereasoner' weighs domains against each other, and data.train has "
+                f"{names} alone; name a source per domain, as "
                 "in tasks/lab_domains"
             )
         if self.floor * len(names) > 1:
-            raise ConfigError(f"prompt_sampler.floor: {self.floor} for each of {len(names)} domains is more than 1 in total; lower it")
+            raise ConfigError(
+                f"prompt_sampler.floor: {self.floor} for each of {len(names)} domains is more than 1 in "
+                "total; lower it"
+            )
         state.positions = state.positions or dict.fromkeys(names, 0)
         state.mixtures = {name: Mixture({name: run.rows[name]}, {}, run.seed) for name in names}
         state.served = {}
@@ -90,7 +102,9 @@ class Rulereasoner(PromptSampler):
         largest = max(gaps.values())
         raw = {name: math.exp((gap - largest) / self.tau) for name, gap in gaps.items()}
         total = sum(raw.values())
-        return {name: self.floor + (1 - self.floor * len(names)) * value / total for name, value in raw.items()}
+        return {
+            name: self.floor + (1 - self.floor * len(names)) * value / total for name, value in raw.items()
+        }
 
     @property
     def shares(self) -> dict[str, float]:
@@ -126,7 +140,9 @@ class Rulereasoner(PromptSampler):
                 scores.setdefault(state.served[group.row.id], []).append(mean_score(group, self.slot))
         for name, values in scores.items():
             new = sum(values) / len(values)
-            state.means[name] = (1 - self.decay) * state.means[name] + self.decay * new if state.means.get(name) else new
+            state.means[name] = (
+                (1 - self.decay) * state.means[name] + self.decay * new if state.means.get(name) else new
+            )
         if scores:
             state.shares = self.weights()
         state.served = {}
@@ -137,4 +153,8 @@ class Rulereasoner(PromptSampler):
 
 def mean_score(group: Group, slot: str) -> float:
     """The mean over a group's rollouts of the outcome, or of one raw reward (0 where it did not score)."""
-    return sum(rollout.rewards.get(slot, 0.0) for rollout in group) / len(group) if slot else mean_outcome(group.rollouts)
+    return (
+        sum(rollout.rewards.get(slot, 0.0) for rollout in group) / len(group)
+        if slot
+        else mean_outcome(group.rollouts)
+    )

@@ -16,10 +16,12 @@ from vlrl.types import LossInputs, PerToken
 @register("sapo")
 @dataclass(frozen=True)
 class SAPO(PolicyLoss):
-    """SAPO's policy loss: L = -f(r) A with f(r) = 4 / tau * sigmoid(tau (r - 1)); tau is `positive` for A > 0, else `negative`.
+    """SAPO's policy loss: L = -f(r) A with f(r) = 4 / tau * sigmoid(tau (r - 1)); tau is `positive` for A >
+    0, else `negative`.
 
-    r = pi / pi_old of the token. f'(1) = 1, so on the old policy the gradient is that of REINFORCE, and it decays smoothly on both sides.
-    Paper: Gao et al. 2025 (Qwen), arXiv:2511.20347, eq. 5-7; temperatures 1.0 and 1.05 from sec. 5.
+    r = pi / pi_old of the token. f'(1) = 1, so on the old policy the gradient is that of REINFORCE, and it
+    decays smoothly on both sides. Paper: Gao et al. 2025 (Qwen), arXiv:2511.20347, eq. 5-7; temperatures 1.0
+    and 1.05 from sec. 5.
     """
 
     positive: float = 1.0

@@ -1,7 +1,8 @@
-"""SEELE: rounds of rollouts that continue a part of a solution; the share of it adapts per prompt until about half of the rollouts are correct.
+"""SEELE: rounds of rollouts that continue a part of a solution; the share of it adapts per prompt until about
+half of the rollouts are correct.
 
-The accuracy as a function of the given share is modelled by the three-parameter logistic curve of item response theory.
-Paper: Li et al. 2025 (SEELE), arXiv:2509.06923.
+The accuracy as a function of the given share is modelled by the three-parameter logistic curve of item
+response theory. Paper: Li et al. 2025 (SEELE), arXiv:2509.06923.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ BOUNDS = ((1e-3, -2.0, 0.0), (50.0, 1.0, 0.99))
 KEY = "seele"  # of a row's memory in the run's history: the last fitted hint rate
 
 HINT_RATE: Annotation[float] = Annotation(
-    "seele.hint_rate", float, hint="rollout: {name: seele}", doc="on a group: the hint rate that the last round's fit gives, in [0, 1)"
+    "seele.hint_rate",
+    float,
+    hint="rollout: {name: seele}",
+    doc="on a group: the hint rate that the last round's fit gives, in [0, 1)",
 )
 
 
@@ -38,10 +42,13 @@ def curve(p: Any, k: float, mu: float, b: float) -> Any:
 
 
 def fit(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
-    """(k, mu, b) of the curve with the least squared error to the (hint rate, accuracy) pairs; pairs with the same rate are averaged first."""
+    """(k, mu, b) of the curve with the least squared error to the (hint rate, accuracy) pairs; pairs with the
+    same rate are averaged first."""
     rates = sorted({p for p, _ in pairs})
     accuracies = np.array([np.mean([a for p, a in pairs if p == rate]) for rate in rates])
-    result = least_squares(lambda phi: curve(np.array(rates), *phi) - accuracies, START, bounds=BOUNDS, method="trf")
+    result = least_squares(
+        lambda phi: curve(np.array(rates), *phi) - accuracies, START, bounds=BOUNDS, method="trf"
+    )
     k, mu, b = result.x.tolist()
     return k, mu, b
 
@@ -53,7 +60,8 @@ def rate_for(target: float, k: float, mu: float, b: float) -> float:
 
 @dataclass
 class SeeleState(State):
-    """Sums over the rollouts of the current step: hint rates, correct ones, all; `logged` has the numbers of the last step."""
+    """Sums over the rollouts of the current step: hint rates, correct ones, all; `logged` has the numbers of
+    the last step."""
 
     rates: float = transient(0.0)
     correct: float = transient(0.0)
@@ -64,15 +72,19 @@ class SeeleState(State):
 @register("seele")
 @dataclass(frozen=True)
 class Seele(Independent):
-    """SEELE's rounds: the n rollouts of a prompt are sampled in `rounds`; those of a round continue the first round(p |y|) parts of the solution y.
+    """SEELE's rounds: the n rollouts of a prompt are sampled in `rounds`; those of a round continue the first
+    round(p |y|) parts of the solution y.
 
-    y is the row's first demonstration. p is the rate at which the curve f(p) = b + (1 - b) / (1 + e^(-k (p + mu))), fitted to this prompt's rounds
-    so far by least squares, is `target`, clamped to [0, (|y| - 1) / |y|]. The first p of a row is (|y| - 1) / |y|, later the last one fitted.
-    Parts end at `delimiter`, or are single tokens where it is empty or the demonstration has none. GIVEN_TOKENS is the number of given tokens in a
-    rollout, for token weight `mask_given_prefix` (no policy gradient on them) and loss term nll with given: true.
-    Paper: Li et al. 2025 (SEELE), arXiv:2509.06923, eq. 10, 12 and 13, sec. 4.2 (4 rounds of 8, target 1/2). Deviates: the curve's start and bounds
-    (k up to 50, as in fig. 3) are ours; the pairs have the rate after rounding. The last p is in the run's history, from all ranks.
-    Edge: a row without demonstration is sampled in rounds without hints; given tokens come on top of `max_tokens`.
+    y is the row's first demonstration. p is the rate at which the curve f(p) = b + (1 - b) / (1 + e^(-k (p +
+    mu))), fitted to this prompt's rounds so far by least squares, is `target`, clamped to [0, (|y| - 1) /
+    |y|]. The first p of a row is (|y| - 1) / |y|, later the last one fitted. Parts end at `delimiter`, or are
+    single tokens where it is empty or the demonstration has none. GIVEN_TOKENS is the number of given tokens
+    in a rollout, for token weight `mask_given_prefix` (no policy gradient on them) and loss term nll with
+    given: true.
+    Paper: Li et al. 2025 (SEELE), arXiv:2509.06923, eq. 10, 12 and 13, sec. 4.2 (4 rounds of 8, target 1/2).
+    Deviates: the curve's start and bounds (k up to 50, as in fig. 3) are ours; the pairs have the rate after
+    rounding. The last p is in the run's history, from all ranks. Edge: a row without demonstration is sampled
+    in rounds without hints; given tokens come on top of `max_tokens`.
     """
 
     rounds: int = 4
@@ -92,13 +104,16 @@ class Seele(Independent):
         check_demonstrations(run, self.name)
 
     def parts(self, prompt: Prompt, run: RunContext) -> list[tuple[int, ...]]:
-        """The demonstration's parts as token ids; the first i of them, joined, are tokens of the text up to there."""
+        """The demonstration's parts as token ids; the first i of them, joined, are tokens of the text up to
+        there."""
         text = next(iter(demonstrations(prompt.row)), "").removeprefix(prompt.prefix)
         encode = run.policy.encode_text
         if not self.delimiter or self.delimiter not in text:
             return [(token,) for token in encode(text)]
         pieces = text.split(self.delimiter)
-        texts = [piece + self.delimiter * (i < len(pieces) - 1) for i, piece in enumerate(pieces)] if text else []
+        texts = (
+            [piece + self.delimiter * (i < len(pieces) - 1) for i, piece in enumerate(pieces)] if text else []
+        )
         return [tuple(encode(piece)) for piece in texts]
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
@@ -135,11 +150,15 @@ class Seele(Independent):
             if HINT_RATE.on(group):
                 run.history.setdefault(group.row.id, {})[KEY] = HINT_RATE[group]
         state = self.state
-        state.logged = {"hint/rate": (state.rates, state.rollouts), "hint/correct": (state.correct, state.rollouts)}
+        state.logged = {
+            "hint/rate": (state.rates, state.rollouts),
+            "hint/correct": (state.correct, state.rollouts),
+        }
         state.rates = state.correct = state.rollouts = 0.0
 
     def metrics(self) -> dict[str, tuple[float, float]]:
-        """The mean share of the solution that the step's rollouts were given, and the share of correct rollouts."""
+        """The mean share of the solution that the step's rollouts were given, and the share of correct
+        rollouts."""
         return self.state.logged
 
 

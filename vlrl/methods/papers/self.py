@@ -20,9 +20,10 @@ from vlrl.types import FilterDecision, Group
 class Self(GroupFilter):
     """SELF's prompt filter: keeps a group whose greedy completion is not correct.
 
-    Paper: Nguyen et al. 2025 (SELF), arXiv:2510.02230: training on prompts of low likelihood; checked against RayMaxPPOTrainer of the release, which
-    decodes each prompt greedily and drops those whose reward is 1. Deviates: the release samples the group only after that; here rollout
-    `remax.greedy_baseline` samples both, which costs the samples of the dropped groups and changes nothing else.
+    Paper: Nguyen et al. 2025 (SELF), arXiv:2510.02230: training on prompts of low likelihood; checked against
+    RayMaxPPOTrainer of the release, which decodes each prompt greedily and drops those whose reward is 1.
+    Deviates: the release samples the group only after that; here rollout `remax.greedy_baseline` samples
+    both, which costs the samples of the dropped groups and changes nothing else.
     Edge: a group whose greedy completion could not be scored is dropped.
     """
 

@@ -1,7 +1,8 @@
-"""Self-rewarding correction: cold-start traces in which a response judges itself, and corrects itself where it is wrong.
+"""Self-rewarding correction: cold-start traces in which a response judges itself, and corrects itself where
+it is wrong.
 
-`self_rewarding_correction` is the rollout strategy of the imitation phase. It composes traces of the candidates that callback
-`judgerlvr.keep_candidates` kept in an earlier phase.
+`self_rewarding_correction` is the rollout strategy of the imitation phase. It composes traces of the
+candidates that callback `judgerlvr.keep_candidates` kept in an earlier phase.
 Paper: Xiong et al. 2025 (self-rewarding correction), arXiv:2502.19613, first stage.
 """
 
@@ -23,14 +24,17 @@ from vlrl.types import Group, Prompt, Rollout
 @register("self_rewarding_correction")
 @dataclass(frozen=True)
 class SelfRewardingCorrection(RolloutStrategy):
-    """Self-correction traces: a correct attempt + `right`, or (probability 1/2) a wrong attempt + `wrong` + a correct attempt + `right`.
+    """Self-correction traces: a correct attempt + `right`, or (probability 1/2) a wrong attempt + `wrong` + a
+    correct attempt + `right`.
 
     One trace per prompt (source "kept"); no engine samples. `right` and `wrong` are the verdicts' texts.
-    Paper: Xiong et al. 2025 (self-rewarding correction), arXiv:2502.19613, first stage: sequential rejection sampling of attempt, verdict and
-    correction, kept where verdicts and answers agree with the checker. Deviates: attempts are those of callback `judgerlvr.keep_candidates`, so the
-    correction is a correct attempt of its own and was not written after the wrong one; the wrong attempt's tokens are not trained on, its verdict
-    is; the verdicts' words are those of infer_math/process_prompt_turn2.py (RLHFlow/Self-rewarding-reasoning-LLM at 372bea99). Edge: a row without
-    kept candidates gives an empty group, which is counted and replaced. The choice is a function of the run's seed, the step and the row.
+    Paper: Xiong et al. 2025 (self-rewarding correction), arXiv:2502.19613, first stage: sequential rejection
+    sampling of attempt, verdict and correction, kept where verdicts and answers agree with the checker.
+    Deviates: attempts are those of callback `judgerlvr.keep_candidates`, so the correction is a correct
+    attempt of its own and was not written after the wrong one; the wrong attempt's tokens are not trained on,
+    its verdict is; the verdicts' words are those of infer_math/process_prompt_turn2.py
+    (RLHFlow/Self-rewarding-reasoning-LLM at 372bea99). Edge: a row without kept candidates gives an empty
+    group, which is counted and replaced. The choice is a function of the run's seed, the step and the row.
     """
 
     right: str = " [VERIFY] correct."
@@ -40,7 +44,8 @@ class SelfRewardingCorrection(RolloutStrategy):
     def check(self, run: RunContext) -> None:
         if not run.has(NO_POLICY_GRADIENT):
             raise ConfigError(
-                f"rollout: {self.name!r} gives one text per prompt to imitate, which policy_loss {run.objective.policy_loss.name!r} has nothing to "
+                f"rollout: {self.name!r} gives one text per prompt to imitate, which policy_loss "
+                f"{run.objective.policy_loss.name!r} has nothing to "
                 "compare with; use policy_loss: {name: zero_loss} and loss_terms: {nll: {name: nll}}"
             )
 

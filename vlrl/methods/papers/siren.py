@@ -1,4 +1,5 @@
-"""SIREN: selective entropy regularisation, towards the initial entropy, over the nucleus of the distribution and the tokens of highest entropy.
+"""SIREN: selective entropy regularisation, towards the initial entropy, over the nucleus of the distribution
+and the tokens of highest entropy.
 
     siren.nucleus_entropy   auxiliary tensor
     siren                   loss term
@@ -23,10 +24,12 @@ from vlrl.types import LossInputs, PerToken
 @register("siren.nucleus_entropy")
 @dataclass(frozen=True, kw_only=True)
 class SirenNucleusEntropy(AuxTensor):
-    """SIREN's nucleus entropy (nats): that of the distribution renormalised on the smallest set of likeliest tokens with probability >= `top_p`.
+    """SIREN's nucleus entropy (nats): that of the distribution renormalised on the smallest set of likeliest
+    tokens with probability >= `top_p`.
 
-    Paper: Jiang et al. 2025 (SIREN), arXiv:2509.25133, sec. 4.1.  Shapes: (N, V) to (N,), with gradient, except through the choice of the tokens.
-    Edge: top_p 1 is the plain entropy; a nucleus of one token has entropy 0.
+    Paper: Jiang et al. 2025 (SIREN), arXiv:2509.25133, sec. 4.1.  Shapes: (N, V) to (N,), with gradient,
+    except through the choice of the tokens. Edge: top_p 1 is the plain entropy; a nucleus of one token has
+    entropy 0.
     """
 
     top_p: float = 0.8
@@ -46,7 +49,8 @@ class SirenNucleusEntropy(AuxTensor):
 
 @dataclass
 class SirenState(State):
-    """`anchor` (nats) after the first step; until then `total` and `count` of the rollouts' peak entropies on this rank."""
+    """`anchor` (nats) after the first step; until then `total` and `count` of the rollouts' peak entropies on
+    this rank."""
 
     total: float = 0.0
     count: float = 0.0
@@ -59,11 +63,14 @@ class Siren(LossTerm):
     """SIREN's entropy term: (H_mean - anchor)^2, H_mean the mean over rollouts of their peak entropies.
 
     A rollout's peak entropy is the mean nucleus entropy (nats) of its tokens above its (1 - share) quantile.
-    `scope` "batch" averages over the rollouts of a micro-batch, as the released code does; "rollout" takes each by itself, which does not depend on
-    the split into micro-batches and adds the rollouts' variance. `anchor` 0 takes the mean over the first step, that is, the policy's entropy
-    before training (the released code reads it from its config); during that step there is no loss.
-    Paper: Jiang et al. 2025, arXiv:2509.25133, sec. 4.2-4.3; released script: coefficient 0.005, quantile 0.8.
-    Edge: a rollout whose entropies are all equal has no token above the quantile and counts as 0. The loss is per sequence.
+    `scope` "batch" averages over the rollouts of a micro-batch, as the released code does; "rollout" takes
+    each by itself, which does not depend on the split into micro-batches and adds the rollouts' variance.
+    `anchor` 0 takes the mean over the first step, that is, the policy's entropy before training (the released
+    code reads it from its config); during that step there is no loss.
+    Paper: Jiang et al. 2025, arXiv:2509.25133, sec. 4.2-4.3; released script: coefficient 0.005, quantile
+    0.8.
+    Edge: a rollout whose entropies are all equal has no token above the quantile and counts as 0. The loss is
+    per sequence.
     """
 
     coef: float = 0.005

@@ -1,4 +1,5 @@
-"""Skywork R1V2: the selective sample buffer, which replaces groups without an advantage by stored groups that have one.
+"""Skywork R1V2: the selective sample buffer, which replaces groups without an advantage by stored groups that
+have one.
 
 `skywork_r1v2` is a replay buffer. Token weight `tis` or `icepop` corrects for the age of the stored rollouts.
 Paper: Skywork R1V2, arXiv:2504.16656.
@@ -40,7 +41,8 @@ class StoredGroup:
 class SkyworkR1v2State(State):
     """The stored groups, oldest first, and the number of draws so far.
 
-    Saved are the rollouts as plain values. After a restart they wait in `packed` until their prompts are made again from the rows.
+    Saved are the rollouts as plain values. After a restart they wait in `packed` until their prompts are made
+    again from the rows.
     """
 
     stored: list[StoredGroup] = field(default_factory=list)
@@ -60,21 +62,26 @@ class SkyworkR1v2State(State):
             rows = rows_of(run, {item["row"] for item in self.packed})
             items = [item for item in self.packed if item["row"] in rows]
             groups = unpacked(items, run)
-            self.stored = [StoredGroup(group, item["weight"], item["left"]) for group, item in zip(groups, items, strict=True)]
+            self.stored = [
+                StoredGroup(group, item["weight"], item["left"])
+                for group, item in zip(groups, items, strict=True)
+            ]
             self.packed = []
 
 
 @register("skywork_r1v2")
 @dataclass(frozen=True)
 class SkyworkR1v2(ReplayBuffer):
-    """Skywork R1V2's selective sample buffer: groups with |A| > 0 are kept and stored; each other one is replaced by a stored group.
+    """Skywork R1V2's selective sample buffer: groups with |A| > 0 are kept and stored; each other one is
+    replaced by a stored group.
 
     Stored groups are drawn without replacement within a step, with p ~ mean |A|.
-    Paper: Skywork R1V2, arXiv:2504.16656 (selective sample buffer: past samples of non-zero advantage, drawn by |advantage|).
-    Deviates: whole groups are drawn, and their rewards normalised again; a group is used `uses` times at most and dropped after `size` newer
-    ones (both ours). Stored rollouts keep the log-probs that they were sampled with: token weight `tis` corrects for their age, and the log's
-    `engine/*` counts them too. Edge: with an empty buffer a group without an advantage stays as it is. Each rank has its own buffer.
-    State: the stored rollouts by row and the number of draws, of the first rank.
+    Paper: Skywork R1V2, arXiv:2504.16656 (selective sample buffer: past samples of non-zero advantage, drawn
+    by |advantage|). Deviates: whole groups are drawn, and their rewards normalised again; a group is used
+    `uses` times at most and dropped after `size` newer ones (both ours). Stored rollouts keep the log-probs
+    that they were sampled with: token weight `tis` corrects for their age, and the log's `engine/*` counts
+    them too. Edge: with an empty buffer a group without an advantage stays as it is. Each rank has its own
+    buffer. State: the stored rollouts by row and the number of draws, of the first rank.
     """
 
     size: int = 256
@@ -90,7 +97,8 @@ class SkyworkR1v2(ReplayBuffer):
     def check(self, run: RunContext) -> None:
         if not any(isinstance(weight, (TIS, IcePop)) for weight in run.objective.token_weights.values()):
             raise ConfigError(
-                f"replay: {self.name!r} trains on rollouts of older policies, and no token weight corrects for their age; "
+                f"replay: {self.name!r} trains on rollouts of older policies, and no token weight corrects "
+                "for their age; "
                 "add token_weights: {age: {name: tis}}"
             )
 
@@ -106,7 +114,8 @@ class SkyworkR1v2(ReplayBuffer):
         return trained
 
     def draw(self, drawn: set[int]) -> Group | None:
-        """A stored group whose index is not in `drawn`, as a new group; None if there is none. Its index is added to `drawn`."""
+        """A stored group whose index is not in `drawn`, as a new group; None if there is none. Its index is
+        added to `drawn`."""
         state = self.state
         indices = [i for i, item in enumerate(state.stored) if i not in drawn and item.uses_left > 0]
         if not indices:
@@ -117,5 +126,12 @@ class SkyworkR1v2(ReplayBuffer):
         drawn.add(index)
         item = state.stored[index]
         item.uses_left -= 1
-        rollouts = [replace(r, advantage=0.0, advantages=[], signals={}, info=dict(r.info)) for r in item.group]
-        return Group(item.group.prompt, rollouts, f"{item.group.id}/again{self.uses - item.uses_left}", dict(item.group.info))
+        rollouts = [
+            replace(r, advantage=0.0, advantages=[], signals={}, info=dict(r.info)) for r in item.group
+        ]
+        return Group(
+            item.group.prompt,
+            rollouts,
+            f"{item.group.id}/again{self.uses - item.uses_left}",
+            dict(item.group.info),
+        )

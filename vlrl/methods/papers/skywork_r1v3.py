@@ -1,4 +1,5 @@
-"""Skywork R1V3: the entropy of critical reasoning tokens, a measure that tells reasoning from imitation and picks checkpoints.
+"""Skywork R1V3: the entropy of critical reasoning tokens, a measure that tells reasoning from imitation and
+picks checkpoints.
 
 `skywork_r1v3` is a callback. Paper: Skywork R1V3, arXiv:2507.06167.
 """
@@ -26,11 +27,13 @@ class SkyworkR1v3State(State):
 @register("skywork_r1v3")
 @dataclass(frozen=True)
 class SkyworkR1v3(Callback):
-    """Skywork R1V3's critical-token entropy: the mean entropy (nats) of the tokens that begin with one of `words`, and their share of all tokens.
+    """Skywork R1V3's critical-token entropy: the mean entropy (nats) of the tokens that begin with one of
+    `words`, and their share of all tokens.
 
-    Paper: Skywork R1V3, arXiv:2507.06167: the entropy of critical reasoning tokens tells reasoning from imitation, and picks checkpoints.
-    Deviates: the list of words is ours. A token counts if its text, without leading spaces, begins with the first word of an entry, in any case.
-    Edge: no such token in a step: no entropy. The entropies are those of the policy that the step began with.
+    Paper: Skywork R1V3, arXiv:2507.06167: the entropy of critical reasoning tokens tells reasoning from
+    imitation, and picks checkpoints. Deviates: the list of words is ours. A token counts if its text, without
+    leading spaces, begins with the first word of an entry, in any case. Edge: no such token in a step: no
+    entropy. The entropies are those of the policy that the step began with.
     """
 
     words: tuple[str, ...] = ("wait", "alternatively", "however", "but", "hmm", "actually", "let me")
@@ -48,7 +51,9 @@ class SkyworkR1v3(Callback):
         known = self.state.critical
         if token not in known:
             words = "|".join(re.escape(word.split()[0]) for word in self.words)
-            known[token] = re.match(rf"\s*(?:{words})\b", policy.tokenizer.decode([token]), re.IGNORECASE) is not None
+            known[token] = (
+                re.match(rf"\s*(?:{words})\b", policy.tokenizer.decode([token]), re.IGNORECASE) is not None
+            )
         return known[token]
 
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, Any]:
@@ -56,8 +61,12 @@ class SkyworkR1v3(Callback):
         for group in run.groups:
             for rollout in group:
                 tokens += rollout.trained_tokens
-                for token, trained, h in zip(rollout.ids, rollout.trained_mask, rollout.signals.get("entropy", ())):
+                for token, trained, h in zip(
+                    rollout.ids, rollout.trained_mask, rollout.signals.get("entropy", ())
+                ):
                     if trained and self.is_critical(token, run.policy):
                         entropies.append(h)
         count = float(len(entropies))
-        return {"share": (count, max(tokens, 1.0))} | ({"entropy": (sum(entropies), count)} if entropies else {})
+        return {"share": (count, max(tokens, 1.0))} | (
+            {"entropy": (sum(entropies), count)} if entropies else {}
+        )

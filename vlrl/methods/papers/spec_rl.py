@@ -1,4 +1,5 @@
-"""SPEC-RL: speculative rollouts, where the rollouts of a row's last visit are drafts that the policy verifies and continues.
+"""SPEC-RL: speculative rollouts, where the rollouts of a row's last visit are drafts that the policy verifies
+and continues.
 
 Paper: Liu et al. 2025 (SPEC-RL), arXiv:2509.23232, with released recipe.
 """
@@ -17,11 +18,13 @@ from vlrl.registry import ConfigError, register
 from vlrl.stages import State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
-KEY = "spec_rl"  # of a row's memory in the run's history: {"prompt": its key, "drafts": {attempt: ids, logp, finish}}
+# of a row's memory in the run's history: {"prompt": its key, "drafts": {attempt: ids, logp, finish}}
+KEY = "spec_rl"
 
 
 def accepted(new: Sequence[float], old: Sequence[float], lenience: float, u: Sequence[float]) -> int:
-    """The number of leading tokens that are kept: those before the first t with u_t > exp(new_t - old_t + lenience)."""
+    """The number of leading tokens that are kept: those before the first t with u_t > exp(new_t - old_t +
+    lenience)."""
     for t, (a, b, draw) in enumerate(zip(new, old, u, strict=True)):
         if draw > math.exp(min(a - b + lenience, 0.0)):
             return t
@@ -40,13 +43,16 @@ class SpecRLState(State):
 @register("spec_rl")
 @dataclass(frozen=True)
 class SpecRL(SampledStrategy):
-    """SPEC-RL: keep y_old[:n], n = the first t with u_t > min(1, e^lenience pi(y_t) / pi_old(y_t)), and sample the rest from the policy.
+    """SPEC-RL: keep y_old[:n], n = the first t with u_t > min(1, e^lenience pi(y_t) / pi_old(y_t)), and
+    sample the rest from the policy.
 
-    Paper: Liu et al. 2025, arXiv:2509.23232, algorithm 1; lenience 0.5 in log space as in the released recipe. The drafts are the rollouts that
-    the same row got at its last visit (in the run's history, so they survive a restart). Deviates: nothing known. Edge: lenience 0 is
-    speculative sampling without the residual distribution, infinity reuses everything; a fully accepted draft that had ended is not generated at
-    all, one that had not is continued. Sampler log-probs of reused tokens are those of the current policy, from the verification, whose keys and
-    values engine `hf` continues from. The engine scores at temperature 1, so the rollouts need temperature 1 without filters. Units: nats, tokens.
+    Paper: Liu et al. 2025, arXiv:2509.23232, algorithm 1; lenience 0.5 in log space as in the released
+    recipe. The drafts are the rollouts that the same row got at its last visit (in the run's history, so they
+    survive a restart). Deviates: nothing known. Edge: lenience 0 is speculative sampling without the residual
+    distribution, infinity reuses everything; a fully accepted draft that had ended is not generated at all,
+    one that had not is continued. Sampler log-probs of reused tokens are those of the current policy, from
+    the verification, whose keys and values engine `hf` continues from. The engine scores at temperature 1, so
+    the rollouts need temperature 1 without filters. Units: nats, tokens.
     """
 
     lenience: float = 0.5
@@ -55,21 +61,36 @@ class SpecRL(SampledStrategy):
         return SpecRLState()
 
     def check(self, run: RunContext) -> None:
-        sampling = vars(run.sampling)  # a sampling policy without these fields keeps temperature 1 and no filters
-        if sampling.get("temperature", 1.0) != 1.0 or sampling.get("top_p", 1.0) < 1 or sampling.get("top_k", 0):
+        sampling = vars(
+            run.sampling
+        )  # a sampling policy without these fields keeps temperature 1 and no filters
+        if (
+            sampling.get("temperature", 1.0) != 1.0
+            or sampling.get("top_p", 1.0) < 1
+            or sampling.get("top_k", 0)
+        ):
             raise ConfigError(
-                f"rollout: {self.name!r} scores drafts at temperature 1 without filters; set sampling.temperature to 1, top_p to 1 and top_k to 0"
+                f"rollout: {self.name!r} scores drafts at temperature 1 without filters; set "
+                "sampling.temperature to 1, top_p to 1 and top_k to 0"
             )
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
-        tasks = [(place, prompt, attempt) for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)) for attempt in range(count)]
+        tasks = [
+            (place, prompt, attempt)
+            for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
+            for attempt in range(count)
+        ]
         drafts = [self._draft(run, prompt, attempt) for _, prompt, attempt in tasks]
-        scores = iter(run.engine.score_all([(task[1], draft["ids"]) for task, draft in zip(tasks, drafts) if draft]))
+        scores = iter(
+            run.engine.score_all([(task[1], draft["ids"]) for task, draft in zip(tasks, drafts) if draft])
+        )
         rollouts: dict[tuple[int, int], Rollout] = {}
         requests, verified = [], {}
         for (place, prompt, attempt), draft in zip(tasks, drafts):
             seed = self.seeds(run, prompt)
-            request = Request(prompt=prompt, sampling=run.sampling(prompt, attempt), seed=seed, tag=(place, attempt, 0))
+            request = Request(
+                prompt=prompt, sampling=run.sampling(prompt, attempt), seed=seed, tag=(place, attempt, 0)
+            )
             if draft:
                 new, rng = next(scores), random.Random(seed)
                 kept = accepted(new, draft["logp"], self.lenience, [rng.random() for _ in new])
@@ -79,13 +100,23 @@ class SpecRL(SampledStrategy):
                     rollouts[place, attempt] = self._finished(run, whole, attempt, kept)
                     continue
                 verified[place, attempt] = new[:kept]
-                request = replace(request, prefix_ids=tuple(draft["ids"][:kept]), tag=(place, attempt, kept), score_prefix=not kept)
+                request = replace(
+                    request,
+                    prefix_ids=tuple(draft["ids"][:kept]),
+                    tag=(place, attempt, kept),
+                    score_prefix=not kept,
+                )
             requests.append(request)
         for completion in run.engine.generate(requests):
             place, attempt, kept = completion.request.tag
-            completion = replace(completion, logp=[*verified.get((place, attempt), ()), *completion.logp[kept:]])
+            completion = replace(
+                completion, logp=[*verified.get((place, attempt), ()), *completion.logp[kept:]]
+            )
             rollouts[place, attempt] = self._finished(run, completion, attempt, kept)
-        return [Group(prompt=prompt, rollouts=[rollouts[i, a] for a in range(count)]) for i, (prompt, count) in enumerate(zip(prompts, counts))]
+        return [
+            Group(prompt=prompt, rollouts=[rollouts[i, a] for a in range(count)])
+            for i, (prompt, count) in enumerate(zip(prompts, counts))
+        ]
 
     def _draft(self, run: RunContext, prompt: Prompt, attempt: int) -> dict[str, Any] | None:
         memory = run.history.get(prompt.row.id, {}).get(KEY, {})
@@ -97,7 +128,11 @@ class SpecRL(SampledStrategy):
         memory = run.history.setdefault(prompt.row.id, {})
         if memory.get(KEY, {}).get("prompt") != prompt.key:
             memory[KEY] = {"prompt": prompt.key, "drafts": {}}
-        memory[KEY]["drafts"][str(attempt)] = {"ids": list(completion.ids), "logp": list(completion.logp), "finish": completion.finish}
+        memory[KEY]["drafts"][str(attempt)] = {
+            "ids": list(completion.ids),
+            "logp": list(completion.logp),
+            "finish": completion.finish,
+        }
         self.state.reused += reused
         self.state.tokens += len(completion.ids)
         return run.make_rollout(completion)

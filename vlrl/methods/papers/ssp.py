@@ -1,10 +1,12 @@
-"""SSP: search self-play. One policy proposes questions to given answers, by searching, and solves them, by searching.
+"""SSP: search self-play. One policy proposes questions to given answers, by searching, and solves them, by
+searching.
 
     ssp              rollout strategy: proposals, the gate of valid questions, solutions
     ssp.advantage    advantage estimator: GRPO for the solver, REINFORCE for the proposer
 
-The proposer's reward is `solver_failure`. Paper: Search Self-play (SSP), arXiv:2510.18821, sec. 3 and algorithm 1; checked against Alibaba-Quark/SSP
-at b4797e1, quarl/trainer/ppo/ssp_ray_trainer.py, quarl/utils/problem_extraction.py and examples/train_ssp.sh.
+The proposer's reward is `solver_failure`. Paper: Search Self-play (SSP), arXiv:2510.18821, sec. 3 and
+algorithm 1; checked against Alibaba-Quark/SSP at b4797e1, quarl/trainer/ppo/ssp_ray_trainer.py,
+quarl/utils/problem_extraction.py and examples/train_ssp.sh.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ from vlrl.context import RunContext
 from vlrl.episodes import EPISODE_END
 from vlrl.methods.common.conversation import EPISODE_ANNOTATIONS
 from vlrl.methods.common.correctness import success_rate
-from vlrl.methods.common.prompts import check_task, derived_row, neutralised, prompts_within_limit, within_limit
+from vlrl.methods.common.prompts import (
+    check_task,
+    derived_row,
+    neutralised,
+    prompts_within_limit,
+    within_limit,
+)
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.rollout import Independent, MultiTurn
 from vlrl.registry import register
@@ -40,9 +48,12 @@ _QUESTION = re.compile(r"<question>\s*(.*?)\s*</question>", re.DOTALL)
 _SEARCH = re.compile(r"<search>\s*(.*?)\s*</search>", re.DOTALL)
 _INFORMATION = re.compile(r"<information>\s*(.*?)\s*</information>", re.DOTALL)
 PROPOSE = (
-    "Write a hard question whose answer is: {answer}\nSearch for facts about the answer before you write: reason inside <think> </think> tags, put a "
-    "query inside <search> </search> tags; what is found is shown inside <information> </information> tags. Search at least twice, each time for "
-    "something new. The question must follow from the facts, have no other answer, and not name the answer. End with the question inside "
+    "Write a hard question whose answer is: {answer}\nSearch for facts about the answer before you write: "
+    "reason inside <think> </think> tags, put a "
+    "query inside <search> </search> tags; what is found is shown inside <information> </information> "
+    "tags. Search at least twice, each time for "
+    "something new. The question must follow from the facts, have no other answer, and not name the "
+    "answer. End with the question inside "
     "<question> </question> tags."
 )
 CHECK = "Documents:\n{documents}\n\nAnswer the question from the documents, without a search: {question}"
@@ -52,7 +63,8 @@ CHECK = "Documents:\n{documents}\n\nAnswer the question from the documents, with
 class SspState(State):
     """Valid questions of earlier steps as the fields of their rows, and those of the current step.
 
-    Also sums of the current step and of the last one: proposals, those that keep the rules, those that the gate lets through, and what was solved.
+    Also sums of the current step and of the last one: proposals, those that keep the rules, those that the
+    gate lets through, and what was solved.
     """
 
     pool: list[dict[str, Any]] = field(default_factory=list)
@@ -63,7 +75,8 @@ class SspState(State):
 
 @dataclass(frozen=True)
 class Proposal:
-    """A question that keeps the rules: the row that it is for, the rollout that wrote it, and the documents that the rollout was shown."""
+    """A question that keeps the rules: the row that it is for, the rollout that wrote it, and the documents
+    that the rollout was shown."""
 
     given: Row
     rollout: Rollout
@@ -74,24 +87,31 @@ class Proposal:
 @register("ssp")
 @dataclass(frozen=True)
 class Ssp(MultiTurn):
-    """Search self-play: the policy searches and writes `proposals` questions to each row's answer; valid ones are solved by searching, n times each.
+    """Search self-play: the policy searches and writes `proposals` questions to each row's answer; valid ones
+    are solved by searching, n times each.
 
-        proposer  tau ~ pi(. | propose, a),  q = Q(tau),  R = 1 - (1/n) sum_j r_j;    solver  rho_j ~ pi(. | q),  r_j = 1[A(rho_j) = a]
+        proposer  tau ~ pi(. | propose, a),  q = Q(tau),  R = 1 - (1/n) sum_j r_j;    solver  rho_j ~ pi(. |
+        q),  r_j = 1[A(rho_j) = a]
 
-    Two kinds of groups are trained on: proposals (task `task`, scored by `solver_failure`) and solutions, scored as the given row is; the row's own
-    question is not asked. A question is valid if it keeps the rules (the first <question> has 10 to 1000 characters and at least 10 words, does
-    not hold the answer; at least two searches, no two alike; something was found) and passes the gate: with everything that its proposer was shown,
-    and `noise` other proposers' documents of the step, shuffled, the policy answers it without searching, and correctly. Gate answers are not trained
-    on. An invalid one has SOLVED -1, and in its place a valid question of an earlier step is solved, drawn from a pool that is emptied every `reuse`
-    steps (0: no pool). Proposals are sampled at `temperature`.
-    Paper: Search Self-play (SSP), arXiv:2510.18821, sec. 3.1-3.3 and algorithm 1, noise of sec. 4.4. Release: Alibaba-Quark/SSP at b4797e1,
-    quarl/utils/problem_extraction.py (the rules), examples/train_ssp.sh (proposals 1, noisy_RAG_materials 4, strategy reuse, pool_clear_interval 10),
-    quarl/config/rl_config.yaml (temperature 0.8). Deviates: the policy answers at the gate (the paper's solver; the release asks another model) and
-    the row's outcome compares (the release: an LLM judge); both roles are in one update (the release's combine_update, which its script leaves off);
-    the words of the prompts are ours; a fault of the gate's is an error, in the release a valid question; while the pool is empty there are fewer
-    solutions, in the release those of an empty task.
-    Edge: only what the environment showed is a document, not tags that the policy wrote; an answer that is a list stands for its first entry; a
-    row without an answer is never valid. Logs `ssp/kept` (share of proposals that keep the rules), `ssp/valid` and `ssp/solved`.
+    Two kinds of groups are trained on: proposals (task `task`, scored by `solver_failure`) and solutions,
+    scored as the given row is; the row's own question is not asked. A question is valid if it keeps the rules
+    (the first <question> has 10 to 1000 characters and at least 10 words, does not hold the answer; at least
+    two searches, no two alike; something was found) and passes the gate: with everything that its proposer
+    was shown, and `noise` other proposers' documents of the step, shuffled, the policy answers it without
+    searching, and correctly. Gate answers are not trained on. An invalid one has SOLVED -1, and in its place
+    a valid question of an earlier step is solved, drawn from a pool that is emptied every `reuse` steps (0:
+    no pool). Proposals are sampled at `temperature`.
+    Paper: Search Self-play (SSP), arXiv:2510.18821, sec. 3.1-3.3 and algorithm 1, noise of sec. 4.4. Release:
+    Alibaba-Quark/SSP at b4797e1, quarl/utils/problem_extraction.py (the rules), examples/train_ssp.sh
+    (proposals 1, noisy_RAG_materials 4, strategy reuse, pool_clear_interval 10), quarl/config/rl_config.yaml
+    (temperature 0.8). Deviates: the policy answers at the gate (the paper's solver; the release asks another
+    model) and the row's outcome compares (the release: an LLM judge); both roles are in one update (the
+    release's combine_update, which its script leaves off); the words of the prompts are ours; a fault of the
+    gate's is an error, in the release a valid question; while the pool is empty there are fewer solutions, in
+    the release those of an empty task.
+    Edge: only what the environment showed is a document, not tags that the policy wrote; an answer that is a
+    list stands for its first entry; a row without an answer is never valid. Logs `ssp/kept` (share of
+    proposals that keep the rules), `ssp/valid` and `ssp/solved`.
     """
 
     proposals: int = 1
@@ -109,7 +129,10 @@ class Ssp(MultiTurn):
         if self.proposals < 1 or min(self.noise, self.reuse, self.temperature) < 0:
             said = f"noise={self.noise}, reuse={self.reuse} and temperature={self.temperature} not negative"
             raise ValueError(f"proposals={self.proposals} must be at least 1, {said}")
-        for where, text, holes in (("ask", self.ask, ("{answer}",)), ("check_with", self.check_with, ("{documents}", "{question}"))):
+        for where, text, holes in (
+            ("ask", self.ask, ("{answer}",)),
+            ("check_with", self.check_with, ("{documents}", "{question}")),
+        ):
             if missing := [hole for hole in holes if hole not in text]:
                 raise ValueError(f"{where}={text[:60]!r} must contain {' and '.join(missing)}")
 
@@ -130,7 +153,10 @@ class Ssp(MultiTurn):
         return replace(sampling, temperature=self.temperature) if prompt.row.task == self.task else sampling
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
-        given = {f"{prompt.row.id}/propose": (prompt.row, count) for prompt, count in zip(prompts, counts, strict=True)}
+        given = {
+            f"{prompt.row.id}/propose": (prompt.row, count)
+            for prompt, count in zip(prompts, counts, strict=True)
+        }
         asking = [prompt for prompt in map(self.proposing, prompts) if within_limit(prompt, run)]
         proposed = super().__call__(asking, [self.proposals] * len(asking), run)
         kept = []
@@ -140,12 +166,18 @@ class Ssp(MultiTurn):
                 proposal = self.read(given[group.row.id][0], rollout, run)
                 kept += [proposal] if proposal is not None else []
         valid = self.gated(kept, run) if self.gate else kept
-        solving = {row.id: proposal for row, proposal in ((solver_row(p, place), p) for place, p in enumerate(valid))}
+        solving = {
+            row.id: proposal for row, proposal in ((solver_row(p, place), p) for place, p in enumerate(valid))
+        }
         total = sum(map(len, proposed))
-        rows = [solver_row(proposal, place) for place, proposal in enumerate(valid)] + self.older(total - len(valid), run)
+        rows = [solver_row(proposal, place) for place, proposal in enumerate(valid)] + self.older(
+            total - len(valid), run
+        )
         solver_prompts = prompts_within_limit(run, rows)
         own = {name: given[f"{proposal.given.id}/propose"][1] for name, proposal in solving.items()}
-        solved = super().__call__(solver_prompts, [own.get(prompt.row.id, run.group_size) for prompt in solver_prompts], run)
+        solved = super().__call__(
+            solver_prompts, [own.get(prompt.row.id, run.group_size) for prompt in solver_prompts], run
+        )
         run.score(solved)
         new = [group for group in solved if group.row.id in solving and len(group)]
         for group in new:
@@ -159,11 +191,21 @@ class Ssp(MultiTurn):
         """As many valid questions of earlier steps, drawn with replacement; none while there are none."""
         draw, pool = random.Random(f"{run.seed}/{run.phase}/{run.step}/ssp"), self.state.pool
         chosen = [draw.choice(pool) for _ in range(number)] if pool and self.reuse else []
-        return [Row(**{**fields, "id": f"{fields['id']}/again-{place}", "rewards": tuple(fields["rewards"])}) for place, fields in enumerate(chosen)]
+        return [
+            Row(**{**fields, "id": f"{fields['id']}/again-{place}", "rewards": tuple(fields["rewards"])})
+            for place, fields in enumerate(chosen)
+        ]
 
     def proposing(self, prompt: Prompt) -> Prompt:
-        """The prompt of the proposer for a row: `ask` alone, without what the prompt template asks of answers."""
-        row = derived_row(prompt.row, "propose", self.ask.replace("{answer}", neutralised(gold_of(prompt.row))), prompt.row.answer, self.task)
+        """The prompt of the proposer for a row: `ask` alone, without what the prompt template asks of
+        answers."""
+        row = derived_row(
+            prompt.row,
+            "propose",
+            self.ask.replace("{answer}", neutralised(gold_of(prompt.row))),
+            prompt.row.answer,
+            self.task,
+        )
         message = {"role": "user", "content": [{"type": "text", "text": row.question}]}
         return Prompt(row=replace(row, images=(), videos=()), messages=(message,))
 
@@ -185,11 +227,22 @@ class Ssp(MultiTurn):
         rows = []
         for place, proposal in enumerate(proposals):
             draw = random.Random(f"{run.seed}/{run.phase}/{run.step}/{proposal.given.id}/{place}")
-            others = list(dict.fromkeys(other.documents for other in proposals if other.documents != proposal.documents))
+            others = list(
+                dict.fromkeys(other.documents for other in proposals if other.documents != proposal.documents)
+            )
             documents = [proposal.documents, *draw.sample(others, min(self.noise, len(others)))]
             draw.shuffle(documents)
-            text = self.check_with.replace("{question}", proposal.question).replace("{documents}", "\n\n".join(documents))
-            row = derived_row(proposal.given, f"gate-{place}", text, proposal.given.answer, proposal.given.task, proposal.given.rewards)
+            text = self.check_with.replace("{question}", proposal.question).replace(
+                "{documents}", "\n\n".join(documents)
+            )
+            row = derived_row(
+                proposal.given,
+                f"gate-{place}",
+                text,
+                proposal.given.answer,
+                proposal.given.task,
+                proposal.given.rewards,
+            )
             rows.append(row)
             asked[row.id] = proposal
         prompts = prompts_within_limit(run, rows)
@@ -211,7 +264,9 @@ class Ssp(MultiTurn):
     def metrics(self) -> Mapping[str, tuple[float, float]]:
         of = {"kept": "proposals", "valid": "proposals", "solved": "valid"}
         logged = self.state.logged
-        return {f"ssp/{name}": (logged[name], logged[total]) for name, total in of.items() if logged.get(total)}
+        return {
+            f"ssp/{name}": (logged[name], logged[total]) for name, total in of.items() if logged.get(total)
+        }
 
 
 def solver_row(proposal: Proposal, place: int) -> Row:
@@ -227,7 +282,8 @@ def gold_of(row: Row) -> str:
 
 
 def shown(rollout: Rollout, run: RunContext) -> list[str]:
-    """The documents that the environment showed in a rollout: what stands in its information tags, in the tokens that the policy did not sample."""
+    """The documents that the environment showed in a rollout: what stands in its information tags, in the
+    tokens that the policy did not sample."""
     runs = groupby(zip(rollout.ids, rollout.loss_mask or [True] * len(rollout)), key=lambda pair: pair[1])
     texts = [run.policy.decode([token for token, _ in tokens]) for sampled, tokens in runs if not sampled]
     return [document for text in texts for document in _INFORMATION.findall(text) if document]
@@ -236,15 +292,22 @@ def shown(rollout: Rollout, run: RunContext) -> list[str]:
 @register("ssp.advantage")
 @dataclass(frozen=True)
 class SspAdvantage(GRPO):
-    """SSP's advantages: those of `grpo` for the solver's groups, A = R (REINFORCE without a baseline) for the proposer's.
+    """SSP's advantages: those of `grpo` for the solver's groups, A = R (REINFORCE without a baseline) for the
+    proposer's.
 
-    Paper: Search Self-play (SSP), arXiv:2510.18821, eq. 4 and 5; release: examples/train_ssp.sh (proposer.n 1 with GRPO's estimator, which is the
-    reward itself for a group of one). Edge: a proposer's group is one whose rollouts have SOLVED; invalid questions with reward 0 teach nothing.
+    Paper: Search Self-play (SSP), arXiv:2510.18821, eq. 4 and 5; release: examples/train_ssp.sh (proposer.n 1
+    with GRPO's estimator, which is the reward itself for a group of one). Edge: a proposer's group is one
+    whose rollouts have SOLVED; invalid questions with reward 0 teach nothing.
     """
 
     requires: ClassVar[tuple[Capability, ...]] = (SOLVED,)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         proposers = [bool(len(group)) and all(SOLVED.on(rollout) for rollout in group) for group in groups]
-        solvers = iter(super().__call__([group for group, proposer in zip(groups, proposers) if not proposer]))
-        return [[rollout.reward for rollout in group] if proposer else next(solvers) for group, proposer in zip(groups, proposers)]
+        solvers = iter(
+            super().__call__([group for group, proposer in zip(groups, proposers) if not proposer])
+        )
+        return [
+            [rollout.reward for rollout in group] if proposer else next(solvers)
+            for group, proposer in zip(groups, proposers)
+        ]

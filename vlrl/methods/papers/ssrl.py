@@ -1,7 +1,8 @@
-"""SSRL: self-search, where the policy writes its own search results; information masking leaves them out of the loss.
+"""SSRL: self-search, where the policy writes its own search results; information masking leaves them out of
+the loss.
 
-`ssrl` is a token weight. Paper: Fan et al. 2025 (SSRL), arXiv:2508.10874; released code: TsinghuaC3I/SSRL at 3009f21,
-verl/trainer/ppo/ray_trainer.py.
+`ssrl` is a token weight. Paper: Fan et al. 2025 (SSRL), arXiv:2508.10874; released code: TsinghuaC3I/SSRL at
+3009f21, verl/trainer/ppo/ray_trainer.py.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from vlrl.types import LossInputs, Rollout
 @register("ssrl")
 @dataclass(frozen=True)
 class Ssrl(TokenWeight):
-    """SSRL's information mask: w_t = 0 for tokens that lie wholly in `<tag>...</tag>`, the tags included, else 1.
+    """SSRL's information mask: w_t = 0 for tokens that lie wholly in `<tag>...</tag>`, the tags included,
+    else 1.
 
-    Paper: Fan et al. 2025 (SSRL), arXiv:2508.10874 (information mask); released code: create_information_loss_mask. Deviates: its pattern does not
-    match across lines; here information of several lines is masked too. Shapes: (B, T). Edge: an unclosed tag masks nothing; a rollout without the
+    Paper: Fan et al. 2025 (SSRL), arXiv:2508.10874 (information mask); released code:
+    create_information_loss_mask. Deviates: its pattern does not match across lines; here information of
+    several lines is masked too. Shapes: (B, T). Edge: an unclosed tag masks nothing; a rollout without the
     tag has weight 1 everywhere; before `setup`, without a tokenizer, all weights are 1.
     """
 
@@ -48,7 +51,8 @@ class Ssrl(TokenWeight):
 
 
 def spans(text: str, tag: str) -> list[tuple[int, int]]:
-    """[start, end) of the characters from each `<tag>` to its `</tag>`, both included; an unclosed tag has none."""
+    """[start, end) of the characters from each `<tag>` to its `</tag>`, both included; an unclosed tag has
+    none."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     found: list[tuple[int, int]] = []
     at = 0

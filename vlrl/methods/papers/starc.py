@@ -19,13 +19,16 @@ from vlrl.types import Group
 @register("starc")
 @dataclass(frozen=True, kw_only=True)
 class Starc(Metric):
-    """STARC distance of each pair of reward slots: d(a, b) = || c(a)/|c(a)| - c(b)/|c(b)| ||_2 / 2, where c centres a slot's scores per group.
+    """STARC distance of each pair of reward slots: d(a, b) = || c(a)/|c(a)| - c(b)/|c(b)| ||_2 / 2, where c
+    centres a slot's scores per group.
 
-    0: equal up to a shift per prompt and a positive scale, so the same GRPO update direction; 1/sqrt 2: unrelated; 1: opposed.
-    Paper: Skalse et al. 2023 (STARC), arXiv:2309.15257 (canonicalise, normalise, compare), with value-adjusted levelling as the canonical form:
-    c(R)(s, a) = R(s, a) - V(s) + gamma E V(s'), in which the last term is absent after the only step and V(s), the value of the sampling policy, is
-    estimated by the group's mean. The norm is over the sampled rollouts; the factor 1/2 is ours. Edge: a slot that is constant in
-    every group has no direction: its pairs are left out. Only rollouts that both slots scored count.
+    0: equal up to a shift per prompt and a positive scale, so the same GRPO update direction; 1/sqrt 2:
+    unrelated; 1: opposed. Paper: Skalse et al. 2023 (STARC), arXiv:2309.15257 (canonicalise, normalise,
+    compare), with value-adjusted levelling as the canonical form: c(R)(s, a) = R(s, a) - V(s) + gamma E
+    V(s'), in which the last term is absent after the only step and V(s), the value of the sampling policy, is
+    estimated by the group's mean. The norm is over the sampled rollouts; the factor 1/2 is ours. Edge: a slot
+    that is constant in every group has no direction: its pairs are left out. Only rollouts that both slots
+    scored count.
     """
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:

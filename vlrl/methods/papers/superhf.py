@@ -1,7 +1,8 @@
-"""SuperHF: supervised iterative learning from human feedback, imitation of the best completions of each prompt, near the initial model.
+"""SuperHF: supervised iterative learning from human feedback, imitation of the best completions of each
+prompt, near the initial model.
 
-`superhf` is a replay buffer that keeps the best rollouts. With policy_loss `zero_loss` and loss term `nll` it is filtered imitation.
-Paper: Mukobi et al. 2023 (SuperHF), arXiv:2310.16763, algorithm 1.
+`superhf` is a replay buffer that keeps the best rollouts. With policy_loss `zero_loss` and loss term `nll` it
+is filtered imitation. Paper: Mukobi et al. 2023 (SuperHF), arXiv:2310.16763, algorithm 1.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from vlrl.types import Group
 @register("superhf")
 @dataclass(frozen=True)
 class Superhf(ReplayBuffer):
-    """SuperHF's filter: the `keep` rollouts of highest reward of each group stay, if their reward is above `reward_above`.
+    """SuperHF's filter: the `keep` rollouts of highest reward of each group stay, if their reward is above
+    `reward_above`.
 
     The other rollouts are moved to `Group.untrained`; a group without a remaining rollout is dropped.
-    Paper: Mukobi et al. 2023 (SuperHF), arXiv:2310.16763, algorithm 1; checked against filtering.py of the release (top k by score; k = 1 of a
-    superbatch of completions of one prompt). Edge: of equal rewards the earlier rollout stays.
+    Paper: Mukobi et al. 2023 (SuperHF), arXiv:2310.16763, algorithm 1; checked against filtering.py of the
+    release (top k by score; k = 1 of a superbatch of completions of one prompt). Edge: of equal rewards the
+    earlier rollout stays.
     """
 
     keep: int = 1

@@ -1,10 +1,11 @@
-"""SvS: self-play with variational problem synthesis. The policy writes variants of problems that it often fails, from its own correct solutions.
+"""SvS: self-play with variational problem synthesis. The policy writes variants of problems that it often
+fails, from its own correct solutions.
 
-`svs` is a rollout strategy: it solves the problems, writes variants of some, and solves these. The reward `solve_rate` pays a variant that is neither
-trivial nor too hard.
+`svs` is a rollout strategy: it solves the problems, writes variants of some, and solves these. The reward
+`solve_rate` pays a variant that is neither trivial nor too hard.
 
-Paper: Liang et al. 2025 (SvS), arXiv:2508.14029; checked against the release: MasterVito/SvS at 9fd8f353, verl/trainer/ppo/ray_trainer.py,
-prompts/variational_problem_synthesis.txt, scripts/run_svs_qwen2.5_3b.sh.
+Paper: Liang et al. 2025 (SvS), arXiv:2508.14029; checked against the release: MasterVito/SvS at 9fd8f353,
+verl/trainer/ppo/ray_trainer.py, prompts/variational_problem_synthesis.txt, scripts/run_svs_qwen2.5_3b.sh.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from vlrl.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout, Row
 
 SOLVE_RATE: Annotation[float] = Annotation(
-    "svs.solve_rate", float, hint="rollout: {name: svs}", doc="share of correct solutions of the problem that the rollout wrote; 0 without a problem"
+    "svs.solve_rate",
+    float,
+    hint="rollout: {name: svs}",
+    doc="share of correct solutions of the problem that the rollout wrote; 0 without a problem",
 )
 
 
@@ -37,16 +41,19 @@ class SvsState(State):
 @register("svs")
 @dataclass(frozen=True)
 class Svs(Independent):
-    """SvS: where low <= accuracy <= high, each correct solution is the prompt for `variants` new problems with its answer; n rollouts solve each.
+    """SvS: where low <= accuracy <= high, each correct solution is the prompt for `variants` new problems
+    with its answer; n rollouts solve each.
 
-    Three kinds of groups are trained on: the given problems; the writing (task `task`, prompt `ask` with {solution}), whose annotation SOLVE_RATE
-    is the share of correct solutions of the problem between `open` and `close` (0: no such problem), for the reward `solve_rate`; and the written
-    problems, scored as the given one is. The problem is the first block that `open` begins behind the last `</think>`; without one, the first block
-    of three backticks.
-    Paper: Liang et al. 2025 (SvS), arXiv:2508.14029, sec. 3; low 0.125, high 0.5, 8 variants. Deviates: the words of `ask` are ours, with the
-    release's content (the solution is given as correct, the problem is not shown, the answer's form is a block of text); `solutions` limits how
-    many correct solutions are used (0: all). Variants have the pictures of the given problem. Edge: a problem that is too long for a prompt is not
-    solved, so its SOLVE_RATE is 0. Logs the numbers of writing prompts and of problems read.
+    Three kinds of groups are trained on: the given problems; the writing (task `task`, prompt `ask` with
+    {solution}), whose annotation SOLVE_RATE is the share of correct solutions of the problem between `open`
+    and `close` (0: no such problem), for the reward `solve_rate`; and the written problems, scored as the
+    given one is. The problem is the first block that `open` begins behind the last `</think>`; without one,
+    the first block of three backticks.
+    Paper: Liang et al. 2025 (SvS), arXiv:2508.14029, sec. 3; low 0.125, high 0.5, 8 variants. Deviates: the
+    words of `ask` are ours, with the release's content (the solution is given as correct, the problem is not
+    shown, the answer's form is a block of text); `solutions` limits how many correct solutions are used (0:
+    all). Variants have the pictures of the given problem. Edge: a problem that is too long for a prompt is
+    not solved, so its SOLVE_RATE is 0. Logs the numbers of writing prompts and of problems read.
     """
 
     low: float = 0.125
@@ -55,9 +62,12 @@ class Svs(Independent):
     solutions: int = 0
     task: str = "synthesis"
     ask: str = (
-        "You write problems for tests. A model gave this response to a problem that you do not see:\n\n<response>\n{solution}\n</response>\n\nThe "
-        "response is correct. Work out its topic, the kind of reasoning that it uses, and what the problem was meant to teach. Then write one clear "
-        "problem, as a course could set it, that fits the response exactly and has its final answer. Put the problem alone into a block:\n"
+        "You write problems for tests. A model gave this response to a problem that you do not "
+        "see:\n\n<response>\n{solution}\n</response>\n\nThe "
+        "response is correct. Work out its topic, the kind of reasoning that it uses, and what the problem "
+        "was meant to teach. Then write one clear "
+        "problem, as a course could set it, that fits the response exactly and has its final answer. Put "
+        "the problem alone into a block:\n"
         "```text\n(the problem)\n```"
     )
     open: str = "```text"
@@ -93,7 +103,10 @@ class Svs(Independent):
                     suffix = f"{group.row.id.removeprefix(given.id + '/')}-{place}"
                     row = derived_row(given, suffix, text, given.answer, given.task, given.rewards)
                     problems[row.id] = (row, rollout)
-        self.state.counts = {name: n + self.state.counts.get(name, 0.0) for name, n in {"writing": len(written), "problems": len(problems)}.items()}
+        self.state.counts = {
+            name: n + self.state.counts.get(name, 0.0)
+            for name, n in {"writing": len(written), "problems": len(problems)}.items()
+        }
         problem_prompts = prompts_within_limit(run, [row for row, _ in problems.values()])
         solved = super().__call__(problem_prompts, [run.group_size] * len(problem_prompts), run)
         run.score(solved)
@@ -103,19 +116,29 @@ class Svs(Independent):
         return groups + written + solved
 
     def writing_rows(self, group: Group) -> list[Row]:
-        """Rows that ask for variants, one per correct solution of a problem whose accuracy is in [low, high]."""
+        """Rows that ask for variants, one per correct solution of a problem whose accuracy is in [low,
+        high]."""
         if not len(group) or not self.low <= success_rate(group.rollouts) <= self.high:
             return []
         correct = [(place, rollout) for place, rollout in enumerate(group) if rollout.correct]
         return [
-            derived_row(group.row, f"write-{place}", self.ask.replace("{solution}", neutralised(rollout.text)), group.row.answer, self.task)
+            derived_row(
+                group.row,
+                f"write-{place}",
+                self.ask.replace("{solution}", neutralised(rollout.text)),
+                group.row.answer,
+                self.task,
+            )
             for place, rollout in correct[: self.solutions or len(correct)]
         ]
 
     def problem(self, text: str) -> str:
-        """The text of the first block behind the last </think>: between `open` and `close`, else between two `close`; "" without a block."""
+        """The text of the first block behind the last </think>: between `open` and `close`, else between two
+        `close`; "" without a block."""
         spoken = text.rpartition("</think>")[2]
-        inside, closed, _ = spoken.partition(self.open if self.open in spoken else self.close)[2].partition(self.close)
+        inside, closed, _ = spoken.partition(self.open if self.open in spoken else self.close)[2].partition(
+            self.close
+        )
         return neutralised(inside) if closed else ""
 
     def end_step(self, run: RunContext) -> None:

@@ -1,4 +1,5 @@
-"""Targeted entropy regularisation of Confucius3-Math: pulls the entropy of each rollout towards a target value.
+"""Targeted entropy regularisation of Confucius3-Math: pulls the entropy of each rollout towards a target
+value.
 
 Paper: NetEase Youdao 2025 (Confucius3-Math), arXiv:2506.18330.
 """
@@ -15,10 +16,12 @@ from vlrl.types import LossInputs, PerToken
 @register("ter")
 @dataclass(frozen=True, kw_only=True)
 class Ter(LossTerm):
-    """Targeted entropy regularisation: |mean_t H_t - target| per rollout (nats), which raises a low entropy and lowers a high one.
+    """Targeted entropy regularisation: |mean_t H_t - target| per rollout (nats), which raises a low entropy
+    and lowers a high one.
 
-    Paper: NetEase Youdao 2025 (Confucius3-Math, targeted entropy regularisation), arXiv:2506.18330, sec. 3 (target 0.55, coefficient 0.001).
-    Deviates: the mean is each rollout's, so that the split into micro-batches does not matter.  The loss is per sequence.
+    Paper: NetEase Youdao 2025 (Confucius3-Math, targeted entropy regularisation), arXiv:2506.18330, sec. 3
+    (target 0.55, coefficient 0.001). Deviates: the mean is each rollout's, so that the split into
+    micro-batches does not matter.  The loss is per sequence.
     """
 
     coef: float = 0.001

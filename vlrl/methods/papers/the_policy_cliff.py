@@ -1,4 +1,5 @@
-"""The policy cliff: the map from rewards to optimal policies is discontinuous at ties; a metric of how close a run's rewards are to that.
+"""The policy cliff: the map from rewards to optimal policies is discontinuous at ties; a metric of how close
+a run's rewards are to that.
 
 Paper: The Policy Cliff, arXiv:2507.20150.
 """
@@ -17,12 +18,14 @@ from vlrl.types import Group
 @register("the_policy_cliff")
 @dataclass(frozen=True, kw_only=True)
 class ThePolicyCliff(Metric):
-    """Sensitivity of the training signal to the reward weights: each slot's weight is multiplied by 1 + `change`, one slot at a time.
+    """Sensitivity of the training signal to the reward weights: each slot's weight is multiplied by 1 +
+    `change`, one slot at a time.
 
-    "best" is the share of (group, slot) in which another rollout becomes the best one (ties: the first), "sign" the share of rollouts whose
-    centred reward r_i - mean_G r changes its sign. High values mean that the reward decides between near-ties: a cliff.
-    Paper: arXiv:2507.20150 (the map from rewards to optimal policies is discontinuous at ties); the measure is ours. Edge: fewer than two weighted
-    slots: no numbers. Weights are those of the run; 1 before `setup`.
+    "best" is the share of (group, slot) in which another rollout becomes the best one (ties: the first),
+    "sign" the share of rollouts whose centred reward r_i - mean_G r changes its sign. High values mean that
+    the reward decides between near-ties: a cliff. Paper: arXiv:2507.20150 (the map from rewards to optimal
+    policies is discontinuous at ties); the measure is ours. Edge: fewer than two weighted slots: no numbers.
+    Weights are those of the run; 1 before `setup`.
     """
 
     change: float = 0.1
@@ -37,15 +40,23 @@ class ThePolicyCliff(Metric):
         for group in groups:
             slots = sorted({slot for rollout in group for slot in rollout.rewards if weights.get(slot, 1.0)})
             for slot in slots if len(slots) > 1 else ():
-                before, after = _totals(group, weights, {}), _totals(group, weights, {slot: 1.0 + self.change})
+                before, after = (
+                    _totals(group, weights, {}),
+                    _totals(group, weights, {slot: 1.0 + self.change}),
+                )
                 best.append(float(before.index(max(before)) != after.index(max(after))))
-                sign += [float(_sign(x - mean(before)) != _sign(y - mean(after))) for x, y in zip(before, after)]
+                sign += [
+                    float(_sign(x - mean(before)) != _sign(y - mean(after))) for x, y in zip(before, after)
+                ]
         return {"best": mean(best), "sign": mean(sign)} if best else {}
 
 
 def _totals(group: Group, weights: Mapping[str, float], factors: Mapping[str, float]) -> list[float]:
     """The total reward of every rollout, with the weights multiplied by `factors`."""
-    return [sum(weights.get(s, 1.0) * factors.get(s, 1.0) * value for s, value in rollout.rewards.items()) for rollout in group]
+    return [
+        sum(weights.get(s, 1.0) * factors.get(s, 1.0) * value for s, value in rollout.rewards.items())
+        for rollout in group
+    ]
 
 
 def _sign(value: float) -> int:

@@ -1,7 +1,9 @@
-"""ThinkTuning: a teacher gives feedback on some rollouts and continues them; they are trained on with advantage-aware shaping.
+"""ThinkTuning: a teacher gives feedback on some rollouts and continues them; they are trained on with
+advantage-aware shaping.
 
-    thinktuning                   rollout strategy: samples, and appends a teacher's reason and continuation to some rollouts
-    thinktuning.advantage_aware   policy loss: PPO's clip, and a shaped probability for the rollouts that a teacher continued
+    thinktuning                   rollout strategy: samples, and appends a teacher's reason and continuation
+    to some rollouts thinktuning.advantage_aware   policy loss: PPO's clip, and a shaped probability for the
+    rollouts that a teacher continued
 
 Paper: RRV et al. 2025 (ThinkTuning), arXiv:2508.07616, with released code and script.
 """
@@ -26,28 +28,41 @@ from vlrl.stages import PolicyLoss, State, transient
 from vlrl.types import Completion, Group, LossInputs, PerToken, Prompt, Request, Rollout
 
 TEACH = (
-    "You teach by thinking aloud. You are given a question and a student's response. Write exactly three parts and nothing else:\n"
+    "You teach by thinking aloud. You are given a question and a student's response. Write exactly three "
+    "parts and nothing else:\n"
     "<opinion>correct or incorrect</opinion>\n"
-    "<reason>in the first person, as if the response were yours: what holds in it, and what does not</reason>\n"
-    "<phrase>go on from there in the first person towards the right solution, and end with the final answer in the form asked for</phrase>"
+    "<reason>in the first person, as if the response were yours: what holds in it, and what does "
+    "not</reason>\n"
+    "<phrase>go on from there in the first person towards the right solution, and end with the final "
+    "answer in the form asked for</phrase>"
 )
-FORM = re.compile(r"\s*<opinion>\s*(?:in)?correct\s*</opinion>\s*<reason>\s*(.*?)\s*</reason>\s*<phrase>\s*(.*?)\s*</phrase>\s*", re.DOTALL)
+FORM = re.compile(
+    r"\s*<opinion>\s*(?:in)?correct\s*</opinion>\s*<reason>\s*(.*?)\s*</reason>\s*<phrase>\s*(.*?)\s*</phrase>\s*",
+    re.DOTALL,
+)
 
-TAUGHT_LOSS = Capability("thinktuning.taught_loss", hint="policy_loss: {name: thinktuning.advantage_aware}")  # for rollouts of source "taught"
+TAUGHT_LOSS = Capability(
+    "thinktuning.taught_loss", hint="policy_loss: {name: thinktuning.advantage_aware}"
+)  # for rollouts of source "taught"
 OWN_TOKENS: Annotation[int] = Annotation(
-    "thinktuning.own_tokens", int, hint="rollout: {name: thinktuning}", doc="number of the policy's own tokens before those of the teacher"
+    "thinktuning.own_tokens",
+    int,
+    hint="rollout: {name: thinktuning}",
+    doc="number of the policy's own tokens before those of the teacher",
 )
 
 
 def lesson(words: str) -> str:
-    """The text that a teacher's words add to a response: reason and continuation; "" where the words do not have the three parts."""
+    """The text that a teacher's words add to a response: reason and continuation; "" where the words do not
+    have the three parts."""
     match = FORM.fullmatch(words)
     return "\n\n" + neutralised(match[1]) + "\n\n" + neutralised(match[2]) if match else ""
 
 
 @dataclass
 class ThinkTuningState(State):
-    """Requests to the teacher and rollouts it continued in the current step; `logged` has the numbers of the last step."""
+    """Requests to the teacher and rollouts it continued in the current step; `logged` has the numbers of the
+    last step."""
 
     requests: int = transient(0)
     taught: int = transient(0)
@@ -57,17 +72,21 @@ class ThinkTuningState(State):
 @register("thinktuning")
 @dataclass(frozen=True)
 class ThinkTuning(Independent):
-    """ThinkTuning's guided rollouts: n samples; a share of those that ended is extended by a teacher's reason and continuation (source "taught").
+    """ThinkTuning's guided rollouts: n samples; a share of those that ended is extended by a teacher's reason
+    and continuation (source "taught").
 
-    The share (at least one rollout of a group) falls linearly from `first` to `last` over the part `over` of the phase; at `off` and below no rollout
-    is extended. The teacher reads question and response under the system prompt `teach` and answers greedily in three parts (opinion, reason,
-    phrase); an answer in another form is not used.
-    Paper: RRV et al. 2025 (ThinkTuning), arXiv:2508.07616; checked against fsdp_workers.py, teaching_schedulers.py and train_thinktuning.sh of
-    the release (0.1 to 0.01 over a third of the steps, off at 0.06). Deviates: the teacher is the policy of the step, in the release a second, frozen
-    copy of the initial model; the words of `teach` are ours and come without the release's four worked examples; the teacher's answer is limited to
-    `max_teacher_tokens` by sampling, in the release to 512 tokens afterwards. The draw is a function of the run's seed, the step and the row.
-    Edge: an extended rollout longer than `sampling.max_tokens` is cut and counts as truncated. It has no sampler log-probs. Teacher prompts
-    above `max_prompt_tokens` are not used.
+    The share (at least one rollout of a group) falls linearly from `first` to `last` over the part `over` of
+    the phase; at `off` and below no rollout is extended. The teacher reads question and response under the
+    system prompt `teach` and answers greedily in three parts (opinion, reason, phrase); an answer in another
+    form is not used.
+    Paper: RRV et al. 2025 (ThinkTuning), arXiv:2508.07616; checked against fsdp_workers.py,
+    teaching_schedulers.py and train_thinktuning.sh of the release (0.1 to 0.01 over a third of the steps, off
+    at 0.06). Deviates: the teacher is the policy of the step, in the release a second, frozen copy of the
+    initial model; the words of `teach` are ours and come without the release's four worked examples; the
+    teacher's answer is limited to `max_teacher_tokens` by sampling, in the release to 512 tokens afterwards.
+    The draw is a function of the run's seed, the step and the row. Edge: an extended rollout longer than
+    `sampling.max_tokens` is cut and counts as truncated. It has no sampler log-probs. Teacher prompts above
+    `max_prompt_tokens` are not used.
     """
 
     first: float = 0.1
@@ -82,7 +101,8 @@ class ThinkTuning(Independent):
     def __post_init__(self) -> None:
         if not 0 <= self.last <= self.first <= 1 or not 0 < self.over <= 1 or self.max_teacher_tokens < 1:
             raise ValueError(
-                f"last={self.last} and first={self.first} must rise within [0, 1], over={self.over} be in (0, 1], "
+                f"last={self.last} and first={self.first} must rise within [0, 1], over={self.over} be in "
+                "(0, 1], "
                 f"max_teacher_tokens={self.max_teacher_tokens} at least 1"
             )
 
@@ -90,7 +110,8 @@ class ThinkTuning(Independent):
         return ThinkTuningState()
 
     def share(self, run: RunContext) -> float:
-        """The share of a group's finished rollouts that is extended in this step; the first two steps have the first value."""
+        """The share of a group's finished rollouts that is extended in this step; the first two steps have
+        the first value."""
         length = max(1, int(run.settings.steps * self.over))
         return self.first - (self.first - self.last) * min(max(run.phase_step - 1, 0), length) / length
 
@@ -107,8 +128,17 @@ class ThinkTuning(Independent):
                 prompt = self.teacher_prompt(group.rollouts[place], group.prompt)
                 if within_limit(prompt, run):
                     sampling = run.sampling(group.prompt, place)
-                    greedy = replace(sampling, temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, max_tokens=self.max_teacher_tokens)
-                    requests.append(Request(prompt, greedy, 1, self.seeds(run, group.prompt), tag=(group, place)))
+                    greedy = replace(
+                        sampling,
+                        temperature=0.0,
+                        top_p=1.0,
+                        top_k=0,
+                        min_p=0.0,
+                        max_tokens=self.max_teacher_tokens,
+                    )
+                    requests.append(
+                        Request(prompt, greedy, 1, self.seeds(run, group.prompt), tag=(group, place))
+                    )
         for completion in run.engine.generate(requests) if requests else ():
             group, place = completion.request.tag
             group.rollouts[place] = self.extended(group.rollouts[place], completion, run)
@@ -116,7 +146,10 @@ class ThinkTuning(Independent):
 
     def teacher_prompt(self, rollout: Rollout, prompt: Prompt) -> Prompt:
         """The question and a response to it, under the system prompt `teach`."""
-        return with_system(replace(with_text(prompt, f"\n\nResponse:\n{neutralised(rollout.text)}"), prefix="", train=None), self.teach)
+        return with_system(
+            replace(with_text(prompt, f"\n\nResponse:\n{neutralised(rollout.text)}"), prefix="", train=None),
+            self.teach,
+        )
 
     def extended(self, rollout: Rollout, completion: Completion, run: RunContext) -> Rollout:
         """The rollout with the teacher's text appended; unchanged where that is empty."""
@@ -157,14 +190,17 @@ class ThinkTuning(Independent):
 @register("thinktuning.advantage_aware")
 @dataclass(frozen=True)
 class ThinktuningAdvantageAware(PolicyLoss):
-    """ThinkTuning's advantage-aware shaping: for rollouts of `sources`, L = -A pi / sg(pi + g) with g = gamma clip(A / bound, -1, 1).
+    """ThinkTuning's advantage-aware shaping: for rollouts of `sources`, L = -A pi / sg(pi + g) with g = gamma
+    clip(A / bound, -1, 1).
 
-    All other rollouts, and tokens with A < 0 and pi < `rare`, have PPO's clipped loss. Unlikely tokens are raised more gently than likely ones,
-    and lowered a little more.
-    Paper: RRV et al. 2025 (ThinkTuning), arXiv:2508.07616, advantage-aware shaping; checked against compute_policy_loss of the released recipe
-    (gamma 0.001, bound 4, rare 0.01, dual clip 3 in steps with a teacher). Deviates: the release clamps g with swapped bounds, which makes it -gamma
-    everywhere and the quotient unbounded where pi is just above gamma; g here is the formula before that clamp.
-    Edge: pi + g below 0 becomes pi / 1.0001, above 1 pi / 0.9999, as in the release. Dual clip is on in steps without a teacher too.
+    All other rollouts, and tokens with A < 0 and pi < `rare`, have PPO's clipped loss. Unlikely tokens are
+    raised more gently than likely ones, and lowered a little more.
+    Paper: RRV et al. 2025 (ThinkTuning), arXiv:2508.07616, advantage-aware shaping; checked against
+    compute_policy_loss of the released recipe (gamma 0.001, bound 4, rare 0.01, dual clip 3 in steps with a
+    teacher). Deviates: the release clamps g with swapped bounds, which makes it -gamma everywhere and the
+    quotient unbounded where pi is just above gamma; g here is the formula before that clamp.
+    Edge: pi + g below 0 becomes pi / 1.0001, above 1 pi / 0.9999, as in the release. Dual clip is on in steps
+    without a teacher too.
     """
 
     sources: tuple[str, ...] = ("taught",)
@@ -182,7 +218,8 @@ class ThinktuningAdvantageAware(PolicyLoss):
     def __post_init__(self) -> None:
         if self.gamma < 0 or self.bound <= 0 or self.rare < self.gamma:
             raise ValueError(
-                f"gamma={self.gamma} must be at least 0, bound={self.bound} above 0, rare={self.rare} at least gamma: "
+                f"gamma={self.gamma} must be at least 0, bound={self.bound} above 0, rare={self.rare} at "
+                "least gamma: "
                 "the loss divides by pi - gamma, which is almost 0 for rarer tokens"
             )
 
@@ -195,8 +232,12 @@ class ThinktuningAdvantageAware(PolicyLoss):
         return pi_BT / below_BT.clamp(min=torch.finfo(below_BT.dtype).tiny)
 
     def __call__(self, x: LossInputs) -> PerToken:
-        taught_B1 = torch.tensor([[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device)
-        own = clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, self.low, self.high, self.dual_clip or None)
+        taught_B1 = torch.tensor(
+            [[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device
+        )
+        own = clipped_ratio_loss(
+            x.log_ratio_BT.exp(), x.advantage_BT, self.low, self.high, self.dual_clip or None
+        )
         pi_BT = x.logp_BT.exp()
         shaped_BT = taught_B1 & ~((x.advantage_BT < 0) & (pi_BT.detach() < self.rare))
         loss_BT = torch.where(shaped_BT, -x.advantage_BT * self.shaped(pi_BT, x.advantage_BT), own.loss)

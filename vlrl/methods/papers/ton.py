@@ -1,4 +1,5 @@
-"""TON: think or not. Thought dropout in the cold start's demonstrations, so that an empty thought is a form that the policy knows.
+"""TON: think or not. Thought dropout in the cold start's demonstrations, so that an empty thought is a form
+that the policy knows.
 
 `ton` is a selection of rows. Paper: TON, arXiv:2505.16854.
 """
@@ -39,10 +40,13 @@ class ThoughtDropout(RowView):
 @register("ton")
 @dataclass(frozen=True)
 class Ton(Select):
-    """TON's thought dropout: the thought of a row's demonstration (`row.target`) becomes an empty block with probability `share`.
+    """TON's thought dropout: the thought of a row's demonstration (`row.target`) becomes an empty block with
+    probability `share`.
 
-    Paper: TON, arXiv:2505.16854, algorithm 1 (the thought becomes two line breaks) and sec. 5.1 (probability 50%).
-    Edge: a demonstration without a thinking block is left as it is. The choice depends on the seed and the row's id alone.
+    Paper: TON, arXiv:2505.16854, algorithm 1 (the thought becomes two line breaks) and sec. 5.1 (probability
+    50%).
+    Edge: a demonstration without a thinking block is left as it is. The choice depends on the seed and the
+    row's id alone.
     """
 
     share: float = 0.5

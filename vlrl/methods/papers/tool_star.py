@@ -1,7 +1,9 @@
-"""Tool-Star: a hierarchical reward: format first, then the answer, then a bonus for having used several tools together.
+"""Tool-Star: a hierarchical reward: format first, then the answer, then a bonus for having used several tools
+together.
 
-Paper: Dong et al. 2025 (Tool-Star), arXiv:2505.16410, sec. 3.3 and eq. 5; released code: dongguanting/Tool-Star at d12222c7,
-Tool_Star_RL/src/verl/verl/utils/reward_score/re_search.py (compute_score). ARPO (dongguanting/ARPO at e257337d) uses the same reward.
+Paper: Dong et al. 2025 (Tool-Star), arXiv:2505.16410, sec. 3.3 and eq. 5; released code:
+dongguanting/Tool-Star at d12222c7, Tool_Star_RL/src/verl/verl/utils/reward_score/re_search.py
+(compute_score). ARPO (dongguanting/ARPO at e257337d) uses the same reward.
 """
 
 from __future__ import annotations
@@ -21,12 +23,15 @@ from vlrl.types import Group, Rollout
 class ToolStarHierarchicalReward(RewardShaping):
     """Tool-Star's hierarchical reward.
 
-        R = -1 if the format is wrong;  0 if the answer scores 0;  else answer + bonus 1[every tool of `tools` was called]
+        R = -1 if the format is wrong;  0 if the answer scores 0;  else answer + bonus 1[every tool of `tools`
+        was called]
 
-    `answer` and `format` are reward slots, whose raw scores are read: the format is right from the format reward's `correct_at` on. The total
-    replaces the sum of the rewards. `tools` are names of tools; a call counts when it is written, in any turn.
-    Source: dongguanting/Tool-Star at d12222c7, re_search.py, compute_score (-1, 0, F1, +0.1 for search and python). Edge: without `tools` there is no
-    bonus; a rollout that a slot did not score counts as wrong in it.
+    `answer` and `format` are reward slots, whose raw scores are read: the format is right from the format
+    reward's `correct_at` on. The total replaces the sum of the rewards. `tools` are names of tools; a call
+    counts when it is written, in any turn.
+    Source: dongguanting/Tool-Star at d12222c7, re_search.py, compute_score (-1, 0, F1, +0.1 for search and
+    python). Edge: without `tools` there is no bonus; a rollout that a slot did not score counts as wrong in
+    it.
     """
 
     answer: str
@@ -38,7 +43,9 @@ class ToolStarHierarchicalReward(RewardShaping):
     def check(self, run: RunContext) -> None:
         for slot in (self.answer, self.format):
             if slot not in run.rewards:
-                raise ConfigError(f"reward_shaping: {self.name!r} reads reward {slot!r}; there are {', '.join(run.rewards)}")
+                raise ConfigError(
+                    f"reward_shaping: {self.name!r} reads reward {slot!r}; there are {', '.join(run.rewards)}"
+                )
 
     def __call__(self, group: Group) -> list[float]:
         return [self.reward(rollout) for rollout in group]

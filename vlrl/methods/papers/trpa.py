@@ -1,4 +1,5 @@
-"""TRPA: trust region preference approximation, a preference loss between the reward levels of a prompt's rollouts.
+"""TRPA: trust region preference approximation, a preference loss between the reward levels of a prompt's
+rollouts.
 
 `trpa` is a policy loss. Paper: Su et al. 2025 (TRPA), arXiv:2504.04524, with released code.
 """
@@ -20,12 +21,14 @@ from vlrl.types import LossInputs, PerToken
 @register("trpa")
 @dataclass(frozen=True)
 class TRPA(SequencePolicyLoss):
-    """TRPA: the mean over pairs of a group with r_w > r_l of -log sigmoid(beta (s_w - s_l)), s = mean over tokens of log pi - log pi_ref.
+    """TRPA: the mean over pairs of a group with r_w > r_l of -log sigmoid(beta (s_w - s_l)), s = mean over
+    tokens of log pi - log pi_ref.
 
-    Levels are the distinct rewards (correct / well-formed but wrong / unparseable / badly formed), only their order counts; pairs whose better side
-    is correct use `anisotropy` * beta. A group without pairs falls back to -log sigmoid(+s) for a correct rollout, else -log sigmoid(-s).
-    Paper: Su et al. 2025, arXiv:2504.04524, eq. 8-12; the released code has anisotropy 2.5.  The loss is per sequence: a group's loss on each of
-    its members.
+    Levels are the distinct rewards (correct / well-formed but wrong / unparseable / badly formed), only their
+    order counts; pairs whose better side is correct use `anisotropy` * beta. A group without pairs falls back
+    to -log sigmoid(+s) for a correct rollout, else -log sigmoid(-s). Paper: Su et al. 2025, arXiv:2504.04524,
+    eq. 8-12; the released code has anisotropy 2.5.  The loss is per sequence: a group's loss on each of its
+    members.
     """
 
     beta: float = 1.0

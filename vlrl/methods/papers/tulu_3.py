@@ -1,4 +1,5 @@
-"""Tulu 3: reinforcement learning with verifiable rewards (RLVR), a constant reward for a correct answer and a penalty for a truncated one.
+"""Tulu 3: reinforcement learning with verifiable rewards (RLVR), a constant reward for a correct answer and a
+penalty for a truncated one.
 
 `tulu_3` is a reward shaping. Paper: Lambert et al. 2024 (Tulu 3), arXiv:2411.15124.
 """
@@ -17,8 +18,9 @@ from vlrl.types import Group
 class Tulu3(RewardShaping):
     """Tulu 3's verifiable reward: alpha for a correct rollout, else 0; `cut` for a truncated completion.
 
-    Paper: Lambert et al. 2024 (Tulu 3), arXiv:2411.15124, sec. 6: v(x, y) = alpha if correct, else 0, alpha 10; -10 without an end-of-text token,
-    also where the answer is correct. Released code: allenai/open-instruct, ppo_vllm_thread_ray_gtrl.py before commit bac93931.
+    Paper: Lambert et al. 2024 (Tulu 3), arXiv:2411.15124, sec. 6: v(x, y) = alpha if correct, else 0, alpha
+    10; -10 without an end-of-text token, also where the answer is correct. Released code:
+    allenai/open-instruct, ppo_vllm_thread_ray_gtrl.py before commit bac93931.
     """
 
     alpha: float = 10.0

@@ -23,11 +23,13 @@ from vlrl.types import LossInputs
 @register("univg_r1")
 @dataclass(frozen=True)
 class UnivgR1(TokenWeight):
-    """UniVG-R1's difficulty weight: w(m) = e^(1 - m) ("exp"), (1.05 - m)^k ("power") or -ln(0.02 + m) ("log"), m the group's mean reward in [0, 1].
+    """UniVG-R1's difficulty weight: w(m) = e^(1 - m) ("exp"), (1.05 - m)^k ("power") or -ln(0.02 + m)
+    ("log"), m the group's mean reward in [0, 1].
 
     `slot` names a raw reward, "" is the total reward.
-    Paper: UniVG-R1, arXiv:2505.14231. Released code: AMAP-ML/UniVG-R1, src/open-r1-multimodal/src/open_r1/trainer/grpo_trainer.py and
-    run_scripts/run_grpo_univg.sh, commit 44868ea (the three forms; "exp" is run; m is the mean IoU over a device's batch of 8, which is one group).
+    Paper: UniVG-R1, arXiv:2505.14231. Released code: AMAP-ML/UniVG-R1,
+    src/open-r1-multimodal/src/open_r1/trainer/grpo_trainer.py and run_scripts/run_grpo_univg.sh, commit
+    44868ea (the three forms; "exp" is run; m is the mean IoU over a device's batch of 8, which is one group).
     Deviates: weights are at least 0. Edge: a group with m = 1
     has weight e^0 = 1 under "exp". Raises KeyError where a rollout was not scored by `slot`. Shapes: (B, 1).
     """
@@ -37,7 +39,9 @@ class UnivgR1(TokenWeight):
     k: float = 1.0
 
     def __call__(self, x: LossInputs) -> Tensor:
-        raw = [rollout.rewards[self.slot] for rollout in x.batch.rollouts] if self.slot else x.reward_B.tolist()
+        raw = (
+            [rollout.rewards[self.slot] for rollout in x.batch.rollouts] if self.slot else x.reward_B.tolist()
+        )
         mean_B = group_mean(torch.tensor(raw, dtype=x.logp_BT.dtype, device=x.logp_BT.device), x.group_B)
         table: dict[str, Callable[[float], float]] = {
             "exp": lambda m: math.exp(1 - m),

@@ -1,4 +1,5 @@
-"""VCRL: variance-based curriculum reinforcement learning, prompts whose rewards vary, and a memory bank of prompts whose rewards varied before.
+"""VCRL: variance-based curriculum reinforcement learning, prompts whose rewards vary, and a memory bank of
+prompts whose rewards varied before.
 
     vcrl                   prompt sampler: replaces filtered prompts by those of the memory bank
     vcrl.variance_filter   group filter: drops groups of low normalised variance
@@ -20,9 +21,11 @@ from vlrl.types import FilterDecision, Group, Row
 
 
 def normalised_variance(rewards: Sequence[float]) -> float:
-    """p = s^2 / s_max^2 in [0, 1]: the unbiased variance of n rewards in [0, 1] over the largest possible one (half of them 1).
+    """p = s^2 / s_max^2 in [0, 1]: the unbiased variance of n rewards in [0, 1] over the largest possible one
+    (half of them 1).
 
-    For 0/1 rewards with k ones this is k (n - k) / (floor(n / 2) ceil(n / 2)). Edge: fewer than two rewards: 0.
+    For 0/1 rewards with k ones this is k (n - k) / (floor(n / 2) ceil(n / 2)). Edge: fewer than two rewards:
+    0.
     """
     n = len(rewards)
     if n < 2:
@@ -38,9 +41,11 @@ def outcome_variance(group: Group) -> float:
 
 @dataclass
 class VcrlState(ShuffleState):
-    """The position in the data and the memory bank: row id -> {"p": its priority P, "position": that of the row}.
+    """The position in the data and the memory bank: row id -> {"p": its priority P, "position": that of the
+    row}.
 
-    Of the current step: `served` maps the ids of drawn rows to their positions; `refilling` says whether its first rows were drawn.
+    Of the current step: `served` maps the ids of drawn rows to their positions; `refilling` says whether its
+    first rows were drawn.
     """
 
     bank: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -51,14 +56,17 @@ class VcrlState(ShuffleState):
 @register("vcrl")
 @dataclass(frozen=True)
 class Vcrl(Shuffle):
-    """VCRL's memory bank: the first rows of a step are those of `shuffle`; its refills are the bank's rows of highest priority P.
+    """VCRL's memory bank: the first rows of a step are those of `shuffle`; its refills are the bank's rows of
+    highest priority P.
 
-    Refills are drawn for groups that a filter such as `vcrl.variance_filter` dropped. After a step, for each of its groups with p, the normalised
-    variance of its outcomes: P <- momentum P + (1 - momentum) p for rows of the bank, which leave it with P < min_variance; other rows with
-    p >= min_variance enter with P = p. The bank has at most `max_rows` rows, those of the highest P. A row is drawn once a step.
-    Paper: Jiang et al. 2025 (VCRL), arXiv:2509.19803: variance-based sampling and a memory bank with momentum priorities. No released code was found;
-    `momentum`, `max_rows` and what removes a row are ours. Where the bank is empty, refills are the next rows. All ranks learn from all groups.
-    State: the bank (row id, position, P) and the position.
+    Refills are drawn for groups that a filter such as `vcrl.variance_filter` dropped. After a step, for each
+    of its groups with p, the normalised variance of its outcomes: P <- momentum P + (1 - momentum) p for rows
+    of the bank, which leave it with P < min_variance; other rows with p >= min_variance enter with P = p. The
+    bank has at most `max_rows` rows, those of the highest P. A row is drawn once a step. Paper: Jiang et al.
+    2025 (VCRL), arXiv:2509.19803: variance-based sampling and a memory bank with momentum priorities. No
+    released code was found; `momentum`, `max_rows` and what removes a row are ours. Where the bank is empty,
+    refills are the next rows. All ranks learn from all groups. State: the bank (row id, position, P) and the
+    position.
     """
 
     min_variance: float = 0.3
@@ -69,7 +77,8 @@ class Vcrl(Shuffle):
         super().__post_init__()
         if not 0 <= self.momentum < 1 or self.max_rows < 1 or not 0 < self.min_variance <= 1:
             raise ConfigError(
-                f"prompt_sampler: momentum={self.momentum} must be in [0, 1), max_rows={self.max_rows} at least 1 and "
+                f"prompt_sampler: momentum={self.momentum} must be in [0, 1), max_rows={self.max_rows} at "
+                "least 1 and "
                 f"min_variance={self.min_variance} in (0, 1]"
             )
 
@@ -108,7 +117,9 @@ class Vcrl(Shuffle):
             if key not in state.served or not len(group):
                 continue
             p = outcome_variance(group)
-            priority = self.momentum * state.bank[key]["p"] + (1 - self.momentum) * p if key in state.bank else p
+            priority = (
+                self.momentum * state.bank[key]["p"] + (1 - self.momentum) * p if key in state.bank else p
+            )
             state.bank[key] = {"p": priority, "position": state.served[key]}
             if priority < self.min_variance:
                 del state.bank[key]
@@ -125,17 +136,23 @@ class Vcrl(Shuffle):
 class VcrlVarianceFilter(GroupFilter):
     """VCRL's variance-based dynamic sampling: keeps a group with p = s^2 / s_max^2 >= min_variance.
 
-    s^2 is the variance of the group's outcomes, s_max^2 the largest that as many outcomes in [0, 1] can have. For 0/1 outcomes with k of G correct:
-    p = k (G - k) / (floor(G/2) ceil(G/2)), 1 where half are correct.
-    Paper: Jiang et al. 2025 (VCRL), arXiv:2509.19803, variance-based dynamic sampling (its kappa is `min_variance`). Edge: a group of one rollout is
-    dropped.
+    s^2 is the variance of the group's outcomes, s_max^2 the largest that as many outcomes in [0, 1] can have.
+    For 0/1 outcomes with k of G correct: p = k (G - k) / (floor(G/2) ceil(G/2)), 1 where half are correct.
+    Paper: Jiang et al. 2025 (VCRL), arXiv:2509.19803, variance-based dynamic sampling (its kappa is
+    `min_variance`). Edge: a group of one rollout is dropped.
     """
 
     min_variance: float = 0.3
 
     def __post_init__(self) -> None:
         if not 0 < self.min_variance <= 1:
-            raise ConfigError(f"group_filters: 'vcrl.variance_filter' needs min_variance in (0, 1], got {self.min_variance}")
+            raise ConfigError(
+                f"group_filters: 'vcrl.variance_filter' needs min_variance in (0, 1], got {self.min_variance}"
+            )
 
     def __call__(self, group: Group) -> FilterDecision:
-        return FilterDecision(True) if outcome_variance(group) >= self.min_variance else FilterDecision(False, "too certain")
+        return (
+            FilterDecision(True)
+            if outcome_variance(group) >= self.min_variance
+            else FilterDecision(False, "too certain")
+        )

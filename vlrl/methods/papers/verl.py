@@ -1,6 +1,8 @@
-"""VERL: advantages shaped by how the effective rank of the hidden states grows along a response (ER, its velocity ERV, its acceleration ERA).
+"""VERL: advantages shaped by how the effective rank of the hidden states grows along a response (ER, its
+velocity ERV, its acceleration ERA).
 
-`verl` is an advantage estimator. Paper: Huang et al. 2025 (VERL), arXiv:2509.23808, with released script and code.
+`verl` is an advantage estimator. Paper: Huang et al. 2025 (VERL), arXiv:2509.23808, with released script and
+code.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from vlrl.types import Group
 NAMES = ("er", "erv", "era")
 
 RANK_MOMENTS: Annotation[tuple[float, float, float]] = Annotation(
-    "verl.rank_moments", (tuple, list), hint="advantage: {name: verl}", doc="(ER, ERV, ERA) of the rollout's hidden states"
+    "verl.rank_moments",
+    (tuple, list),
+    hint="advantage: {name: verl}",
+    doc="(ER, ERV, ERA) of the rollout's hidden states",
 )
 
 
@@ -36,10 +41,13 @@ def effective_rank(hidden_TH: torch.Tensor) -> float:
 
 
 def rank_moments(hidden_TH: torch.Tensor, stride: int) -> tuple[float, float, float]:
-    """(ER, ERV, ERA): the rank m_n of all tokens; the mean of d_j = m_j - mean(m_1 .. m_j-1) over prefixes that grow by `stride` tokens, the last
-    one whole; the mean of d_j - d_j-1. ERV is 0 with fewer than two prefixes, ERA with fewer than three."""
+    """(ER, ERV, ERA): the rank m_n of all tokens; the mean of d_j = m_j - mean(m_1 .. m_j-1) over prefixes
+    that grow by `stride` tokens, the last one whole; the mean of d_j - d_j-1. ERV is 0 with fewer than two
+    prefixes, ERA with fewer than three."""
     ends = list(range(stride, len(hidden_TH) + 1, stride))
-    if not ends or ends[-1] < len(hidden_TH) - 1:  # as in the released code, a single further token is no prefix of its own
+    if (
+        not ends or ends[-1] < len(hidden_TH) - 1
+    ):  # as in the released code, a single further token is no prefix of its own
         ends.append(len(hidden_TH))
     ranks = [effective_rank(hidden_TH[:end]) for end in ends]
     first = [ranks[j] - mean(ranks[:j]) for j in range(1, len(ranks))]
@@ -57,15 +65,17 @@ class VerlState(State):
 @register("verl")
 @dataclass(frozen=True)
 class Verl(GRPO):
-    """VERL: A'_i = A_i + min(relu(phi_i), |A_i| / kappa),  phi = w tanh(dev ER) + (1 - w) tanh(dev ERV),  w = sigmoid(gain * dev ERA).
+    """VERL: A'_i = A_i + min(relu(phi_i), |A_i| / kappa),  phi = w tanh(dev ER) + (1 - w) tanh(dev ERV),  w =
+    sigmoid(gain * dev ERA).
 
-    ER, ERV and ERA are those of `rank_moments` over the rollout's last-layer states; dev(x) = (x - m) / (|m| + 1e-8), clamped to +-5, where m follows
-    the means of past steps: m <- (1 - ema) m + ema * mean.
-    Paper: Huang et al. 2025 (VERL), arXiv:2509.23808, eq. 5-9; stride 40, gain 2, ema 0.3, kappa 2 in the released script, whose code fixes the
-    rest.
-    Deviates: the bonus is the whole rollout's (the released code adds it at the last token only); averages start at the first step's means, not at
-    0, where every deviation would be 5.
-    Edge: A = 0 stays 0: the bonus is bounded by |A|. The first step has no averages yet and is plain GRPO. Hidden states stay on their rank.
+    ER, ERV and ERA are those of `rank_moments` over the rollout's last-layer states; dev(x) = (x - m) / (|m|
+    + 1e-8), clamped to +-5, where m follows the means of past steps: m <- (1 - ema) m + ema * mean.
+    Paper: Huang et al. 2025 (VERL), arXiv:2509.23808, eq. 5-9; stride 40, gain 2, ema 0.3, kappa 2 in the
+    released script, whose code fixes the rest.
+    Deviates: the bonus is the whole rollout's (the released code adds it at the last token only); averages
+    start at the first step's means, not at 0, where every deviation would be 5.
+    Edge: A = 0 stays 0: the bonus is bounded by |A|. The first step has no averages yet and is plain GRPO.
+    Hidden states stay on their rank.
     """
 
     stride: int = 40
@@ -81,7 +91,11 @@ class Verl(GRPO):
     def prepare(self, groups: Sequence[Group]) -> None:
         for group in groups:
             for rollout in group:
-                hidden = [state for state, trained in zip(rollout.signals["hidden"], rollout.trained_mask) if trained]
+                hidden = [
+                    state
+                    for state, trained in zip(rollout.signals["hidden"], rollout.trained_mask)
+                    if trained
+                ]
                 RANK_MOMENTS.set(rollout, rank_moments(torch.tensor(hidden), self.stride))
 
     def deviation(self, name: str, value: float) -> float:
@@ -100,7 +114,10 @@ class Verl(GRPO):
         means = self.state.means
         if means:
             for group, row in zip(groups, result):
-                row[:] = [a + min(max(self.phi(RANK_MOMENTS[r]), 0.0), abs(a) / self.kappa) for a, r in zip(row, group)]
+                row[:] = [
+                    a + min(max(self.phi(RANK_MOMENTS[r]), 0.0), abs(a) / self.kappa)
+                    for a, r in zip(row, group)
+                ]
         moments = [RANK_MOMENTS[rollout] for group in groups for rollout in group]
         for k, name in enumerate(NAMES):
             step_mean = mean([values[k] for values in moments])

@@ -1,4 +1,5 @@
-"""VMR: verifiable multiple-choice reformulation; an open-ended row becomes a choice between a better and a worse response.
+"""VMR: verifiable multiple-choice reformulation; an open-ended row becomes a choice between a better and a
+worse response.
 
 `vmr` is a selection of rows. Paper: Zhang et al. 2025 (VMR), arXiv:2511.02463.
 """
@@ -22,9 +23,11 @@ class Vmr(Select):
     """VMR: question + two responses in random order -> the letter of the better one (task `choice`).
 
     The pair is `row.meta[better]` and `row.meta[worse]`.
-    Paper: Zhang et al. 2025 (VMR), arXiv:2511.02463: open-ended data as binary choices with options in random order, reward 1 for the better one.
-    Its code was to be released; the words are ours. `both` gives each pair in both orders, so that a policy that prefers a position has accuracy 1/2.
-    The order is drawn by the seed and the row's id. Reward: `mcq`. Edge: rows without a pair, or with equal responses, are dropped. Pictures stay.
+    Paper: Zhang et al. 2025 (VMR), arXiv:2511.02463: open-ended data as binary choices with options in random
+    order, reward 1 for the better one. Its code was to be released; the words are ours. `both` gives each
+    pair in both orders, so that a policy that prefers a position has accuracy 1/2. The order is drawn by the
+    seed and the row's id. Reward: `mcq`. Edge: rows without a pair, or with equal responses, are dropped.
+    Pictures stay.
     """
 
     better: str = "chosen"
@@ -35,7 +38,10 @@ class Vmr(Select):
 
     def __post_init__(self) -> None:
         if "" in (self.better, self.worse) or self.better == self.worse:
-            raise ConfigError(f"select: {self.name!r} needs two different meta fields, got better={self.better!r} and worse={self.worse!r}")
+            raise ConfigError(
+                f"select: {self.name!r} needs two different meta fields, got better={self.better!r} and "
+                f"worse={self.worse!r}"
+            )
 
     def make(self, row: Row, copy: int) -> Row:
         """The row as a choice; `copy` 1 is the other order."""
@@ -56,5 +62,9 @@ class Vmr(Select):
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
         pairs = ((i, rows[i].meta.get(self.better), rows[i].meta.get(self.worse)) for i in range(len(rows)))
-        numbers = [i for i, better, worse in pairs if better is not None and worse is not None and str(better).strip() != str(worse).strip()]
+        numbers = [
+            i
+            for i, better, worse in pairs
+            if better is not None and worse is not None and str(better).strip() != str(worse).strip()
+        ]
         return MappedRows(rows, numbers, self.make, 2 if self.both else 1)

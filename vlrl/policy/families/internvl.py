@@ -1,6 +1,8 @@
-"""InternVL 2.5 / 3 / 3.5 in transformers format: image tiles, pixel shuffle, a causal language model; video frames are treated as images.
+"""InternVL 2.5 / 3 / 3.5 in transformers format: image tiles, pixel shuffle, a causal language model; video
+frames are treated as images.
 
-Source: InternVL3, arXiv:2504.10479; dynamic tiles from InternVL 1.5, arXiv:2404.16821, sec. 3.3; boxes in thousandths.
+Source: InternVL3, arXiv:2504.10479; dynamic tiles from InternVL 1.5, arXiv:2404.16821, sec. 3.3; boxes in
+thousandths.
 """
 
 from __future__ import annotations
@@ -42,12 +44,26 @@ class InternVL(VisionFamily):
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<img>", "</img>")
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
-        from transformers import GotOcr2ImageProcessor, InternVLConfig, InternVLForConditionalGeneration, InternVLProcessor, InternVLVideoProcessor
+        from transformers import (
+            GotOcr2ImageProcessor,
+            InternVLConfig,
+            InternVLForConditionalGeneration,
+            InternVLProcessor,
+            InternVLVideoProcessor,
+        )
 
-        tokenizer = qwen_tokenizer(tiny.vocabulary, template=CHAT_TEMPLATE, extra_special_tokens=SPECIAL_TOKENS)
+        tokenizer = qwen_tokenizer(
+            tiny.vocabulary, template=CHAT_TEMPLATE, extra_special_tokens=SPECIAL_TOKENS
+        )
         side = {"height": 4 * tiny.patch, "width": 4 * tiny.patch}
         image = GotOcr2ImageProcessor(size=side, min_patches=1, max_patches=4)
-        processor = InternVLProcessor(image, tokenizer, InternVLVideoProcessor(size=side), image_seq_length=4, chat_template=CHAT_TEMPLATE)
+        processor = InternVLProcessor(
+            image,
+            tokenizer,
+            InternVLVideoProcessor(size=side),
+            image_seq_length=4,
+            chat_template=CHAT_TEMPLATE,
+        )
         vision = {
             "hidden_size": tiny.vision_hidden,
             "num_hidden_layers": tiny.vision_layers,
@@ -59,14 +75,24 @@ class InternVL(VisionFamily):
         }
         text = tiny.text(tokenizer) | {"model_type": "qwen2"}
         image_id = tokenizer.convert_tokens_to_ids(self.embed_token)
-        config = InternVLConfig(vision_config=vision, text_config=text, image_token_id=image_id, image_seq_length=4, tie_word_embeddings=tiny.tie)
+        config = InternVLConfig(
+            vision_config=vision,
+            text_config=text,
+            image_token_id=image_id,
+            image_seq_length=4,
+            tie_word_embeddings=tiny.tie,
+        )
         return self.random_model(InternVLForConditionalGeneration, config), processor
 
     def model_kind(self, medium: Media) -> str:
         return "image"
 
-    def resized_size(self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]) -> tuple[int, int]:
-        return tensors["pixel_values"].shape[-1], tensors["pixel_values"].shape[-2]  # of a tile, which is enough for coordinates in thousandths
+    def resized_size(
+        self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]
+    ) -> tuple[int, int]:
+        return tensors["pixel_values"].shape[-1], tensors["pixel_values"].shape[
+            -2
+        ]  # of a tile, which is enough for coordinates in thousandths
 
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
         return pooled_output(torch.cat([e.embeds_NH for e in embeds]))

@@ -1,4 +1,5 @@
-"""Qwen2-VL: M-RoPE with unscaled time, full attention in the vision tower, boxes in thousandths of width and height.
+"""Qwen2-VL: M-RoPE with unscaled time, full attention in the vision tower, boxes in thousandths of width and
+height.
 
 Source: Qwen2-VL, arXiv:2409.12191 (M-RoPE, sec. 2.1; boxes normalised to [0, 1000), sec. 2.2.1).
 """
@@ -22,7 +23,13 @@ class Qwen2VL(QwenVL):
     units: ClassVar[Units] = "per_mille"
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
-        from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessor, Qwen2VLProcessor, Qwen2VLVideoProcessor
+        from transformers import (
+            Qwen2VLConfig,
+            Qwen2VLForConditionalGeneration,
+            Qwen2VLImageProcessor,
+            Qwen2VLProcessor,
+            Qwen2VLVideoProcessor,
+        )
 
         processor = self.tiny_processor(tiny, Qwen2VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor)
         vision = {
@@ -35,5 +42,10 @@ class Qwen2VL(QwenVL):
             "initializer_range": tiny.std,
         }
         text = tiny.text(processor.tokenizer) | {"rope_parameters": tiny.mrope()}
-        config = Qwen2VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tiny.tie, **self.tiny_ids(processor.tokenizer))
+        config = Qwen2VLConfig(
+            text_config=text,
+            vision_config=vision,
+            tie_word_embeddings=tiny.tie,
+            **self.tiny_ids(processor.tokenizer),
+        )
         return self.random_model(Qwen2VLForConditionalGeneration, config), processor

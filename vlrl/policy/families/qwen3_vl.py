@@ -1,4 +1,5 @@
-"""Qwen3-VL: interleaved M-RoPE, timestamps as text between video frames, vision features also added to the first language layers (DeepStack).
+"""Qwen3-VL: interleaved M-RoPE, timestamps as text between video frames, vision features also added to the
+first language layers (DeepStack).
 
 Source: Qwen3-VL technical report, arXiv:2511.21631; coordinates are thousandths of width and height.
 """
@@ -27,7 +28,13 @@ class Qwen3VL(QwenVL):
     position_inputs: ClassVar[tuple[str, ...]] = ()
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
-        from transformers import Qwen2VLImageProcessor, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor, Qwen3VLVideoProcessor
+        from transformers import (
+            Qwen2VLImageProcessor,
+            Qwen3VLConfig,
+            Qwen3VLForConditionalGeneration,
+            Qwen3VLProcessor,
+            Qwen3VLVideoProcessor,
+        )
 
         processor = self.tiny_processor(tiny, Qwen3VLProcessor, Qwen2VLImageProcessor, Qwen3VLVideoProcessor)
         vision = {
@@ -42,8 +49,16 @@ class Qwen3VL(QwenVL):
             "initializer_range": tiny.std,
         }
         rope = tiny.mrope() | {"mrope_interleaved": True}
-        text = tiny.text(processor.tokenizer) | {"rope_parameters": rope, "head_dim": tiny.hidden // tiny.heads}
-        config = Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tiny.tie, **self.tiny_ids(processor.tokenizer))
+        text = tiny.text(processor.tokenizer) | {
+            "rope_parameters": rope,
+            "head_dim": tiny.hidden // tiny.heads,
+        }
+        config = Qwen3VLConfig(
+            text_config=text,
+            vision_config=vision,
+            tie_word_embeddings=tiny.tie,
+            **self.tiny_ids(processor.tokenizer),
+        )
         return self.random_model(Qwen3VLForConditionalGeneration, config), processor
 
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:

@@ -1,4 +1,5 @@
-"""Text-only causal language models (Qwen2, Qwen3, Llama and others that `AutoModelForCausalLM` loads with rotary positions)."""
+"""Text-only causal language models (Qwen2, Qwen3, Llama and others that `AutoModelForCausalLM` loads with
+rotary positions)."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ class Text(Family):
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         options, folder = {"revision": self.revision}, located(self.model)
-        precision = {"dtype": self.load_dtype, "attn_implementation": self.attn_implementation, **quantization(self)}
+        precision = {
+            "dtype": self.load_dtype,
+            "attn_implementation": self.attn_implementation,
+            **quantization(self),
+        }
         model = AutoModelForCausalLM.from_pretrained(folder, **precision, **options)
         return model, AutoTokenizer.from_pretrained(folder, **options)
 
@@ -38,7 +43,11 @@ class Text(Family):
             raise ConfigError(f"policy.tiny.kind: {kind!r} is not one of {', '.join(KINDS)}")
         tokenizer = qwen_tokenizer(tiny.vocabulary)
         config = AutoConfig.for_model(kind, **tiny.text(tokenizer), head_dim=tiny.hidden // tiny.heads)
-        return AutoModelForCausalLM.from_config(config, attn_implementation=self.attn_implementation), tokenizer
+        return AutoModelForCausalLM.from_config(
+            config, attn_implementation=self.attn_implementation
+        ), tokenizer
 
     def process(self, processor: Any, medium: Media, single_image: bool = True) -> Features:
-        raise ConfigError(f"policy: {self.name!r} reads no {medium.kind}s; use a vision family, or rows without media")
+        raise ConfigError(
+            f"policy: {self.name!r} reads no {medium.kind}s; use a vision family, or rows without media"
+        )

@@ -1,4 +1,5 @@
-"""The base of families with a vision tower: loading, processing one medium, one pass of the tower over the distinct media of a batch."""
+"""The base of families with a vision tower: loading, processing one medium, one pass of the tower over the
+distinct media of a batch."""
 
 from __future__ import annotations
 
@@ -26,33 +27,53 @@ class VisionFamily(Family):
     units: ClassVar[Units] = "seen"
     image_token: ClassVar[str] = ""  # the chat template's placeholder for an image
     video_token: ClassVar[str] = ""
-    embed_token: ClassVar[str] = ""  # the token of the expanded placeholder, one per vision embedding; "" means the placeholder itself
+    embed_token: ClassVar[str] = (
+        ""  # the token of the expanded placeholder, one per vision embedding; "" means the placeholder itself
+    )
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ()  # further tokens that may never be sampled
-    tower_inputs: ClassVar[dict[str, tuple[str, ...]]] = {"image": ("pixel_values",)}  # the vision tower's input tensors, by kind
+    tower_inputs: ClassVar[dict[str, tuple[str, ...]]] = {
+        "image": ("pixel_values",)
+    }  # the vision tower's input tensors, by kind
     position_inputs: ClassVar[tuple[str, ...]] = ()  # further tensors that `positions` reads
 
     def load(self) -> tuple[Any, Any]:
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
         options, folder = {"revision": self.revision}, located(self.model)
-        precision = {"dtype": self.load_dtype, "attn_implementation": self.attn_implementation, **quantization(self)}
+        precision = {
+            "dtype": self.load_dtype,
+            "attn_implementation": self.attn_implementation,
+            **quantization(self),
+        }
         model = AutoModelForImageTextToText.from_pretrained(folder, **precision, **options)
         return model, AutoProcessor.from_pretrained(folder, **options)
 
     def random_model(self, model_class: Any, config: Any) -> Any:
         """A model with random weights."""
-        return save_as_released(model_class._from_config(config, attn_implementation=self.attn_implementation))
+        return save_as_released(
+            model_class._from_config(config, attn_implementation=self.attn_implementation)
+        )
 
     def apply_pixel_limits(self, processor: Any) -> None:
         """Set the pixel limits in the processor, so that a saved folder keeps them."""
-        for name, low, high in (("image_processor", self.min_pixels, self.max_pixels), ("video_processor", self.min_pixels, self.video_max_pixels)):
+        for name, low, high in (
+            ("image_processor", self.min_pixels, self.max_pixels),
+            ("video_processor", self.min_pixels, self.video_max_pixels),
+        ):
             part = getattr(processor, name, None)
             if part is not None and (low is not None or high is not None):
                 size = dict(part.size)
-                part.size = type(part.size)(**(size | {k: v for k, v in (("shortest_edge", low), ("longest_edge", high)) if v is not None}))
+                part.size = type(part.size)(
+                    **(
+                        size
+                        | {k: v for k, v in (("shortest_edge", low), ("longest_edge", high)) if v is not None}
+                    )
+                )
 
     def placeholders(self, processor: Any) -> dict[str, str]:
-        return {kind: token for kind, token in (("image", self.image_token), ("video", self.video_token)) if token}
+        return {
+            kind: token for kind, token in (("image", self.image_token), ("video", self.video_token)) if token
+        }
 
     def embed_token_of(self, kind: str) -> str:
         """The token that stands for one vision embedding of a medium of `kind`."""
@@ -64,12 +85,21 @@ class VisionFamily(Family):
         return {vocabulary[token] for token in tokens if token in vocabulary}
 
     def process(self, processor: Any, medium: Media, single_image: bool = True) -> Features:
-        return self.process_image(processor, medium, single_image) if medium.kind == "image" else self.process_video(processor, medium)
+        return (
+            self.process_image(processor, medium, single_image)
+            if medium.kind == "image"
+            else self.process_video(processor, medium)
+        )
 
     def process_image(self, processor: Any, medium: Media, single_image: bool) -> Features:
         """One image through the processor. `single_image`: its prompt shows no other image."""
         image = decoded_image(medium)
-        out = processor(text=[self.image_token], images=self.processor_batch([image]), add_special_tokens=False, return_tensors="pt")
+        out = processor(
+            text=[self.image_token],
+            images=self.processor_batch([image]),
+            add_special_tokens=False,
+            return_tensors="pt",
+        )
         return self.to_features(processor, medium, out, image.size)
 
     def process_video(self, processor: Any, medium: Media) -> Features:
@@ -80,8 +110,18 @@ class VisionFamily(Family):
         assert isinstance(clip, Clip), f"{medium.key}: expected a decoded video, got {type(clip).__name__}"
         frames_TCHW = torch.from_numpy(clip.frames_THWC).permute(0, 3, 1, 2)
         count, _, height, width = frames_TCHW.shape
-        metadata = VideoMetadata(total_num_frames=count, fps=clip.fps, width=width, height=height, frames_indices=list(range(count)))
-        frames = {"videos": self.processor_batch([frames_TCHW]), "video_metadata": [metadata], "do_sample_frames": False}
+        metadata = VideoMetadata(
+            total_num_frames=count,
+            fps=clip.fps,
+            width=width,
+            height=height,
+            frames_indices=list(range(count)),
+        )
+        frames = {
+            "videos": self.processor_batch([frames_TCHW]),
+            "video_metadata": [metadata],
+            "do_sample_frames": False,
+        }
         out = processor(text=[self.video_token], **frames, add_special_tokens=False, return_tensors="pt")
         return self.to_features(processor, medium, out, (width, height))
 
@@ -99,23 +139,34 @@ class VisionFamily(Family):
         return medium.kind
 
     @abstractmethod
-    def resized_size(self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]) -> tuple[int, int]:
+    def resized_size(
+        self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]
+    ) -> tuple[int, int]:
         """(width, height) of a medium after the resize."""
 
     def encode_media(self, model: nn.Module, features: Sequence[Features]) -> list[MediaEmbeds]:
         core, device = base(model).model, next(model.parameters()).device
         out: dict[int, MediaEmbeds] = {}
         batches: dict[tuple, list[int]] = {}
-        for i, f in enumerate(features):  # media whose tensors have equal shapes go through the tower together
-            batches.setdefault((f.kind, *(f.tensors[name].shape[1:] for name in self.tower_inputs[f.kind])), []).append(i)
+        for i, f in enumerate(
+            features
+        ):  # media whose tensors have equal shapes go through the tower together
+            batches.setdefault(
+                (f.kind, *(f.tensors[name].shape[1:] for name in self.tower_inputs[f.kind])), []
+            ).append(i)
         for (kind, *_), places in batches.items():
-            batch = {name: torch.cat([features[i].tensors[name] for i in places]).to(device) for name in self.tower_inputs[kind]}
+            batch = {
+                name: torch.cat([features[i].tensors[name] for i in places]).to(device)
+                for name in self.tower_inputs[kind]
+            }
             method = core.get_image_features if kind == "image" else core.get_video_features
             output = method(**batch, **self.tower_options(kind, len(places)), return_dict=True)
             counts = [features[i].num_embeds for i in places]
             embeds = flat_embeds(output.pooler_output).split(counts)
             deep = [flat_embeds(layer).split(counts) for layer in getattr(output, "deepstack_features", ())]
-            out.update((i, MediaEmbeds(embeds[k], tuple(layer[k] for layer in deep))) for k, i in enumerate(places))
+            out.update(
+                (i, MediaEmbeds(embeds[k], tuple(layer[k] for layer in deep))) for k, i in enumerate(places)
+            )
         return [out[i] for i in range(len(features))]
 
     def tower_options(self, kind: str, count: int) -> dict[str, Any]:
