@@ -34,8 +34,8 @@ from vlrl_data.lab import shipped_images
 from vlrl_data.media.images import DECODED
 from vlrl_data.media.video import encode
 
-from vlrl.registry import build
-from vlrl.stages import PromptSampler, Source
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import PromptSampler, Source
 
 SHARDS = 100
 

@@ -40,12 +40,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlrl.bench.meter import release_memory
-from vlrl.context import RunContext
-from vlrl.episodes import Action, Episode, Observation
-from vlrl.files import TRAJECTORIES, append_jsonl, read_jsonl
-from vlrl.registry import register
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, Episode, Observation
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Callback, Environment, Source
+from vlrl.services.files import TRAJECTORIES, append_jsonl, read_jsonl
 from vlrl.services.reaper import PREFIX, REAPER
-from vlrl.stages import Callback, Environment, Source
 from vlrl.types import Group, Row
 
 GROUP = 8

@@ -126,7 +126,7 @@ def launched(case: Case, folder: Path, words: list[str]) -> list[str]:
     """The command that starts a case's processes."""
     if case.ranks == 1:
         return [sys.executable, *words]
-    from vlrl.launch import Launch
+    from vlrl.trainer.ranks.launch import Launch
 
     settings = Launch(case.ranks, case.layout).settings()
     settings["use_cpu"] = True
@@ -141,7 +141,7 @@ def launched(case: Case, folder: Path, words: list[str]) -> list[str]:
     return [
         sys.executable,
         "-m",
-        "vlrl.launch",
+        "vlrl.trainer.ranks.launch",
         "--config_file",
         str(folder / "launch.yaml"),
         "--main_process_port",

@@ -33,8 +33,8 @@ from bench_verify import ours_math
 from waiting_server import SECONDS, SLOTS
 
 from vlrl.engine.vllm.server import VLLMServer
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
-from vlrl.registry import build
 from vlrl.types import Prompt, Request, Row, Sampling
 
 Table = list[dict[str, Any]]

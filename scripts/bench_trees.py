@@ -14,9 +14,9 @@ import time
 
 import torch
 
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy, packing
-from vlrl.registry import build
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Prompt, Rollout, Row
 
 

@@ -34,16 +34,16 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from vlrl.capabilities import Capability
 from vlrl.config import load
 from vlrl.environments.calculator import Calculator
 from vlrl.environments.tools import ToolEnvironment
 from vlrl.environments.zoom import Zoom
-from vlrl.episodes import Action, Episode, Observation, Picture
-from vlrl.registry import register
-from vlrl.stages import Environment, Source
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.episodes import Action, Episode, Observation, Picture
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Environment, Source
 from vlrl.trainer.run import Run
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Media, Rollout, Row
 
 TOLERANCE = 1e-4  # nats

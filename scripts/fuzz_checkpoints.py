@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlrl.config import load
-from vlrl.files import read_jsonl
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Reward
-from vlrl.trainer import checkpoint
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Reward
+from vlrl.services.files import read_jsonl
+from vlrl.trainer.checkpoints import checkpoint
 from vlrl.trainer.train import train
 from vlrl.types import Rollout
 

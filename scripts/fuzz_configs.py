@@ -28,10 +28,10 @@ import yaml
 
 from vlrl.cli.words import load_words
 from vlrl.config import MAP_SLOTS, OTHER_KEYS, SLOTS, folders
-from vlrl.config_yaml import read_file
-from vlrl.plugin_index import entries
-from vlrl.registry import ConfigError
-from vlrl.settings import Settings, nested_fields
+from vlrl.config.settings import Settings, nested_fields
+from vlrl.config.yaml import read_file
+from vlrl.plugins.index import entries
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.preflight import Preflight
 
 VALUES: list[Any] = [

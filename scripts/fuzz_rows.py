@@ -29,9 +29,9 @@ from typer.testing import CliRunner
 from vlrl_data.cli import app
 
 from vlrl.config import load
-from vlrl.registry import ConfigError, build
-from vlrl.stages import PromptTemplate, Source
-from vlrl.trainer.data import row_fault
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import PromptTemplate, Source
+from vlrl.trainer.data.rows import row_fault
 from vlrl.trainer.run import Run
 from vlrl.types import Row
 

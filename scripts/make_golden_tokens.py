@@ -35,7 +35,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from vlrl.model_folder import fetched_folder
+from vlrl.config.model_folder import fetched_folder
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "policy" / "golden"

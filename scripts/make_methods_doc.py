@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from vlrl.cli.list import rows_of
-from vlrl.stages import STAGES
+from vlrl.plugins.stages import STAGES
 
 ROOT = Path(__file__).parents[1]
 HEAD = """# Methods

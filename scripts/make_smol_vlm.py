@@ -171,7 +171,7 @@ def main(
     ] = None,
 ) -> None:
     """Assemble, align, train."""
-    from vlrl.model_folder import fetched_folder
+    from vlrl.config.model_folder import fetched_folder
 
     source = str(fetched_folder("smollm2", "float32")) if text == "fetched:smollm2" else text
     if not (Path(source) / "config.json").is_file():

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from vlrl.activity.check import check
 from vlrl.activity.proof import about_of, shipped_config
 from vlrl.config import folders
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def presets() -> list[str]:

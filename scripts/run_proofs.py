@@ -19,12 +19,12 @@ from unittest.mock import patch
 
 import torch
 
-from vlrl import stages as S
 from vlrl.activity import proof as proofs
 from vlrl.activity.proof import Verdict, about_of, base_of, proof_config, proof_of, prove
 from vlrl.config import at, folders
 from vlrl.methods.core.sampling import Plain
-from vlrl.registry import ConfigError, build, get
+from vlrl.plugins import stages as S
+from vlrl.plugins.registry import ConfigError, build, get
 from vlrl.types import FilterDecision, PerToken
 
 ROOT = Path(__file__).parents[1]

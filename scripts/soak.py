@@ -30,12 +30,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlrl.context import RunContext
 from vlrl.engine.fake import Fake
-from vlrl.episodes import Action, Episode, Observation
-from vlrl.files import append_jsonl, read_jsonl
-from vlrl.registry import register
-from vlrl.stages import Callback, Environment, Reward, Source
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, Episode, Observation
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Callback, Environment, Reward, Source
+from vlrl.services.files import append_jsonl, read_jsonl
 from vlrl.types import Completion, Group, Media, Request, Rollout, Row
 
 PROCESS = "process.jsonl"

@@ -24,8 +24,8 @@ from typing import Annotated, Any
 import typer
 
 from vlrl.bench.memory import longest_group, open_run, peak_bytes
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 
 STEP = [
@@ -74,7 +74,7 @@ class Clock:
 
 def opened(words: list[str], clock: Clock) -> Any:
     """The run of a config's words, ready for its first step, whose parts `clock` will time."""
-    from vlrl.trainer import loop
+    from vlrl.trainer.step import loop
 
     with clock.timed("load"):
         run = open_run(words)
@@ -86,7 +86,7 @@ def opened(words: list[str], clock: Clock) -> Any:
 
 def make_steps(run: Any, clock: Clock, steps: int) -> None:
     """The steps of a run."""
-    from vlrl.trainer.loop import train_step
+    from vlrl.trainer.step.loop import train_step
 
     for _ in range(steps):
         with clock.timed("step"):

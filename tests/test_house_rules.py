@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from vlrl.plugin_index import entries
+from vlrl.plugins.index import entries
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {
@@ -134,61 +134,81 @@ def test_there_is_no_circle_of_imports():
 
 ROOMS = {  # room -> what it may import of the project, besides itself and modules of its own room
     "vlrl.functional": ("vlrl.types",),
-    "vlrl.judges": (
+    "vlrl.beside": (
         "vlrl.types",
-        "vlrl.stages",
-        "vlrl.registry",
-        "vlrl.capabilities",
-        "vlrl.context",
-        "vlrl.files",
-        "vlrl.model_folder",
+        "vlrl.plugins.stages",
+        "vlrl.plugins.registry",
+        "vlrl.plugins.capabilities",
+        "vlrl.plugins.contexts",
+        "vlrl.services.files",
+        "vlrl.config.model_folder",
     ),
     "vlrl_rewards": (
         *(
             "vlrl.types",
-            "vlrl.episodes",
-            "vlrl.stages",
-            "vlrl.registry",
-            "vlrl.capabilities",
-            "vlrl.context",
-            "vlrl.judges",
+            "vlrl.plugins.episodes",
+            "vlrl.plugins.stages",
+            "vlrl.plugins.registry",
+            "vlrl.plugins.capabilities",
+            "vlrl.plugins.contexts",
+            "vlrl.beside",
         ),
         "vlrl.environments.tool_calls",  # reads texts, and imports nothing
     ),
-    "vlrl_data": ("vlrl.types", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
+    "vlrl_data": (
+        "vlrl.types",
+        "vlrl.plugins.stages",
+        "vlrl.plugins.registry",
+        "vlrl.plugins.capabilities",
+        "vlrl.plugins.contexts",
+    ),
     "vlrl.methods": (
-        *("vlrl.types", "vlrl.episodes", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
-        *("vlrl.functional", "vlrl.judges", "vlrl.environments.tool_calls"),
+        *(
+            "vlrl.types",
+            "vlrl.plugins.episodes",
+            "vlrl.plugins.stages",
+            "vlrl.plugins.registry",
+            "vlrl.plugins.capabilities",
+            "vlrl.plugins.contexts",
+        ),
+        *("vlrl.functional", "vlrl.beside", "vlrl.environments.tool_calls"),
     ),
     "vlrl.environments": (
-        *("vlrl.types", "vlrl.episodes", "vlrl.stages", "vlrl.registry", "vlrl.capabilities", "vlrl.context"),
         *(
-            "vlrl.files",
-            "vlrl.model_folder",
+            "vlrl.types",
+            "vlrl.plugins.episodes",
+            "vlrl.plugins.stages",
+            "vlrl.plugins.registry",
+            "vlrl.plugins.capabilities",
+            "vlrl.plugins.contexts",
+        ),
+        *(
+            "vlrl.services.files",
+            "vlrl.config.model_folder",
             "vlrl.services",
-            "vlrl.judges",
+            "vlrl.beside",
             "vlrl.methods.common.conversation",
         ),
     ),
     "vlrl.policy": (
         *(
             "vlrl.types",
-            "vlrl.stages",
-            "vlrl.registry",
-            "vlrl.capabilities",
-            "vlrl.context",
+            "vlrl.plugins.stages",
+            "vlrl.plugins.registry",
+            "vlrl.plugins.capabilities",
+            "vlrl.plugins.contexts",
             "vlrl.functional",
-            "vlrl.model_folder",
+            "vlrl.config.model_folder",
         ),
-        "vlrl.libraries",  # imports nothing
+        "vlrl.services.third_party",  # imports nothing
     ),
     "vlrl.engine": (
         *(
             "vlrl.types",
-            "vlrl.stages",
-            "vlrl.registry",
-            "vlrl.capabilities",
-            "vlrl.context",
+            "vlrl.plugins.stages",
+            "vlrl.plugins.registry",
+            "vlrl.plugins.capabilities",
+            "vlrl.plugins.contexts",
             "vlrl.functional",
         ),
         *("vlrl.policy", "vlrl.services"),

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from vlrl.api import GRPOTrainer
     from vlrl.config import Config
     from vlrl.eval.heldout import evaluate
+    from vlrl.plugins.registry import register
     from vlrl.policy import Policy
-    from vlrl.registry import register
     from vlrl.trainer.run import Run
     from vlrl.trainer.start import train
     from vlrl.types import Group, Rollout, Row
@@ -56,7 +56,7 @@ _PLACES = {
     "Row": "vlrl.types",
     "Run": "vlrl.trainer.run",
     "evaluate": "vlrl.eval.heldout",
-    "register": "vlrl.registry",
+    "register": "vlrl.plugins.registry",
     "train": "vlrl.trainer.start",
 }
 

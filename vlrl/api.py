@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlrl.config import Config, folders, load
-from vlrl.libraries import quiet
-from vlrl.registry import ConfigError, build, names, suggest
-from vlrl.renamed import TRL
-from vlrl.stages import Reward, Source, Stage
+from vlrl.plugins.registry import ConfigError, build, names, suggest
+from vlrl.plugins.renamed import TRL
+from vlrl.plugins.stages import Reward, Source, Stage
+from vlrl.services.third_party import quiet
 from vlrl.trainer import preflight
 from vlrl.types import Group, Rollout, Row
 
@@ -125,7 +125,7 @@ class GRPOTrainer:
         rows.
         """
         from vlrl.eval.heldout import evaluate
-        from vlrl.trainer.data import heldout_by_task
+        from vlrl.trainer.data.rows import heldout_by_task
 
         run = self._opened()
         by_task: dict[str, list[Row]] = {}
@@ -342,7 +342,7 @@ def _name(item: Any) -> str:
 def _check_columns(run: Any) -> None:
     """Every argument without a default of a reward function is a column of the first row. Raises
     ConfigError."""
-    from vlrl.trainer.data import read_rows
+    from vlrl.trainer.data.rows import read_rows
 
     for split in ("train", "heldout"):
         for slot, rows in read_rows(run, split).items():

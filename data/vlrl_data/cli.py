@@ -19,8 +19,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vlrl.registry import ConfigError, build, load_plugin_file, names
-from vlrl.stages import PromptSampler, PromptTemplate, Source
+from vlrl.plugins.registry import ConfigError, build, load_plugin_file, names
+from vlrl.plugins.stages import PromptSampler, PromptTemplate, Source
 from vlrl.types import Row, RowError
 from vlrl_data.quarantine import Quarantine
 from vlrl_data.validation import validate_row

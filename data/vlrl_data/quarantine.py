@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 LOG = logging.getLogger("vlrl.data")
 MAX_SHOWN = 1000  # characters of a reason

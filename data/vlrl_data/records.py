@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl_data.disk_cache import DiskCache, default_cache
 from vlrl_data.media.images import digest
 from vlrl_data.parquet import BlockError, ParquetFile, write_arrow

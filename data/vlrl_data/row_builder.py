@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from PIL import Image
 
-from vlrl.registry import suggest
+from vlrl.plugins.registry import suggest
 from vlrl.types import Clip, CoordinateSpace, Media, MediaError, Row, RowError
 from vlrl_data.generators import jigsaw
 from vlrl_data.media.images import EqualByKey, GeneratedImage, InMemoryImage, StoredImage, digest, image_size

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vlrl.registry import load_plugin_file
+from vlrl.plugins.registry import load_plugin_file
 from vlrl_rewards.verdict import Verdict
 
 app = typer.Typer(help="Judge answers, test golds, attack rewards.", add_completion=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vlrl.episodes import EPISODE_END, EPISODE_RETURN, TURN_PARTS
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.episodes import EPISODE_END, EPISODE_RETURN, TURN_PARTS
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 
 

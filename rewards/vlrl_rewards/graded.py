@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from vlrl.registry import make
-from vlrl.stages import Reward
+from vlrl.plugins.registry import make
+from vlrl.plugins.stages import Reward
 from vlrl.types import CoordinateSpace, Rollout
 from vlrl_rewards.kinds import Case, verifier
 from vlrl_rewards.literals import MAX_CHARS, fold

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from vlrl.registry import discover, suggest
-from vlrl.stages import Reward
+from vlrl.plugins.registry import discover, suggest
+from vlrl.plugins.stages import Reward
 from vlrl_rewards.kinds import VERIFIERS, as_case, check_options
 from vlrl_rewards.math.pool import waited, warm
 from vlrl_rewards.verdict import Verdict

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vlrl.capabilities import Annotation
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.verdict import Verdict
 from vlrl_rewards.verification import load, verify

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from vlrl.registry import register
-from vlrl.stages import LossTerm, RewardShaping, TokenWeight
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import LossTerm, RewardShaping, TokenWeight
 from vlrl.types import PerToken
 
 

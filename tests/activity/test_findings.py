@@ -6,7 +6,7 @@ import pytest
 from vlrl.activity.check import check, whole_batches
 from vlrl.activity.proof import Proof, holds, proof_config, proof_of
 from vlrl.config import Config, load
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def findings(*overrides, configs=(), steps=2):
@@ -108,7 +108,7 @@ def test_observing_changes_no_number():
 
     def weights(observed):
         from vlrl.activity.observer import Activity
-        from vlrl.trainer.loop import train_step
+        from vlrl.trainer.step.loop import train_step
 
         run = Run(
             load(
@@ -136,7 +136,7 @@ def test_gradients_of_tokens_are_those_of_the_loss():
     from vlrl.activity.observer import Activity, gradient
     from vlrl.methods.core.loss_aggregation import TokenMean
     from vlrl.methods.core.policy_loss import PPOClip
-    from vlrl.trainer.loss import Objective
+    from vlrl.trainer.step.loss import Objective
     from vlrl.types import Denominators, LossInputs
 
     logp_BT = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -1.0, 0.0]]).requires_grad_()

@@ -12,8 +12,8 @@ from vlrl_data.sources.memory import RowsInMemory
 from vlrl import GRPOTrainer
 from vlrl.api import BatchFunctionReward, FunctionReward, columns_of, source_of
 from vlrl.config import Config, load
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Engine, Reward, Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Engine, Reward, Source
 from vlrl.types import Row
 
 TEXT = {"name": "text", "tiny": {"hidden": 16, "layers": 1, "heads": 2, "kv_heads": 1, "intermediate": 32}}

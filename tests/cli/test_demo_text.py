@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from vlrl.config import load
-from vlrl.model_folder import INSTALL
-from vlrl.registry import ConfigError
-from vlrl.trainer.data import heldout_by_task
+from vlrl.config.model_folder import INSTALL
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.data.rows import heldout_by_task
 from vlrl.trainer.run import Run
 
 ROOT = Path(__file__).parents[2]

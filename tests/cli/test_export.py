@@ -8,9 +8,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from vlrl.config import load
-from vlrl.export import export
+from vlrl.interop.export import export
+from vlrl.plugins.registry import ConfigError
 from vlrl.policy import Policy
-from vlrl.registry import ConfigError
 from vlrl.trainer.run import Run
 from vlrl.trainer.train import train
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from vlrl.config import load
-from vlrl.registry import ConfigError
-from vlrl.verifiers_export import export_task
-from vlrl.verifiers_task import ExportedTask, Play
+from vlrl.interop.verifiers_export import export_task
+from vlrl.interop.verifiers_task import ExportedTask, Play
+from vlrl.plugins.registry import ConfigError
 
 BASE = ["base/rl", "models/tiny_text", "methods/grpo"]
 
@@ -97,15 +97,15 @@ def test_verifiers_plays_the_exported_task(tmp_path, release):
     import verifiers_kit as kit
 
     from vlrl.environments.verifiers import Verifiers
-    from vlrl.registry import build
-    from vlrl.stages import Source
-    from vlrl.trainer.episode_pool import EpisodePool
+    from vlrl.plugins.registry import build
+    from vlrl.plugins.stages import Source
+    from vlrl.trainer.step.episode_pool import EpisodePool
 
     python = kit.interpreter(release)
     root = Path(__file__).parents[2]
     path = [str(root), str(root / "rewards"), str(root / "data")]
     imports = subprocess.run(
-        [python, "-c", "import vlrl_rewards, vlrl.verifiers_task"],
+        [python, "-c", "import vlrl_rewards, vlrl.interop.verifiers_task"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
     )
     if imports.returncode:
@@ -125,7 +125,7 @@ def test_verifiers_plays_the_exported_task(tmp_path, release):
     answer = json.loads((tmp_path / "calculator" / "calculator" / "train.jsonl").read_text().splitlines()[0])[
         "row"
     ]["answer"]
-    from vlrl.episodes import Action
+    from vlrl.plugins.episodes import Action
 
     try:
         for turns, paid in (

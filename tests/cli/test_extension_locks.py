@@ -10,7 +10,7 @@ import time
 import pytest
 from torch.utils.file_baton import FileBaton
 
-from vlrl import extension_locks, launch
+from vlrl.trainer.ranks import extension_locks, launch
 
 OLD = 3600
 

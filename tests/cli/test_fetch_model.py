@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from vlrl.config import load
+from vlrl.config.model_folder import check_cached, check_model, fetched_folder, located
 from vlrl.eval.model import policy_spec
-from vlrl.fetch import fetch, packaged_file
-from vlrl.model_folder import check_cached, check_model, fetched_folder, located
+from vlrl.interop.fetch import fetch, packaged_file
+from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Policy
 from vlrl.policy.family import Family
-from vlrl.registry import ConfigError, build
-from vlrl.trainer.loss_inputs import make_batch
 from vlrl.trainer.run import Run
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Prompt, Rollout, Row
 
 needs_wheel = pytest.mark.skipif(

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from vlrl.cli.train import OPTIONS
-from vlrl.launch import Launch
+from vlrl.trainer.ranks.launch import Launch
 
 FOLDER = Path(__file__).parents[2] / "configs" / "launch"
 SBATCH, KUBERNETES, SKYPILOT = (FOLDER / name for name in ("slurm.sbatch", "kubernetes.yml", "skypilot.yml"))

@@ -9,11 +9,11 @@ import sys
 
 CODE = """
 import json, sys
-from vlrl.libraries import skip_unused
+from vlrl.services.third_party import skip_unused
 if "--all" not in sys.argv:
     skip_unused()
 from vlrl.policy import Family, Policy
-from vlrl.registry import build
+from vlrl.plugins.registry import build
 policy = Policy(build(Family, {"name": "qwen2_5_vl", "tiny": {}}))
 told = {"modules": sorted({name.partition(".")[0] for name in sys.modules})}
 import torch

@@ -2,13 +2,13 @@ import json
 
 import pytest
 
-from vlrl.registry import ConfigError, shipped
-from vlrl.stages import STAGES
+from vlrl.plugins.registry import ConfigError, shipped
+from vlrl.plugins.stages import STAGES
 
 PLUGIN = '''
 from dataclasses import dataclass
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 
 @register("{name}")
 @dataclass(frozen=True, kw_only=True)

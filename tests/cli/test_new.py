@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from vlrl.cli.new import render
-from vlrl.registry import ConfigError
-from vlrl.stages import STAGES
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import STAGES
 
 
 def test_every_kind_comes_with_a_test_that_passes_and_can_fail(tmp_path):

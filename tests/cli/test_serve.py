@@ -17,10 +17,10 @@ from PIL import Image
 
 from vlrl.cli import serve as command
 from vlrl.config import load
+from vlrl.interop.serve import BadRequest, ChatServer, Worker, parse_messages, parse_request
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Engine
 from vlrl.policy import Family, Policy
-from vlrl.registry import ConfigError, build
-from vlrl.serve import BadRequest, ChatServer, Worker, parse_messages, parse_request
-from vlrl.stages import Engine
 from vlrl.types import Prompt, Request, Row, Sampling
 
 TOKEN = "a-token"

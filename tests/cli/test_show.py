@@ -3,7 +3,7 @@ import json
 import pytest
 import yaml
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 PARENT = "steps: 10\noptimizer:\n  lr: 1e-3\n  betas: [0.9, 0.95]\nadvantage: {name: grpo, eps: 1.0e-4}\n"
 CHILD = "extends: parent\nseed: 3\noptimizer:\n  lr: 1e-4\nphases:\n  sft:\n    steps: 4\n  rl: {}\n"

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from vlrl.cli.train import answer_lines
-from vlrl.launch import Launch, deepspeed_file, find_deepspeed_config
-from vlrl.registry import ConfigError
-from vlrl.trainer import overwrite
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.checkpoints import overwrite
+from vlrl.trainer.ranks.launch import Launch, deepspeed_file, find_deepspeed_config
 
 ROOT = Path(__file__).parents[2]
 TINY = [

@@ -20,7 +20,7 @@ from vlrl.compare.statistics import (
 )
 from vlrl.compare.table import differences, markdown, mean_curve, page, summarise
 from vlrl.config import load
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def test_iqm_cuts_a_quarter_from_either_end():
@@ -152,8 +152,8 @@ def test_presets_keep_their_own_values(tmp_path):
 
 
 PLUGIN = """from dataclasses import dataclass
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 
 
 @register("compare_{0}")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 
 from vlrl.config import load
-from vlrl.registry import register
-from vlrl.stages import Reward, Source
-from vlrl.trainer.data import check_lengths
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward, Source
+from vlrl.trainer.data.rows import check_lengths
 from vlrl.trainer.run import Run
 from vlrl.types import Row
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vlrl.trainer.loss_inputs import denominators_of, make_batch, split_micro_batches, split_mini_batches
+from vlrl.trainer.step.loss_inputs import denominators_of, make_batch, split_micro_batches, split_mini_batches
 from vlrl.types import Group, Prompt, Rollout, Row
 
 

@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from vlrl.config import load
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from vlrl.config import Config, at, load
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 QUICKSTART = ["quickstart"]
 LAB = ["base/rl", "base/lab", "models/tiny_qwen2_5_vl", "tasks/lab_counting", "methods/dapo"]

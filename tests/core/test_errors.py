@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from vlrl.config import load
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.train import prepare
 
 BASE = ["base/rl", "models/tiny_qwen2_5_vl", "tasks/lab_digits", "methods/grpo"]

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import vlrl.functional as F
-from vlrl.registry import build
-from vlrl.stages import LossTerm, PolicyLoss
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import LossTerm, PolicyLoss
 from vlrl.types import LossInputs
 
 

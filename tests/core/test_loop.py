@@ -4,9 +4,9 @@ import pytest
 import torch
 from kit import open_run, weights
 
-from vlrl.registry import ConfigError
-from vlrl.trainer.loop import assign, collect, learn, mini_batches, train_step
-from vlrl.trainer.scoring import RewardError
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.step.loop import assign, collect, learn, mini_batches, train_step
+from vlrl.trainer.step.scoring import RewardError
 
 
 def test_the_loop_learns_a_bandit(tmp_path):
@@ -46,7 +46,7 @@ def test_any_split_and_layout_gives_the_same_step(tmp_path, change, method):
 
 
 def test_groups_without_advantage_are_skipped_and_change_nothing(tmp_path, monkeypatch):
-    from vlrl.trainer.loss import Objective
+    from vlrl.trainer.step.loss import Objective
 
     skipped, metrics = stepped(tmp_path)
     monkeypatch.setattr(Objective, "skips_zero", property(lambda self: False))

@@ -11,7 +11,7 @@ from kit import open_run, weights
 
 from vlrl.methods.common.token_memory import TokenMemory, key_of
 from vlrl.policy.policy import Policy
-from vlrl.trainer.loop import assign, collect, learn
+from vlrl.trainer.step.loop import assign, collect, learn
 from vlrl.types import Group
 
 STEP = ("group_size=4", "sampling.max_tokens=6", "watch.activity_steps=0")

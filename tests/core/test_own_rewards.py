@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from vlrl.config import load
-from vlrl.registry import ConfigError, build, register
-from vlrl.stages import Source
+from vlrl.plugins.registry import ConfigError, build, register
+from vlrl.plugins.stages import Source
 from vlrl.trainer.phase import build_parts, with_own_rewards
 from vlrl.trainer.preflight import preflight
 from vlrl.types import Row

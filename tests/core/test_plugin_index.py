@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from vlrl import renamed
 from vlrl.config import SLOTS, load
-from vlrl.plugin_index import entries
+from vlrl.config.settings import Settings
+from vlrl.plugins import renamed
+from vlrl.plugins.index import entries
+from vlrl.plugins.registry import ConfigError, discover, get, make, names, registered
+from vlrl.plugins.stages import STAGES
 from vlrl.policy import Family
-from vlrl.registry import ConfigError, discover, get, make, names, registered
-from vlrl.settings import Settings
-from vlrl.stages import STAGES
 
 
 @pytest.mark.parametrize("kind", STAGES)

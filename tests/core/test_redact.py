@@ -11,12 +11,12 @@ import pytest
 import yaml
 from kit import TINY
 
-from vlrl import redact
 from vlrl.config import MAP_SLOTS, folders, load
 from vlrl.engine.fake import Fake
-from vlrl.redact import blank, blank_all, blank_words, expand, is_secret, without_secrets
-from vlrl.registry import ConfigError, build, register
-from vlrl.stages import Engine
+from vlrl.plugins.registry import ConfigError, build, register
+from vlrl.plugins.stages import Engine
+from vlrl.services import redaction as redact
+from vlrl.services.redaction import blank, blank_all, blank_words, expand, is_secret, without_secrets
 
 BODY = "Qm3xVt9LpZ7sKd2wYh5n"
 KINDS = {  # override -> the secret in it; twenty kinds

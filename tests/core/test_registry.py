@@ -3,8 +3,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from vlrl.registry import ConfigError, build, get, load_plugin_file, make, names, origin, register, stage_of
-from vlrl.stages import STAGES, GroupFilter, Reward, RolloutBudget
+from vlrl.plugins.registry import (
+    ConfigError,
+    build,
+    get,
+    load_plugin_file,
+    make,
+    names,
+    origin,
+    register,
+    stage_of,
+)
+from vlrl.plugins.stages import STAGES, GroupFilter, Reward, RolloutBudget
 from vlrl.types import FilterDecision
 
 
@@ -91,8 +101,8 @@ def test_every_stage_is_discovered_and_documented():
 def test_plugin_files(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
-        "from dataclasses import dataclass\nfrom vlrl.registry import register\n"
-        "from vlrl.stages import GroupFilter\nfrom vlrl.types import FilterDecision\n\n"
+        "from dataclasses import dataclass\nfrom vlrl.plugins.registry import register\n"
+        "from vlrl.plugins.stages import GroupFilter\nfrom vlrl.types import FilterDecision\n\n"
         "@register('from_a_file')\n@dataclass(frozen=True)\nclass Mine(GroupFilter):\n    'Mine.'\n"
         "    def __call__(self, group):\n        return FilterDecision(False, 'no')\n"
     )
@@ -103,8 +113,8 @@ def test_plugin_files(tmp_path):
 
 
 PLUGIN = """from dataclasses import dataclass
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 
 
 @register("loaded_twice")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from vlrl.config import load
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.train import train
 
 SMALL = str(Path(__file__).parent / "small.yaml")

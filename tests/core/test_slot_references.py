@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from vlrl.config import load
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.run import Run
 
 CONFIGS = Path(__file__).parents[2] / "configs"

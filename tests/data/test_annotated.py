@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from vlrl_data.generators.annotated import ASKS
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward, Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward, Source
 from vlrl.types import Prompt, Rollout
 
 REWARDS = {

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward, Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward, Source
 from vlrl.types import Prompt, Rollout
 
 SIGNS = {

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from vlrl_data.generators.causal import LEVELS, Graph, random_graph
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward, Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward, Source
 from vlrl.types import Prompt, Rollout, Row
 
 CONFOUNDED = Graph(

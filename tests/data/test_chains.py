@@ -5,8 +5,8 @@ import re
 import pytest
 
 from vlrl.config import load
-from vlrl.registry import build
-from vlrl.stages import Reward, Source
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward, Source
 from vlrl.types import Prompt, Rollout, Row
 
 

@@ -9,8 +9,8 @@ from PIL import Image
 from vlrl_data.cli import app, renames
 from vlrl_data.row_builder import demonstration
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Source
 from vlrl.types import RowError
 
 ROWS = [{"frage": f"{n}+1?", "antwort": str(n + 1), "bild": "a.png"} for n in range(4)]
@@ -62,8 +62,8 @@ def test_a_plugin_gives_sources(tmp_path):
         inspect.cleandoc(
             """
             from dataclasses import dataclass
-            from vlrl.registry import register
-            from vlrl.stages import Source
+            from vlrl.plugins.registry import register
+            from vlrl.plugins.stages import Source
             from vlrl.types import Row
 
             @register("three_rows_of_a_plugin")

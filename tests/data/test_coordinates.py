@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 from vlrl_data.media.images import InMemoryImage
 from vlrl_data.record_families.answers import to_pixels
 
-from vlrl.registry import build
+from vlrl.plugins.registry import build
 from vlrl.types import CoordinateSpace
 
 BOX = (40, 24, 120, 72)

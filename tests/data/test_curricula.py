@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import PromptSampler
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import PromptSampler
 from vlrl.types import Group, Prompt, Rollout, Row
 
 

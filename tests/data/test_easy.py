@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from vlrl_data.generators.easy import KINDS, WORDS
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward, Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward, Source
 
 
 def rows(count=200, **options):

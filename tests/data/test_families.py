@@ -10,8 +10,8 @@ from vlrl_data.record_families import by_name, recognise
 from vlrl_data.record_families.answers import literal, parse_answer, strip_tags
 from vlrl_data.tools.convert import pack, record_of, write
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Source
 from vlrl.types import Row
 
 FIXTURES = Path(__file__).parents[2] / "data" / "fixtures"

@@ -14,8 +14,8 @@ from vlrl_data.tools.duplicates import ngrams
 from vlrl_data.tools.preview import marks_of
 from vlrl_data.validation import validate_row
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Source
 from vlrl.types import MediaError, Row, RowError
 
 PLACE = MediaSettings(("/no/such/folder",), web=Web(enabled=False))

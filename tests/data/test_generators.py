@@ -13,8 +13,8 @@ from vlrl_data.generators.boxes import in_units
 from vlrl_data.generators.scenes import MIRROR
 from vlrl_data.generators.video import CORRUPTIONS, base_frames
 
-from vlrl.registry import ConfigError, build, names
-from vlrl.stages import Reward, Source
+from vlrl.plugins.registry import ConfigError, build, names
+from vlrl.plugins.stages import Reward, Source
 from vlrl.types import CoordinateSpace, Group, Prompt, Rollout
 
 GENERATORS = [name for name in names(Source) if name.startswith("gen_")]

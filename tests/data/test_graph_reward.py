@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from vlrl.registry import build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 
 SQUARE = {"nodes": 4, "edges": [[0, 1], [1, 2], [2, 3], [0, 3]]}

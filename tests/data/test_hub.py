@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Source
 
 FIXTURES = Path(__file__).parents[2] / "data" / "fixtures"
 

@@ -13,8 +13,8 @@ from vlrl_data.lab.text import Claim, solutions
 from vlrl_data.media.images import rgb
 
 from vlrl.environments.tool_calls import last_call
-from vlrl.registry import ConfigError, build, names
-from vlrl.stages import Source
+from vlrl.plugins.registry import ConfigError, build, names
+from vlrl.plugins.stages import Source
 
 LAB = [name for name in names(Source) if name.startswith("lab_")]
 
@@ -59,7 +59,7 @@ def test_a_small_digit_lies_in_its_box_and_some_demonstrations_guess():
 
 def test_same_in_another_process():
     code = (
-        "from vlrl.registry import build; from vlrl.stages import Source; r = build(Source, "
+        "from vlrl.plugins.registry import build; from vlrl.plugins.stages import Source; r = build(Source, "
         "'lab_counting')()[7]; print(r.answer, r.images[0].key)"
     )
     row = make("lab_counting")[7]

@@ -20,8 +20,8 @@ from vlrl_data.disk_cache import DiskCache
 from vlrl_data.parquet import ParquetFile, even_batches
 
 from vlrl.methods.common.row_order import BlockOrder, Mixture
-from vlrl.registry import ConfigError, build
-from vlrl.stages import PromptSampler, Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import PromptSampler, Source
 from vlrl.types import Row, RowError
 
 

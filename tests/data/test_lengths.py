@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from vlrl_data.tools.lengths import split_by_length, summary, token_count
 
-from vlrl.registry import build
-from vlrl.stages import PromptTemplate, Source
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import PromptTemplate, Source
 
 FIXTURES = Path(__file__).parents[2] / "data" / "fixtures"
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from vlrl.registry import build
-from vlrl.stages import PromptTemplate, Source
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import PromptTemplate, Source
 
 
 def test_trains_on_the_strong_pictures():

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from vlrl_data.cli import app
 from vlrl_data.tools.mixture import best, fit, propose
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 NAMES = ("boxes", "counts", "math")
 CORNERS_AND_EDGES = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1]]

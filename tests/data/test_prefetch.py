@@ -13,8 +13,8 @@ from PIL import Image
 from vlrl_data.media.images import DECODED, InMemoryImage, StoredImage
 
 from vlrl.methods.common.prefetch import PrefetchedMedia, Prefetcher
-from vlrl.registry import build
-from vlrl.stages import PromptSampler
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import PromptSampler
 from vlrl.types import Media, MediaError, Row
 
 

@@ -5,8 +5,8 @@ from PIL import Image
 from vlrl_data.media.images import InMemoryImage
 from vlrl_data.media.video import Video
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import PromptTemplate
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import PromptTemplate
 from vlrl.types import Row
 
 PICTURE = InMemoryImage(Image.new("RGB", (2, 2)))

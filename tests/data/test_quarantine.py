@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from vlrl_data.cli import app
 from vlrl_data.quarantine import reason_kind
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import PromptSampler, Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import PromptSampler, Source
 from vlrl.types import RowError
 
 

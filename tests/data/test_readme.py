@@ -7,8 +7,8 @@ import yaml
 from vlrl_data.cli import app
 from vlrl_data.record_families import FAMILIES
 
-from vlrl.registry import build, names
-from vlrl.stages import PromptSampler, PromptTemplate, Select, Source
+from vlrl.plugins.registry import build, names
+from vlrl.plugins.stages import PromptSampler, PromptTemplate, Select, Source
 
 README = (Path(__file__).parents[2] / "data" / "README.md").read_text()
 
@@ -32,7 +32,7 @@ def test_the_large_dataset_works_as_written(tmp_path, monkeypatch):
 
 
 def test_the_source_works_as_written(tmp_path):
-    from vlrl.registry import load_plugin_file
+    from vlrl.plugins.registry import load_plugin_file
 
     code = re.search(r"```python\n(.*?)```", section("Write a source"), re.DOTALL)[1]
     (tmp_path / "squares_plugin.py").write_text(code)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from vlrl.config import load
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward, Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward, Source
 from vlrl.trainer.phase import build_parts
 from vlrl.trainer.preflight import preflight
 
@@ -176,7 +176,7 @@ def test_rows_are_the_same_in_another_process_in_any_order():
     ]
     spec = {name: {} for name in names}
     code = (
-        "import json\nfrom vlrl.registry import build\nfrom vlrl.stages import Source\n"
+        "import json\nfrom vlrl.plugins.registry import build\nfrom vlrl.plugins.stages import Source\n"
         f"rows = build(Source, {{'name': 'reasoning_gym', 'seed': 4, 'generators': {spec!r}}})()\n"
         "print(json.dumps([[rows[i].question, rows[i].answer] for i in reversed(range(20))]))"
     )

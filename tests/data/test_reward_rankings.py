@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from vlrl.config import load
-from vlrl.registry import build
-from vlrl.stages import Reward, Source
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward, Source
 from vlrl.types import CoordinateSpace, Group, Prompt, Rollout, Row
 
 ROWS = 150

@@ -15,8 +15,8 @@ from vlrl_data.media.images import StoredImage, image_size
 from vlrl_data.media.parse import MediaSettings, parse_image, parse_video
 from vlrl_data.validation import ANSWER_FORMS, validate_row
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Source
 from vlrl.types import MediaError, Row, RowError
 
 GOOD = {"id": "good", "question": "How many?", "answer": "3"}
@@ -201,7 +201,7 @@ PAID_BY_ENVIRONMENT = {"gen_feelings"}  # rows of a conversation, which has no g
 
 
 def test_rows_of_every_task_pass_their_own_check():
-    from vlrl.registry import names
+    from vlrl.plugins.registry import names
 
     for name in names(Source):
         if name.startswith(("lab_", "gen_")):
@@ -530,11 +530,11 @@ def test_check_preview_and_training_use_the_same_check(tmp_path, changes):
 
 
 def test_check_looks_at_rows_that_code_makes(tmp_path):
-    from vlrl.registry import load_plugin_file
+    from vlrl.plugins.registry import load_plugin_file
 
     (tmp_path / "broken_rows.py").write_text(
         "from dataclasses import dataclass\n"
-        "from vlrl.registry import register\nfrom vlrl.stages import Source\nfrom vlrl.types import Row\n"
+        "from vlrl.plugins.registry import register\nfrom vlrl.plugins.stages import Source\nfrom vlrl.types import Row\n"
         "@register('broken_rows')\n@dataclass(frozen=True, kw_only=True)\nclass Broken(Source):\n"
         "    def __call__(self):\n        return [Row('a', '?', 1), Row('b', ['?'], 1), Row('c', '', 1)]\n"
     )

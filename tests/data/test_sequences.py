@@ -7,8 +7,8 @@ import random
 import pytest
 from vlrl_data.generators.sequences import FUNCTIONS, longest_increasing, most_activities
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward, Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward, Source
 from vlrl.types import Prompt, Rollout, Row
 
 

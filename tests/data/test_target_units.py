@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from vlrl.plugin_index import entries
+from vlrl.plugins.index import entries
+from vlrl.plugins.registry import build, get
+from vlrl.plugins.stages import PromptTemplate, Reward, Source
 from vlrl.policy import Family, Policy
-from vlrl.registry import build, get
-from vlrl.stages import PromptTemplate, Reward, Source
-from vlrl.trainer.data import prompt_of
-from vlrl.trainer.units import converted, in_policy_units
+from vlrl.trainer.data.rows import prompt_of
+from vlrl.trainer.data.units import converted, in_policy_units
 from vlrl.types import TARGET_UNITS, CoordinateSpace, Prompt, Rollout, Row, RowError
 
 CASES = [  # source, fields, reward

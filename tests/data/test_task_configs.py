@@ -7,9 +7,9 @@ import pytest
 from task_kit import SELECTS, full_and_silent, judge_opened
 
 from vlrl.config import load
-from vlrl.episodes import EPISODE_RETURN
-from vlrl.registry import build
-from vlrl.stages import PromptTemplate, Reward, Select, Source
+from vlrl.plugins.episodes import EPISODE_RETURN
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import PromptTemplate, Reward, Select, Source
 from vlrl.trainer.phase import applies, with_own_rewards
 from vlrl.types import CoordinateSpace, Rollout
 

@@ -19,8 +19,8 @@ from vlrl_data.tools.rollout_rewards import load_pass_rates, merge_pass_rates, p
 from vlrl_data.tools.split import split
 from vlrl_data.tools.stats import answer_kind, stats
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import PromptTemplate, Select, Source
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import PromptTemplate, Select, Source
 from vlrl.types import Row
 
 FIXTURES = Path(__file__).parents[2] / "data" / "fixtures"

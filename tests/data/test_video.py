@@ -10,7 +10,7 @@ from vlrl_data.media.parse import MediaSettings
 from vlrl_data.media.video import Frames, GeneratedVideo, Video, decode, encode, frame_files
 from vlrl_data.media.video_decoders import BACKENDS
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import MediaError
 
 

@@ -14,7 +14,7 @@ from samples import PROMPTS, groups_of, policy_of  # noqa: E402
 
 from vlrl.methods.core.trainable import LoRA  # noqa: E402
 from vlrl.policy.sharding import full_state_dict, is_sharded  # noqa: E402
-from vlrl.trainer.loss_inputs import make_batch  # noqa: E402
+from vlrl.trainer.step.loss_inputs import make_batch  # noqa: E402
 
 torch.distributed.init_process_group("gloo")
 plain, spread = policy_of("qwen2_5_vl"), policy_of("qwen2_5_vl")

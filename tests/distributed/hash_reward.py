@@ -6,8 +6,8 @@ import zlib
 from dataclasses import dataclass, field
 
 from vlrl.engine.fake import Fake
-from vlrl.registry import register
-from vlrl.stages import GroupFilter, Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import GroupFilter, Reward
 from vlrl.types import FilterDecision
 
 

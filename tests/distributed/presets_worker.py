@@ -11,7 +11,7 @@ import hash_reward  # noqa: E402
 import kit  # noqa: E402
 import torch  # noqa: E402
 
-from vlrl.trainer.loop import train_step  # noqa: E402
+from vlrl.trainer.step.loop import train_step  # noqa: E402
 
 HASH, COARSE = "hash_of_tokens", "test_loop_has"
 PRESETS = {

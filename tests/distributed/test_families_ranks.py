@@ -11,8 +11,8 @@ import pytest
 import yaml
 from ranks_kit import HERE, ROOT
 
-from vlrl.registry import build
-from vlrl.stages import Source
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Source
 
 FIXTURES = ROOT / "data" / "fixtures"
 FILES = sorted(path for path in FIXTURES.iterdir() if path.suffix in {".json", ".jsonl", ".parquet", ".csv"})

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from ranks_kit import ENVIRONMENT, ROOT
 
-from vlrl.launch import Launch
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.ranks.launch import Launch
 
 
 @pytest.mark.slow

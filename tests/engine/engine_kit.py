@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
-from vlrl.registry import build
 from vlrl.types import Clip, Media, Prompt, Request, Row, Sampling
 
 

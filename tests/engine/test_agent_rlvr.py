@@ -9,9 +9,9 @@ from vlrl.environments.calculator import Calculator
 from vlrl.methods.common.conversation import CONVERSATION
 from vlrl.methods.core.sampling import Plain
 from vlrl.methods.papers.agent_rlvr import GUIDED, AgentRlvr
-from vlrl.trainer.episode_pool import RunEpisodes
 from vlrl.trainer.run import Run
-from vlrl.trainer.stats import StepStats
+from vlrl.trainer.step.episode_pool import RunEpisodes
+from vlrl.trainer.step.stats import StepStats
 from vlrl.types import Prompt, Row
 
 CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "1/0"}}</tool_call>'

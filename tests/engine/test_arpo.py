@@ -8,13 +8,13 @@ import pytest
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.calculator import Calculator
-from vlrl.episodes import ACTIONS
 from vlrl.methods.common.conversation import CONVERSATION, Conversation, Segment
 from vlrl.methods.core.sampling import Plain
 from vlrl.methods.papers.arpo import BRANCHED, Arpo, Entropies, branch_of, turn_entropy
-from vlrl.trainer.episode_pool import RunEpisodes
+from vlrl.plugins.episodes import ACTIONS
 from vlrl.trainer.run import Run
-from vlrl.trainer.stats import StepStats
+from vlrl.trainer.step.episode_pool import RunEpisodes
+from vlrl.trainer.step.stats import StepStats
 
 CALL = f"<tool_call>{json.dumps({'name': 'calculator', 'arguments': {'expression': '1+1'}})}</tool_call>"
 

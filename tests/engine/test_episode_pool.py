@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from vlrl.episodes import Action, Episode, Observation, Past, TryAgain, copied
-from vlrl.stages import Environment
-from vlrl.trainer.episode_pool import EpisodePool
+from vlrl.plugins.episodes import Action, Episode, Observation, Past, TryAgain, copied
+from vlrl.plugins.stages import Environment
+from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import Row
 
 

@@ -16,7 +16,10 @@ from vlrl_rewards.environment_return import EnvironmentReturn
 from vlrl.engine.fake import Fake
 from vlrl.environments.recorded import Recorded
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import (
+from vlrl.methods.core.advantage import GRPO
+from vlrl.methods.core.rollout import MultiTurn
+from vlrl.methods.core.sampling import Plain
+from vlrl.plugins.episodes import (
     ACTIONS,
     EPISODE_END,
     EPISODE_RETURN,
@@ -27,16 +30,13 @@ from vlrl.episodes import (
     Episode,
     Observation,
 )
-from vlrl.methods.core.advantage import GRPO
-from vlrl.methods.core.rollout import MultiTurn
-from vlrl.methods.core.sampling import Plain
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import Environment
 from vlrl.services.reaper import REAPER
-from vlrl.stages import Environment
-from vlrl.trainer.episode_pool import RunEpisodes
 from vlrl.trainer.run import Run
-from vlrl.trainer.scoring import RewardError
-from vlrl.trainer.stats import StepStats
+from vlrl.trainer.step.episode_pool import RunEpisodes
+from vlrl.trainer.step.scoring import RewardError
+from vlrl.trainer.step.stats import StepStats
 from vlrl.types import Rollout
 
 

@@ -9,14 +9,14 @@ from vlrl_data.generators.row_tools import GenRowTools
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.toolset import Toolset
-from vlrl.episodes import ACTIONS, EPISODE_END, EPISODE_RETURN, TURN_PARTS, Episode, Observation
 from vlrl.methods.core.expert_turns import ExpertTurns
 from vlrl.methods.core.sampling import Plain
-from vlrl.registry import ConfigError
-from vlrl.stages import Environment
-from vlrl.trainer.episode_pool import RunEpisodes
+from vlrl.plugins.episodes import ACTIONS, EPISODE_END, EPISODE_RETURN, TURN_PARTS, Episode, Observation
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import Environment
 from vlrl.trainer.run import Run
-from vlrl.trainer.stats import StepStats
+from vlrl.trainer.step.episode_pool import RunEpisodes
+from vlrl.trainer.step.stats import StepStats
 from vlrl.types import Prompt, Row
 
 

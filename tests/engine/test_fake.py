@@ -11,8 +11,8 @@ from vlrl.engine.hf.sampler import uniforms
 from vlrl.methods.core.rollout import Expert, Independent
 from vlrl.methods.core.rollout_budget import Equal
 from vlrl.methods.core.sampling import Plain
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Engine, SamplingPolicy
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Engine, SamplingPolicy
 from vlrl.types import Prompt, Request, Rollout, Row, Sampling
 
 

@@ -7,13 +7,13 @@ import pytest
 from test_episodes_in_rollouts import make_run
 
 from vlrl.engine.hf.engine import HF
-from vlrl.episodes import ACTIONS, Episode, Observation
 from vlrl.methods.common.conversation import FORGETS, LEFT_OUT, SEGMENT, Segment, remembered, thought_end
 from vlrl.methods.core.reward_shaping import LastTurnReward
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
-from vlrl.registry import ConfigError
-from vlrl.stages import Environment
+from vlrl.plugins.episodes import ACTIONS, Episode, Observation
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import Environment
 from vlrl.types import Prompt, Row
 
 
@@ -186,7 +186,7 @@ def test_the_end_of_a_thought_in_tokens(text_policy):
 
 @pytest.mark.parametrize("forget", ["observation", "thought"])
 def test_the_trainer_scores_what_was_sampled(text_policy, tools, forget):
-    from vlrl.trainer.loss_inputs import make_batch
+    from vlrl.trainer.step.loss_inputs import make_batch
 
     run = make_run(text_policy, Told(says=(("reply", ""), ("again", forget), ("more", forget))), None)
     run.engine, run.sampling = HF().attach(text_policy), Plain(max_tokens=8, stop_ids=tuple(range(0, 500, 3)))

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from vlrl.engine.hf.engine import HF
-from vlrl.registry import ConfigError
-from vlrl.trainer.distributed import params_sharded
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.ranks.collectives import params_sharded
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Rollout
 
 

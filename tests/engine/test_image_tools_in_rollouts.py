@@ -8,8 +8,8 @@ from test_episodes_in_rollouts import make_run
 
 from vlrl.environments.image_tools import ImageTools
 from vlrl.environments.video_frames import VideoFrames
-from vlrl.episodes import Frames, Picture
 from vlrl.methods.core.rollout import MultiTurn
+from vlrl.plugins.episodes import Frames, Picture
 from vlrl.types import Prompt, Row
 
 

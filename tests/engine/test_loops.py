@@ -8,10 +8,10 @@ from typing import ClassVar
 import pytest
 
 from vlrl.config import load
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Callback, Reward, Source
-from vlrl.trainer import pipeline as _pipeline
-from vlrl.trainer.pipeline import overlap
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Callback, Reward, Source
+from vlrl.trainer.pipeline.pipeline import overlap
+from vlrl.trainer.pipeline.pipeline import pipeline as _pipeline
 from vlrl.trainer.train import train
 from vlrl.types import Row
 

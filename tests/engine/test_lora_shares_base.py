@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Engine
 from vlrl.policy import Family, Policy
-from vlrl.registry import build
-from vlrl.stages import Engine
 from vlrl.types import Prompt, Request, Row, Sampling
 
 

@@ -7,9 +7,9 @@ import torch
 
 from vlrl.methods.core.callback import EngineMismatch
 from vlrl.methods.core.token_weight import TIS, IcePop
-from vlrl.registry import ConfigError, build
-from vlrl.stages import TokenWeight
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import TokenWeight
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, LossInputs, Prompt, Rollout, Row
 
 LOG2 = math.log(2)

@@ -15,16 +15,16 @@ from vlrl.engine.hf.engine import HF
 from vlrl.environments.python import Python
 from vlrl.environments.tool_calls import last_call
 from vlrl.environments.zoom import Crop, Zoom
-from vlrl.episodes import Action, Episode, Observation
 from vlrl.methods.common.conversation import tool_reply_ids
 from vlrl.methods.core.reward_shaping import LastTurnReward
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
-from vlrl.registry import ConfigError
-from vlrl.stages import Environment
-from vlrl.trainer.episode_pool import RunEpisodes
+from vlrl.plugins.episodes import Action, Episode, Observation
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import Environment
 from vlrl.trainer.run import Run
-from vlrl.trainer.stats import StepStats
+from vlrl.trainer.step.episode_pool import RunEpisodes
+from vlrl.trainer.step.stats import StepStats
 from vlrl.types import CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
 
@@ -138,7 +138,7 @@ def test_long_replies_are_cut(text_policy, tools):
 
 
 def test_with_a_real_model_the_trainer_scores_what_was_sampled(policy, tools, monkeypatch):
-    from vlrl.trainer.loss_inputs import make_batch
+    from vlrl.trainer.step.loss_inputs import make_batch
 
     run = make_run(policy, echo("reply", "reply"), None, max_tokens=5)
     run.engine = HF().attach(policy)
@@ -323,7 +323,7 @@ def test_tokens_of_earlier_turns_stay_when_a_picture_is_shown(policy, tools):
     """The prompt of a later segment begins with the ids of the earlier one, token by token, though their text
     would be tokenised otherwise."""
     from vlrl.engine.vllm.prompts import prompt_ids
-    from vlrl.trainer.loss_inputs import make_batch
+    from vlrl.trainer.step.loss_inputs import make_batch
 
     run = make_run(policy, Shows(), None, max_tokens=6)
     run.engine = HF().attach(policy)

@@ -11,7 +11,7 @@ from test_loops import Bomb, metrics_of, weights_of
 from test_loops import config as loop_config
 
 from vlrl.methods.papers.kimi_k1_5 import KimiK15PartialRollout
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.run import Run
 from vlrl.trainer.train import train
 

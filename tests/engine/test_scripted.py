@@ -9,8 +9,8 @@ import torch
 
 from vlrl.engine.hf.engine import HF
 from vlrl.engine.scripted import Scripted, gold_text
-from vlrl.registry import build
-from vlrl.stages import Engine
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Engine
 from vlrl.types import Prompt, Request, Row, Sampling
 
 TEXT = "<think>so then</think><answer>12</answer>"

@@ -9,7 +9,7 @@ from test_loops import TINY
 
 from vlrl.config import load
 from vlrl.methods.papers.spec_rl import SpecRL, accepted
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.run import Run
 from vlrl.trainer.train import train
 

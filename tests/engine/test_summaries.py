@@ -7,7 +7,13 @@ import pytest
 from test_episodes_in_rollouts import counts, make_run
 
 from vlrl.engine.hf.engine import HF
-from vlrl.episodes import (
+from vlrl.methods.common.conversation import ONE_REWARD_PER_CONVERSATION, SEGMENT, TURNS
+from vlrl.methods.core.reward_shaping import LastTurnReward
+from vlrl.methods.core.rollout import SUMMARY_REQUEST, MultiTurn
+from vlrl.methods.core.sampling import Plain
+from vlrl.methods.core.turn_advantage import spread
+from vlrl.methods.papers.archer_2 import transitions
+from vlrl.plugins.episodes import (
     ACTIONS,
     EPISODE_END,
     EPISODE_RETURN,
@@ -17,14 +23,8 @@ from vlrl.episodes import (
     Observation,
     Picture,
 )
-from vlrl.methods.common.conversation import ONE_REWARD_PER_CONVERSATION, SEGMENT, TURNS
-from vlrl.methods.core.reward_shaping import LastTurnReward
-from vlrl.methods.core.rollout import SUMMARY_REQUEST, MultiTurn
-from vlrl.methods.core.sampling import Plain
-from vlrl.methods.core.turn_advantage import spread
-from vlrl.methods.papers.archer_2 import transitions
-from vlrl.registry import ConfigError
-from vlrl.stages import Environment
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import Environment
 from vlrl.types import Group
 
 
@@ -238,7 +238,7 @@ def test_credit_per_turn_counts_a_summary_to_the_next_turn(text_policy, tools):
 
 
 def test_the_trainer_scores_what_was_sampled(text_policy, tools):
-    from vlrl.trainer.loss_inputs import make_batch
+    from vlrl.trainer.step.loss_inputs import make_batch
 
     run = make_run(text_policy, replace(Rooms(last=6), filler="dust and more dust " * 5), None)
     run.engine, run.sampling = HF().attach(text_policy), Plain(max_tokens=8, stop_ids=tuple(range(0, 500, 3)))

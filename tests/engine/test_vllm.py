@@ -11,10 +11,10 @@ from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
 from vlrl.methods.core.prompt_template import Chat
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
-from vlrl.registry import ConfigError
-from vlrl.trainer.episode_pool import RunEpisodes
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.run import Run
-from vlrl.trainer.stats import StepStats
+from vlrl.trainer.step.episode_pool import RunEpisodes
+from vlrl.trainer.step.stats import StepStats
 
 needs_vllm = pytest.mark.vllm
 

@@ -15,8 +15,8 @@ from vlrl.engine.vllm.prompts import check_pictures, prompt_ids
 from vlrl.engine.vllm.sharing import base_weights
 from vlrl.engine.vllm.weights import named_weights
 from vlrl.methods.core.trainable import LoRA
+from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Family, Policy
-from vlrl.registry import ConfigError, build
 
 NESTED = ("gemma3", "llava_onevision")  # transformers 5 drops the level `vision_model` of their towers
 ONE, TWO = (Noise(1),), (Noise(1), Noise(2))

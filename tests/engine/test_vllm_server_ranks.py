@@ -11,7 +11,7 @@ from test_vllm_server import FakeServerEngine
 
 from vlrl.engine.vllm.ranks import RemoteServer
 from vlrl.engine.vllm.server import has_unlabelled
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.services.http import ServiceError
 from vlrl.services.process import LAUNCHER
 

@@ -13,7 +13,7 @@ from vlrl.engine.hf.engine import HF
 from vlrl.engine.vllm.inprocess import VLLM
 from vlrl.engine.vllm.sharing import SharedWeights
 from vlrl.methods.core.trainable import LoRA
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 class Fused(nn.Module):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pytest
 
 from vlrl.config import load
-from vlrl.registry import register
-from vlrl.stages import Callback, Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Callback, Reward
 from vlrl.trainer.train import train
 
 pytestmark = [

@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model
 from vlrl.engine.vllm.inprocess import _plain_llvmlite
 from vlrl.engine.vllm.server import VLLMServer
 from vlrl.engine.vllm.weights import NCCLTransfer, PolicyWeightSource, ReplicaClients, named_weights
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "text"])

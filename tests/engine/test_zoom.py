@@ -12,13 +12,13 @@ from vlrl_rewards.recognition.classification import Classification
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.zoom import Zoom
-from vlrl.episodes import EPISODE_END, EPISODE_RETURN, Action, Picture
 from vlrl.methods.common.conversation import TURNS
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
-from vlrl.trainer.episode_pool import RunEpisodes
+from vlrl.plugins.episodes import EPISODE_END, EPISODE_RETURN, Action, Picture
 from vlrl.trainer.run import Run
-from vlrl.trainer.stats import StepStats
+from vlrl.trainer.step.episode_pool import RunEpisodes
+from vlrl.trainer.step.stats import StepStats
 from vlrl.types import CoordinateSpace, Prompt, Row
 
 SIZE, SEEN = (100, 80), (50, 40)

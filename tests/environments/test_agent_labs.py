@@ -6,7 +6,7 @@ from vlrl_rewards.code import sandbox
 
 from vlrl.activity.check import check
 from vlrl.config import load
-from vlrl.trainer.data import heldout_by_task, read_rows
+from vlrl.trainer.data.rows import heldout_by_task, read_rows
 from vlrl.trainer.run import Run
 
 MODE = "bubblewrap" if not sandbox.available() else "unsafe"

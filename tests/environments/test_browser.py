@@ -10,10 +10,10 @@ import pytest
 
 from vlrl.environments.browser import Browser, allowed
 from vlrl.environments.browser_sites import LAMPS, Desk, Served
-from vlrl.episodes import Action
-from vlrl.registry import ConfigError
+from vlrl.plugins.episodes import Action
+from vlrl.plugins.registry import ConfigError
 from vlrl.services.reaper import REAPER
-from vlrl.trainer.episode_pool import EpisodePool
+from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import CoordinateSpace, Row, RowError
 
 SIZE = (448, 336)

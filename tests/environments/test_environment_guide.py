@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from vlrl.config import Config
-from vlrl.episodes import Action
-from vlrl.registry import build, load_plugin_file
-from vlrl.stages import Environment
+from vlrl.plugins.episodes import Action
+from vlrl.plugins.registry import build, load_plugin_file
+from vlrl.plugins.stages import Environment
 from vlrl.trainer.phase import build_phase, check_requirements
 from vlrl.types import Row
 

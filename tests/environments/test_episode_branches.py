@@ -18,11 +18,11 @@ from vlrl.environments.mcp import MCP
 from vlrl.environments.sql import Sql
 from vlrl.environments.textarena import TextArena
 from vlrl.environments.verifiers import Verifiers
-from vlrl.episodes import Action, Episode, Observation, Past, Picture, ReplayDiverged
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Environment, Source
-from vlrl.trainer.episode_pool import EpisodePool, RunEpisodes
-from vlrl.trainer.stats import StepStats
+from vlrl.plugins.episodes import Action, Episode, Observation, Past, Picture, ReplayDiverged
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Environment, Source
+from vlrl.trainer.step.episode_pool import EpisodePool, RunEpisodes
+from vlrl.trainer.step.stats import StepStats
 from vlrl.types import CoordinateSpace, Row
 
 SPACE = CoordinateSpace((448, 336), (448, 336), "per_mille")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from vlrl.environments.gymnasium import Gymnasium, GymnasiumEpisode, picture_of, space_value
-from vlrl.episodes import Action
-from vlrl.registry import ConfigError
-from vlrl.trainer.episode_pool import EpisodePool
+from vlrl.plugins.episodes import Action
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import Row
 
 gymnasium = pytest.importorskip("gymnasium")

@@ -10,10 +10,10 @@ from vlrl_data.generators.illustrated import GenIllustrated
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.illustrated import Illustrated, Tag, count_score, drawn, rating, tag_of
-from vlrl.episodes import TURN_PARTS, Action, EnvironmentFailure, Picture
 from vlrl.methods.papers.llm_i import LlmI, judged
-from vlrl.registry import ConfigError, home_of
-from vlrl.stages import Reward
+from vlrl.plugins.episodes import TURN_PARTS, Action, EnvironmentFailure, Picture
+from vlrl.plugins.registry import ConfigError, home_of
+from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Prompt, Rollout, Row
 
 TOOLS = ("search", "diffusion", "edit")

@@ -11,7 +11,7 @@ from vlrl_rewards.text.verifier import Exact
 
 from vlrl.environments.image_tools import ImageTools, Rotated
 from vlrl.environments.zoom import Zoom
-from vlrl.episodes import Action, Picture
+from vlrl.plugins.episodes import Action, Picture
 from vlrl.types import CoordinateSpace, Row
 
 WIDE, HIGH = 400, 200

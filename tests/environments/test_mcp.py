@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from vlrl.environments.mcp import MCP
-from vlrl.episodes import Action
-from vlrl.registry import ConfigError
+from vlrl.plugins.episodes import Action
+from vlrl.plugins.registry import ConfigError
 from vlrl.services.process import free_port
 from vlrl.services.reaper import REAPER
-from vlrl.trainer.episode_pool import EpisodePool
+from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import Row
 
 pytest.importorskip("mcp")
@@ -136,7 +136,7 @@ def test_faults_are_said_before_a_run(environment):
             unknown.check(None)
         finally:
             unknown.close()
-    from vlrl.episodes import EnvironmentFailure
+    from vlrl.plugins.episodes import EnvironmentFailure
 
     with pytest.raises(EnvironmentFailure, match="did not start"):
         MCP(command=(sys.executable, "-c", "raise SystemExit(3)"), start_seconds=20.0).session()
@@ -167,9 +167,9 @@ def test_a_server_on_http_and_one_per_episode():
 
 
 def test_headers_reach_the_server_and_no_message(monkeypatch, capfd, caplog):
-    from vlrl.episodes import EnvironmentFailure
-    from vlrl.registry import build
-    from vlrl.stages import Environment
+    from vlrl.plugins.episodes import EnvironmentFailure
+    from vlrl.plugins.registry import build
+    from vlrl.plugins.stages import Environment
 
     seen = []
 
@@ -254,7 +254,7 @@ def test_a_server_that_wants_a_header(tmp_path):
     while socket.socket().connect_ex(("127.0.0.1", port)):
         assert time.monotonic() < limit and process.poll() is None
         time.sleep(0.2)
-    from vlrl.episodes import EnvironmentFailure
+    from vlrl.plugins.episodes import EnvironmentFailure
 
     try:
         with pytest.raises(EnvironmentFailure):

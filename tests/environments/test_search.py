@@ -12,10 +12,10 @@ from vlrl_data.generators.lookup import GenLookup, documents, world
 
 from vlrl.environments.retrieval import Passage
 from vlrl.environments.search import Search
-from vlrl.episodes import Action
-from vlrl.registry import ConfigError
+from vlrl.plugins.episodes import Action
+from vlrl.plugins.registry import ConfigError
 from vlrl.services.http import ServiceError
-from vlrl.trainer.episode_pool import EpisodePool
+from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import Row
 
 ROW = Row("a", "Where?")

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from vlrl.environments.shop import ATTRIBUTES, Goal, Product, Shop, alike, catalogue, goal_of, purchase_reward
-from vlrl.episodes import Action
+from vlrl.plugins.episodes import Action
 from vlrl.types import Row
 
 SHOP = Shop()

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from vlrl.environments.sql import Sql
-from vlrl.episodes import Action
-from vlrl.registry import ConfigError
+from vlrl.plugins.episodes import Action
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row, RowError
 
 PEOPLE = [("Ada", 36), ("Ben", 19), ("Cleo", 54)]

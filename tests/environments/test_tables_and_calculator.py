@@ -9,8 +9,8 @@ from vlrl_data.generators.row_tools import GenRowTools, tool_call
 from vlrl.environments.calculator import Calculator, evaluate, written
 from vlrl.environments.tables import Tables
 from vlrl.environments.toolset import Toolset
-from vlrl.episodes import Action
-from vlrl.registry import ConfigError
+from vlrl.plugins.episodes import Action
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row, RowError
 
 ROW = Row(

@@ -9,8 +9,8 @@ import pytest
 
 from vlrl.environments import textarena as adapter
 from vlrl.environments.textarena import TextArena
-from vlrl.episodes import Action
-from vlrl.registry import ConfigError
+from vlrl.plugins.episodes import Action
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row
 
 WINS = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]

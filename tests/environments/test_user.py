@@ -7,7 +7,7 @@ import pytest
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.user import User
-from vlrl.episodes import Action
+from vlrl.plugins.episodes import Action
 from vlrl.types import Row, RowError
 
 TOLD = {

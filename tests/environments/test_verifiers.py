@@ -7,11 +7,11 @@ import pytest
 import verifiers_kit as kit
 
 from vlrl.environments.verifiers import Verifiers
-from vlrl.episodes import Action
-from vlrl.registry import ConfigError, build
+from vlrl.plugins.episodes import Action
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Source
 from vlrl.services.reaper import REAPER
-from vlrl.stages import Source
-from vlrl.trainer.episode_pool import EpisodePool
+from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import Row, RowError
 
 

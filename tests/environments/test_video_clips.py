@@ -8,8 +8,8 @@ import pytest
 from vlrl_data.generators.video_evidence import GenVideoEvidence, difficulty
 
 from vlrl.environments.video_clips import VideoClips, clock, identification, retrieval, shares, spread
-from vlrl.episodes import Action, Observation
 from vlrl.methods.papers.conan import evidence_difficulty, well_formed
+from vlrl.plugins.episodes import Action, Observation
 from vlrl.types import Clip, Media, Row, RowError
 
 EMPTY = "<score></score><think>so</think><clip>{}</clip><answer>{}</answer>"

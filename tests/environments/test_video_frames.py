@@ -8,7 +8,7 @@ import pytest
 from vlrl_rewards.text.verifier import Exact
 
 from vlrl.environments.video_frames import VideoFrames
-from vlrl.episodes import Action
+from vlrl.plugins.episodes import Action
 from vlrl.types import Clip, Media, MediaError, Row, RowError
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.zerosearch import ZeroSearch, noise_probability
-from vlrl.episodes import Action
-from vlrl.registry import ConfigError
-from vlrl.trainer.episode_pool import EpisodePool
+from vlrl.plugins.episodes import Action
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import Row
 
 ROW = Row("a", "Where does Ada live?", "Rome")

@@ -21,7 +21,7 @@ from vlrl.eval.journal import Journal
 from vlrl.eval.page import write_page
 from vlrl.eval.runner import EvalOptions, prepare_folder, read_suites, reopen, rescore, write_results
 from vlrl.eval.suite import load_suite, suite_file
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def invoke(*words):

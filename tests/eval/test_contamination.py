@@ -18,7 +18,7 @@ from vlrl.eval.contamination import (
     picture_hash,
     rouge_l,
 )
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 LONG = "the quick brown fox jumps over the lazy dog while seven small birds watch from the old oak tree"
 

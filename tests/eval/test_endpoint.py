@@ -10,7 +10,7 @@ import pytest
 
 from vlrl.engine.openai import OpenAI, api_messages
 from vlrl.eval.prompts import build_prompt
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Prompt, Request, Row, Sampling
 
 

@@ -12,7 +12,7 @@ from vlrl.eval.records import SuiteData, read_jsonl, read_records
 from vlrl.eval.runner import rescore
 from vlrl.eval.suite import load_suite
 from vlrl.eval.summary import calibration, k_samples, responses_from_file, summarise
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 @pytest.mark.parametrize(

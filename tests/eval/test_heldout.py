@@ -13,8 +13,8 @@ from vlrl.engine.fake import Fake
 from vlrl.eval import heldout, training
 from vlrl.methods.core.prompt_template import Chat
 from vlrl.methods.core.sampling import Plain
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Callback, Reward
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Callback, Reward
 from vlrl.trainer.phase import Phase
 from vlrl.types import Rollout, Row
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from vlrl.beside.audit import master_key_acceptance
+from vlrl.beside.client import Judge
 from vlrl.eval.grade import Response, grade
 from vlrl.eval.judge import judge_prompts, judge_report
-from vlrl.judges.audit import master_key_acceptance
-from vlrl.judges.client import Judge
 
 
 def test_a_judge_is_reported_beside_the_rule(tmp_path, fixture_data):

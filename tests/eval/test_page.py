@@ -17,7 +17,7 @@ from vlrl.eval.generate import generate_responses, pending_samples
 from vlrl.eval.journal import Journal
 from vlrl.eval.page import page_facts, write_page
 from vlrl.eval.runner import EvalOptions, prepare_folder, read_suites, write_results
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 ATTACK = "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 SAID = {

@@ -3,7 +3,7 @@
 import pytest
 
 from vlrl.eval.scorer import Scorer
-from vlrl.registry import build
+from vlrl.plugins.registry import build
 
 RECORD = {
     "prompt": (

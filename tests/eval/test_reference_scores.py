@@ -11,7 +11,7 @@ import pytest
 
 from vlrl.eval import as_suite, score_item, score_response
 from vlrl.eval.scorers.vsi_bench import first_number, first_token, last_number, mean_relative_accuracy
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 CASES = [
     json.loads(line) for line in (Path(__file__).parent / "reference_scores.jsonl").read_text().splitlines()

@@ -8,7 +8,7 @@ from vlrl.eval import load_suite, suite_names
 from vlrl.eval.floors import floors, gold_self_test
 from vlrl.eval.grade import Response, grade
 from vlrl.eval.prompts import build_prompt, media_of, rotate_options
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 # Golds that the benchmark's own rules cannot reach; everything else must be reached.
 UNREACHABLE = {

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from vlrl.cli.weights import app
 from vlrl.eval.weight_path import checkpoints, extrapolate, linearity
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 CURVE = [
     0.0,

@@ -6,8 +6,8 @@ from functional_kit import as_lists, groups, inputs
 
 import vlrl.functional as F
 from vlrl.methods.core.critic import RETURNS
-from vlrl.registry import build
-from vlrl.stages import (
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import (
     TOKEN_ADVANTAGES,
     AdvantageEstimator,
     AuxTensor,

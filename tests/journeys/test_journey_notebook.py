@@ -19,7 +19,7 @@ trainer = GRPOTrainer(
     "summary = trainer.train()\nsummary['steps'], sorted(summary['heldout'])",
     "scores = trainer.evaluate(rows[12:])\nscores",
     (
-        "from vlrl.registry import build\nfrom vlrl.stages import Reward\nbuild(Reward, "
+        "from vlrl.plugins.registry import build\nfrom vlrl.plugins.stages import Reward\nbuild(Reward, "
         "'math').score('<answer>0.5</answer>', '1/2')"
     ),
     "trainer.save('out').name",

@@ -10,8 +10,8 @@ GUARDED = '''"""Whether the answer is the hour on the clock."""
 
 from dataclasses import dataclass
 
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import answer_or_text
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from vlrl.beside.audit import error_rates
+from vlrl.beside.client import Judge, ask_engine, parse_yes_no
 from vlrl.engine.fake import Fake
-from vlrl.judges.audit import error_rates
-from vlrl.judges.client import Judge, ask_engine, parse_yes_no
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def test_replies_are_cached_by_model_and_prompt(tmp_path):

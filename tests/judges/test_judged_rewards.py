@@ -8,10 +8,10 @@ import pytest
 from vlrl_rewards.combine.judged import judge_prompt
 from vlrl_rewards.combine.nested import PARTS
 
+from vlrl.beside.client import open_judge, parse_yes_no, quoted
 from vlrl.config import load
-from vlrl.judges.client import open_judge, parse_yes_no, quoted
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward
 from vlrl.trainer.run import Run
 from vlrl.types import Group, Prompt, Rollout, Row
 

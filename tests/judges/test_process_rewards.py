@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from vlrl.judges.process import ProcessRewardModel, open_process_reward_model
+from vlrl.beside.process import ProcessRewardModel, open_process_reward_model
 from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.methods.papers.pure import PureProcessRewards
+from vlrl.plugins.registry import ConfigError
 from vlrl.policy.tiny import qwen_tokenizer
-from vlrl.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from vlrl.config import SLOTS, find, load
-from vlrl.registry import get
-from vlrl.stages import STAGES
+from vlrl.plugins.registry import get
+from vlrl.plugins.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / name for name in ("architecture.md", "guide.md")]

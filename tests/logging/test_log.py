@@ -5,10 +5,10 @@ import math
 import pytest
 from PIL import Image
 
-from vlrl.files import read_jsonl
 from vlrl.logging.recorder import Recorder
 from vlrl.logging.rollouts import read
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
+from vlrl.services.files import read_jsonl
 
 CONFIG = {"steps": 5, "output": "runs/test", "watch": {"rollouts_every": 1}}
 

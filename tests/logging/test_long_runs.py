@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import vlrl.files
-from vlrl.files import read_jsonl, thinned_jsonl
+import vlrl.services.files
 from vlrl.logging import report
 from vlrl.logging.recorder import KEYS, METRICS, TIMINGS
+from vlrl.services.files import read_jsonl, thinned_jsonl
 
 STEPS = 4000
 
@@ -43,7 +43,7 @@ def test_a_part_of_a_long_file_is_parsed_with_its_ends_and_changes(
 ) -> None:
     parsed = []
     loads = json.loads
-    monkeypatch.setattr(vlrl.files.json, "loads", lambda line: parsed.append(line) or loads(line))
+    monkeypatch.setattr(vlrl.services.files.json, "loads", lambda line: parsed.append(line) or loads(line))
     rows, count = thinned_jsonl(run / METRICS, KEYS[METRICS], 200)
     assert count == STEPS + 1 and 200 <= len(parsed) <= 403
     steps = [row["step"] for row in rows]

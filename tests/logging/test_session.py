@@ -2,10 +2,10 @@ import subprocess
 
 import pytest
 
-from vlrl.files import read_jsonl
 from vlrl.logging.recorder import Recorder
 from vlrl.logging.session import describe_session, revision
-from vlrl.redact import blank
+from vlrl.services.files import read_jsonl
+from vlrl.services.redaction import blank
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 
 from vlrl.trainer.services import RunServices
-from vlrl.trainer.stats import StepStats
+from vlrl.trainer.step.stats import StepStats
 from vlrl.types import Group, LossInputs, Prompt, Rollout, Row, TokenBatch
 
 

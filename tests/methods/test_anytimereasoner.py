@@ -17,8 +17,8 @@ from vlrl.methods.papers.anytimereasoner import (
     prior_of,
     thought_length,
 )
-from vlrl.registry import ConfigError
-from vlrl.stages import TOKEN_ADVANTAGES
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
 
 

@@ -25,7 +25,7 @@ from vlrl.methods.papers.archer_2 import (
     unpacked,
     utterance_advantages,
 )
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Row, Sampling
 
 METHOD = ["methods/archer_2"]

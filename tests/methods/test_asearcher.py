@@ -2,8 +2,8 @@
 
 import pytest
 
-from vlrl.episodes import ACTIONS
 from vlrl.methods.papers.asearcher import Asearcher, well_formed
+from vlrl.plugins.episodes import ACTIONS
 from vlrl.types import Group, Prompt, Rollout, Row
 
 PROMPT = Prompt(row=Row("a", "q", "Rome"), messages=())

@@ -20,8 +20,8 @@ from vlrl.methods.papers.rose import (
     semantic_entropy,
     shared_prefixes,
 )
-from vlrl.registry import ConfigError
-from vlrl.stages import TOKEN_ADVANTAGES
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
 
 LOG = math.log

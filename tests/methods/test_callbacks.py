@@ -9,7 +9,7 @@ from make import run
 
 from vlrl.methods.common.correctness import heldout_accuracy
 from vlrl.methods.core.callback import OptimizerReset, ReferenceReset
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 @pytest.fixture

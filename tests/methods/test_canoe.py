@@ -8,9 +8,9 @@ import pytest
 from tiny import text_run
 
 from vlrl.methods.papers.canoe import PROXY_ANSWER, Canoe
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward
-from vlrl.trainer.loop import train_step
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward
+from vlrl.trainer.step.loop import train_step
 from vlrl.types import Prompt, Rollout, Row
 
 ROW = Row(

@@ -7,7 +7,7 @@ import pytest
 from make import group
 
 from vlrl.methods.papers.capo import CAPO, CRITIQUES, STEP_ENDS, CapoRuleCritic, token_end
-from vlrl.stages import TOKEN_ADVANTAGES
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
 
 TEXTS = ("<think>a1+2=3b3+4=7</think>", "<think>a1+2=3b3+4=8</think>")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from vlrl.config import load
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.run import Run
 
 COMPARING = [

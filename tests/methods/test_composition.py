@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tiny import steps, text_run, vision_run
 
-from vlrl import stages as S
-from vlrl.registry import ConfigError, build, names
+from vlrl.plugins import stages as S
+from vlrl.plugins.registry import ConfigError, build, names
 
 ROOT = Path(__file__).parents[2]
 CLASSICS = [

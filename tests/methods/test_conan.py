@@ -2,10 +2,10 @@
 
 import pytest
 
-from vlrl.episodes import ACTIONS, TURN_PARTS
 from vlrl.methods.common.conversation import CONVERSATION, SEGMENT
 from vlrl.methods.papers.conan import Conan, ConanDifficulty, ConanTemplate, evidence_difficulty, well_formed
-from vlrl.registry import ConfigError
+from vlrl.plugins.episodes import ACTIONS, TURN_PARTS
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row
 
 PROMPT = Prompt(Row("a", "q", "B"), ())

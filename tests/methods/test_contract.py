@@ -11,10 +11,10 @@ import pytest
 import torch
 from make import group, inputs, run
 
-from vlrl import stages as S
-from vlrl.capabilities import Capability
 from vlrl.methods.common.step_scores import STEP_SCORES
-from vlrl.registry import build, shipped
+from vlrl.plugins import stages as S
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.registry import build, shipped
 from vlrl.types import Denominators, Row
 
 LENGTHS, GROUPS = [5, 1, 3, 4, 2, 5], [0, 0, 0, 1, 1, 1]

@@ -14,7 +14,7 @@ from vlrl.methods.core.loss_term import NLL
 from vlrl.methods.core.token_weight import TIS
 from vlrl.methods.papers.bnpo import BNPO
 from vlrl.methods.papers.entropy_mechanism import EntropyMechanismKlCov, top_tokens
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def prepared(level, **fields):

@@ -8,10 +8,10 @@ from make import group, run
 from tiny import text_run
 
 from vlrl.methods.core.group_filter import AccuracyRange
-from vlrl.registry import ConfigError, build
-from vlrl.stages import GroupFilter, Reward
-from vlrl.trainer.loop import collect
-from vlrl.trainer.scoring import score
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import GroupFilter, Reward
+from vlrl.trainer.step.loop import collect
+from vlrl.trainer.step.scoring import score
 from vlrl.types import Group, Prompt, Rollout, Row
 
 PARTS = {"format": {"name": "tag_format"}, "accuracy": {"name": "math"}}

@@ -19,7 +19,7 @@ from vlrl.methods.core.critic import (
     Critic,
     CriticModel,
 )
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group
 
 

@@ -22,7 +22,7 @@ from vlrl.methods.papers.depo import (
 )
 from vlrl.methods.papers.light_if import LightIfCovarianceEntropy, LightIfSurpriseNll
 from vlrl.methods.papers.pf_ppo import PfPpo
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row
 
 

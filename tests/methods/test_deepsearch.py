@@ -20,8 +20,8 @@ from vlrl.methods.papers.deepsearch import (
     back_up,
     mean_surprisal,
 )
-from vlrl.registry import ConfigError
-from vlrl.stages import TOKEN_ADVANTAGES
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
 
 PROMPT = Prompt(Row("r", "q"), ({"role": "user", "content": "q"},))

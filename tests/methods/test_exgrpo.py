@@ -14,7 +14,7 @@ from make import end_step, group, run
 from tiny import steps, text_run
 
 from vlrl.methods.papers.exgrpo import Exgrpo, ExgrpoWithExperience, bucket_weight
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Prompt, Row
 
 ROWS = [Row(f"r{i}", f"q{i}") for i in range(12)]

@@ -27,8 +27,8 @@ from vlrl.methods.papers.lens import (
     token_spans,
 )
 from vlrl.methods.papers.vogue import NOISY, Vogue, VogueVisualUncertainty, clean, divergence
-from vlrl.registry import ConfigError
-from vlrl.stages import TOKEN_ADVANTAGES
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.types import Prompt, Row
 
 LOG = math.log

@@ -19,7 +19,7 @@ from vlrl.methods.papers.rlsp import Rlsp
 from vlrl.methods.papers.skywork_r1v3 import SkyworkR1v3
 from vlrl.methods.papers.superhf import Superhf
 from vlrl.methods.papers.tulu_3 import Tulu3
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row
 
 

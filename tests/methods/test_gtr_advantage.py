@@ -6,7 +6,7 @@ from make import group
 from vlrl.methods.core.advantage import GAE
 from vlrl.methods.core.critic import RETURNS
 from vlrl.methods.papers.gtr import CORRECTED, GtrAdvantage
-from vlrl.stages import TOKEN_ADVANTAGES
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.types import Group
 
 

@@ -7,7 +7,7 @@ import torch
 from make import group
 
 from vlrl.methods.papers.gtr_turbo import Elected, GtrTurbo, GtrTurboGuidance, trimmed
-from vlrl.stages import TOKEN_ADVANTAGES
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
 
 
 def merged(callback, weights):

@@ -8,7 +8,7 @@ import torch
 from vlrl.config import load
 from vlrl.methods.papers.gui_g1 import GuiG1
 from vlrl.methods.papers.mathbook_rl import MathbookRlByPrinciple, MathbookRlSchedule, principles_of
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.run import Run
 from vlrl.types import Group, Prompt, Rollout, Row
 

@@ -14,7 +14,7 @@ from tiny import TEXT, opened, steps, text_run
 from vlrl.config import load
 from vlrl.methods.papers.re_distillation import KEY, ReDistillation, ReDistillationKeepCorrect
 from vlrl.methods.papers.regft import Regft
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.run import Run
 from vlrl.types import Prompt, Row
 

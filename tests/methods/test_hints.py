@@ -18,7 +18,7 @@ from vlrl.methods.papers.g2rpo_a import G2rpoA, adapted_length
 from vlrl.methods.papers.ghpo import HINT_SHARE, Ghpo
 from vlrl.methods.papers.luffy import LuffyPolicyShaping
 from vlrl.methods.papers.seele import HINT_RATE, Seele, clamped, curve, fit, rate_for
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Prompt, Row
 
 LOG = math.log

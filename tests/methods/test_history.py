@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from vlrl.methods.core.prompt_sampler import KEY, ByHistory, ShuffleWithHistory
 from vlrl.methods.core.select import Listed
-from vlrl.registry import ConfigError, names
-from vlrl.stages import Source
-from vlrl.trainer.loop import train_step
+from vlrl.plugins.registry import ConfigError, names
+from vlrl.plugins.stages import Source
+from vlrl.trainer.step.loop import train_step
 from vlrl.types import Row
 
 ROWS = [Row(f"r{i}", f"q{i}") for i in range(6)]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from vlrl.episodes import EPISODE_END, INVALID_ACTIONS
 from vlrl.methods.papers.ikea import Ikea, IkeaBalance
-from vlrl.registry import ConfigError
+from vlrl.plugins.episodes import EPISODE_END, INVALID_ACTIONS
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row
 
 PROMPT = Prompt(row=Row("a", "q", "Rome"), messages=())

@@ -6,7 +6,7 @@ import pytest
 from make import end_step, group, run
 
 from vlrl.methods.papers.interleaved_reasoning import InterleavedReasoning
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def batch(*correct):

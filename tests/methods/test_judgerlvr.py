@@ -7,7 +7,7 @@ from make import group, run
 from tiny import steps, text_run
 
 from vlrl.methods.papers.judgerlvr import KEY, Judgerlvr, JudgerlvrJudgePrompt, JudgerlvrKeepCandidates
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row
 
 HISTORY = {"a": {KEY: {"yes": "4", "no": "5"}}}

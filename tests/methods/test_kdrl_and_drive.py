@@ -13,7 +13,7 @@ from tiny import steps, text_run
 
 from vlrl.methods.papers.drive import Drive
 from vlrl.methods.papers.kdrl import Kdrl
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row
 
 

@@ -11,7 +11,7 @@ from tiny import text_run
 
 from vlrl.methods.core.sampling import Plain
 from vlrl.methods.papers.latr import FROM_TREE, Latr, Lookahead
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Completion, Prompt, Request, Row, Sampling
 
 PROMPT = Prompt(Row("r", "q"), ({"role": "user", "content": "q"},))

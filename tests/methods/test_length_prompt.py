@@ -4,7 +4,7 @@ import pytest
 from vlrl_rewards.format.lengths import LengthRange
 
 from vlrl.methods.papers.prompt_based_length_control_rl import PromptBasedLengthControlRl
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Rollout, Row
 
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward, Select
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward, Select
 from vlrl.types import Prompt, Rollout, Row
 
 WORK = Row("w", "27+5+3=", 35, target="<think>27+5=32\n32+3=35\nso 35</think><answer>35</answer>")

@@ -9,8 +9,8 @@ from tiny import opened
 
 from vlrl.config import load
 from vlrl.methods.papers.mctr import VOTE, Mctr, MctrSelfConsistency, edited, majority, vote_of
-from vlrl.trainer.loop import sample
 from vlrl.trainer.run import Run
+from vlrl.trainer.step.loop import sample
 from vlrl.types import Row
 
 

@@ -9,8 +9,8 @@ from make import end_step, run
 
 from vlrl.methods.common.conversation import CALLS, CONVERSATION
 from vlrl.methods.core.metric import ace, average_precision, ece
-from vlrl.registry import ConfigError, build, names
-from vlrl.stages import Metric
+from vlrl.plugins.registry import ConfigError, build, names
+from vlrl.plugins.stages import Metric
 from vlrl.types import Group, Prompt, Rollout, Row
 
 

@@ -14,8 +14,8 @@ from vlrl.methods.common.demonstrations import demonstrations
 from vlrl.methods.core.policy_loss import PPOClip
 from vlrl.methods.papers.luffy import Luffy, LuffyPolicyShaping
 from vlrl.methods.papers.visurf import Visurf
-from vlrl.registry import ConfigError, build
-from vlrl.stages import AdvantageEstimator
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import AdvantageEstimator
 from vlrl.types import Row
 
 LOG = math.log

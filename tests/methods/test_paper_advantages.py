@@ -20,9 +20,9 @@ from vlrl.methods.papers.oreal import OREAL
 from vlrl.methods.papers.ppl import Ppl, standardised
 from vlrl.methods.papers.progrpo import ProGRPO
 from vlrl.methods.papers.verl import RANK_MOMENTS, Verl, effective_rank, rank_moments
-from vlrl.registry import ConfigError
-from vlrl.stages import TOKEN_ADVANTAGES
-from vlrl.trainer.distributed import without_media
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
+from vlrl.trainer.ranks.collectives import without_media
 
 
 def test_nsr():

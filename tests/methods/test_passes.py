@@ -18,9 +18,9 @@ from vlrl.methods.papers.pppo import PREFIX, Pppo, PppoContinuationReward, PppoP
 from vlrl.methods.papers.progrpo import ProgrpoPromptConfidence
 from vlrl.methods.papers.rover import RoverOldVocabMean, RoverVocabMean
 from vlrl.methods.papers.spae import confidence, potential, step_ends
-from vlrl.registry import ConfigError
-from vlrl.trainer.loop import sample
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.step.loop import sample
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Clip, Media
 
 SMALL = ["policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}"]

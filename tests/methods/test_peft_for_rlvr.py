@@ -11,7 +11,7 @@ import torch
 from tiny import steps, text_run
 
 from vlrl.methods.papers.peft_for_rlvr import ADAPTERS, lora_layers
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def outputs(policy):

@@ -13,7 +13,7 @@ from vlrl_rewards.audit.controls import Noisy
 from vlrl.config import load
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.base_comparison import compared
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.run import Run
 
 TINY = [

@@ -10,8 +10,8 @@ from make import inputs, run
 from tiny import steps, text_run
 
 from vlrl.methods.papers.re_schedule import KEY, PATH, ReSchedule, full, r_score, ranks
-from vlrl.registry import ConfigError
-from vlrl.trainer.loop import train_step
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.step.loop import train_step
 
 
 def tree(text):

@@ -5,7 +5,7 @@ import torch
 from make import inputs, run
 
 from vlrl.methods.core.loss_aggregation import Constant, SequenceMean, TokenMean
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Denominators
 
 LOSS = torch.tensor([[1.0, 2.0, 3.0], [4.0, 99.0, 99.0]])

@@ -16,10 +16,10 @@ from vlrl.methods.papers.laser import SELF_REWARD_AT, Laser, LaserLastToken, Las
 from vlrl.methods.papers.rlpr import SPLICED_REFERENCE, Rlpr, RlprStdFilter, reasoning, reflection
 from vlrl.methods.papers.sar import Sar, SarUnconditionalLogp, without_question
 from vlrl.methods.papers.verifree import VeriFree
-from vlrl.registry import ConfigError
-from vlrl.stages import TOKEN_ADVANTAGES
-from vlrl.trainer.loop import sample
-from vlrl.trainer.loss_inputs import loss_inputs, make_batch
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
+from vlrl.trainer.step.loop import sample
+from vlrl.trainer.step.loss_inputs import loss_inputs, make_batch
 
 
 class Letters:

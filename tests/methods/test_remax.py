@@ -4,7 +4,7 @@ import pytest
 from make import group, run
 
 from vlrl.methods.papers.remax import GREEDY_BASELINE, READS_GREEDY, ReMax, RemaxGreedyBaseline
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Completion, Rollout, Sampling
 
 

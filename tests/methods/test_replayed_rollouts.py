@@ -18,7 +18,7 @@ from vlrl.methods.papers.ampo import Ampo, comprehension
 from vlrl.methods.papers.luffy import Luffy
 from vlrl.methods.papers.relift import Relift, supervised_loss
 from vlrl.methods.papers.rorecomp import Rorecomp
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Prompt, Rollout, Row
 
 

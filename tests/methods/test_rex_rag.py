@@ -11,7 +11,6 @@ import torch
 from make import inputs
 from tiny import text_run
 
-from vlrl.episodes import Episode, Observation
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.conversation import CALLS, CONVERSATION, TRANSCRIPT, TURNS
 from vlrl.methods.papers.rex_rag import (
@@ -22,7 +21,8 @@ from vlrl.methods.papers.rex_rag import (
     RexRagBalanceHeuristic,
     draw_logp,
 )
-from vlrl.stages import Environment
+from vlrl.plugins.episodes import Episode, Observation
+from vlrl.plugins.stages import Environment
 
 DOUBTS = "rollout.doubts=[' Hm, no.', ' Hm, wait.', ' Or so.']"
 

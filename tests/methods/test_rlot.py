@@ -25,7 +25,7 @@ from vlrl.methods.papers.rlot import (
     navigator_values,
     read_scores,
 )
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.run import Run
 
 

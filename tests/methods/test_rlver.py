@@ -9,11 +9,11 @@ from vlrl_data.generators.feelings import HOPES, GenFeelings
 from vlrl.engine.fake import Fake
 from vlrl.environments.emotional_user import EmotionalUser, spoken
 from vlrl.environments.user import User
-from vlrl.episodes import ACTIONS, Action
 from vlrl.methods.common.conversation import FORGETS
 from vlrl.methods.papers.rlver import Rlver, thinks_then_says
-from vlrl.registry import ConfigError
-from vlrl.trainer.episode_pool import EpisodePool
+from vlrl.plugins.episodes import ACTIONS, Action
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import Group, Prompt, Rollout, Row, RowError
 
 FEELINGS = [{"when": "should", "change": -15, "says": "no"}, {"when": "sorry", "change": 25, "says": "yes"}]

@@ -7,10 +7,10 @@ import pytest
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.router import Router
-from vlrl.episodes import INVALID_ACTIONS, TURN_PARTS, Action
 from vlrl.methods.papers.router_r1 import RouterR1, well_formed
-from vlrl.registry import ConfigError
-from vlrl.trainer.episode_pool import EpisodePool
+from vlrl.plugins.episodes import INVALID_ACTIONS, TURN_PARTS, Action
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import Group, Prompt, Rollout, Row
 
 ROW = Row("a", "Where does Ada live?", "Rome")

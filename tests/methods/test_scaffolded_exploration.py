@@ -18,8 +18,8 @@ from vlrl.methods.papers.evocot import EvocotAnswerKnown, EvocotOwnSteps
 from vlrl.methods.papers.meml_grpo import EXPERT, MemlGrpo, MemlGrpoMutual
 from vlrl.methods.papers.re_distillation import KEY
 from vlrl.methods.papers.ruscarl import SHOWN_CRITERIA, Ruscarl
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward
 from vlrl.types import Prompt, Rollout, Row
 
 NUMBER = {"name": "numeric"}

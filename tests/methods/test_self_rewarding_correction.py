@@ -6,9 +6,9 @@ import pytest
 from tiny import steps, text_run
 
 from vlrl.methods.papers.judgerlvr import KEY
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward
-from vlrl.trainer.loop import train_step
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward
+from vlrl.trainer.step.loop import train_step
 from vlrl.types import Prompt, Rollout, Row
 
 YES, NO = " [VERIFY] correct.", " [VERIFY] wrong.\n"

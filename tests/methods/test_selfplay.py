@@ -13,7 +13,7 @@ from vlrl_rewards.combine.solve_rate import SolveRate
 from vlrl.methods.common.prompts import derived_row, neutralised
 from vlrl.methods.papers.rise import Rise
 from vlrl.methods.papers.svs import SOLVE_RATE, Svs
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row
 
 

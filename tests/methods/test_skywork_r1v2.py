@@ -11,7 +11,7 @@ from make import group, run
 
 from vlrl.methods.core.token_weight import TIS
 from vlrl.methods.papers.skywork_r1v2 import SkyworkR1v2, mean_size
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Prompt
 
 

@@ -4,7 +4,7 @@ import pytest
 from make import group, run
 
 from vlrl.methods.core.reward_shaping import SoftOverlong
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def test_by_hand():

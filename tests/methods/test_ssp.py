@@ -11,10 +11,10 @@ from vlrl_rewards.combine.solver_failure import SOLVED as REWARDED
 from vlrl_rewards.combine.solver_failure import SolverFailure
 
 from vlrl.config import load
-from vlrl.episodes import EPISODE_END
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.papers.ssp import SOLVED, Ssp, SspAdvantage, gold_of, shown
-from vlrl.registry import ConfigError
+from vlrl.plugins.episodes import EPISODE_END
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.run import Run
 from vlrl.types import Prompt, Rollout, Row
 

@@ -19,7 +19,7 @@ from vlrl.methods.papers.svqa_r1 import (
     mirrored,
     swap_sides,
 )
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Completion, Media, Prompt, Rollout, Row, Sampling
 
 

@@ -17,7 +17,7 @@ from vlrl.methods.papers.t_grpo import (
     TGrpoLengthReward,
     TGrpoTemporalBonus,
 )
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Clip, Completion, Media, Rollout, Sampling
 
 

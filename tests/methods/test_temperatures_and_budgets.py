@@ -17,7 +17,7 @@ from vlrl.methods.papers.coba_rl import CobaRl, gain, greedy, proportional, satu
 from vlrl.methods.papers.dars import Dars
 from vlrl.methods.papers.ead import Ead, annealing
 from vlrl.methods.papers.erpo import Erpo, ErpoReactivated
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Sampling
 
 ASK = prompt()

@@ -18,7 +18,7 @@ from vlrl.methods.papers.grpo_lambda import GRPOLambda, sigmoid_of_length
 from vlrl.methods.papers.laser_2 import Laser2, band_of, estimated_target, repetitive
 from vlrl.methods.papers.noisy_verifier_corrections import NoisyVerifierCorrections
 from vlrl.methods.papers.par import Par
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def on(shape, step=0, weight=1.0, **parts):

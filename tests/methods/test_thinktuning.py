@@ -12,7 +12,7 @@ from tiny import text_run
 
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.papers.thinktuning import OWN_TOKENS, ThinkTuning, ThinktuningAdvantageAware, lesson
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 WORDS = (
     "<opinion> incorrect </opinion>\n<reason>I slipped <|x|>.</reason>\n<phrase>So it "

@@ -15,7 +15,7 @@ from vlrl.methods.core.token_credit import PER_TOKEN_CREDIT
 from vlrl.methods.papers.capo import CAPO, CRITIQUES, STEP_ENDS
 from vlrl.methods.papers.pure import Pure, softmin_rewards
 from vlrl.methods.papers.spae import SPAE
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def steps(g, *rows):

@@ -11,7 +11,7 @@ from make import gradient, group, inputs
 from vlrl.methods.core.policy_loss import PPOClip
 from vlrl.methods.papers.r1_reward import R1RewardPreClip, R1RewardSigmaFilter
 from vlrl.methods.papers.ton import Ton
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row
 
 

@@ -5,8 +5,8 @@ import math
 import pytest
 from make import group
 
-from vlrl.registry import build
-from vlrl.stages import AdvantageEstimator
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import AdvantageEstimator
 
 
 def test_positive_advantages_become_zero_and_the_rest_stays():

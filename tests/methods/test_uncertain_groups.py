@@ -10,7 +10,7 @@ from tiny import steps, text_run
 
 from vlrl.methods.papers.self import Self
 from vlrl.methods.papers.vcrl import Vcrl, VcrlVarianceFilter, normalised_variance
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Rollout, Row
 
 ROWS = [Row(f"r{i}", f"q{i}") for i in range(8)]

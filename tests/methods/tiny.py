@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from vlrl.config import load
-from vlrl.trainer.loop import train_step
 from vlrl.trainer.run import Run
+from vlrl.trainer.step.loop import train_step
 
 SMALL = [
     "prompts_per_step=4",

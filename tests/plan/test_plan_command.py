@@ -14,9 +14,9 @@ from vlrl.plan.plan import Ask, make_plan
 from vlrl.plan.releases import meta_model, pattern, releases, transformers_config
 from vlrl.plan.report import as_lines, as_values
 from vlrl.plan.shape import shape_of
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Trainable
 from vlrl.policy import Family
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Trainable
 
 TINY = (
     "policy={name: text, tiny: {hidden: 64, layers: 2, heads: 4, kv_heads: 2, intermediate: 192, rows: "

@@ -30,9 +30,9 @@ from vlrl.plan.memory import (
 )
 from vlrl.plan.pictures import nearest_grid, resized, seen
 from vlrl.plan.shape import shape_of
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Trainable
 from vlrl.policy import Family
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Trainable
 
 WIDTH = Width(hidden=10, queries=8, keys=4, inner=20, heads=2, block="decoder")
 
@@ -115,7 +115,7 @@ def test_masks_logits_and_the_head():
 
 
 def test_logged_numbers_are_those_of_the_trainer():
-    from vlrl.trainer import loss_inputs
+    from vlrl.trainer.step import loss_inputs
 
     assert LOGGED_NUMBERS == loss_inputs.LOGGED_NUMBERS
 

@@ -9,10 +9,10 @@ import torch
 
 from vlrl.bench.cases import Case, make_groups
 from vlrl.plan.blocks import saved_per_token, text_width, tower_width
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.policy.adapters import part_of
-from vlrl.registry import build
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.trainer.step.loss_inputs import make_batch
 
 CASE = Case(pixels=112, images=1, text=20, mean=20, longest=40, prompts=1, group=4)
 

@@ -22,9 +22,9 @@ from test_engine_families import VIDEO  # noqa: E402
 from tiny import steps, text_run, vision_run  # noqa: E402
 
 from vlrl.engine.hf.engine import HF  # noqa: E402
+from vlrl.plugins.registry import get, names  # noqa: E402
 from vlrl.policy import Family, Policy  # noqa: E402
-from vlrl.registry import get, names  # noqa: E402
-from vlrl.trainer.loss_inputs import make_batch  # noqa: E402
+from vlrl.trainer.step.loss_inputs import make_batch  # noqa: E402
 from vlrl.types import Group, Request, Rollout, Sampling  # noqa: E402
 
 TEXT = [

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vlrl.model_folder import fetched_folder
+from vlrl.config.model_folder import fetched_folder
 
 FOLDER = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))

@@ -12,8 +12,8 @@ from PIL import Image
 from torch import Tensor
 from transformers.video_utils import VideoMetadata
 
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
-from vlrl.registry import build
 from vlrl.types import Clip, Group, Media, Prompt, Rollout, Row
 
 

@@ -9,7 +9,7 @@ import torch
 
 from vlrl.bench.growth import Curve, exponent, measure, recording
 from vlrl.bench.growth_plot import WIDTH, log_ticks, plot
-from vlrl.trainer.optim import _optimizer_class
+from vlrl.trainer.step.optim import _optimizer_class
 
 
 def test_exponents_by_hand() -> None:

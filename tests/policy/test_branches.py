@@ -12,7 +12,7 @@ from vlrl.bench.memory import peak_bytes
 from vlrl.policy import branches
 from vlrl.policy.branches import Branches, attention
 from vlrl.policy.packing import Layout, Node, dense_mask, image_runs
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Rollout
 
 Tree = tuple[int, list["Tree"]]  # tokens of a node, and its children

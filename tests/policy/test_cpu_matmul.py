@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vlrl.methods.core.aux_tensor import Entropy, Hidden
 from vlrl.policy import cpu_matmul
 from vlrl.policy.cpu_matmul import CPULinear, HeadLogp, product
-from vlrl.trainer.loss_inputs import NoGradTensor, make_batch
+from vlrl.trainer.step.loss_inputs import NoGradTensor, make_batch
 
 can_run = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs torch with oneDNN")
 

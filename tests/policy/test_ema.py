@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vlrl.methods.core.callback import EMA
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.services import RunServices
 
 

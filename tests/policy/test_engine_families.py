@@ -6,8 +6,8 @@ import torch
 from samples import PROMPTS, policy_of, processed
 
 from vlrl.engine.hf.engine import HF
+from vlrl.plugins.registry import get, names
 from vlrl.policy import Family
-from vlrl.registry import get, names
 from vlrl.types import Request, Sampling
 
 VIDEO = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "smolvlm", "llava_onevision"}

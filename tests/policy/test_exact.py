@@ -7,9 +7,9 @@ import torch
 from samples import PROMPTS, groups_of, plain_logp, policy_of, processed
 
 from vlrl.methods.core.aux_tensor import Entropy
+from vlrl.plugins.registry import get, names
 from vlrl.policy import Family, branches
-from vlrl.registry import get, names
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.trainer.step.loss_inputs import make_batch
 
 VIDEO = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "smolvlm", "llava_onevision"}
 CASES = [

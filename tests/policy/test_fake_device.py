@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vlrl.plugins.registry import names
 from vlrl.policy import Family
-from vlrl.registry import names
 
 
 def test_families_and_presets_on_a_strict_device():

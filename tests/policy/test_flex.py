@@ -5,9 +5,9 @@ import pytest
 import torch
 from samples import PROMPTS, policy_of
 
+from vlrl.plugins.registry import get, names
 from vlrl.policy import Family
-from vlrl.registry import get, names
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Rollout
 
 

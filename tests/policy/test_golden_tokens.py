@@ -19,10 +19,10 @@ from samples import Flicker, Noise
 
 from vlrl.methods.common.conversation import tool_reply_ids
 from vlrl.methods.common.demonstrations import expert_rollout
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.policy.encoder import PromptEncoder
 from vlrl.policy.tiny import TEMPLATE
-from vlrl.registry import build
 from vlrl.types import Prompt, Row
 
 # By hand, from the releases' model cards and configs: name -> (end of a turn, end of a document)

@@ -5,9 +5,9 @@ import struct
 
 import pytest
 
-from vlrl.model_folder import check_cached, check_model
+from vlrl.config.model_folder import check_cached, check_model
+from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Family
-from vlrl.registry import ConfigError, build
 
 
 def safetensors(path, size=16, cut=0):

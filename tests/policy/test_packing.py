@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_mask
 
+from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Family
 from vlrl.policy.encoded import EncodedPrompt
 from vlrl.policy.packing import (
@@ -17,7 +18,6 @@ from vlrl.policy.packing import (
     mask_mod,
     packing_is_cheaper,
 )
-from vlrl.registry import ConfigError, build
 
 
 def prompt(*ids: int, next_position: int | None = None) -> EncodedPrompt:

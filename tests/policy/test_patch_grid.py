@@ -19,7 +19,7 @@ from vlrl.policy import Policy
 from vlrl.policy.families.smolvlm import SmolVLM
 from vlrl.policy.patch_grid import places
 from vlrl.policy.tiny import Tiny
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.trainer.step.loss_inputs import make_batch
 
 
 @dataclass(frozen=True, kw_only=True)

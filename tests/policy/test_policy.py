@@ -8,13 +8,13 @@ import pytest
 import torch
 from samples import PROMPTS, Noise, ask, groups_of, policy_of
 
-from vlrl.context import PolicyModel
 from vlrl.methods.core.aux_tensor import Entropy, RefLogp
+from vlrl.plugins.contexts import PolicyModel
+from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Family, Policy
 from vlrl.policy.encoder import LRUCache
 from vlrl.policy.forward import score_tokens
-from vlrl.registry import ConfigError, build
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import CoordinateSpace, Group, Prompt, Rollout, Row
 
 

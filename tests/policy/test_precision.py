@@ -11,11 +11,11 @@ from transformers import AutoModelForCausalLM
 from vlrl.engine.vllm.weights import named_weights
 from vlrl.methods.core.aux_tensor import Entropy, RefLogp
 from vlrl.methods.core.trainable import Full, LoRA, Parts
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Engine
 from vlrl.policy import Family, Policy
 from vlrl.policy.forward import score_tokens
-from vlrl.registry import build
-from vlrl.stages import Engine
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Request, Sampling
 
 

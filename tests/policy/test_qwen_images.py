@@ -9,9 +9,9 @@ import pytest
 import torch
 from samples import Noise
 
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.policy.families.vision import VisionFamily
-from vlrl.registry import build
 
 TINY = {
     "hidden": 32,

@@ -20,11 +20,11 @@ from samples import plain_logp
 
 from vlrl.config import load
 from vlrl.engine.hf.engine import HF
-from vlrl.fetch import fetch
+from vlrl.interop.fetch import fetch
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
-from vlrl.registry import build
-from vlrl.trainer.loss_inputs import make_batch
 from vlrl.trainer.run import Run
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.trainer.train import train_run
 from vlrl.types import Group, Prompt, Request, Rollout, Row, Sampling
 

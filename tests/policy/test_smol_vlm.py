@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from vlrl.bench.gpu_checks import group_of, largest_difference
 from vlrl.bench.true_shapes import picture_prompt
 from vlrl.config import load
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
-from vlrl.registry import build
 
 TOWER = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 

@@ -10,10 +10,10 @@ import torch
 from samples import PROMPTS, Noise, ask, groups_of, policy_of
 
 from vlrl.methods.core.trainable import LoRA, Parts
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Engine
 from vlrl.policy import Policy
-from vlrl.registry import build
-from vlrl.stages import Engine
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Request, Sampling
 
 FAMILIES = ("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "internvl", "llava_onevision", "gemma3", "smolvlm")

@@ -15,7 +15,7 @@ from vlrl.policy.encoded import EncodedPrompt
 from vlrl.policy.encoder import root_of
 from vlrl.policy.forward import once
 from vlrl.policy.packing import Node, build_layout, grow_tree, shared_length
-from vlrl.trainer.loss_inputs import cost, make_batch
+from vlrl.trainer.step.loss_inputs import cost, make_batch
 from vlrl.types import Group, Prompt, Rollout
 
 

@@ -10,13 +10,13 @@ import torch
 from samples import PROMPTS, groups_of, policy_of
 from transformers import AutoModelForImageTextToText
 
+from vlrl.config.settings import settings_of
 from vlrl.methods.core.aux_tensor import RefLogp
 from vlrl.methods.core.trainable import Full, LoRA, Parts
+from vlrl.plugins.registry import ConfigError, build, get, names
 from vlrl.policy import Family, Policy
-from vlrl.registry import ConfigError, build, get, names
-from vlrl.settings import settings_of
-from vlrl.trainer.loss_inputs import make_batch
-from vlrl.trainer.optim import make_accelerator
+from vlrl.trainer.step.loss_inputs import make_batch
+from vlrl.trainer.step.optim import make_accelerator
 
 MULTIMODAL = [name for name in names(Family) if get(Family, name).is_multimodal]
 

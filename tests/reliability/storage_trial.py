@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 
 from kit import open_run
 
-from vlrl.failures import StorageError
-from vlrl.trainer import checkpoint
+from vlrl.services.failures import StorageError
+from vlrl.trainer.checkpoints import checkpoint
 
 
 def mount(*words):

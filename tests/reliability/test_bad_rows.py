@@ -10,13 +10,13 @@ from kit import open_run
 from reliability_kit import config
 
 from vlrl.eval.heldout import evaluate_run
-from vlrl.failures import BadRowsError, OutOfMemoryError
-from vlrl.files import read_jsonl
 from vlrl.methods.core.prompt_template import Chat
-from vlrl.registry import register
-from vlrl.stages import Source
-from vlrl.trainer import checkpoint
-from vlrl.trainer.loop import train_step
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Source
+from vlrl.services.failures import BadRowsError, OutOfMemoryError
+from vlrl.services.files import read_jsonl
+from vlrl.trainer.checkpoints import checkpoint
+from vlrl.trainer.step.loop import train_step
 from vlrl.trainer.train import train
 from vlrl.types import Media, MediaError, Row
 

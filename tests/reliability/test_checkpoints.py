@@ -15,11 +15,11 @@ import pytest
 from kit import open_run
 from reliability_kit import ENVIRONMENT, ROOT, config, copy_of, verify_equal
 
-from vlrl.failures import StorageError, storage_error
-from vlrl.files import read_jsonl, write_whole
 from vlrl.logging import browse
-from vlrl.registry import ConfigError
-from vlrl.trainer import checkpoint
+from vlrl.plugins.registry import ConfigError
+from vlrl.services.failures import StorageError, storage_error
+from vlrl.services.files import read_jsonl, write_whole
+from vlrl.trainer.checkpoints import checkpoint
 from vlrl.trainer.train import train
 
 

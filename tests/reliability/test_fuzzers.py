@@ -7,7 +7,7 @@ import sys
 import pytest
 from reliability_kit import ROOT
 
-from vlrl.trainer import checkpoint
+from vlrl.trainer.checkpoints import checkpoint
 
 
 def script(name):

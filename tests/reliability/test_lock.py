@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from vlrl.failures import LockedError
-from vlrl.trainer.lock import NAME, RunLock, birth, identity, owner
+from vlrl.services.failures import LockedError
+from vlrl.trainer.ranks.lock import NAME, RunLock, birth, identity, owner
 
 
 def dead_pid():
@@ -49,8 +49,8 @@ def test_the_second_start_names_the_first(tmp_path):
 
 def test_one_of_many_threads_and_processes_wins(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from vlrl.trainer.lock import RunLock; from "
-        "vlrl.failures import LockedError\n"
+        "import sys, time; from pathlib import Path; from vlrl.trainer.ranks.lock import RunLock; from "
+        "vlrl.services.failures import LockedError\n"
         "lock = RunLock(Path(sys.argv[1]))\n"
         "try:\n    lock.acquire(); print('won'); sys.stdout.flush(); sys.stdin.read()\nexcept LockedError: "
         "print('refused')"

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from reliability_kit import CONFIGS, ENVIRONMENT, ROOT, WORDS, steps_of, verify_equal
 
-from vlrl.files import read_jsonl
-from vlrl.trainer import checkpoint
+from vlrl.services.files import read_jsonl
+from vlrl.trainer.checkpoints import checkpoint
 
 pytestmark = pytest.mark.deepspeed
 

@@ -15,18 +15,18 @@ import pytest
 from reliability_kit import ROOT
 
 from vlrl.engine.fake import Fake
-from vlrl.episodes import EPISODE_END, Trajectory
-from vlrl.files import TRAJECTORIES, append_jsonl, read_jsonl
 from vlrl.logging.recorder import Recorder
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
+from vlrl.plugins.episodes import EPISODE_END, Trajectory
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
-from vlrl.registry import build
+from vlrl.services.files import TRAJECTORIES, append_jsonl, read_jsonl
 from vlrl.services.reaper import REAPER
-from vlrl.trainer.episode_pool import RunEpisodes
 from vlrl.trainer.run import Run
-from vlrl.trainer.scoring import RewardError
-from vlrl.trainer.stats import StepStats
+from vlrl.trainer.step.episode_pool import RunEpisodes
+from vlrl.trainer.step.scoring import RewardError
+from vlrl.trainer.step.stats import StepStats
 from vlrl.types import Prompt, Row
 
 SCRIPT = ROOT / "scripts" / "bench_episodes.py"

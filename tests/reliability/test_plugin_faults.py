@@ -17,13 +17,13 @@ from reliability_kit import CONFIGS, ENVIRONMENT, ROOT, WORDS, config
 from vlrl.engine.fake import Fake
 from vlrl.environments.tool_calls import last_call
 from vlrl.environments.zoom import Zoom
-from vlrl.episodes import Action, Episode, Observation
-from vlrl.failures import OutOfMemoryError, RunFailure, out_of_memory
-from vlrl.files import read_jsonl
-from vlrl.registry import ConfigError, load_plugin_file, register
-from vlrl.stages import Callback, Environment, Reward
-from vlrl.trainer.loop import train_step
-from vlrl.trainer.scoring import RewardError, run_rewards, score
+from vlrl.plugins.episodes import Action, Episode, Observation
+from vlrl.plugins.registry import ConfigError, load_plugin_file, register
+from vlrl.plugins.stages import Callback, Environment, Reward
+from vlrl.services.failures import OutOfMemoryError, RunFailure, out_of_memory
+from vlrl.services.files import read_jsonl
+from vlrl.trainer.step.loop import train_step
+from vlrl.trainer.step.scoring import RewardError, run_rewards, score
 from vlrl.trainer.train import train
 from vlrl.types import CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
@@ -318,8 +318,8 @@ def test_a_plugin_file_that_exits_is_a_mistake(tmp_path):
 SOURCE = """
 import sys
 from dataclasses import dataclass
-from vlrl.registry import register
-from vlrl.stages import Source
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Source
 
 @register("source_that_exits")
 @dataclass(frozen=True, kw_only=True)

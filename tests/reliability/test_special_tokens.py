@@ -6,10 +6,10 @@ import json
 import pytest
 from kit import open_run
 
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.policy.encoder import control_pattern
-from vlrl.registry import build
-from vlrl.trainer import data
+from vlrl.trainer.data.rows import rows as data
 from vlrl.types import Prompt, Row
 
 FAMILIES = ("text", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "internvl", "llava_onevision", "smolvlm")

@@ -7,10 +7,10 @@ import time
 import pytest
 from reliability_kit import ENVIRONMENT, ROOT, config, start, steps_of, verify_equal
 
-from vlrl.files import read_jsonl
-from vlrl.trainer import checkpoint
-from vlrl.trainer.lock import NAME
-from vlrl.trainer.stopping import STOP_FILE, StopRequest
+from vlrl.services.files import read_jsonl
+from vlrl.trainer.checkpoints import checkpoint
+from vlrl.trainer.ranks.lock import NAME
+from vlrl.trainer.ranks.stopping import STOP_FILE, StopRequest
 from vlrl.trainer.train import train
 
 STEPS = "steps=40"

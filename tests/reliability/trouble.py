@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vlrl.engine.hf.engine import HF
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 
 
 def trouble(place: str) -> None:

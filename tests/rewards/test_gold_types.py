@@ -9,8 +9,8 @@ from vlrl_rewards.audit.attack import FORMS, NESTED
 from vlrl_rewards.math import judge
 from vlrl_rewards.verification import kinds
 
-from vlrl.registry import build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Prompt, Rollout, Row
 
 GOLDS = [

@@ -10,8 +10,8 @@ from vlrl_rewards.gym import rules
 from vlrl_rewards.gym.rules import EQUAL, REFUSED, RULES, Rule
 from vlrl_rewards.verification import verify
 
-from vlrl.registry import build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 
 LOCK = {
     "initial_value": 0,

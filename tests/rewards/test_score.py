@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pytest
 from PIL import Image
 
-from vlrl.one_text import ScoresTexts, group_of
-from vlrl.registry import build, get, names
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build, get, names
+from vlrl.plugins.stages import Reward
+from vlrl.plugins.text_scoring import ScoresTexts, group_of
 from vlrl.types import Media
 
 

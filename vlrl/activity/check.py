@@ -14,7 +14,7 @@ from vlrl.activity.findings import findings
 from vlrl.activity.observer import Activity
 from vlrl.activity.report import BAD, lines
 from vlrl.config import Config
-from vlrl.context import RunContext
+from vlrl.plugins.contexts import RunContext
 
 QUIET = {"rollouts_every": 0, "checkpoint_every": 0, "heldout_every": 0, "trackers": [], "live": False}
 
@@ -49,7 +49,7 @@ def check(
     called after each step with the run. `rows`: how many rows of each source are validated beforehand.
     Raises ConfigError for a config that cannot run.
     """
-    from vlrl.trainer.data import check_lengths
+    from vlrl.trainer.data.rows import check_lengths
     from vlrl.trainer.train import loop_named, prepare
 
     with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vlrl.activity.figures import Finding
-from vlrl.context import RunContext
+from vlrl.plugins.contexts import RunContext
 
 # fields that hold the step where something begins
 STARTS = ("start", "begin", "after", "warmup", "delay", "start_step", "from_step", "first_step", "switch")

@@ -13,10 +13,10 @@ from functools import cache
 
 from vlrl.activity.figures import Finding, Tally
 from vlrl.activity.observer import SMALL, Activity
-from vlrl.capabilities import NO_POLICY_GRADIENT
-from vlrl.context import RunContext
-from vlrl.registry import build, stage_of
-from vlrl.stages import Stage
+from vlrl.plugins.capabilities import NO_POLICY_GRADIENT
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import build, stage_of
+from vlrl.plugins.stages import Stage
 
 ENOUGH = 8  # scores from which on "never varied" is said
 

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vlrl.activity.figures import Figures
-from vlrl.episodes import EPISODE_RETURN
 from vlrl.methods.common.conversation import CALLS
+from vlrl.plugins.episodes import EPISODE_RETURN
 from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt, Rollout, Row
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vlrl.context import RunContext
+    from vlrl.plugins.contexts import RunContext
 
 SMALL = 1e-9  # a difference below is rounding
 KEPT_SCORES = 4096  # scores per reward slot that are kept to compare slots

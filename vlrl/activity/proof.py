@@ -38,8 +38,8 @@ from vlrl.activity.figures import Finding
 from vlrl.activity.observables import OBSERVABLES, Record, StepRecord
 from vlrl.activity.row_observables import NAMED_OBSERVABLES
 from vlrl.config import Config, load, own_tree
-from vlrl.context import RunContext
-from vlrl.registry import ConfigError, make, suggest
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, make, suggest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -172,7 +172,7 @@ def model_of(task: str) -> str:
     """The tiny model that can read a task's rows, and the pictures that its environment answers with: text,
     or pictures and videos."""
     from vlrl.methods.common.conversation import PICTURE_REPLIES
-    from vlrl.trainer.data import read_rows
+    from vlrl.trainer.data.rows import read_rows
     from vlrl.trainer.run import Run
 
     run = Run(load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}"]))

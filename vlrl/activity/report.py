@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vlrl.activity.figures import Finding
 from vlrl.activity.observer import Activity
-from vlrl.context import RunContext
+from vlrl.plugins.contexts import RunContext
 
 BAD = ("dead", "contradictory")
 

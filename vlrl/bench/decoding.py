@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 from vlrl.bench.limit import SHAPES, Load
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Engine
 from vlrl.policy import Family, Policy
-from vlrl.registry import build
-from vlrl.stages import Engine
 from vlrl.types import Prompt, Request, Row, Sampling
 
 WORDS = (

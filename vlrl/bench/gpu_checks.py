@@ -19,9 +19,9 @@ import torch
 from vlrl.bench.cases import Case, make_groups
 from vlrl.bench.true_shapes import picture_prompt, plain_logp
 from vlrl.engine.vllm.inprocess import VLLM
+from vlrl.plugins.registry import build, names
 from vlrl.policy import Family, Policy
-from vlrl.registry import build, names
-from vlrl.trainer.loss_inputs import make_batch
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Prompt, Request, Rollout, Sampling
 
 SIZES = {

@@ -21,8 +21,8 @@ from typing import Any, cast
 from vlrl.bench.cases import Case, make_groups
 from vlrl.logging.recorder import METRICS, TIMINGS, Recorder
 from vlrl.logging.report import render_report
-from vlrl.registry import build
-from vlrl.stages import PromptSampler, Reward, Source
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import PromptSampler, Reward, Source
 from vlrl.types import Group, Rollout
 
 TINY = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "intermediate": 176}
@@ -119,7 +119,7 @@ def exchange(rank: int, ranks: int, folder: str, steps: int = 20) -> None:
     import torch
     from torch import distributed
 
-    from vlrl.trainer.distributed import all_groups, sum_over_ranks
+    from vlrl.trainer.ranks.collectives import all_groups, sum_over_ranks
 
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
@@ -138,7 +138,7 @@ def exchange(rank: int, ranks: int, folder: str, steps: int = 20) -> None:
 
 def scoring(count: int) -> Callable[[], Any]:
     """`count` rewards on 64 rollouts."""
-    from vlrl.trainer.scoring import run_rewards
+    from vlrl.trainer.step.scoring import run_rewards
 
     groups = make_groups(Case(text=30, prompts=8), 200)
     texts = [

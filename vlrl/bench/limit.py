@@ -21,13 +21,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vlrl.bench.cases import Stored, picture
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Engine
 from vlrl.policy import Family, Policy
 from vlrl.policy.cpu_matmul import product
 from vlrl.policy.family import base
 from vlrl.policy.forward import score_by_weight, score_tokens
 from vlrl.policy.packing import build_layout
-from vlrl.registry import build
-from vlrl.stages import Engine
 from vlrl.types import Prompt, Request, Rollout, Row, Sampling
 
 

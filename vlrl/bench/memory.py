@@ -127,7 +127,7 @@ def open_run(words: Sequence[str]) -> Any:
 
 def learn_steps(run: Any, load: Load, steps: int = 2) -> None:
     """Optimizer steps on given completions, sampling left out."""
-    from vlrl.trainer.loop import learn
+    from vlrl.trainer.step.loop import learn
 
     for step in range(steps):
         run.step += 1
@@ -138,7 +138,7 @@ def learn_steps(run: Any, load: Load, steps: int = 2) -> None:
 def longest_group(run: Any, groups: Sequence[Group]) -> dict[str, int]:
     """The fields of `vlrl.plan.memory.MicroBatch` for the most expensive of `groups`, as a micro-batch of its
     own."""
-    from vlrl.trainer.loss_inputs import cost
+    from vlrl.trainer.step.loss_inputs import cost
 
     group = max(groups, key=lambda g: cost(run, g))
     prompt = run.policy.encode(group.prompt)

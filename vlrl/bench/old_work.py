@@ -30,10 +30,10 @@ import torch
 
 from vlrl.config import load
 from vlrl.engine.base import PolicyEngine
-from vlrl.registry import build
-from vlrl.stages import AuxTensor
-from vlrl.trainer.loop import learn
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import AuxTensor
 from vlrl.trainer.run import Run
+from vlrl.trainer.step.loop import learn
 from vlrl.types import Group
 
 MODEL = {"hidden": 256, "layers": 4, "heads": 8, "kv_heads": 4, "intermediate": 704, "rows": 32768}

@@ -19,9 +19,9 @@ import torch
 
 from vlrl.bench.cases import CASES, Case, make_groups
 from vlrl.bench.meter import measure
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Engine
 from vlrl.policy import Family, Policy
-from vlrl.registry import build
-from vlrl.stages import Engine
 from vlrl.types import Prompt, Request, Sampling
 
 SIZES = {

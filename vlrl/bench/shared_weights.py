@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from vlrl.bench.meter import memory_status, release_memory, reset_peak
+from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
-from vlrl.registry import build
 from vlrl.types import Prompt, Request, Row, Sampling
 
 MODEL = {"hidden": 768, "layers": 6, "heads": 12, "kv_heads": 4, "intermediate": 2048, "rows": 32768}

@@ -15,8 +15,8 @@ from vlrl.bench.cases import CASES, Case, make_groups
 from vlrl.bench.meter import measure
 from vlrl.bench.ours import Ours
 from vlrl.bench.theirs import Theirs
+from vlrl.plugins.registry import ConfigError, build, suggest
 from vlrl.policy import Family, Policy
-from vlrl.registry import ConfigError, build, suggest
 
 SIZES = {
     "hidden": 256, "layers": 4, "heads": 8, "kv_heads": 4, "intermediate": 704, "vision_hidden": 256,

@@ -21,10 +21,10 @@ from torch import Tensor
 from vlrl.bench.cases import Stored, picture
 from vlrl.config import load
 from vlrl.plan.releases import meta_model, release, transformers_config
+from vlrl.plugins.registry import build, get, make
 from vlrl.policy import Family, Policy
 from vlrl.policy.checkpoint_names import save_as_released
 from vlrl.policy.tiny import Tiny
-from vlrl.registry import build, get, make
 from vlrl.types import Group, Prompt, Rollout, Row
 
 MODELS = (
@@ -244,7 +244,7 @@ class Checked:
 def check(model: str, pixels: tuple[int, int] = (224, 168), completions: int = 3, layers: int = 2) -> Checked:
     """Packed log-probs against plain transformers, and finite gradients of all layers (embeddings and head
     are frozen, to save memory)."""
-    from vlrl.trainer.loss_inputs import make_batch
+    from vlrl.trainer.step.loss_inputs import make_batch
 
     begun = time.process_time()
     policy = random_release(family_of(model), layers, layers)
@@ -283,8 +283,8 @@ def lora_layers(model: str, options: Mapping[str, Any] | None = None) -> int:
     """How many layers LoRA finds in the whole release, on the meta device. Raises ConfigError if there is
     none."""
     from vlrl.plan.shape import MetaPolicy
+    from vlrl.plugins.stages import Trainable
     from vlrl.policy.params import Params
-    from vlrl.stages import Trainable
 
     family = family_of(model)
     policy: Any = MetaPolicy(

@@ -112,7 +112,7 @@ def differences(policy: Policy, engine: Any) -> dict[str, float]:
     Raises RuntimeError if vLLM's prompts have more or fewer tokens than ours, and if one token has all the
     mass everywhere: nothing is compared then.
     """
-    from vlrl.trainer.loss_inputs import make_batch
+    from vlrl.trainer.step.loss_inputs import make_batch
 
     most = (
         0 if not policy.family.is_multimodal else 1 if policy.family.multi_image_sensitive else 2

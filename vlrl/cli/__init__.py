@@ -93,7 +93,7 @@ def _usage(error: Any, asked: str) -> str:
 
 def _is_config(word: str) -> bool:
     from vlrl.config import find
-    from vlrl.registry import ConfigError
+    from vlrl.plugins.registry import ConfigError
 
     try:
         return bool(find(word))
@@ -111,10 +111,10 @@ def _add(name: str) -> None:
 
 def main() -> None:
     """Entry point. Only the requested command is imported, so that `vlrl list` imports no torch."""
-    from vlrl.failures import RunFailure, exited
-    from vlrl.libraries import quiet
-    from vlrl.redact import blank, log_record
-    from vlrl.registry import ConfigError
+    from vlrl.plugins.registry import ConfigError
+    from vlrl.services.failures import RunFailure, exited
+    from vlrl.services.redaction import blank, log_record
+    from vlrl.services.third_party import quiet
 
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     known = asked in _COMMANDS or asked in _GROUPS

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 OPTIONS = ("--steps", "--scripted", "--json", "--help")
 

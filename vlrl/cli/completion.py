@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vlrl.registry import ConfigError, suggest
+from vlrl.plugins.registry import ConfigError, suggest
 
 CONFIG_COMMANDS = ("train", "show", "check")  # their words are configs
 KIND_COMMANDS = ("list", "new")  # their first word is a kind of plug-in
@@ -45,7 +45,7 @@ def _words() -> dict[str, tuple[str, ...]]:
     """Command -> the words that it takes."""
     from vlrl.cli.list import config_rows
     from vlrl.config import SLOTS
-    from vlrl.stages import STAGES
+    from vlrl.plugins.stages import STAGES
 
     configs = tuple(row["name"] for row in config_rows() if not row["name"].startswith("accelerate/"))
     words = dict.fromkeys(CONFIG_COMMANDS, configs)

@@ -204,8 +204,8 @@ def video() -> Finding:
 def sandbox() -> Iterator[Finding]:
     """The isolation of programs that a model writes: what this machine lacks, and what bounds a program
     instead."""
-    from vlrl.registry import home_of
-    from vlrl.stages import Reward
+    from vlrl.plugins.registry import home_of
+    from vlrl.plugins.stages import Reward
 
     lacks = home_of(Reward, "code.isolation").missing()
     for sentence in lacks:

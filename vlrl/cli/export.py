@@ -20,7 +20,7 @@ def export(
     ] = False,
 ) -> None:
     """Write a run's model as a folder that plain transformers loads, and print how."""
-    from vlrl.export import export as write
+    from vlrl.interop.export import export as write
 
     done = write(run, to, checkpoint, merge_lora)
     what = "the adapter, which names its base model" if done.is_adapter else "the model"

@@ -25,7 +25,7 @@ def export_task(
 ) -> None:
     """Write a config's task (rows, environment, rewards) as a package that verifiers 0.1 and 0.4 load."""
     from vlrl.cli.words import load_words
-    from vlrl.verifiers_export import export_task as write
+    from vlrl.interop.verifiers_export import export_task as write
 
     done = write(load_words(configs, options=OPTIONS), to, name, count)
     rows = ", ".join(f"{number} rows of {split}" for split, number in done.rows.items())

@@ -23,8 +23,8 @@ def fetch(
     dtype: Annotated[str, typer.Option("--dtype", help="float32 (default) or bfloat16; for smollm2.")] = "",
 ) -> None:
     """Download or convert a model once, and print its folder."""
-    from vlrl.fetch import fetch as get
-    from vlrl.model_folder import FETCHABLE
+    from vlrl.config.model_folder import FETCHABLE
+    from vlrl.interop.fetch import fetch as get
 
     got = get(name, to, dtype)
     typer.echo(str(got.folder))

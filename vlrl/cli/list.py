@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from vlrl.config import SLOTS
-from vlrl.plugin_index import PluginEntry, entries
-from vlrl.registry import ConfigError, load_plugin_file, origin, registered, suggest
-from vlrl.stages import STAGES, Stage
+from vlrl.plugins.index import PluginEntry, entries
+from vlrl.plugins.registry import ConfigError, load_plugin_file, origin, registered, suggest
+from vlrl.plugins.stages import STAGES, Stage
 
 _PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|doi:[\w./-]*\w|vlrl original", re.IGNORECASE)
 _OTHER_KINDS = {  # kinds that are no stage of a step: package of the plug-ins, description

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from vlrl.config import SLOTS
-from vlrl.registry import ConfigError, names, suggest
-from vlrl.stages import STAGES
+from vlrl.plugins.registry import ConfigError, names, suggest
+from vlrl.plugins.stages import STAGES
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SPLIT = "# --- test ---\n"
@@ -112,10 +112,10 @@ def _test_header(kind: str, name: str, body: str) -> str:
     standard += ["from types import SimpleNamespace"] if used("SimpleNamespace") else []
     others = [f"import {module}" for module in ("pytest", "torch") if used(module)]
     episodes = [word for word in _EPISODES if used(word)]
-    own = [f"from vlrl.episodes import {', '.join(episodes)}"] if episodes else []
+    own = [f"from vlrl.plugins.episodes import {', '.join(episodes)}"] if episodes else []
     own += [
-        "from vlrl.registry import build, load_plugin_file",
-        f"from vlrl.stages import {', '.join(stages)}",
+        "from vlrl.plugins.registry import build, load_plugin_file",
+        f"from vlrl.plugins.stages import {', '.join(stages)}",
     ]
     own += [f"from vlrl.types import {', '.join(types)}"] if types else []
     blocks = ["\n".join(block) for block in (standard, others, own) if block]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def report(folder: Annotated[Path, typer.Argument(help="The folder of a run.")]) -> None:

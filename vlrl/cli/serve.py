@@ -15,8 +15,8 @@ from typing import Annotated
 
 import typer
 
-from vlrl import libraries
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
+from vlrl.services import third_party as libraries
 
 TOKEN = "VLRL_SERVE_TOKEN"  # in the environment: the token to ask for; without it a random one is made
 POLL = 5.0  # seconds between two looks at vLLM's server
@@ -49,7 +49,7 @@ def serve(
 
     Clients send the token that is printed as their API key; VLRL_SERVE_TOKEN sets it.
     """
-    from vlrl.export import checkpoint_folder
+    from vlrl.interop.export import checkpoint_folder
 
     if engine not in ("auto", "hf", "vllm"):
         raise ConfigError(f"--engine: {engine!r} is none of auto, hf, vllm")
@@ -132,7 +132,7 @@ def _with_vllm(folder: Path, name: str, port: int, token: str, flags: Sequence[s
 
 
 def _built_in(run: Path, folder: Path, port: int, token: str, max_tokens: int) -> None:
-    from vlrl.serve import ChatServer, Worker, open_engine
+    from vlrl.interop.serve import ChatServer, Worker, open_engine
 
     libraries.skip_unused()
     served = open_engine(run, folder)

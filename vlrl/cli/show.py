@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 if TYPE_CHECKING:
     from vlrl.config import Config

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from vlrl import libraries
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
+from vlrl.services import third_party as libraries
 
 if TYPE_CHECKING:
     from vlrl.config import Config
-    from vlrl.launch import Launch
+    from vlrl.trainer.ranks.launch import Launch
 
 
 def train(
@@ -73,7 +73,7 @@ def train(
             "--overwrite and --resume exclude each other: the first replaces what the second continues from"
         )
     main = int(os.environ.get("RANK", "0")) == 0
-    from vlrl.launch import LAUNCHED, Launch
+    from vlrl.trainer.ranks.launch import LAUNCHED, Launch
 
     if processes is not None and LAUNCHED not in os.environ:
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))
@@ -127,8 +127,8 @@ def _run_and_stop(command: list[str], environment: dict[str, str], folder: Path,
     import signal
     import subprocess
 
-    from vlrl.failures import StoppedError
-    from vlrl.trainer.stopping import SIGNALS, STOP_FILE
+    from vlrl.services.failures import StoppedError
+    from vlrl.trainer.ranks.stopping import SIGNALS, STOP_FILE
 
     asked: list[int] = []
 

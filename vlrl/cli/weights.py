@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vlrl.registry import ConfigError
-from vlrl.trainer.checkpoint_files import folders
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.checkpoints.files import folders
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Sequence
 
 from vlrl.config import SLOTS, Config, load
-from vlrl.registry import ConfigError
-from vlrl.settings import Settings, nested_fields
+from vlrl.config.settings import Settings, nested_fields
+from vlrl.plugins.registry import ConfigError
 
 
 def load_words(words: Sequence[str], overrides: Sequence[str] = (), options: Sequence[str] = ()) -> Config:

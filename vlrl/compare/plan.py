@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from vlrl.config import Config, at, find, load
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 TEXT_TASKS = ("arithmetic", "chains", "knights")
 

@@ -6,7 +6,7 @@ no GPU: both would be lost or broken in a forked process.
 
 from __future__ import annotations
 
-from vlrl.libraries import quiet, skip_unused
+from vlrl.services.third_party import quiet, skip_unused
 
 quiet()
 skip_unused()
@@ -19,7 +19,7 @@ import transformers.models.auto.video_processing_auto  # noqa: E402, F401
 import transformers.vision_utils  # noqa: E402, F401
 
 import vlrl.compare.work  # noqa: E402, F401
-import vlrl.config_check  # noqa: E402, F401
+import vlrl.config.checks  # noqa: E402, F401
 import vlrl.engine.hf.engine  # noqa: E402, F401
 import vlrl.eval.statistics  # noqa: E402, F401
 import vlrl.logging.report  # noqa: E402, F401

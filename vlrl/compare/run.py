@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_compl
 from typing import Any
 
 from vlrl.compare.plan import Plan, check_plugins
-from vlrl.model_folder import check_cached
+from vlrl.config.model_folder import check_cached
 from vlrl.services.parent import end_with_parent
 from vlrl.trainer.run import Run
 

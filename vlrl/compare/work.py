@@ -144,7 +144,7 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     """
     from vlrl.eval.heldout import check_answers
     from vlrl.eval.statistics.samples import pass_at_k
-    from vlrl.trainer.data import heldout_by_task
+    from vlrl.trainer.data.rows import heldout_by_task
 
     run = opened(config, checkpoint)
     requests = []
@@ -180,7 +180,7 @@ def divergence(run: Any, groups: Sequence[Group], weights: str) -> float:
     import torch
 
     from vlrl.policy import Policy
-    from vlrl.trainer.loss_inputs import make_batch
+    from vlrl.trainer.step.loss_inputs import make_batch
 
     start = Policy(replace(run.family, model=weights), device=run.policy.device)
     total, count = 0.0, 0.0

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from vlrl.plugins.stages import Engine, State, transient
 from vlrl.policy.family import base, no_mask
-from vlrl.stages import Engine, State, transient
 from vlrl.types import Prompt
 
 if TYPE_CHECKING:
-    from vlrl.context import RunContext
+    from vlrl.plugins.contexts import RunContext
     from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 
 

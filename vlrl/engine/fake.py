@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vlrl.engine.hf.sampler import uniforms
-from vlrl.registry import register
-from vlrl.stages import Engine, State, transient
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Engine, State, transient
 from vlrl.types import Completion, Prompt, Request
 
 if TYPE_CHECKING:
-    from vlrl.context import PolicyModel
+    from vlrl.plugins.contexts import PolicyModel
 
 Respond = Callable[[Request, int], str]
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 GRAMMARS: dict[str, Callable[[Any], tuple[str, str]]] = {
     "choice": lambda options: ("regex", "|".join(re.escape(str(option)) for option in options)),

@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Engine
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Engine
 from vlrl.types import Clip, Completion, Prompt, Request
 
 if TYPE_CHECKING:
-    from vlrl.context import PolicyModel
+    from vlrl.plugins.contexts import PolicyModel
 
 MAX_ANSWER = 64 << 20  # bytes
 

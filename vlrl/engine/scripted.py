@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vlrl.engine.hf.sampler import uniforms
-from vlrl.registry import build, register
-from vlrl.stages import Engine, State, transient
+from vlrl.plugins.registry import build, register
+from vlrl.plugins.stages import Engine, State, transient
 from vlrl.types import Completion, Prompt, Request, Row
 
 if TYPE_CHECKING:
-    from vlrl.context import PolicyModel, RunContext
+    from vlrl.plugins.contexts import PolicyModel, RunContext
 
 _TAG = re.compile(r"<([a-z_]+)>")
 _CLOSING = re.compile(r"</[a-z_]+>")

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from vlrl.context import RunContext
-from vlrl.registry import build
-from vlrl.stages import Engine
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Engine
 from vlrl.types import Completion, Prompt, Request, Row, Sampling
 
 

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from vlrl.context import RunContext
 from vlrl.environments.browser_sites import CONTROLS, PORTS, Desk, Served
 from vlrl.environments.tool_calls import call_text, written
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import Action, EnvironmentFailure, Observation, Picture
 from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, EnvironmentFailure, Observation, Picture
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import State, transient
 from vlrl.services.reaper import REAPER
-from vlrl.stages import State, transient
 from vlrl.types import Row, RowError
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

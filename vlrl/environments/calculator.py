@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from vlrl.environments.tools import ToolEnvironment
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

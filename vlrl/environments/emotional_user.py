@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlrl.capabilities import Capability
+from vlrl.beside.client import quoted
 from vlrl.environments.search import cut
 from vlrl.environments.user import MAX_TURN, User, told_of
-from vlrl.episodes import Action, EnvironmentFailure, Episode, Observation
-from vlrl.judges.client import quoted
 from vlrl.methods.common.conversation import FORGETS
-from vlrl.registry import register
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.episodes import Action, EnvironmentFailure, Episode, Observation
+from vlrl.plugins.registry import register
 from vlrl.types import Row, RowError, Sampling
 
 TRIES = 3

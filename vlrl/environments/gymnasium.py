@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.environments.tool_calls import last_tagged
-from vlrl.episodes import Action, Episode, Observation, Picture
 from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Environment
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, Episode, Observation, Picture
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Environment
 from vlrl.types import Row
 
 _MARKED = re.compile(r"\x1b\[4\dm(.*?)\x1b\[0m")  # on a coloured ground: where the player is

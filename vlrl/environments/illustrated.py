@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw, ImageOps
 
-from vlrl.context import RunContext
+from vlrl.beside.client import check_judge, quoted
 from vlrl.environments.asked_model import AskedModel
-from vlrl.episodes import Action, Episode, Observation, Picture
-from vlrl.judges.client import check_judge, quoted
-from vlrl.registry import ConfigError, home_of, register
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, Episode, Observation, Picture
+from vlrl.plugins.registry import ConfigError, home_of, register
+from vlrl.plugins.stages import Environment, Reward, State, transient
 from vlrl.services.http import JsonClient
-from vlrl.stages import Environment, Reward, State, transient
 from vlrl.types import MediaError, Prompt, Request, Row, RowError, Sampling
 
 SOURCES = {

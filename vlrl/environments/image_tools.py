@@ -10,9 +10,9 @@ from typing import Any, Literal
 from vlrl.environments.tool_calls import numbers
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
 from vlrl.environments.zoom import Zoom, ZoomEpisode
-from vlrl.episodes import MAX_PIXELS, Observation
 from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.registry import register
+from vlrl.plugins.episodes import MAX_PIXELS, Observation
+from vlrl.plugins.registry import register
 from vlrl.types import Edited
 
 Shape = Literal["box", "line", "point"]

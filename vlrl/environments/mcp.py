@@ -16,14 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import EnvironmentFailure, Observation, Picture
 from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import EnvironmentFailure, Observation, Picture
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import State, transient
 from vlrl.services.reaper import REAPER
-from vlrl.stages import State, transient
 from vlrl.types import MediaError, Row
 
 LEASH = """import os, sys

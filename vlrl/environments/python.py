@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.context import RunContext
 from vlrl.environments.tools import ToolEnvironment
-from vlrl.registry import ConfigError, home_of, register
-from vlrl.stages import Reward
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, home_of, register
+from vlrl.plugins.stages import Reward
 
 
 def sandbox() -> Any:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from vlrl.context import RunContext
-from vlrl.episodes import Action, EnvironmentFailure, Episode, Observation, Trajectory, copied
 from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Environment
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, EnvironmentFailure, Episode, Observation, Trajectory, copied
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Environment
 from vlrl.types import Row
 
 

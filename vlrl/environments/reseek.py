@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from vlrl.capabilities import Capability
 from vlrl.environments.search import ACTION, CorpusEpisode, Search
-from vlrl.episodes import Action, Observation
 from vlrl.methods.common.conversation import FORGETS
-from vlrl.registry import register
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.episodes import Action, Observation
+from vlrl.plugins.registry import register
 from vlrl.services.http import JsonClient
 from vlrl.types import Row, RowError
 

@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vlrl.registry import ConfigError, home_of
+from vlrl.plugins.registry import ConfigError, home_of
+from vlrl.plugins.stages import Source
 from vlrl.services.http import JsonClient
-from vlrl.stages import Source
 
 MAX_QUERY = 1000  # characters
 

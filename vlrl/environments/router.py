@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from vlrl.context import RunContext
 from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.search import cut, tagged
-from vlrl.episodes import Action, Episode, Observation
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Environment, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, Episode, Observation
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Environment, State, transient
 from vlrl.types import Row, Sampling
 
 ACTION = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from vlrl.context import RunContext
 from vlrl.environments.retrieval import (
     Bm25,
     HttpRetriever,
@@ -23,8 +22,9 @@ from vlrl.environments.retrieval import (
 )
 from vlrl.environments.tool_calls import STOP
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import Action, Observation
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, Observation
+from vlrl.plugins.registry import ConfigError, register
 
 ACTION = re.compile(r"<(search|access|answer)>(.*?)</\1>", re.DOTALL)
 NOTHING = "No information available"

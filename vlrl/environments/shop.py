@@ -11,11 +11,11 @@ from functools import cached_property
 from threading import Lock
 from typing import ClassVar
 
-from vlrl.context import RunContext
 from vlrl.environments.retrieval import Bm25, Passage, check_bm25
-from vlrl.episodes import Action, Episode, Observation, copied
-from vlrl.registry import register
-from vlrl.stages import Environment
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, Episode, Observation, copied
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Environment
 from vlrl.types import Row
 
 ACTION = re.compile(r"(search|click)\[([^\[\]\n]{0,400})\]", re.IGNORECASE)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlrl.context import RunContext
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import Observation
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Observation
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row, RowError
 
 ALLOWED = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)

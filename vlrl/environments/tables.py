@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import Episode, Observation, copied
-from vlrl.registry import register
+from vlrl.plugins.episodes import Episode, Observation, copied
+from vlrl.plugins.registry import register
 from vlrl.types import Row, RowError
 
 

@@ -11,10 +11,10 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from vlrl.context import RunContext
-from vlrl.episodes import Action, EnvironmentFailure, Episode, Observation
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Environment
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, EnvironmentFailure, Episode, Observation
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Environment
 from vlrl.types import Row
 
 MOVES = re.compile(r"'(\[[^\]']{1,80}\])'")  # legal moves, as the games list them

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from vlrl.environments.tool_calls import STOP, last_call
-from vlrl.episodes import Action, Episode, Observation, Picture
-from vlrl.stages import Environment
+from vlrl.plugins.episodes import Action, Episode, Observation, Picture
+from vlrl.plugins.stages import Environment
 from vlrl.types import Media
 
 POLICY_FAULTS = (ValueError, LookupError, ArithmeticError)

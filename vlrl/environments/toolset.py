@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.environments.tools import ToolEnvironment, ToolEpisode
-from vlrl.episodes import Observation
-from vlrl.registry import ConfigError, build, register
-from vlrl.stages import Environment
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Observation
+from vlrl.plugins.registry import ConfigError, build, register
+from vlrl.plugins.stages import Environment
 from vlrl.types import Row
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.context import RunContext
+from vlrl.beside.client import check_judge, quoted
 from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.search import cut
-from vlrl.episodes import Action, Episode, Observation, copied
-from vlrl.judges.client import check_judge, quoted
-from vlrl.registry import register
-from vlrl.stages import Environment, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, Episode, Observation, copied
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Environment, State, transient
 from vlrl.types import Row, RowError, Sampling
 
 MAX_TURN = 8000  # characters of the policy's turn that the model sees

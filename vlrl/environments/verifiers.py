@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.environments.tool_calls import STOP, last_call
-from vlrl.episodes import Action, EnvironmentFailure, Episode, Observation, Picture
 from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Action, EnvironmentFailure, Episode, Observation, Picture
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Environment, State, transient
 from vlrl.services.reaper import REAPER
-from vlrl.stages import Environment, State, transient
 from vlrl.types import MediaError, Row, RowError
 
 WORKER = Path(__file__).with_name("verifiers_worker.py")

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from vlrl.capabilities import Capability
 from vlrl.environments.tool_calls import last_tagged
-from vlrl.episodes import Action, Episode, Observation, Picture
 from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.registry import register
-from vlrl.stages import Environment
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.episodes import Action, Episode, Observation, Picture
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Environment
 from vlrl.types import Clip, Row, RowError
 
 _TIME = r"(\d{1,2}):(\d{2}):(\d{2})"

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.episodes import Observation, Picture
 from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.registry import register
-from vlrl.stages import State, transient
+from vlrl.plugins.episodes import Observation, Picture
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Clip, Media, MediaError, Row, RowError
 
 KEPT = 8  # decoded videos that are kept for the other rollouts of their rows

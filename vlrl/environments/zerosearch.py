@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.context import RunContext
+from vlrl.beside.client import check_judge
 from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.retrieval import MAX_QUERY, Passage
 from vlrl.environments.search import SearchEpisode, SearchTool
-from vlrl.episodes import Observation
-from vlrl.judges.client import check_judge
-from vlrl.registry import register
-from vlrl.stages import State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import Observation
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Row, Sampling
 
 PROMPT = """You are a search engine. For the query below, write {k} {kind} documents, one per line, each of about 30 words. They begin with

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.eval.records import SuiteData
-from vlrl.registry import ConfigError, home_of
-from vlrl.stages import Reward
+from vlrl.plugins.registry import ConfigError, home_of
+from vlrl.plugins.stages import Reward
 
 PACKAGES = (
     "vlrl",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 if TYPE_CHECKING:
     from vlrl.eval.runner import EvalOptions
@@ -122,7 +122,7 @@ def _run(
     """Generate responses and score them: `vlrl eval --suite mathvista --model runs/x`."""
     if ctx.invoked_subcommand is not None:
         return
-    from vlrl.model_folder import check_there
+    from vlrl.config.model_folder import check_there
 
     check_there(model, "--model")  # before torch is imported
     from vlrl.eval.runner import EvalOptions

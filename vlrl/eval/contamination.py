@@ -19,7 +19,7 @@ from vlrl.eval.prompts import build_prompt, media_of, sample_seed
 from vlrl.eval.records import FORMATS, SuiteData, read_file, read_records
 from vlrl.eval.scorer import Record
 from vlrl.eval.suite import load_suite
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import MediaError, Request, Sampling
 
 GRAM = 13  # words

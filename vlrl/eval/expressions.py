@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def lettered(choices: Any, form: str = "({letter}) {choice}", separator: str = "\n") -> str:

@@ -7,11 +7,11 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
+from vlrl.beside.audit import MASTER_KEYS
 from vlrl.eval.grade import GradedSuite, apply_scorer, mean_figures
 from vlrl.eval.records import SuiteData
 from vlrl.eval.scorer import ScoredResponse
 from vlrl.eval.suite import Profile
-from vlrl.judges.audit import MASTER_KEYS
 
 NUMBERS = ("0", "1", "2", "3", "4", "5", "10", "100")
 

@@ -14,7 +14,7 @@ from vlrl.eval.records import SuiteData
 from vlrl.eval.scorer import CORRECT_AT, Aggregate, Record, ScoredResponse, Scorer
 from vlrl.eval.statistics import Interval, bootstrap, mean_interval
 from vlrl.eval.statistics.intervals import macro_statistic
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 REFUSAL = re.compile(
     r"\b(?:i(?:'m| am) sorry|i (?:cannot|can't|am unable|won't)|as an ai\b|unable to (?:help|assist|answer))",

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vlrl.capabilities import Annotation
+from vlrl.plugins.capabilities import Annotation
 from vlrl.types import Group, Prompt, Request, Rollout, Row, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.context import RunContext
+    from vlrl.plugins.contexts import RunContext
 
 
 FAILURE: Annotation[str] = Annotation(
@@ -114,7 +114,7 @@ def _played(prompt: Prompt, attempt: list[Rollout] | str, name: str) -> Group:
 def generate_usable(run: RunContext, rows: Sequence[Row]) -> tuple[list[Group], list[str]]:
     """(the groups of the rows that can be used, why each row cannot, or ""). The rows are looked at one by
     one only where they fail together."""
-    from vlrl.trainer.data import row_fault
+    from vlrl.trainer.data.rows import row_fault
 
     try:
         return generate(run, rows), [""] * len(rows)
@@ -133,7 +133,7 @@ def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool |
     and its failure leaves the answer's verdict as it is. The run's statistics are left alone: an error here
     is neither an error of a training rollout nor counted in `error_limit`.
     """
-    from vlrl.trainer.scoring import run_rewards, set_outcome
+    from vlrl.trainer.step.scoring import run_rewards, set_outcome
 
     reasons = {
         id(rollout): f"reward {slot!r} raised {type(error).__name__}: {error}"
@@ -159,7 +159,7 @@ def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool |
 def evaluate_run(run: RunContext) -> HeldoutResult:
     """`evaluate` on all held-out rows of the run's phase; an empty result where it has none. Every process
     calls it."""
-    from vlrl.trainer.data import heldout_by_task
+    from vlrl.trainer.data.rows import heldout_by_task
 
     rows = heldout_by_task(run)
     if not rows:

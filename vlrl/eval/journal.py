@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlrl.files import read_jsonl
+from vlrl.services.files import read_jsonl
 
 Key = tuple[str, str, str, int]  # suite, variant, id, sample
 

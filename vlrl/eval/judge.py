@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vlrl.beside.audit import error_rates, master_key_acceptance
+from vlrl.beside.client import CORRECTNESS_PROMPT, Judge, ask_engine, quoted
 from vlrl.eval.grade import GradedSuite, grade
 from vlrl.eval.model import open_model
 from vlrl.eval.runner import reopen
 from vlrl.eval.suite import load_suite
 from vlrl.eval.summary import responses_from_journal
-from vlrl.judges.audit import error_rates, master_key_acceptance
-from vlrl.judges.client import CORRECTNESS_PROMPT, Judge, ask_engine, quoted
 
 PROBED = 20  # records on which master keys are tried
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-from vlrl import config
-from vlrl.model_folder import check_model, located
-from vlrl.plugin_index import class_constant
-from vlrl.registry import ConfigError, build, names, shipped, suggest
-from vlrl.stages import Engine
+from vlrl.config import config
+from vlrl.config.model_folder import check_model, located
+from vlrl.plugins.index import class_constant
+from vlrl.plugins.registry import ConfigError, build, names, shipped, suggest
+from vlrl.plugins.stages import Engine
 
 log = logging.getLogger("vlrl")
 

@@ -23,7 +23,7 @@ from vlrl.eval.runner import reopen
 from vlrl.eval.statistics import compare
 from vlrl.eval.statistics.intervals import macro_weights
 from vlrl.eval.summary import responses_from_journal
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Clip, MediaError
 
 WIDTH = 360  # pixels of an embedded picture

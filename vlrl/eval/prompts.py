@@ -15,7 +15,7 @@ from vlrl.eval.media import as_media
 from vlrl.eval.records import SuiteData
 from vlrl.eval.scorer import Record
 from vlrl.eval.suite import Suite
-from vlrl.registry import ConfigError, suggest
+from vlrl.plugins.registry import ConfigError, suggest
 from vlrl.types import Media, MediaError, Message, Prompt, Row
 
 THINKING = (

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from vlrl.eval.scorer import Record
 from vlrl.eval.suite import Suite
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 log = logging.getLogger("vlrl")
 FORMATS = (".parquet", ".jsonl", ".json")

@@ -38,7 +38,7 @@ from vlrl.eval.summary import (
     summarise_suite,
     write_json,
 )
-from vlrl.registry import ConfigError, suggest
+from vlrl.plugins.registry import ConfigError, suggest
 
 log = logging.getLogger("vlrl")
 

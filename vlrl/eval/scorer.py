@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from vlrl.stages import Stage
+from vlrl.plugins.stages import Stage
 
 Record = Mapping[str, Any]  # one raw row of a benchmark, with the hub's own field names
 CORRECT_AT = 0.5  # a response counts as correct from this score on (pass@k, comparisons of profiles and runs)

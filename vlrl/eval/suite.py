@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
-from vlrl import config
+from vlrl.config import config
 from vlrl.eval.expressions import evaluate, render
 from vlrl.eval.scorer import Aggregate, Record, ScoredResponse, Scorer
-from vlrl.registry import ConfigError, build, make, suggest
+from vlrl.plugins.registry import ConfigError, build, make, suggest
 
 DEFAULT_PROFILES = ("official", "lmms_eval", "vlmevalkit", "vlrl")
 

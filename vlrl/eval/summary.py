@@ -25,7 +25,7 @@ from vlrl.eval.statistics import (
     pass_at_k,
     risk_coverage,
 )
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def to_response(entry: Entry) -> Response:

@@ -13,7 +13,7 @@ from vlrl.eval.journal import Journal
 from vlrl.eval.records import SuiteData, read_records
 from vlrl.eval.suite import load_suite
 from vlrl.eval.summary import select_responses, write_json
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 if TYPE_CHECKING:
     from vlrl.trainer.run import Run

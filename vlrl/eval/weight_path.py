@@ -18,8 +18,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from vlrl.registry import ConfigError
-from vlrl.trainer import checkpoint
+from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.checkpoints import checkpoint
 
 MIN_CHANGE = 1e-4  # weights with a smaller range over all checkpoints are left out, as in the released code
 # weights with fewer distinct values are left out: single steps in bfloat16 are not linear; also the fewest

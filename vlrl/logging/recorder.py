@@ -16,13 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from vlrl.files import TRAJECTORIES, append_jsonl, parse_jsonl, read_jsonl, write_whole
 from vlrl.logging.live import LiveView
 from vlrl.logging.pictures import Pictures
 from vlrl.logging.rollouts import Decode, records, write
 from vlrl.logging.session import describe_session
 from vlrl.logging.trackers import open_trackers
-from vlrl.redact import blank_all
+from vlrl.services.files import TRAJECTORIES, append_jsonl, parse_jsonl, read_jsonl, write_whole
+from vlrl.services.redaction import blank_all
 from vlrl.types import Group
 
 METRICS, TIMINGS, EVENTS, SESSIONS = "metrics.jsonl", "timings.jsonl", "events.jsonl", "sessions.jsonl"
@@ -177,7 +177,7 @@ class Recorder:
 
 def read_record(folder: Path, name: str) -> list[dict[str, Any]]:
     """The objects of one of a run's files (METRICS, TIMINGS, EVENTS, SESSIONS); torn lines are skipped (see
-    `vlrl/files.py`)."""
+    `vlrl/services/files.py`)."""
     return read_jsonl(folder / name, KEYS[name])
 
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vlrl.files import thinned_jsonl, write_whole
 from vlrl.logging.browse import sample
 from vlrl.logging.charts import Band, Point, line_chart, number
 from vlrl.logging.live import clock
 from vlrl.logging.recorder import EVENTS, KEYS, METRICS, SESSIONS, TIMINGS, read_record
-from vlrl.redact import blank
+from vlrl.services.files import thinned_jsonl, write_whole
+from vlrl.services.redaction import blank
 
 REPORT = "report.html"
 PARSED = 3000  # steps of a run that are read for curves of 240 points

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vlrl.files import write_whole
 from vlrl.logging.boxes import gold_marks, predicted_marks
+from vlrl.services.files import write_whole
 from vlrl.types import Group, Prompt, Rollout
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vlrl.redact import blank_words
+from vlrl.services.redaction import blank_words
 from vlrl.version import __version__
 
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "vllm", "datasets", "numpy", "pillow")

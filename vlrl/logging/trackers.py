@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.config import MAP_SLOTS
-from vlrl.redact import without_secrets
-from vlrl.registry import ConfigError, suggest
+from vlrl.plugins.registry import ConfigError, suggest
+from vlrl.services.redaction import without_secrets
 
 PACKAGES = {  # tracker of accelerate -> the packages that bring it, any of them
     "aim": ("aim",), "clearml": ("clearml",), "comet_ml": ("comet_ml",), "dvclive": ("dvclive",),

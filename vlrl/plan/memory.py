@@ -12,7 +12,7 @@ from vlrl.plan.blocks import FLOAT, Width, checkpoint_per_token, saved_per_token
 from vlrl.plan.layouts import Layout, StateBytes, state_bytes
 from vlrl.plan.shape import ModelShape
 
-LOGGED_NUMBERS = 1 << 22  # as in vlrl.trainer.loss_inputs, which a test compares
+LOGGED_NUMBERS = 1 << 22  # as in vlrl.trainer.step.loss_inputs, which a test compares
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from vlrl.plan.memory import Memory, MicroBatch, rank_memory
 from vlrl.plan.setup import Assumed, Setup, setup
 from vlrl.plan.step import Speed, StepSeconds, sampling_seconds, step_flops, trainer_seconds
 from vlrl.plan.workload import longest_micro_batch, micro_batches
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 ENGINE_SHARE = (
     0.85  # of a GPU's memory: `engine.memory`'s default, for engines that have a device of their own

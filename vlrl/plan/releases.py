@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from vlrl.registry import ConfigError, suggest
+from vlrl.plugins.registry import ConfigError, suggest
 
 FILE = Path(__file__).with_name("releases.yaml")
 

@@ -12,9 +12,9 @@ from vlrl.plan.pictures import NONE, Seen, seen
 from vlrl.plan.releases import releases
 from vlrl.plan.shape import ModelShape, shape_of
 from vlrl.plan.workload import Workload
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Engine, Trainable
 from vlrl.policy import Family
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Engine, Trainable
 from vlrl.trainer.phase import build_phase
 
 

@@ -12,10 +12,10 @@ import torch
 
 from vlrl.plan.blocks import Width, text_width, tower_depth, tower_width
 from vlrl.plan.releases import meta_model, transformers_config
+from vlrl.plugins.stages import Trainable
 from vlrl.policy import adapters
 from vlrl.policy.family import Family
 from vlrl.policy.params import MATMUL_LAYERS, Params
-from vlrl.stages import Trainable
 
 NF4_BYTES = (
     4 + 0.127

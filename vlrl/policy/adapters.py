@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from vlrl.plugins.registry import ConfigError, get, make
 from vlrl.policy.family import Family
-from vlrl.registry import ConfigError, get, make
 
 ADAPTER = "adapter"
 PARTS = {

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vlrl.model_folder import check_model
+from vlrl.config.model_folder import check_model
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import Stage
 from vlrl.policy import branches, cpu_matmul
 from vlrl.policy.cpu_matmul import CPULinear
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.packing import Layout, block_mask, dense_mask, image_runs
 from vlrl.policy.tiny import Tiny
-from vlrl.registry import ConfigError
-from vlrl.stages import Stage
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

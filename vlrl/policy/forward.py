@@ -20,7 +20,7 @@ from vlrl.policy.packing import Layout
 from vlrl.policy.tower import MediaEncoder
 
 if TYPE_CHECKING:
-    from vlrl.stages import AuxTensor
+    from vlrl.plugins.stages import AuxTensor
 
 CACHE_NUMBERS = 1 << 18  # numbers that fit into a CPU's cache over several passes
 

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vlrl.libraries import without_mistral
 from vlrl.policy import adapters, cpu_matmul, sharding
 from vlrl.policy.adapters import cast_weights, has_adapter
 from vlrl.policy.family import Family, forbidden_ids
 from vlrl.policy.forward import Net
 from vlrl.policy.tower import MediaEncoder
+from vlrl.services.third_party import without_mistral
 
 MATMUL_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 

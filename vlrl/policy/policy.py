@@ -28,7 +28,7 @@ from vlrl.policy.sharding import world_size
 from vlrl.types import CoordinateSpace, Prompt, Rollout, TokenBatch
 
 if TYPE_CHECKING:
-    from vlrl.stages import AuxTensor
+    from vlrl.plugins.stages import AuxTensor
 
 
 class Policy:

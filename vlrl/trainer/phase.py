@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from vlrl import stages as S
-from vlrl.capabilities import Capability
 from vlrl.config import Config
-from vlrl.registry import ConfigError, build, get, suggest
-from vlrl.settings import Settings, settings_of
+from vlrl.config.settings import Settings, settings_of
+from vlrl.plugins import stages as S
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.registry import ConfigError, build, get, suggest
 from vlrl.types import Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.loss import Objective
+    from vlrl.trainer.step.loss import Objective
 
-Builder = Callable[[Any, Any, str], Any]  # (stage, spec, config path) -> plug-in, as `vlrl.registry.build`
+Builder = Callable[
+    [Any, Any, str], Any
+]  # (stage, spec, config path) -> plug-in, as `vlrl.plugins.registry.build`
 _SINGLE: dict[str, type[S.Stage]] = {
     "prompt_sampler": S.PromptSampler,
     "prompt_template": S.PromptTemplate,
@@ -78,7 +80,7 @@ class Phase:
     @cached_property
     def objective(self) -> Objective:
         """The loss of the phase."""
-        from vlrl.trainer.loss import Objective
+        from vlrl.trainer.step.loss import Objective
 
         return Objective(
             self.slots["policy_loss"],

@@ -2,7 +2,7 @@
 rows' own gold answers.
 
 A plug-in whose module imports torch is not built here: its name, its fields and their types are checked
-against its source file (`vlrl/plugin_index.py`), and the run builds it later. Everything else is built as the
+against its source file (`vlrl/plugins/index.py`), and the run builds it later. Everything else is built as the
 run builds it.
 """
 
@@ -17,16 +17,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vlrl import stages as S
 from vlrl.config import Config
-from vlrl.context import RunContext
+from vlrl.config.model_folder import check_cached, check_model
+from vlrl.config.settings import Settings
 from vlrl.logging.trackers import check_trackers
-from vlrl.model_folder import check_cached, check_model
-from vlrl.plugin_index import PluginEntry, class_constant, imported_packages
-from vlrl.registry import ConfigError, build, expanded, load_plugin_file, make, registered, shipped
-from vlrl.settings import Settings
-from vlrl.trainer.data import check_rows
-from vlrl.trainer.gold import check_golds
+from vlrl.plugins import stages as S
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.index import PluginEntry, class_constant, imported_packages
+from vlrl.plugins.registry import ConfigError, build, expanded, load_plugin_file, make, registered, shipped
+from vlrl.trainer.data.check_golds import check_golds
+from vlrl.trainer.data.rows import check_rows
 from vlrl.trainer.phase import Phase, build_parts
 from vlrl.types import Row
 
@@ -121,7 +121,7 @@ class Preflight:
 
 def preflight(config: Config, resume: bool = False, overwrite: bool = False) -> Preflight:
     """`check`, and that the output folder holds no run, or one that may be replaced. Raises ConfigError."""
-    from vlrl.trainer.overwrite import check as check_overwrite
+    from vlrl.trainer.checkpoints.overwrite import check as check_overwrite
 
     output = Path(str(config.tree.get("output") or "runs/unnamed"))
     if overwrite:
@@ -175,7 +175,7 @@ def check_output(output: Path) -> None:
 
 
 def build_light(stage: Any, spec: Any, where: str) -> Any:
-    """`vlrl.registry.build`, with a stand-in for a shipped plug-in whose module imports torch. Raises
+    """`vlrl.plugins.registry.build`, with a stand-in for a shipped plug-in whose module imports torch. Raises
     ConfigError."""
     if isinstance(spec, S.Stage):
         return spec

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from vlrl import stages as S
 from vlrl.activity.observer import Activity
-from vlrl.capabilities import Capability
 from vlrl.config import Config
-from vlrl.registry import ConfigError, build, load_plugin_file
-from vlrl.settings import Settings
-from vlrl.trainer.bad_rows import BadRows
-from vlrl.trainer.data import read_rows
-from vlrl.trainer.loss import Objective
+from vlrl.config.settings import Settings
+from vlrl.plugins import stages as S
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.registry import ConfigError, build, load_plugin_file
+from vlrl.trainer.data.bad_rows import BadRows
+from vlrl.trainer.data.rows import read_rows
 from vlrl.trainer.phase import Phase, build_phase, check_requirements, provided
 from vlrl.trainer.services import RunServices
 from vlrl.trainer.slot_references import check_slot_references
-from vlrl.trainer.stats import StepStats
+from vlrl.trainer.step.loss import Objective
+from vlrl.trainer.step.stats import StepStats
 from vlrl.types import Completion, Group, Rollout, Row
 
 log = logging.getLogger("vlrl")
@@ -143,7 +143,7 @@ class Run(RunServices):
 
     def enter(self, index: int) -> None:
         """Make a phase the current one: its rows, its plug-ins (set up), its optimizer."""
-        from vlrl.trainer.optim import make_optimizer
+        from vlrl.trainer.step.optim import make_optimizer
 
         self.use(index)
         self.rows = read_rows(self, "train")
@@ -155,7 +155,7 @@ class Run(RunServices):
 
     def connect(self) -> None:
         """Join the other processes of the run, if there are any. `open` does it too."""
-        from vlrl.trainer.optim import make_accelerator
+        from vlrl.trainer.step.optim import make_accelerator
 
         self.accelerator = self.accelerator or make_accelerator(self)
 

@@ -1,4 +1,4 @@
-"""What a run does for its plug-ins, which import no part of the trainer (`vlrl/context.py`)."""
+"""What a run does for its plug-ins, which import no part of the trainer (`vlrl/plugins/contexts.py`)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from vlrl.trainer.distributed import gather, params_sharded, state_sharded
-from vlrl.trainer.loss_inputs import cost, make_batch, split_micro_batches
+from vlrl.trainer.ranks.collectives import gather, params_sharded, state_sharded
+from vlrl.trainer.step.loss_inputs import cost, make_batch, split_micro_batches
 from vlrl.types import Group, TokenBatch
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from vlrl.trainer.episode_pool import RunEpisodes
+    from vlrl.trainer.step.episode_pool import RunEpisodes
 
 
 class RunServices:
@@ -90,7 +90,7 @@ class RunServices:
         rollout that changes afterwards must lose its `rewards`. Rewards that compare siblings score the
         finished group anew.
         """
-        from vlrl.trainer.scoring import score
+        from vlrl.trainer.step.scoring import score
 
         run: Any = self
         score(groups, run)
@@ -98,7 +98,7 @@ class RunServices:
     def episodes(self, counted: bool = True) -> RunEpisodes:
         """A pool of episodes of the run's environment. Leaving it closes them all. Without `counted` the
         run's statistics are left alone."""
-        from vlrl.trainer.episode_pool import RunEpisodes
+        from vlrl.trainer.step.episode_pool import RunEpisodes
 
         run: Any = self
         return RunEpisodes(run, counted)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from vlrl.registry import ConfigError, suggest
+from vlrl.plugins.registry import ConfigError, suggest
 
 if TYPE_CHECKING:
     from vlrl.trainer.phase import Phase

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from vlrl.config import Config
-from vlrl.libraries import quiet
+from vlrl.services.third_party import quiet
 from vlrl.trainer.preflight import preflight
 
 log = logging.getLogger("vlrl")

@@ -15,23 +15,23 @@ from vlrl.activity.findings import findings
 from vlrl.activity.observer import Activity
 from vlrl.activity.report import BAD, lines
 from vlrl.config import Config
-from vlrl.context import RunContext
 from vlrl.eval.heldout import evaluate_run
-from vlrl.failures import StoppedError
-from vlrl.files import write_whole
-from vlrl.launch import find_deepspeed_config
 from vlrl.logging.trackers import check_trackers
-from vlrl.registry import ConfigError, suggest
-from vlrl.stages import Source
-from vlrl.trainer import checkpoint
-from vlrl.trainer import overwrite as replaced
-from vlrl.trainer.data import check_lengths, check_rows
-from vlrl.trainer.distributed import agree, gather
-from vlrl.trainer.guard import Guard, guarded
-from vlrl.trainer.loop import train_step
-from vlrl.trainer.pipeline import asynchronous, one_step_off, overlap, settle
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, suggest
+from vlrl.plugins.stages import Source
+from vlrl.services.failures import StoppedError
+from vlrl.services.files import write_whole
+from vlrl.trainer.checkpoints import checkpoint
+from vlrl.trainer.checkpoints import overwrite as replaced
+from vlrl.trainer.data.rows import check_lengths, check_rows
+from vlrl.trainer.pipeline.pipeline import asynchronous, one_step_off, overlap, settle
 from vlrl.trainer.preflight import Preflight, check_output
+from vlrl.trainer.ranks.collectives import agree, gather
+from vlrl.trainer.ranks.guard import Guard, guarded
+from vlrl.trainer.ranks.launch import find_deepspeed_config
 from vlrl.trainer.run import Run
+from vlrl.trainer.step.loop import train_step
 
 log = logging.getLogger("vlrl")
 

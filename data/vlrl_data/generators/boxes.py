@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.scenes import COLOURS, SHAPES, Shapes, Thing, draw_scene
 from vlrl_data.lab.base import IN_PIXELS, tagged_answer

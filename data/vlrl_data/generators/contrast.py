@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from PIL import Image, ImageEnhance, ImageOps
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.source_images import GeneratedFromImages, Reference, fitted, identity
 from vlrl_data.lab.base import tagged_answer

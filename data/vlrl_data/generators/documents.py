@@ -8,7 +8,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.drawn_text import font, write
 from vlrl_data.lab.base import IN_PIXELS, GeneratedSource, tagged_answer

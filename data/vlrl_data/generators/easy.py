@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.lab.base import GeneratedSource, tagged_answer
 

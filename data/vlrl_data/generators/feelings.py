@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import Row
 from vlrl_data.lab.base import GeneratedSource
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import networkx as nx
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 Asked = tuple[str, Any, str, dict[str, Any]]  # question, gold answer, demonstration, meta for the checker
 Task = Callable[[random.Random, Any], Asked]  # may change the graph, so that the answer exists or is balanced

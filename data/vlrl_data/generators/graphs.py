@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import networkx as nx
 from PIL import Image, ImageDraw
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.graph_tasks import TASKS
 from vlrl_data.lab.base import GeneratedSource, tagged_answer

@@ -8,7 +8,7 @@ from typing import Any
 
 from PIL import Image
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Media, Row
 from vlrl_data.generators.source_images import GeneratedFromImages, Reference, fitted, identity
 from vlrl_data.lab.base import IN_PIXELS, tagged_answer

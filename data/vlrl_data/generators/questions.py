@@ -11,7 +11,7 @@ from typing import Any
 
 from PIL import Image, ImageDraw
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.boxes import KINDS, name_of, reading_order
 from vlrl_data.generators.drawn_text import write, write_centred

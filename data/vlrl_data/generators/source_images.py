@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl_data.lab import shipped_images
 from vlrl_data.lab.base import GeneratedSource
 from vlrl_data.media.images import IMAGE_SUFFIXES, file_key, open_image

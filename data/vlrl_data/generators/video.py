@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance, ImageFilter
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.scenes import SHAPES, draw_shape
 from vlrl_data.generators.source_images import (

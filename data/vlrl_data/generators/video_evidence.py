@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageDraw
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.generators.scenes import COLOURS, draw_shape
 from vlrl_data.lab.base import GeneratedSource

@@ -7,8 +7,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from vlrl.registry import ConfigError
-from vlrl.stages import Source
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import Source
 from vlrl.types import TARGET_UNITS, Row, RowView
 from vlrl_data.lab.shipped_images import check_split
 

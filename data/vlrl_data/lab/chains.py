@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.lab.base import GeneratedSource, tagged_answer
 

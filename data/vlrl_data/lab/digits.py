@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.lab import shipped_images
 from vlrl_data.lab.base import IN_PIXELS, GeneratedRows, GeneratedSource, tagged_answer

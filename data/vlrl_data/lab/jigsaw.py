@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
 from vlrl_data.lab import shipped_images
 from vlrl_data.lab.base import GeneratedSource, tagged_answer

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 SPLITS = ("train", "heldout")
 HELDOUT_SHARE = 0.3  # of a photograph's width

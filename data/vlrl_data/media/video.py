@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from vlrl.registry import ConfigError, suggest
+from vlrl.plugins.registry import ConfigError, suggest
 from vlrl.types import Clip, Media, MediaError
 from vlrl_data.media.images import (
     IMAGE_SUFFIXES,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from vlrl.registry import ConfigError, suggest
+from vlrl.plugins.registry import ConfigError, suggest
 from vlrl_data.record_families import chat, columns  # noqa: F401 (they register their families, the special ones first)
 from vlrl_data.record_families.base import FAMILIES, RecordFamily
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Source, State, transient
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Source, State, transient
 from vlrl.types import Row
 from vlrl_data.dataset import Dataset, DatasetPart, check_records
 from vlrl_data.media.fetch import Web
@@ -25,7 +25,7 @@ from vlrl_data.row_builder import RowBuilder, RowOptions
 from vlrl_data.tools.rollout_rewards import load_pass_rates
 
 if TYPE_CHECKING:
-    from vlrl.context import RunContext
+    from vlrl.plugins.contexts import RunContext
 
 
 PROBED_RECORDS = 10_000  # records that are tried for the record family

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl_data.media.images import IMAGE_SUFFIXES
 from vlrl_data.media.video import VIDEO_SUFFIXES
 from vlrl_data.records import BadRecord, JsonLines, RecordList, Records

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl_data.disk_cache import default_cache
 from vlrl_data.media.images import digest
 from vlrl_data.parquet import write_arrow

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.registry import register
-from vlrl.stages import Source
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Source
 from vlrl.types import Row, RowView
 from vlrl_data.dataset import Dataset
 from vlrl_data.records import Records

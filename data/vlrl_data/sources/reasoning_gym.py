@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from vlrl.registry import ConfigError, build, register, suggest
-from vlrl.stages import Reward
+from vlrl.plugins.registry import ConfigError, build, register, suggest
+from vlrl.plugins.stages import Reward
 from vlrl.types import Row
 from vlrl_data.lab.base import GeneratedRows, GeneratedSource, tagged_answer
 

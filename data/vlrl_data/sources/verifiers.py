@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.registry import home_of, register
-from vlrl.stages import Environment, Source
+from vlrl.plugins.registry import home_of, register
+from vlrl.plugins.stages import Environment, Source
 from vlrl.types import Row, RowError
 from vlrl_data.lab.shipped_images import check_split
 

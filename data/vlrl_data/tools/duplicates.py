@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Clip, Media, Row
 
 BITS = 64

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 class Fit(NamedTuple):

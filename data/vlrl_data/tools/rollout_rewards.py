@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 
 
 def pass_rates(folder: Path, slot: str = "", correct_at: float = 0.5) -> dict[str, dict[str, float]]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vlrl.registry import build, names, suggest
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build, names, suggest
+from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Prompt, Rollout, Row
 from vlrl_rewards.audit import perception as attacks_perception
 from vlrl_rewards.audit import text as attacks_text

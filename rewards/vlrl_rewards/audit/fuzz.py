@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.registry import build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Prompt, Rollout, Row
 from vlrl_rewards.audit import perception
 from vlrl_rewards.audit import text as text_attacks

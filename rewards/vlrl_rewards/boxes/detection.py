@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.boxes.matching import (
     COCO_THRESHOLDS,
     Pairs,

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Rollout
 from vlrl_rewards.boxes.geometry import areas, as_boxes, iou_matrix
 from vlrl_rewards.boxes.iou import Iou

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.boxes.geometry import WORST, overlap
 from vlrl_rewards.boxes.reading import Box, beyond_limits, committed_item, gold_boxes, read_boxes
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged

@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import ImageColor
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.charts.crashes import crash_reason
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.recognition.classification import normal_label

@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeGuard
 
 from rapidfuzz.distance import Indel, Levenshtein
 
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import answer_tags, visible
 

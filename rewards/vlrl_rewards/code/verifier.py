@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.code.sandbox import Limits, require, run, run_check
 from vlrl_rewards.kinds import Case, verifier

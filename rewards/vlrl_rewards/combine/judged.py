@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from vlrl.context import RunContext
-from vlrl.judges.client import CRITERIA_PROMPT, check_judge, open_judge, quoted
-from vlrl.registry import build, register
-from vlrl.stages import Reward, State, transient
+from vlrl.beside.client import CRITERIA_PROMPT, check_judge, open_judge, quoted
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import build, register
+from vlrl.plugins.stages import Reward, State, transient
 from vlrl.types import Group, Rollout
 from vlrl_rewards.combine.nested import PARTS, check_correct_at, note, note_correct, noted_correct, number
 from vlrl_rewards.parsing import strip_thinking

@@ -9,9 +9,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from vlrl.capabilities import Annotation
-from vlrl.registry import build
-from vlrl.stages import Reward
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Rollout
 
 PARTS: Annotation[dict[str, float]] = Annotation(

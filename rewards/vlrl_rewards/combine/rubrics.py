@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from vlrl.registry import build, register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build, register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Rollout, Row
 from vlrl_rewards.combine.judged import AsksJudge
 from vlrl_rewards.combine.nested import note, number

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from vlrl.registry import build, register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build, register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.combine.nested import check_correct_at, note, note_correct, noted_correct, number
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.capabilities import Annotation
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 
 SOLVE_RATE: Annotation[float] = Annotation(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vlrl.capabilities import Annotation
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 
 SOLVED: Annotation[float] = Annotation(

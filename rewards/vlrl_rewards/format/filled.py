@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import last_answer
 

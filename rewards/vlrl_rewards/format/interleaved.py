@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.format.tags import has_content
 from vlrl_rewards.verification import load, verify

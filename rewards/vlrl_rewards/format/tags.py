@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import boxes_in, visible
 

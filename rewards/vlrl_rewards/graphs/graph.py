@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.boxes.reading import says_none
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene
 from vlrl_rewards.puzzles.generated import read_integers

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from rapidfuzz.fuzz import ratio
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.boxes.geometry import matrix
 from vlrl_rewards.boxes.reading import Box, box_to_original, gold_boxes, parse_boxes
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged

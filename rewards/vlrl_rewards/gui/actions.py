@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.boxes.reading import Box, gold_boxes, gold_points, parse_points, to_original
 from vlrl_rewards.boxes.unbracketed import bare_numbers
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.gym.rules import EQUAL, REFUSED, RULES, Rule, rule_of
 from vlrl_rewards.literals import MAX_CHARS, fold

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as _coco
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.boxes.reading import to_original
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import find_values, is_number, repeated_in

@@ -12,7 +12,7 @@ from shapely.geometry import Polygon
 from shapely.geometry.base import BaseGeometry
 from shapely.validation import explain_validity
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import CoordinateSpace
 from vlrl_rewards.boxes.reading import point_to_original
 from vlrl_rewards.boxes.unbracketed import are_corners

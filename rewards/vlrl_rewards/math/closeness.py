@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged, members
 from vlrl_rewards.math.written_numbers import numbers_in, one_number
 from vlrl_rewards.recognition.counting import decay, gold_number, mean_relative_accuracy, relative_accuracy

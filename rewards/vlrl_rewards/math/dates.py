@@ -11,8 +11,8 @@ from datetime import date
 from itertools import combinations
 from typing import Any, ClassVar
 
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import clean, last_answer
 from vlrl_rewards.verdict import GoldError

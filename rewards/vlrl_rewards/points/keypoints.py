@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.boxes.reading import beyond_limits, point_to_original
 from vlrl_rewards.boxes.unbracketed import label_before
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.boxes.matching import hungarian
 from vlrl_rewards.boxes.reading import (
     Box,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.boxes.geometry import overlap
 from vlrl_rewards.boxes.reading import committed_item, gold_boxes, read_boxes
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged

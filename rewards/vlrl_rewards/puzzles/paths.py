@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import Group, Rollout
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene
 from vlrl_rewards.puzzles.plans import alignment

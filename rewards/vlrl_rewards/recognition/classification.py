@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.parsing import clean

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import ImageColor
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.recognition.classification import normal_label, said_label
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import MAX_CHARS
 from vlrl_rewards.math.written_numbers import one_number

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.boxes.reading import says_none
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.literals import find_values

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rapidfuzz.distance import Levenshtein
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.parsing import clean, unmarked
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene
 from vlrl_rewards.parsing import clean
 

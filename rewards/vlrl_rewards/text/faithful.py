@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from vlrl.capabilities import Annotation
-from vlrl.registry import build, register
-from vlrl.stages import Reward
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.registry import build, register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.combine.nested import number
 

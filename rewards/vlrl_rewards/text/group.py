@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from vlrl.capabilities import Annotation
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Rollout
 from vlrl_rewards.parsing import last_answer
 from vlrl_rewards.text.metrics import bleu

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.environments.tool_calls import last_tagged
-from vlrl.episodes import ACTIONS
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.episodes import ACTIONS
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.tool_use import turns_of
 from vlrl_rewards.verdict import GoldError

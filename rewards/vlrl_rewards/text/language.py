@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.format.tags import has_content
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from vlrl.registry import build, register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build, register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.combine.nested import number
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
 
-from vlrl.registry import register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 
 _WINDOWS = (3, 5, 7, 9)  # words of a phrase

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.graded import Answer as GradedAnswer
 from vlrl_rewards.graded import Grade, Graded, Scene, judged
 from vlrl_rewards.kinds import Case, verifier

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl_rewards.boxes.matching import hungarian
 from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
 from vlrl_rewards.video.spans import Span, gold_spans, plain_times, read_spans, read_times, temporal_iou

@@ -12,8 +12,8 @@ from vlrl_rewards.graded import Graded
 from vlrl_rewards.kinds import VERIFIERS
 from vlrl_rewards.verification import kinds, verify
 
-from vlrl.registry import get, names
-from vlrl.stages import Reward
+from vlrl.plugins.registry import get, names
+from vlrl.plugins.stages import Reward
 
 ELSEWHERE = {
     "sat",

@@ -6,8 +6,8 @@ import pytest
 from vlrl_rewards import verify
 from vlrl_rewards.recognition.counting import mean_relative_accuracy
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward
 from vlrl.types import CoordinateSpace
 
 BOX = [10, 10, 30, 30]

@@ -16,8 +16,8 @@ from vlrl_rewards.code import sandbox
 from vlrl_rewards.math import pool as math_pool
 from vlrl_rewards.parsing import answer_tags, last_answer
 
-from vlrl.registry import get, names, register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import get, names, register
+from vlrl.plugins.stages import Reward
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vlrl.registry import build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 
 
 @pytest.mark.parametrize(

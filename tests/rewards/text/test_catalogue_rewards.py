@@ -10,8 +10,8 @@ import pytest
 from vlrl_rewards.code.edits import _alike, bare_code, edits_in
 from vlrl_rewards.format.interleaved import turns
 
-from vlrl.registry import build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 from vlrl.types import Prompt, Rollout, Row
 
 BEFORE = {"a.py": "x = 1\ny = 2\n", "b.py": "z = 0\n"}

@@ -10,8 +10,8 @@ from vlrl_rewards.code import isolation, sandbox
 from vlrl_rewards.code.sandbox import Limits, SandboxError
 from vlrl_rewards.code.verifier import program_in, same_output, same_result, unit_tests
 
-from vlrl.registry import build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 
 SUM = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7.0"]}
 APPEND = {"inputs": ["[1,2]\n3", "[4]\n5"], "outputs": ["[1,2,3]", "[4,5]"], "fn_name": "add"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward
 
 GOOD = "<think>two and two</think><answer>4</answer>"
 

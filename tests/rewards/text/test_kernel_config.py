@@ -6,7 +6,7 @@ import pytest
 from vlrl_data.generators.kernel_options import GenKernelOptions
 from vlrl_rewards.text.kernel_config import SCORES, UNCLEAR, KernelConfig
 
-from vlrl.episodes import ACTIONS
+from vlrl.plugins.episodes import ACTIONS
 
 
 def rollout(answer, *turns):

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward
 from vlrl.types import Group
 
 RIGHT, WRONG = "<answer>4</answer>", "<answer>5</answer>"

@@ -5,8 +5,8 @@ import pytest
 from vlrl_rewards import verify
 from vlrl_rewards.math import pool as math_pool
 
-from vlrl.registry import build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 
 FAULTS = [  # (fault, gold, response, kind, choices, right?)
     ("Math-Verify reads nothing in a bare answer tag", "6", "<answer>6</answer>", "math", (), True),

@@ -3,8 +3,8 @@
 import pytest
 from vlrl_rewards import verify
 
-from vlrl.registry import build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 
 PROSE = "the cat sat on the mat and " * 20
 JSON = '```json\n[{"bbox_2d": [1, 2, 3, 4], "label": "cat"}]\n```'

@@ -10,8 +10,8 @@ import pytest
 from vlrl_rewards import verify
 from vlrl_rewards.audit import text as attacks_text
 
-from vlrl.registry import build, get, load_plugin_file, names
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build, get, load_plugin_file, names
+from vlrl.plugins.stages import Reward
 
 README = Path(__file__).parents[3] / "rewards" / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
@@ -75,8 +75,8 @@ assert "numpy" not in sys.modules
 assert verify("6", "<answer>6</answer>").correct
 assert verify("B", "(B)", choices=["x", "y"]).correct
 from vlrl_rewards.verification import kinds
-from vlrl.registry import names
-from vlrl.stages import Reward
+from vlrl.plugins.registry import names
+from vlrl.plugins.stages import Reward
 assert len(kinds()) > 20 and len(names(Reward)) > 30
 assert not [name for name in sys.modules if name.split(".")[0] == "torch"]
 """

@@ -6,8 +6,8 @@ import pytest
 from vlrl_data.lab.chains import LabChains
 from vlrl_rewards.graded import Scene
 
-from vlrl.registry import build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 
 GOLD = ["a27+5=32", "b32+3=35", "c35+4=39"]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward
 
 SENTENCE = "a small red house by the river"
 TABLE = [

@@ -8,8 +8,8 @@ from vlrl_rewards.format.lengths import arch
 from vlrl_rewards.text.group import formulas, majority
 from vlrl_rewards.text.reranking import average_overlap
 
-from vlrl.registry import ConfigError, build
-from vlrl.stages import Reward
+from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Reward
 from vlrl.types import Group
 
 FORMED, BARE = "<think>a</think><answer>4</answer>", "4"

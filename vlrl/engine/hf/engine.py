@@ -12,12 +12,12 @@ import torch
 from vlrl.engine.base import EngineState, PolicyEngine, PolicyLM
 from vlrl.engine.hf.conversation_cache import ConversationCache
 from vlrl.engine.hf.scheduler import Limits, Scheduler, given_logp, prefill
-from vlrl.registry import ConfigError, register
-from vlrl.stages import transient
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import transient
 from vlrl.types import Completion, Prompt, Request, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.context import PolicyModel, RunContext
+    from vlrl.plugins.contexts import PolicyModel, RunContext
 
 
 @dataclass

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import torch
 
 from vlrl.engine.vllm.common import SERVER_MODULE, as_flags, check_heads, check_installed, cpu_environment
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.services.process import Server
 from vlrl.services.token_guard import GUARD
 

@@ -14,11 +14,11 @@ from packaging.version import Version
 
 from vlrl.engine.base import EngineState, PolicyEngine
 from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
-from vlrl.registry import ConfigError
-from vlrl.stages import transient
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import transient
 
 if TYPE_CHECKING:
-    from vlrl.context import RunContext
+    from vlrl.plugins.contexts import RunContext
 
 # behind `vllm serve`; the CPU build's own command does not find its metadata
 SERVER_MODULE = "vllm.entrypoints.openai.api_server"

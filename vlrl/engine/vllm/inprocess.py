@@ -30,12 +30,12 @@ from vlrl.engine.vllm.prompts import (
 )
 from vlrl.engine.vllm.sharing import LOAD_FORMAT, SharedWeights, register_loader
 from vlrl.engine.vllm.weights import named_weights
-from vlrl.registry import ConfigError, register
-from vlrl.stages import transient
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import transient
 from vlrl.types import Completion, Prompt, Request, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.context import RunContext
+    from vlrl.plugins.contexts import RunContext
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # the values of max_lora_rank that vLLM 0.32 accepts
 

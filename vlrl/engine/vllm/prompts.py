@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from vlrl.registry import ConfigError
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Completion, Prompt, Request
 
 KEY = "vlrl"  # the entry of SamplingParams.extra_args that our logits processors read

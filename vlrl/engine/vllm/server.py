@@ -34,15 +34,15 @@ from vlrl.engine.vllm.prompts import (
 )
 from vlrl.engine.vllm.ranks import Ranks, RemoteServer, Watch
 from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import transient
 from vlrl.services.http import JsonClient, ServiceError
 from vlrl.services.process import Server, free_port, is_loopback
 from vlrl.services.token_guard import BODY_VARIABLE, GUARD
-from vlrl.stages import transient
 from vlrl.types import Completion, Media, Prompt, Request
 
 if TYPE_CHECKING:
-    from vlrl.context import RunContext
+    from vlrl.plugins.contexts import RunContext
 
 CACHED_IMAGES = 256
 UNLABELLED = "default"  # vLLM's name of the weights before the first label

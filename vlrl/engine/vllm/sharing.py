@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vlrl.plugins.registry import ConfigError
 from vlrl.policy.checkpoint_names import checkpoint_name
-from vlrl.registry import ConfigError
 
 LOAD_FORMAT = "vlrl_policy"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.eval.scorer import Aggregate, Record, ScoredResponse
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 
 COCO_STATS = (
     "AP",

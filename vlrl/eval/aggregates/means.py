@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.eval.scorer import Aggregate, Record, ScoredResponse
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 
 
 def values_of(record: Record, path: str) -> list[str]:

@@ -13,7 +13,7 @@ from PIL.Image import Image
 
 from vlrl.eval.expressions import evaluate
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import CoordinateSpace
 
 _N = r"(-?\d+(?:\.\d+)?)"

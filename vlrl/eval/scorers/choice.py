@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vlrl.eval.expressions import evaluate
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.readers import READERS
-from vlrl.registry import register, suggest
+from vlrl.plugins.registry import register, suggest
 
 
 @register("choice")

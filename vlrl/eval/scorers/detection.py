@@ -12,7 +12,7 @@ from typing import Any, Literal
 from vlrl.eval.expressions import evaluate
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.boxes import UNITS, iou, to_box
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
 _BOX_KEYS, _LABEL_KEYS, _SCORE_KEYS = (

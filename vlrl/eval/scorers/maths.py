@@ -11,7 +11,7 @@ from typing import Literal
 from vlrl.eval.expressions import evaluate
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.verifier import training_verifier
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 
 
 def boxes(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from rapidfuzz.distance import Levenshtein
 
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.readers import vlmevalkit_choice
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 
 EXTRACTOR_REPLIES = ("response", "extraction", "extraction_ignore_empty", "rule_end_to_end")
 Stage = Literal["response", "extraction", "extraction_ignore_empty", "rule_end_to_end"]

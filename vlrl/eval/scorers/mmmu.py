@@ -11,7 +11,7 @@ from typing import Any
 
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.choice import Choice
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 
 _NUMBERS = (
     r"-?\b\d{1,3}(?:,\d{3})+\b",

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.verifier import training_verifier
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 
 _FENCED = re.compile(r"```(?:python3?|py)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
 STOPS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint(")

@@ -10,7 +10,7 @@ from rapidfuzz.distance import Levenshtein
 from vlrl.eval.expressions import evaluate
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.readers import strip_punctuation
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 
 _ONES = (
     "zero",

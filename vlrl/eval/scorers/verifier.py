@@ -10,8 +10,8 @@ from typing import Any
 
 from vlrl.eval.expressions import evaluate
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
-from vlrl.registry import ConfigError, home_of, register
-from vlrl.stages import Reward
+from vlrl.plugins.registry import ConfigError, home_of, register
+from vlrl.plugins.stages import Reward
 from vlrl.types import CoordinateSpace
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from vlrl.eval.scorer import Record, ScoredResponse, Scorer
 from vlrl.eval.scorers.readers import easi_letter
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 
 CHOICE_TYPES = frozenset(
     {

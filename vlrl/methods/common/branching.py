@@ -12,9 +12,9 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from vlrl.context import RunContext
 from vlrl.methods.core.rollout import Independent, by_sampling
-from vlrl.registry import ConfigError
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 
 T = TypeVar("T")

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vlrl.capabilities import Annotation, Capability
-from vlrl.context import RunContext
-from vlrl.episodes import (
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import (
     ACTIONS,
     EPISODE_END,
     EPISODE_RETURN,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vlrl.context import RunContext
-from vlrl.registry import ConfigError
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import LossInputs, Rollout
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from vlrl.capabilities import Annotation, Capability
-from vlrl.context import RunContext
-from vlrl.registry import ConfigError
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Prompt, Rollout, Row
 
 UNTRAINED_DEMONSTRATIONS = Capability(

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import demonstrations, expert_rollout
 from vlrl.methods.common.stored_groups import rows_of
 from vlrl.methods.core.loss_term import NLL
-from vlrl.registry import ConfigError
-from vlrl.stages import ReplayBuffer, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import ReplayBuffer, State, transient
 from vlrl.types import Group, Prompt
 
 

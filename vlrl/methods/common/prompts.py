@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vlrl.context import RunContext
-from vlrl.registry import ConfigError
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Message, Prompt, Row
 
 

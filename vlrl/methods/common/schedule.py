@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vlrl.context import RunContext
-from vlrl.registry import ConfigError
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError
 
 
 def steps_of(value: float, run: RunContext) -> int:

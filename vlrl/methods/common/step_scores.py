@@ -3,7 +3,7 @@ Importing needs no torch."""
 
 from __future__ import annotations
 
-from vlrl.capabilities import Annotation
+from vlrl.plugins.capabilities import Annotation
 
 STEP_SCORES: Annotation[list] = Annotation(
     "steps",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from vlrl.context import RunContext
+from vlrl.plugins.contexts import RunContext
 from vlrl.types import Group, Rollout, Row
 
 STORED_FIELDS = (

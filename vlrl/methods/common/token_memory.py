@@ -13,7 +13,7 @@ from weakref import ref
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vlrl.context import RunContext
+    from vlrl.plugins.contexts import RunContext
     from vlrl.types import Rollout, TokenBatch
 
 

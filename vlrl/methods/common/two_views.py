@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.core.rollout import Independent
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
 from vlrl.types import Group, Prompt, Request, Row
 
 

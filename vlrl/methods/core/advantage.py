@@ -23,14 +23,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from vlrl import functional
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.functional.exact import mean
 from vlrl.methods.core.critic import RETURNS, VALUE_CRITIC, VALUE_CRITIC_MODEL
 from vlrl.methods.core.reward_shaping import READS_TOKEN_REWARDS, TOKEN_REWARDS
 from vlrl.methods.core.token_credit import check_token_credit
-from vlrl.registry import ConfigError, register
-from vlrl.stages import TOKEN_ADVANTAGES, AdvantageEstimator, State
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator, State
 from vlrl.types import Group, Rollout
 
 

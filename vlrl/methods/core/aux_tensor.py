@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vlrl.context import RunContext
 from vlrl.functional import entropy_from_logits
 from vlrl.methods.common.token_memory import TokenMemory, check_capacity
-from vlrl.registry import register
-from vlrl.stages import AuxTensor, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import AuxTensor, State, transient
 from vlrl.types import TokenBatch
 
 

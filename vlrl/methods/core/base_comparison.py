@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from vlrl.context import RunContext
 from vlrl.functional import pass_at_k
 from vlrl.functional.exact import mean
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Callback, State
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Callback, State
 from vlrl.types import Group, Request, Row
 
 BINS = ("hard", "middle", "easy")  # base pass rate below 1/3, below 2/3, above

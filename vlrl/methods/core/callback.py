@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from vlrl.context import RunContext
 from vlrl.functional import effective_sample_size
 from vlrl.methods.common.correctness import check_heldout, heldout_accuracy
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Callback, State
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Callback, State
 from vlrl.types import Group
 
 

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from vlrl.capabilities import Annotation, Capability
-from vlrl.context import PolicyModel, RunContext
 from vlrl.functional import value_clip_fraction, value_loss
-from vlrl.registry import ConfigError, register
-from vlrl.stages import AuxTensor, Callback, State, transient
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import AuxTensor, Callback, State, transient
 from vlrl.types import Group, Rollout, TokenBatch
 
 VALUE_CRITIC = Capability("critic.value", hint="callbacks: {critic: {name: critic}}")

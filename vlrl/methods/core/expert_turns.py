@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from vlrl.capabilities import NO_POLICY_GRADIENT
-from vlrl.context import RunContext
 from vlrl.methods.core.rollout import MultiTurn
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.capabilities import NO_POLICY_GRADIENT
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vlrl.capabilities import RewardSlot
 from vlrl.methods.common.correctness import mean_outcome, success_rate
-from vlrl.registry import register
-from vlrl.stages import GroupFilter
+from vlrl.plugins.capabilities import RewardSlot
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import GroupFilter
 from vlrl.types import FilterDecision, Group
 
 

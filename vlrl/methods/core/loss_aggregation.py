@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from vlrl import functional
-from vlrl.context import RunContext
 from vlrl.methods.core.sampling import completion_limit
-from vlrl.registry import register
-from vlrl.stages import LossAggregation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import LossAggregation
 from vlrl.types import Denominators, LossInputs
 
 

@@ -17,14 +17,14 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from vlrl import functional
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS
 from vlrl.methods.core.reward_shaping import KL_IN_REWARD, Estimator
 from vlrl.methods.core.token_weight import after_given_tokens
 from vlrl.methods.core.turn_advantage import episodes_of
-from vlrl.registry import ConfigError, register
-from vlrl.stages import LossTerm
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import LossTerm
 from vlrl.types import LossInputs, PerToken
 
 

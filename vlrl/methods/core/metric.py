@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
-from vlrl.context import RunContext
 from vlrl.functional import pass_at_k
 from vlrl.methods.common.conversation import CALLS, CONVERSATION
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Metric, State
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Metric, State
 from vlrl.types import Group, Rollout
 
 

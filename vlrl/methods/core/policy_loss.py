@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from vlrl import functional
-from vlrl.capabilities import NO_POLICY_GRADIENT
-from vlrl.context import RunContext
 from vlrl.methods.core.token_credit import UNIFORM_CREDIT
-from vlrl.registry import ConfigError, register
-from vlrl.stages import PolicyLoss
+from vlrl.plugins.capabilities import NO_POLICY_GRADIENT
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
 
 

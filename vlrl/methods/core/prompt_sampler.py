@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.prefetch import Prefetcher, with_decoded_media
 from vlrl.methods.common.row_order import Mixture, permute
-from vlrl.registry import ConfigError, register
-from vlrl.stages import PromptSampler, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import PromptSampler, State, transient
 from vlrl.types import MediaError, Row, RowError
 
 LOG = logging.getLogger("vlrl.data")

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from vlrl.registry import ConfigError, register, suggest
-from vlrl.stages import PromptTemplate
+from vlrl.plugins.registry import ConfigError, register, suggest
+from vlrl.plugins.stages import PromptTemplate
 from vlrl.types import Message, Prompt, Row
 
 

@@ -16,13 +16,13 @@ from typing import Literal
 
 import torch
 
-from vlrl.capabilities import Annotation, Capability
-from vlrl.context import RunContext
 from vlrl.functional import adaptive_kl_coef, overlong_penalty
 from vlrl.methods.common.conversation import CONVERSATION, ONE_REWARD_PER_CONVERSATION, SEGMENT
 from vlrl.methods.core.sampling import completion_limit
-from vlrl.registry import ConfigError, register
-from vlrl.stages import RewardShaping, State, transient
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group, Rollout
 
 KL_IN_REWARD = Capability("kl_in_reward", hint="reward_shaping: {kl: {name: kl_in_reward}}")

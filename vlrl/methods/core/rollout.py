@@ -13,9 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from vlrl.capabilities import NO_POLICY_GRADIENT, Capability
-from vlrl.context import RunContext
-from vlrl.episodes import EpisodeEnd, Observation
 from vlrl.methods.common.conversation import (
     EPISODE_ANNOTATIONS,
     FORGETS,
@@ -27,8 +24,11 @@ from vlrl.methods.common.conversation import (
 )
 from vlrl.methods.common.demonstrations import expert_rollout
 from vlrl.methods.core.advantage import GroupRelative
-from vlrl.registry import ConfigError, register
-from vlrl.stages import RolloutStrategy
+from vlrl.plugins.capabilities import NO_POLICY_GRADIENT, Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import EpisodeEnd, Observation
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import RolloutStrategy
 from vlrl.types import Completion, Group, Message, Prompt, Request, Rollout, Sampling
 
 SUMMARY_REQUEST = (
@@ -195,7 +195,7 @@ class MultiTurn(SampledStrategy):
     one's reward.
     `Rollout.text` holds the policy's turns alone, so that a tool's output can never answer for it;
     annotations have the rest: CONVERSATION, SEGMENT, TURNS, CALLS and TRANSCRIPT, and those of
-    `vlrl/episodes.py` on how the episode ended and what the environment paid per turn. With `show_tools` the
+    `vlrl/plugins/episodes.py` on how the episode ended and what the environment paid per turn. With `show_tools` the
     schemas of the environment's tools are in the prompt: by the chat template, or in the system text where it
     drops them. Turns are sampled in rounds; a conversation whose environment has not answered `patience`
     seconds after a round joins a later one. Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.registry import register
-from vlrl.stages import RolloutBudget
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RolloutBudget
 from vlrl.types import Prompt
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.context import RunContext
-from vlrl.registry import ConfigError, register
-from vlrl.stages import SamplingPolicy
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import SamplingPolicy
 from vlrl.types import Prompt, Sampling
 
 

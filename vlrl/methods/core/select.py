@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Select
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Select
 from vlrl.types import Row, RowView
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.methods.core.reward_shaping import Estimator, token_kl
-from vlrl.registry import ConfigError, register
-from vlrl.stages import TOKEN_ADVANTAGES, TokenCredit
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, TokenCredit
 from vlrl.types import Group
 
 UNIFORM_CREDIT = Capability("uniform_credit", hint="token_credit: {name: uniform}")

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from vlrl import functional
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS
-from vlrl.registry import register
-from vlrl.stages import State, TokenWeight, transient
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State, TokenWeight, transient
 from vlrl.types import Group, LossInputs, Rollout
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Trainable
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Trainable
 
 
 @register("full")

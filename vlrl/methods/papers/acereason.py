@@ -15,11 +15,11 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vlrl.context import RunContext
 from vlrl.methods.common.row_order import Mixture
 from vlrl.methods.core.sampling import Plain
-from vlrl.registry import ConfigError, register
-from vlrl.stages import PromptSampler, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import PromptSampler, State, transient
 from vlrl.types import Prompt, Row, Sampling
 
 

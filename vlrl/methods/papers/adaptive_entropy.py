@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.context import RunContext
 from vlrl.methods.core.loss_term import EntropyBonus
-from vlrl.registry import ConfigError, register
-from vlrl.stages import LossTerm, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import LossTerm, State, transient
 from vlrl.types import LossInputs, PerToken
 
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.conversation import CONVERSATION, TRANSCRIPT, Conversation
 from vlrl.methods.common.demonstrations import demonstrations
 from vlrl.methods.common.prompts import neutralised, with_text, within_limit
 from vlrl.methods.core.rollout import MultiTurn
-from vlrl.registry import register
-from vlrl.stages import State, transient
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout
 
 GUIDED: Annotation[bool] = Annotation(

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from vlrl.context import RunContext
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.rollout import MultiTurn
-from vlrl.registry import ConfigError, build, register
-from vlrl.stages import Engine, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, build, register
+from vlrl.plugins.stages import Engine, State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 
 

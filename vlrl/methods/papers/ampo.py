@@ -18,10 +18,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.context import RunContext
 from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS
-from vlrl.registry import register
-from vlrl.stages import ReplayBuffer, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import ReplayBuffer, State, transient
 from vlrl.types import Group, Rollout
 
 

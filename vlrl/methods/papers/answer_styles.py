@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Metric
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Metric
 from vlrl.types import Group
 
 HABITS = {

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.functional.exact import centred, mean
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
-from vlrl.registry import register
-from vlrl.stages import TOKEN_ADVANTAGES, AdvantageEstimator
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.types import Group, Prompt, Request, Rollout
 
 HINT = "rollout: {name: anytimereasoner}"

@@ -13,10 +13,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.context import RunContext
 from vlrl.methods.core.rollout import Independent, score_into_groups
-from vlrl.registry import register
-from vlrl.stages import State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout
 
 KEY = "ar3po"  # of a row's memory in the run's history

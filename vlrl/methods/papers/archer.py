@@ -18,8 +18,8 @@ import torch
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.groups import top_share
 from vlrl.methods.core.loss_term import KL
-from vlrl.registry import register
-from vlrl.stages import PolicyLoss
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
 
 

@@ -25,13 +25,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
-from vlrl.episodes import TURN_SPANS
 from vlrl.methods.common.stored_groups import rows_of
 from vlrl.methods.core.turn_advantage import episodes_of, turn_rewards
-from vlrl.registry import ConfigError, register
-from vlrl.stages import AdvantageEstimator, AuxTensor, ReplayBuffer, State, transient
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import TURN_SPANS
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import AdvantageEstimator, AuxTensor, ReplayBuffer, State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 UTTERANCE_ADVANTAGE: Annotation[float] = Annotation(

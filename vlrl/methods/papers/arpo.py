@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.conversation import CONVERSATION, Conversation, Segment
 from vlrl.methods.core.rollout import MultiTurn
-from vlrl.registry import ConfigError, register
-from vlrl.stages import State, transient
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Completion, Group, Prompt
 
 BRANCHED: Annotation[int] = Annotation(

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from vlrl.episodes import ACTIONS
-from vlrl.registry import register
-from vlrl.stages import RewardShaping
+from vlrl.plugins.episodes import ACTIONS
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping
 from vlrl.types import Group, Rollout
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)

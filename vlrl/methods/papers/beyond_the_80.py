@@ -16,8 +16,8 @@ from typing import Literal
 from torch import Tensor
 
 from vlrl.methods.common.groups import Scope, top_share
-from vlrl.registry import register
-from vlrl.stages import TokenWeight
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TokenWeight
 from vlrl.types import LossInputs
 
 

@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.capabilities import RewardSlot
-from vlrl.context import RunContext
 from vlrl.functional.exact import mean, std
 from vlrl.methods.core.advantage import GroupRelative
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.capabilities import RewardSlot
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Group
 
 

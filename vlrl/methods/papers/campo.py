@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.registry import register
-from vlrl.stages import RewardShaping
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping
 from vlrl.types import Group
 
 

@@ -17,11 +17,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.prompts import neutralised, prompts_within_limit
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Request, Row
 
 PROXY_ANSWER: Annotation[str | None] = Annotation(

@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.core.advantage import GroupRelative, set_token_advantages, whiten_rows
 from vlrl.methods.core.token_credit import check_token_credit
-from vlrl.registry import register
-from vlrl.stages import TOKEN_ADVANTAGES, RewardShaping
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, RewardShaping
 from vlrl.types import Group, Rollout
 
 HINT = "reward_shaping: {critic: {name: capo.rule_critic}}, or a judge of yours"

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from vlrl.capabilities import Annotation
 from vlrl.methods.common.two_views import TwoViews
 from vlrl.methods.core.advantage import GRPO
-from vlrl.registry import register
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.registry import register
 from vlrl.types import Group, Row
 
 PARAPHRASED: Annotation[bool] = Annotation(

@@ -18,9 +18,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vlrl.context import RunContext
-from vlrl.registry import ConfigError, register
-from vlrl.stages import RolloutBudget, State
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import RolloutBudget, State
 from vlrl.types import Prompt
 
 SMOOTH = 0.01  # pass rates are kept this far from 0 and 1

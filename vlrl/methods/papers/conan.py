@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vlrl.context import RunContext
-from vlrl.episodes import ACTIONS, TURN_PARTS
 from vlrl.methods.common.conversation import ONE_REWARD_PER_CONVERSATION
 from vlrl.methods.core.prompt_template import Chat
 from vlrl.methods.core.select import SelectedRows
 from vlrl.methods.core.turn_advantage import episodes_of
-from vlrl.registry import ConfigError, register
-from vlrl.stages import RewardShaping, Select
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import ACTIONS, TURN_PARTS
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import RewardShaping, Select
 from vlrl.types import Group, Prompt, Rollout, Row
 
 TAGS = ("score", "think", "clip", "answer")

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.functional.exact import centred, mean
-from vlrl.registry import register
-from vlrl.stages import AdvantageEstimator
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import AdvantageEstimator
 from vlrl.types import Group
 
 

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from vlrl.functional import group_mean
-from vlrl.registry import register
-from vlrl.stages import LossTerm
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import LossTerm
 from vlrl.types import LossInputs, PerToken
 
 

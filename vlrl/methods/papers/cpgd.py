@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.functional import cpgd_loss
-from vlrl.registry import register
-from vlrl.stages import LossTerm, PolicyLoss
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import LossTerm, PolicyLoss
 from vlrl.types import LossInputs, PerToken
 
 

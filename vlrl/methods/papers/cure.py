@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout, entropy
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Rollout
 
 BRANCH: Annotation[tuple[int, int]] = Annotation(

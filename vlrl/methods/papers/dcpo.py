@@ -16,8 +16,8 @@ from torch import Tensor
 
 from vlrl.functional import aggregation_weights, clipped_ratio_loss
 from vlrl.functional.exact import centred, mean, std
-from vlrl.registry import register
-from vlrl.stages import AdvantageEstimator, LossAggregation, PolicyLoss, State
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import AdvantageEstimator, LossAggregation, PolicyLoss, State
 from vlrl.types import Denominators, Group, LossInputs, PerToken
 
 

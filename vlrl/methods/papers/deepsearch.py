@@ -19,15 +19,15 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from vlrl.capabilities import Annotation, Capability
-from vlrl.context import RunContext
 from vlrl.functional.exact import mean
 from vlrl.methods.common.branching import branch_request, branch_rollout, run_in_rounds
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
-from vlrl.registry import register
-from vlrl.stages import TOKEN_ADVANTAGES, AdvantageEstimator
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 VALUES: Annotation[list[float]] = Annotation(

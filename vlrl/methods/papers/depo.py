@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.methods.core.prompt_sampler import Shuffle
 from vlrl.methods.core.select import SelectedRows
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Callback, Select
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Callback, Select
 from vlrl.types import Group, Row
 
 EXPLORABILITY = Capability(

@@ -16,8 +16,8 @@ import torch
 
 from vlrl.functional import clipped_ratio_loss, sequence_log_ratio
 from vlrl.methods.common.groups import normalised
-from vlrl.registry import register
-from vlrl.stages import PolicyLoss
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
 
 

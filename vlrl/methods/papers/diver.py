@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vlrl.capabilities import RewardSlot
-from vlrl.context import RunContext
-from vlrl.registry import ConfigError, register
-from vlrl.stages import RewardShaping
+from vlrl.plugins.capabilities import RewardSlot
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import RewardShaping
 from vlrl.types import Group
 
 

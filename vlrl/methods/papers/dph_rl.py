@@ -21,10 +21,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from vlrl.capabilities import Capability
 from vlrl.methods.common.stored_groups import rows_of
-from vlrl.registry import register
-from vlrl.stages import LossTerm, ReplayBuffer, State
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import LossTerm, ReplayBuffer, State
 from vlrl.types import Group, LossInputs, PerToken, Rollout
 
 BASE_ROLLOUTS = Capability("dph_rl.base_rollouts", hint="replay: {name: dph_rl}")

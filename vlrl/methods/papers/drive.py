@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.capabilities import RewardSlot
-from vlrl.context import RunContext
 from vlrl.methods.common.row_order import Mixture, permute
-from vlrl.registry import ConfigError, register
-from vlrl.stages import PromptSampler, State, transient
+from vlrl.plugins.capabilities import RewardSlot
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import PromptSampler, State, transient
 from vlrl.types import Group, Row
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from vlrl.methods.core.sampling import Plain
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import Prompt, Sampling
 
 GRID = 100  # temperatures are whole hundredths

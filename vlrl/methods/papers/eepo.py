@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.branching import Branching, entropy
-from vlrl.registry import ConfigError, register
-from vlrl.stages import State, transient
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt
 
 SECOND_HALF: Annotation[bool] = Annotation(

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vlrl.context import RunContext
 from vlrl.methods.common.groups import Scope, members
 from vlrl.methods.core.policy_loss import PPOClip, check_several_updates
-from vlrl.registry import register
-from vlrl.stages import PolicyLoss
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
 
 

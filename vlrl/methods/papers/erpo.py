@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from vlrl.context import RunContext
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.sampling import Plain
-from vlrl.registry import register
-from vlrl.stages import State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Sampling
 
 KEY = "erpo"  # of a row's memory in the run's history: the count c

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from vlrl.functional import clipped_ratio_loss, group_mean
 from vlrl.methods.common.correctness import correct_rollouts
-from vlrl.registry import register
-from vlrl.stages import PolicyLoss
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
 
 

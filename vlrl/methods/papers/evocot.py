@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from vlrl.methods.core.prompt_template import Chat
 from vlrl.methods.papers.re_distillation import KEY
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import Prompt, Row
 
 

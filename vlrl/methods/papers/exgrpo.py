@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.methods.core.prompt_sampler import Shuffle, ShuffleState
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import ConfigError, register
-from vlrl.stages import State, transient
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout, Row
 
 EXPERIENCE = Capability("exgrpo.experience", hint="prompt_sampler: {name: exgrpo}")

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from vlrl.functional import group_mean
 from vlrl.methods.common.correctness import correct_rollouts
-from vlrl.registry import register
-from vlrl.stages import TokenWeight
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TokenWeight
 from vlrl.types import LossInputs
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS, check_demonstrations, demonstrations
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import register
-from vlrl.stages import State
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State
 from vlrl.types import Group, Prompt
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.context import RunContext
-from vlrl.registry import ConfigError, register
-from vlrl.stages import RewardShaping, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group
 
 

@@ -14,7 +14,7 @@ import torch
 
 from vlrl.functional import gdpo_advantages
 from vlrl.methods.core.advantage import GroupRelative, by_group, flat_rewards
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import Group
 
 

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations
 from vlrl.methods.common.prompts import with_text, within_limit
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import register
-from vlrl.stages import State, transient
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Row
 
 HINT_SHARE: Annotation[float] = Annotation(

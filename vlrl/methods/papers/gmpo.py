@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vlrl.functional import gmpo_loss
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import LossInputs, PerToken
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from vlrl.functional.exact import centred, std
 from vlrl.methods.core.advantage import GroupRelative
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import Group
 
 

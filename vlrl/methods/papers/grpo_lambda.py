@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from vlrl.functional.exact import mean, std
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.advantage import GRPO
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import Group, Rollout
 
 

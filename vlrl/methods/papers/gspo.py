@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.context import RunContext
 from vlrl.functional import gspo_loss, gspo_token_loss
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
-from vlrl.registry import register
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
 from vlrl.types import LossInputs, PerToken
 
 

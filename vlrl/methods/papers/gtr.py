@@ -21,13 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vlrl.context import RunContext
 from vlrl.methods.common.prompts import neutralised, with_text
 from vlrl.methods.common.stored_groups import packed, unpacked
 from vlrl.methods.core.advantage import GAE
 from vlrl.methods.core.critic import RETURNS
-from vlrl.registry import build, register
-from vlrl.stages import TOKEN_ADVANTAGES, Engine, ReplayBuffer, State, TokenWeight, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import build, register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, Engine, ReplayBuffer, State, TokenWeight, transient
 from vlrl.types import Group, LossInputs, Request, Rollout
 
 _THOUGHT = re.compile(r"<think>((?:(?!</?think>).)*)</think>", re.DOTALL)

@@ -16,11 +16,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vlrl.context import RunContext
 from vlrl.methods.core.callback import AverageState, ReferenceEMA
 from vlrl.methods.core.token_credit import PerToken
 from vlrl.methods.papers.gtr import thought_tokens
-from vlrl.registry import register
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
 from vlrl.types import Group, Rollout
 
 

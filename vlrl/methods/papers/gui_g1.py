@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vlrl.registry import register
-from vlrl.stages import TokenWeight
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TokenWeight
 from vlrl.types import LossInputs, Row
 
 

@@ -17,10 +17,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.episodes import EPISODE_END, INVALID_ACTIONS
 from vlrl.methods.core.select import SelectedRows
-from vlrl.registry import ConfigError, register
-from vlrl.stages import RewardShaping, Select
+from vlrl.plugins.episodes import EPISODE_END, INVALID_ACTIONS
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import RewardShaping, Select
 from vlrl.types import Group, Rollout, Row
 
 _WRONG_TAG = re.compile(r"[(\[](?:think|search|answer)|(?:think|search|answer)[)\]]")

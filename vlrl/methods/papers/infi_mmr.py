@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.core.select import MappedRows
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Select
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Select
 from vlrl.types import Row
 
 _FIELD = re.compile(r"\{(\w+)\}")

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl import functional
-from vlrl.capabilities import RewardSlot
 from vlrl.methods.core.advantage import GroupRelative, by_group, flat_rewards
-from vlrl.registry import ConfigError, register
-from vlrl.stages import State
+from vlrl.plugins.capabilities import RewardSlot
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import State
 from vlrl.types import Group
 
 

@@ -14,11 +14,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from vlrl.context import RunContext
 from vlrl.methods.core.prompt_sampler import Shuffle
 from vlrl.methods.core.prompt_template import Chat
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Callback
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Callback
 from vlrl.types import Group, Prompt, Row
 
 # in a row's memory (`run.history`): {"yes": text of a correct rollout, "no": text of a wrong one}

@@ -18,13 +18,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from vlrl.context import PolicyModel, RunContext
 from vlrl.functional import group_mean
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.common.token_memory import TokenMemory, check_capacity
 from vlrl.methods.core.loss_term import KL
-from vlrl.registry import ConfigError, register
-from vlrl.stages import AuxTensor, State, transient
+from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import AuxTensor, State, transient
 from vlrl.types import LossInputs, PerToken, TokenBatch
 
 START = "start"  # as `model`: the policy as it is at the start

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from vlrl.context import RunContext
 from vlrl.functional import kimi_length_reward, mirror_descent_loss
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.methods.core.reward_shaping import check_single_length_penalty
 from vlrl.methods.core.rollout import SampledStrategy
-from vlrl.registry import register
-from vlrl.stages import RewardShaping, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Completion, Group, LossInputs, PerToken, Prompt, Request, Rollout
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from vlrl.registry import register
-from vlrl.stages import State, TokenCredit
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State, TokenCredit
 from vlrl.types import Group, Rollout
 
 Factor = Callable[[str, Rollout], float]

@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.functional.exact import std
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.token_credit import check_token_credit
-from vlrl.registry import ConfigError, register
-from vlrl.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping, State
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping, State
 from vlrl.types import Group, LossInputs, PerToken, Rollout
 
 SELF_REWARD_AT: Annotation[int] = Annotation(

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.sampling import completion_limit
-from vlrl.registry import register
-from vlrl.stages import RewardShaping, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group
 
 BANDS = ("low", "medium", "high")

@@ -16,12 +16,12 @@ from functools import partial
 
 from rapidfuzz.distance import Levenshtein
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout, run_in_rounds
 from vlrl.methods.core.sampling import Plain
-from vlrl.registry import ConfigError, register
-from vlrl.stages import State, transient
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 FROM_TREE: Annotation[bool] = Annotation(

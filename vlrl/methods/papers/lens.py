@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vlrl.capabilities import Annotation, Capability
-from vlrl.context import RunContext
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import ConfigError, register
-from vlrl.stages import PolicyLoss, State, TokenWeight, transient
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import PolicyLoss, State, TokenWeight, transient
 from vlrl.types import Group, LossInputs, Message, PerToken, Prompt
 
 WEIGHT: Annotation[float] = Annotation(

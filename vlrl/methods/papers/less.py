@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from vlrl.registry import register
-from vlrl.stages import TokenCredit
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TokenCredit
 from vlrl.types import Group, Rollout
 
 Span = tuple[int, int, int]  # rollout, start, end

@@ -17,8 +17,8 @@ import torch
 
 from vlrl.methods.common.groups import members, top_share
 from vlrl.methods.papers.entropy_mechanism import covariance
-from vlrl.registry import register
-from vlrl.stages import LossTerm
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import LossTerm
 from vlrl.types import LossInputs, PerToken
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vlrl.episodes import TURN_PARTS
-from vlrl.registry import register
-from vlrl.stages import RewardShaping
+from vlrl.plugins.episodes import TURN_PARTS
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping
 from vlrl.types import Group
 
 

@@ -16,8 +16,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.demonstrations import (
     UNTRAINED_DEMONSTRATIONS,
@@ -26,8 +24,10 @@ from vlrl.methods.common.demonstrations import (
     expert_rollout,
 )
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import register
-from vlrl.stages import PolicyLoss
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import PolicyLoss
 from vlrl.types import Group, LossInputs, PerToken, Prompt
 
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.methods.common.row_order import permute
-from vlrl.registry import ConfigError, register
-from vlrl.stages import AdvantageEstimator, PromptSampler, State, transient
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import AdvantageEstimator, PromptSampler, State, transient
 from vlrl.types import Group, Row
 
 TOGETHER = Capability(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.context import RunContext
 from vlrl.functional import maxrl_advantages
 from vlrl.methods.core.advantage import GroupRelative, by_group, flat_rewards
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Group
 
 

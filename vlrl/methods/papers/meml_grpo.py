@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.hard_prompts import HardPrompts, HardPromptsState
 from vlrl.methods.common.prompts import with_system
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import register
-from vlrl.stages import transient
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import transient
 from vlrl.types import Group, Prompt, Rollout
 
 SYSTEMS = (

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from vlrl.context import RunContext
-from vlrl.registry import register
-from vlrl.stages import RewardShaping, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group
 
 SIZE = 256  # of an embedding

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from vlrl.methods.core.prompt_template import Chat
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import Prompt, Row
 
 

@@ -14,11 +14,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vlrl.context import RunContext
 from vlrl.functional import pass_at_k
 from vlrl.functional.exact import mean
-from vlrl.registry import ConfigError, register
-from vlrl.stages import AdvantageEstimator, Callback, State
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import AdvantageEstimator, Callback, State
 from vlrl.types import Group
 
 VERDICTS = {

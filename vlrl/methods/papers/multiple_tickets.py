@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from vlrl.context import PolicyModel, RunContext
-from vlrl.registry import ConfigError, register
-from vlrl.stages import State, Trainable, transient
+from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import State, Trainable, transient
 
 
 @dataclass

@@ -14,7 +14,7 @@ import torch
 from vlrl.functional import group_mean
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import LossInputs, PerToken
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from vlrl.context import RunContext
 from vlrl.methods.core.advantage import GRPO, GroupRelative, Reinforce
-from vlrl.registry import ConfigError, register
-from vlrl.stages import RewardShaping, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group, Rollout
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.registry import register
-from vlrl.stages import AdvantageEstimator
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import AdvantageEstimator
 from vlrl.types import Group
 
 

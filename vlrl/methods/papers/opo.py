@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from vlrl.functional import opo_advantages
 from vlrl.methods.core.advantage import GroupRelative, by_group, flat_lengths, flat_rewards
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import Group
 
 

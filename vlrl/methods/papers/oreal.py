@@ -17,13 +17,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.advantage import RLOO, GroupRelative
 from vlrl.methods.core.critic import OUTCOME_CRITIC, OUTCOME_CRITIC_MODEL
-from vlrl.registry import register
-from vlrl.stages import TokenWeight
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TokenWeight
 from vlrl.types import Group, LossInputs
 
 

@@ -17,7 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from vlrl.functional import group_mean, group_sum
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import LossInputs, PerToken
 
 

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vlrl.context import PolicyModel, RunContext
 from vlrl.functional import kl_estimate
 from vlrl.methods.common.groups import top_share
 from vlrl.methods.common.pixels import Repainted
-from vlrl.registry import ConfigError, register
-from vlrl.stages import AuxTensor, LossTerm
+from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import AuxTensor, LossTerm
 from vlrl.types import LossInputs, Media, PerToken, Prompt, TokenBatch
 
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from vlrl.capabilities import RewardSlot
-from vlrl.context import RunContext
-from vlrl.registry import ConfigError, register
-from vlrl.stages import RewardShaping, State, transient
+from vlrl.plugins.capabilities import RewardSlot
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import torch
 
-from vlrl.context import RunContext
 from vlrl.functional import pass_at_k_advantages
 from vlrl.methods.core.advantage import by_group, flat_rewards
-from vlrl.registry import ConfigError, register
-from vlrl.stages import AdvantageEstimator
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import AdvantageEstimator
 from vlrl.types import Group
 
 

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vlrl.context import RunContext
 from vlrl.methods.core.trainable import LoRA
-from vlrl.registry import ConfigError, register
-from vlrl.stages import State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import State, transient
 
 ADAPTERS: Mapping[str, Mapping[str, Any]] = {
     "lora": {},

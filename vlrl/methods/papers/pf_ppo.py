@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from vlrl.methods.common.groups import members
-from vlrl.registry import register
-from vlrl.stages import TokenWeight
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TokenWeight
 from vlrl.types import LossInputs
 
 

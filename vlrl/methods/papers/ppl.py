@@ -16,8 +16,8 @@ from itertools import accumulate
 
 from vlrl.functional.exact import mean, std
 from vlrl.methods.core.advantage import GRPO
-from vlrl.registry import register
-from vlrl.stages import TokenCredit
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TokenCredit
 from vlrl.types import Group, Rollout
 
 

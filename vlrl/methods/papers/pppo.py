@@ -16,12 +16,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.correctness import check_heldout, heldout_accuracy
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import register
-from vlrl.stages import Callback, RewardShaping, State
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Callback, RewardShaping, State
 from vlrl.types import Group, Prompt, Request
 
 PREFIX: Annotation[int] = Annotation(

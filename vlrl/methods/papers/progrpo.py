@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from vlrl.methods.core.advantage import GRPO
-from vlrl.registry import register
-from vlrl.stages import AuxTensor
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import AuxTensor
 from vlrl.types import Group, Prompt, Rollout, TokenBatch
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.methods.core.prompt_template import Chat
-from vlrl.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Prompt, Row
 
 INSTRUCTIONS = {

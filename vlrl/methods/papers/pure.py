@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from vlrl.context import RunContext
-from vlrl.judges.process import open_process_reward_model
+from vlrl.beside.process import open_process_reward_model
 from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.methods.core.advantage import RLOO, GroupRelative, set_token_advantages, whiten_rows
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.methods.papers.spae import step_ends
-from vlrl.registry import ConfigError, register
-from vlrl.stages import TOKEN_ADVANTAGES, RewardShaping, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, RewardShaping, State, transient
 from vlrl.types import Group, Rollout
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from vlrl.functional import clipped_ratio_loss
 from vlrl.functional.exact import mean, std
-from vlrl.registry import register
-from vlrl.stages import AdvantageEstimator, PolicyLoss
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import AdvantageEstimator, PolicyLoss
 from vlrl.types import Group, LossInputs, PerToken
 
 

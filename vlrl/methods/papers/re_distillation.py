@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from vlrl.context import RunContext
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Callback, RolloutStrategy, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Callback, RolloutStrategy, State, transient
 from vlrl.types import Group, Prompt, Rollout
 
 # in a row's memory (`run.history`): {"ids": completion tokens, "text": text} of the kept rollout

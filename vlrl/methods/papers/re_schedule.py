@@ -20,12 +20,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.branching import branch_request, branch_rollout
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Callback, State, TokenWeight, transient
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Callback, State, TokenWeight, transient
 from vlrl.types import Group, LossInputs, Prompt, Request, Rollout
 
 KEY = "r_score"  # of a row's memory in the run's history

@@ -13,9 +13,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vlrl.context import RunContext
-from vlrl.registry import register
-from vlrl.stages import RewardShaping, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group
 
 

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, replace
 
 from vlrl.methods.core.prompt_template import Chat
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import Prompt, Row
 
 

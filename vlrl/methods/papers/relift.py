@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations
 from vlrl.methods.common.hard_prompts import demonstration_group, restore_prompts
 from vlrl.methods.core.aux_tensor import Entropy
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Callback, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Callback, State, transient
 from vlrl.types import Group, Prompt
 
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.functional import remax_advantages
 from vlrl.methods.core.advantage import as_rows, reward_tensors, set_token_advantages
 from vlrl.methods.core.reward_shaping import READS_TOKEN_REWARDS, TOKEN_REWARDS
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
-from vlrl.registry import ConfigError, register
-from vlrl.stages import TOKEN_ADVANTAGES, AdvantageEstimator
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.types import Group, Prompt, Request
 
 GREEDY_BASELINE = Capability("remax.greedy_baseline", hint="rollout: {name: remax.greedy_baseline}")

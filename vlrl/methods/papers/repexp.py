@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from vlrl.methods.core.aux_tensor import Hidden, RefLogp
-from vlrl.registry import register
-from vlrl.stages import RewardShaping
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping
 from vlrl.types import Group, TokenBatch
 
 

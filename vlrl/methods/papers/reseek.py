@@ -13,12 +13,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vlrl.context import RunContext
 from vlrl.environments.tool_calls import last_call
-from vlrl.episodes import ACTIONS, EPISODE_END, TURN_PARTS
 from vlrl.methods.common.conversation import SEGMENT
-from vlrl.registry import register
-from vlrl.stages import RewardShaping, State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import ACTIONS, EPISODE_END, TURN_PARTS
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group, Rollout
 
 RIGHT, WRONG = ("yes_useful", "no_useless"), ("yes_useless", "no_useful")

@@ -24,16 +24,16 @@ from typing import Any
 
 import torch
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
-from vlrl.episodes import ACTIONS, EPISODE_RETURN, TURN_REWARDS, TURN_SPANS, TURN_STATES, Action, Past
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.branching import per_token
 from vlrl.methods.common.conversation import CALLS, CONVERSATION, SEGMENT, TURNS, Conversation, Segment
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import MultiTurn
-from vlrl.registry import register
-from vlrl.stages import PolicyLoss, State, transient
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import ACTIONS, EPISODE_RETURN, TURN_REWARDS, TURN_SPANS, TURN_STATES, Action, Past
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import PolicyLoss, State, transient
 from vlrl.types import Group, LossInputs, PerToken, Prompt, Rollout
 
 INSERTED: Annotation[tuple[int, int]] = Annotation(

@@ -13,10 +13,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.context import RunContext
 from vlrl.methods.common.prompts import check_task, derived_row, neutralised, prompts_within_limit
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import register
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
 from vlrl.types import Group, Prompt
 
 

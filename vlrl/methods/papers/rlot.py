@@ -21,13 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vlrl.context import RunContext
-from vlrl.judges.process import open_process_reward_model
+from vlrl.beside.process import open_process_reward_model
 from vlrl.methods.common.branching import run_in_rounds
 from vlrl.methods.common.prompts import neutralised, with_text
 from vlrl.methods.core.rollout import SampledStrategy
-from vlrl.registry import ConfigError, register
-from vlrl.stages import State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 
 ASPECTS = ("A1", "A2", "A3", "B1", "B2", "C1", "C2")

@@ -18,11 +18,11 @@ from typing import Literal
 
 import numpy as np
 
-from vlrl.capabilities import Annotation, Capability
-from vlrl.context import PolicyModel
 from vlrl.functional.exact import mean, std
-from vlrl.registry import register
-from vlrl.stages import GroupFilter, RewardShaping, State
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.plugins.contexts import PolicyModel
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import GroupFilter, RewardShaping, State
 from vlrl.types import FilterDecision, Group, Rollout
 
 SPLICED_REFERENCE: Annotation[tuple[int, int]] = Annotation(

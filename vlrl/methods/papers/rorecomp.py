@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vlrl.methods.common.stored_groups import packed, unpacked
-from vlrl.registry import register
-from vlrl.stages import ReplayBuffer, State, transient
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import ReplayBuffer, State, transient
 from vlrl.types import Group, Rollout
 
 

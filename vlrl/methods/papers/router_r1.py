@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vlrl.episodes import INVALID_ACTIONS, TURN_PARTS
 from vlrl.methods.common.conversation import CALLS
-from vlrl.registry import register
-from vlrl.stages import RewardShaping, State, transient
+from vlrl.plugins.episodes import INVALID_ACTIONS, TURN_PARTS
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group, Rollout
 
 _BLOCK = re.compile(r"<(search|answer|think)>(.*?)</\1>", re.DOTALL)

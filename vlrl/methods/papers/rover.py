@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vlrl.context import PolicyModel
-from vlrl.registry import register
-from vlrl.stages import AuxTensor, PolicyLoss
+from vlrl.plugins.contexts import PolicyModel
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import AuxTensor, PolicyLoss
 from vlrl.types import LossInputs, PerToken, TokenBatch
 
 

@@ -17,12 +17,12 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from vlrl.capabilities import RewardSlot
-from vlrl.context import RunContext
 from vlrl.methods.common.correctness import mean_outcome
 from vlrl.methods.common.row_order import Mixture
-from vlrl.registry import ConfigError, register
-from vlrl.stages import PromptSampler, State, transient
+from vlrl.plugins.capabilities import RewardSlot
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import PromptSampler, State, transient
 from vlrl.types import Group, Row
 
 

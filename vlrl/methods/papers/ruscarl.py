@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.prompts import with_system, within_limit
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import register
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
 from vlrl.types import Group, Prompt
 
 SHOWN_CRITERIA: Annotation[int] = Annotation(

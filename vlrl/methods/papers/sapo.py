@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.functional import sapo_loss
-from vlrl.registry import register
-from vlrl.stages import PolicyLoss
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from vlrl.context import PolicyModel
-from vlrl.registry import register
-from vlrl.stages import AuxTensor, RewardShaping
+from vlrl.plugins.contexts import PolicyModel
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import AuxTensor, RewardShaping
 from vlrl.types import Group, Prompt, Rollout, TokenBatch
 
 

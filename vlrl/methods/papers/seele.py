@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS, check_demonstrations, demonstrations
 from vlrl.methods.core.rollout import Independent, score_into_groups
-from vlrl.registry import register
-from vlrl.stages import State, transient
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt
 
 START = (10.0, -0.5, 0.0)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.methods.papers.remax import GREEDY_BASELINE, READS_GREEDY
-from vlrl.registry import register
-from vlrl.stages import GroupFilter
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import GroupFilter
 from vlrl.types import FilterDecision, Group
 
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vlrl.capabilities import NO_POLICY_GRADIENT
-from vlrl.context import RunContext
 from vlrl.methods.papers.judgerlvr import KEY
-from vlrl.registry import ConfigError, register
-from vlrl.stages import RolloutStrategy
+from vlrl.plugins.capabilities import NO_POLICY_GRADIENT
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import RolloutStrategy
 from vlrl.types import Group, Prompt, Rollout
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.groups import top_share
-from vlrl.registry import register
-from vlrl.stages import AuxTensor, PolicyLoss
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import AuxTensor, PolicyLoss
 from vlrl.types import LossInputs, PerToken
 
 

@@ -15,9 +15,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vlrl.context import RunContext
-from vlrl.registry import register
-from vlrl.stages import AuxTensor, LossTerm, State
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import AuxTensor, LossTerm, State
 from vlrl.types import LossInputs, PerToken
 
 

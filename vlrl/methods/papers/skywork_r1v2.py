@@ -13,11 +13,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vlrl.context import RunContext
 from vlrl.methods.common.stored_groups import packed, rows_of, unpacked
 from vlrl.methods.core.token_weight import TIS, IcePop
-from vlrl.registry import ConfigError, register
-from vlrl.stages import ReplayBuffer, State
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import ReplayBuffer, State
 from vlrl.types import Group
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.context import PolicyModel, RunContext
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Callback, State, transient
+from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Callback, State, transient
 from vlrl.types import Group
 
 

@@ -14,15 +14,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vlrl.capabilities import Capability
-from vlrl.context import RunContext
 from vlrl.functional.exact import centred, mean
 from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.methods.core.advantage import GroupRelative, set_token_advantages, whiten_rows
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
-from vlrl.registry import ConfigError, register
-from vlrl.stages import TOKEN_ADVANTAGES
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.types import Group, Prompt, Request, Rollout
 
 POTENTIALS = Capability(

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vlrl.context import RunContext
 from vlrl.methods.core.rollout import SampledStrategy
-from vlrl.registry import ConfigError, register
-from vlrl.stages import State, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 # of a row's memory in the run's history: {"prompt": its key, "drafts": {attempt: ids, logp, finish}}

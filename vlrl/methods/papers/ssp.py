@@ -19,9 +19,6 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, ClassVar
 
-from vlrl.capabilities import Annotation, Capability
-from vlrl.context import RunContext
-from vlrl.episodes import EPISODE_END
 from vlrl.methods.common.conversation import EPISODE_ANNOTATIONS
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.prompts import (
@@ -33,8 +30,11 @@ from vlrl.methods.common.prompts import (
 )
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.rollout import Independent, MultiTurn
-from vlrl.registry import register
-from vlrl.stages import State, transient
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import EPISODE_END
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout, Row, Sampling
 
 SOLVED: Annotation[float] = Annotation(

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.core.metric import mean
-from vlrl.registry import register
-from vlrl.stages import Metric
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import Metric
 from vlrl.types import Group
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.registry import register
-from vlrl.stages import ReplayBuffer
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import ReplayBuffer
 from vlrl.types import Group
 
 

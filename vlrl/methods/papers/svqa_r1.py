@@ -14,11 +14,11 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from vlrl.capabilities import Annotation
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.two_views import TwoViews
-from vlrl.registry import register
-from vlrl.stages import RewardShaping
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping
 from vlrl.types import Edited, Group, Row
 
 MIRRORED: Annotation[bool] = Annotation(

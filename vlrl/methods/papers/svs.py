@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.capabilities import Annotation
-from vlrl.context import RunContext
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.prompts import check_task, derived_row, neutralised, prompts_within_limit
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import register
-from vlrl.stages import State, transient
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout, Row
 
 SOLVE_RATE: Annotation[float] = Annotation(

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vlrl.capabilities import Annotation, Capability
-from vlrl.context import RunContext
 from vlrl.methods.common.correctness import mean_outcome
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Metric, RewardShaping
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Metric, RewardShaping
 from vlrl.types import Clip, Edited, Group, Prompt, Request, Rollout
 
 SHUFFLED_FRAMES = Capability(

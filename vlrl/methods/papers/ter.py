@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.registry import register
-from vlrl.stages import LossTerm
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import LossTerm
 from vlrl.types import LossInputs, PerToken
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.core.metric import mean
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Metric
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Metric
 from vlrl.types import Group
 
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vlrl.capabilities import Annotation, Capability
-from vlrl.context import RunContext
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.prompts import neutralised, with_system, with_text, within_limit
 from vlrl.methods.core.rollout import Independent
-from vlrl.registry import register
-from vlrl.stages import PolicyLoss, State, transient
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import PolicyLoss, State, transient
 from vlrl.types import Completion, Group, LossInputs, PerToken, Prompt, Request, Rollout
 
 TEACH = (

@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.registry import ConfigError, register
-from vlrl.stages import Select
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Select
 from vlrl.types import Row, RowView
 
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.context import RunContext
 from vlrl.environments.tool_calls import last_call
-from vlrl.episodes import ACTIONS
-from vlrl.registry import ConfigError, register
-from vlrl.stages import RewardShaping
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.episodes import ACTIONS
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import RewardShaping
 from vlrl.types import Group, Rollout
 
 

@@ -14,7 +14,7 @@ from torch.nn.functional import logsigmoid
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.common.groups import members
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import LossInputs, PerToken
 
 

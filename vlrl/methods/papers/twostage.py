@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.core.advantage import GRPO
-from vlrl.registry import register
+from vlrl.plugins.registry import register
 from vlrl.types import Group
 
 

@@ -13,10 +13,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vlrl.capabilities import RewardSlot
 from vlrl.functional import group_mean
-from vlrl.registry import register
-from vlrl.stages import TokenWeight
+from vlrl.plugins.capabilities import RewardSlot
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TokenWeight
 from vlrl.types import LossInputs
 
 

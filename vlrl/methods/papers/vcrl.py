@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.context import RunContext
 from vlrl.methods.core.prompt_sampler import Shuffle, ShuffleState
-from vlrl.registry import ConfigError, register
-from vlrl.stages import GroupFilter, transient
+from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import GroupFilter, transient
 from vlrl.types import FilterDecision, Group, Row
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.papers.rlpr import SPLICED_REFERENCE
-from vlrl.registry import register
-from vlrl.stages import TokenCredit
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import TokenCredit
 from vlrl.types import Group
 
 

@@ -14,11 +14,11 @@ from itertools import pairwise
 
 import torch
 
-from vlrl.capabilities import Annotation
 from vlrl.functional.exact import mean
 from vlrl.methods.core.advantage import GRPO
-from vlrl.registry import register
-from vlrl.stages import State
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import State
 from vlrl.types import Group
 
 NAMES = ("er", "erv", "era")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.capabilities import RewardSlot
-from vlrl.registry import register
-from vlrl.stages import RewardShaping
+from vlrl.plugins.capabilities import RewardSlot
+from vlrl.plugins.registry import register
+from vlrl.plugins.stages import RewardShaping
 from vlrl.types import Group, Rollout
 
 

@@ -19,14 +19,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from vlrl.capabilities import Annotation
-from vlrl.context import PolicyModel, RunContext
 from vlrl.methods.common.pixels import Repainted
 from vlrl.methods.core.advantage import GRPO, set_token_advantages
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
-from vlrl.registry import ConfigError, register
-from vlrl.stages import TOKEN_ADVANTAGES, AuxTensor
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, AuxTensor
 from vlrl.types import Group, Prompt, Request, Rollout, TokenBatch
 
 NOISY: Annotation[bool] = Annotation(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from vlrl.plugins.registry import register
 from vlrl.policy.families.qwen2_5_vl import QwenVL
 from vlrl.policy.families.vision import Units
 from vlrl.policy.tiny import Tiny
-from vlrl.registry import register
 
 
 @register("qwen2_vl")

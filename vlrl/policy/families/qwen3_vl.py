@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from vlrl.plugins.registry import register
 from vlrl.policy.encoded import MediaEmbeds
 from vlrl.policy.families.qwen2_5_vl import QwenVL
 from vlrl.policy.families.vision import Units
 from vlrl.policy.tiny import Tiny
-from vlrl.registry import register
 
 
 @register("qwen3_vl")

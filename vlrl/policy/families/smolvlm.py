@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from vlrl.plugins.registry import register
 from vlrl.policy import patch_grid
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.families.vision import Units, VisionFamily
 from vlrl.policy.family import base, pooled_output
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
-from vlrl.registry import register
 from vlrl.types import Media
 
 SPECIAL_TOKENS = {

@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.model_folder import located
+from vlrl.config.model_folder import located
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.policy.encoded import Features
 from vlrl.policy.family import Family, quantization
 from vlrl.policy.tiny import Tiny, qwen_tokenizer
-from vlrl.registry import ConfigError, register
 from vlrl.types import Media
 
 KINDS = ("qwen2", "qwen3", "llama")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vlrl.model_folder import located
+from vlrl.config.model_folder import located
 from vlrl.policy.checkpoint_names import save_as_released
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.family import Family, base, quantization

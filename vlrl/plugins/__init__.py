@@ -1,0 +1,1 @@
+"""Plug-ins: the stages, their contexts and states, and the registry."""

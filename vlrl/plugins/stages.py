@@ -1,0 +1,561 @@
+"""The stages of a training step: one abstract class per stage. A plug-in is a frozen dataclass derived from
+one of them.
+
+A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, made by
+`init_state`, which the run saves and restores. It acts at declared moments only:
+
+    check(run)      before anything slow is loaded: refuse impossible combinations
+    setup(run)      once per phase, when the policy is loaded
+    its call        in its stage of the step
+    end_step(run)   after each step, on all ranks
+    metrics()       numbers for the log; pure
+
+`needs` names the extra tensors a plug-in reads. `provides` and `requires` name capabilities and annotations
+(`vlrl/plugins/capabilities.py`). A plug-in imports no part of the trainer: what it needs of the run is in
+`RunContext` (`vlrl/plugins/contexts.py`).
+
+Shapes: B rollouts, T completion tokens, N scored tokens, V vocabulary, K numbers per token, H hidden size.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.episodes import EPISODE_END, Episode
+from vlrl.plugins.state import State as State
+from vlrl.plugins.state import transient as transient
+from vlrl.plugins.text_scoring import ScoresTexts
+from vlrl.types import (
+    Completion,
+    Denominators,
+    FilterDecision,
+    Group,
+    LossInputs,
+    PerToken,
+    Prompt,
+    Request,
+    Rollout,
+    Row,
+    Sampling,
+    TokenBatch,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TOKEN_ADVANTAGES: Annotation[list] = Annotation(
+    "token_advantages", list, hint="advantage: {name: gae}", doc="one advantage per token"
+)
+
+
+class Stage(ABC):  # noqa: B024
+    """What every plug-in has. A class overrides `needs`, `provides`, `requires` by an attribute, or by a
+    property where they depend on the config."""
+
+    name: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
+    home: ClassVar[str] = ""
+    waits_for: ClassVar[str] = (
+        # what has to happen before it acts, where a few steps may not show it: "answers near the length
+        # limit"
+        ""
+    )
+    visits: ClassVar[int] = (
+        1  # the visit of a row from which on it acts: 2 for what reads the scores of earlier visits
+    )
+
+    @property
+    def needs(self) -> Sequence[str]:
+        """Names of the extra tensors that it reads."""
+        return ()
+
+    @property
+    def provides(self) -> Sequence[Capability]:
+        """Capabilities and annotations that other plug-ins of the run can rely on."""
+        return ()
+
+    @property
+    def requires(self) -> Sequence[Capability]:
+        """Capabilities and annotations that another plug-in of the run must provide."""
+        return ()
+
+    def init_state(self) -> State | None:
+        """The state before the first step; None for a plug-in without state."""
+        return None
+
+    @cached_property
+    def state(self) -> Any:
+        """The plug-in's `State`, made on first use."""
+        return self.init_state()
+
+    @cached_property
+    def _attached(self) -> list[RunContext]:
+        return []
+
+    @property
+    def run(self) -> RunContext:
+        """The run that `setup` was called with. Raises RuntimeError before."""
+        if not self._attached:
+            raise RuntimeError(f"{self.kind} {self.name!r} was called before setup(run)")
+        return self._attached[0]
+
+    @property
+    def is_set_up(self) -> bool:
+        """Whether `setup` was called."""
+        return bool(self._attached)
+
+    def check(self, run: RunContext) -> None:
+        """Raise ConfigError, with the reason and what to use instead, if this plug-in cannot work in
+        `run`."""
+
+    def setup(self, run: RunContext) -> None:
+        """Called when the phase begins and everything is built. A plug-in that overrides it calls
+        `super().setup(run)`."""
+        self._attached[:] = [run]
+
+    def end_step(self, run: RunContext) -> None:
+        """Called after each step on all ranks, in the order of the slots; collectives are allowed.
+
+        `run.sampled_groups` are the groups of all ranks that the step sampled, `run.answered_groups` those
+        with the policy's own rollouts alone, `run.trained_groups` those it trained on (groups of other ranks
+        come without media).
+        """
+
+    def metrics(self) -> Mapping[str, float | tuple[float, float]]:
+        """Numbers for the log, read once per step after `end_step`; changes nothing.
+
+        The log has the mean over ranks of a number; of a (sum, count) all sums over all counts. A count of 0
+        marks what adds up.
+        """
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as plain values (JSON) or tensors, for a checkpoint."""
+        return self.state.state_dict() if self.state is not None else {}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Undo `state_dict`."""
+        if self.state is not None:
+            self.state.load_state_dict(values)
+
+
+# --- data ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Stage):
+    """Where rows come from. `weight` is its share when several sources are mixed (0: as many rows as it
+    has)."""
+
+    kind: ClassVar[str] = "source"
+    home: ClassVar[str] = "vlrl_data"
+    weight: float = 0.0
+
+    @property
+    def own_rewards(self) -> Mapping[str, Mapping[str, Any]]:
+        """Reward slots that score this source's rows, as under `rewards`. The config gains them; its own
+        entry may change fields."""
+        return {}
+
+    @abstractmethod
+    def __call__(self) -> Iterable[Row]: ...
+
+
+class Select(Stage):
+    """Keeps, drops or reorders rows, once, before training."""
+
+    kind: ClassVar[str] = "select"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def __call__(self, rows: Sequence[Row]) -> Sequence[Row]: ...
+
+
+class PromptSampler(Stage):
+    """Draws the next rows. The draw is a function of the state alone: a restart continues with the same
+    rows."""
+
+    kind: ClassVar[str] = "prompt_sampler"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def __call__(self, n: int) -> list[Row]: ...
+
+
+class PromptTemplate(Stage):
+    """Row to prompt: chat messages, system prompt, answer format, hints."""
+
+    kind: ClassVar[str] = "prompt_template"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def __call__(self, row: Row) -> Prompt: ...
+
+
+# --- rollouts -----------------------------------------------------------------------------------------------
+
+
+class SamplingPolicy(Stage):
+    """The sampling parameters of a prompt's `attempt`-th completion."""
+
+    kind: ClassVar[str] = "sampling_policy"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def __call__(self, prompt: Prompt, attempt: int) -> Sampling: ...
+
+
+class RolloutBudget(Stage):
+    """The number of rollouts of each prompt; the counts sum to `total`."""
+
+    kind: ClassVar[str] = "rollout_budget"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def __call__(self, prompts: Sequence[Prompt], total: int) -> list[int]: ...
+
+
+class Engine(Stage):
+    """Samples completions. `version` counts the policy updates it has received."""
+
+    kind: ClassVar[str] = "engine"
+    home: ClassVar[str] = "vlrl.engine"
+
+    @abstractmethod
+    def generate(self, requests: Sequence[Request]) -> Iterable[Completion]:
+        """Completions as they finish, in any order; every request yields exactly its `n`."""
+
+    @abstractmethod
+    def sync(self, policy: PolicyModel) -> None:
+        """Load the policy's weights."""
+
+    def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
+        """Log-probs (nats) of `ids` after `prompt` at temperature 1."""
+        raise NotImplementedError(f"engine {self.name!r} cannot score; use engine 'hf'")
+
+    def score_all(self, pairs: Sequence[tuple[Prompt, Sequence[int]]]) -> list[list[float]]:
+        """`score` of many pairs; engines that can batch them override it."""
+        return [self.score(prompt, ids) for prompt, ids in pairs]
+
+    def release(self) -> None:
+        """The conversations of the last calls are over: drop what was kept for their next turns."""
+
+    def close(self) -> None:
+        """Free the engine's resources."""
+
+
+class RolloutStrategy(Stage):
+    """Prompts to groups of rollouts, through an engine."""
+
+    kind: ClassVar[str] = "rollout_strategy"
+    home: ClassVar[str] = "vlrl.methods"
+    samples: ClassVar[bool] = True  # False: makes its rollouts without an engine
+    needs_target: ClassVar[bool] = (
+        True  # of one that does not sample: False where its demonstrations are not the rows' `target`
+    )
+
+    @abstractmethod
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]: ...
+
+    def play(
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+    ) -> list[list[Rollout] | str] | None:
+        """One attempt per prompt for held-out evaluation: its rollouts in order, or why it failed. None where
+        an attempt is a single completion."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment(Stage):
+    """What the policy acts on over several turns: tools, a game, a simulated user. One `Episode` per rollout
+    (protocol: `vlrl/plugins/episodes.py`).
+
+    `concurrency` is the number of resets and steps that run at once. Deadlines in seconds: `call_seconds` of
+    one tool call, `turn_seconds` of a reset or a step, `episode_seconds` of all of them together; past the
+    last two an episode ends as an error. `retries` is how often a failed reset (on a new episode) and a call
+    that raised `TryAgain` are repeated. `record` episodes of each sampling are written to
+    `trajectories.jsonl`.
+    """
+
+    kind: ClassVar[str] = "environment"
+    home: ClassVar[str] = "vlrl.environments"
+    stops: ClassVar[tuple[str, ...]] = ()  # strings that end the policy's turn
+    concurrency: int = 16
+    call_seconds: float = 30.0
+    turn_seconds: float = 60.0
+    episode_seconds: float = 600.0
+    retries: int = 1
+    record: int = 0
+    requires = (EPISODE_END,)  # of a rollout strategy that plays episodes
+
+    @abstractmethod
+    def episode(self) -> Episode:
+        """A new episode, not yet reset; cheap, and raises nothing."""
+
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        """Schemas of its tools, {"type": "function", "function": {"name", "description", "parameters"}}, for
+        the chat template."""
+        return ()
+
+    def close(self) -> None:
+        """Free what its episodes share, at the end of the run."""
+
+
+# --- rewards and advantages ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reward(ScoresTexts, Stage):
+    """Scores a rollout. Raises for a broken gold answer or verifier, never for a bad response: that gets a
+    score. `score(text, gold)` needs no run.
+
+    `weight` is its factor in the total (0: only logged). `tasks` limits it to rows of these tasks; empty
+    means all. `correct_at` is the score from which on an answer is correct (`correct`), where this reward is
+    the outcome of a row (`Rollout.correct`).
+    """
+
+    kind: ClassVar[str] = "reward"
+    home: ClassVar[str] = "vlrl_rewards"
+    reads_answer: ClassVar[bool] = (
+        True  # False: scores form or length only; such a reward needs no gold answer and is never the outcome
+    )
+    needs_gold: ClassVar[bool] = True  # False: judges without the row's answer, as an environment does
+    weight: float = 1.0
+    tasks: tuple[str, ...] = ()
+    correct_at: float = 1.0
+
+    @property
+    def inner_rewards(self) -> tuple[Reward, ...]:
+        """The rewards that it holds: plug-ins of the run, like itself."""
+        return ()
+
+    @property
+    def form_marks(self) -> tuple[str, ...]:
+        """Strings that a response must write to be paid for its form, so that the prompt must ask for them:
+        ("<answer>",)."""
+        return ()
+
+    @abstractmethod
+    def __call__(self, rollout: Rollout) -> float | Awaitable[float]: ...
+
+    def score_group(self, group: Group) -> Sequence[float | Awaitable[float]] | Awaitable[Sequence[float]]:
+        """The scores of a group's rollouts; a reward that compares siblings overrides it."""
+        return [self(rollout) for rollout in group]
+
+    def correct(self, rollout: Rollout, score: float) -> bool:
+        """Whether a rollout with this score is correct: it reaches `correct_at`. A reward whose score does
+        not tell (a rank) overrides it."""
+        return score >= self.correct_at - 1e-9
+
+
+class RewardShaping(Stage):
+    """New total rewards of a group. Shapings form a chain: each reads the `rollout.reward` that the one
+    before it wrote."""
+
+    kind: ClassVar[str] = "reward_shaping"
+    home: ClassVar[str] = "vlrl.methods"
+    punishes_length: ClassVar[bool] = False
+
+    @abstractmethod
+    def __call__(self, group: Group) -> list[float]: ...
+
+
+class GroupFilter(Stage):
+    """Whether a scored group is trained on. Dropped groups are counted by reason and replaced."""
+
+    kind: ClassVar[str] = "group_filter"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def __call__(self, group: Group) -> FilterDecision: ...
+
+
+class ReplayBuffer(Stage):
+    """Adds stored or expert rollouts to the fresh groups, and may store these."""
+
+    kind: ClassVar[str] = "replay_buffer"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def __call__(self, groups: Sequence[Group]) -> list[Group]: ...
+
+
+class AdvantageEstimator(Stage):
+    """One advantage per rollout; an estimator that has one per token also writes, and provides,
+    TOKEN_ADVANTAGES.
+
+    Sees the groups of all ranks; those of other ranks come without media and without signals of many numbers
+    per token.
+    """
+
+    kind: ClassVar[str] = "advantage_estimator"
+    home: ClassVar[str] = "vlrl.methods"
+    trains: ClassVar[bool] = True  # False: advantage 0 on purpose, so that the model stays as it is
+
+    def prepare(self, groups: Sequence[Group]) -> None:
+        """Called with this rank's own groups before they are sent to the other ranks: write what does not
+        travel into annotations."""
+
+    @abstractmethod
+    def __call__(self, groups: Sequence[Group]) -> list[list[float]]: ...
+
+
+class TokenCredit(Stage):
+    """Spreads a rollout's advantage over its tokens: one list per rollout, as long as its ids."""
+
+    kind: ClassVar[str] = "token_credit"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]: ...
+
+
+# --- loss ---------------------------------------------------------------------------------------------------
+
+
+class AuxTensor(Stage):
+    """An extra tensor, computed only if some plug-in `needs` its name.
+
+    A tensor that is a function of the policy's own logits sets `in_forward` and overrides `from_logits`: it
+    is evaluated chunk by chunk inside the training forward. Any other one overrides `__call__`, which runs
+    without gradient before it.
+    """
+
+    kind: ClassVar[str] = "aux_tensor"
+    home: ClassVar[str] = "vlrl.methods"
+    in_forward: ClassVar[bool] = False
+    reads_hidden: ClassVar[bool] = False  # with in_forward: overrides `from_hidden` instead of `from_logits`
+    no_grad: ClassVar[bool] = False  # with in_forward: True if the values carry no gradient
+    at_start: ClassVar[bool] = (
+        False  # True: computed with the weights that the step starts from, before its first update
+    )
+
+    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+        """(B, T), or (B, T, K)."""
+        raise NotImplementedError(f"aux tensor {self.name!r} is computed in the training forward")
+
+    def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
+        """(N,) or (N, K) from temperature-scaled float32 logits of N completion positions."""
+        raise NotImplementedError(f"aux tensor {self.name!r} is computed in a pass of its own")
+
+    def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
+        """`from_logits` for a tensor that sets `reads_hidden`: from the last hidden states that predict the N
+        tokens."""
+        raise NotImplementedError(f"aux tensor {self.name!r} reads no hidden states")
+
+
+class PolicyLoss(Stage):
+    """The policy-gradient loss per token, not yet aggregated."""
+
+    kind: ClassVar[str] = "policy_loss"
+    home: ClassVar[str] = "vlrl.methods"
+    zero_without_advantage: ClassVar[bool] = (
+        True  # False: has a gradient even where every advantage of a group is 0
+    )
+    is_plain: ClassVar[bool] = (
+        False  # True: meant to have the gradient of the plain policy gradient, -A d log pi, also off-policy
+    )
+
+    @abstractmethod
+    def __call__(self, x: LossInputs) -> PerToken: ...
+
+
+class TokenWeight(Stage):
+    """A factor on the policy loss, (B, T) or (B, 1), without gradient."""
+
+    kind: ClassVar[str] = "token_weight"
+    home: ClassVar[str] = "vlrl.methods"
+
+    def prepare(self, groups: Sequence[Group]) -> None:
+        """Called on all ranks with this rank's groups before the first update of a step; with `needs`
+        "old_logp" they have that signal."""
+
+    @abstractmethod
+    def __call__(self, x: LossInputs) -> Tensor: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossTerm(Stage):
+    """A further loss, added with the coefficient `coef`."""
+
+    kind: ClassVar[str] = "loss_term"
+    home: ClassVar[str] = "vlrl.methods"
+    coef: float = 1.0
+
+    @abstractmethod
+    def __call__(self, x: LossInputs) -> PerToken: ...
+
+
+class LossAggregation(Stage):
+    """Tokens to a scalar: sum(weights * loss). The weights depend on lengths and on the counts of the whole
+    step, never on the micro-batch."""
+
+    kind: ClassVar[str] = "loss_aggregation"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
+        """(B, T), or (B, 1)."""
+
+
+# --- run ----------------------------------------------------------------------------------------------------
+
+
+class Trainable(Stage):
+    """What is trained: called with the policy before the optimizer is made; freezes, wraps, returns parameter
+    groups."""
+
+    kind: ClassVar[str] = "trainable"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def __call__(self, policy: PolicyModel) -> list[dict[str, Any]]: ...
+
+
+class Callback(Stage):
+    """Acts after a step on the groups of all ranks: reference resets, averages, evaluation, critics. Returns
+    numbers as `metrics` does."""
+
+    kind: ClassVar[str] = "callback"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def __call__(
+        self, run: RunContext, groups: Sequence[Group]
+    ) -> Mapping[str, float | tuple[float, float]]: ...
+
+
+class Metric(Stage):
+    """Numbers for the log and the report, from the groups of all ranks."""
+
+    kind: ClassVar[str] = "metric"
+    home: ClassVar[str] = "vlrl.methods"
+
+    @abstractmethod
+    def __call__(self, groups: Sequence[Group]) -> dict[str, float]: ...
+
+
+STAGES: dict[str, type[Stage]] = {
+    stage.kind: stage
+    for stage in (
+        *(
+            Source,
+            Select,
+            PromptSampler,
+            PromptTemplate,
+            SamplingPolicy,
+            RolloutBudget,
+            Engine,
+            RolloutStrategy,
+            Environment,
+        ),
+        *(Reward, RewardShaping, GroupFilter, ReplayBuffer, AdvantageEstimator, TokenCredit),
+        *(AuxTensor, PolicyLoss, TokenWeight, LossTerm, LossAggregation, Trainable, Callback, Metric),
+    )
+}

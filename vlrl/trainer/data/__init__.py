@@ -1,0 +1,1 @@
+"""Rows of a run: reading, checks, units, quarantine."""

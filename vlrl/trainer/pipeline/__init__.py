@@ -1,0 +1,1 @@
+"""Loops that collect batches ahead of the step that trains on them."""

@@ -1,0 +1,102 @@
+"""What surrounds a run: the lock of its folder, its signals, the watch over its ranks, and one line for every
+failure of the world around it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from vlrl.plugins.registry import ConfigError
+from vlrl.services.failures import (
+    LockedError,
+    RunFailure,
+    StoppedError,
+    exited,
+    out_of_memory,
+    place_of,
+    storage_error,
+)
+from vlrl.trainer.ranks.collectives import agree, gather, moment_of
+from vlrl.trainer.ranks.lock import RunLock
+from vlrl.trainer.ranks.rank_monitor import RankMonitor
+from vlrl.trainer.ranks.stopping import StopRequest
+
+if TYPE_CHECKING:
+    from vlrl.trainer.run import Run
+
+
+class Guard:
+    """The lock, the signals and the ranks of a run in progress."""
+
+    def __init__(self, run: Run) -> None:
+        watch = run.settings.watch
+        self.accelerator = run.accelerator
+        self.lock = RunLock(run.output, watch.lock_stale)
+        main = run.accelerator.is_main_process
+        self.stop = StopRequest(run.output, watch.stop_seconds, self.lock.release, speak=main)
+        self.ranks = RankMonitor(run.accelerator, watch.rank_timeout, self.lock.release)
+        self.main = main
+
+    def acquire(self) -> None:
+        """Take the lock, on the main process for all ranks. Raises LockedError on all of them."""
+        failure: LockedError | None = None
+        if self.main:
+            try:
+                self.lock.acquire()
+            except LockedError as error:
+                failure = error
+        agree(self.accelerator, failure)
+
+    def after_step(self) -> str:
+        """Why the run should stop after this step, equal on all ranks; "" to go on. All ranks call it. Raises
+        LockedError for a lock that is lost."""
+        asked, lost = self.stop.asked(), None
+        try:
+            self.lock.check()
+        except LockedError as error:
+            lost = error
+        found = gather(self.accelerator, [(asked, lost is not None)])
+        if any(part[0][1] for part in found):
+            agree(self.accelerator, lost)
+        return next((part[0][0] for part in found if part[0][0]), "")
+
+
+@contextlib.contextmanager
+def guarded(run: Run) -> Iterator[Guard]:
+    """Around a run whose accelerator is made: all ranks enter it together.
+
+    Raises:
+        LockedError: The folder belongs to another process.
+        StorageError, OutOfMemoryError, RankLostError: For errors that mean this.
+        RunFailure: For code that calls exit(). Every other error passes unchanged.
+    """
+    guard = Guard(run)
+    guard.acquire()
+    try:
+        with guard.stop, guard.ranks:
+            try:
+                yield guard
+            except (Exception, KeyboardInterrupt, SystemExit) as error:
+                failure = failure_of(error, run, guard)
+                if failure is None or failure is error:
+                    raise
+                raise failure from error
+    finally:
+        guard.lock.release()
+
+
+def failure_of(error: BaseException, run: Run, guard: Guard) -> BaseException | None:
+    """The failure in one line behind an error, which the other ranks are told; None for an error that needs
+    its traceback."""
+    found: BaseException | None = error if isinstance(error, (RunFailure, ConfigError)) else None
+    found = exited(error, moment_of(run)) if isinstance(error, SystemExit) else found
+    found = (
+        found
+        or out_of_memory(error, f"{moment_of(run)}, {place_of(error)}")
+        or storage_error(error, run.output)
+        or guard.ranks.cause(error)
+    )
+    if not isinstance(found, StoppedError) and not getattr(found, "quiet", False):
+        guard.ranks.fail(" ".join(str(found or f"{type(error).__name__}: {error}").split()))
+    return found

@@ -1,0 +1,1 @@
+"""One training step: sample, score, assign, learn."""

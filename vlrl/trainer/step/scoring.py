@@ -1,0 +1,164 @@
+"""Scoring: every reward slot that applies to a row scores its rollouts, and one of them decides the outcome.
+
+A rollout on which a reward raises is dropped and counted, as is an episode whose environment fails
+(`vlrl/trainer/step/episode_pool.py`); a failed verifier never counts as a score. What is dropped leaves its group,
+so that neither mean, std nor loss sees it. Where the machine has no memory, disk or file handles left, the
+reward is asked again when all others are done; if it fails again, the run ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vlrl.plugins.stages import Reward
+from vlrl.services.failures import RunFailure, of_the_machine, out_of_memory
+from vlrl.services.run_sync import finish
+from vlrl.trainer.phase import applies
+from vlrl.trainer.ranks.collectives import moment_of
+from vlrl.types import Group, Rollout
+
+if TYPE_CHECKING:
+    from vlrl.plugins.contexts import RunContext
+    from vlrl.trainer.phase import Phase
+
+
+Failures = list[tuple[Rollout, str, BaseException]]
+Starved = list[tuple[Group, str, Reward]]
+Missed = Callable[[Group, str, BaseException], None]
+FAULTS = (Exception, SystemExit, asyncio.CancelledError)  # what a verifier may raise without ending the run
+
+
+class RewardError(RuntimeError):
+    """Too many rollouts could not be scored: the verifier is broken, not the policy."""
+
+
+def score(groups: Sequence[Group], run: RunContext) -> None:
+    """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward
+    raised on leave their group.
+
+    Scores of rewards that score rollouts one by one are kept (a rollout strategy may have scored before);
+    rewards that compare siblings score anew. Raises RewardError once more than `error_limit` of all rollouts
+    of the run so far (and at least 3) could not be scored.
+    """
+    new = [not rollout.rewards for group in groups for rollout in group]
+    failures = run_rewards(groups, run.rewards, f"{moment_of(run)}, ")
+    failed = {id(rollout) for rollout, _, _ in failures}
+    run.stats.scored += sum(new)
+    for group in groups:
+        group.rollouts = [rollout for rollout in group if id(rollout) not in failed]
+        for rollout in group:
+            rollout.reward = sum(run.rewards[slot].weight * value for slot, value in rollout.rewards.items())
+            set_outcome(rollout, run.current, run.rewards)
+    if failures:
+        rollout, slot, error = failures[0]
+        dropped(run, len(failed), f"reward {slot!r} raised on row {rollout.row.id!r}", error)
+
+
+def dropped(run: RunContext, count: int, what: str, error: BaseException, pending: int = 0) -> None:
+    """Count and report rollouts without a verdict. Raises RewardError above the limit.
+
+    `pending` rollouts have begun and are not scored yet: failures often come first, and their share is one of
+    all.
+    """
+    run.stats.score_errors += count
+    message = f"{what}: {type(error).__name__}: {error}"
+    run.warn(f"{count} rollouts could not be scored and were dropped; the first: {message}")
+    known = run.stats.scored + pending
+    if run.stats.score_errors >= 3 and run.stats.score_errors > run.settings.error_limit * known:
+        raise RewardError(
+            f"{run.stats.score_errors} of {known} rollouts could not be scored (error_limit "
+            f"{run.settings.error_limit:g}). {message}"
+        ) from error
+
+
+def run_rewards(groups: Sequence[Group], rewards: Mapping[str, Reward], where: str = "") -> Failures:
+    """Fill `rollout.rewards` with every reward slot that applies. Returns (rollout, slot, exception) for each
+    reward that raised.
+
+    Raises OutOfMemoryError, with `where` at its beginning, or OSError, where the machine has nothing left, at
+    the second attempt.
+    """
+    failures: Failures = []
+    finish(_score_all(groups, rewards, failures, where))
+    return failures
+
+
+def set_outcome(rollout: Rollout, phase: Phase, rewards: Mapping[str, Reward]) -> None:
+    """`rollout.outcome` is the raw score of the row's outcome slot, `rollout.correct` what that reward's
+    `correct` says of it.
+
+    Where the outcome slot has not scored the rollout, the next of `Phase.outcome_slots` that has decides;
+    without any, outcome is None.
+    """
+    slot = next((slot for slot in phase.outcome_slots(rollout.row) if slot in rollout.rewards), None)
+    rollout.outcome = None if slot is None else rollout.rewards[slot]
+    rollout.correct = slot is not None and rewards[slot].correct(rollout, rollout.rewards[slot])
+
+
+async def _score_all(
+    groups: Sequence[Group], rewards: Mapping[str, Reward], failures: Failures, where: str
+) -> None:
+    starved: Starved = []
+
+    def missed(group: Group, slot: str, error: BaseException) -> None:
+        if isinstance(error, RunFailure):
+            raise error
+        if of_the_machine(error):
+            starved.append((group, slot, rewards[slot]))
+        else:
+            failures.extend((rollout, slot, error) for rollout in group)
+
+    def missed_again(group: Group, slot: str, error: BaseException) -> None:
+        if of_the_machine(error):
+            raise (
+                out_of_memory(error, f"{where}reward {slot!r} on row {group.row.id!r}, asked twice") or error
+            )
+        missed(group, slot, error)
+
+    await asyncio.gather(
+        *(_score_slot(group, slot, reward, missed) for group in groups for slot, reward in rewards.items())
+    )
+    for group, slot, reward in starved:
+        gc.collect()
+        await _score_slot(group, slot, reward, missed_again)
+
+
+async def _score_slot(group: Group, slot: str, reward: Reward, missed: Missed) -> None:
+    if not len(group) or not applies(slot, reward.tasks, group.row):
+        return
+    if type(reward).score_group is not Reward.score_group:
+        try:
+            values: Any = reward.score_group(group)
+            values = await values if inspect.isawaitable(values) else values
+            values = [await value if inspect.isawaitable(value) else value for value in values]
+            scores = [_number(value) for value in values]
+            assert len(scores) == len(group), f"{len(scores)} scores for {len(group)} rollouts"
+        except FAULTS as error:  # any exception is the verifier's failure, not the policy's
+            missed(group, slot, error)
+            return
+        for rollout, value in zip(group, scores):
+            rollout.rewards[slot] = value
+        return
+    await asyncio.gather(*(_score_one(rollout, slot, reward, missed) for rollout in group))
+
+
+async def _score_one(rollout: Rollout, slot: str, reward: Reward, missed: Missed) -> None:
+    if slot in rollout.rewards:
+        return
+    try:
+        value: Any = reward(rollout)
+        rollout.rewards[slot] = _number(await value if inspect.isawaitable(value) else value)
+    except FAULTS as error:  # as above
+        missed(Group(rollout.prompt, [rollout]), slot, error)
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a reward must be a finite number, got {value!r}")
+    return number
