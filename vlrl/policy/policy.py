@@ -121,6 +121,10 @@ class Policy:
             embeds = dict(zip(unique, self.params.media(self.model, list(unique.values()))))
         return [embeds[f.key] for f in features]
 
+    def advance(self, version: int | None = None) -> None:
+        """Count an update of the weights, or go on from a checkpoint's `version`."""
+        self.version = self.version + 1 if version is None else version
+
     def clear_caches(self) -> None:
         """Empty the caches of prompts, media and their embeddings."""
         self.encoder.clear_caches()

@@ -5,18 +5,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import SamplingContext
+from vlrl.plugins.stages import Engine
+from vlrl.trainer.data.rows import row_fault
+from vlrl.trainer.phase import PhasePlan
+from vlrl.trainer.step.observer import Observers
+from vlrl.trainer.step.scoring import run_rewards, set_outcome
 from vlrl.types import Group, Prompt, Request, Rollout, Row, Sampling
-
-if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
-
 
 FAILURE: Annotation[str] = Annotation(
     "heldout_failure", str, doc="on an empty group: why the environment failed"
 )
+
+
+if TYPE_CHECKING:
+    from vlrl.policy.policy import Policy
+
+
+class EvaluationContext(SamplingContext, Protocol):
+    """What an evaluation needs of a session (`vlrl.trainer.views.StepView`)."""
+
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def current(self) -> PhasePlan: ...
+    @property
+    def observers(self) -> Observers: ...
 
 
 class HeldoutAnswer(NamedTuple):
@@ -62,38 +81,34 @@ class HeldoutResult:
         return metrics
 
 
-def greedy(run: RunContext, prompt: Prompt) -> Sampling:
+def greedy(phase: PhasePlan, prompt: Prompt) -> Sampling:
     """Greedy decoding with the run's own length limit and stop strings."""
-    return replace(run.sampling(prompt, 0), temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, top_logprobs=0)
+    return replace(phase.sampling(prompt, 0), temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, top_logprobs=0)
 
 
-def generate(run: RunContext, rows: Sequence[Row]) -> list[Group]:
+def generate(run: EvaluationContext, rows: Sequence[Row]) -> list[Group]:
     """One group of one greedy rollout per row, in order. Raises RuntimeError if the engine leaves a row out.
 
     Where attempts are episodes, the rollout is the last one of a greedy episode; the group is empty, with
     FAILURE, where the environment failed.
     """
-    prompts = [run.prompt_template(row) for row in rows]
-    played = (
-        run.rollout.play(prompts, [greedy(run, prompt) for prompt in prompts], run)
-        if hasattr(run, "rollout")
-        else None
-    )
+    phase = run.current
+    prompts = [phase.prompt_template(row) for row in rows]
+    samplings = [greedy(phase, prompt) for prompt in prompts]
+    played = phase.rollout.play(prompts, samplings, run)
     if played is not None:
         return [
             _played(prompt, attempt, f"heldout-{place}")
             for place, (prompt, attempt) in enumerate(zip(prompts, played, strict=True))
         ]
     requests = [
-        Request(prompt, greedy(run, prompt), n=1, seed=run.seed, tag=place)
-        for place, prompt in enumerate(prompts)
+        Request(prompt, sampling, n=1, seed=run.seed, tag=place)
+        for place, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True))
     ]
-    recorder: Any = getattr(run, "recorder", None)
     completions = {}
     for completion in run.engine.generate(requests):
         completions[completion.request.tag] = completion
-        if recorder is not None:
-            recorder.progress("held-out", len(completions), len(requests))
+        run.observers.progressed("held-out", len(completions), len(requests))
     groups = []
     for place, prompt in enumerate(prompts):
         if place not in completions:
@@ -111,21 +126,19 @@ def _played(prompt: Prompt, attempt: list[Rollout] | str, name: str) -> Group:
     return group
 
 
-def generate_usable(run: RunContext, rows: Sequence[Row]) -> tuple[list[Group], list[str]]:
+def generate_usable(run: EvaluationContext, rows: Sequence[Row]) -> tuple[list[Group], list[str]]:
     """(the groups of the rows that can be used, why each row cannot, or ""). The rows are looked at one by
     one only where they fail together."""
-    from vlrl.trainer.data.rows import row_fault
-
     try:
         return generate(run, rows), [""] * len(rows)
     except Exception:  # a row can make a chat template, a tokenizer or a decoder raise anything
-        faults = [row_fault(run, row) for row in rows]
+        faults = [row_fault(run.policy, run.current, row) for row in rows]
         if not any(faults):
             raise
     return generate(run, [row for row, fault in zip(rows, faults, strict=True) if not fault]), faults
 
 
-def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool | None, str]]:
+def check_answers(groups: Sequence[Group], phase: PhasePlan) -> list[tuple[bool | None, str]]:
     """(`Rollout.correct`, "") per group of one rollout; (None, reason) where a reward or an environment
     failed, or no reward decides the outcome.
 
@@ -133,12 +146,10 @@ def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool |
     and its failure leaves the answer's verdict as it is. The run's statistics are left alone: an error here
     is neither an error of a training rollout nor counted in `error_limit`.
     """
-    from vlrl.trainer.step.scoring import run_rewards, set_outcome
-
     reasons = {
         id(rollout): f"reward {slot!r} raised {type(error).__name__}: {error}"
-        for rollout, slot, error in run_rewards(groups, run.rewards)
-        if [slot] == run.current.outcome_slots(rollout.row)[:1]
+        for rollout, slot, error in run_rewards(groups, phase.rewards)
+        if [slot] == phase.outcome_slots(rollout.row)[:1]
     }
     checked: list[tuple[bool | None, str]] = []
     for group in groups:
@@ -146,7 +157,7 @@ def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool |
             checked.append((None, FAILURE.get(group, "no attempt")))
             continue
         rollout = group.rollouts[0]
-        set_outcome(rollout, run.current, run.rewards)
+        set_outcome(rollout, phase)
         if id(rollout) in reasons:
             checked.append((None, reasons[id(rollout)]))
         elif rollout.outcome is None:
@@ -156,24 +167,17 @@ def check_answers(groups: Sequence[Group], run: RunContext) -> list[tuple[bool |
     return checked
 
 
-def evaluate_run(run: RunContext) -> HeldoutResult:
-    """`evaluate` on all held-out rows of the run's phase; an empty result where it has none. Every process
-    calls it."""
-    from vlrl.trainer.data.rows import heldout_by_task
-
-    rows = heldout_by_task(run)
+def evaluate_run(run: EvaluationContext) -> HeldoutResult:
+    """`evaluate` on all held-out rows of the run's phase; an empty result where it has none. Every process calls
+    it."""
+    rows = run.current.heldout_by_task()
     if not rows:
         return HeldoutResult()
     with run.policy.gather_params():
         return evaluate(run, rows)
 
 
-def accuracy(run: RunContext) -> dict[str, float]:
-    """The held-out accuracy per task (see `evaluate`). Every process calls it."""
-    return dict(evaluate_run(run).accuracy)
-
-
-def evaluate(run: RunContext, rows_by_task: Mapping[str, Sequence[Row]]) -> HeldoutResult:
+def evaluate(run: EvaluationContext, rows_by_task: Mapping[str, Sequence[Row]]) -> HeldoutResult:
     """Held-out accuracy per task: the share of rows whose greedy completion is correct.
 
     A row whose prompt cannot be made, or that a reward raises on, is left out of the accuracy, counted as an
@@ -184,7 +188,7 @@ def evaluate(run: RunContext, rows_by_task: Mapping[str, Sequence[Row]]) -> Held
         run.rank :: run.ranks
     ]
     groups, faults = generate_usable(run, [row for _, row in rows])
-    verdicts = check_answers(groups, run)
+    verdicts = check_answers(groups, run.current)
     answers = iter(verdicts)
     checked = [(None, fault) if fault else next(answers) for fault in faults]
     outcomes = run.gather(

@@ -6,20 +6,15 @@ Shapes: B rollouts, T completion tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from vlrl.plugins.stages import LossAggregation, LossTerm, PolicyLoss, TokenWeight
+from vlrl.services.lazy import Tensor, torch
+from vlrl.trainer.step.observer import RunObserver
 from vlrl.types import Denominators, LossInputs, PerToken
 
 Sums = dict[str, tuple[float, float]]  # name -> (sum, count)
-Observe = Callable[
-    [LossInputs, PerToken, Mapping[str, Tensor], Mapping[str, tuple[float, PerToken]], Tensor | None, Tensor],
-    None,
-]
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ class Objective:
         return not self.loss_terms and self.policy_loss.zero_without_advantage
 
     def __call__(
-        self, x: LossInputs, totals: Denominators, observe: Observe | None = None
+        self, x: LossInputs, totals: Denominators, observer: RunObserver | None = None
     ) -> tuple[Tensor, Sums]:
         """The scalar loss of one micro-batch (its share of the step's) and metric sums. Raises
         FloatingPointError if it is not finite."""
@@ -76,16 +71,10 @@ class Objective:
             if term.coef:
                 loss = loss + term.coef * part
         sums["loss"] = (loss.item(), 0.0)
-        if observe is not None:
+        if observer is not None and observer.reads_loss:
             aggregation = self.loss_aggregation.weights(x, totals) if main.loss.dim() == 2 else None
-            observe(
-                x,
-                main,
-                weights,
-                {name: (self.loss_terms[name].coef, term) for name, term in terms.items()},
-                aggregation,
-                loss,
-            )
+            weighted = {name: (self.loss_terms[name].coef, term) for name, term in terms.items()}
+            observer.loss_computed(x, main, weights, weighted, aggregation, loss)
         if not torch.isfinite(loss):
             rows = sorted({group.row.id for group in x.batch.groups})
             raise FloatingPointError(

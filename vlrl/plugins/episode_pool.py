@@ -4,7 +4,7 @@ whatever happens.
 The trainer's thread starts episodes and hands in actions; it never waits for a slow environment longer than
 it wants to. A call beyond its deadline is abandoned: the episode fails, is closed, and a new thread takes the
 place of the one that hangs. A failed episode has no reward; it is counted as a rollout that could not be
-scored (`vlrl/trainer/step/scoring.py`).
+scored (`vlrl/trainer/step/episodes.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from vlrl.plugins.episodes import (
     MAX_TEXT,
@@ -35,10 +35,6 @@ from vlrl.plugins.registry import ConfigError
 from vlrl.services.failures import RunFailure, of_the_machine
 from vlrl.services.files import TRAJECTORIES, append_jsonl
 from vlrl.types import Row
-
-if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
-    from vlrl.plugins.stages import Environment
 
 log = logging.getLogger("vlrl")
 
@@ -93,6 +89,24 @@ class _OneTurn(Episode):
         return Observation(done=True)
 
 
+class EpisodeSource(Protocol):
+    """What a pool needs of an environment (`vlrl.plugins.stages.Environment`)."""
+
+    name: str
+
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def turn_seconds(self) -> float: ...
+    @property
+    def episode_seconds(self) -> float: ...
+    @property
+    def retries(self) -> int: ...
+    @property
+    def record(self) -> int: ...
+    def episode(self) -> Episode: ...
+
+
 class EpisodePool:
     """The episodes of one call of a rollout strategy. A context manager: leaving it closes every episode.
 
@@ -102,7 +116,7 @@ class EpisodePool:
         step: Step number that recorded trajectories are marked with.
     """
 
-    def __init__(self, environment: Environment | None, output: Path | None = None, step: int = 0) -> None:
+    def __init__(self, environment: EpisodeSource | None, output: Path | None = None, step: int = 0) -> None:
         self.environment, self.output, self.step_number = environment, output, step
         self.concurrency = environment.concurrency if environment is not None else 1
         self.changed = threading.Condition()
@@ -129,6 +143,26 @@ class EpisodePool:
             self.changed.notify_all()
         if self.watcher is not None:
             self.watcher.join(1.0)
+
+    def count(self, values: Mapping[str, float]) -> None:
+        """Add to the step's counters `environment/...`; a pool outside a run has none."""
+
+    def fail(self, failed: Sequence[EpisodeHandle]) -> None:
+        """Close failed episodes."""
+        for handle in failed:
+            self.close(handle, "error")
+
+    @contextmanager
+    def guard(self, handle: EpisodeHandle) -> Iterator[None]:
+        """Around what is done with an observation. Where it raises (a picture that cannot be processed), the
+        episode fails: `handle.error` is set."""
+        try:
+            yield
+        except FAULTS as error:
+            if isinstance(error, (RunFailure, ConfigError)) or of_the_machine(error):
+                raise
+            handle.error = error
+            self.fail([handle])
 
     # --- calls of the trainer's thread ----------------------------------------------------------------------
 
@@ -421,78 +455,3 @@ def _checked(observation: Any) -> Observation:
         if len(observation.text) > MAX_TEXT
         else observation
     )
-
-
-class RunEpisodes(EpisodePool):
-    """The pool of a run: counts what happens, and drops and reports failed episodes."""
-
-    def __init__(self, run: RunContext, counted: bool = True) -> None:
-        output = (
-            getattr(run, "output", None)
-            if counted and run.environment is not None and run.environment.record
-            else None
-        )
-        super().__init__(run.environment, output, run.step)
-        self.run, self.counted = run, counted
-
-    def count(self, values: Mapping[str, float]) -> None:
-        """Add to the counters `environment/...` of the step."""
-        if self.counted:
-            self.run.stats.count({f"environment/{name}": float(value) for name, value in values.items()})
-
-    def collect(self, patience: float) -> list[EpisodeHandle]:
-        """The episodes with a new observation. Failed ones are closed, counted and reported; their `error` is
-        set."""
-        found = super().collect(patience)
-        self.fail([handle for handle in found if handle.error is not None])
-        return found
-
-    def fail(self, failed: Sequence[EpisodeHandle]) -> None:
-        """Close and count failed episodes. Raises RewardError above `error_limit`."""
-        from vlrl.trainer.step.scoring import dropped
-
-        for handle in failed:
-            self.close(handle, "error")
-            if isinstance(handle.error, ReplayDiverged):
-                self.count({"replays_diverged": 1})
-        if failed and self.counted:
-            self.run.stats.scored += len(failed)
-            first = failed[0]
-            assert first.error is not None
-            what = f"environment {self.run.environment.name!r} raised on row {first.row.id!r}"
-            dropped(
-                self.run,
-                len(failed),
-                what,
-                first.error,
-                pending=sum(handle.error is None for handle in self.handles),
-            )
-
-    @contextmanager
-    def guard(self, handle: EpisodeHandle) -> Iterator[None]:
-        """Around what is done with an observation. Where it raises (a picture that cannot be processed), the
-        episode fails: `handle.error` is set."""
-        try:
-            yield
-        except FAULTS as error:
-            if isinstance(error, (RunFailure, ConfigError)) or of_the_machine(error):
-                raise
-            handle.error = error
-            self.fail([handle])
-
-    def close(self, handle: EpisodeHandle, end: str = "") -> None:
-        """Close an episode; with its `end` it is counted."""
-        if end and not handle.closed and self.environment is not None:
-            own = handle.trajectory.steps[handle.given :]
-            calls, invalid = sum(answer.calls for _, answer in own), sum(answer.invalid for _, answer in own)
-            values = {
-                "episodes": 1,
-                f"end/{end}": 1,
-                "turns": len(own),
-                "tool_calls": calls,
-                "invalid_actions": invalid,
-            }
-            self.count({**values, "calls": handle.steps})
-            if self.counted:
-                self.run.stats.seconds["environment"] += handle.seconds
-        super().close(handle, end)
