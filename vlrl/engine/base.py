@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
 from vlrl.plugins.stages import Engine, State, transient
 from vlrl.policy.family import base, no_mask
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Prompt
 
 if TYPE_CHECKING:

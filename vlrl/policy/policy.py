@@ -14,9 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.policy import adapters
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.encoder import DummyImage, PromptEncoder, root_of
@@ -25,6 +22,7 @@ from vlrl.policy.forward import once, scatter_to_BT
 from vlrl.policy.packing import build_layout, packing_is_cheaper, trees_of
 from vlrl.policy.params import Params
 from vlrl.policy.sharding import world_size
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import CoordinateSpace, Prompt, Rollout, TokenBatch
 
 if TYPE_CHECKING:

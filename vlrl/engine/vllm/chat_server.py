@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-import torch
-
 from vlrl.engine.vllm.common import SERVER_MODULE, as_flags, check_heads, check_installed, cpu_environment
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.lazy import torch
 from vlrl.services.process import Server
 from vlrl.services.token_guard import GUARD
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-import torch
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -16,6 +15,7 @@ from vlrl.engine.base import EngineState, PolicyEngine
 from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import transient
+from vlrl.services.lazy import torch
 
 if TYPE_CHECKING:
     from vlrl.plugins.contexts import RunContext

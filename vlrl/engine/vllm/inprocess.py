@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import VLLMEngine, VLLMState, check_heads, check_installed
 from vlrl.engine.vllm.prompts import (
@@ -32,6 +30,7 @@ from vlrl.engine.vllm.sharing import LOAD_FORMAT, SharedWeights, register_loader
 from vlrl.engine.vllm.weights import named_weights
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
+from vlrl.services.lazy import torch
 from vlrl.types import Completion, Prompt, Request, Sampling
 
 if TYPE_CHECKING:

@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import SERVER_MODULE, VLLMEngine, VLLMState, as_flags, check_heads
 from vlrl.engine.vllm.prompts import (
@@ -37,6 +35,7 @@ from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
 from vlrl.services.http import JsonClient, ServiceError
+from vlrl.services.lazy import torch
 from vlrl.services.process import Server, free_port, is_loopback
 from vlrl.services.token_guard import BODY_VARIABLE, GUARD
 from vlrl.types import Completion, Media, Prompt, Request

@@ -18,10 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-
 from vlrl import functional
 from vlrl.functional.exact import mean
 from vlrl.methods.core.critic import RETURNS, VALUE_CRITIC, VALUE_CRITIC_MODEL
@@ -31,6 +27,7 @@ from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator, State
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Group, Rollout
 
 
@@ -48,9 +45,11 @@ def flat_lengths(groups: Sequence[Group]) -> Tensor:
     return torch.tensor([rollout.trained_tokens for group in groups for rollout in group], dtype=torch.long)
 
 
-def padded(rows: Sequence[Sequence[float]], dtype: torch.dtype = torch.float64) -> Tensor:
+def padded(rows: Sequence[Sequence[float]], dtype: torch.dtype | None = None) -> Tensor:
     """(B, T) of one row of numbers per rollout, 0 behind each."""
-    return pad_sequence([torch.tensor(row, dtype=dtype) for row in rows], batch_first=True)
+    return nn.utils.rnn.pad_sequence(
+        [torch.tensor(row, dtype=dtype or torch.float64) for row in rows], batch_first=True
+    )
 
 
 def reward_tensors(groups: Sequence[Group], dense: bool) -> tuple[Tensor, Tensor]:

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import torch
-
 from vlrl.functional import pass_at_k
 from vlrl.functional.exact import mean
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, State
+from vlrl.services.lazy import no_grad, torch
 from vlrl.types import Group, Request, Row
 
 BINS = ("hard", "middle", "easy")  # base pass rate below 1/3, below 2/3, above
@@ -146,7 +145,7 @@ def base_weights(run: RunContext) -> Iterator[None]:
     run.engine.sync(policy)
 
 
-@torch.no_grad()
+@no_grad
 def _put(model: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
     """Copy weights into the tensors of a model, which optimizers and engines keep hold of."""
     for name, weight in model.state_dict().items():

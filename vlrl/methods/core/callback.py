@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 from vlrl.functional import effective_sample_size
 from vlrl.methods.common.correctness import check_heldout, heldout_accuracy
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, State
+from vlrl.services.lazy import no_grad, torch
 from vlrl.types import Group
 
 
@@ -69,7 +68,7 @@ class EMA(Callback):
                 "ZeRO-2, or drop the callback"
             )
 
-    @torch.no_grad()
+    @no_grad
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         average = self.state.average
         trained = {name: p for name, p in run.policy.model.named_parameters() if p.requires_grad}
@@ -127,7 +126,7 @@ class ReferenceEMA(Callback):
                 "use reference_reset, or train all weights on each rank"
             )
 
-    @torch.no_grad()
+    @no_grad
     def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
         reference = run.policy.reference_state()["weights"]
         now, squares = run.policy.model.state_dict(), 0.0

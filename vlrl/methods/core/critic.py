@@ -13,21 +13,20 @@ Shapes: B rollouts, T completion tokens, N scored tokens, H hidden size.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
+from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl.functional import value_clip_fraction, value_loss
 from vlrl.plugins.capabilities import Annotation, Capability
 from vlrl.plugins.contexts import PolicyModel, RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, Callback, State, transient
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Group, Rollout, TokenBatch
+
+if TYPE_CHECKING:
+    from vlrl.methods.common.value_networks import ValueHead, ValueModel
 
 VALUE_CRITIC = Capability("critic.value", hint="callbacks: {critic: {name: critic}}")
 OUTCOME_CRITIC = Capability("critic.outcome", hint="callbacks: {critic: {name: critic, objective: outcome}}")
@@ -40,63 +39,20 @@ RETURNS: Annotation[list] = Annotation(
 )
 
 
-class ValueHead(nn.Module):
-    """V(h) = w2 . tanh(W1 norm(h)) + b, 0 everywhere at first. Sends no gradient into the hidden states."""
-
-    def __init__(self, size: int, width: int, seed: int) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.norm = nn.LayerNorm(size, elementwise_affine=False)
-            self.inner, self.outer = nn.Linear(size, width), nn.Linear(width, 1)
-        nn.init.zeros_(self.outer.weight)
-        nn.init.zeros_(self.outer.bias)
-
-    def forward(self, hidden_NH: Tensor) -> Tensor:
-        return self.outer(torch.tanh(self.inner(self.norm(hidden_NH.detach().float()))))[:, 0]
-
-
 def value_head(run: RunContext, width: int = 64) -> ValueHead:
     """The run's value head, made at the first call."""
+    from vlrl.methods.common.value_networks import ValueHead
+
     if "critic" not in run.extras:
         size = run.policy.model.get_output_embeddings().weight.shape[-1]
         run.extras["critic"] = ValueHead(size, width, run.seed).to(run.policy.device)
     return run.extras["critic"]
 
 
-class ScalarHead(AuxTensor):
-    """w . h_t + b, with gradient into the hidden states."""
-
-    name = "scalar"
-    in_forward = True
-    reads_hidden = True
-
-    def __init__(self, head: nn.Linear) -> None:
-        self.head = head
-
-    def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
-        return self.head(hidden_NH.float())[:, 0]
-
-
-class ValueModel(nn.Module):
-    """V(s_t) = w . h_t + b of a model that starts as a copy of the policy's; 0 everywhere at first."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = copy.deepcopy(model).requires_grad_(True)
-        size = model.get_output_embeddings().weight.shape[-1]
-        self.head = nn.Linear(size, 1).to(next(model.parameters()).device)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def values(self, policy: Any, batch: TokenBatch) -> Tensor:
-        """(B, T), zero outside the loss mask; honours the autograd mode. Prompts are laid out as for the
-        policy."""
-        return policy.with_model(self.model).forward(batch, [ScalarHead(self.head)])["scalar"]
-
-
 def value_model(run: RunContext) -> ValueModel:
     """The run's value model, made at the first call."""
+    from vlrl.methods.common.value_networks import ValueModel
+
     if "critic_model" not in run.extras:
         run.extras["critic_model"] = ValueModel(run.policy.model)
     return run.extras["critic_model"]
@@ -276,7 +232,9 @@ class Critic(Callback):
             return value_loss(value_N, old_N, target_N, self.clip).mean(), clipped
         correct_B = torch.tensor([float(r.correct) for r in rollouts], device=device)
         parts = value_N.split([r.trained_tokens for r in rollouts])
-        return binary_cross_entropy_with_logits(torch.stack([part.mean() for part in parts]), correct_B), 0.0
+        return nn.functional.binary_cross_entropy_with_logits(
+            torch.stack([part.mean() for part in parts]), correct_B
+        ), 0.0
 
 
 @register("critic_model")
@@ -367,7 +325,7 @@ class CriticModel(Callback):
         if self.objective == "outcome":
             correct_B = torch.tensor([float(r.correct) for r in batch.rollouts], device=value_BT.device)
             return (
-                binary_cross_entropy_with_logits(
+                nn.functional.binary_cross_entropy_with_logits(
                     value_BT.sum(-1) / mask_BT.sum(-1), correct_B, reduction="sum"
                 ),
                 len(correct_B),

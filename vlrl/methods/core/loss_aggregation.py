@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from vlrl import functional
 from vlrl.methods.core.sampling import completion_limit
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossAggregation
+from vlrl.services.lazy import Tensor
 from vlrl.types import Denominators, LossInputs
 
 

@@ -13,9 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch.nn.functional import logsigmoid
-
 from vlrl import functional
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS
 from vlrl.methods.core.reward_shaping import KL_IN_REWARD, Estimator
@@ -25,6 +22,7 @@ from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import LossTerm
+from vlrl.services.lazy import nn, torch
 from vlrl.types import LossInputs, PerToken
 
 
@@ -188,7 +186,7 @@ class DPO(LossTerm):
                 self.beta * (values[good] - values[bad])
                 for good, bad in self.chosen([(e[-1].correct, e[-1].reward) for e in episodes])
             ]
-            loss = -logsigmoid(torch.stack(found)).mean() if found else 0.0 * ratio_B.sum()
+            loss = -nn.functional.logsigmoid(torch.stack(found)).mean() if found else 0.0 * ratio_B.sum()
             rows += [loss] * len(group)
             margins += [margin.detach() for margin in found]
         told = torch.stack(margins) if margins else ratio_B.detach()[:0]

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
 from vlrl.functional import adaptive_kl_coef, overlong_penalty
 from vlrl.methods.common.conversation import CONVERSATION, ONE_REWARD_PER_CONVERSATION, SEGMENT
 from vlrl.methods.core.sampling import completion_limit
@@ -23,6 +21,7 @@ from vlrl.plugins.capabilities import Annotation, Capability
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping, State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Group, Rollout
 
 KL_IN_REWARD = Capability("kl_in_reward", hint="reward_shaping: {kl: {name: kl_in_reward}}")

@@ -18,14 +18,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.branching import Branching, entropy
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, Prompt
 
 SECOND_HALF: Annotation[bool] = Annotation(

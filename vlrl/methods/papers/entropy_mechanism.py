@@ -18,14 +18,12 @@ import math
 import zlib
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.groups import Scope, members
 from vlrl.methods.core.policy_loss import PPOClip, check_several_updates
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, PerToken
 
 

@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Group, Prompt, Sampling
 
 KEY = "erpo"  # of a row's memory in the run's history: the count c

@@ -19,8 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.methods.core.prompt_sampler import Shuffle, ShuffleState
 from vlrl.methods.core.rollout import Independent
@@ -28,6 +26,7 @@ from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Group, Prompt, Rollout, Row
 
 EXPERIENCE = Capability("exgrpo.experience", hint="prompt_sampler: {name: exgrpo}")

@@ -18,9 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.prompts import neutralised, with_text
 from vlrl.methods.common.stored_groups import packed, unpacked
 from vlrl.methods.core.advantage import GAE
@@ -28,6 +25,7 @@ from vlrl.methods.core.critic import RETURNS
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import build, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, Engine, ReplayBuffer, State, TokenWeight, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs, Request, Rollout
 
 _THOUGHT = re.compile(r"<think>((?:(?!</?think>).)*)</think>", re.DOTALL)

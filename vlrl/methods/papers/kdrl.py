@@ -15,9 +15,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
 from vlrl.functional import group_mean
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.common.token_memory import TokenMemory, check_capacity
@@ -25,6 +22,7 @@ from vlrl.methods.core.loss_term import KL
 from vlrl.plugins.contexts import PolicyModel, RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, State, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, PerToken, TokenBatch
 
 START = "start"  # as `model`: the policy as it is at the start

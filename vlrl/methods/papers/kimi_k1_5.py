@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from vlrl.functional import kimi_length_reward, mirror_descent_loss
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
@@ -21,6 +19,7 @@ from vlrl.methods.core.rollout import SampledStrategy
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import RewardShaping, State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Completion, Group, LossInputs, PerToken, Prompt, Request, Rollout
 
 

@@ -16,8 +16,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from vlrl.functional.exact import std
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.advantage import GRPO
@@ -26,6 +24,7 @@ from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping, State
+from vlrl.services.lazy import torch
 from vlrl.types import Group, LossInputs, PerToken, Rollout
 
 SELF_REWARD_AT: Annotation[int] = Annotation(

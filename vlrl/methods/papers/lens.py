@@ -15,9 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import Independent
@@ -25,6 +22,7 @@ from vlrl.plugins.capabilities import Annotation, Capability
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import PolicyLoss, State, TokenWeight, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs, Message, PerToken, Prompt
 
 WEIGHT: Annotation[float] = Annotation(

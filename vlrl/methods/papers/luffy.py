@@ -13,9 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.demonstrations import (
     UNTRAINED_DEMONSTRATIONS,
@@ -28,6 +25,7 @@ from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs, PerToken, Prompt
 
 

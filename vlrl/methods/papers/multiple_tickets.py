@@ -9,11 +9,10 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from vlrl.plugins.contexts import PolicyModel, RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, Trainable, transient
+from vlrl.services.lazy import torch
 
 
 @dataclass

@@ -14,9 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.advantage import RLOO, GroupRelative
 from vlrl.methods.core.critic import OUTCOME_CRITIC, OUTCOME_CRITIC_MODEL
@@ -24,6 +21,7 @@ from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TokenWeight
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs
 
 

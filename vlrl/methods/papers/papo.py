@@ -15,8 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from vlrl.functional import kl_estimate
 from vlrl.methods.common.groups import top_share
@@ -24,6 +22,7 @@ from vlrl.methods.common.pixels import Repainted
 from vlrl.plugins.contexts import PolicyModel, RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, LossTerm
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, Media, PerToken, Prompt, TokenBatch
 
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from vlrl.functional import pass_at_k_advantages
 from vlrl.methods.core.advantage import by_group, flat_rewards
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AdvantageEstimator
+from vlrl.services.lazy import torch
 from vlrl.types import Group
 
 

@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.methods.core.trainable import LoRA
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
+from vlrl.services.lazy import Tensor, nn, torch
 
 ADAPTERS: Mapping[str, Mapping[str, Any]] = {
     "lora": {},

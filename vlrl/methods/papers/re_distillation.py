@@ -16,11 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, RolloutStrategy, State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Group, Prompt, Rollout
 
 # in a row's memory (`run.history`): {"ids": completion tokens, "text": text} of the kept rollout

@@ -17,15 +17,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.branching import branch_request, branch_rollout
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, State, TokenWeight, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs, Prompt, Request, Rollout
 
 KEY = "r_score"  # of a row's memory in the run's history

@@ -16,9 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations
 from vlrl.methods.common.hard_prompts import demonstration_group, restore_prompts
@@ -26,6 +23,7 @@ from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, State, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, Prompt
 
 

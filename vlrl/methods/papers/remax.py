@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from vlrl.functional import remax_advantages
 from vlrl.methods.core.advantage import as_rows, reward_tensors, set_token_advantages
 from vlrl.methods.core.reward_shaping import READS_TOKEN_REWARDS, TOKEN_REWARDS
@@ -23,6 +21,7 @@ from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
+from vlrl.services.lazy import torch
 from vlrl.types import Group, Prompt, Request
 
 GREEDY_BASELINE = Capability("remax.greedy_baseline", hint="rollout: {name: remax.greedy_baseline}")

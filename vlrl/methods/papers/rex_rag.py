@@ -22,8 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.branching import per_token
 from vlrl.methods.common.conversation import CALLS, CONVERSATION, SEGMENT, TURNS, Conversation, Segment
@@ -34,6 +32,7 @@ from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.episodes import ACTIONS, EPISODE_RETURN, TURN_REWARDS, TURN_SPANS, TURN_STATES, Action, Past
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss, State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Group, LossInputs, PerToken, Prompt, Rollout
 
 INSERTED: Annotation[tuple[int, int]] = Annotation(

@@ -18,9 +18,6 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.beside.process import open_process_reward_model
 from vlrl.methods.common.branching import run_in_rounds
 from vlrl.methods.common.prompts import neutralised, with_text
@@ -28,6 +25,7 @@ from vlrl.methods.core.rollout import SampledStrategy
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 
 ASPECTS = ("A1", "A2", "A3", "B1", "B2", "C1", "C2")

@@ -17,9 +17,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from vlrl.functional.exact import mean
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout
 from vlrl.methods.core.token_credit import check_token_credit
@@ -27,6 +24,7 @@ from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, Prompt, Request
 
 CHUNK = 256  # tokens whose embeddings are compared at once

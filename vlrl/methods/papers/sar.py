@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from vlrl.plugins.contexts import PolicyModel
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, RewardShaping
+from vlrl.services.lazy import Tensor
 from vlrl.types import Group, Prompt, Rollout, TokenBatch
 
 

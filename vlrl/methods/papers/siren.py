@@ -12,12 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, LossTerm, State
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, PerToken
 
 

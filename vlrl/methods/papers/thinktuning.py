@@ -15,9 +15,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor
-
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.prompts import neutralised, with_system, with_text, within_limit
 from vlrl.methods.core.rollout import Independent
@@ -25,6 +22,7 @@ from vlrl.plugins.capabilities import Annotation, Capability
 from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss, State, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Completion, Group, LossInputs, PerToken, Prompt, Request, Rollout
 
 TEACH = (

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from torch import Tensor
 
 from vlrl.methods.common.pixels import Repainted
 from vlrl.methods.core.advantage import GRPO, set_token_advantages
@@ -27,6 +26,7 @@ from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import PolicyModel, RunContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AuxTensor
+from vlrl.services.lazy import Tensor
 from vlrl.types import Group, Prompt, Request, Rollout, TokenBatch
 
 NOISY: Annotation[bool] = Annotation(
