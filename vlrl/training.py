@@ -148,16 +148,15 @@ class Training:
         if session.phase_step == 0 and self.is_last_phase:
             self._evaluate("start")
         begun = time.time()
-        activity = Activity(session.current, session.ranks) if watch.activity_steps else None
-        if activity is not None and session.phase_step == 0:
+        activity = Activity(session)
+        watched = bool(watch.activity_steps) and session.phase_step == 0
+        if watched:
             session.observers.members.append(activity)
         while session.phase_step < session.settings.steps:
             before = time.time()
             step = loop.step()
-            if activity in session.observers.members and session.phase_step in (
-                watch.activity_steps,
-                session.settings.steps,
-            ):
+            if watched and session.phase_step in (watch.activity_steps, session.settings.steps):
+                watched = False
                 session.observers.members.remove(activity)
                 self._report_activity(activity)
             self._record(step, before)
@@ -177,13 +176,10 @@ class Training:
         session, watch = self.session, self.session.settings.watch
         metrics = step.metrics
         if watch.heldout_every and session.phase_step % watch.heldout_every == 0:
-            metrics = metrics | evaluate_run(self._view()).metrics()
+            metrics = metrics | evaluate_run(StepView.between_steps(session)).metrics()
         timings = {"step": time.time() - begun, **step.seconds}
         self.recorder.step(step.number, session.phase, metrics, timings, step.groups)
         session.bad_rows.write(session.accelerator, session.output)
-
-    def _view(self) -> StepView:
-        return StepView(self.session, Step(self.session.step, self.session.phase_step))
 
     def _report_activity(self, activity: Activity) -> None:
         """Write what every slot did so far to events.jsonl, and warn of each slot that did nothing or contradicts
@@ -205,7 +201,7 @@ class Training:
     def _evaluate(self, name: str) -> None:
         """Held-out scores for the summary."""
         begun, summary = time.time(), self.summary
-        result = evaluate_run(self._view())
+        result = evaluate_run(StepView.between_steps(self.session))
         if not result.accuracy and not result.errors:
             return
         scores, errors = dict(result.accuracy), dict(result.errors)

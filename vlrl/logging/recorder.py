@@ -148,6 +148,9 @@ class Recorder(RunObserver):
     def warned(self, message: str) -> None:
         self.event("warning", message=message)
 
+    def event_happened(self, kind: str, values: Mapping[str, object]) -> None:
+        self.event(kind, **values)
+
     def progressed(self, what: str, done: int, total: int) -> None:
         """Show in the live view how far something between the steps is; nothing is written."""
         if self.main and self._view:

@@ -15,7 +15,7 @@ none does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
@@ -26,7 +26,7 @@ from vlrl.types import Completion, CoordinateSpace, Group, Prompt, Request, Roll
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
     from vlrl.plugins.episode_pool import EpisodePool
 
@@ -39,7 +39,9 @@ T = TypeVar("T")
 class PluginView(Protocol):
     """Another slot's plug-in; `isinstance` tells what else it has."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name that it is registered under."""
 
     @property
     def needs(self) -> Sequence[str]:
@@ -61,7 +63,13 @@ class PluginView(Protocol):
 class RewardView(PluginView, Protocol):
     """A reward, as other plug-ins see it."""
 
-    reads_answer: bool
+    @property
+    def reads_answer(self) -> bool:
+        """Whether it reads the answer; False where it scores form or length only."""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that it scores; () for all."""
 
     @property
     def weight(self) -> float:
@@ -71,11 +79,17 @@ class RewardView(PluginView, Protocol):
     def correct_at(self) -> float:
         """The score from which on an answer is correct."""
 
+    def correct(self, rollout: Rollout, score: float) -> bool:
+        """Whether a rollout with this score is correct."""
+
+    def __call__(self, rollout: Rollout) -> float | Awaitable[float]: ...
+
 
 class AdvantageView(PluginView, Protocol):
     """An advantage estimator; `trains` is False where every advantage is 0 on purpose."""
 
-    trains: bool
+    @property
+    def trains(self) -> bool: ...
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]: ...
 
@@ -83,7 +97,15 @@ class AdvantageView(PluginView, Protocol):
 class StrategyView(PluginView, Protocol):
     """A rollout strategy; `samples` is False where it makes its rollouts without an engine."""
 
-    samples: bool
+    @property
+    def samples(self) -> bool: ...
+
+
+class ShapingView(PluginView, Protocol):
+    """A reward shaping."""
+
+    @property
+    def punishes_length(self) -> bool: ...
 
 
 class TermView(PluginView, Protocol):
@@ -107,10 +129,27 @@ class ObjectiveView(Protocol):
     def loss_terms(self) -> Mapping[str, TermView]: ...
 
 
+class AuxTensorView(Protocol):
+    """A tensor that is evaluated inside a forward pass (`vlrl.plugins.stages.AuxTensor`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def reads_hidden(self) -> bool:
+        """True: `from_hidden` is called, else `from_logits`."""
+
+    @property
+    def no_grad(self) -> bool: ...
+    def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor: ...
+    def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor: ...
+
+
 class EnvironmentView(PluginView, Protocol):
     """An environment, as rollout strategies and templates see it."""
 
-    stops: tuple[str, ...]
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Strings that end the policy's turn."""
 
     def tools(self) -> Sequence[Mapping[str, object]]:
         """Schemas of its tools, for the chat template."""
@@ -131,12 +170,24 @@ class TemplateView(PluginView, Protocol):
 class FamilyView(Protocol):
     """The kind of model that the policy is."""
 
-    name: str
-    is_multimodal: bool
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_multimodal(self) -> bool:
+        """Whether it has a vision tower."""
 
     @property
     def model(self) -> str:
         """Folder or hub id of its weights; "" for a tiny one made at random."""
+
+
+class OptimizerView(Protocol):
+    """The optimizer's numbers."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def lr(self) -> float: ...
 
 
 class SettingsView(Protocol):
@@ -152,6 +203,8 @@ class SettingsView(Protocol):
     def num_minibatches(self) -> int: ...
     @property
     def ppo_epochs(self) -> int: ...
+    @property
+    def optimizer(self) -> OptimizerView: ...
     @property
     def max_prompt_tokens(self) -> int: ...
     @property
@@ -169,6 +222,23 @@ class EncodedView(Protocol):
         """Token ids up to the first completion token."""
 
     def __len__(self) -> int: ...
+
+
+class TokenizerView(Protocol):
+    """What plug-ins use of a transformers tokenizer."""
+
+    @property
+    def eos_token_id(self) -> int: ...
+    def __len__(self) -> int: ...
+    @property
+    def pad_token_id(self) -> int: ...
+    @property
+    def all_special_ids(self) -> list[int]: ...
+    @property
+    def all_special_tokens(self) -> list[str]: ...
+    def get_vocab(self) -> dict[str, int]: ...
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]: ...
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str: ...
 
 
 class PolicyView(Protocol):
@@ -191,7 +261,7 @@ class PolicyView(Protocol):
         """The transformers model."""
 
     @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
+    def tokenizer(self) -> TokenizerView:
         """The processor's tokenizer."""
 
     @property
@@ -221,14 +291,20 @@ class PolicyView(Protocol):
     def spaces(self, prompt: Prompt) -> Sequence[CoordinateSpace]:
         """The coordinate space of each image, then of each video."""
 
-    def forward(self, batch: TokenBatch, aux_tensors: Sequence[PluginView] = ()) -> dict[str, Tensor]:
+    def forward(self, batch: TokenBatch, aux_tensors: Sequence[AuxTensorView] = ()) -> dict[str, Tensor]:
         """{"logp": (B, T), aux tensor: (B, T) or (B, T, K)}, temperature-scaled. Honours the autograd mode."""
+
+    def gather_params(self) -> AbstractContextManager[object]:
+        """Inside, all weights are on every rank. A collective if weights are sharded."""
 
     def autocast(self) -> AbstractContextManager[object]:
         """Around forwards: matrix products in the policy's own type."""
 
     def with_model(self, model: torch.nn.Module) -> PolicyView:
         """A view that runs another model of the same architecture."""
+
+    def load_other(self, model: str, seed: int) -> PolicyView:
+        """Another policy of the same family and on the same device, with the weights of `model`."""
 
     def advance(self) -> None:
         """Count an update of the weights."""
@@ -246,17 +322,18 @@ class PolicyView(Protocol):
     def reference(self) -> AbstractContextManager[PolicyView]:
         """The policy with the reference's weights, for forward passes without gradient."""
 
-    def reference_state(self) -> dict[str, object]:
+    def reference_state(self) -> dict[str, dict]:
         """The reference's weights, for a restart."""
 
-    def load_reference(self, state: Mapping[str, object]) -> None:
+    def load_reference(self, state: Mapping[str, dict]) -> None:
         """Undo `reference_state`."""
 
 
 class EngineView(Protocol):
     """What samples completions."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def generate(self, requests: Sequence[Request]) -> Iterable[Completion]:
         """Completions as they finish; every request yields exactly its `n`."""
@@ -280,8 +357,11 @@ class EngineView(Protocol):
 class PhaseContext(Protocol):
     """A phase of the plan, as `check` sees it. The attributes named like slots hold their plug-ins."""
 
-    seed: int
-    output: Path
+    @property
+    def seed(self) -> int: ...
+    @property
+    def output(self) -> Path:
+        """The run's folder."""
 
     @property
     def phase(self) -> str:
@@ -306,11 +386,13 @@ class PhaseContext(Protocol):
     @property
     def rollout(self) -> StrategyView: ...
     @property
+    def prompt_sampler(self) -> Callable[[int], Sequence[Row]]: ...
+    @property
     def environment(self) -> EnvironmentView | None: ...
     @property
     def rewards(self) -> Mapping[str, RewardView]: ...
     @property
-    def reward_shaping(self) -> Mapping[str, PluginView]: ...
+    def reward_shaping(self) -> Mapping[str, ShapingView]: ...
     @property
     def advantage(self) -> AdvantageView: ...
     @property
@@ -450,6 +532,9 @@ class CallbackContext(SamplingContext, StepContext, Protocol):
 
     @property
     def optimizer(self) -> torch.optim.Optimizer: ...
+
+    def event(self, kind: str, values: Mapping[str, object]) -> None:
+        """Write a line of events.jsonl."""
 
     def accuracy(self) -> dict[str, float]:
         """The held-out accuracy by task, now."""

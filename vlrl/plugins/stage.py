@@ -43,17 +43,12 @@ class Stage(ABC):  # noqa: B024
     @property
     def reward_slots(self) -> list[tuple[str, str]]:
         """(field, slot) of every reward slot that a field of type RewardSlot names; "" refers to nothing."""
-        named = [
-            (field.name, getattr(self, field.name))
-            for field in (fields(self) if is_dataclass(self) else ())
-            if "RewardSlot" in str(field.type)
-        ]
-        return [
-            (name, slot)
-            for name, value in named
-            for slot in ((value,) if isinstance(value, str) else value or ())
-            if slot
-        ]
+        found = []
+        for field in fields(self) if is_dataclass(self) else ():
+            value = getattr(self, field.name) if "RewardSlot" in str(field.type) else ()
+            slots = (value,) if isinstance(value, str) else value or ()
+            found += [(field.name, slot) for slot in slots if slot]
+        return found
 
     def init_state(self) -> State | None:
         """The state before the first step; None for a plug-in without state."""

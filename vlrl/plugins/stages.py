@@ -138,7 +138,11 @@ class Engine(Stage):
 
     kind: ClassVar[str] = "engine"
     home: ClassVar[str] = "vlrl.engine"
-    own_weights: bool = False  # True: it can sample while the trainer trains
+
+    @property
+    def own_weights(self) -> bool:
+        """Whether it can sample while the trainer trains."""
+        return False
 
     @abstractmethod
     def generate(self, requests: Sequence[Request]) -> Iterable[Completion]:
@@ -438,7 +442,7 @@ class Callback(Stage):
     numbers as `metrics` does."""
 
     kind: ClassVar[str] = "callback"
-    home: ClassVar[str] = "vlrl.methods"
+    home: ClassVar[str] = "vlrl.methods,vlrl.eval"
 
     @abstractmethod
     def __call__(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import SamplingContext
-from vlrl.plugins.stages import Engine
 from vlrl.trainer.data.rows import row_fault
 from vlrl.trainer.phase import PhasePlan
 from vlrl.trainer.step.observer import Observers
@@ -29,9 +28,7 @@ class EvaluationContext(SamplingContext, Protocol):
     """What an evaluation needs of a session (`vlrl.trainer.views.StepView`)."""
 
     @property
-    def policy(self) -> Policy: ...
-    @property
-    def engine(self) -> Engine: ...
+    def policy(self) -> Policy: ...  # type: ignore[override]  # narrower than what plug-ins see
     @property
     def current(self) -> PhasePlan: ...
     @property

@@ -301,6 +301,10 @@ class PhaseAttributes(ABC):
         return self.current.source_weights
 
     @property
+    def prompt_sampler(self) -> S.PromptSampler:
+        return self.current.prompt_sampler
+
+    @property
     def prompt_template(self) -> S.PromptTemplate:
         return self.current.prompt_template
 

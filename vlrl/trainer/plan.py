@@ -20,7 +20,7 @@ from vlrl.plugins.stages import Engine
 from vlrl.policy.family import Family
 from vlrl.trainer.data.check_golds import check_golds
 from vlrl.trainer.data.rows import check_rows
-from vlrl.trainer.phase import RunParts, build_phase
+from vlrl.trainer.phase import PhasePlan, RunParts, build_phase
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Plan(RunParts):
             )
         seed, threads = _integer(tree, "seed", 0), _integer(tree, "threads", 0)
         family: Family = build(Family, tree["policy"], "policy")
-        check_model(family.model, family.is_multimodal)
+        check_model(family.model or "", family.is_multimodal)
         engine: Engine = build(Engine, tree.get("engine") or {"name": ""}, "engine")
         plan = cls(config, family, engine, seed, output_of(config), threads=threads)
         for index, name in enumerate(config.phases):
@@ -58,7 +58,7 @@ class Plan(RunParts):
     def check(self, rows: int = 2000) -> None:
         """Check the folder, the first `rows` rows of every source, and each reward on the rows' own gold answers.
         Raises ConfigError."""
-        check_cached(self.family.model)
+        check_cached(self.family.model or "")
         check_output(self.output)
         check_rows(self.phases, rows)
         check_golds(self.phases)
@@ -73,6 +73,16 @@ class Plan(RunParts):
             for slot, rows in sources.items()
         }
         return sum(sizes.values())
+
+
+def one_phase(
+    config: Config, name: str, family: Family | None = None, engine: Engine | None = None
+) -> PhasePlan:
+    """One phase of a config, unchecked; the model and the engine need not be set. Raises ConfigError."""
+    family = family or build(Family, config.tree.get("policy") or {"name": "text"}, "policy")
+    engine = engine or build(Engine, config.tree.get("engine") or {"name": "hf"}, "engine")
+    parts = RunParts(config, family, engine, 0, output_of(config))
+    return build_phase(parts, name, list(config.phases).index(name))
 
 
 def output_of(config: Config) -> Path:

@@ -12,6 +12,7 @@ from vlrl.trainer.phase import PhaseAttributes, PhasePlan
 from vlrl.trainer.ranks.collectives import gather_in_turn, moment_of
 from vlrl.trainer.step.episodes import StepEpisodes
 from vlrl.trainer.step.scoring import score
+from vlrl.trainer.step.step import ScoreCounts, Step
 from vlrl.types import Completion, Group, Rollout, Row, TokenBatch
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from vlrl.policy.policy import Policy
     from vlrl.trainer.session import Session
     from vlrl.trainer.step.observer import Observers
-    from vlrl.trainer.step.step import ScoreCounts, Step
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 class StepView(PhaseAttributes):
     """One step of a session: what rollout strategies, `end_step` and callbacks are given.
 
-    A loop that collects ahead makes a view with an accelerator, a prompt sampler and score counts of its own,
+    A loop that collects ahead makes a view with an accelerator, a source of rows and score counts of its own,
     so that collecting and training do not touch each other. See `SamplingContext`, `StepContext` and
     `CallbackContext`.
 
@@ -38,7 +38,7 @@ class StepView(PhaseAttributes):
         session: The session.
         record: The step's value.
         accelerator: Its `gather` is used while collecting; None: the session's.
-        prompt_sampler: Draws the rows; None: the phase's.
+        draw_rows: Draws the rows; None: the phase's prompt sampler.
         score_counts: What the error limit is measured against; None: the session's own.
     """
 
@@ -47,13 +47,18 @@ class StepView(PhaseAttributes):
         session: Session,
         record: Step,
         accelerator: Accelerator | None = None,
-        prompt_sampler: Callable[[int], Sequence[Row]] | None = None,
+        draw_rows: Callable[[int], Sequence[Row]] | None = None,
         score_counts: ScoreCounts | None = None,
     ) -> None:
         self.session, self.record, self._current = session, record, session.current
         self.accelerator = accelerator or session.accelerator
-        self.prompt_sampler = prompt_sampler or session.current.prompt_sampler
+        self.draw_rows = draw_rows or session.current.prompt_sampler
         self.score_counts = score_counts or session.score_counts
+
+    @classmethod
+    def between_steps(cls, session: Session) -> StepView:
+        """A view without a step of its own, to evaluate with."""
+        return cls(session, Step(session.step, session.phase_step))
 
     @property
     def current(self) -> PhasePlan:
@@ -182,6 +187,9 @@ class StepView(PhaseAttributes):
         counters are left alone."""
         return StepEpisodes(self.current, self.record, self.score_counts, self.warn, counted)
 
+    def event(self, kind: str, values: Mapping[str, object]) -> None:
+        self.observers.event_happened(kind, values)
+
     def accuracy(self) -> dict[str, float]:
         """The held-out accuracy by task, now."""
-        return dict(evaluate_run(self.session).accuracy)
+        return dict(evaluate_run(self).accuracy)

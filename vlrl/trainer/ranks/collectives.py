@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from vlrl.plugins.contexts import StageContext
     from vlrl.plugins.registry import ConfigError
     from vlrl.services.failures import RunFailure
 
 T = TypeVar("T")
 
 
-def moment_of(run: StageContext) -> str:
+class Ranked(Protocol):
+    """A session, or a view of it."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+
+
+def moment_of(run: Ranked) -> str:
     """The step, with several ranks also the rank, for the line about a failure."""
     return f"rank {run.rank}, step {run.step}" if run.ranks > 1 else f"step {run.step}"
 

@@ -90,7 +90,7 @@ def collect(view: StepView) -> None:
     reasons: Counter[str] = Counter()
     missing = settings.prompts_per_step
     for _ in range(settings.max_refill_rounds):
-        rows = step.shard_rows(view.prompt_sampler(missing), rank, world)
+        rows = step.shard_rows(view.draw_rows(missing), rank, world)
         groups = sample(view, rows)
         step.sampled.extend(groups)
         step.groups += admit(view, groups, reasons)

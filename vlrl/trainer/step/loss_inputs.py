@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.core.token_weight import engine_mask
 from vlrl.plugins.stages import AuxTensor
 from vlrl.services.lazy import Tensor, torch

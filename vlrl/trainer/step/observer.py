@@ -22,6 +22,9 @@ class RunObserver:
     def warned(self, message: str) -> None:
         """A warning was given."""
 
+    def event_happened(self, kind: str, values: Mapping[str, object]) -> None:
+        """Something for the log of events."""
+
     def progressed(self, what: str, done: int, total: int) -> None:
         """A long part of a step has come so far."""
 
@@ -71,6 +74,10 @@ class Observers(RunObserver):
     def warned(self, message: str) -> None:
         for member in self.members:
             member.warned(message)
+
+    def event_happened(self, kind: str, values: Mapping[str, object]) -> None:
+        for member in self.members:
+            member.event_happened(kind, values)
 
     def progressed(self, what: str, done: int, total: int) -> None:
         for member in self.members:
