@@ -104,16 +104,19 @@ def test_a_shaping_that_acts_on_masks_is_not_dead():
 
 
 def test_observing_changes_no_number():
-    from vlrl.trainer.run import Run
+    from vlrl.trainer.plan import Plan
+    from vlrl.trainer.session import Session
 
     def weights(observed):
         from vlrl.activity.observer import Activity
         from vlrl.trainer.step.loop import train_step
 
-        run = Run(
-            load(
-                ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "base/scripted", "methods/dapo"],
-                ["group_size=4", "prompts_per_step=2", "num_minibatches=2"],
+        run = Session(
+            Plan.of(
+                load(
+                    ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "base/scripted", "methods/dapo"],
+                    ["group_size=4", "prompts_per_step=2", "num_minibatches=2"],
+                )
             )
         )
         run.open()
@@ -136,7 +139,7 @@ def test_gradients_of_tokens_are_those_of_the_loss():
     from vlrl.activity.observer import Activity, gradient
     from vlrl.methods.core.loss_aggregation import TokenMean
     from vlrl.methods.core.policy_loss import PPOClip
-    from vlrl.trainer.step.loss import Objective
+    from vlrl.trainer.step.objective import Objective
     from vlrl.types import Denominators, LossInputs
 
     logp_BT = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -1.0, 0.0]]).requires_grad_()
