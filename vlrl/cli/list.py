@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vlrl.cli.words import complete_kind
 from vlrl.config import SLOTS
 from vlrl.plugins.index import PluginEntry, entries
 from vlrl.plugins.registry import ConfigError, load_plugin_file, origin, registered, suggest
@@ -37,7 +38,8 @@ def list_plugins(
             help=(
                 "A kind of plug-in (reward, policy_loss, ...), a config slot, or `config`. Without it: all "
                 "kinds."
-            )
+            ),
+            autocompletion=complete_kind,
         ),
     ] = "",
     name: Annotated[
