@@ -135,16 +135,8 @@ def test_options(both, tools):
 def test_episodes_have_the_tokens_and_log_probs_of_the_training_forward(both, pictures):
     """Several turns with a tool, pictures in mid-conversation among them; later turns take the earlier ones
     from the prefix cache."""
-    import importlib.util
-    import pathlib
-    import sys
+    from benchmarks import check_tokens as check
 
-    script = pathlib.Path(__file__).parents[2] / "scripts" / "check_tokens.py"
-    if not script.is_file():
-        pytest.skip("the scripts are not beside the tests")
-    spec = importlib.util.spec_from_file_location("check_tokens", script)
-    check = sys.modules["check_tokens"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(check)
     _, engine, policy = both
     run = types.SimpleNamespace(
         seed=0,

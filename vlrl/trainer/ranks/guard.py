@@ -32,7 +32,7 @@ class Guard:
     def __init__(self, session: Session) -> None:
         watch = session.settings.watch
         self.accelerator = session.accelerator
-        self.lock = RunLock(session.output, watch.lock_stale)
+        self.lock = RunLock(session.output)
         main = session.accelerator.is_main_process
         self.stop = StopRequest(session.output, watch.stop_seconds, self.lock.release, speak=main)
         self.ranks = RankMonitor(session.accelerator, watch.rank_timeout, self.lock.release)
@@ -49,17 +49,9 @@ class Guard:
         agree(self.accelerator, failure)
 
     def after_step(self) -> str:
-        """Why the run should stop after this step, equal on all ranks; "" to go on. All ranks call it. Raises
-        LockedError for a lock that is lost."""
-        asked, lost = self.stop.asked(), None
-        try:
-            self.lock.check()
-        except LockedError as error:
-            lost = error
-        found = gather(self.accelerator, [(asked, lost is not None)])
-        if any(part[0][1] for part in found):
-            agree(self.accelerator, lost)
-        return next((part[0][0] for part in found if part[0][0]), "")
+        """Why the run should stop after this step, equal on all ranks; "" to go on. All ranks call it."""
+        asked = gather(self.accelerator, [self.stop.asked()])
+        return next((part[0] for part in asked if part[0]), "")
 
 
 @contextlib.contextmanager
