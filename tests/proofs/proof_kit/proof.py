@@ -95,9 +95,10 @@ def model_of(task: str) -> str:
     or pictures and videos."""
     from vlrl.methods.common.conversation import PICTURE_REPLIES
     from vlrl.trainer.data.rows import read_rows
-    from vlrl.trainer.run import Run
+    from vlrl.trainer.plan import Plan
+    from vlrl.trainer.session import Session
 
-    run = Run(load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}"]))
+    run = Session(Plan.of(load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}"])))
     rows = next(iter(read_rows(run, "train").values()))
     return "models/tiny_qwen2_5_vl" if rows[0].media or run.has(PICTURE_REPLIES) else "models/tiny_text"
 
