@@ -7,7 +7,7 @@ import math
 
 import pytest
 from make import group
-from run_kit import last_step
+from run_kit import Steps, last_step
 from tiny import steps
 from vlrl_rewards.audit.controls import Noisy
 
@@ -46,8 +46,8 @@ def made(preset: str, *overrides: str, engine: str = SUMS) -> Session:
             )
         )
     )
+    run.observers.members.append(Steps())
     run.open()
-    run.use(0)
     run.enter(0)
     run.engine.sync(run.policy)
     return run
