@@ -47,7 +47,9 @@ def fake_run(tmp_path, rewards=None):
     current = SimpleNamespace(rewards=rewards or {}, outcome={}, prompt_template=Chat())
     current.sampling, current.rollout = Plain(max_tokens=8), SimpleNamespace(play=lambda *_: None)
     current.outcome_slots = partial(PhasePlan.outcome_slots, current)
-    policy = SimpleNamespace(gather_params=nullcontext, encode=lambda prompt: None)
+    policy = SimpleNamespace(
+        gather_params=nullcontext, encode=lambda prompt: SimpleNamespace(ids=[0], spaces=())
+    )
     run = View(engine=engine, policy=policy, step=4, output=tmp_path, current=current, rewards=rewards or {})
     run.observers, run.events = Observers(), []
     run.event = lambda kind, values: run.events.append((kind, values))
