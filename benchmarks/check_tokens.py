@@ -40,7 +40,8 @@ from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.episodes import Action, Episode, Observation, Picture
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Environment, Source
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Media, Rollout, Row
 
@@ -172,7 +173,7 @@ def check_logp(policy: Any, groups: Sequence[Group], found: Found) -> None:
             values += (logp_T[: len(rollout)].cpu() - given).abs()[mask].tolist()
 
 
-def measure(run: Run, episodes: int) -> Found:
+def measure(run: Session, episodes: int) -> Found:
     """Play the episodes in groups and check them."""
     found, rows = Found(), [row for rows in run.rows.values() for row in rows]
     while found.episodes < episodes:
@@ -241,7 +242,7 @@ def main() -> int:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as output:
         begun = time.process_time()
-        run = Run(load(["base/rl", "methods/grpo"], settings(options, output)))
+        run = Session(Plan.of(load(["base/rl", "methods/grpo"], settings(options, output))))
         run.open()
         run.enter(0)
         run.engine.sync(run.policy)

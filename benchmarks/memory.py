@@ -117,9 +117,10 @@ def peak_bytes(work: Callable[[], Any]) -> tuple[Any, int]:
 def open_run(words: Sequence[str]) -> Any:
     """A run of a config's words with its policy, engine, phase and optimizer, ready to learn."""
     from vlrl.cli.words import load_words
-    from vlrl.trainer.run import Run
+    from vlrl.trainer.plan import Plan
+    from vlrl.trainer.session import Session
 
-    run = Run(load_words(words))
+    run = Session(Plan.of(load_words(words)))
     run.open()
     run.enter(0)
     return run

@@ -34,7 +34,8 @@ from vlrl.config import load
 from vlrl.engine.base import PolicyEngine
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import AuxTensor
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.trainer.step.loop import learn
 from vlrl.types import Group
 
@@ -60,10 +61,12 @@ def opened(method: str, *words: str) -> Iterator[Run]:
             + ", ".join(f"{name}: {value}" for name, value in MODEL.items())
             + "}}"
         )
-        run = Run(
-            load(
-                ["base/rl", "tasks/lab_arithmetic", f"methods/{method}"],
-                [policy, f"output={Path(folder) / 'run'}", *WORDS, *words],
+        run = Session(
+            Plan.of(
+                load(
+                    ["base/rl", "tasks/lab_arithmetic", f"methods/{method}"],
+                    [policy, f"output={Path(folder) / 'run'}", *WORDS, *words],
+                )
             )
         )
         run.open()
@@ -74,7 +77,7 @@ def opened(method: str, *words: str) -> Iterator[Run]:
             run.close()
 
 
-def sampled(run: Run) -> list[Group]:
+def sampled(run: Session) -> list[Group]:
     """The groups of a step, with random advantages: a random model's rewards are all equal, and such groups
     are skipped."""
     prompts = [run.prompt_template(row) for row in run.prompt_sampler(run.settings.prompts_per_step)]

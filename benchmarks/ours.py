@@ -10,8 +10,8 @@ import torch
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import AdvantageEstimator, LossAggregation, PolicyLoss
 from vlrl.policy import Policy
-from vlrl.trainer.step.loss import Objective
 from vlrl.trainer.step.loss_inputs import denominators_of, make_batch, per_token, split_micro_batches
+from vlrl.trainer.step.objective import Objective
 from vlrl.types import Denominators, Group, LossInputs
 
 

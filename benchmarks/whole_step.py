@@ -90,7 +90,7 @@ def make_steps(run: Any, clock: Clock, steps: int) -> None:
 
     for _ in range(steps):
         with clock.timed("step"):
-            metrics = train_step(run)
+            metrics = train_step(run).metrics
         typer.echo({name: round(metrics[name], 6) for name in SHOWN if name in metrics}, err=True)
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from reliability_kit import ROOT
+from vlrl.trainer.step.episode_pool import RunEpisodes
 
 from benchmarks import episodes as bench
 from vlrl.engine.fake import Fake
@@ -23,10 +24,9 @@ from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.services.files import TRAJECTORIES, append_jsonl, read_jsonl
 from vlrl.services.reaper import REAPER
-from vlrl.trainer.run import Run
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.ending import StepStats
 from vlrl.trainer.step.scoring import RewardError
-from vlrl.trainer.step.stats import StepStats
 from vlrl.types import Prompt, Row
 
 
@@ -57,7 +57,7 @@ def make_run(policy, environment, output=None, error_limit=0.3):
     run.engine.setup(run)
     run.output, run.settings, run.warnings = output, SimpleNamespace(error_limit=error_limit), []
     run.warn = run.warnings.append
-    run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
     return run
 

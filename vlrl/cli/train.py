@@ -75,7 +75,7 @@ def train(
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))
     for kept in config.kept if main else ():
         sys.stderr.write(f"{kept}\n")
-    from vlrl.trainer.start import train as run_training
+    from vlrl.training import train as run_training
 
     with redirect_stdout(sys.stderr):  # output of libraries does not belong to the summary
         summary = run_training(
