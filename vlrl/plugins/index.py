@@ -73,11 +73,11 @@ class PluginEntry:
 
 
 @cache
-def entries(package: str) -> dict[tuple[str, str], PluginEntry]:
-    """(kind, name) -> entry, for every plug-in of a package. Raises ValueError where two classes of one kind
-    have the same name."""
+def entries(packages: str) -> dict[tuple[str, str], PluginEntry]:
+    """(kind, name) -> entry, for every plug-in of one or more packages ("a,b"). Raises ValueError where two
+    classes of one kind have the same name."""
     found: dict[tuple[str, str], PluginEntry] = {}
-    for module in modules_of(package):
+    for module in modules_of(packages):
         source = _source(module)
         for header in source.classes.values() if source is not None else ():
             kind = (
@@ -230,11 +230,13 @@ def _folder(package: str) -> Path:
 
 
 @cache
-def modules_of(package: str) -> list[str]:
-    """All modules of a package, sorted; none is imported."""
-    folder = _folder(package)
-    paths = sorted(folder.rglob("*.py"))
-    names = [".".join((package, *path.relative_to(folder).with_suffix("").parts)) for path in paths]
+def modules_of(packages: str) -> list[str]:
+    """All modules of one or more packages ("a,b"), sorted; none is imported."""
+    names = []
+    for package in packages.split(","):
+        folder = _folder(package)
+        paths = sorted(folder.rglob("*.py"))
+        names += [".".join((package, *path.relative_to(folder).with_suffix("").parts)) for path in paths]
     return [name.removesuffix(".__init__") for name in names]
 
 

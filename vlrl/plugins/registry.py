@@ -81,18 +81,13 @@ def home_of(stage: Any, module: str = "") -> types.ModuleType:
 
 def shipped(stage: Any) -> dict[str, PluginEntry]:
     """The plug-ins of a stage that ship with the project, by name; no plug-in is imported."""
-    return {
-        name: entry
-        for home in stage.home.split(",")
-        for (kind, name), entry in entries(home).items()
-        if kind == stage.kind
-    }
+    return {name: entry for (kind, name), entry in entries(stage.home).items() if kind == stage.kind}
 
 
 def discover(stage: Any) -> None:
-    """Import every module of the package that holds a stage's plug-ins: for tables that modules fill besides
+    """Import every module of the packages that hold a stage's plug-ins: for tables that modules fill besides
     the registry."""
-    for module in (name for home in stage.home.split(",") for name in modules_of(home)):
+    for module in modules_of(stage.home):
         if not module.endswith("__main__"):
             importlib.import_module(module)
 
