@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks.meter import release_memory
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext
 from vlrl.plugins.episodes import Action, Episode, Observation
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Callback, Environment, Source
@@ -129,7 +129,7 @@ class BenchProcess(Callback):
     """Writes memory in use, open files, threads, folders and tools of the process after every step. vlrl
     original (a measurement's own)."""
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> Mapping[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> Mapping[str, float]:
         waited = time.monotonic() + 10.0
         while time.monotonic() < waited and any(thread.name == "episode" for thread in threading.enumerate()):
             time.sleep(0.02)  # threads that close what hung
