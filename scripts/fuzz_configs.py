@@ -33,7 +33,7 @@ from vlrl.config.settings import Settings, nested_fields
 from vlrl.config.yaml import read_file
 from vlrl.plugins.kinds import KINDS, stage_named
 from vlrl.plugins.registry import ConfigError, shipped
-from vlrl.trainer.preflight import Preflight
+from vlrl.trainer.plan import Plan
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 10**9, -(10**9), 2**31, 2**63, -(2**63), 10**30, 0.5, -0.5, 1e-300,
@@ -252,7 +252,7 @@ def outcome(words: list[str], slow: float) -> tuple[str, str]:
     """("resolved" | "refused" | "finding", detail) of one command line."""
     begun = time.process_time()
     try:
-        Preflight(load_words(words))
+        Plan.of(load_words(words))
         kind, detail = "resolved", ""
     except ConfigError as error:
         text = " ".join(str(error).split())

@@ -25,7 +25,7 @@ SUBPROCESS = (
 )  # runs a model's code in the sandbox, outside the package: it catches and prints whatever that code does
 FILES = sorted(
     p
-    for folder in (*PACKAGES.values(), ROOT / "scripts")
+    for folder in (*PACKAGES.values(), ROOT / "scripts", ROOT / "benchmarks")
     for p in folder.rglob("*.py")
     if p.name not in SUBPROCESS
 )

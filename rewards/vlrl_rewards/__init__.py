@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.verdict import GoldError, Verdict
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, right, verifier, wrong
 
-__all__ = ["Case", "GoldError", "Verdict", "verifier", "verify"]
+__all__ = ["GoldError", "Response", "Unread", "Verdict", "right", "verifier", "verify", "wrong"]
 
 
 def verify(

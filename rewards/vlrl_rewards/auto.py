@@ -6,12 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vlrl_rewards.kinds import VERIFIERS, Case, verifier
+from vlrl.types import Row
 from vlrl_rewards.math.read import read
 from vlrl_rewards.parsing import clean, committed
+from vlrl_rewards.scoring import (
+    KINDS,
+    GoldError,
+    Response,
+    Verdict,
+    verifier,
+)
 from vlrl_rewards.text.choice import Options
 from vlrl_rewards.text.yes_no import yes_or_no
-from vlrl_rewards.verdict import GoldError, Verdict
 
 _LETTER = re.compile(r"\(?([A-J])\)?\.?")
 _MATH = re.compile(r"\\[a-zA-Z]+|[\^_=<>≤≥±√π∞]|\d\s*[+*/]\s*\d|^[\[({].*[\])}]$")
@@ -73,13 +79,7 @@ def infer(gold: Any, choices: tuple[str, ...] = ()) -> str:
     if isinstance(gold, Mapping):
         return "json"
     if isinstance(gold, (list, tuple)) and gold:
-        if (
-            len(gold) == 4
-            and _numbers(gold)
-            and "boxes" in VERIFIERS
-            and gold[0] < gold[2]
-            and gold[1] < gold[3]
-        ):
+        if len(gold) == 4 and _numbers(gold) and "boxes" in KINDS and gold[0] < gold[2] and gold[1] < gold[3]:
             return "boxes"
         if all(isinstance(item, (list, tuple)) for item in gold):
             return "boxes" if all(len(item) == 4 and _numbers(item) for item in gold) else "table"
@@ -88,7 +88,6 @@ def infer(gold: Any, choices: tuple[str, ...] = ()) -> str:
 
 
 @verifier("auto")
-def auto(case: Case) -> Verdict:
+def auto(response: Response, gold: Any, row: Row) -> Verdict:
     """The verdict of the kind inferred from gold and choices."""
-    kind = infer(case.gold, case.choices)
-    return VERIFIERS[kind](case)
+    return KINDS[infer(gold, row.choices)].score(response, gold, row)

@@ -13,7 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from vlrl.plugins.registry import load_plugin_file
-from vlrl_rewards.verdict import Verdict
+from vlrl_rewards.scoring import (
+    Verdict,
+)
 
 app = typer.Typer(help="Judge answers, test golds, attack rewards.", add_completion=False)
 
@@ -82,7 +84,7 @@ def judge_row(row: dict[str, Any], kind: str) -> Verdict:
             **row.get("options") or {},
         )
     except ValueError as error:
-        return Verdict(False, 0.0, str(error), route="error")
+        return Verdict(0.0, False, str(error), route="error", unread=True)
 
 
 def judge_all(path: Path, kind: str) -> int:

@@ -106,6 +106,7 @@ _GUESSING = re.compile(
 )
 _JOIN = re.compile(r"[\s,;&$]*(?:and\s+also|and|or|as well as|also|和|或)?[\s,;&$]*", re.IGNORECASE)
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
+_TAGGED = frozenset({"tag", "tags", "field", "box", "boxes", "section"})
 MAX_REPEATS = 3
 MAX_DIFFERENT = 5  # different commitments, whatever stands between them
 TAIL_CHARS = 20_000  # characters at the end of a response in which commitments are searched
@@ -115,8 +116,8 @@ MAX_NESTED_BOXES = 8  # levels of boxes in boxes that are unwrapped
 
 @dataclass(frozen=True)
 class Answer:
-    """A committed answer: its text, its [start, end) in the response, how it was found (route), and why it is
-    invalid ("" if it is valid)."""
+    """An answer: its text, its [start, end) in the response, how it was found (route), and why it is invalid
+    ("" if it is valid)."""
 
     text: str
     start: int
@@ -128,6 +129,11 @@ class Answer:
     def span(self) -> tuple[int, int]:
         """[start, end) in the response."""
         return self.start, self.end
+
+    @property
+    def tagged(self) -> bool:
+        """Whether it stood in tags, a field or a LaTeX box, so that its text holds the answer alone."""
+        return self.route in _TAGGED
 
 
 def visible(text: str) -> str:

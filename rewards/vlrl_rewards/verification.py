@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlrl.plugins.registry import discover, suggest
 from vlrl.plugins.stages import Reward
-from vlrl_rewards.kinds import VERIFIERS, as_case, check_options
+from vlrl.types import Row
 from vlrl_rewards.math.pool import waited, warm
-from vlrl_rewards.verdict import Verdict
+from vlrl_rewards.scoring import KINDS, Response, Unread, Verdict, unread
 
 _MATHEMATICAL = (
     "math",
@@ -28,17 +28,17 @@ def load(kind: str) -> None:
     """Import the module that registers `kind`: the text kinds first, then (slower) the whole package. Raises
     ValueError on an unknown kind."""
     for module in _TEXT_KINDS:
-        if kind in VERIFIERS:
+        if kind in KINDS:
             return
         importlib.import_module(f"vlrl_rewards.{module}")
-    if kind not in VERIFIERS and kind not in kinds():
-        raise ValueError(f"kind: no kind named {kind!r}.{suggest(kind, VERIFIERS)}")
+    if kind not in KINDS and kind not in kinds():
+        raise ValueError(f"kind: no kind named {kind!r}.{suggest(kind, KINDS)}")
 
 
 def kinds() -> list[str]:
     """The names of all kinds, sorted, "auto" included. Imports every module of the package."""
     discover(Reward)
-    return sorted(VERIFIERS)
+    return sorted(KINDS)
 
 
 def verify(
@@ -55,12 +55,26 @@ def verify(
         options: the keyword options of the kind (tolerances, units ...).
 
     Raises ValueError on an unknown kind or option and on a broken gold answer. A bad response is a wrong
-    verdict, never an error.
+    verdict, or one that is `unread`, never an error.
     """
+    load(kind)
+    KINDS[kind].check(kind, options)
+    if not isinstance(response, str):
+        raise ValueError(f"response must be text, got {type(response).__name__}: {response!r:.80}")
+    policy = Response(response, tuple(options.pop("spaces", ())))
+    row = Row(kind, "", gold, choices=tuple(map(str, choices or ())), meta=options.pop("meta", {}))
+    return score_by(kind, policy, gold, row, options)
+
+
+def score_by(kind: str, response: Response, gold: Any, row: Row, options: Mapping[str, Any]) -> Verdict:
+    """The verdict of a kind on a response to a row."""
     load(kind)
     if kind in _MATHEMATICAL:
         warm()
     started = time.perf_counter() - waited()
-    check_options(kind, options)
-    case = as_case(gold, response, choices, options)
-    return VERIFIERS[kind](case, **options).finished(time.perf_counter() - waited() - started)
+    KINDS[kind].check(kind, options)
+    try:
+        found = KINDS[kind].score(response, gold, row, **options)
+    except Unread as nothing:
+        found = unread(nothing)
+    return found.finished(time.perf_counter() - waited() - started)

@@ -1,36 +1,36 @@
-"""Rewards that are the verdict of a verifier on the rollout: the same code as in evaluation and audits."""
+"""Rewards that score by a kind of `verify`: the same code as in evaluation and audits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
-from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
-from vlrl_rewards.verdict import Verdict
-from vlrl_rewards.verification import load, verify
-
-VERDICT: Annotation[dict[str, Any]] = Annotation(
-    "verdict", dict, doc="kind, reason, extracted answer and route of the verdict on a rollout"
-)
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
+from vlrl_rewards.scoring import GoldError, Response, Verdict
+from vlrl_rewards.verification import load, score_by
 
 
-def judged(rollout: Rollout, kind: str, options: Mapping[str, Any], binary: bool) -> float:
-    """The score of a verdict (1 or 0 if `binary`). The verdict is recorded in the annotation VERDICT."""
-    verdict: Verdict = verify(rollout.answer, rollout.text, kind, rollout.row.choices, **options)
-    VERDICT.set(
-        rollout,
-        {"kind": kind, "reason": verdict.reason, "extracted": verdict.extracted, "route": verdict.route},
-    )
-    return float(verdict.correct) if binary else verdict.score
+@dataclass(frozen=True, kw_only=True)
+class ByKind(Graded):
+    """Base class of the rewards that score by a kind of `verify`."""
+
+    answer_kind: ClassVar[str] = ""
+
+    def kind_of(self, row: Row) -> tuple[str, Mapping[str, Any]]:
+        """The kind by which a row is scored, and its options."""
+        return self.answer_kind, {}
+
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        kind, options = self.kind_of(row)
+        return score_by(kind, response, gold, row, options)
 
 
 @register("verify")
 @dataclass(frozen=True, kw_only=True)
-class Verified(Reward):
+class Verified(ByKind):
     """The verdict of a verifier.
 
         r = verify(gold, response, verifier).score, in [0, 1]
@@ -48,17 +48,19 @@ class Verified(Reward):
     def __post_init__(self) -> None:
         load(self.verifier)
 
-    def __call__(self, rollout: Rollout) -> float:
-        meta = rollout.row.meta
-        kind, options = self.verifier, dict(self.options)
-        if kind == "auto" and meta.get("kind"):
-            kind, options = str(meta["kind"]), {**meta.get("options", {}), **options}
-        return judged(rollout, kind, options, self.binary)
+    def kind_of(self, row: Row) -> tuple[str, Mapping[str, Any]]:
+        if self.verifier == "auto" and row.meta.get("kind"):
+            return str(row.meta["kind"]), {**row.meta.get("options", {}), **self.options}
+        return self.verifier, self.options
+
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        found = super().grade(response, gold, row)
+        return replace(found, score=float(found.correct)) if self.binary else found
 
 
 @register("math")
 @dataclass(frozen=True, kw_only=True)
-class Math(Reward):
+class Math(ByKind):
     """Mathematical equality.
 
         r = 1[answer = gold]
@@ -68,13 +70,12 @@ class Math(Reward):
     0. An empty gold answer raises ValueError.
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        return judged(rollout, "math", {}, True)
+    answer_kind: ClassVar[str] = "math"
 
 
 @register("numeric")
 @dataclass(frozen=True, kw_only=True)
-class Numeric(Reward):
+class Numeric(ByKind):
     """Numeric equality within a tolerance.
 
         r = 1[|answer - gold| <= max(abs_tol, rel_tol |gold|)]
@@ -88,20 +89,20 @@ class Numeric(Reward):
     abs_tol: float = 0.0
     unit: str = ""
 
-    def __call__(self, rollout: Rollout) -> float:
-        if not any(char.isdigit() for char in str(rollout.answer)):
-            raise ValueError(
-                f"row {rollout.row.id!r}: the gold answer {rollout.answer!r} is not a number; use the "
-                "reward 'math' or 'exact'"
+    def kind_of(self, row: Row) -> tuple[str, Mapping[str, Any]]:
+        return "numeric", {"rel_tol": self.rel_tol, "abs_tol": self.abs_tol, "unit": self.unit}
+
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        if not any(char.isdigit() for char in str(gold)):
+            raise GoldError(
+                f"row {row.id!r}: the gold answer {gold!r} is not a number; use the reward 'math' or 'exact'"
             )
-        return judged(
-            rollout, "numeric", {"rel_tol": self.rel_tol, "abs_tol": self.abs_tol, "unit": self.unit}, True
-        )
+        return super().grade(response, gold, row)
 
 
 @register("mcq")
 @dataclass(frozen=True, kw_only=True)
-class Mcq(Reward):
+class Mcq(ByKind):
     """Multiple choice.
 
         r = 1[the answer names exactly the gold option of `row.choices`, by letter or words]
@@ -110,13 +111,12 @@ class Mcq(Reward):
     score 0. Edge: a gold answer that is none of the choices raises ValueError.
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        return judged(rollout, "mcq", {}, True)
+    answer_kind: ClassVar[str] = "mcq"
 
 
 @register("yes_no")
 @dataclass(frozen=True, kw_only=True)
-class YesNo(Reward):
+class YesNo(ByKind):
     """Yes or no (true or false).
 
         r = 1[answer = gold]
@@ -125,13 +125,12 @@ class YesNo(Reward):
     Paper: vlrl original. Edge: "I do not know" is neither. A gold answer that is neither raises ValueError.
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        return judged(rollout, "yes_no", {}, True)
+    answer_kind: ClassVar[str] = "yes_no"
 
 
 @register("text")
 @dataclass(frozen=True, kw_only=True)
-class Text(Reward):
+class Text(ByKind):
     """Equal words.
 
         r = 1[words(answer) = words(gold)]
@@ -143,13 +142,13 @@ class Text(Reward):
 
     case_sensitive: bool = False
 
-    def __call__(self, rollout: Rollout) -> float:
-        return judged(rollout, "text", {"case_sensitive": self.case_sensitive}, True)
+    def kind_of(self, row: Row) -> tuple[str, Mapping[str, Any]]:
+        return "text", {"case_sensitive": self.case_sensitive}
 
 
 @register("text_metric")
 @dataclass(frozen=True, kw_only=True)
-class TextMetric(Reward):
+class TextMetric(ByKind):
     """A text metric: token F1, ROUGE F1, BLEU, chrF2, ANLS, 1 - WER or 1 - CER.
 
         r = max over golds of metric(answer, gold), in [0, 1]
@@ -162,13 +161,13 @@ class TextMetric(Reward):
     metric: Literal["f1", "rouge1", "rouge2", "rougeL", "bleu", "chrf", "anls", "wer", "cer"] = "f1"
     correct_at: float = 0.5
 
-    def __call__(self, rollout: Rollout) -> float:
-        return judged(rollout, self.metric, {"correct_at": self.correct_at}, False)
+    def kind_of(self, row: Row) -> tuple[str, Mapping[str, Any]]:
+        return self.metric, {"correct_at": self.correct_at}
 
 
 @register("items")
 @dataclass(frozen=True, kw_only=True)
-class Items(Reward):
+class Items(ByKind):
     """Structured answers with partial credit.
 
         list:     F1 of items
@@ -182,13 +181,13 @@ class Items(Reward):
 
     form: Literal["list", "json", "table", "ranking"] = "list"
 
-    def __call__(self, rollout: Rollout) -> float:
-        return judged(rollout, self.form, {}, False)
+    def kind_of(self, row: Row) -> tuple[str, Mapping[str, Any]]:
+        return self.form, {}
 
 
 @register("instructions")
 @dataclass(frozen=True, kw_only=True)
-class Instructions(Reward):
+class Instructions(ByKind):
     """Instruction following: verifiable instructions of IFEval.
 
         r = followed / instructions
@@ -198,15 +197,17 @@ class Instructions(Reward):
     response follows none.
     """
 
+    answer_kind: ClassVar[str] = "instructions"
     all_or_nothing: bool = False
 
-    def __call__(self, rollout: Rollout) -> float:
-        return judged(rollout, "instructions", {}, self.all_or_nothing)
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        found = super().grade(response, gold, row)
+        return replace(found, score=float(found.correct)) if self.all_or_nothing else found
 
 
 @register("brier")
 @dataclass(frozen=True, kw_only=True)
-class Brier(Reward):
+class Brier(ByKind):
     """Brier score of a stated probability.
 
         r = -(p - y)^2
@@ -216,8 +217,12 @@ class Brier(Reward):
     number outside [0, 1] is no probability. `correct_at`: above -1/4, p is on the correct side of one half.
     """
 
+    answer_kind: ClassVar[str] = "brier"
     correct_at: float = -0.2499
 
-    def __call__(self, rollout: Rollout) -> float:
-        verdict = verify(rollout.answer, rollout.text, "brier")
-        return verdict.score - 1.0 if verdict.route else -1.0
+    def lowest(self) -> float:
+        return -1.0
+
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        found = super().grade(response, gold, row)
+        return replace(found, score=self.lowest() if found.unread else found.score - 1.0)

@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vlrl.cli.words import complete_kind
 from vlrl.config import SLOTS, folders
 from vlrl.plugins.kinds import KINDS, stage_named
 from vlrl.plugins.registry import ConfigError, get, load_plugin_file, names, origin, suggest
 
-_PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|doi:[\w./-]*\w|vlrl original", re.IGNORECASE)
+_PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|doi:[\w./-]*\w|vlrl\s+original", re.IGNORECASE)
 
 
 def list_plugins(
@@ -29,7 +30,8 @@ def list_plugins(
             help=(
                 "A kind of plug-in (reward, policy_loss, ...), a config slot, or `config`. Without it: all "
                 "kinds."
-            )
+            ),
+            autocompletion=complete_kind,
         ),
     ] = "",
     name: Annotated[
@@ -71,7 +73,7 @@ def row_of(cls: Any) -> dict[str, Any]:
     return {
         "kind": cls.kind,
         "name": cls.name,
-        "summary": doc.partition("\n")[0],
+        "summary": first_paragraph(doc),
         "doc": doc,
         "paper": paper_of(doc) or paper_of(sys.modules[cls.__module__].__doc__ or ""),
         "origin": origin(cls),
@@ -81,10 +83,15 @@ def row_of(cls: Any) -> dict[str, Any]:
     }
 
 
+def first_paragraph(doc: str | None) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return " ".join((doc or "").partition("\n\n")[0].split())
+
+
 def paper_of(doc: str) -> str:
     """The source that a docstring names after "Paper:"; without that word the first one."""
     found = _PAPER.findall(doc.partition("Paper:")[2]) or _PAPER.findall(doc)
-    return found[0] if found else ""
+    return " ".join(found[0].split()) if found else ""
 
 
 def _type(item: dataclasses.Field[Any]) -> str:
@@ -104,8 +111,7 @@ def _default(item: dataclasses.Field[Any]) -> str:
 def _kinds(as_json: bool) -> None:
     stages = {kind: stage_named(kind) for kind in KINDS}
     rows = [
-        {"kind": kind, "summary": (inspect.getdoc(stage) or "").partition("\n")[0]}
-        for kind, stage in stages.items()
+        {"kind": kind, "summary": first_paragraph(inspect.getdoc(stage))} for kind, stage in stages.items()
     ]
     if as_json:
         typer.echo(json.dumps([{**row, "plugins": names(stages[row["kind"]])} for row in rows], indent=2))

@@ -17,7 +17,7 @@ from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Prompt
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
+    from vlrl.plugins.contexts import StepContext
     from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 
 
@@ -147,7 +147,7 @@ class PolicyEngine(Engine):
         """The work done since the engine was made."""
         return self.state.counters
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         """Take the step's share of the counters, for `metrics`."""
         counts = Counter(self.counters)
         counts.subtract(self.state.counted)

@@ -76,27 +76,28 @@ def _same_class(a: type, b: type) -> bool:
 
 
 def home_of(stage: Any, module: str = "") -> types.ModuleType:
-    """The package that holds a stage's plug-ins, or a module of that package."""
-    return importlib.import_module(".".join(filter(None, (stage.home, module))))
+    """The first package that holds a stage's plug-ins, or a module of that package."""
+    return importlib.import_module(".".join(filter(None, (stage.home.split(",")[0], module))))
 
 
 @cache
-def modules_of(package: str) -> dict[str, list[str]]:
-    """Name -> the modules of a package whose text has a decorator with that name (`@register("iou")`); none of
-    them is imported."""
-    spec = importlib.util.find_spec(package)
-    assert spec is not None and spec.submodule_search_locations, package
+def modules_of(home: str) -> dict[str, list[str]]:
+    """Name -> the modules of some packages (`home` of a stage) whose text has a decorator with that name
+    (`@register("iou")`); none of them is imported."""
     found: dict[str, list[str]] = {}
-    for folder in map(Path, spec.submodule_search_locations):
-        for path in sorted(folder.rglob("*.py")):
-            parts = [package, *path.relative_to(folder).with_suffix("").parts]
-            for name in _DECORATED.findall(path.read_text(encoding="utf-8")):
-                found.setdefault(name, []).append(".".join(parts).removesuffix(".__init__"))
+    for package in home.split(","):
+        spec = importlib.util.find_spec(package)
+        assert spec is not None and spec.submodule_search_locations, package
+        for folder in map(Path, spec.submodule_search_locations):
+            for path in sorted(folder.rglob("*.py")):
+                parts = [package, *path.relative_to(folder).with_suffix("").parts]
+                for name in _DECORATED.findall(path.read_text(encoding="utf-8")):
+                    found.setdefault(name, []).append(".".join(parts).removesuffix(".__init__"))
     return found
 
 
 def discover(stage: Any) -> None:
-    """Import every module that registers something in the package of a stage's plug-ins."""
+    """Import every module that registers something in the packages of a stage's plug-ins."""
     for module in sorted({module for modules in modules_of(stage.home).values() for module in modules}):
         importlib.import_module(module)
 
@@ -104,11 +105,8 @@ def discover(stage: Any) -> None:
 def shipped(stage: Any) -> dict[str, type]:
     """The plug-ins of a stage that ship with the project, by name."""
     discover(stage)
-    return {
-        name: cls
-        for name, cls in sorted(_TABLE.get(stage, {}).items())
-        if f"{cls.__module__}.".startswith(f"{stage.home}.")
-    }
+    modules = {module for modules in modules_of(stage.home).values() for module in modules}
+    return {name: cls for name, cls in sorted(_TABLE.get(stage, {}).items()) if cls.__module__ in modules}
 
 
 def load_plugin_file(path: str | Path) -> None:

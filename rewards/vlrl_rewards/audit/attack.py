@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,8 +16,8 @@ from vlrl_rewards.audit import perception as attacks_perception
 from vlrl_rewards.audit import text as attacks_text
 from vlrl_rewards.audit.perception import Attack, Seed
 from vlrl_rewards.combine.nested import numbers
-from vlrl_rewards.kinds import VERIFIERS
 from vlrl_rewards.math import pool as math_pool
+from vlrl_rewards.scoring import KINDS
 from vlrl_rewards.verification import kinds, load, verify
 
 SECONDS = 2.0
@@ -558,11 +556,7 @@ def attack_reward(reward: Reward, seed: Seed, attacks: list[Attack], right: str 
 def reward_of_kind() -> dict[str, str]:
     """Reward name -> kind, for the rewards that define a kind."""
     kinds()
-    pairs = (
-        (re.search(r"reward '(\w+)'", inspect.getdoc(function) or ""), kind)
-        for kind, function in VERIFIERS.items()
-    )
-    return {match[1]: kind for match, kind in pairs if match} | {
+    return {kind.reward: name for name, kind in KINDS.items() if kind.reward} | {
         name: name for name in names(Reward) if name in attacks_text.SEEDS
     }
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.matching import (
     COCO_THRESHOLDS,
     Pairs,
@@ -22,7 +23,8 @@ from vlrl_rewards.boxes.matching import (
     ranked,
 )
 from vlrl_rewards.boxes.reading import Box, beyond_limits, gold_boxes, read_boxes
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded, unreadable
+from vlrl_rewards.scoring import GoldError, Response, Verdict, verifier
 
 
 def confidence(box: Box) -> float:
@@ -52,10 +54,10 @@ class ManyBoxes(Graded):
         if not 0 <= self.iou_threshold <= 1:
             raise ValueError(f"iou_threshold: {self.iou_threshold} must lie in [0, 1]")
 
-    def target(self, gold: Any, scene: Scene) -> list[Box]:
+    def target(self, gold: Any, row: Row) -> list[Box]:
         boxes = gold_boxes(gold)
         if self.labels == "yes" and not all(box.label for box in boxes):
-            raise ValueError(
+            raise GoldError(
                 f"answer: labels: yes needs a label on every gold box, got {gold!r}; give {{'bbox': [...], "
                 f"'label': ...}} or set labels: no"
             )
@@ -65,18 +67,21 @@ class ManyBoxes(Graded):
         """Whether labels are compared."""
         return self.labels == "yes" or (self.labels == "auto" and any(box.label for box in gold))
 
-    def grade(self, target: list[Box], answer: Answer, scene: Scene) -> Grade:
-        boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture), self.layout)
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = self.committed(response)
+        boxes = read_boxes(answer.text, response.spaces, row.meta.get("picture", self.picture), self.layout)
         if boxes is None:
-            return self.unreadable(answer, "boxes", beyond_limits(answer.text))
+            raise unreadable("boxes", answer, beyond_limits(answer.text))
         if not target or not boxes:
             if not target and not boxes:
-                return Grade(1.0, True, "no objects, and the answer says so")
-            return self.refuse("misses" if target else "false alarms", f"{len(boxes)} boxes")
+                return self.scored(answer, 1.0, True, "no objects, and the answer says so")
+            return self.wrong(answer, "misses" if target else "false alarms", f"{len(boxes)} boxes")
         pairs = hungarian(overlaps(boxes, target, self.with_labels(target)), self.iou_threshold)
         correct = len(pairs) == len(target) == len(boxes)
-        score = self.score_boxes(boxes, target, scene)
-        return Grade(
+        score = self.score_boxes(boxes, target, row)
+        return self.scored(
+            answer,
             score,
             correct,
             f"{len(pairs)} of {len(target)} found with {len(boxes)} boxes",
@@ -84,7 +89,7 @@ class ManyBoxes(Graded):
         )
 
     @abstractmethod
-    def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
+    def score_boxes(self, boxes: list[Box], gold: list[Box], row: Row) -> float:
         """The reward of two non-empty lists of boxes, in original pixels."""
 
 
@@ -97,19 +102,19 @@ def match(score_NM: np.ndarray, boxes: Sequence[Box], how: str, minimum: float) 
     )
 
 
-def salience_of(scene: Scene, name: str, count: int) -> list[float]:
+def salience_of(row: Row, name: str, count: int) -> list[float]:
     """The weights of the gold boxes, from `row.meta[name]`. Raises ValueError unless it holds one positive
     weight for each box."""
-    weights = [float(w) for w in scene.meta.get(name, ())]
+    weights = [float(w) for w in row.meta.get(name, ())]
     if len(weights) != count or not all(w > 0 for w in weights):
-        raise ValueError(
+        raise GoldError(
             f"salience: row.meta[{name!r}] must hold {count} positive weights, one per gold box, got "
             f"{weights}"
         )
     return weights
 
 
-@judged("boxes", "detection")
+@verifier("boxes", "detection")
 @register("detection")
 @dataclass(frozen=True, kw_only=True)
 class Detection(ManyBoxes):
@@ -134,11 +139,11 @@ class Detection(ManyBoxes):
     denominator: Literal["max", "f1", "recall"] = "max"
     salience: str = ""
 
-    def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
+    def score_boxes(self, boxes: list[Box], gold: list[Box], row: Row) -> float:
         iou_NM = overlaps(boxes, gold, self.with_labels(gold))
         pairs = match(iou_NM, boxes, self.matching, self.iou_threshold)
         if self.salience:
-            weights = salience_of(scene, self.salience, len(gold))
+            weights = salience_of(row, self.salience, len(gold))
             spurious = (
                 max(0, len(boxes) - len(gold)) * float(np.mean(weights))
                 if self.denominator != "recall"
@@ -150,7 +155,7 @@ class Detection(ManyBoxes):
         return total / table[self.denominator]
 
 
-@judged("boxes_map")
+@verifier("boxes_map")
 @register("detection_map")
 @dataclass(frozen=True, kw_only=True)
 class DetectionMap(ManyBoxes):
@@ -175,7 +180,7 @@ class DetectionMap(ManyBoxes):
     ranking: Literal["order", "answer"] = "order"
     extra: Literal["zero", "ignore"] = "zero"
 
-    def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
+    def score_boxes(self, boxes: list[Box], gold: list[Box], row: Row) -> float:
         thresholds = COCO_THRESHOLDS if self.metric == "map" else (0.5,)
         value = average_precision(
             ranked(boxes, self.ranking), gold, thresholds, self.with_labels(gold), self.extra
@@ -183,7 +188,7 @@ class DetectionMap(ManyBoxes):
         return value * min(1.0, len(gold) / len(boxes)) if self.length_penalty else value
 
 
-@judged("boxes_weighted")
+@verifier("boxes_weighted")
 @register("detection_weighted")
 @dataclass(frozen=True, kw_only=True)
 class DetectionWeighted(ManyBoxes):
@@ -217,7 +222,7 @@ class DetectionWeighted(ManyBoxes):
                 f"{self.label}, {self.completeness}"
             )
 
-    def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
+    def score_boxes(self, boxes: list[Box], gold: list[Box], row: Row) -> float:
         iou_NM = overlaps(boxes, gold, labels=False)
         same_NM = label_mask(boxes, gold) if self.with_labels(gold) else np.ones_like(iou_NM, dtype=bool)
         # The small bonus makes the matching prefer an equal label among equal overlaps.
@@ -237,7 +242,7 @@ class DetectionWeighted(ManyBoxes):
         )
 
 
-@judged("boxes_confidence")
+@verifier("boxes_confidence")
 @register("detection_confidence")
 @dataclass(frozen=True, kw_only=True)
 class DetectionConfidence(ManyBoxes):
@@ -252,7 +257,7 @@ class DetectionConfidence(ManyBoxes):
     confident box first. Edge: as `detection`. Range [0, 1].
     """
 
-    def score_boxes(self, boxes: list[Box], gold: list[Box], scene: Scene) -> float:
+    def score_boxes(self, boxes: list[Box], gold: list[Box], row: Row) -> float:
         pairs = by_confidence(
             overlaps(boxes, gold, self.with_labels(gold)), [confidence(b) for b in boxes], self.iou_threshold
         )

@@ -117,5 +117,5 @@ class IouHard(Iou):
                 "by: 'size' needs the size of the image, in rollout.spaces or in row.meta['size'] as "
                 "(width, height)"
             )
-        x1, y1, x2, y2 = self.target(group.row.answer, self.scene_of(rollout)).xyxy
+        x1, y1, x2, y2 = self.target(group.row.answer).xyxy
         return max(0.0, 1 - (x2 - x1) * (y2 - y1) / (size[0] * size[1])) ** self.k

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import WORST, overlap
 from vlrl_rewards.boxes.reading import Box, beyond_limits, committed_item, gold_boxes, read_boxes
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded, unreadable
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,32 +30,39 @@ class OneBox(Graded):
     correct_at: float = 0.5
 
     @abstractmethod
-    def score_box(self, box: Box, gold: Box, scene: Scene) -> float:
+    def score_box(self, box: Box, gold: Box) -> float:
         """The reward of a box; both boxes are in original pixels."""
 
-    def target(self, gold: Any, scene: Scene) -> Box:
+    def target(self, gold: Any) -> Box:
+        """The gold box. Raises GoldError for several."""
         boxes = gold_boxes(gold)
         if len(boxes) != 1:
-            raise ValueError(
+            raise GoldError(
                 f"answer: reward {self.name!r} needs one gold box, got {len(boxes)}; use `detection` for "
                 "several"
             )
         return boxes[0]
 
-    def grade(self, target: Box, answer: Answer, scene: Scene) -> Grade:
-        boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture), self.layout)
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold)
+        answer = self.committed(response)
+        boxes = read_boxes(answer.text, response.spaces, row.meta.get("picture", self.picture), self.layout)
         if not boxes:
-            return self.unreadable(answer, "box", beyond_limits(answer.text))
+            raise unreadable("box", answer, beyond_limits(answer.text))
         box = committed_item(boxes, answer.text, answer.tagged)
         if box is None:
-            return self.refuse("the answer names several boxes")
-        score = self.score_box(box, target, scene)
-        return Grade(
-            score, score >= self.correct_at, f"IoU {overlap(box.xyxy, target.xyxy):.3f}", str(list(box.xyxy))
+            raise Unread("the answer names several boxes", answer)
+        score = self.score_box(box, target)
+        return self.scored(
+            answer,
+            score,
+            score >= self.correct_at,
+            f"IoU {overlap(box.xyxy, target.xyxy):.3f}",
+            str(list(box.xyxy)),
         )
 
 
-@judged("box", "iou")
+@verifier("box", "iou")
 @register("iou")
 @dataclass(frozen=True, kw_only=True)
 class Iou(OneBox):
@@ -88,7 +97,7 @@ class Iou(OneBox):
     def lowest(self) -> float:
         return 0.0 if self.binary else WORST[self.overlap]
 
-    def score_box(self, box: Box, gold: Box, scene: Scene) -> float:
+    def score_box(self, box: Box, gold: Box) -> float:
         value = overlap(box.xyxy, gold.xyxy, self.overlap)
         if self.binary:
             return float(value >= self.correct_at)

@@ -13,9 +13,11 @@ from typing import Any
 from PIL import ImageColor
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.charts.crashes import crash_reason
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.recognition.classification import normal_label
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_CODE = 20_000
 MAX_NODES = 20_000
@@ -186,7 +188,7 @@ def bag_f1(said: Counter[str], meant: Counter[str]) -> float:
     return 2 * sum((said & meant).values()) / total if total else 0.0
 
 
-@judged("chart_code")
+@verifier("chart_code")
 @register("chart_code")
 @dataclass(frozen=True, kw_only=True)
 class ChartCode(Graded):
@@ -211,24 +213,24 @@ class ChartCode(Graded):
     joinable = False
     correct_at: float = 0.9
 
-    def target(self, gold: Any, scene: Scene) -> dict[str, Counter[str]]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         chart = chart_of(code_in(gold)) if isinstance(gold, str) else None
         if chart is None:
-            raise ValueError(
+            raise GoldError(
                 f"answer: the gold {gold!r:.200} is not a script that draws a chart; give matplotlib code"
             )
-        return chart
-
-    def grade(self, target: dict[str, Counter[str]], answer: Answer, scene: Scene) -> Grade:
+        target = chart
+        answer = self.committed(response)
         code = code_in(answer.text)
         said, tree = chart_of(code), parsed(code)
         if said is None or tree is None:
-            return self.refuse("no script that draws a chart")
+            raise Unread("no script that draws a chart", answer)
         if reason := crash_reason(tree):
-            return self.refuse(f"the script stops: {reason}")
+            return self.wrong(answer, f"the script stops: {reason}")
         scores = {name: bag_f1(said[name], target[name]) for name in DIMENSIONS if said[name] or target[name]}
         score = sum(scores.values()) / len(scores)
-        return Grade(
+        return self.scored(
+            answer,
             score,
             score >= self.correct_at,
             ", ".join(f"{name} {value:.2f}" for name, value in scores.items()),

@@ -15,13 +15,17 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
+from vlrl.types import Row
 from vlrl_rewards.code.sandbox import Limits, require, run, run_check
-from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.parsing import MAX_REPEATS, answer_tags
-from vlrl_rewards.verdict import Verdict, right, wrong
-from vlrl_rewards.verified import judged
+from vlrl_rewards.parsing import MAX_REPEATS, Answer, answer_tags
+from vlrl_rewards.scoring import (
+    Response,
+    Unread,
+    Verdict,
+    verdict,
+    verifier,
+)
+from vlrl_rewards.verified import ByKind
 
 _BLOCK = re.compile(r"```(?:python3?|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 MAX_CODE = 100_000
@@ -199,7 +203,9 @@ def same_result(said: str, wanted: Any) -> bool:
 
 @verifier("code")
 def code(
-    case: Case,
+    response: Response,
+    gold: Any,
+    row: Row,
     *,
     sandbox: str = "bubblewrap",
     seconds: float = 4.0,
@@ -217,34 +223,32 @@ def code(
     Raises ValueError on broken tests, SandboxError where programs cannot be isolated (`sandbox="unsafe"` runs
     them with limits only).
     """
-    check = check_in(case.gold)
-    tests = unit_tests(case.gold) if check is None else None
+    check = check_in(gold)
+    tests = unit_tests(gold) if check is None else None
     require(sandbox)
-    if len(answer_tags(case.visible)) > MAX_REPEATS:
-        return wrong("several answer blocks, none chosen")
-    program = program_in(case.visible)
+    if len(answer_tags(response.visible)) > MAX_REPEATS:
+        raise Unread("several answer blocks, none chosen")
+    program = program_in(response.visible)
     if not program.strip():
-        return wrong("no fenced program in the answer")
+        raise Unread("no fenced program in the answer")
+    start = response.visible.find(program)
+    answer = Answer(program, start, start + len(program), "program")
     if len(program) > MAX_CODE:
-        return wrong("the program is too long")
+        raise Unread("the program is too long", answer)
     limits = Limits(seconds, total_seconds, memory_mb << 20)
-    details: dict[str, Any] = {"extracted": program[:2000]}
     if check is not None:
         status = run_check(program, *check, limits, sandbox).status
-        details["route"] = "program>check"
-        return (
-            right("the check passed", **details)
-            if status == "ok"
-            else wrong(f"the check failed; {status or 'no verdict'}", **details)
-        )
+        passed_check = status == "ok"
+        reason = "the check passed" if passed_check else f"the check failed; {status or 'no verdict'}"
+        return verdict(answer, float(passed_check), passed_check, reason, "check", program[:2000])
     assert tests is not None
     ran = run(program, tests.inputs, tests.fn, limits, sandbox, stop=not partial)
     passed, why = _passed(ran, tests)
-    score = passed / len(tests.inputs)
-    details["route"] = f"program>{'stdin' if tests.fn is None else 'call'}"
-    if passed == len(tests.inputs):
-        return right(f"all {passed} tests passed", **details)
-    return wrong(f"{passed} of {len(tests.inputs)} tests passed; {why}", score if partial else 0.0, **details)
+    count = len(tests.inputs)
+    reason = f"all {passed} tests passed" if passed == count else f"{passed} of {count} tests passed; {why}"
+    score = passed / count if partial else float(passed == count)
+    rule = "stdin" if tests.fn is None else "call"
+    return verdict(answer, score, passed == count, reason, rule, program[:2000])
 
 
 def _passed(ran: Sequence[Any], tests: Tests) -> tuple[int, str]:
@@ -260,7 +264,7 @@ def _passed(ran: Sequence[Any], tests: Tests) -> tuple[int, str]:
 
 @register("code")
 @dataclass(frozen=True, kw_only=True)
-class Code(Reward):
+class Code(ByKind):
     """Unit tests of a program, in a sandbox.
 
         r = 1[every test passes]
@@ -280,11 +284,6 @@ class Code(Reward):
     def check(self, run: Any) -> None:
         require(self.sandbox)
 
-    def __call__(self, rollout: Rollout) -> float:
-        options = {
-            "sandbox": self.sandbox,
-            "seconds": self.seconds,
-            "total_seconds": self.total_seconds,
-            "memory_mb": self.memory_mb,
-        }
-        return judged(rollout, "code", {**options, "partial": self.partial}, not self.partial)
+    def kind_of(self, row: Row) -> tuple[str, Mapping[str, Any]]:
+        limits = {"seconds": self.seconds, "total_seconds": self.total_seconds, "memory_mb": self.memory_mb}
+        return "code", {"sandbox": self.sandbox, **limits, "partial": self.partial}

@@ -9,11 +9,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from vlrl.types import Row
 from vlrl_rewards.format.structure import loads
-from vlrl_rewards.kinds import Case, verifier
+from vlrl_rewards.scoring import (
+    GoldError,
+    Response,
+    Unread,
+    Verdict,
+    verdict,
+    verifier,
+)
 from vlrl_rewards.text.language import language_of
 from vlrl_rewards.text.verifier import body
-from vlrl_rewards.verdict import GoldError, Verdict, wrong
 
 Check = Callable[..., bool]
 
@@ -256,17 +263,18 @@ def _constraints(gold: Any) -> list[tuple[str, Check, dict[str, Any]]]:
 
 
 @verifier("instructions", "ifeval")
-def instructions(case: Case, *, strict: bool = True) -> Verdict:
+def instructions(response: Response, gold: Any, row: Row, *, strict: bool = True) -> Verdict:
     """Score: the share of instructions that the visible response follows; correct: all of them.
 
     gold: [{"id": "length_constraints:number_words", "num_words": 50, "relation": "at least"}, ...].
     `strict=False` also tries the response without its first or last line and without stars (IFEval's loose
     accuracy). An empty response follows none.
     """
-    checks = _constraints(case.gold)
-    text, problem = body(case)
-    if problem or len(text) > 200_000:
-        return wrong(problem or "too long")
+    checks = _constraints(gold)
+    answer = body(response)
+    text = answer.text
+    if len(text) > 200_000:
+        raise Unread("too long", answer)
     lines = text.split("\n")
     versions = [text]
     if not strict:
@@ -282,9 +290,5 @@ def instructions(case: Case, *, strict: bool = True) -> Verdict:
     )
     failed = [name for name, _, _ in checks if not kept[name]]
     score = sum(kept.values()) / len(checks)
-    return Verdict(
-        not failed and score == 1.0,
-        score,
-        "all followed" if score == 1.0 else f"not followed: {', '.join(failed) or 'some'}",
-        extracted=text[:200],
-    )
+    reason = "all followed" if score == 1.0 else f"not followed: {', '.join(failed) or 'some'}"
+    return verdict(answer, score, not failed and score == 1.0, reason, "instructions")

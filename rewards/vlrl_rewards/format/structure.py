@@ -9,34 +9,40 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vlrl_rewards.kinds import Case, verifier
-from vlrl_rewards.parsing import clean
+from vlrl.types import Row
+from vlrl_rewards.parsing import Answer, clean
+from vlrl_rewards.scoring import (
+    GoldError,
+    Response,
+    Unread,
+    Verdict,
+    verdict,
+    verifier,
+)
 from vlrl_rewards.text.denials import refuses
 from vlrl_rewards.text.metrics import f_score
 from vlrl_rewards.text.verifier import body, folded
-from vlrl_rewards.verdict import GoldError, Verdict, wrong
 
 MAX_CHARS = 100_000
 _FENCE = re.compile(r"```(?:json|JSON|csv|markdown|md)?[ \t]*\n(.*?)```", re.DOTALL)
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
 
 
-def _said(case: Case) -> tuple[str, str]:
-    """(the committed answer or the visible text, the problem): the problem is "" if there is none."""
-    if case.answer is not None and case.answer.problem:
-        return "", case.answer.problem
-    said, problem = body(case)
-    if problem:
-        return "", problem
+def _said(response: Response) -> Answer:
+    """The committed answer, or the visible text. Raises Unread where there is none."""
+    committed = response.answer
+    if committed is not None and committed.problem:
+        raise Unread(committed.problem, committed)
+    answer = body(response)
     if (
-        case.answer is not None
-        and case.answer.route in ("box", "boxes", "phrase")
-        and not said.lstrip().startswith(("{", "[", "|", "`"))
+        committed is not None
+        and committed.route in ("box", "boxes", "phrase")
+        and not answer.text.startswith(("{", "[", "|", "`"))
     ):
-        said = case.answer.text
-    if len(said) > MAX_CHARS:
-        return "", "too long"
-    return said, "a refusal" if refuses(said[:1000]) else ""
+        answer = committed
+    if len(answer.text) > MAX_CHARS or refuses(answer.text[:1000]):
+        raise Unread("too long" if len(answer.text) > MAX_CHARS else "a refusal", answer)
+    return answer
 
 
 def items_of(text: str) -> list[str]:
@@ -58,27 +64,20 @@ def items_of(text: str) -> list[str]:
 
 
 @verifier("list")
-def list_kind(case: Case, *, ordered: bool = False) -> Verdict:
+def list_kind(response: Response, gold: Any, row: Row, *, ordered: bool = False) -> Verdict:
     """Score: F1 of the items as a multiset, or with `ordered` the share of correct positions. Correct: score
     1."""
-    gold = (
-        [folded(str(item)) for item in case.gold]
-        if isinstance(case.gold, (list, tuple, set))
-        else items_of(str(case.gold or ""))
-    )
-    if not gold or not all(gold):
-        raise GoldError(f"gold: {case.gold!r} has no items")
-    said, problem = _said(case)
-    if problem:
-        return wrong(problem)
-    items = items_of(said)
+    listed = isinstance(gold, (list, tuple, set))
+    wanted = [folded(str(item)) for item in gold] if listed else items_of(str(gold or ""))
+    if not wanted or not all(wanted):
+        raise GoldError(f"gold: {gold!r} has no items")
+    answer = _said(response)
+    items = items_of(answer.text)
     if ordered:
-        score = sum(a == b for a, b in zip(items, gold)) / max(len(items), len(gold))
+        score = sum(a == b for a, b in zip(items, wanted)) / max(len(items), len(wanted))
     else:
-        score = f_score(sum((Counter(items) & Counter(gold)).values()), len(items), len(gold))
-    return Verdict(
-        score == 1.0, score, f"{len(items)} items, {score:.3f}", extracted=said[:500], route="text>items"
-    )
+        score = f_score(sum((Counter(items) & Counter(wanted)).values()), len(items), len(wanted))
+    return verdict(answer, score, score == 1.0, f"{len(items)} items, {score:.3f}", "items")
 
 
 def loads(text: str) -> Any:
@@ -116,30 +115,22 @@ def leaves(value: Any, path: str = "") -> dict[str, str]:
 
 
 @verifier("json", "fields")
-def json_kind(case: Case, *, exact_fields: bool = True) -> Verdict:
+def json_kind(response: Response, gold: Any, row: Row, *, exact_fields: bool = True) -> Verdict:
     """Score: F1 of the leaves (path and value) of the JSON answer. Correct: every gold leaf and, with
     `exact_fields`, no other."""
-    gold = loads(case.gold) if isinstance(case.gold, str) else case.gold
-    wanted = leaves(gold)
-    if gold is None or not wanted or list(wanted) == [""]:
-        raise GoldError(f"gold: {case.gold!r} is no JSON object or list")
-    said, problem = _said(case)
-    if problem:
-        return wrong(problem)
-    value = loads(said)
+    meant = loads(gold) if isinstance(gold, str) else gold
+    wanted = leaves(meant)
+    if meant is None or not wanted or list(wanted) == [""]:
+        raise GoldError(f"gold: {gold!r} is no JSON object or list")
+    answer = _said(response)
+    value = loads(answer.text)
     if value is None:
-        return wrong("no JSON in the answer", extracted=said[:500])
+        raise Unread("no JSON in the answer", answer)
     mine = leaves(value)
     matched = sum(mine.get(path) == leaf for path, leaf in wanted.items())
     score = f_score(matched, len(mine), len(wanted))
     correct = matched == len(wanted) and (len(mine) == len(wanted) or not exact_fields)
-    return Verdict(
-        correct,
-        score,
-        f"{matched} of {len(wanted)} fields, {len(mine)} given",
-        extracted=said[:500],
-        route="text>json",
-    )
+    return verdict(answer, score, correct, f"{matched} of {len(wanted)} fields, {len(mine)} given", "json")
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -163,30 +154,19 @@ def rows_of(text: str) -> list[list[str]]:
 
 
 @verifier("table")
-def table(case: Case) -> Verdict:
+def table(response: Response, gold: Any, row: Row) -> Verdict:
     """Score: F1 of cells at their (row, column). Correct: the same table. gold: a list of rows, or a table in
     text."""
-    rows = (
-        case.gold
-        if isinstance(case.gold, (list, tuple)) and all(isinstance(row, (list, tuple)) for row in case.gold)
-        else ()
-    )
-    gold = (
-        rows_of(case.gold)
-        if isinstance(case.gold, str)
-        else [[folded(str(cell)) for cell in row] for row in rows]
-    )
-    if not gold or not any(gold):
-        raise GoldError(f"gold: {case.gold!r} is no table")
-    said, problem = _said(case)
-    if problem:
-        return wrong(problem)
-    wanted = {(i, j): cell for i, row in enumerate(gold) for j, cell in enumerate(row)}
-    mine = {(i, j): cell for i, row in enumerate(rows_of(said)) for j, cell in enumerate(row)}
+    listed = isinstance(gold, (list, tuple)) and all(isinstance(line, (list, tuple)) for line in gold)
+    lines = [[folded(str(cell)) for cell in line] for line in gold] if listed else []
+    lines = rows_of(gold) if isinstance(gold, str) else lines
+    if not lines or not any(lines):
+        raise GoldError(f"gold: {gold!r} is no table")
+    answer = _said(response)
+    wanted = {(i, j): cell for i, line in enumerate(lines) for j, cell in enumerate(line)}
+    mine = {(i, j): cell for i, line in enumerate(rows_of(answer.text)) for j, cell in enumerate(line)}
     score = f_score(sum(mine.get(place) == cell for place, cell in wanted.items()), len(mine), len(wanted))
-    return Verdict(
-        mine == wanted, score, f"{len(mine)} cells, {score:.3f}", extracted=said[:500], route="text>table"
-    )
+    return verdict(answer, score, mine == wanted, f"{len(mine)} cells, {score:.3f}", "table")
 
 
 def ranked(text: str) -> list[str]:
@@ -215,7 +195,7 @@ def ndcg(order: Sequence[str], gains: Mapping[str, float], k: int = 0) -> float:
 
 
 @verifier("ranking")
-def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
+def ranking(response: Response, gold: Any, row: Row, *, metric: str = "ndcg", k: int = 0) -> Verdict:
     """nDCG@k or recall@k of the answer's ranking (k = 0: all). gold: {item: relevance}, or the relevant
     items, best first.
 
@@ -223,7 +203,7 @@ def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
     """
     if metric not in ("ndcg", "recall"):
         raise ValueError(f"metric: {metric!r} is none of 'ndcg', 'recall'")
-    gold = case.gold
+    given = gold
     if isinstance(gold, str):
         gold = ranked(gold)
     weights = gold.values() if isinstance(gold, Mapping) else ()
@@ -231,8 +211,7 @@ def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
         isinstance(value, (int, float)) for value in weights
     ):
         raise GoldError(
-            f"gold: {case.gold!r:.200} is no ranking; give the relevant items as a list, or {{item: "
-            f"relevance}}"
+            f"gold: {given!r:.200} is no ranking; give the relevant items as a list, or {{item: relevance}}"
         )
     pairs = (
         list(gold.items())
@@ -242,20 +221,16 @@ def ranking(case: Case, *, metric: str = "ndcg", k: int = 0) -> Verdict:
     gains = {str(item).strip(" []").casefold(): float(value) for item, value in pairs}
     relevant = {item for item, value in gains.items() if value > 0}
     if not relevant:
-        raise GoldError(f"gold: {case.gold!r} names nothing relevant")
-    said, problem = _said(case)
-    if problem:
-        return wrong(problem)
-    order = ranked(said)
+        raise GoldError(f"gold: {given!r} names nothing relevant")
+    answer = _said(response)
+    order = ranked(answer.text)
     top = set(order[:k] if k else order[: len(gains)])
     score = (
         ndcg(order, gains, k)
         if metric == "ndcg"
         else len(top & relevant) / min(len(relevant), k or len(relevant))
     )
-    return Verdict(
-        score >= 1.0 - 1e-12, score, f"{metric} {score:.3f}", extracted=said[:500], route="text>ranking"
-    )
+    return verdict(answer, score, score >= 1.0 - 1e-12, f"{metric} {score:.3f}", "ranking")
 
 
 def probability(text: str) -> float | None:
@@ -271,20 +246,15 @@ def probability(text: str) -> float | None:
 
 
 @verifier("brier")
-def brier(case: Case) -> Verdict:
+def brier(response: Response, gold: Any, row: Row) -> Verdict:
     """score = 1 - (p - y)^2 for a stated probability p and an outcome y in {0, 1} (Brier 1950); correct: p is
     on the side of y."""
-    if case.gold not in (0, 1, "0", "1", "yes", "no", True, False):
-        raise GoldError(f"gold: {case.gold!r} is no outcome; give 0 or 1")
-    happened = case.gold in (1, "1", "yes", True)
-    said = case.answer_or_text
-    p = probability(said)
+    if gold not in (0, 1, "0", "1", "yes", "no", True, False):
+        raise GoldError(f"gold: {gold!r} is no outcome; give 0 or 1")
+    happened = gold in (1, "1", "yes", True)
+    answer = response.final_answer()
+    p = probability(answer.text)
     if p is None:
-        return wrong("no probability", extracted=said[:200])
-    return Verdict(
-        (p > 0.5) == happened and p != 0.5,
-        1 - (p - happened) ** 2,
-        f"p = {p:g}",
-        extracted=said[:200],
-        route="text>probability",
-    )
+        raise Unread("no probability", answer)
+    right_side = (p > 0.5) == happened and p != 0.5
+    return verdict(answer, 1 - (p - happened) ** 2, right_side, f"p = {p:g}", "probability")

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.reading import says_none
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.puzzles.generated import read_integers
 from vlrl_rewards.recognition.classification import normal_label
 from vlrl_rewards.recognition.labels import read_labels
+from vlrl_rewards.scoring import GoldError, Response, Verdict
 
 
 def _edges(meta: Any) -> set[frozenset[int]]:
@@ -123,11 +125,11 @@ class Graph(Graded):
     answer: 0; an empty gold set: 1 for "none" or "[]", else 0. Range [0, 1].
     """
 
-    def target(self, gold: Any, scene: Scene) -> Any:
-        check = scene.meta.get("check")
+    def target(self, gold: Any, row: Row) -> Any:
+        check = row.meta.get("check")
         if check is not None:
-            if check not in GRAPH_CHECKS or "edges" not in scene.meta:
-                raise ValueError(
+            if check not in GRAPH_CHECKS or "edges" not in row.meta:
+                raise GoldError(
                     f"meta.check: {check!r} must be one of {', '.join(GRAPH_CHECKS)}, with meta.edges"
                 )
             return check
@@ -135,17 +137,19 @@ class Graph(Graded):
             return {normal_label(str(item)) for item in gold}
         text = normal_label(str(gold))
         if not text:
-            raise ValueError(f"answer: {gold!r} is empty; give a number, a word or a list of nodes")
+            raise GoldError(f"answer: {gold!r} is empty; give a number, a word or a list of nodes")
         return text
 
-    def grade(self, target: Any, answer: Answer, scene: Scene) -> Grade:
-        if scene.meta.get("check") is not None:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = self.committed(response)
+        if row.meta.get("check") is not None:
             numbers = read_integers(_JOINED.sub(" ", answer.text))
-            correct = numbers is not None and GRAPH_CHECKS[target](numbers, scene.meta)
-            return Grade(float(correct), correct, target, answer.text[:200])
+            correct = numbers is not None and GRAPH_CHECKS[target](numbers, row.meta)
+            return self.scored(answer, float(correct), correct, target, answer.text[:200])
         if isinstance(target, set):
             said = {label for label in read_labels(answer.text) if label != "none"}
             score = len(said & target) / len(said | target) if target else float(says_none(answer.text))
-            return Grade(score, score == 1.0, "set", ", ".join(sorted(said))[:200])
+            return self.scored(answer, score, score == 1.0, "set", ", ".join(sorted(said))[:200])
         said_text = normal_label(answer.text)
-        return Grade(float(said_text == target), said_text == target, "the answer", said_text)
+        return self.scored(answer, float(said_text == target), said_text == target, "the answer", said_text)

@@ -11,17 +11,19 @@ import numpy as np
 from rapidfuzz.fuzz import ratio
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import matrix
 from vlrl_rewards.boxes.reading import Box, box_to_original, gold_boxes, parse_boxes
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded, unreadable
 from vlrl_rewards.graphs.triples import Triple, triple_of
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.recognition.classification import normal_label
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_OBJECTS = 200
 
 
-class Graph(NamedTuple):
+class GraphOfScene(NamedTuple):
     """Objects by identifier (boxes labelled with the name without its instance number), and relations between
     identifiers."""
 
@@ -29,7 +31,7 @@ class Graph(NamedTuple):
     relations: list[Triple]
 
 
-def read_graph(value: Any) -> Graph | None:
+def read_graph(value: Any) -> GraphOfScene | None:
     """The graph of {"objects": [{"id": ..., "bbox": ...}], "relationships": [...]}.
 
     None if it has no objects or more than `MAX_OBJECTS` (200), an id occurs twice, or a relation uses an
@@ -49,7 +51,7 @@ def read_graph(value: Any) -> Graph | None:
     relations = [triple_of(r) for r in raw] if isinstance(raw, (list, tuple)) else [None]
     if not objects or not all(r and r[0] in objects and r[2] in objects for r in relations):
         return None
-    return Graph(objects, [r for r in dict.fromkeys(relations) if r])
+    return GraphOfScene(objects, [r for r in dict.fromkeys(relations) if r])
 
 
 def similarity(a: str, b: str, how: str) -> float:
@@ -57,7 +59,7 @@ def similarity(a: str, b: str, how: str) -> float:
     return float(a == b) if how == "exact" else ratio(a, b) / 100
 
 
-@judged("scene_graph")
+@verifier("scene_graph")
 @register("scene_graph")
 @dataclass(frozen=True, kw_only=True)
 class SceneGraph(Graded):
@@ -76,7 +78,7 @@ class SceneGraph(Graded):
     boxes, as in scene graph detection (arXiv:1701.02426); the release compares names only, so that relations
     between misplaced objects earn the whole edge term.
     Gold: {"objects": [{"id": "dog.1", "bbox": [...]}], "relationships": [...]} in original pixels; the answer
-    has the same format. The image size comes from `scene.spaces` or `row.meta["size"]`.
+    has the same format. The image size comes from `response.spaces` or `row.meta["size"]`.
     Edge: no graph, several graphs, equal ids, relations of undeclared ids: 0. Without gold relations there is
     no edge term. Limits: 200 objects and 20,000 characters; an answer beyond them has no graph.
     A verdict of `verify` is stricter than `correct_at`: all names and relations exact, and every box with IoU
@@ -91,13 +93,13 @@ class SceneGraph(Graded):
     iou_threshold: float = 0.5
     picture: int = 0
 
-    def target(self, gold: Any, scene: Scene) -> tuple[Graph, tuple[float, float]]:
+    def target(self, gold: Any, response: Response, row: Row) -> tuple[GraphOfScene, tuple[float, float]]:
         values = [f.value for f in find_values(gold)] if isinstance(gold, str) else [gold]
         graph = read_graph(values[0]) if len(values) == 1 else None
-        spaces = scene.spaces
-        size = spaces[scene.meta.get("picture", self.picture)].original if spaces else scene.meta.get("size")
+        spaces = response.spaces
+        size = spaces[row.meta.get("picture", self.picture)].original if spaces else row.meta.get("size")
         if graph is None or not size:
-            raise ValueError(
+            raise GoldError(
                 f"answer: needs {{'objects': [{{'id', 'bbox'}}], 'relationships': [...]}} and the image "
                 f"size, got size {size} and {gold!r:.200}"
             )
@@ -105,25 +107,21 @@ class SceneGraph(Graded):
             gold_boxes(list(thing.xyxy))
         return graph, (float(size[0]), float(size[1]))
 
-    def grade(self, target: tuple[Graph, tuple[float, float]], answer: Answer, scene: Scene) -> Grade:
-        from scipy.optimize import (
-            linear_sum_assignment,
-        )  # half a second to import, which other rewards do not need
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        # half a second to import, which other rewards do not need
+        from scipy.optimize import linear_sum_assignment
 
-        gold, size = target
+        gold, size = self.target(gold, response, row)
+        answer = self.committed(response)
         graphs = [g for f in find_values(answer.text) for g in [read_graph(f.value)] if g]
         if len(graphs) != 1:
             lists = [f.value.get("objects") for f in find_values(answer.text) if isinstance(f.value, Mapping)]
             many = any(isinstance(objects, list) and len(objects) > MAX_OBJECTS for objects in lists)
             limit = f"the answer has more than {MAX_OBJECTS} objects and is not read" if many else ""
-            return (
-                self.unreadable(answer, "graph", limit)
-                if not graphs
-                else self.refuse("several graphs in the answer")
-            )
-        picture = scene.meta.get("picture", self.picture)
+            raise Unread("several graphs", answer) if graphs else unreadable("graph", answer, limit)
+        picture = row.meta.get("picture", self.picture)
         said = {
-            k: Box(box_to_original(b.xyxy, scene.spaces, picture), b.label)
+            k: Box(box_to_original(b.xyxy, response.spaces, picture), b.label)
             for k, b in graphs[0].objects.items()
         }
         predicted, expected = list(said.items()), list(gold.objects.items())
@@ -150,7 +148,7 @@ class SceneGraph(Graded):
         weights = (self.node, self.box, self.edge if gold.relations else 0.0)
         score = float(weights[0] * node + weights[1] * box + weights[2] * edge) / sum(weights)
         perfect = node == 1 and edge == 1 and len(found) == len(pairs)
-        return Grade(score, bool(perfect), f"node {node:.2f}, box {box:.2f}, edge {edge:.2f}")
+        return self.scored(answer, score, bool(perfect), f"node {node:.2f}, box {box:.2f}, edge {edge:.2f}")
 
     def edges(
         self, said: list[Triple], gold: list[Triple], to_gold: Mapping[str, tuple[str, float]]

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.reading import says_none
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.recognition.classification import normal_label
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 Triple = tuple[str, str, str]
 _ANGLED = re.compile(r"<([^<>,]{1,80}(?:,[^<>,]{1,80}){2})>")
@@ -66,7 +68,7 @@ def triples_of(text: str) -> list[Triple]:
     return found or [triple for m in lines if (triple := triple_of(list(m.groups())))]
 
 
-@judged("triples")
+@verifier("triples")
 @register("triples")
 @dataclass(frozen=True, kw_only=True)
 class Triples(Graded):
@@ -85,28 +87,27 @@ class Triples(Graded):
     metric: Literal["f1", "recall", "exact"] = "f1"
     most: int = 50
 
-    def target(self, gold: Any, scene: Scene) -> Counter[Triple]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         values = [f.value for f in find_values(gold)] if isinstance(gold, str) else [gold]
         found = triples_in(values)
         if not found and gold not in ([], (), "None", "[]"):
-            raise ValueError(
+            raise GoldError(
                 f"answer: there are no triples in the gold answer {gold!r:.200}; give [['man', 'rides', "
                 "'horse'], ...]"
             )
-        return Counter(map(plain_triple, found))
-
-    def grade(self, target: Counter[Triple], answer: Answer, scene: Scene) -> Grade:
+        target = Counter(map(plain_triple, found))
+        answer = self.committed(response)
         said = Counter(map(plain_triple, triples_of(answer.text)))
         if not target or not said:
             if not target and says_none(answer.text):
-                return Grade(1.0, True, "no triples, and the answer says so")
-            return self.refuse("no triples, or triples where there are none")
+                return self.scored(answer, 1.0, True, "no triples, and the answer says so")
+            raise Unread("no triples, or triples where there are none", answer)
         total, expected = sum(said.values()), sum(target.values())
         hits = sum((said & target).values())
         first = sum((Counter(list(said.elements())[: self.most]) & target).values())
         exact = hits == total == expected
         table = {"f1": 2 * hits / (total + expected), "recall": first / expected, "exact": float(exact)}
-        return Grade(table[self.metric], exact, f"{hits} of {expected} with {total} triples")
+        return self.scored(answer, table[self.metric], exact, f"{hits} of {expected} with {total} triples")
 
 
 def plain_triple(triple: Triple) -> Triple:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.types import CoordinateSpace, Row
 from vlrl_rewards.boxes.reading import Box, gold_boxes, gold_points, parse_points, to_original
 from vlrl_rewards.boxes.unbracketed import bare_numbers
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.literals import find_values, repeated_in
 from vlrl_rewards.points.points import distance, inside, is_box
 from vlrl_rewards.puzzles.plans import word_f1
 from vlrl_rewards.recognition.classification import normal_label
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 from vlrl_rewards.text.process import section
 
 _NAME_KEYS = ("action", "action_type", "function", "name", "type")
@@ -150,7 +152,7 @@ def direction_argument(action: Mapping[str, Any]) -> str:
     )
 
 
-@judged("gui_action", "gui")
+@verifier("gui_action", "gui")
 @register("gui_action")
 @dataclass(frozen=True, kw_only=True)
 class GuiAction(Graded):
@@ -182,7 +184,7 @@ class GuiAction(Graded):
     tag: str = ""
     picture: int = 0
 
-    def target(self, gold: Any, scene: Scene) -> Mapping[str, Any]:
+    def target(self, gold: Any, row: Row) -> Mapping[str, Any]:
         action = (
             read_action(gold)
             if isinstance(gold, str)
@@ -191,31 +193,16 @@ class GuiAction(Graded):
             else None
         )
         if action is None or not action_name(action):
-            raise ValueError(
+            raise GoldError(
                 f"answer: {gold!r} is not an action; give a mapping such as {{'action': 'click', 'box': "
                 f"[x1, y1, x2, y2]}}"
             )
         name = action_name(action)
         if name in POINTED and self.place(action) is None:
-            raise ValueError(f"answer: the gold action {name!r} needs a box or a point, got {gold!r}")
+            raise GoldError(f"answer: the gold action {name!r} needs a box or a point, got {gold!r}")
         if name in WORDED and not text_argument(action):
-            raise ValueError(f"answer: the gold action {name!r} needs a text, got {gold!r}")
+            raise GoldError(f"answer: the gold action {name!r} needs a text, got {gold!r}")
         return action
-
-    def judge(
-        self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None
-    ) -> Grade:
-        """Grade the answer, or, with `tag`, the only section of that name."""
-        if not self.tag:
-            return super().judge(gold, response, scene, answer)
-        text = section(response, self.tag)
-        scene = scene or Scene(response=response)
-        target = self.target(gold, scene)
-        return (
-            self.grade(target, Answer(text, True), scene)
-            if text
-            else self.refuse(f"no <{self.tag}> section, or several")
-        )
 
     def place(self, action: Mapping[str, Any]) -> Any:
         """The box or point of a gold action, as it is written; None if it has none."""
@@ -224,15 +211,18 @@ class GuiAction(Graded):
             None,
         )
 
-    def grade(self, target: Mapping[str, Any], answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = section(response, self.tag) if self.tag else self.committed(response)
         action = read_action(answer.text)
         name = action_name(action) if action else ""
-        if not action or name != action_name(target):
-            return self.refuse(
-                "no action" if not action else f"{name!r} instead of {action_name(target)!r}", name
-            )
-        correct = self.arguments(name, action, target, scene)
-        return Grade(
+        if not action:
+            raise Unread("no action", answer)
+        if name != action_name(target):
+            return self.wrong(answer, f"{name!r} instead of {action_name(target)!r}", name)
+        correct = self.arguments(name, action, target, response.spaces, row)
+        return self.scored(
+            answer,
             self.type_credit + (1 - self.type_credit) * correct,
             correct,
             "correct arguments" if correct else "wrong arguments",
@@ -240,18 +230,29 @@ class GuiAction(Graded):
         )
 
     def arguments(
-        self, name: str, action: Mapping[str, Any], target: Mapping[str, Any], scene: Scene
+        self,
+        name: str,
+        action: Mapping[str, Any],
+        target: Mapping[str, Any],
+        spaces: Sequence[CoordinateSpace],
+        row: Row,
     ) -> bool:
         """Whether the arguments of two actions of the same name agree."""
         if name in POINTED:
-            return self.hits(action, target, scene)
+            return self.hits(action, target, spaces, row.meta.get("picture", self.picture))
         if name == "scroll":
             return direction_argument(action) == direction_argument(target)
         if name in WORDED or text_argument(target):
             return word_f1(text_argument(action), text_argument(target)) >= self.text_f1
         return True
 
-    def hits(self, action: Mapping[str, Any], target: Mapping[str, Any], scene: Scene) -> bool:
+    def hits(
+        self,
+        action: Mapping[str, Any],
+        target: Mapping[str, Any],
+        spaces: Sequence[CoordinateSpace],
+        picture: int,
+    ) -> bool:
         """Whether the point of an action lies in the gold box, or within `radius` of the gold point."""
         named = [
             value
@@ -261,16 +262,15 @@ class GuiAction(Graded):
         points = {point.xy for value in named for point in parse_points(str(value)) or ()}
         if len(points) != 1:
             return False
-        picture = scene.meta.get("picture", self.picture)
-        point = to_original(points.pop(), scene.spaces, picture)
+        point = to_original(points.pop(), spaces, picture)
         place = self.place(target)
         gold: Any = gold_boxes(place)[0] if is_box(place) else gold_points(place)[0]
         if not isinstance(gold, Box):
             return distance(point, gold.xy) <= self.radius
         middle = next((target[key] for key in _POINT_KEYS if target.get(key) is not None), None)
         near = True
-        if self.relative and middle is not None and scene.spaces:
-            width, height = scene.spaces[picture].original
+        if self.relative and middle is not None and spaces:
+            width, height = spaces[picture].original
             (x, y), (gold_x, gold_y) = point, gold_points(middle)[0].xy
             near = math.hypot((x - gold_x) / width, (y - gold_y) / height) < self.relative
         return near and inside(point, gold.xyxy)

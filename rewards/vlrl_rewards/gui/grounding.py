@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import matrix, overlap
-from vlrl_rewards.boxes.reading import Box, committed_item, gold_boxes, read_boxes
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.boxes.reading import committed_item, gold_boxes, read_boxes
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.points.points import centre, inside
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 from vlrl_rewards.text.process import section
 
 BOX_KEYS = ("box", "bbox", "gt_bbox", "bbox_2d")
 
 
-@judged("gui_grounding")
+@verifier("gui_grounding")
 @register("gui_grounding")
 @dataclass(frozen=True, kw_only=True)
 class GuiGrounding(Graded):
@@ -27,7 +29,7 @@ class GuiGrounding(Graded):
         box = harmonic mean of 1 - |dx1|/W, 1 - |dx2|/W, 1 - |dy1|/H, 1 - |dy2|/H
 
     Paper: GUI-G1, arXiv:2505.15810, sec. 4.2 (a 0.25, b 0.125). W, H: size of the original image (of
-    `scene.spaces`, else `meta.size`). Deviates: the IoU and box terms count only on a hit (a box of the right
+    `response.spaces`, else `meta.size`). Deviates: the IoU and box terms count only on a hit (a box of the right
     size elsewhere scores 0); a side that is off by the size of the image or more makes the box term 0.
     Edge: no box, several, or one without area: 0. Range [0, 1 + a + b]; a hit is correct. Units: original
     pixels.
@@ -37,28 +39,30 @@ class GuiGrounding(Graded):
     box: float = 0.125
     picture: int = 0
 
-    def target(self, gold: Any, scene: Scene) -> tuple[Box, tuple[float, float]]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         boxes = gold_boxes(gold)
-        picture = scene.meta.get("picture", self.picture)
-        size = scene.spaces[picture].original if scene.spaces else scene.meta.get("size")
+        picture = row.meta.get("picture", self.picture)
+        size = response.spaces[picture].original if response.spaces else row.meta.get("size")
         if len(boxes) != 1 or not size:
-            raise ValueError(
+            raise GoldError(
                 f"answer: reward {self.name!r} needs one gold box, got {len(boxes)}, and the image size "
                 f"(spaces or meta.size), got {size}"
             )
-        return boxes[0], (float(size[0]), float(size[1]))
-
-    def grade(self, target: tuple[Box, tuple[float, float]], answer: Answer, scene: Scene) -> Grade:
-        gold, size = target
-        boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
+        wanted = boxes[0]
+        answer = self.committed(response)
+        boxes = read_boxes(answer.text, response.spaces, picture) or []
         box = committed_item(boxes, answer.text, answer.tagged) if boxes else None
         if box is None or box.xyxy[2] <= box.xyxy[0] or box.xyxy[3] <= box.xyxy[1]:
-            return self.refuse("the answer does not commit to one box")
-        if not inside(centre(box.xyxy), gold.xyxy):
-            return self.refuse("the centre is outside the gold box", str(list(box.xyxy)))
-        fit = harmonic([1 - abs(box.xyxy[i] - gold.xyxy[i]) / size[i % 2] for i in range(4)])
-        return Grade(
-            1 + self.iou * overlap(box.xyxy, gold.xyxy) + self.box * fit, True, "hit", str(list(box.xyxy))
+            raise Unread("the answer does not commit to one box", answer)
+        if not inside(centre(box.xyxy), wanted.xyxy):
+            return self.wrong(answer, "the centre is outside the gold box", str(list(box.xyxy)))
+        fit = harmonic([1 - abs(box.xyxy[i] - wanted.xyxy[i]) / size[i % 2] for i in range(4)])
+        return self.scored(
+            answer,
+            1 + self.iou * overlap(box.xyxy, wanted.xyxy) + self.box * fit,
+            True,
+            "hit",
+            str(list(box.xyxy)),
         )
 
 
@@ -88,39 +92,27 @@ class Blink(Graded):
     tag: str = "blink"
     picture: int = 0
 
-    def target(self, gold: Any, scene: Scene) -> list[Box]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         without_place = (
             isinstance(gold, Mapping)
             and gold.get("action")
             and not any(gold.get(key) is not None for key in BOX_KEYS)
         )
-        return [] if without_place else gold_boxes(gold)
-
-    def judge(
-        self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None
-    ) -> Grade:
-        """Grade the candidate section of a response, not its answer."""
-        scene = scene or Scene(response=response)
-        target, text = self.target(gold, scene), section(response, self.tag)
-        return (
-            self.grade(target, Answer(text, True), scene)
-            if text
-            else self.refuse(f"no <{self.tag}> section, or several")
-        )
-
-    def grade(self, target: list[Box], answer: Answer, scene: Scene) -> Grade:
-        boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
+        target = [] if without_place else gold_boxes(gold)
+        answer = section(response, self.tag)
+        boxes = read_boxes(answer.text, response.spaces, row.meta.get("picture", self.picture))
         if boxes is None:
-            return self.refuse("no boxes")
+            raise Unread("no boxes", answer)
         if not target or not boxes:
-            return Grade(
+            return self.scored(
+                answer,
                 float(not target and not boxes),
                 not target and not boxes,
                 f"{len(boxes)} boxes for {len(target)}",
             )
         if len(boxes) > self.most:
-            return self.refuse(f"{len(boxes)} boxes, more than {self.most}")
+            return self.wrong(answer, f"{len(boxes)} boxes, more than {self.most}")
         between = matrix([b.xyxy for b in boxes], [b.xyxy for b in boxes])
         apart = all(between[i, j] <= self.iou_threshold for i in range(len(boxes)) for j in range(i))
         hit = any(overlap(b.xyxy, g.xyxy) > self.iou_threshold for b in boxes for g in target)
-        return Grade(float(apart and hit), apart and hit, "hit" if hit else "no hit")
+        return self.scored(answer, float(apart and hit), apart and hit, "hit" if hit else "no hit")

@@ -10,9 +10,11 @@ from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.gym.rules import EQUAL, REFUSED, RULES, Rule, rule_of
 from vlrl_rewards.literals import MAX_CHARS, fold
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 log = logging.getLogger("vlrl")
 
@@ -30,7 +32,7 @@ class Question(NamedTuple):
     kept: Mapping[str, Any]
 
 
-@judged("reasoning_gym")
+@verifier("reasoning_gym")
 @register("reasoning_gym")
 @dataclass(frozen=True, kw_only=True)
 class ReasoningGym(Graded):
@@ -68,19 +70,17 @@ class ReasoningGym(Graded):
         """How a generator's answers are checked, and what a row must keep of its puzzle."""
         return rule_of(generator)
 
-    def target(self, gold: Any, scene: Scene) -> Question:
-        generator, kept = scene.meta.get("generator"), scene.meta.get("puzzle") or {}
+    def target(self, gold: Any, row: Row) -> Question:
+        generator, kept = row.meta.get("generator"), row.meta.get("puzzle") or {}
         if not isinstance(generator, str) or generator in REFUSED:
-            raise ValueError(
+            raise GoldError(
                 f"meta.generator: {generator!r} names no generator; rows of the source 'reasoning_gym' "
                 "have it"
             )
         if missing := [key for key in rule_of(generator).keeps if key not in kept]:
-            raise ValueError(
-                f"meta.puzzle: {missing[0]!r} is missing, which the check of {generator!r} reads"
-            )
+            raise GoldError(f"meta.puzzle: {missing[0]!r} is missing, which the check of {generator!r} reads")
         if gold is None or (isinstance(gold, str) and not gold.strip()):
-            raise ValueError(f"answer: {gold!r} is empty")
+            raise GoldError(f"answer: {gold!r} is empty")
         try:
             text = (
                 gold
@@ -90,20 +90,22 @@ class ReasoningGym(Graded):
                 else json.dumps(gold)
             )
         except TypeError as error:
-            raise ValueError(f"answer: {type(gold).__name__} is no text and no JSON value") from error
+            raise GoldError(f"answer: {type(gold).__name__} is no text and no JSON value") from error
         return Question(generator, fold(text), kept)
 
-    def grade(self, target: Question, answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = self.committed(response)
         if len(answer.text) > MAX_CHARS:
-            return self.refuse(f"the answer has more than {MAX_CHARS:,} characters")
+            raise Unread(f"the answer has more than {MAX_CHARS:,} characters", answer)
         check = rule_of(target.generator).check
         try:
             right = check(target.gold, answer.text, target.kept)
         except _CRASHES as error:
             _check_gold(target, error)
             _warn_once(target.generator, f"{type(error).__name__}: {error}")
-            return self.refuse("its check failed on the answer")
-        return Grade(float(right), right, "right" if right else "wrong", answer.text)
+            raise Unread("its check failed on the answer", answer) from error
+        return self.scored(answer, float(right), right, "right" if right else "wrong", answer.text)
 
 
 def _check_gold(target: Question, error: Exception) -> None:

@@ -11,10 +11,12 @@ import numpy as np
 from pycocotools import mask as _coco
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.reading import to_original
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded, unreadable
 from vlrl_rewards.literals import find_values, is_number, repeated_in
 from vlrl_rewards.masks.polygons import beyond_corners, corners_of, named_shapes
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_PIXELS = 64_000_000
 MAX_POLYGONS = 100
@@ -143,7 +145,7 @@ def mask_iou(a: Rle, b: Rle) -> float:
     return float(coco.iou([a], [b], [0])[0, 0])
 
 
-@judged("mask")
+@verifier("mask")
 @register("mask")
 @dataclass(frozen=True, kw_only=True)
 class MaskReward(Graded):
@@ -164,39 +166,36 @@ class MaskReward(Graded):
     correct_at: float = 0.5
     picture: int = 0
 
-    def target(self, gold: Any, scene: Scene) -> Rle:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if isinstance(gold, np.ndarray) and gold.ndim == 2:
             rle: Rle | None = encode(gold > 0)
         else:
             declared = whole_numbers(gold.get("size")) if isinstance(gold, Mapping) else None
-            size = declared or (whole_numbers(scene.meta.get("size")) or [])[::-1]
+            size = declared or (whole_numbers(row.meta.get("size")) or [])[::-1]
             rle = read_mask(gold, size[0], size[1]) if len(size) == 2 else None
         if rle is None or coco.area(rle) == 0:
-            raise ValueError(
+            raise GoldError(
                 f"answer: the gold mask {gold!r:.200} is broken or empty; give COCO run lengths, an array, "
                 "or a polygon with meta.size"
             )
-        return rle
-
-    def grade(self, target: Rle, answer: Answer, scene: Scene) -> Grade:
-        height, width = target["size"]
+        answer = self.committed(response)
+        height, width = rle["size"]
         found = [f.value for f in find_values(answer.text)]
-        picture = scene.meta.get("picture", self.picture)
+        picture = row.meta.get("picture", self.picture)
         masks = [
             m
             for value in found
             for part in parts_of(value)
-            for m in [read_mask(part, int(height), int(width), scene.spaces, picture)]
+            for m in [read_mask(part, int(height), int(width), response.spaces, picture)]
             if m
         ]
         if len(masks) != 1:
             limit = next(filter(None, map(beyond_limits, found)), "")
-            return (
-                self.unreadable(answer, "mask", limit)
-                if not masks
-                else self.refuse("several masks in the answer")
-            )
-        iou = mask_iou(masks[0], target)
-        return Grade(
-            float(iou >= self.correct_at) if self.binary else iou, iou >= self.correct_at, f"IoU {iou:.3f}"
+            raise Unread("several masks", answer) if masks else unreadable("mask", answer, limit)
+        iou = mask_iou(masks[0], rle)
+        return self.scored(
+            answer,
+            float(iou >= self.correct_at) if self.binary else iou,
+            iou >= self.correct_at,
+            f"IoU {iou:.3f}",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,11 +13,12 @@ from shapely.geometry.base import BaseGeometry
 from shapely.validation import explain_validity
 
 from vlrl.plugins.registry import register
-from vlrl.types import CoordinateSpace
+from vlrl.types import CoordinateSpace, Row
 from vlrl_rewards.boxes.reading import point_to_original
 from vlrl_rewards.boxes.unbracketed import are_corners
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded, unreadable
 from vlrl_rewards.literals import find_values, is_number, repeated_in
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_CORNERS = 500
 _KEYS = ("polygon", "segmentation", "points", "corners", "rbox", "rotated_box", "obb", "bbox_2d", "bbox")
@@ -122,7 +123,7 @@ def _converted(
     return [point_to_original(c, spaces, picture) for c in corners]
 
 
-@judged("polygon")
+@verifier("polygon")
 @register("polygon")
 @dataclass(frozen=True, kw_only=True)
 class PolygonReward(Graded):
@@ -143,39 +144,40 @@ class PolygonReward(Graded):
     correct_at: float = 0.5
     picture: int = 0
 
-    def target(self, gold: Any, scene: Scene) -> Polygon:
+    def target(self, gold: Any, row: Row) -> Polygon:
         values = [f.value for f in find_values(gold)] if isinstance(gold, str) else [gold]
         corners = corners_of(values[0]) if len(values) == 1 else None
         shape = polygon(corners) if corners else None
         if shape is None:
             why = explain_validity(Polygon(corners)) if corners else "fewer than three corners"
-            raise ValueError(
+            raise GoldError(
                 f"answer: the gold polygon {gold!r:.200} has no valid area ({why}); give [[x, y], ...] or "
                 "[cx, cy, w, h, degrees]"
             )
         return shape
 
-    def grade(self, target: Polygon, answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = self.committed(response)
         found = shapes_in(answer.text)
         if len(found) != 1:
             limit = next(
                 filter(None, (beyond_corners(value.value) for value in find_values(answer.text))), ""
             )
-            return (
-                self.unreadable(answer, "polygon", limit)
-                if not found
-                else self.refuse("several polygons in the answer")
-            )
-        shape = polygon(_converted(found[0], scene.spaces, scene.meta.get("picture", self.picture)))
+            raise Unread("several polygons", answer) if found else unreadable("polygon", answer, limit)
+        shape = polygon(_converted(found[0], response.spaces, row.meta.get("picture", self.picture)))
         if shape is None:
-            return self.refuse("the outline encloses no area, or crosses itself")
+            return self.wrong(answer, "the outline encloses no area, or crosses itself")
         iou = area_iou(shape, target)
-        return Grade(
-            float(iou >= self.correct_at) if self.binary else iou, iou >= self.correct_at, f"IoU {iou:.3f}"
+        return self.scored(
+            answer,
+            float(iou >= self.correct_at) if self.binary else iou,
+            iou >= self.correct_at,
+            f"IoU {iou:.3f}",
         )
 
 
-@judged("rotated_box")
+@verifier("rotated_box")
 @register("rotated_box")
 @dataclass(frozen=True, kw_only=True)
 class RotatedBox(PolygonReward):
@@ -191,14 +193,15 @@ class RotatedBox(PolygonReward):
 
     sharpness: float = 0.0
 
-    def grade(self, target: Polygon, answer: Answer, scene: Scene) -> Grade:
-        plain = super().grade(target, answer, scene)
-        found = shapes_in(answer.text)
-        if plain.score == 0 or len(found[0]) != 4:
-            return self.refuse(plain.reason if plain.score == 0 else "not a rotated box: needs four corners")
-        mine = _converted(found[0], scene.spaces, scene.meta.get("picture", self.picture))
-        turn = direction(mine) - direction(list(target.exterior.coords)[:-1])
-        return plain._replace(score=plain.score * abs(math.cos(2 * turn)) ** self.sharpness)
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        plain = super().grade(response, gold, row)
+        corners = shapes_in(self.committed(response).text)[0]
+        if plain.score == 0 or len(corners) != 4:
+            reason = plain.reason if plain.score == 0 else "not a rotated box: needs four corners"
+            return replace(plain, score=self.lowest(), correct=False, reason=reason)
+        mine = _converted(corners, response.spaces, row.meta.get("picture", self.picture))
+        turn = direction(mine) - direction(list(self.target(gold, row).exterior.coords)[:-1])
+        return replace(plain, score=plain.score * abs(math.cos(2 * turn)) ** self.sharpness)
 
 
 def direction(corners: Sequence[tuple[float, float]]) -> float:

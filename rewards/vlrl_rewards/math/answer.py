@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import re
 
-from vlrl_rewards.kinds import Case
 from vlrl_rewards.math.read import is_code, read
 from vlrl_rewards.math.wording import without_markup
 from vlrl_rewards.math.written_numbers import number_words, total_in
 from vlrl_rewards.parsing import Answer, committed
+from vlrl_rewards.scoring import (
+    Response,
+)
 from vlrl_rewards.text.denials import AND_MORE, bounded, denied, hedges, settled, taken_back
 
 NO_ANSWER = "no committed answer"
@@ -59,12 +61,12 @@ def plausible(text: str) -> bool:
     return bool(_NUMBERISH.search(text)) or read(text) is not None
 
 
-def find_answer(case: Case) -> tuple[Answer | None, str]:
+def find_answer(response: Response) -> tuple[Answer | None, str]:
     """(the committed answer, or the one that a short response or the concluding sentence states, ""), else
     (None, reason)."""
-    text = without_markup(case.visible)
+    text = without_markup(response.visible)
     if not text.strip():
-        return None, "nothing outside the thinking" if case.response.strip() else "empty"
+        return None, "nothing outside the thinking" if response.text.strip() else "empty"
     answer = committed(text, plausible) or committed(text)
     if answer is not None:
         if answer.problem:

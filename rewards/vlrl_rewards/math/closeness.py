@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged, members
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded, members
 from vlrl_rewards.math.written_numbers import numbers_in, one_number
 from vlrl_rewards.recognition.counting import decay, gold_number, mean_relative_accuracy, relative_accuracy
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 
-@judged("closeness")
+@verifier("closeness")
 @register("closeness")
 @dataclass(frozen=True, kw_only=True)
 class Closeness(Graded):
@@ -42,13 +44,12 @@ class Closeness(Graded):
         if self.rate <= 0:
             raise ValueError(f"rate: {self.rate} must be above 0")
 
-    def target(self, gold: Any, scene: Scene) -> float:
-        return gold_number(gold)
-
-    def grade(self, target: float, answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = gold_number(gold)
+        answer = self.committed(response)
         number = one_number(answer.text, answer.tagged)
         if number is None or not math.isfinite(number):
-            return self.refuse("the answer does not commit to one number")
+            raise Unread("the answer does not commit to one number", answer)
         rules = {
             "decay": lambda: decay(number, target, self.rate),
             "relative": lambda: relative_accuracy(number, target),
@@ -61,10 +62,10 @@ class Closeness(Graded):
             ),
         }
         correct = abs(number - target) <= self.correct_within * abs(target)
-        return Grade(rules[self.mode](), correct, f"{number:g} for {target:g}", f"{number:g}")
+        return self.scored(answer, rules[self.mode](), correct, f"{number:g} for {target:g}", f"{number:g}")
 
 
-@judged("angle", "rotation")
+@verifier("angle", "rotation")
 @register("angle")
 @dataclass(frozen=True, kw_only=True)
 class Angle(Graded):
@@ -91,23 +92,24 @@ class Angle(Graded):
                 f"tolerance, period: must be above 0 degrees, got {self.tolerance} and {self.period}"
             )
 
-    def target(self, gold: Any, scene: Scene) -> float:
-        return gold_number(gold)
-
-    def grade(self, target: float, answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = gold_number(gold)
+        answer = self.committed(response)
         number = one_number(answer.text.replace("°", " degrees"), answer.tagged)
         if number is None:
-            return self.refuse("the answer does not commit to one angle")
+            raise Unread("the answer does not commit to one angle", answer)
         away = abs((number - target + self.period / 2) % self.period - self.period / 2)
         rules = {
             "exact": float(away <= self.tolerance),
             "linear": max(0.0, 1 - 2 * away / self.period),
             "decay": math.exp(-min(away / self.tolerance, 700)),
         }
-        return Grade(rules[self.mode], away <= self.tolerance, f"{away:g} degrees off", f"{number:g}")
+        return self.scored(
+            answer, rules[self.mode], away <= self.tolerance, f"{away:g} degrees off", f"{number:g}"
+        )
 
 
-@judged("counts")
+@verifier("counts")
 @register("counts")
 @dataclass(frozen=True, kw_only=True)
 class Counts(Graded):
@@ -125,22 +127,21 @@ class Counts(Graded):
 
     exact: bool = False
 
-    def target(self, gold: Any, scene: Scene) -> list[float]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         numbers = (
             [n for n, _ in numbers_in(gold)]
             if isinstance(gold, str)
             else [gold_number(g, whole=True) for g in members(gold)]
         )
         if not numbers or not all(n >= 0 and n == int(n) for n in numbers):
-            raise ValueError(f"answer: {gold!r} is not a list of counts; give [3, 1, 2]")
-        return numbers
-
-    def grade(self, target: list[float], answer: Answer, scene: Scene) -> Grade:
-        numbers = [n for n, _ in numbers_in(answer.text)] if len(answer.text) < 2000 else []
-        if len(numbers) != len(target) or not all(n >= 0 and n == int(n) for n in numbers):
-            return self.refuse(f"{len(numbers)} counts instead of {len(target)}")
-        right = numbers == target
-        mean = sum(relative_accuracy(n, g) for n, g in zip(numbers, target, strict=True)) / len(target)
-        return Grade(
-            float(right) if self.exact else mean, right, "counts", " ".join(f"{n:g}" for n in numbers)
+            raise GoldError(f"answer: {gold!r} is not a list of counts; give [3, 1, 2]")
+        target = numbers
+        answer = self.committed(response)
+        said = [n for n, _ in numbers_in(answer.text)] if len(answer.text) < 2000 else []
+        if len(said) != len(target) or not all(n >= 0 and n == int(n) for n in said):
+            raise Unread(f"{len(said)} counts instead of {len(target)}", answer)
+        right = said == target
+        mean = sum(relative_accuracy(n, g) for n, g in zip(said, target, strict=True)) / len(target)
+        return self.scored(
+            answer, float(right) if self.exact else mean, right, "counts", " ".join(f"{n:g}" for n in said)
         )

@@ -15,7 +15,9 @@ from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import clean, last_answer
-from vlrl_rewards.verdict import GoldError
+from vlrl_rewards.scoring import (
+    GoldError,
+)
 
 _MONTHS = (
     "january",

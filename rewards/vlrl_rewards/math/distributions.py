@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 from vlrl_rewards.text.denials import denied
 
 _LIST = re.compile(r"\[([^\[\]]*)\]")
@@ -28,7 +30,7 @@ def read_distribution(text: str) -> list[float] | None:
     return numbers if all(map(math.isfinite, numbers)) else None
 
 
-@judged("distribution")
+@verifier("distribution")
 @register("distribution")
 @dataclass(frozen=True, kw_only=True)
 class Distribution(Graded):
@@ -48,20 +50,20 @@ class Distribution(Graded):
         if not 0 < self.tolerance <= 1:
             raise ValueError(f"tolerance: {self.tolerance} must be above 0 and at most 1")
 
-    def target(self, gold: Any, scene: Scene) -> list[float]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         numbers = read_distribution(str(list(gold))) if isinstance(gold, (list, tuple)) else None
         if not numbers:
-            raise ValueError(f"answer: {gold!r:.100} is not a list of probabilities such as [0.1, 0.9]")
-        return numbers
-
-    def grade(self, target: list[float], answer: Answer, scene: Scene) -> Grade:
+            raise GoldError(f"answer: {gold!r:.100} is not a list of probabilities such as [0.1, 0.9]")
+        target = numbers
+        answer = self.committed(response)
         said = read_distribution(answer.text)
         if said is None:
-            return self.refuse("no list of probabilities")
+            raise Unread("no list of probabilities", answer)
         if len(said) != len(target):
-            return Grade(0.1, False, f"{len(said)} probabilities instead of {len(target)}")
+            return self.scored(answer, 0.1, False, f"{len(said)} probabilities instead of {len(target)}")
         distance = sum(abs(p - q) for p, q in zip(said, target, strict=True)) / 2
-        return Grade(
+        return self.scored(
+            answer,
             0.2 + 0.8 * max(0.0, 1.0 - distance),
             distance < self.tolerance - 1e-9,
             f"total variation {distance:.3f}",

@@ -10,7 +10,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from vlrl_rewards.kinds import Case, verifier
+from vlrl.types import Row
 from vlrl_rewards.math.answer import NO_ANSWER, find_answer, lone_number
 from vlrl_rewards.math.dates import read_clock, same_moment
 from vlrl_rewards.math.equality import literal
@@ -27,40 +27,43 @@ from vlrl_rewards.math.lexer import Node
 from vlrl_rewards.math.read import Reading, read
 from vlrl_rewards.math.value import NoValue, TooBig, exact, numeric, refuel, symbols
 from vlrl_rewards.parsing import Answer, clean
+from vlrl_rewards.scoring import (
+    GoldError,
+    Response,
+    Unread,
+    Verdict,
+    right,
+    verifier,
+    wrong,
+)
 from vlrl_rewards.text.denials import refuses
 from vlrl_rewards.text.verifier import text as text_kind
-from vlrl_rewards.verdict import GoldError, Verdict, right, wrong
 
 _SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 _SHORT_SCALE = re.compile(r"(?<=\d)\s?([kKMBT])(?=\W*$)")
 
 
 @verifier("math")
-def math(case: Case) -> Verdict:
+def math(response: Response, gold: Any, row: Row) -> Verdict:
     """Mathematical equality of the committed answer and the gold answer. Raises GoldError on an empty
     gold."""
-    gold = _gold_text(case)
-    answer, problem = find_answer(case)
-    if (
-        answer is None
-        and problem == NO_ANSWER
-        and len(case.visible) < 400
-        and clean(case.visible) == clean(gold)
-    ):
-        return right("same text", extracted=gold, route="text>text")
-    if answer is None and problem == NO_ANSWER and is_worded(gold):
-        return text_kind(Case(words_of(gold), case.response))
+    wanted = _gold_text(gold)
+    answer, problem = find_answer(response)
+    if answer is None and problem == NO_ANSWER:
+        seen = response.visible
+        if len(seen) < 400 and clean(seen) == clean(wanted):
+            return right(Answer(seen, 0, len(seen), "text"), "same text", "text")
+        if is_worded(wanted):
+            return text_kind(response, words_of(wanted), row)
     if answer is None:
-        return wrong(problem)
-    details: dict[str, Any] = {"extracted": answer.text.strip(), "span": answer.span}
-    if _declined(case, answer, gold):
-        return wrong("a refusal", **details)
-    same, reason, route = judge(gold, answer)
-    return (right if same else wrong)(reason, route=f"{answer.route}>{route}", **details)
+        raise Unread(problem)
+    if _declined(response, answer, wanted):
+        raise Unread("a refusal", answer)
+    same, reason, route = judge(wanted, answer)
+    return (right if same else wrong)(answer, reason, route)
 
 
-def _gold_text(case: Case) -> str:
-    gold = case.gold
+def _gold_text(gold: Any) -> str:
     if isinstance(gold, (list, tuple)):
         gold = ", ".join(str(item) for item in gold)
     if gold is None or not str(gold).strip():
@@ -68,16 +71,23 @@ def _gold_text(case: Case) -> str:
     return str(gold).strip()
 
 
-def _declined(case: Case, answer: Answer, gold: str) -> bool:
+def _declined(response: Response, answer: Answer, gold: str) -> bool:
     """Whether the response refuses: near the answer, or anywhere in a short response."""
-    text = case.visible
+    text = response.visible
     near = text[max(0, answer.start - 300) : answer.end + 200] if len(text) > 600 else text
     return refuses(near) and not refuses(gold)
 
 
 @verifier("numeric")
 def numeric_kind(
-    case: Case, *, rel_tol: float = 0.0, abs_tol: float = 0.0, digits: int = 0, unit: str = ""
+    response: Response,
+    gold: Any,
+    row: Row,
+    *,
+    rel_tol: float = 0.0,
+    abs_tol: float = 0.0,
+    digits: int = 0,
+    unit: str = "",
 ) -> Verdict:
     """Numeric equality: exact by default (six digits for values without a finite decimal form), or within
     max(abs_tol, rel_tol * |gold|).
@@ -87,47 +97,42 @@ def numeric_kind(
     converted; an answer in a unit of another dimension is wrong.
     """
     refuel()
-    gold_text = _gold_text(case)
-    gold = read_gold(gold_text + (f" {unit}" if unit else ""))
-    value = None if gold is None else _number(gold.node)
-    if gold is None or value is None:
-        return math(case)
-    answer, problem = find_answer(case)
+    gold_text = _gold_text(gold)
+    wanted = read_gold(gold_text + (f" {unit}" if unit else ""))
+    value = None if wanted is None else _number(wanted.node)
+    if wanted is None or value is None:
+        return math(response, gold, row)
+    answer, problem = find_answer(response)
     if answer is None:
-        return wrong(problem)
-    details: dict[str, Any] = {"extracted": answer.text.strip(), "span": answer.span}
-    if _declined(case, answer, gold_text):
-        return wrong("a refusal", **details)
+        raise Unread(problem)
+    if _declined(response, answer, gold_text):
+        raise Unread("a refusal", answer)
     if read_clock(gold_text) is not None and re.search(r"(?i)\d\s?[ap]\.?m", gold_text + answer.text):
         same = same_moment(gold_text, answer.text)
-        return (right if same else wrong)(
-            "the same time" if same else "another time", route=f"{answer.route}>clock", **details
-        )
+        return (right if same else wrong)(answer, "the same time" if same else "another time", "clock")
     said = read(answer.text)
     try:
-        number = None if said is None else _number(in_base_unit(said, gold.unit))
+        number = None if said is None else _number(in_base_unit(said, wanted.unit))
         if number is None:  # "2.5m"
             said = read(GLUED_UNIT.sub(" ", answer.text))
-            number = None if said is None else _number(in_base_unit(said, gold.unit))
-        if gold.unit is None and (number is None or _SHORT_SCALE.search(answer.text)):
+            number = None if said is None else _number(in_base_unit(said, wanted.unit))
+        if wanted.unit is None and (number is None or _SHORT_SCALE.search(answer.text)):
             freer = _freer(answer.text)
             said, number = freer if freer[1] is not None else (said, number)
         if said is None or number is None:
-            return wrong(
-                f"{clean(answer.text)[:80]!r} is not a number", route=f"{answer.route}>none", **details
-            )
-        same, why = same_quantity(gold, said)
-        target = _number(in_base_unit(gold, said.unit)) or Fraction(0)
+            raise Unread(f"{clean(answer.text)[:80]!r} is not a number", answer)
+        same, why = same_quantity(wanted, said)
+        target = _number(in_base_unit(wanted, said.unit)) or Fraction(0)
     except (TooBig, NoValue, RecursionError) as error:
-        return wrong(f"no comparable number: {error}", route=f"{answer.route}>bound", **details)
+        raise Unread(f"no comparable number: {error}", answer) from None
     tolerance = max(Fraction(abs_tol), Fraction(rel_tol) * abs(target))
     if not same and why != "conflicting units" and abs(number - target) <= tolerance and tolerance:
         same, why = True, f"within {float(tolerance):g}"
     if not same and digits and why != "conflicting units":
-        same = _rounds(gold.node, number, digits)
+        same = _rounds(wanted.node, number, digits)
         why = "rounds to the gold" if same else why
     reason = why if same else f"{why}: {clean(answer.text)[:80]!r} is not {gold_text[:80]!r}"
-    return (right if same else wrong)(reason, route=f"{answer.route}>number", **details)
+    return (right if same else wrong)(answer, reason, "number")
 
 
 def _freer(text: str) -> tuple[Reading | None, Fraction | None]:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.reading import beyond_limits, point_to_original
 from vlrl_rewards.boxes.unbracketed import label_before
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded, unreadable
 from vlrl_rewards.literals import find_values, is_number
 from vlrl_rewards.recognition.classification import normal_label
+from vlrl_rewards.scoring import GoldError, Response, Verdict, verifier
 
 _SIDES = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
 COCO_NAMES = ("nose", *(f"{side} {part}" for part in _SIDES for side in ("left", "right")))
@@ -62,7 +64,7 @@ def oks(
     return total / len(labelled)
 
 
-@judged("keypoints")
+@verifier("keypoints")
 @register("keypoints")
 @dataclass(frozen=True, kw_only=True)
 class Keypoints(Graded):
@@ -92,7 +94,7 @@ class Keypoints(Graded):
                 f"{len(self.sigmas)}"
             )
 
-    def target(self, gold: Any, scene: Scene) -> tuple[list[Keypoint], float]:
+    def target(self, gold: Any, row: Row) -> tuple[list[Keypoint], float]:
         points = gold.get("keypoints") if isinstance(gold, Mapping) else None
         if isinstance(points, Mapping):
             named = {normal_label(str(k)): v for k, v in points.items()}
@@ -112,29 +114,31 @@ class Keypoints(Graded):
             else 0.0
         )
         if len(flat) != 3 * len(self.names) or area <= 0:
-            raise ValueError(
+            raise GoldError(
                 f"answer: keypoints need 3 x {len(self.names)} numbers and an area (or bbox), got "
                 f"{len(flat)} numbers and area {area}"
             )
         triples = [(float(flat[i]), float(flat[i + 1]), float(flat[i + 2])) for i in range(0, len(flat), 3)]
         if not any(point[2] > 0 for point in triples):
-            raise ValueError("answer: no gold keypoint is labelled (visibility above 0)")
+            raise GoldError("answer: no gold keypoint is labelled (visibility above 0)")
         return triples, area
 
-    def grade(self, target: tuple[list[Keypoint], float], answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = self.committed(response)
         gold, area = target
         points = self.read(answer.text)
         if points is None:
-            return self.unreadable(answer, "keypoints", beyond_limits(answer.text))
-        picture = scene.meta.get("picture", self.picture)
-        converted = [None if p is None else point_to_original(p, scene.spaces, picture) for p in points]
+            raise unreadable("keypoints", answer, beyond_limits(answer.text))
+        picture = row.meta.get("picture", self.picture)
+        converted = [None if p is None else point_to_original(p, response.spaces, picture) for p in points]
         score = oks(converted, gold, area, self.sigmas)
         if self.false_points:
             labelled = sum(point[2] > 0 for point in gold)
             score *= labelled / (
                 labelled + sum(p is not None and g[2] <= 0 for p, g in zip(points, gold, strict=True))
             )
-        return Grade(score, score >= self.correct_at, f"OKS {score:.3f}")
+        return self.scored(answer, score, score >= self.correct_at, f"OKS {score:.3f}")
 
     def read(self, text: str) -> list[tuple[float, float] | None] | None:
         """The keypoints in the order of `names`, None for one that is not given; None if the answer contains

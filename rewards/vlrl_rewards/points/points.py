@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.types import CoordinateSpace, Row
 from vlrl_rewards.boxes.matching import hungarian
 from vlrl_rewards.boxes.reading import (
     Box,
@@ -23,7 +24,9 @@ from vlrl_rewards.boxes.reading import (
     read_points,
     says_none,
 )
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded, unreadable
+from vlrl_rewards.parsing import Answer
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 
 def inside(point: Sequence[float], box: Sequence[float]) -> bool:
@@ -41,18 +44,20 @@ def distance(a: Sequence[float], b: Sequence[float]) -> float:
     return math.hypot(a[0] - b[0], a[1] - b[1])
 
 
-def one_point(answer: Answer, scene: Scene, picture: int, from_box: bool = False) -> Point | None:
+def one_point(
+    answer: Answer, spaces: Sequence[CoordinateSpace], picture: int, from_box: bool = False
+) -> Point | None:
     """The point that an answer commits to, in original pixels, or None. With `from_box` a box counts as its
     centre."""
     if parse_boxes(answer.text):
-        boxes = read_boxes(answer.text, scene.spaces, picture) if from_box else None
+        boxes = read_boxes(answer.text, spaces, picture) if from_box else None
         box = committed_item(boxes, answer.text, answer.tagged) if boxes else None
         return (
             Point(centre(box.xyxy))
             if box and box.xyxy[2] > box.xyxy[0] and box.xyxy[3] > box.xyxy[1]
             else None
         )
-    points = read_points(answer.text, scene.spaces, picture)
+    points = read_points(answer.text, spaces, picture)
     return committed_item(points, answer.text, answer.tagged) if points else None
 
 
@@ -65,7 +70,7 @@ def _only_pairs(gold: Any) -> bool:
     return isinstance(gold, (list, tuple)) and all(isinstance(g, (list, tuple)) and len(g) == 2 for g in gold)
 
 
-@judged("point", "click")
+@verifier("point", "click")
 @register("point")
 @dataclass(frozen=True, kw_only=True)
 class PointReward(Graded):
@@ -89,27 +94,29 @@ class PointReward(Graded):
     from_box: bool = False
     picture: int = 0
 
-    def target(self, gold: Any, scene: Scene) -> Box | Point:
+    def target(self, gold: Any, row: Row) -> Box | Point:
         if is_box(gold):
             boxes = gold_boxes(gold)
             if len(boxes) != 1:
-                raise ValueError(
+                raise GoldError(
                     f"answer: reward 'point' needs one gold box or point, got {len(boxes)} boxes; use "
                     "`points` for several"
                 )
             return boxes[0]
         points = gold_points(gold)
         if len(points) != 1 or self.radius <= 0:
-            raise ValueError(
+            raise GoldError(
                 "answer: a gold point needs radius above 0 and must be the only one; got radius "
                 f"{self.radius}, {len(points)} points: {gold!r:.200}"
             )
         return points[0]
 
-    def grade(self, target: Box | Point, answer: Answer, scene: Scene) -> Grade:
-        point = one_point(answer, scene, scene.meta.get("picture", self.picture), self.from_box)
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = self.committed(response)
+        point = one_point(answer, response.spaces, row.meta.get("picture", self.picture), self.from_box)
         if point is None:
-            return self.refuse("the answer does not commit to one point")
+            raise Unread("the answer does not commit to one point", answer)
         if isinstance(target, Box):
             hit = inside(point.xy, target.xyxy)
             away = distance(point.xy, centre(target.xyxy)) / distance(target.xyxy[:2], target.xyxy[2:])
@@ -118,10 +125,10 @@ class PointReward(Graded):
             away = distance(point.xy, target.xy) / self.radius
             hit = away <= 1
             score = math.exp(-min(away, 700)) if self.soft else float(hit)
-        return Grade(score, hit, "on target" if hit else "off target", str(list(point.xy)))
+        return self.scored(answer, score, hit, "on target" if hit else "off target", str(list(point.xy)))
 
 
-@judged("points")
+@verifier("points")
 @register("points")
 @dataclass(frozen=True, kw_only=True)
 class Points(Graded):
@@ -140,7 +147,7 @@ class Points(Graded):
     radius: float = 0.0
     picture: int = 0
 
-    def target(self, gold: Any, scene: Scene) -> list[Box] | list[Point]:
+    def target(self, gold: Any, row: Row) -> list[Box] | list[Point]:
         if (isinstance(gold, (list, tuple)) and not gold) or (isinstance(gold, str) and says_none(gold)):
             return []
         if is_box(gold):
@@ -152,15 +159,17 @@ class Points(Graded):
             )
         return gold_points(gold)
 
-    def grade(self, target: list[Any], answer: Answer, scene: Scene) -> Grade:
-        points = read_points(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = self.committed(response)
+        points = read_points(answer.text, response.spaces, row.meta.get("picture", self.picture))
         if points is None or not (points or answer.text):
-            return self.unreadable(answer, "point", beyond_limits(answer.text))
+            raise unreadable("point", answer, beyond_limits(answer.text))
         if not target or not points:
             return (
-                Grade(1.0, True, "no points, and the answer says so")
+                self.scored(answer, 1.0, True, "no points, and the answer says so")
                 if not target and not points
-                else self.refuse("misses or false alarms")
+                else self.wrong(answer, "misses or false alarms")
             )
         hits = len(hungarian(np.array([[self.closeness(p, g) for g in target] for p in points])))
         exact = hits == len(target) == len(points)
@@ -169,7 +178,8 @@ class Points(Graded):
             "max": hits / max(len(points), len(target)),
             "exact": float(exact),
         }
-        return Grade(
+        return self.scored(
+            answer,
             table[self.metric],
             exact,
             f"{hits} of {len(target)} with {len(points)} points",

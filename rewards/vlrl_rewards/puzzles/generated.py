@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict
 
 _INTEGER = re.compile(r"-?\d{1,12}")
 _LIST = re.compile(r"[\s\d,;\-\[\]()>]{1,4000}")
@@ -39,29 +41,32 @@ class Sat(Graded):
     def lowest(self) -> float:
         return min(0.0, self.absent)
 
-    def target(self, gold: Any, scene: Scene) -> list[list[int]]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         listed = isinstance(gold, (list, tuple)) and all(isinstance(clause, (list, tuple)) for clause in gold)
         whole = listed and all(
             isinstance(v, int) and not isinstance(v, bool) for clause in gold for v in clause
         )
         clauses = [list(clause) for clause in gold] if whole else []
         if not clauses or not all(clause and all(clause) for clause in clauses):
-            raise ValueError(f"answer: {gold!r} is not a list of clauses such as [[1, -2], [2, 3]]")
+            raise GoldError(f"answer: {gold!r} is not a list of clauses such as [[1, -2], [2, 3]]")
         most = max(abs(v) for clause in clauses for v in clause)
-        if int(scene.meta.get("variables", most)) < most:
-            raise ValueError(
-                f"variables: row.meta has {scene.meta['variables']}, but a clause names variable {most}"
+        if int(row.meta.get("variables", most)) < most:
+            raise GoldError(
+                f"variables: row.meta has {row.meta['variables']}, but a clause names variable {most}"
             )
-        return clauses
-
-    def grade(self, target: list[list[int]], answer: Answer, scene: Scene) -> Grade:
-        count = int(scene.meta.get("variables", max(abs(v) for clause in target for v in clause)))
+        target = clauses
+        answer = self.committed(response)
+        count = int(row.meta.get("variables", max(abs(v) for clause in target for v in clause)))
         bits = re.sub(r"\D", "", answer.text) if _BITS.fullmatch(answer.text) else ""
         if len(bits) != count:
-            return self.refuse(f"{len(bits)} bits instead of {count}")
+            raise Unread(f"{len(bits)} bits instead of {count}", answer)
         true = sum(any((bits[abs(v) - 1] == "1") == (v > 0) for v in clause) for clause in target)
-        return Grade(
-            float(true == len(target)), true == len(target), f"{true} of {len(target)} clauses true", bits
+        return self.scored(
+            answer,
+            float(true == len(target)),
+            true == len(target),
+            f"{true} of {len(target)} clauses true",
+            bits,
         )
 
 
@@ -80,23 +85,26 @@ class Chain(Graded):
 
     mode: Literal["all", "last", "share"] = "all"
 
-    def target(self, gold: Any, scene: Scene) -> list[int]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         listed = isinstance(gold, (list, tuple)) and all(isinstance(n, (int, str)) for n in gold)
         numbers = [int(n) for n in gold] if listed else read_integers(str(gold)) or []
         if not numbers:
-            raise ValueError(f"answer: {gold!r} is not a list of numbers such as [3, 5, -2]")
-        return numbers
-
-    def grade(self, target: list[int], answer: Answer, scene: Scene) -> Grade:
+            raise GoldError(f"answer: {gold!r} is not a list of numbers such as [3, 5, -2]")
+        target = numbers
+        answer = self.committed(response)
         said = read_integers(answer.text)
         if not said or (self.mode != "last" and len(said) != len(target)):
-            return self.refuse(f"not {len(target)} numbers")
+            raise Unread(f"not {len(target)} numbers", answer)
         hits = sum(a == b for a, b in zip(said, target))
         table = {
             "all": float(said == target),
             "last": float(said[-1] == target[-1]),
             "share": hits / len(target),
         }
-        return Grade(
-            table[self.mode], said == target, f"{hits} of {len(target)} right", " ".join(map(str, said))
+        return self.scored(
+            answer,
+            table[self.mode],
+            said == target,
+            f"{hits} of {len(target)} right",
+            " ".join(map(str, said)),
         )

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import overlap
 from vlrl_rewards.boxes.reading import committed_item, gold_boxes, read_boxes
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.math.written_numbers import one_number
 from vlrl_rewards.recognition.classification import normal_label
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _INTEGERS = re.compile(r"[0-9]+")
 _PERMUTATION = re.compile(r"[\s\[\](){}0-9,;|\"'`]{1,4000}|[0-9]{1,4}(?:\s?-\s?[0-9]{1,4}){1,999}")
@@ -88,7 +90,7 @@ def grid_of(meta: Mapping[str, Any], count: int, rows: int, columns: int) -> tup
     return rows, columns
 
 
-@judged("jigsaw")
+@verifier("jigsaw")
 @register("jigsaw")
 @dataclass(frozen=True, kw_only=True)
 class Jigsaw(Graded):
@@ -110,13 +112,12 @@ class Jigsaw(Graded):
     columns: int = 0
     centred: bool = False
 
-    def target(self, gold: Any, scene: Scene) -> list[int]:
-        return gold_order(gold)
-
-    def grade(self, target: list[int], answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = gold_order(gold)
+        answer = self.committed(response)
         order = read_order(answer.text, len(target))
         if order is None:
-            return self.refuse(f"not a permutation of 1..{len(target)}")
+            raise Unread(f"not a permutation of 1..{len(target)}", answer)
         exact = order == target
         if self.mode == "positions":
             score = position_score(order, target)
@@ -128,8 +129,8 @@ class Jigsaw(Graded):
         elif self.mode == "adjacency":
             # A "backward" answer lists the place of each piece; the seams need the piece of each place, which
             # is the inverse permutation.
-            rows, columns = grid_of(scene.meta, len(target), self.rows, self.columns)
-            backward = scene.meta.get("question_type") == "backward"
+            rows, columns = grid_of(row.meta, len(target), self.rows, self.columns)
+            backward = row.meta.get("question_type") == "backward"
             score = (
                 adjacency_score(inverse(order), inverse(target), rows, columns)
                 if backward
@@ -137,7 +138,8 @@ class Jigsaw(Graded):
             )
         else:
             score = float(exact)
-        return Grade(
+        return self.scored(
+            answer,
             score,
             exact,
             f"{sum(a == b for a, b in zip(order, target, strict=True))} of {len(target)} places",
@@ -153,7 +155,7 @@ def gold_order(gold: Any) -> list[int]:
         else None
     )
     if flat is not None and not all(isinstance(v, (int, str)) and str(v).strip().isdecimal() for v in flat):
-        raise ValueError(
+        raise GoldError(
             f"answer: {gold!r:.200} has members that are not positive whole numbers; give a text such as "
             "'2 1 4 3' or a list"
         )
@@ -161,7 +163,7 @@ def gold_order(gold: Any) -> list[int]:
     numbers = flat if flat is not None else [int(n) for n in _INTEGERS.findall(str(gold))]
     order = read_order(" ".join(map(str, numbers)), len(numbers))
     if not numbers or (order is None and numbers != [1]):
-        raise ValueError(
+        raise GoldError(
             f"answer: {gold!r} is not a permutation of 1..n; give a text such as '2 1 4 3' or a list"
         )
     return order or numbers
@@ -188,7 +190,7 @@ def relation(first: int, second: int, columns: int) -> str:
     return RELATIONS.get((row - row2, column - column2), "apart")
 
 
-@judged("jigsaw_question")
+@verifier("jigsaw_question")
 @register("jigsaw_question")
 @dataclass(frozen=True, kw_only=True)
 class JigsawQuestion(Graded):
@@ -211,10 +213,10 @@ class JigsawQuestion(Graded):
     kind_of: Literal["auto", "letter", "digit", "relation", "box", "order"] = "auto"
     picture: int = 0
 
-    def asked(self, scene: Scene) -> str:
+    def asked(self, row: Row) -> str:
         """The kind of answer that the row asks for. Raises ValueError if it is not known."""
         kind = (
-            scene.meta.get("answer_type", scene.meta.get("question_type", ""))
+            row.meta.get("answer_type", row.meta.get("question_type", ""))
             if self.kind_of == "auto"
             else self.kind_of
         )
@@ -227,18 +229,18 @@ class JigsawQuestion(Graded):
         }
         kind = table.get(kind, kind)
         if kind not in ("letter", "digit", "relation", "box", "order"):
-            raise ValueError(
+            raise GoldError(
                 f"kind_of: {kind!r} is not letter, digit, relation, box or order; set one of them in "
                 "kind_of or row.meta['answer_type']"
             )
         return kind
 
-    def target(self, gold: Any, scene: Scene) -> Any:
-        kind = self.asked(scene)
+    def target(self, gold: Any, row: Row) -> Any:
+        kind = self.asked(row)
         if kind == "box":
             boxes = gold_boxes(gold)
             if len(boxes) != 1:
-                raise ValueError(f"answer: a swapped patch is one box, got {gold!r}")
+                raise GoldError(f"answer: a swapped patch is one box, got {gold!r}")
             return boxes[0]
         if kind == "order":
             return gold_order(gold)
@@ -249,28 +251,30 @@ class JigsawQuestion(Graded):
             "relation": value in {*RELATIONS.values(), *_SYNONYMS, "apart"},
         }
         if not checks[kind]:
-            raise ValueError(f"answer: {gold!r} is not a {kind}")
+            raise GoldError(f"answer: {gold!r} is not a {kind}")
         return _SYNONYMS.get(value, value)
 
-    def grade(self, target: Any, answer: Answer, scene: Scene) -> Grade:
-        kind = self.asked(scene)
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = self.committed(response)
+        kind = self.asked(row)
         if kind == "box":
-            boxes = read_boxes(answer.text, scene.spaces, scene.meta.get("picture", self.picture))
+            boxes = read_boxes(answer.text, response.spaces, row.meta.get("picture", self.picture))
             box = committed_item(boxes, answer.text, answer.tagged) if boxes else None
             iou = overlap(box.xyxy, target.xyxy) if box else 0.0
-            return Grade(iou, iou >= self.correct_at, f"IoU {iou:.3f}")
+            return self.scored(answer, iou, iou >= self.correct_at, f"IoU {iou:.3f}")
         if kind == "order":
             order = read_order(answer.text, len(target))
             share = position_score(order, target) if order else 0.0
-            return Grade(share, share == 1, f"{share:.2f} in place")
+            return self.scored(answer, share, share == 1, f"{share:.2f} in place")
         said = normal_label(answer.text)
         if kind == "digit":
             number = one_number(answer.text, tagged=True)
             correct = number is not None and number == int(target)
         elif kind == "letter":
             index = ord(target) - ord("a")
-            text = normal_label(scene.choices[index]) if index < len(scene.choices) else target
+            text = normal_label(row.choices[index]) if index < len(row.choices) else target
             correct = said in (target, text)
         else:
             correct = _SYNONYMS.get(said, said).removeprefix("to the ").removesuffix(" of") == target
-        return Grade(float(correct), correct, f"{kind} {target}", said)
+        return self.scored(answer, float(correct), correct, f"{kind} {target}", said)

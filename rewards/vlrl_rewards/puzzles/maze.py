@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
-from vlrl_rewards.verdict import GoldError
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _MOVE_NAMES = {
@@ -68,7 +69,7 @@ def distances(grid: Sequence[str], goal: Cell) -> dict[Cell, int]:
     return found
 
 
-@judged("maze")
+@verifier("maze")
 @register("maze")
 @dataclass(frozen=True, kw_only=True)
 class Maze(Graded):
@@ -86,7 +87,7 @@ class Maze(Graded):
 
     mode: Literal["reach", "progress"] = "reach"
 
-    def target(self, gold: Any, scene: Scene) -> tuple[list[str], Cell, dict[Cell, int]]:
+    def target(self, gold: Any, row: Row) -> tuple[list[str], Cell, dict[Cell, int]]:
         rows = (
             [r for r in gold.split("\n") if r]
             if isinstance(gold, str)
@@ -108,11 +109,13 @@ class Maze(Graded):
             )
         return rows, marks["S"][0], reach
 
-    def grade(self, target: tuple[list[str], Cell, dict[Cell, int]], answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = self.committed(response)
         rows, start, reach = target
         moves = read_moves(answer.text)
         if moves is None or len(moves) > 4 * sum(map(len, rows)):
-            return self.refuse("not a list of moves" if moves is None else "too many moves")
+            raise Unread("not a list of moves" if moves is None else "too many moves", answer)
         cell, crashed = start, False
         for move in moves:
             step = (cell[0] + _MOVES[move][0], cell[1] + _MOVES[move][1])
@@ -122,7 +125,8 @@ class Maze(Graded):
             cell = step
         reached = reach[cell] == 0 and not crashed
         part = 0.5 * max(0.0, 1 - reach[cell] / reach[start]) if self.mode == "progress" else 0.0
-        return Grade(
+        return self.scored(
+            answer,
             1.0 if reached else part,
             reached,
             "crashed" if crashed else f"{reach[cell]} steps left",

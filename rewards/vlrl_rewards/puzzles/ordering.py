@@ -9,9 +9,11 @@ from itertools import combinations, pairwise
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.recognition.classification import normal_label
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _SPLIT = re.compile(r"\s{0,9}(?:(?:,|;|\n|->|→|⇒|>|\|)(?:\s{0,3}(?:and|then)\b)*|\band\b|\bthen\b)\s{0,9}")
 _HEAD = re.compile(
@@ -125,7 +127,7 @@ def _candidates(text: str, single: bool) -> list[list[str]]:
     return found
 
 
-@judged("order")
+@verifier("order")
 @register("order")
 @dataclass(frozen=True, kw_only=True)
 class Order(Graded):
@@ -148,27 +150,28 @@ class Order(Graded):
     )
     centred: bool = False
 
-    def target(self, gold: Any, scene: Scene) -> list[str]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if isinstance(gold, str):
             parts = _SPLIT.split(gold.strip().strip("[]()"))
             gold = gold.strip().strip("[]()").split() if len(parts) == 1 else parts
         items = [normal_label(str(item)) for item in gold] if isinstance(gold, (list, tuple)) else []
         if len(items) < 2 or not all(items) or len(set(items)) != len(items):
-            raise ValueError(
+            raise GoldError(
                 f"answer: {gold!r} is not an order of two or more different items; give a list such as [3, "
                 "1, 2] or ['cup', 'book']"
             )
-        return items
-
-    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
+        target = items
+        answer = self.committed(response)
         items = read_items(answer.text, target)
         if items is None:
-            return self.refuse(f"not an order of the {len(target)} items")
+            raise Unread(f"not an order of the {len(target)} items", answer)
         score = METRICS[self.metric](items, target)
         if self.centred and len(target) > 1:
             chance = self.chance(len(target))
             score = max(0.0, (score - chance) / (1 - chance))
-        return Grade(score, items == target, f"{in_place(items, target):.2f} in place", " ".join(items))
+        return self.scored(
+            answer, score, items == target, f"{in_place(items, target):.2f} in place", " ".join(items)
+        )
 
     def chance(self, n: int) -> float:
         """The mean score of a random order of n items; 0 for the metrics without a closed form."""

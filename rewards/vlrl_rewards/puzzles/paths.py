@@ -4,15 +4,16 @@ more."""
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.plugins.registry import register
-from vlrl.types import Group, Rollout
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl.types import Group, Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.puzzles.plans import alignment
+from vlrl_rewards.scoring import GoldError, Response, Verdict
 from vlrl_rewards.text.mentions import words_of
-from vlrl_rewards.text.process import sentences
+from vlrl_rewards.text.process import sentences, thinking
 
 
 @register("several_paths")
@@ -43,47 +44,34 @@ class SeveralPaths(Graded):
         if not 0 <= self.spread <= 1:
             raise ValueError(f"spread: {self.spread} must lie in [0, 1]")
 
-    def target(self, gold: Any, scene: Scene) -> list[list[str]]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         paths = [
             [" ".join(words_of(str(step))) for step in path]
-            for path in scene.meta.get(self.paths, ())
+            for path in row.meta.get(self.paths, ())
             if isinstance(path, (list, tuple))
         ]
         if not paths or not all(path and all(path) for path in paths):
-            raise ValueError(
+            raise GoldError(
                 f"paths: row.meta[{self.paths!r}] must be a list of lists of texts, got "
-                f"{scene.meta.get(self.paths)!r:.200}"
+                f"{row.meta.get(self.paths)!r:.200}"
             )
-        return paths
-
-    def judge(
-        self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None
-    ) -> Grade:
-        """Judge the thinking of a response (not its answer)."""
-        scene = scene or Scene(response=response)
-        return self.grade(self.target(gold, scene), Answer(response, False), scene)
-
-    def grade(self, target: list[list[str]], answer: Answer, scene: Scene) -> Grade:
-        steps = sentences(answer.text)
-        if not steps:
-            return self.refuse("no reasoning")
-        scores = [alignment(steps, path) * min(1.0, self.slack * len(path) / len(steps)) for path in target]
+        thought = thinking(response)
+        steps = sentences(thought.text)
+        scores = [alignment(steps, path) * min(1.0, self.slack * len(path) / len(steps)) for path in paths]
         best = max(range(len(scores)), key=scores.__getitem__)
-        return Grade(
-            scores[best], scores[best] >= self.correct_at, f"path {best + 1} of {len(target)}", str(best)
+        found = self.scored(
+            thought, scores[best], scores[best] >= self.correct_at, f"path {best + 1} of {len(paths)}"
         )
+        return replace(found, details={"path": best})
 
     def score_group(self, group: Group) -> list[float]:
-        grades = [self.judge(rollout.answer, rollout.text, self.scene_of(rollout)) for rollout in group]
-        followed = [grade.extracted if grade.score >= self.follows else "" for grade in grades]
-        counts = Counter(path for path in followed if path)
-        others = max(1, len(grades) - 1)
+        verdicts = [self.judged(rollout) for rollout in group]
+        followed = [found.details.get("path") if found.score >= self.follows else None for found in verdicts]
+        counts = Counter(followed)
+        others = max(1, len(verdicts) - 1)
         return [
-            float(grade.score * (1 - self.spread * (counts[path] - 1) / others))
-            if path
-            else float(grade.score)
-            for grade, path in zip(grades, followed, strict=True)
+            float(
+                found.score if path is None else found.score * (1 - self.spread * (counts[path] - 1) / others)
+            )
+            for found, path in zip(verdicts, followed, strict=True)
         ]
-
-    def __call__(self, rollout: Rollout) -> float:
-        return float(self.judge(rollout.answer, rollout.text, self.scene_of(rollout)).score)

@@ -10,15 +10,16 @@ from typing import Any, ClassVar
 
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl.types import Rollout, Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.parsing import visible
 from vlrl_rewards.recognition.classification import normal_label
 from vlrl_rewards.recognition.labels import read_labels
+from vlrl_rewards.scoring import GoldError, Response, Verdict, verifier
 
 
-@judged("plan")
+@verifier("plan")
 @register("plan")
 @dataclass(frozen=True, kw_only=True)
 class Plan(Graded):
@@ -59,17 +60,16 @@ class Plan(Graded):
         ]
         return [normal_label(str(t)) for t in texts]
 
-    def target(self, gold: Any, scene: Scene) -> list[str]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         steps = self.steps(
             [line for line in gold.split("\n") if line.strip()] if isinstance(gold, str) else gold
         )
         if not steps or not all(steps):
-            raise ValueError(
+            raise GoldError(
                 f"answer: the gold plan {gold!r:.200} has no steps or an empty step; give a list of texts"
             )
-        return steps
-
-    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
+        target = steps
+        answer = self.committed(response)
         values = [f.value for f in find_values(answer.text)]
         steps = (
             self.steps(values[0])
@@ -84,7 +84,8 @@ class Plan(Graded):
         )
         share = prefix * (prefix + 1) / (len(target) * (len(target) + 1))
         has_extra = prefix == len(target) < len(steps)
-        return Grade(
+        return self.scored(
+            answer,
             max(0.0, share - self.extra * has_extra),
             steps == target,
             f"{prefix} of {len(target)} steps correct",

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.parsing import clean
+from vlrl_rewards.scoring import Response, Verdict, verifier
 from vlrl_rewards.text.denials import settled
 
 _EDGE = " \t\n.,;:!?\"'`*()[]{}<>“”‘’"
@@ -60,7 +62,7 @@ def gold_labels(gold: Any, field_name: str = "answer") -> list[str]:
     return labels
 
 
-@judged("label", "classification")
+@verifier("label", "classification")
 @register("classification")
 @dataclass(frozen=True, kw_only=True)
 class Classification(Graded):
@@ -78,17 +80,18 @@ class Classification(Graded):
     phrases = True
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def target(self, gold: Any, scene: Scene) -> set[str]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         accepted = set(gold_labels(gold))
         for name, others in self.aliases.items():
             family = {normal_label(name), *map(normal_label, others)}
             accepted |= family if accepted & family else set()
-        return accepted
-
-    def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
-        said = choice_of(said_label(answer.text), scene.choices, target)
+        target = accepted
+        answer = self.committed(response)
+        said = choice_of(said_label(answer.text), row.choices, target)
         correct = bool(said) and said in target
-        return Grade(float(correct), correct, "the gold label" if correct else "another label", said)
+        return self.scored(
+            answer, float(correct), correct, "the gold label" if correct else "another label", said
+        )
 
 
 def choice_of(said: str, choices: Sequence[str], accepted: set[str]) -> str:
@@ -98,7 +101,7 @@ def choice_of(said: str, choices: Sequence[str], accepted: set[str]) -> str:
     return normal_label(choices[index]) if 0 <= index < len(choices) and said not in accepted else said
 
 
-@judged("open_set")
+@verifier("open_set")
 @register("open_set")
 @dataclass(frozen=True, kw_only=True)
 class OpenSet(Graded):
@@ -122,14 +125,15 @@ class OpenSet(Graded):
                 f"abstain, reject: {self.abstain} and {self.reject} must lie in [0, 1) and [0, 1]"
             )
 
-    def target(self, gold: Any, scene: Scene) -> list[str]:
-        return gold_labels(gold)
-
-    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = gold_labels(gold)
+        answer = self.committed(response)
         unknown = {normal_label(self.unknown), "unknown", "none of the above", "not in the list", "other"}
-        said = choice_of(said_label(answer.text), scene.choices, set(target))
+        said = choice_of(said_label(answer.text), row.choices, set(target))
         if target[0] in unknown:
-            return Grade(self.reject * (said in unknown), said in unknown, "unknown class", said)
+            return self.scored(
+                answer, self.reject * (said in unknown), said in unknown, "unknown class", said
+            )
         if said in unknown:
-            return Grade(self.abstain, False, "abstained", said)
-        return Grade(float(said in target), said in target, "known class", said)
+            return self.scored(answer, self.abstain, False, "abstained", said)
+        return self.scored(answer, float(said in target), said in target, "known class", said)

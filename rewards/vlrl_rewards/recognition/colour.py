@@ -10,8 +10,10 @@ import numpy as np
 from PIL import ImageColor
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.recognition.classification import normal_label, said_label
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 Rgb = tuple[int, int, int]
 _HEX = re.compile(r"#?([0-9a-fA-F]{6})")
@@ -54,7 +56,7 @@ def delta_e(a: Rgb, b: Rgb) -> float:
     return float(np.linalg.norm(lab(a) - lab(b)))
 
 
-@judged("colour", "color")
+@verifier("colour", "color")
 @register("colour")
 @dataclass(frozen=True, kw_only=True)
 class Colour(Graded):
@@ -76,7 +78,7 @@ class Colour(Graded):
         if self.limit <= 0 or self.tolerance <= 0:
             raise ValueError(f"limit, tolerance: must be above 0, got {self.limit} and {self.tolerance}")
 
-    def target(self, gold: Any, scene: Scene) -> Rgb:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         colour = read_colour(
             gold
             if isinstance(gold, str)
@@ -85,17 +87,16 @@ class Colour(Graded):
             else ""
         )
         if colour is None:
-            raise ValueError(
+            raise GoldError(
                 f"answer: {gold!r} is not a colour; give a CSS name, '#rrggbb' or [r, g, b] from 0 to 255"
             )
-        return colour
-
-    def grade(self, target: Rgb, answer: Answer, scene: Scene) -> Grade:
+        target = colour
+        answer = self.committed(response)
         colour = read_colour(answer.text) or read_colour(said_label(answer.text))
         if colour is None:
-            return self.refuse("not a colour")
+            raise Unread("not a colour", answer)
         distance = delta_e(colour, target)
         score = (
             float(distance <= self.tolerance) if self.mode == "exact" else max(0.0, 1 - distance / self.limit)
         )
-        return Grade(score, score >= self.correct_at, f"dE {distance:.1f}", str(colour))
+        return self.scored(answer, score, score >= self.correct_at, f"dE {distance:.1f}", str(colour))

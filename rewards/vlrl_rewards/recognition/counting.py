@@ -10,9 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded, unreadable
 from vlrl_rewards.literals import MAX_CHARS
 from vlrl_rewards.math.written_numbers import one_number
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _SHARE = re.compile(r"[0-9]\s?(?:%|percent\b)", re.IGNORECASE)
 MRA_THRESHOLDS = tuple(np.linspace(0.5, 0.95, 10).tolist())
@@ -53,14 +55,14 @@ def gold_number(gold: Any, whole: bool = False) -> float:
     elif isinstance(gold, (int, float)) and not isinstance(gold, bool) and abs(gold) < 1e300:
         number = float(gold)
     if number is None or not math.isfinite(number) or (whole and number != int(number)):
-        raise ValueError(
+        raise GoldError(
             f"answer: {gold!r} is not a {'count' if whole else 'number'}; give one "
             f"{'whole ' if whole else ''}number"
         )
     return number
 
 
-@judged("count", "counting")
+@verifier("count", "counting")
 @register("counting")
 @dataclass(frozen=True, kw_only=True)
 class Counting(Graded):
@@ -78,24 +80,25 @@ class Counting(Graded):
 
     mode: Literal["exact", "relative", "mra"] = "exact"
 
-    def target(self, gold: Any, scene: Scene) -> float:
-        return gold_number(gold, whole=True)
-
-    def grade(self, target: float, answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = gold_number(gold, whole=True)
+        answer = self.committed(response)
         number = one_number(answer.text, answer.tagged)
         if number is None:
-            return (
-                self.refuse("the answer does not commit to one number")
-                if len(answer.text) <= MAX_CHARS
-                else self.unreadable(answer, "number")
-            )
+            if len(answer.text) > MAX_CHARS:
+                raise unreadable("number", answer)
+            raise Unread("the answer does not commit to one number", answer)
         if number != int(number) or number < 0 or _SHARE.search(answer.text):
-            return self.refuse("not a count", str(number))
+            return self.wrong(answer, "not a count", str(number))
         rules = {
             "exact": lambda n, g: float(n == g),
             "relative": relative_accuracy,
             "mra": mean_relative_accuracy,
         }
-        return Grade(
-            rules[self.mode](number, target), number == target, f"{number:g} for {target:g}", f"{number:g}"
+        return self.scored(
+            answer,
+            rules[self.mode](number, target),
+            number == target,
+            f"{number:g} for {target:g}",
+            f"{number:g}",
         )

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.reading import says_none
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.recognition.classification import choice_of, gold_labels, normal_label, said_label
+from vlrl_rewards.scoring import Response, Verdict, verifier
 
 _SPLIT = re.compile(r"\s{0,9}(?:,|;|\n|\||/|\band\b)\s{0,9}")
 _MARK = re.compile(r"(?:\(?[0-9]{1,3}[.)]|[-*•])\s{1,4}")
@@ -31,7 +33,7 @@ def read_labels(text: str) -> list[str]:
     return [label for label in map(normal_label, parts) if label]
 
 
-@judged("labels", "multi_label")
+@verifier("labels", "multi_label")
 @register("multi_label")
 @dataclass(frozen=True, kw_only=True)
 class MultiLabel(Graded):
@@ -62,7 +64,7 @@ class MultiLabel(Graded):
             label,
         )
 
-    def target(self, gold: Any, scene: Scene) -> set[str]:
+    def target(self, gold: Any, row: Row) -> set[str]:
         if isinstance(gold, (list, tuple, set, frozenset)) and not gold:
             return set()
         return {
@@ -70,17 +72,19 @@ class MultiLabel(Graded):
             for label in gold_labels(read_labels(gold) if isinstance(gold, str) else gold)
         }
 
-    def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
-        said = {self.canonical(choice_of(label, scene.choices, target)) for label in read_labels(answer.text)}
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = self.committed(response)
+        said = {self.canonical(choice_of(label, row.choices, target)) for label in read_labels(answer.text)}
         if not target:
             empty = says_none(answer.text) or (bool(said) and said <= {"none", "nothing"})
             return (
-                Grade(1.0, True, "no labels, and the answer says so")
+                self.scored(answer, 1.0, True, "no labels, and the answer says so")
                 if empty
-                else self.refuse("the gold answer has no labels")
+                else self.wrong(answer, "the gold answer has no labels")
             )
         if said <= {"none", "nothing"}:
-            return self.refuse("the answer has no labels")
+            return self.wrong(answer, "the answer has no labels")
         shared = len(said & target)
         table = {
             "f1": 2 * shared / (len(said) + len(target)),
@@ -88,7 +92,8 @@ class MultiLabel(Graded):
             "exact": float(said == target),
             "recall": shared / len(target) if len(said) <= self.most else 0.0,
         }
-        return Grade(
+        return self.scored(
+            answer,
             table[self.metric],
             said == target,
             f"{shared} of {len(target)} with {len(said)} labels",
@@ -96,7 +101,7 @@ class MultiLabel(Graded):
         )
 
 
-@judged("hierarchy")
+@verifier("hierarchy")
 @register("hierarchy")
 @dataclass(frozen=True, kw_only=True)
 class Hierarchy(Graded):
@@ -132,13 +137,14 @@ class Hierarchy(Graded):
             label = tree[label]
         return path
 
-    def target(self, gold: Any, scene: Scene) -> list[str]:
-        return self.path(gold_labels(gold)[0])
-
-    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
-        said = choice_of(said_label(answer.text), scene.choices, {target[0]})
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.path(gold_labels(gold)[0])
+        answer = self.committed(response)
+        said = choice_of(said_label(answer.text), row.choices, {target[0]})
         if said not in set(map(normal_label, self.parents)):
-            return self.refuse("not a label of the tree", said)
+            return self.wrong(answer, "not a label of the tree", said)
         mine = self.path(said)
         common = len(set(mine) & set(target))
-        return Grade(2 * common / (len(mine) + len(target)), mine == target, f"{common} levels shared", said)
+        return self.scored(
+            answer, 2 * common / (len(mine) + len(target)), mine == target, f"{common} levels shared", said
+        )

@@ -8,8 +8,10 @@ from typing import Any, Literal
 from rapidfuzz.distance import Levenshtein
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.parsing import clean, unmarked
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_TEXT = 20_000
 
@@ -24,7 +26,7 @@ def error_rate(said: str, meant: str, unit: str) -> float:
     return Levenshtein.distance(a, b) / max(1, len(b))
 
 
-@judged("ocr")
+@verifier("ocr")
 @register("ocr")
 @dataclass(frozen=True, kw_only=True)
 class Ocr(Graded):
@@ -55,30 +57,30 @@ class Ocr(Graded):
             else clean("".join(c if c.isalnum() or c.isspace() else " " for c in text))
         )
 
-    def target(self, gold: Any, scene: Scene) -> list[str]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         listed = list(gold) if isinstance(gold, (list, tuple)) else [gold]
         texts = [self.plain(str(g)) for g in listed if isinstance(g, (str, int))]
         if not all(texts) or not texts or len(texts) != len(listed):
-            raise ValueError(
+            raise GoldError(
                 f"answer: the gold text {gold!r} is empty or not a text; give a text or a list of texts"
             )
-        return texts + [bare for g in listed if (bare := self.plain(unmarked(str(g)))) and bare not in texts]
-
-    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
+        target = texts + [
+            bare for g in listed if (bare := self.plain(unmarked(str(g)))) and bare not in texts
+        ]
+        answer = self.committed(response)
         said = self.plain(answer.text)
         if not said or len(said) > MAX_TEXT:
-            return self.refuse(
-                "no text in the answer"
-                if not said
-                else f"the answer has more than {MAX_TEXT:,} characters and is not read"
-            )
+            limit = f"the answer has more than {MAX_TEXT:,} characters and is not read"
+            raise Unread(limit if said else "no text in the answer", answer)
         bare = self.plain(unmarked(answer.text))
         best, text = max(
             (self.similarity(form, meant), form)
             for form in dict.fromkeys(filter(None, (said, bare)))
             for meant in target
         )
-        return Grade(best, bool({said, bare} & set(target)), f"{self.metric} {best:.3f}", text[:200])
+        return self.scored(
+            answer, best, bool({said, bare} & set(target)), f"{self.metric} {best:.3f}", text[:200]
+        )
 
     def similarity(self, said: str, meant: str) -> float:
         """Similarity of two normalised texts by `metric`, in [0, 1]."""

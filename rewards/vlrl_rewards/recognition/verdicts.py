@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.recognition.classification import normal_label
+from vlrl_rewards.scoring import GoldError, Response, Verdict
 from vlrl_rewards.text.denials import NOT, WRONG
 from vlrl_rewards.text.mentions import asserts, places, words_of
 from vlrl_rewards.text.process import thoughts
@@ -69,18 +71,17 @@ class Preference(Graded):
                 "least correct_at=0.5"
             )
 
-    def target(self, gold: Any, scene: Scene) -> str:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if str(gold).strip() not in ("1", "2"):
-            raise ValueError(f"answer: the gold {gold!r} must be 1 or 2")
-        return str(gold).strip()
-
-    def grade(self, target: str, answer: Answer, scene: Scene) -> Grade:
+            raise GoldError(f"answer: the gold {gold!r} must be 1 or 2")
+        target = str(gold).strip()
+        answer = self.committed(response)
         said = normal_label(answer.text).removeprefix("answer ").removeprefix("response ")
         if said != target:
-            return self.refuse("the other answer, or none", said)
-        concluding = concluded(scene.response)
+            return self.wrong(answer, "the other answer, or none", said)
+        concluding = concluded(response.text)
         agrees = 0 if not concluding else 1 if concluding == said else -1
-        return Grade(1 + self.consistency * agrees, True, f"right, consistency {agrees}", said)
+        return self.scored(answer, 1 + self.consistency * agrees, True, f"right, consistency {agrees}", said)
 
 
 @register("entity_named")
@@ -106,27 +107,25 @@ class EntityNamed(Graded):
     entity: str = "entity"
     headline: str = "headline"
 
-    def target(self, gold: Any, scene: Scene) -> tuple[tuple[str, ...], frozenset[str]]:
-        if self.entity not in scene.meta:
-            raise ValueError(
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        if self.entity not in row.meta:
+            raise GoldError(
                 f"meta: row.meta[{self.entity!r}] must hold the false part of the headline, or an empty text"
             )
-        entity = tuple(words_of(str(scene.meta[self.entity])))
-        headline = words_of(str(scene.meta.get(self.headline, "")))
+        entity = tuple(words_of(str(row.meta[self.entity])))
+        headline = words_of(str(row.meta.get(self.headline, "")))
         if entity and not places(headline, entity):
-            raise ValueError(
+            raise GoldError(
                 f"meta: row.meta[{self.headline!r}] must hold the headline, with its false part "
                 f"{' '.join(entity)!r} in it"
             )
-        return entity, content(headline) | frozenset(entity)
-
-    def grade(self, target: tuple[tuple[str, ...], frozenset[str]], answer: Answer, scene: Scene) -> Grade:
-        entity, headline = target
+        entity, headline = entity, content(headline) | frozenset(entity)
+        answer = self.committed(response)
         if not entity:
-            return Grade(1.0, True, "nothing to name")
+            return self.scored(answer, 1.0, True, "nothing to name")
         claims = [
             words_of(sentence)
-            for sentence in _SENTENCE.split("\n".join([*thoughts(scene.response), answer.text]))
+            for sentence in _SENTENCE.split("\n".join([*thoughts(response.text), answer.text]))
             if _calls_false(sentence)
         ]
         called = headline & {word for words in claims for word in words}
@@ -134,7 +133,8 @@ class EntityNamed(Graded):
             called != headline or headline == set(entity)
         )
         called |= set(entity)
-        return Grade(
+        return self.scored(
+            answer,
             len(set(entity)) / len(called) if named else 0.0,
             named and called == set(entity),
             f"called false: {' '.join(sorted(called))}",

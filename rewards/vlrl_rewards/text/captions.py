@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged, members
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded, members
+from vlrl_rewards.scoring import GoldError, Response, Verdict, verifier
 from vlrl_rewards.text.mentions import words_of
 
 
@@ -46,7 +48,7 @@ def cider(
     return min(1.0, total / (len(sizes) * len(references))) if sizes else 0.0
 
 
-@judged("caption", "cider")
+@verifier("caption", "cider")
 @register("caption")
 @dataclass(frozen=True, kw_only=True)
 class Caption(Graded):
@@ -68,15 +70,14 @@ class Caption(Graded):
     references: Literal["best", "mean"] = "best"
     correct_at: float = 0.5
 
-    def target(self, gold: Any, scene: Scene) -> list[list[str]]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         references = [words_of(str(g)) for g in ([gold] if isinstance(gold, str) else members(gold))]
         if not references or not all(references):
-            raise ValueError(f"answer: the gold caption {gold!r} is empty")
-        return references
-
-    def grade(self, target: list[list[str]], answer: Answer, scene: Scene) -> Grade:
-        weights = scene.meta.get("idf")
+            raise GoldError(f"answer: the gold caption {gold!r} is empty")
+        target = references
+        answer = self.committed(response)
+        weights = row.meta.get("idf")
         idf = {tuple(words_of(k)): float(v) for k, v in weights.items()} if weights else None
         scores = [cider(words_of(answer.text), [reference], idf, self.sigma) for reference in target]
         score = max(scores) if self.references == "best" else sum(scores) / len(scores)
-        return Grade(score, score >= self.correct_at, f"CIDEr-D {10 * score:.2f} of 10")
+        return self.scored(answer, score, score >= self.correct_at, f"CIDEr-D {10 * score:.2f} of 10")

@@ -6,10 +6,19 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl_rewards.kinds import Case, verifier
+from vlrl.types import Row
 from vlrl_rewards.math.answer import lone_number
 from vlrl_rewards.math.judge import judge
 from vlrl_rewards.parsing import Answer, clean, committed
+from vlrl_rewards.scoring import (
+    GoldError,
+    Response,
+    Unread,
+    Verdict,
+    right,
+    verifier,
+    wrong,
+)
 from vlrl_rewards.text.denials import (
     ALL_BUT,
     ASIDE,
@@ -22,7 +31,6 @@ from vlrl_rewards.text.denials import (
     taken_back,
 )
 from vlrl_rewards.text.letters import DENIED, LETTERS, TAIL_CHARS, label_of, mentions
-from vlrl_rewards.verdict import GoldError, Verdict, right, wrong
 
 _OPENING = re.compile(r"^[^\w%+\\-]+")
 MAX_NAMED = 8  # an answer that names its option more often is no answer
@@ -235,12 +243,14 @@ def _by_value(text: str, options: Options) -> frozenset[str]:
     )
 
 
-def find_choice(case: Case, options: Options, most: int = 1) -> tuple[Answer | None, frozenset[str], str]:
+def find_choice(
+    response: Response, options: Options, most: int = 1
+) -> tuple[Answer | None, frozenset[str], str]:
     """(the answer, its letters, the reason if there are none)."""
-    text = case.visible
+    text = response.visible
     if not text.strip():
-        return None, frozenset(), "nothing outside the thinking" if case.response.strip() else "empty"
-    answer = committed(case.response, lambda said: bool(chosen(said, options)))
+        return None, frozenset(), "nothing outside the thinking" if response.text.strip() else "empty"
+    answer = committed(response.text, lambda said: bool(chosen(said, options)))
     if answer is not None:
         if answer.problem:
             return None, frozenset(), answer.problem
@@ -276,46 +286,38 @@ def _concluding(text: str, options: Options, most: int) -> tuple[Answer | None, 
 
 
 @verifier("mcq", "choice")
-def mcq(case: Case) -> Verdict:
+def mcq(response: Response, gold: Any, row: Row) -> Verdict:
     """Multiple choice: exactly the gold option (or set of options), by letter or by words.
 
     gold: a letter ("B", "(b)", "B. Paris"), an option's words, an index from 0, or several of these. Raises
     GoldError if it is no option.
     """
-    options = Options.of(case.choices)
-    gold = options.gold(case.gold)
-    answer, letters, why = find_choice(case, options, len(gold))
+    options = Options.of(row.choices)
+    wanted = options.gold(gold)
+    answer, letters, why = find_choice(response, options, len(wanted))
     if answer is None:
-        return wrong(why)
-    details: dict[str, Any] = {
-        "extracted": answer.text.strip()[:500],
-        "span": answer.span,
-        "route": f"{answer.route}>letters",
-    }
+        raise Unread(why)
     own_words = options.texts and any(
         refuses(options.texts[LETTERS.index(letter)])
         for letter in letters
         if LETTERS.index(letter) < options.count
     )
-    if refuses(context_of(case.visible, answer)) and not own_words:
-        return wrong("a refusal", **details)
+    if refuses(context_of(response.visible, answer)) and not own_words:
+        raise Unread("a refusal", answer)
     if not letters:
-        return wrong(why, **details)
+        raise Unread(why, answer)
     if len(
         re.findall(rf"(?<![A-Za-z])[{''.join(letters)}](?![A-Za-z'])", answer.text[:TAIL_CHARS])
     ) > MAX_NAMED * len(letters):
-        return wrong("one answer repeated too often", **details)
+        return wrong(answer, "one answer repeated too often", "letters")
     names = "".join(sorted(letters))
-    if len(gold) > 1 and _OFFERED.search(answer.text[:TAIL_CHARS]):
-        return wrong("offers alternatives", **details)
-    if letters == gold:
-        return right(f"option {names}", **details)
-    return wrong(
-        f"names {len(letters)} options: {names}"
-        if len(letters) > len(gold)
-        else f"option {names}, not {''.join(sorted(gold))}",
-        **details,
-    )
+    if len(wanted) > 1 and _OFFERED.search(answer.text[:TAIL_CHARS]):
+        return wrong(answer, "offers alternatives", "letters")
+    if letters == wanted:
+        return right(answer, f"option {names}", "letters")
+    more = f"names {len(letters)} options: {names}"
+    other = f"option {names}, not {''.join(sorted(wanted))}"
+    return wrong(answer, more if len(letters) > len(wanted) else other, "letters")
 
 
 def context_of(text: str, answer: Answer) -> str:

@@ -12,12 +12,14 @@ from typing import Any, Literal
 from rapidfuzz.fuzz import ratio
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import overlap
-from vlrl_rewards.boxes.reading import Box, box_to_original, gold_boxes, parse_boxes
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.boxes.reading import box_to_original, gold_boxes, parse_boxes
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.literals import find_values, repeated_in
 from vlrl_rewards.parsing import clean
 from vlrl_rewards.recognition.classification import normal_label
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _NUMBER = re.compile(r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,12})?")
 Leaf = tuple[str, str]
@@ -38,7 +40,7 @@ def leaves(value: Any, path: str = "", lists: str = "index") -> list[Leaf]:
     return [(path, str(Decimal(text).normalize() + 0) if _NUMBER.fullmatch(text) else text)]
 
 
-@judged("extraction")
+@verifier("extraction")
 @register("extraction")
 @dataclass(frozen=True, kw_only=True)
 class Fields(Graded):
@@ -66,7 +68,7 @@ class Fields(Graded):
                 f"alpha, fuzzy: must lie in [0, 1] and (0, 1], got {self.alpha} and {self.fuzzy}"
             )
 
-    def target(self, gold: Any, scene: Scene) -> Counter[Leaf]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         values = [f.value for f in find_values(gold)] if isinstance(gold, str) else [gold]
         found = (
             leaves(values[0], lists=self.lists)
@@ -74,22 +76,20 @@ class Fields(Graded):
             else []
         )
         if not found:
-            raise ValueError(f"answer: the gold {gold!r:.200} is not a JSON object with fields")
-        return Counter(found)
-
-    def grade(self, target: Counter[Leaf], answer: Answer, scene: Scene) -> Grade:
+            raise GoldError(f"answer: the gold {gold!r:.200} is not a JSON object with fields")
+        target = Counter(found)
+        answer = self.committed(response)
         values = [f.value for f in find_values(answer.text) if isinstance(f.value, (dict, list)) and f.value]
         said = Counter(leaves(values[0], lists=self.lists)) if len(values) == 1 else Counter()
         if not said:
-            return self.refuse(
-                "no JSON object in the answer" if not values else "several JSON values in the answer"
-            )
+            raise Unread(f"{'several' if values else 'no'} JSON objects in the answer", answer)
         matched = self.matched(said, target)
         total, meant = sum(said.values()), sum(target.values())
         precision, recall = matched / total, matched / meant
         mean = self.alpha * precision + (1 - self.alpha) * recall
         harmonic = 2 * matched / (total + meant)
-        return Grade(
+        return self.scored(
+            answer,
             harmonic if self.f1 else mean,
             matched == total == meant,
             f"{matched} of {meant} with {total} fields",
@@ -113,7 +113,7 @@ class Fields(Graded):
         return count
 
 
-@judged("evidence")
+@verifier("evidence")
 @register("evidence")
 @dataclass(frozen=True, kw_only=True)
 class Evidence(Graded):
@@ -137,7 +137,7 @@ class Evidence(Graded):
     correct_at: float = 0.75
     picture: int = 0
 
-    def target(self, gold: Any, scene: Scene) -> tuple[list[str], Box]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         answers = gold.get("answer", gold.get("final_answer")) if isinstance(gold, Mapping) else None
         texts = (
             [normal_label(str(a)) for a in (answers if isinstance(answers, list) else [answers])]
@@ -146,23 +146,24 @@ class Evidence(Graded):
         )
         boxes = gold_boxes(gold.get("bbox", gold.get("bbox_2d"))) if isinstance(gold, Mapping) else []
         if not texts or not all(texts) or len(boxes) != 1:
-            raise ValueError(f"answer: needs {{'answer': text, 'bbox': [x1, y1, x2, y2]}}, got {gold!r:.200}")
-        return texts, boxes[0]
-
-    def grade(self, target: tuple[list[str], Box], answer: Answer, scene: Scene) -> Grade:
+            raise GoldError(f"answer: needs {{'answer': text, 'bbox': [x1, y1, x2, y2]}}, got {gold!r:.200}")
+        target = texts, boxes[0]
+        answer = self.committed(response)
         objects = [f.value for f in find_values(answer.text) if isinstance(f.value, dict)]
         if len(objects) != 1:
-            return self.refuse(
-                "no JSON object in the answer" if not objects else "several JSON objects in the answer"
-            )
+            raise Unread(f"{'several' if objects else 'no'} JSON objects in the answer", answer)
         members = [(key.lower(), value) for key, value in [*objects[0].items(), *repeated_in(objects[0])]]
         texts = {normal_label(str(value)) for key, value in members if key in ("final_answer", "answer")}
         correct = len(texts) == 1 and texts <= set(target[0])
         boxes = [parse_boxes(str(value)) or [] for key, value in members if key in ("bbox_2d", "bbox", "box")]
         named = {found[0].xyxy for found in boxes if len(found) == 1}
-        picture = scene.meta.get("picture", self.picture)
+        picture = row.meta.get("picture", self.picture)
         one_box = len(named) == 1 and all(len(found) == 1 for found in boxes)
-        iou = overlap(box_to_original(named.pop(), scene.spaces, picture), target[1].xyxy) if one_box else 0.0
+        iou = (
+            overlap(box_to_original(named.pop(), response.spaces, picture), target[1].xyxy)
+            if one_box
+            else 0.0
+        )
         box_score = 0.0 if self.needs_answer and not correct else iou
         score = (self.answer * correct + self.box * box_score) / (self.answer + self.box)
-        return Grade(score, correct and iou >= 0.5, f"answer {correct}, IoU {iou:.3f}")
+        return self.scored(answer, score, correct and iou >= 0.5, f"answer {correct}, IoU {iou:.3f}")

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.parsing import clean
+from vlrl_rewards.scoring import GoldError, Response, Verdict
 
 MAX_TOKENS = 1024
 
@@ -55,12 +57,6 @@ class Bmas(Graded):
         if self.length < 0:
             raise ValueError(f"length: {self.length} must not be negative; 0 is the paper's form")
 
-    def target(self, gold: Any, scene: Scene) -> str:
-        text = clean(gold).strip() if isinstance(gold, str) else ""
-        if not text:
-            raise ValueError(f"answer: the gold {gold!r:.100} is not a text")
-        return text
-
     def embeddings(self, text: str) -> np.ndarray:
         """(N, H) input embeddings of the tokens of a text."""
         policy: Any = self.run.policy
@@ -70,10 +66,17 @@ class Bmas(Graded):
             np.asarray(weight[ids].detach().float().cpu().numpy()) if ids else np.zeros((0, weight.shape[1]))
         )
 
-    def grade(self, target: str, answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        text = clean(gold).strip() if isinstance(gold, str) else ""
+        if not text:
+            raise GoldError(f"answer: the gold {gold!r:.100} is not a text")
+        target = text
+        answer = self.committed(response)
         said = clean(answer.text).strip()
         said_NH, gold_MH = self.embeddings(said), self.embeddings(target)
         n, m = len(said_NH), len(gold_MH)
         factor = (min(n, m) / max(n, m)) ** self.length if n and m else 0.0
         score = min(1.0, factor * bmas(said_NH, gold_MH))
-        return Grade(score, said.casefold() == target.casefold(), f"{n} tokens against {m}", said[:200])
+        return self.scored(
+            answer, score, said.casefold() == target.casefold(), f"{n} tokens against {m}", said[:200]
+        )

@@ -14,8 +14,10 @@ from vlrl.plugins.episodes import ACTIONS
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
+from vlrl_rewards.scoring import (
+    GoldError,
+)
 from vlrl_rewards.tool_use import turns_of
-from vlrl_rewards.verdict import GoldError
 
 UNCLEAR = "cannot determine impact without specific context"
 EFFECTS = ("increase", "decrease", UNCLEAR)

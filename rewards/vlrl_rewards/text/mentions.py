@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged, members
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded, members
 from vlrl_rewards.parsing import clean
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 from vlrl_rewards.text.denials import NOT
 
 MAX_WORDS = 4000
@@ -26,7 +28,7 @@ def phrase_pattern(phrases: Sequence[str]) -> list[tuple[str, ...]]:
     """Phrases as tuples of words. Raises ValueError if one is empty."""
     split = [tuple(words_of(phrase)) for phrase in phrases]
     if not split or not all(split):
-        raise ValueError(f"answer: {phrases!r} must be words or phrases, none of them empty")
+        raise GoldError(f"answer: {phrases!r} must be words or phrases, none of them empty")
     return split
 
 
@@ -59,7 +61,7 @@ def _negated(before: Sequence[str]) -> bool:
     return bool(left) and left[-1] in ("no", "without", *NOT.split("|"))
 
 
-@judged("keywords")
+@verifier("keywords")
 @register("keywords")
 @dataclass(frozen=True, kw_only=True)
 class Keywords(Graded):
@@ -90,30 +92,28 @@ class Keywords(Graded):
                 f"most, dense: must be at least 1 and in (0, 1), got {self.most} and {self.dense}"
             )
 
-    def target(self, gold: Any, scene: Scene) -> list[tuple[str, ...]]:
-        return phrase_pattern([str(g) for g in members(gold)])
-
-    def grade(self, target: list[tuple[str, ...]], answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = phrase_pattern([str(g) for g in members(gold)])
+        answer = self.committed(response)
         words = words_of(answer.text)
         if not words:
-            return self.refuse("no words")
+            raise Unread("no words", answer)
         counts = [mentions(words, phrase) for phrase in target]
         found = sum(count > 0 for count in counts)
         density = min(1.0, sum(c * len(p) for c, p in zip(counts, target, strict=True)) / len(words))
         factor = min(1.0, self.most / len(words)) * min(1.0, (1 - density) / (1 - self.dense))
-        others = {tuple(words_of(str(phrase))) for phrase in scene.meta.get(self.vocabulary, ())} - set(
-            target
-        )
+        others = {tuple(words_of(str(phrase))) for phrase in row.meta.get(self.vocabulary, ())} - set(target)
         spurious = sum(asserts(words, phrase) for phrase in others if phrase)
         perfect = found == len(target) and factor == 1 and not spurious
-        return Grade(
+        return self.scored(
+            answer,
             found / (len(target) + spurious) * factor,
             perfect,
             f"{found} of {len(target)} keywords, {spurious} that are not there",
         )
 
 
-@judged("objects_named")
+@verifier("objects_named")
 @register("objects_named")
 @dataclass(frozen=True, kw_only=True)
 class ObjectsNamed(Graded):
@@ -134,14 +134,13 @@ class ObjectsNamed(Graded):
     vocabulary: tuple[str, ...] = ()
     synonyms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def target(self, gold: Any, scene: Scene) -> set[str]:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         objects = {" ".join(words_of(str(g))) for g in members(gold)}
         known = {" ".join(words_of(v)) for v in self.vocabulary}
         if not known or not objects <= known:
-            raise ValueError(f"vocabulary: must hold every gold object; missing {sorted(objects - known)}")
-        return objects
-
-    def grade(self, target: set[str], answer: Answer, scene: Scene) -> Grade:
+            raise GoldError(f"vocabulary: must hold every gold object; missing {sorted(objects - known)}")
+        target = objects
+        answer = self.committed(response)
         words = words_of(answer.text)
         named = {
             " ".join(words_of(v))
@@ -149,11 +148,12 @@ class ObjectsNamed(Graded):
             if any(asserts(words, tuple(words_of(n))) for n in (v, *self.synonyms.get(v, ())))
         }
         if not words:
-            return self.refuse("no words")
+            raise Unread("no words", answer)
         if not named and not target:
-            return Grade(1.0, True, "no object named, none in the picture")
+            return self.scored(answer, 1.0, True, "no object named, none in the picture")
         score = 2 * len(named & target) / (len(named) + len(target))
-        return Grade(
+        return self.scored(
+            answer,
             score,
             named == target,
             f"{len(named & target)} of {len(target)} objects, {len(named - target)} not there",

@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Literal
 
 from vlrl.plugins.registry import build, register
 from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
+from vlrl.types import Rollout, Row
 from vlrl_rewards.combine.nested import number
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.literals import fold
-from vlrl_rewards.parsing import last_answer
+from vlrl_rewards.parsing import Answer, last_answer
 from vlrl_rewards.puzzles.plans import alignment
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict
 from vlrl_rewards.text.mentions import words_of
 from vlrl_rewards.text.metrics import rouge_l, rouge_n
 
@@ -51,17 +52,31 @@ def sentences(response: str) -> list[str]:
     ][:1000]
 
 
-def section(response: str, tag: str) -> str:
-    """The content of the only `<tag>...</tag>` of a response, folded by `fold`; "" if there is none, or more
-    than one."""
-    low = response.lower()
-    if len(low) != len(response):  # the lower case of some letters is longer, then offsets would differ
-        response = low
+def whole(response: Response) -> Answer:
+    """The whole response, thinking included, as the part that is read."""
+    return Answer(response.text, 0, len(response.text), "response")
+
+
+def thinking(response: Response) -> Answer:
+    """The response as the part that is read. Raises Unread where its closed thinking has no sentence."""
+    if not sentences(response.text):
+        raise Unread("no reasoning", whole(response))
+    return whole(response)
+
+
+def section(response: Response, tag: str) -> Answer:
+    """The content of the only `<tag>...</tag>` of a response, folded by `fold`. Raises Unread if there is none,
+    more than one, or an empty one."""
+    text, low = response.text, response.text.lower()
+    if len(low) != len(text):  # the lower case of some letters is longer, then offsets would differ
+        text = low
     opening, closing = f"<{tag.lower()}>", f"</{tag.lower()}>"
-    if low.count(opening) != 1 or low.count(closing) != 1:
-        return ""
-    start = low.index(opening) + len(opening)
-    return fold(response[start : low.index(closing)]).strip() if low.index(closing) >= start else ""
+    once = low.count(opening) == low.count(closing) == 1
+    start, end = (low.index(opening) + len(opening), low.index(closing)) if once else (0, 0)
+    inner = fold(text[start:end]).strip()
+    if not inner:
+        raise Unread(f"no <{tag}> section, or several", whole(response))
+    return Answer(inner, start, min(end, len(response.text)), "section")
 
 
 def rouge_mean(said: str, gold: str) -> float:
@@ -95,28 +110,19 @@ class ProcessOrder(Graded):
     slack: float = 2.0
     correct_at: float = 0.5
 
-    def target(self, gold: Any, scene: Scene) -> list[str]:
-        states = [" ".join(words_of(str(s))) for s in scene.meta.get(self.states, ())]
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        states = [" ".join(words_of(str(s))) for s in row.meta.get(self.states, ())]
         if not states or not all(states):
-            raise ValueError(
+            raise GoldError(
                 f"states: row.meta[{self.states!r}] must be a list of texts, got "
-                f"{scene.meta.get(self.states)!r}"
+                f"{row.meta.get(self.states)!r}"
             )
-        return states
-
-    def judge(
-        self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None
-    ) -> Grade:
-        """Judge the thinking of a response (not its answer)."""
-        scene = scene or Scene(response=response)
-        return self.grade(self.target(gold, scene), Answer(response, False), scene)
-
-    def grade(self, target: list[str], answer: Answer, scene: Scene) -> Grade:
-        steps = sentences(answer.text)
-        if not steps:
-            return self.refuse("no reasoning")
-        score = alignment(steps, target, rouge_mean) * min(1.0, self.slack * len(target) / len(steps))
-        return Grade(score, score >= self.correct_at, f"{len(steps)} steps against {len(target)} states")
+        thought = thinking(response)
+        steps = sentences(thought.text)
+        score = alignment(steps, states, rouge_mean) * min(1.0, self.slack * len(states) / len(steps))
+        return self.scored(
+            thought, score, score >= self.correct_at, f"{len(steps)} steps against {len(states)} states"
+        )
 
 
 @register("stated_steps")
@@ -137,28 +143,20 @@ class StatedSteps(Graded):
 
     steps: str = "steps"
 
-    def target(self, gold: Any, scene: Scene) -> dict[str, tuple[tuple[str, ...], str]]:
-        texts = scene.meta.get(self.steps) or ()
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        texts = row.meta.get(self.steps) or ()
         found = [_steps_of(text) if isinstance(text, str) else {} for text in texts]
         steps = {name: step for one in found for name, step in one.items()}
         if not steps or not len(texts) == len(steps) == sum(map(len, found)):
-            raise ValueError(
+            raise GoldError(
                 f"steps: row.meta[{self.steps!r}] must be a list of texts such as 'a27+5=32', each of "
                 f"another name, got {texts!r}"
             )
-        return steps
-
-    def judge(
-        self, gold: Any, response: str, scene: Scene | None = None, answer: Answer | None = None
-    ) -> Grade:
-        """Judge the thinking of a response (not its answer)."""
-        scene = scene or Scene(response=response)
-        return self.grade(self.target(gold, scene), Answer(response, False), scene)
-
-    def grade(self, target: dict[str, tuple[tuple[str, ...], str]], answer: Answer, scene: Scene) -> Grade:
-        said = {name: step for block in thoughts(answer.text) for name, step in _steps_of(block).items()}
-        hits = sum(said.get(name) == step for name, step in target.items())
-        return Grade(hits / len(target), hits == len(target), f"{hits} of {len(target)} steps")
+        said = {name: step for block in thoughts(response.text) for name, step in _steps_of(block).items()}
+        hits = sum(said.get(name) == step for name, step in steps.items())
+        return self.scored(
+            whole(response), hits / len(steps), hits == len(steps), f"{hits} of {len(steps)} steps"
+        )
 
 
 def _steps_of(text: str) -> dict[str, tuple[tuple[str, ...], str]]:

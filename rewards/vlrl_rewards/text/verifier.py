@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
-from vlrl_rewards.kinds import Case, verifier
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.math.answer import find_answer
 from vlrl_rewards.math.dates import same_moment
 from vlrl_rewards.math.judge import judge
@@ -24,13 +23,20 @@ from vlrl_rewards.parsing import (
     answer_tags,
     boxes_in,
     clean,
-    committed,
-    last_answer,
     unmarked,
+)
+from vlrl_rewards.scoring import (
+    GoldError,
+    Response,
+    Unread,
+    Verdict,
+    right,
+    verdict,
+    verifier,
+    wrong,
 )
 from vlrl_rewards.text import metrics as metric
 from vlrl_rewards.text.denials import WRONG, hedges, refuses, settled, taken_back
-from vlrl_rewards.verdict import GoldError, Verdict, right, wrong
 
 _SAYS = re.compile(
     r"^.*?\b(?:is|was|are|were|be|called|named|equals|says?|reads?|shows?)\b:?\s+|^.*?[:：=]\s*",
@@ -119,54 +125,47 @@ def candidates(answer: str) -> list[str]:
 
 
 @verifier("text", "exact")
-def text(case: Case, *, case_sensitive: bool = False) -> Verdict:
+def text(response: Response, gold: Any, row: Row, *, case_sensitive: bool = False) -> Verdict:
     """Whether the committed answer has the words of a gold answer; case, punctuation and articles are
     ignored."""
-    golds = golds_of(case.gold)
-    seen = case.visible
+    golds = golds_of(gold)
+    seen = response.visible
     if not seen.strip():
-        return wrong("nothing outside the thinking" if case.response.strip() else "empty")
-    answer = committed(case.response)
-    if answer is not None and answer.problem:
-        return wrong(answer.problem)
-    if answer is None:
-        answer = _last_sentence(seen, golds)
-    details: dict[str, Any] = {
-        "extracted": answer.text.strip()[:500],
-        "span": answer.span,
-        "route": f"{answer.route}>words",
-    }
+        raise Unread("nothing outside the thinking" if response.text.strip() else "empty")
+    answer = response.answer or _last_sentence(seen, golds)
+    if answer.problem:
+        raise Unread(answer.problem, answer)
     if taken_back(seen[answer.end :]) or (
         refuses(_near(seen, answer)) and not any(refuses(gold) for gold in golds)
     ):
-        return wrong("a refusal, or taken back", **details)
+        raise Unread("a refusal, or taken back", answer)
     if len(answer.text) > 4 * max(map(len, golds)) + 400:
-        return wrong("far longer than the gold answer", **details)
+        return wrong(answer, "far longer than the gold answer", "words")
     if answer.text.rstrip(" *\"'").endswith("?") and not any(gold.rstrip().endswith("?") for gold in golds):
-        return wrong("a question", **details)
+        return wrong(answer, "a question", "words")
     for said in candidates(answer.text):
         if same_text(said, golds) and (
             not case_sensitive or any(clean(said) == clean(gold) for gold in golds)
         ):
-            return right("the same words", **details)
-    if all(any(char.isdigit() for char in gold) for gold in golds):
-        return _as_number(case, golds, details)
-    return wrong(f"{clean(answer.text)[:80]!r} is not {golds[0][:80]!r}", **details)
+            return right(answer, "the same words", "words")
+    if all(any(char.isdigit() for char in gold) for gold in golds) and _same_number(response, golds):
+        return right(answer, "the same number", "words")
+    return wrong(answer, f"{clean(answer.text)[:80]!r} is not {golds[0][:80]!r}", "words")
 
 
-def _as_number(case: Case, golds: list[str], details: dict[str, Any]) -> Verdict:
-    """The verdict on a gold that may be a number, compared by value."""
+def _same_number(response: Response, golds: list[str]) -> bool:
+    """Whether one of the golds is a number that the response states."""
     for gold in golds:
         reading = read(gold)
         if (
             reading is not None
             and (reading.unit is None or not reading.unit.noun)
             and reading.node[0] in ("num", "neg", "pct")
-            and (answer := find_answer(Case(gold, case.response))[0]) is not None
+            and (answer := find_answer(response)[0]) is not None
             and judge(gold, answer, library=False)[0]
         ):
-            return right("the same number", **details)
-    return wrong(f"{details['extracted'][:80]!r} is not {golds[0][:80]!r}", **details)
+            return True
+    return False
 
 
 def _near(seen: str, answer: Answer) -> str:
@@ -192,96 +191,76 @@ def _last_sentence(seen: str, golds: Sequence[str]) -> Answer:
     )
 
 
-def body(case: Case) -> tuple[str, str]:
-    """(the text to score, the problem): the last `<answer>` block, else the visible text; the problem is ""
-    if there is none."""
-    spans = answer_tags(case.visible)
-    if len({clean(case.visible[a:b]) for a, b in spans}) > 1 or len(spans) > MAX_REPEATS:
-        return "", "several answer blocks"
-    if not spans and len({case.visible[a:b] for _, _, a, b in boxes_in(case.visible)}) > 1:
-        return "", "several boxes"
-    said = case.visible[spans[-1][0] : spans[-1][1]].strip() if spans else case.visible.strip()
-    return said, "" if any(char.isalnum() for char in said) else "empty"
+def body(response: Response) -> Answer:
+    """The last `<answer>` block, else the visible text. Raises Unread where there are several, or no word."""
+    seen = response.visible
+    spans = answer_tags(seen)
+    if len({clean(seen[a:b]) for a, b in spans}) > 1 or len(spans) > MAX_REPEATS:
+        raise Unread("several answer blocks")
+    if not spans and len({seen[a:b] for _, _, a, b in boxes_in(seen)}) > 1:
+        raise Unread("several boxes")
+    start, end = spans[-1] if spans else (0, len(seen))
+    answer = Answer(seen[start:end].strip(), start, end, "tag" if spans else "text")
+    if not any(char.isalnum() for char in answer.text):
+        raise Unread("empty", answer)
+    return answer
 
 
-def graded(case: Case, measure: Callable[[str, str], float], correct_at: float, name: str) -> Verdict:
+def graded(
+    answer: Answer, golds: list[str], measure: Callable[[str, str], float], correct_at: float, name: str
+) -> Verdict:
     """The maximum of `measure(said, gold)` over the golds; correct from `correct_at` on."""
-    golds = golds_of(case.gold)
-    said, problem = body(case)
-    if problem:
-        return wrong(problem)
+    said = answer.text
     if refuses(said[:2000]) and not any(refuses(gold) for gold in golds):
-        return wrong("a refusal", extracted=said[:500])
+        raise Unread("a refusal", answer)
     if len(said) > 10 * max(map(len, golds)) + 2000:
-        return wrong("far longer than the gold answer", extracted=said[:500])
+        return wrong(answer, "far longer than the gold answer", name)
     score = min(1.0, max(0.0, max(measure(said, gold) for gold in golds)))
-    return Verdict(
-        score >= correct_at, score, f"{name} {score:.3f}", extracted=said[:500], route=f"text>{name}"
-    )
+    return verdict(answer, score, score >= correct_at, f"{name} {score:.3f}", name)
 
 
-@verifier("f1")
-def f1(case: Case, *, correct_at: float = 0.5) -> Verdict:
-    """Token F1."""
-    return graded(case, metric.token_f1, correct_at, "F1")
+def _metric(kinds: tuple[str, ...], name: str, measure: Callable[[str, str], float], doc: str) -> None:
+    """Register a text metric under its kinds."""
+
+    def score(response: Response, gold: Any, row: Row, *, correct_at: float = 0.5) -> Verdict:
+        golds = golds_of(gold)
+        return graded(body(response), golds, measure, correct_at, name)
+
+    score.__qualname__, score.__doc__ = kinds[0], doc
+    verifier(*kinds)(score)
 
 
-@verifier("rouge1")
-def rouge1(case: Case, *, correct_at: float = 0.5) -> Verdict:
-    """ROUGE-1 F1."""
-    return graded(case, metric.rouge_n, correct_at, "ROUGE-1")
-
-
-@verifier("rouge2")
-def rouge2(case: Case, *, correct_at: float = 0.5) -> Verdict:
-    """ROUGE-2 F1."""
-    return graded(case, lambda said, gold: metric.rouge_n(said, gold, 2), correct_at, "ROUGE-2")
-
-
-@verifier("rougeL", "rouge")
-def rouge_l(case: Case, *, correct_at: float = 0.5) -> Verdict:
-    """ROUGE-L F1."""
-    return graded(case, metric.rouge_l, correct_at, "ROUGE-L")
-
-
-@verifier("bleu")
-def bleu(case: Case, *, correct_at: float = 0.5) -> Verdict:
-    """Sentence BLEU."""
-    return graded(case, metric.bleu, correct_at, "BLEU")
-
-
-@verifier("chrf")
-def chrf(case: Case, *, correct_at: float = 0.5) -> Verdict:
-    """chrF2."""
-    return graded(case, metric.chrf, correct_at, "chrF")
+_metric(("f1",), "F1", metric.token_f1, "Token F1.")
+_metric(("rouge1",), "ROUGE-1", metric.rouge_n, "ROUGE-1 F1.")
+_metric(("rouge2",), "ROUGE-2", lambda said, gold: metric.rouge_n(said, gold, 2), "ROUGE-2 F1.")
+_metric(("rougeL", "rouge"), "ROUGE-L", metric.rouge_l, "ROUGE-L F1.")
+_metric(("bleu",), "BLEU", metric.bleu, "Sentence BLEU.")
+_metric(("chrf",), "chrF", metric.chrf, "chrF2.")
+_metric(
+    ("wer",),
+    "1 - WER",
+    lambda said, gold: 1 - metric.word_error_rate(said, gold),
+    "max(0, 1 - word error rate).",
+)
+_metric(
+    ("cer",),
+    "1 - CER",
+    lambda said, gold: 1 - metric.char_error_rate(said, gold),
+    "max(0, 1 - character error rate).",
+)
 
 
 @verifier("anls")
-def anls(case: Case, *, correct_at: float = 0.5) -> Verdict:
+def anls(response: Response, gold: Any, row: Row, *, correct_at: float = 0.5) -> Verdict:
     """Average normalised Levenshtein similarity, of the committed answer."""
-    said = case.answer_or_text
-    return (
-        graded(Case(case.gold, said), metric.anls, correct_at, "ANLS")
-        if said
-        else wrong("no committed answer")
-    )
-
-
-@verifier("wer")
-def wer(case: Case, *, correct_at: float = 0.5) -> Verdict:
-    """max(0, 1 - word error rate)."""
-    return graded(case, lambda said, gold: 1 - metric.word_error_rate(said, gold), correct_at, "1 - WER")
-
-
-@verifier("cer")
-def cer(case: Case, *, correct_at: float = 0.5) -> Verdict:
-    """max(0, 1 - character error rate)."""
-    return graded(case, lambda said, gold: 1 - metric.char_error_rate(said, gold), correct_at, "1 - CER")
+    golds, answer = golds_of(gold), response.final_answer()
+    answer = replace(answer, text=body(Response(answer.text)).text)
+    return graded(answer, golds, metric.anls, correct_at, "ANLS")
 
 
 @register("exact")
 @dataclass(frozen=True, kw_only=True)
-class Exact(Reward):
+class Exact(Graded):
     """Exact match of the committed answer.
 
         r = 1[fold(answer) = fold(gold)]
@@ -294,9 +273,13 @@ class Exact(Reward):
 
     case: bool = False
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = clean(str(rollout.answer if rollout.answer is not None else ""))
-        if not gold:
-            raise ValueError(f"row {rollout.row.id!r}: the gold answer is empty, so no answer can be right")
-        said = clean(last_answer(rollout.text))
-        return float(said == gold if self.case else said.casefold() == gold.casefold())
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        wanted = clean(str(gold if gold is not None else ""))
+        if not wanted:
+            raise GoldError(f"row {row.id!r}: the gold answer is empty, so no answer can be right")
+        if response.answer is None:
+            raise Unread("no committed answer")
+        answer = response.final_answer()
+        said = clean(answer.text)
+        same = said == wanted if self.case else said.casefold() == wanted.casefold()
+        return self.scored(answer, float(same), same, "equal" if same else "different")

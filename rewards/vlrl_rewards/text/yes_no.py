@@ -7,14 +7,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
-from vlrl_rewards.graded import Answer as GradedAnswer
-from vlrl_rewards.graded import Grade, Graded, Scene, judged
-from vlrl_rewards.kinds import Case, verifier
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.parsing import Answer, clean, committed
+from vlrl_rewards.scoring import (
+    GoldError,
+    Response,
+    Unread,
+    Verdict,
+    right,
+    verifier,
+    wrong,
+)
 from vlrl_rewards.text.choice import context_of
 from vlrl_rewards.text.denials import CANNOT, MIGHT, SECOND_THOUGHT, TURN, WRONG, refuses, taken_back
 from vlrl_rewards.text.letters import TAIL_CHARS
-from vlrl_rewards.verdict import GoldError, Verdict, right, wrong
 
 _YES = "是的|对的|yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
 _NO = "不是的|不对|no|nope|false|incorrect|wrong|negative|否|不是|错误|错"
@@ -85,31 +92,23 @@ def _stated(text: str) -> bool | None:
 
 
 @verifier("yes_no", "boolean")
-def yes_no(case: Case) -> Verdict:
+def yes_no(response: Response, gold: Any, row: Row) -> Verdict:
     """Yes or no (true or false): of the committed answer, else of the whole response. Both, or neither, is
     wrong."""
-    gold = case.gold if isinstance(case.gold, bool) else yes_or_no(str(case.gold))
-    if gold is None:
-        raise GoldError(f"gold: {case.gold!r} is neither yes nor no")
-    text = case.visible
-    answer = committed(case.response, lambda said: yes_or_no(said) is not None) or committed(case.response)
-    if answer is not None and answer.problem:
-        return wrong(answer.problem)
-    if answer is None:
-        answer = Answer(text.strip(), 0, len(text), "text")
-    if not answer.text.strip():
-        return wrong("empty")
-    details: dict[str, Any] = {
-        "extracted": answer.text.strip()[:200],
-        "span": answer.span,
-        "route": f"{answer.route}>yes_no",
-    }
+    wanted = gold if isinstance(gold, bool) else yes_or_no(str(gold))
+    if wanted is None:
+        raise GoldError(f"gold: {gold!r} is neither yes nor no")
+    text = response.visible
+    answer = committed(response.text, lambda said: yes_or_no(said) is not None) or response.answer
+    answer = answer or Answer(text.strip(), 0, len(text), "text")
+    if answer.problem or not answer.text.strip():
+        raise Unread(answer.problem or "empty", answer)
     said = yes_or_no(answer.text)
     if refuses(context_of(text, answer)) or taken_back(text[answer.end :]):
-        return wrong("a refusal, or taken back", **details)
+        raise Unread("a refusal, or taken back", answer)
     if said is None or _turns(answer.text, said):
-        return wrong("neither yes nor no, or both", **details)
-    return (right if said == gold else wrong)("yes" if said else "no", **details)
+        raise Unread("neither yes nor no, or both", answer)
+    return (right if said == wanted else wrong)(answer, "yes" if said else "no", "yes_no")
 
 
 def _turns(text: str, said: bool) -> bool:
@@ -125,7 +124,7 @@ def _turns(text: str, said: bool) -> bool:
     return any(match is not None and bool(match["yes"]) != said for match in later)
 
 
-@judged("true_false")
+@verifier("true_false")
 @register("true_false")
 @dataclass(frozen=True, kw_only=True)
 class TrueFalse(Graded):
@@ -152,18 +151,19 @@ class TrueFalse(Graded):
         }
         return [meaning[w] for w in words] if words and all(w in meaning for w in words) else None
 
-    def target(self, gold: Any, scene: Scene) -> list[bool]:
-        verdicts = self.read(" ".join(map(str, gold)) if isinstance(gold, (list, tuple)) else str(gold))
-        if not verdicts:
-            raise ValueError(f"answer: {gold!r} is not a list of true and false such as 'T F F'")
-        return verdicts
-
-    def grade(self, target: list[bool], answer: GradedAnswer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.read(" ".join(map(str, gold)) if isinstance(gold, (list, tuple)) else str(gold))
+        if not target:
+            raise GoldError(f"answer: {gold!r} is not a list of true and false such as 'T F F'")
+        answer = self.committed(response)
         said = self.read(answer.text)
         if said is None or len(said) != len(target):
-            return self.refuse(f"not a list of {len(target)} true or false")
+            raise Unread(f"not a list of {len(target)} true or false", answer)
         hits = sum(a == b for a, b in zip(said, target, strict=True))
         exact = hits == len(target)
-        return Grade(
-            float(exact) if self.mode == "exact" else hits / len(target), exact, f"{hits} of {len(target)}"
+        return self.scored(
+            answer,
+            float(exact) if self.mode == "exact" else hits / len(target),
+            exact,
+            f"{hits} of {len(target)}",
         )

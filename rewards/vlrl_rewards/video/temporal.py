@@ -9,14 +9,17 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.types import Row
 from vlrl_rewards.boxes.matching import hungarian
-from vlrl_rewards.graded import Answer, Grade, Graded, Scene, judged
+from vlrl_rewards.graded import Graded
+from vlrl_rewards.parsing import Answer
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 from vlrl_rewards.video.spans import Span, gold_spans, plain_times, read_spans, read_times, temporal_iou
 
 _FINAL = re.compile(r"\n|[.;!?]\s")
 
 
-@judged("temporal", "temporal_iou")
+@verifier("temporal", "temporal_iou")
 @register("temporal_iou")
 @dataclass(frozen=True, kw_only=True)
 class TemporalIou(Graded):
@@ -38,29 +41,27 @@ class TemporalIou(Graded):
     timestamps: bool = False
     correct_at: float = 0.5
 
-    def target(self, gold: Any, scene: Scene) -> list[Span]:
-        if self.timestamps and not float(scene.meta.get("duration", 0)) > 0:
-            raise ValueError(
-                "timestamps: needs row.meta['duration'] in seconds above 0, got "
-                f"{scene.meta.get('duration')!r}"
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        if self.timestamps and not float(row.meta.get("duration", 0)) > 0:
+            raise GoldError(
+                f"timestamps: needs row.meta['duration'] in seconds above 0, got {row.meta.get('duration')!r}"
             )
-        return gold_spans(gold)
-
-    def grade(self, target: list[Span], answer: Answer, scene: Scene) -> Grade:
+        target = gold_spans(gold)
+        answer = self.committed(response)
         spans = committed_spans(answer)
         if not spans or (len(target) == 1 and len(spans) > 1):
-            return self.refuse("no span in the answer" if not spans else "several spans in the answer")
+            raise Unread("no span in the answer" if not spans else "several spans in the answer", answer)
         iou_NM = np.array([[temporal_iou(s, g) for g in target] for s in spans])
         pairs = hungarian(iou_NM)
         score = sum(float(iou_NM[i, j]) for i, j in pairs) / max(len(spans), len(target))
         correct = score >= self.correct_at
         if self.binary:
-            return Grade(float(correct), correct, f"IoU {score:.3f}", str(spans))
+            return self.scored(answer, float(correct), correct, f"IoU {score:.3f}", str(spans))
         if self.timestamps and len(target) == 1:
-            duration = float(scene.meta["duration"])
+            duration = float(row.meta["duration"])
             for predicted, gold in zip(spans[0], target[0], strict=True):
                 score *= max(0.0, 1 - abs(predicted - gold) / duration)
-        return Grade(score, correct, f"IoU {score:.3f}", str(spans))
+        return self.scored(answer, score, correct, f"IoU {score:.3f}", str(spans))
 
 
 def committed_spans(answer: Answer) -> list[Span]:
@@ -74,7 +75,7 @@ def committed_spans(answer: Answer) -> list[Span]:
     return list(dict.fromkeys(span for span, _ in found))[:1000]
 
 
-@judged("timestamp")
+@verifier("timestamp")
 @register("timestamp")
 @dataclass(frozen=True, kw_only=True)
 class Timestamp(Graded):
@@ -97,31 +98,32 @@ class Timestamp(Graded):
         if self.tolerance <= 0:
             raise ValueError(f"tolerance: {self.tolerance} must be above 0 seconds")
 
-    def target(self, gold: Any, scene: Scene) -> Span:
+    def target(self, gold: Any, row: Row) -> Span:
         if isinstance(gold, (int, float)) and not isinstance(gold, bool):
             if not 0 <= gold < 1e9:
-                raise ValueError(
-                    f"answer: {gold!r:.50} is not a time in seconds; give a number from 0 to 1e9"
-                )
+                raise GoldError(f"answer: {gold!r:.50} is not a time in seconds; give a number from 0 to 1e9")
             return float(gold), float(gold)
         times = read_times(gold) if isinstance(gold, str) else []
         if len(times) == 1 and not read_spans(str(gold)):
             return times[0], times[0]
         spans = gold_spans(gold)
         if len(spans) != 1:
-            raise ValueError(
+            raise GoldError(
                 f"answer: {gold!r} has {len(spans)} time spans; give one span or one time in seconds"
             )
         return spans[0]
 
-    def grade(self, target: Span, answer: Answer, scene: Scene) -> Grade:
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        target = self.target(gold, row)
+        answer = self.committed(response)
         times = set(read_times(answer.text))
         if len(times) != 1:
-            return self.refuse("the answer does not commit to one time")
+            raise Unread("the answer does not commit to one time", answer)
         time = times.pop()
         away = max(target[0] - time, time - target[1], 0.0) / self.tolerance
         hit = away <= (1 if target[0] == target[1] else 0)
-        return Grade(
+        return self.scored(
+            answer,
             float(hit) if self.mode == "window" else float(np.exp(-min(away, 700.0))),
             hit,
             f"{time:g} s",

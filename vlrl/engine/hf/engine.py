@@ -16,7 +16,7 @@ from vlrl.services.lazy import no_grad, torch
 from vlrl.types import Completion, Prompt, Request, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import PolicyModel, RunContext
+    from vlrl.plugins.contexts import PolicyView, StageContext
 
 
 @dataclass
@@ -72,7 +72,7 @@ class HF(PolicyEngine):
     def version(self) -> int:
         return self.lm.version
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.attach(run.policy)
         if run.params_sharded and run.rank == 0:
@@ -119,7 +119,7 @@ class HF(PolicyEngine):
             if training:
                 self.lm.model.train()
 
-    def sync(self, policy: PolicyModel) -> None:
+    def sync(self, policy: PolicyView) -> None:
         """Nothing is copied: the engine runs the policy's own weights. Keys and values of the old weights are
         dropped."""
         self.release()

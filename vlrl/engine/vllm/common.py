@@ -18,7 +18,7 @@ from vlrl.plugins.stages import transient
 from vlrl.services.lazy import torch
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
+    from vlrl.plugins.contexts import PhaseContext
 
 # behind `vllm serve`; the CPU build's own command does not find its metadata
 SERVER_MODULE = "vllm.entrypoints.openai.api_server"
@@ -127,7 +127,7 @@ class VLLMEngine(PolicyEngine):
     def version(self) -> int:
         return self.state.version
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         check_installed()
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.stages import AuxTensor
 from vlrl.types import Group
 
@@ -47,7 +47,7 @@ class DoubleCritic(nn.Module):
             self.v = nn.ModuleList([perceptron(size, size) for _ in range(2)])
         self.to(next(model.parameters()).device)
 
-    def forward(self, run: RunContext, groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
+    def forward(self, run: StageContext, groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
         """(2, B) of Q and of V for groups of `marked` rollouts, in order; Q is 0 for a rollout without an
         utterance."""
         rollouts = [rollout for group in groups for rollout in group]
@@ -69,7 +69,7 @@ class DoubleCritic(nn.Module):
         )
 
     @torch.no_grad()
-    def values(self, run: RunContext, groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
+    def values(self, run: StageContext, groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
         """`forward` without gradient, in micro-batches."""
         place = {id(group): index for index, group in enumerate(groups)}
         device = next(self.parameters()).device

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl.functional import value_clip_fraction, value_loss
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.contexts import CallbackContext, PhaseContext, PolicyView, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, Callback, State, transient
 from vlrl.services.lazy import Tensor, nn, torch
@@ -39,23 +39,22 @@ RETURNS: Annotation[list] = Annotation(
 )
 
 
-def value_head(run: RunContext, width: int = 64) -> ValueHead:
+def value_head(run: StageContext, width: int = 64) -> ValueHead:
     """The run's value head, made at the first call."""
     from vlrl.methods.common.value_networks import ValueHead
 
-    if "critic" not in run.extras:
+    def make() -> ValueHead:
         size = run.policy.model.get_output_embeddings().weight.shape[-1]
-        run.extras["critic"] = ValueHead(size, width, run.seed).to(run.policy.device)
-    return run.extras["critic"]
+        return ValueHead(size, width, run.seed).to(run.policy.device)
+
+    return run.shared("critic", make)
 
 
-def value_model(run: RunContext) -> ValueModel:
+def value_model(run: StageContext) -> ValueModel:
     """The run's value model, made at the first call."""
     from vlrl.methods.common.value_networks import ValueModel
 
-    if "critic_model" not in run.extras:
-        run.extras["critic_model"] = ValueModel(run.policy.model)
-    return run.extras["critic_model"]
+    return run.shared("critic_model", lambda: ValueModel(run.policy.model))
 
 
 @register("value")
@@ -72,7 +71,7 @@ class Value(AuxTensor):
     in_forward = True
     reads_hidden = True
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         value_head(run)
 
@@ -103,11 +102,11 @@ class ModelValue(AuxTensor):
     (arXiv:2502.06781). Edge: zero outside the loss mask. Shapes: (B, T).
     """
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         value_model(run)
 
-    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyView, batch: TokenBatch) -> Tensor:
         with torch.no_grad():
             return value_model(self.run).values(policy, batch)
 
@@ -171,14 +170,14 @@ class Critic(Callback):
     def init_state(self) -> CriticState:
         return CriticState()
 
-    def check(self, run: RunContext) -> None:
-        if not {"value", "token_score"} & set(run.aux_tensors):
+    def check(self, phase: PhaseContext) -> None:
+        if not {"value", "token_score"} & set(phase.aux_tensors):
             raise ConfigError(
                 "callbacks: 'critic' trains a head that nothing reads; use it with advantage gae or token "
                 "weight oreal.decisive_tokens"
             )
         reader = "value" if self.objective == "value" else "token_score"
-        if reader not in run.aux_tensors:
+        if reader not in phase.aux_tensors:
             raise ConfigError(
                 f"callbacks: 'critic' with objective {self.objective!r} trains what the aux tensor "
                 f"{reader!r} reads, and nothing needs that; "
@@ -186,12 +185,12 @@ class Critic(Callback):
                 "oreal.decisive_tokens"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.state.module = value_head(run, self.width)
         self.state.optimizer = torch.optim.Adam(self.state.module.parameters(), lr=self.lr)
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         rollouts = [
             r
             for group in run.groups
@@ -268,15 +267,15 @@ class CriticModel(Callback):
     def init_state(self) -> CriticState:
         return CriticState()
 
-    def check(self, run: RunContext) -> None:
-        if "model_value" not in run.aux_tensors:
+    def check(self, phase: PhaseContext) -> None:
+        if "model_value" not in phase.aux_tensors:
             raise ConfigError(
                 "callbacks: 'critic_model' trains a model that nothing reads; use it with advantage: "
                 "{name: gae, values: model_value}, or "
                 "token_weights: {tokens: {name: oreal.decisive_tokens, scores: model_value}}"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError(
@@ -286,7 +285,9 @@ class CriticModel(Callback):
         self.state.module = value_model(run)
         self.state.optimizer = torch.optim.AdamW(self.state.module.parameters(), lr=1e-6, weight_decay=0.0)
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float | tuple[float, float]]:
+    def __call__(
+        self, run: CallbackContext, groups: Sequence[Group]
+    ) -> dict[str, float | tuple[float, float]]:
         own = [
             Group(g.prompt, kept, g.id)
             for g in run.groups
@@ -317,7 +318,7 @@ class CriticModel(Callback):
             **({"clip_fraction": (clipped, float(count))} if self.clip else {}),
         }
 
-    def loss(self, model: ValueModel, policy: PolicyModel, batch: TokenBatch) -> tuple[Tensor, int, float]:
+    def loss(self, model: ValueModel, policy: PolicyView, batch: TokenBatch) -> tuple[Tensor, int, float]:
         """The sum over tokens (value) or rollouts (outcome), their number, and the number of tokens whose
         loss is that of the clipped value."""
         value_BT = model.values(policy, batch)

@@ -19,7 +19,7 @@ from vlrl.methods.core.reward_shaping import KL_IN_REWARD, Estimator
 from vlrl.methods.core.token_weight import after_given_tokens
 from vlrl.methods.core.turn_advantage import episodes_of
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import LossTerm
 from vlrl.services.lazy import nn, torch
@@ -53,7 +53,7 @@ class KL(LossTerm):
     def needs(self) -> tuple[str, ...]:
         return (self.ref,)
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if self.coef and self.estimator == "k1" and self.gradient == "direct":
             raise ConfigError(
                 f"loss_terms: {self.name!r} with estimator k1 and gradient direct has a gradient of mean "
@@ -61,7 +61,7 @@ class KL(LossTerm):
                 "estimator k3 or k2, gradient k2 or importance, or the KL in the reward (reward_shaping: "
                 "{kl: {name: kl_in_reward}})"
             )
-        if self.coef and run.has(KL_IN_REWARD):
+        if self.coef and phase.has(KL_IN_REWARD):
             raise ConfigError(
                 f"loss_terms: {self.name!r} and reward_shaping 'kl_in_reward' penalise the same divergence "
                 "twice; drop one of them"

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from vlrl.methods.common.stored_groups import rows_of
 from vlrl.methods.core.turn_advantage import episodes_of, turn_rewards
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.episodes import TURN_SPANS
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AdvantageEstimator, ReplayBuffer, State, transient
@@ -188,7 +188,7 @@ def _own_media(prompt: Prompt) -> bool:
     return len(prompt.images) == len(prompt.row.images) and len(prompt.videos) == len(prompt.row.videos)
 
 
-def unpacked(values: Mapping[str, Any], run: RunContext) -> list[Transition]:
+def unpacked(values: Mapping[str, Any], run: StageContext) -> list[Transition]:
     """Undo `packed`; utterances whose row is no longer in the data are left out."""
     rows = rows_of(run, {told["row"] for told in values["prompts"]})
     prompts = [
@@ -269,15 +269,15 @@ class Archer2(ReplayBuffer):
     def init_state(self) -> Archer2State:
         return Archer2State()
 
-    def check(self, run: RunContext) -> None:
-        if UTTERANCE_ADVANTAGE not in run.advantage.requires:
+    def check(self, phase: PhaseContext) -> None:
+        if UTTERANCE_ADVANTAGE not in phase.advantage.requires:
             raise ConfigError(
                 f"replay: {self.name!r} trains on utterances that no reward scores, and advantage "
-                f"{run.advantage.name!r} does not ask its critic; "
+                f"{phase.advantage.name!r} does not ask its critic; "
                 "use advantage: {name: archer_2.advantage}"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.plugins.contexts import PolicyModel
+from vlrl.plugins.contexts import PolicyView
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, PolicyLoss
 from vlrl.services.lazy import Tensor, torch
@@ -46,7 +46,7 @@ class RoverOldVocabMean(AuxTensor):
 
     at_start = True
 
-    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyView, batch: TokenBatch) -> Tensor:
         return policy.forward(batch, [RoverVocabMean()])["rover.vocab_mean"]
 
 

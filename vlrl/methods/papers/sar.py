@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from vlrl.plugins.contexts import PolicyModel
+from vlrl.plugins.contexts import PolicyView
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, RewardShaping
 from vlrl.services.lazy import Tensor
@@ -31,7 +31,7 @@ class SarUnconditionalLogp(AuxTensor):
 
     at_start = True
 
-    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyView, batch: TokenBatch) -> Tensor:
         return policy.forward(replace(batch, prompts=[without_question(prompt) for prompt in batch.prompts]))[
             "logp"
         ]
