@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import networkx as nx
     import numpy as np
     import torch as torch
+    from scipy import special as special
     from torch import Tensor as Tensor
     from torch import nn as nn
 else:
@@ -44,11 +45,13 @@ else:
     class Tensor(metaclass=_IsTensor):
         """Stands for `torch.Tensor` in annotations and `isinstance`."""
 
-    httpx, nx, np, torch, nn = map(_Module, ("httpx", "networkx", "numpy", "torch", "torch.nn"))
+    httpx, nx, np, special = map(_Module, ("httpx", "networkx", "numpy", "scipy.special"))
+    torch, nn = map(_Module, ("torch", "torch.nn"))
     _PROXIES |= {
         "httpx": (httpx, "httpx"),
         "nx": (nx, "networkx"),
         "np": (np, "numpy"),
+        "special": (special, "scipy.special"),
         "torch": (torch, "torch"),
         "nn": (nn, "torch.nn"),
         "Tensor": (Tensor, "torch.Tensor"),
