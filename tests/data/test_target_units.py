@@ -10,8 +10,7 @@ import pytest
 import yaml
 from run_kit import View
 
-from vlrl.plugins.index import entries
-from vlrl.plugins.registry import build, get
+from vlrl.plugins.registry import build, get, shipped
 from vlrl.plugins.stages import PromptTemplate, Reward, Source
 from vlrl.policy import Family, Policy
 from vlrl.trainer.data.rows import prompt_of
@@ -80,9 +79,9 @@ def test_every_generator_with_coordinates_says_so():
     """Of all generated tasks: a demonstration with boxes or points among the gold answer's is marked, and no
     other is."""
     marked = set()
-    for name in sorted(
-        entry.name for entry in entries("vlrl_data").values() if entry.name.startswith(("gen_", "lab_"))
-    ):
+    for name in shipped(Source):
+        if not name.startswith(("gen_", "lab_")):
+            continue
         if get(Source, name).__name__ == "Files":
             continue
         for row in rows_of(name, {}, 4):
