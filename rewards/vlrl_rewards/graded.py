@@ -107,10 +107,17 @@ class Graded(Reward):
         return answer
 
     def scored(
-        self, answer: Answer, score: float, correct: bool, reason: str, extracted: str | None = None
+        self,
+        answer: Answer,
+        score: float,
+        correct: bool | None,
+        reason: str,
+        extracted: str | None = None,
     ) -> Verdict:
-        """The verdict on an answer; `extracted`: what was read from it, by default its text."""
-        return verdict(answer, score, correct, reason, self.name, extracted)
+        """The verdict on an answer. `correct` None: from the score `correct_at` on. `extracted`: what was read
+        from it, by default its text."""
+        right = score >= self.correct_at - 1e-9 if correct is None else correct
+        return verdict(answer, score, right, reason, self.name, extracted)
 
     def wrong(self, answer: Answer, reason: str, extracted: str | None = None) -> Verdict:
         """The lowest score, for an answer that was read."""

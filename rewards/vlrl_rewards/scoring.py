@@ -58,16 +58,27 @@ class Response:
         """The last committed answer, or None."""
         return committed(self.text)
 
+    @property
+    def whole(self) -> Answer:
+        """All of it, thinking included, as the part that is read."""
+        return Answer(self.text, 0, len(self.text), "response")
+
+    def committed_answer(self) -> Answer:
+        """The last committed answer, trimmed. Raises Unread if there is none, or several."""
+        if self.answer is None or self.answer.problem:
+            raise Unread(self.answer.problem if self.answer else "no committed answer", self.answer)
+        return replace(self.answer, text=self.answer.text.strip())
+
     def final_answer(self) -> Answer:
         """The committed answer, else the whole visible text. Raises Unread if it is empty, or several."""
-        if self.answer is None:
+        if self.answer is not None:
+            answer = self.committed_answer()
+        else:
             said = uncommitted(self.visible)
             start = self.visible.find(said)
             answer = Answer(said, start, start + len(said), "text")
-        else:
-            answer = replace(self.answer, text=self.answer.text.strip())
-        if answer.problem or not answer.text:
-            raise Unread(answer.problem or "no committed answer", answer)
+        if not answer.text:
+            raise Unread("no committed answer", answer)
         return answer
 
 

@@ -48,20 +48,20 @@ class TagFormat(Reward):
         return tuple(f"<{tag}>" for tag in self.tags)
 
     def __call__(self, rollout: Rollout) -> float:
-        rest = rollout.text.strip()
+        return float(self.follows(rollout.text))
+
+    def follows(self, text: str) -> bool:
+        """Whether a text has the format."""
+        rest = text.strip()
         for tag in self.tags:
             opening, closing = f"<{tag}>", f"</{tag}>"
-            if (
-                rollout.text.count(opening) != 1
-                or rollout.text.count(closing) != 1
-                or not rest.startswith(opening)
-            ):
-                return 0.0
+            if not rest.startswith(opening) or not text.count(opening) == text.count(closing) == 1:
+                return False
             body, closed, rest = rest[len(opening) :].partition(closing)
             rest = rest.lstrip()
             if not closed or not (tag in self.may_be_empty or has_content(body)):
-                return 0.0
-        return float(not rest)
+                return False
+        return not rest
 
 
 @register("think_format")

@@ -114,9 +114,9 @@ def _check_gold(target: Question, error: Exception) -> None:
     try:
         right = rule_of(target.generator).check(target.gold, target.gold, target.kept)
     except _CRASHES as own:
-        raise ValueError(f"the check of {target.generator!r} cannot read the row: {own}") from error
+        raise GoldError(f"the check of {target.generator!r} cannot read the row: {own}") from error
     if target.gold and not right:
-        raise ValueError(
+        raise GoldError(
             f"the check of {target.generator!r} does not take the gold answer {target.gold[:60]!r}"
         ) from error
 

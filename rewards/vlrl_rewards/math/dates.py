@@ -13,10 +13,14 @@ from typing import Any, ClassVar
 
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
+from vlrl.types import Rollout, Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.parsing import clean, last_answer
 from vlrl_rewards.scoring import (
     GoldError,
+    Response,
+    Unread,
+    Verdict,
 )
 
 _MONTHS = (
@@ -120,16 +124,16 @@ def months(day: tuple[int, int, int]) -> int:
     return 12 * day[0] + day[1] - 1
 
 
-def gold_months(rollout: Rollout, gold: Any) -> int:
-    """A gold date in months. Raises ValueError if it is not a date."""
+def gold_months(row: Row, gold: Any) -> int:
+    """A gold date in months. Raises GoldError if it is not a date."""
     day = read_date(str(gold))
     if day is None:
-        raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a date such as 2016-05")
+        raise GoldError(f"row {row.id!r}: {gold!r} is not a date such as 2016-05")
     return months(day)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatesByDecay(Reward):
+class DatesByDecay(Graded):
     """Base of Time-R1's rewards: what an error in months earns falls as exp(-rate |error|), more slowly for
     rows that are marked hard.
 
@@ -153,9 +157,9 @@ class DatesByDecay(Reward):
         if self.hard_steps < 0:
             raise ValueError(f"hard_steps: {self.hard_steps} must be 0 or more steps")
 
-    def rate_of(self, rollout: Rollout) -> float:
-        """The rate of a rollout's row at this step."""
-        if self.hard_rate is None or not rollout.row.meta.get("hard"):
+    def rate_of(self, row: Row) -> float:
+        """The rate of a row at this step."""
+        if self.hard_rate is None or not row.meta.get("hard"):
             return self.rate
         if not self.hard_steps:
             return self.hard_rate
@@ -176,10 +180,14 @@ class DateDecay(DatesByDecay):
     answers: 0. A gold that is no date raises ValueError. Range [0, 1].
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = gold_months(rollout, rollout.answer)
-        said = read_date(last_answer(rollout.text))
-        return 0.0 if said is None else _decay(self.rate_of(rollout), months(said) - gold)
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        wanted = gold_months(row, gold)
+        answer = response.committed_answer()
+        said = read_date(answer.text)
+        if said is None:
+            raise Unread("no date in the answer", answer)
+        away = months(said) - wanted
+        return self.scored(answer, _decay(self.rate_of(row), away), None, f"{away} months off")
 
 
 @register("date_gap")
@@ -197,22 +205,23 @@ class DateGap(DatesByDecay):
     ValueError. Range [0, 1].
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = rollout.answer
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if not isinstance(gold, (list, tuple)) or len(gold) != 2:
-            raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a pair of dates")
-        first, second = (gold_months(rollout, item) for item in gold)
-        said = read_gap(last_answer(rollout.text))
+            raise GoldError(f"row {row.id!r}: {gold!r} is not a pair of dates")
+        first, second = (gold_months(row, item) for item in gold)
+        answer = response.committed_answer()
+        said = read_gap(answer.text)
         if said is None:
-            return 0.0
+            raise Unread("no two dates and their gap", answer)
         (a, b), n = said
-        rate = self.rate_of(rollout)
+        rate = self.rate_of(row)
         near = (
             0.25 * _decay(rate, a - first)
             + 0.25 * _decay(rate, b - second)
             + 0.5 * _decay(rate, n - abs(first - second))
         )
-        return near * _decay(0.1 * min(1.0, 25 / max(n, 1)), abs(a - b) - n)
+        score = near * _decay(0.1 * min(1.0, 25 / max(n, 1)), abs(a - b) - n)
+        return self.scored(answer, score, None, f"{a - first} and {b - second} months off, gap {n}")
 
 
 @register("date_order")
@@ -237,24 +246,22 @@ class DateOrder(DatesByDecay):
     Range [0, 1].
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = rollout.answer
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if not isinstance(gold, (list, tuple)) or len(gold) != 3:
-            raise ValueError(
-                f"row {rollout.row.id!r}: {gold!r} is not a list of three dates such as ['2016-05', "
+            raise GoldError(
+                f"row {row.id!r}: {gold!r} is not a list of three dates such as ['2016-05', "
                 "'2017-01', '2015-03']"
             )
-        wanted = [gold_months(rollout, item) for item in gold]
-        said = read_order(last_answer(rollout.text))
+        wanted = [gold_months(row, item) for item in gold]
+        answer = response.committed_answer()
+        said = read_order(answer.text)
         if said is None:
-            return 0.0
+            raise Unread("no three dates and their order", answer)
         dates, order = said
-        near = sum(0.2 * _decay(self.rate_of(rollout), a - g) for a, g in zip(dates, wanted, strict=True))
-        return (
-            (near + 0.4 * _pairs_in_order(order, wanted) / 3)
-            * self.consistency(order, dates)
-            * self.variety(order, dates)
-        )
+        near = sum(0.2 * _decay(self.rate_of(row), a - g) for a, g in zip(dates, wanted, strict=True))
+        pairs = _pairs_in_order(order, wanted)
+        score = (near + 0.4 * pairs / 3) * self.consistency(order, dates) * self.variety(order, dates)
+        return self.scored(answer, score, None, f"{pairs} of 3 pairs in order")
 
     @staticmethod
     def consistency(order: Sequence[int], dates: Sequence[int]) -> float:
@@ -290,27 +297,25 @@ class MaskedDate(DatesByDecay):
     gold of another form raises ValueError. Range (0, 1], or 0.
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = rollout.answer
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if not isinstance(gold, (list, tuple)) or len(gold) != 2:
-            raise ValueError(
-                f"row {rollout.row.id!r}: {gold!r} is not a date and a masked year or month, such as "
+            raise GoldError(
+                f"row {row.id!r}: {gold!r} is not a date and a masked year or month, such as "
                 "['2016-05', 'May']"
             )
-        wanted, masked = gold_months(rollout, gold[0]), str(gold[1]).strip()
+        wanted, masked = gold_months(row, gold[0]), str(gold[1]).strip()
         asks_year = is_year(masked)
         hidden = read_year(masked) if asks_year else read_month(masked)
         if hidden is None:
-            raise ValueError(
-                f"row {rollout.row.id!r}: {gold[1]!r} is neither a year from 1900 to 2100 nor a month"
-            )
-        said = read_masked(last_answer(rollout.text), asks_year)
+            raise GoldError(f"row {row.id!r}: {gold[1]!r} is neither a year from 1900 to 2100 nor a month")
+        answer = response.committed_answer()
+        said = read_masked(answer.text, asks_year)
         if said is None:
-            return 0.0
-        rate, apart = self.rate_of(rollout), abs(said[1] - hidden)
-        return 0.5 * _decay(rate, said[0] - wanted) + 0.5 * _decay(
-            3 * rate, apart if asks_year else min(apart, 12 - apart)
-        )
+            raise Unread("no date and its masked part", answer)
+        rate, apart = self.rate_of(row), abs(said[1] - hidden)
+        apart = apart if asks_year else min(apart, 12 - apart)
+        score = 0.5 * _decay(rate, said[0] - wanted) + 0.5 * _decay(3 * rate, apart)
+        return self.scored(answer, score, None, f"{said[0] - wanted} months off, the masked part {apart}")
 
 
 @register("date_form")

@@ -54,7 +54,7 @@ def oks(
     """
     labelled = [i for i, point in enumerate(gold) if point[2] > 0]
     if not labelled:
-        raise ValueError("keypoints: no gold keypoint is labelled (visibility above 0)")
+        raise GoldError("keypoints: no gold keypoint is labelled (visibility above 0)")
     total = 0.0
     for i in labelled:
         point = predicted[i]

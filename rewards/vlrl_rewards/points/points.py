@@ -153,7 +153,7 @@ class Points(Graded):
         if is_box(gold):
             return gold_boxes(gold)
         if self.radius <= 0:
-            raise ValueError(
+            raise GoldError(
                 f"radius: must be above 0 where the gold answer is points, got {self.radius} for "
                 f"{gold!r:.200}"
             )

@@ -52,16 +52,11 @@ def sentences(response: str) -> list[str]:
     ][:1000]
 
 
-def whole(response: Response) -> Answer:
-    """The whole response, thinking included, as the part that is read."""
-    return Answer(response.text, 0, len(response.text), "response")
-
-
 def thinking(response: Response) -> Answer:
     """The response as the part that is read. Raises Unread where its closed thinking has no sentence."""
     if not sentences(response.text):
-        raise Unread("no reasoning", whole(response))
-    return whole(response)
+        raise Unread("no reasoning", response.whole)
+    return response.whole
 
 
 def section(response: Response, tag: str) -> Answer:
@@ -75,7 +70,7 @@ def section(response: Response, tag: str) -> Answer:
     start, end = (low.index(opening) + len(opening), low.index(closing)) if once else (0, 0)
     inner = fold(text[start:end]).strip()
     if not inner:
-        raise Unread(f"no <{tag}> section, or several", whole(response))
+        raise Unread(f"no <{tag}> section, or several", response.whole)
     return Answer(inner, start, min(end, len(response.text)), "section")
 
 
@@ -155,7 +150,7 @@ class StatedSteps(Graded):
         said = {name: step for block in thoughts(response.text) for name, step in _steps_of(block).items()}
         hits = sum(said.get(name) == step for name, step in steps.items())
         return self.scored(
-            whole(response), hits / len(steps), hits == len(steps), f"{hits} of {len(steps)} steps"
+            response.whole, hits / len(steps), hits == len(steps), f"{hits} of {len(steps)} steps"
         )
 
 

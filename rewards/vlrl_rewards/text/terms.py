@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
-from vlrl_rewards.parsing import answer_tags, visible
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
+from vlrl_rewards.parsing import Answer, answer_tags
+from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict
 from vlrl_rewards.text.metrics import fold, words_of
 
 _THINK = re.compile(r"<think>(.{0,40000}?)</think>", re.DOTALL | re.IGNORECASE)
@@ -25,7 +26,7 @@ def place_of(term: str, text: str) -> int:
 
 @register("term_recall")
 @dataclass(frozen=True, kw_only=True)
-class TermRecall(Reward):
+class TermRecall(Graded):
     """TAT-R1's translation reward: given terms are translated.
 
         answer, thinking:  r = translated terms / terms
@@ -45,31 +46,33 @@ class TermRecall(Reward):
     terms: str = "terms"
     slack: float = 1.5
 
-    def __call__(self, rollout: Rollout) -> float:
-        terms, reference = self._terms(rollout), fold(str(rollout.answer or ""))
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        terms, reference = self._terms(row), fold(str(gold or ""))
         if self.where == "thinking":
-            said = fold(" ".join(_THINK.findall(rollout.text[:100_000])))
-            return sum(_first(term, said) >= 0 for term in terms) / len(terms)
-        spans = answer_tags(visible(rollout.text))
+            said = fold(" ".join(_THINK.findall(response.text[:100_000])))
+            found = sum(_first(term, said) >= 0 for term in terms)
+            return self.scored(response.whole, found / len(terms), None, f"{found} of {len(terms)} terms")
+        spans = answer_tags(response.visible)
         if len(spans) != 1 or not reference:
-            return 0.0
-        answer = rollout.text[slice(*spans[0])][:40_000]
-        said, length = fold(answer), len(words_of(answer))
-        factor = min(1.0, self.slack * len(words_of(str(rollout.answer))) / max(1, length))
+            raise Unread("not one answer block", response.whole)
+        answer = Answer(response.text[slice(*spans[0])][:40_000], *spans[0], "tag")
+        said, length = fold(answer.text), len(words_of(answer.text))
+        factor = min(1.0, self.slack * len(words_of(str(gold))) / max(1, length))
         places = [_first(term, said) for term in terms]
-        if self.where == "answer":
-            return factor * sum(place >= 0 for place in places) / len(terms)
-        return factor * _in_order(places, [_first(term, reference) for term in terms])
+        found = sum(place >= 0 for place in places)
+        order = self.where == "order"
+        share = (
+            _in_order(places, [_first(term, reference) for term in terms]) if order else found / len(terms)
+        )
+        return self.scored(answer, factor * share, None, f"{found} of {len(terms)} terms")
 
-    def _terms(self, rollout: Rollout) -> list[list[str]]:
+    def _terms(self, row: Row) -> list[list[str]]:
         found = [
             [fold(str(t)) for t in (term if isinstance(term, (list, tuple)) else [term])]
-            for term in rollout.row.meta.get(self.terms, ())
+            for term in row.meta.get(self.terms, ())
         ]
         if not found or not all(text for term in found for text in term):
-            raise ValueError(
-                f"row {rollout.row.id!r}: meta[{self.terms!r}] must be a list of translated terms"
-            )
+            raise GoldError(f"row {row.id!r}: meta[{self.terms!r}] must be a list of translated terms")
         return found
 
 

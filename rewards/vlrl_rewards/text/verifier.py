@@ -277,9 +277,7 @@ class Exact(Graded):
         wanted = clean(str(gold if gold is not None else ""))
         if not wanted:
             raise GoldError(f"row {row.id!r}: the gold answer is empty, so no answer can be right")
-        if response.answer is None:
-            raise Unread("no committed answer")
-        answer = response.final_answer()
+        answer = response.committed_answer()
         said = clean(answer.text)
         same = said == wanted if self.case else said.casefold() == wanted.casefold()
         return self.scored(answer, float(same), same, "equal" if same else "different")

@@ -1,7 +1,6 @@
 """Thinking is never read, the last commitment counts, guesses are no answer."""
 
 import pytest
-from vlrl_rewards.kinds import Case
 from vlrl_rewards.parsing import (
     answer_or_text,
     answer_tags,
@@ -11,6 +10,7 @@ from vlrl_rewards.parsing import (
     strip_thinking,
     visible,
 )
+from vlrl_rewards.scoring import Response, Unread
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,12 @@ def test_last_answer(text, answer):
     ],
 )
 def test_answer_or_text_is_the_commitment_or_else_the_visible_text(text, answer):
-    assert answer_or_text(text) == answer == Case("", text).answer_or_text
+    assert answer_or_text(text) == answer
+    if answer:
+        assert Response(text).final_answer().text == answer
+    else:
+        with pytest.raises(Unread):
+            Response(text).final_answer()
 
 
 def test_span_points_into_the_response():
