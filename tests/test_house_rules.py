@@ -147,6 +147,7 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
         *(
             "vlrl.types",
             "vlrl.plugins.episodes",
+            "vlrl.plugins.scoring",
             "vlrl.plugins.stages",
             "vlrl.plugins.registry",
             "vlrl.plugins.capabilities",

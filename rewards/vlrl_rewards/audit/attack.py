@@ -16,8 +16,8 @@ from vlrl_rewards.audit import perception as attacks_perception
 from vlrl_rewards.audit import text as attacks_text
 from vlrl_rewards.audit.perception import Attack, Seed
 from vlrl_rewards.combine.nested import numbers
+from vlrl_rewards.kinds import KINDS
 from vlrl_rewards.math import pool as math_pool
-from vlrl_rewards.scoring import KINDS
 from vlrl_rewards.verification import kinds, load, verify
 
 SECONDS = 2.0

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.matching import (
     COCO_THRESHOLDS,
@@ -24,7 +25,7 @@ from vlrl_rewards.boxes.matching import (
 )
 from vlrl_rewards.boxes.reading import Box, beyond_limits, gold_boxes, read_boxes
 from vlrl_rewards.graded import Graded, unreadable
-from vlrl_rewards.scoring import GoldError, Response, Verdict, verifier
+from vlrl_rewards.kinds import verifier
 
 
 def confidence(box: Box) -> float:

@@ -15,7 +15,7 @@ from vlrl.types import Group, Rollout
 from vlrl_rewards.boxes.geometry import areas, as_boxes, iou_matrix
 from vlrl_rewards.boxes.iou import Iou
 from vlrl_rewards.boxes.reading import committed_item, read_boxes
-from vlrl_rewards.graded import final_answer
+from vlrl_rewards.graded import folded_answer
 
 
 @register("box_agreement")
@@ -55,7 +55,7 @@ class BoxAgreement(Reward):
 
     def box_of(self, rollout: Rollout) -> tuple[float, ...] | None:
         """The box that a rollout commits to, in original pixels; None if there is none, or it has no area."""
-        answer = final_answer(rollout.text)
+        answer = folded_answer(rollout.text)
         boxes = None if answer.problem else read_boxes(answer.text, rollout.spaces, self.picture)
         box: Any = committed_item(boxes, answer.text, answer.tagged) if boxes else None
         return box.xyxy if box and box.xyxy[2] > box.xyxy[0] and box.xyxy[3] > box.xyxy[1] else None

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import WORST, overlap
 from vlrl_rewards.boxes.reading import Box, beyond_limits, committed_item, gold_boxes, read_boxes
 from vlrl_rewards.graded import Graded, unreadable
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
+from vlrl_rewards.kinds import verifier
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vlrl.plugins.scoring import GoldError
 from vlrl.types import CoordinateSpace
 from vlrl_rewards.boxes.unbracketed import (
     CORNER_NAMES,
@@ -26,7 +27,6 @@ from vlrl_rewards.boxes.unbracketed import (
     named_points,
 )
 from vlrl_rewards.literals import MAX_CHARS, Found, find_values, is_number, repeated_in
-from vlrl_rewards.scoring import GoldError
 
 MAX_ITEMS = 1000
 _BOX_KEYS = (

@@ -13,11 +13,12 @@ from typing import Any
 from PIL import ImageColor
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.charts.crashes import crash_reason
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_CODE = 20_000
 MAX_NODES = 20_000

@@ -14,10 +14,10 @@ from typing import Any, Literal, TypeGuard
 from rapidfuzz.distance import Indel, Levenshtein
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import Answer, answer_tags
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict
+from vlrl_rewards.parsing import answer_tags, visible
 
 MAX_CHARS = 20_000
 MAX_FILE = 1_000_000
@@ -189,7 +189,7 @@ class CodeEdit(Graded):
         wanted = bare_code(str(gold if gold is not None else ""))
         if not wanted:
             raise GoldError(f"row {row.id!r}: the gold answer is not Python: {gold!r:.80}")
-        answer = code_block(response.visible)
+        answer = code_block(visible(response.text))
         mine = None if answer is None else bare_code(answer.text)
         if answer is None or not mine:
             raise Unread("no block of Python in the answer", response.whole)

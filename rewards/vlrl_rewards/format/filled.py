@@ -8,9 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.scoring import GoldError, Response, Verdict
+from vlrl_rewards.parsing import committed_answer
 
 _NUMBER = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30}|/[1-9]\d{0,29})?")
 
@@ -40,7 +41,7 @@ class Filled(Graded):
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if not isinstance(gold, (list, tuple)) or not gold or not all(str(part).strip() for part in gold):
             raise GoldError(f"row {row.id!r}: the gold answer must be a list of texts, got {gold!r}")
-        answer = response.committed_answer()
+        answer = committed_answer(response)
         said = [part.strip() for part in re.split(r"[;\n]", answer.text[:4000]) if part.strip()]
         hits = sum(same(a, str(b)) for a, b in zip(said, gold))
         return self.scored(answer, hits / max(len(said), len(gold)), None, f"{hits} of {len(gold)} blanks")
@@ -71,7 +72,7 @@ class Places(Graded):
         wanted = {str(item).strip() for item in gold} if isinstance(gold, (list, tuple)) else set()
         if not wanted or "" in wanted:
             raise GoldError(f"row {row.id!r}: the gold answer must be a list of locations, got {gold!r}")
-        answer = response.committed_answer()
+        answer = committed_answer(response)
         said = {part.strip("`-* \t") for part in re.split(r"[,\n]", answer.text[:20000])} - {""}
         exists = row.meta.get(self.known) if self.known else None
         if isinstance(exists, (list, tuple)) and not said <= {str(item) for item in exists}:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.reading import says_none
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.puzzles.generated import read_integers
 from vlrl_rewards.recognition.classification import normal_label
 from vlrl_rewards.recognition.labels import read_labels
-from vlrl_rewards.scoring import GoldError, Response, Verdict
 
 
 def _edges(meta: Any) -> set[frozenset[int]]:

@@ -11,14 +11,15 @@ import numpy as np
 from rapidfuzz.fuzz import ratio
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import matrix
 from vlrl_rewards.boxes.reading import Box, box_to_original, gold_boxes, parse_boxes
 from vlrl_rewards.graded import Graded, unreadable
 from vlrl_rewards.graphs.triples import Triple, triple_of
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_OBJECTS = 200
 

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import CoordinateSpace, Row
 from vlrl_rewards.boxes.reading import Box, gold_boxes, gold_points, parse_points, to_original
 from vlrl_rewards.boxes.unbracketed import bare_numbers
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, repeated_in
 from vlrl_rewards.points.points import distance, inside, is_box
 from vlrl_rewards.puzzles.plans import word_f1
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 from vlrl_rewards.text.process import section
 
 _NAME_KEYS = ("action", "action_type", "function", "name", "type")

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import matrix, overlap
 from vlrl_rewards.boxes.reading import committed_item, gold_boxes, read_boxes
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.points.points import centre, inside
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 from vlrl_rewards.text.process import section
 
 BOX_KEYS = ("box", "bbox", "gt_bbox", "bbox_2d")

@@ -10,11 +10,12 @@ from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.gym.rules import EQUAL, REFUSED, RULES, Rule, rule_of
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import MAX_CHARS, fold
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 log = logging.getLogger("vlrl")
 

@@ -11,12 +11,13 @@ import numpy as np
 from pycocotools import mask as _coco
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.reading import to_original
 from vlrl_rewards.graded import Graded, unreadable
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, is_number, repeated_in
 from vlrl_rewards.masks.polygons import beyond_corners, corners_of, named_shapes
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_PIXELS = 64_000_000
 MAX_POLYGONS = 100

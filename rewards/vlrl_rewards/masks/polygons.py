@@ -13,12 +13,13 @@ from shapely.geometry.base import BaseGeometry
 from shapely.validation import explain_validity
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import CoordinateSpace, Row
 from vlrl_rewards.boxes.reading import point_to_original
 from vlrl_rewards.boxes.unbracketed import are_corners
 from vlrl_rewards.graded import Graded, unreadable
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, is_number, repeated_in
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_CORNERS = 500
 _KEYS = ("polygon", "segmentation", "points", "corners", "rbox", "rotated_box", "obb", "bbox_2d", "bbox")

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded, members
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.math.written_numbers import numbers_in, one_number
 from vlrl_rewards.recognition.counting import decay, gold_number, mean_relative_accuracy, relative_accuracy
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 
 @verifier("closeness")

@@ -12,16 +12,11 @@ from itertools import combinations
 from typing import Any, ClassVar
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout, Row
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import clean, last_answer
-from vlrl_rewards.scoring import (
-    GoldError,
-    Response,
-    Unread,
-    Verdict,
-)
+from vlrl_rewards.parsing import clean, committed_answer, last_answer
 
 _MONTHS = (
     "january",
@@ -182,7 +177,7 @@ class DateDecay(DatesByDecay):
 
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         wanted = gold_months(row, gold)
-        answer = response.committed_answer()
+        answer = committed_answer(response)
         said = read_date(answer.text)
         if said is None:
             raise Unread("no date in the answer", answer)
@@ -209,7 +204,7 @@ class DateGap(DatesByDecay):
         if not isinstance(gold, (list, tuple)) or len(gold) != 2:
             raise GoldError(f"row {row.id!r}: {gold!r} is not a pair of dates")
         first, second = (gold_months(row, item) for item in gold)
-        answer = response.committed_answer()
+        answer = committed_answer(response)
         said = read_gap(answer.text)
         if said is None:
             raise Unread("no two dates and their gap", answer)
@@ -253,7 +248,7 @@ class DateOrder(DatesByDecay):
                 "'2017-01', '2015-03']"
             )
         wanted = [gold_months(row, item) for item in gold]
-        answer = response.committed_answer()
+        answer = committed_answer(response)
         said = read_order(answer.text)
         if said is None:
             raise Unread("no three dates and their order", answer)
@@ -308,7 +303,7 @@ class MaskedDate(DatesByDecay):
         hidden = read_year(masked) if asks_year else read_month(masked)
         if hidden is None:
             raise GoldError(f"row {row.id!r}: {gold[1]!r} is neither a year from 1900 to 2100 nor a month")
-        answer = response.committed_answer()
+        answer = committed_answer(response)
         said = read_masked(answer.text, asks_year)
         if said is None:
             raise Unread("no date and its masked part", answer)

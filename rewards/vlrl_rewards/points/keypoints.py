@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.reading import beyond_limits, point_to_original
 from vlrl_rewards.boxes.unbracketed import label_before
 from vlrl_rewards.graded import Graded, unreadable
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, is_number
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Verdict, verifier
 
 _SIDES = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
 COCO_NAMES = ("nose", *(f"{side} {part}" for part in _SIDES for side in ("left", "right")))

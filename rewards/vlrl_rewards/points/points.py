@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.types import CoordinateSpace, Row
 from vlrl_rewards.boxes.matching import hungarian
 from vlrl_rewards.boxes.reading import (
@@ -25,8 +26,7 @@ from vlrl_rewards.boxes.reading import (
     says_none,
 )
 from vlrl_rewards.graded import Graded, unreadable
-from vlrl_rewards.parsing import Answer
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
+from vlrl_rewards.kinds import verifier
 
 
 def inside(point: Sequence[float], box: Sequence[float]) -> bool:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import overlap
 from vlrl_rewards.boxes.reading import committed_item, gold_boxes, read_boxes
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.math.written_numbers import one_number
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _INTEGERS = re.compile(r"[0-9]+")
 _PERMUTATION = re.compile(r"[\s\[\](){}0-9,;|\"'`]{1,4000}|[0-9]{1,4}(?:\s?-\s?[0-9]{1,4}){1,999}")

@@ -9,11 +9,12 @@ from itertools import combinations, pairwise
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _SPLIT = re.compile(r"\s{0,9}(?:(?:,|;|\n|->|→|⇒|>|\|)(?:\s{0,3}(?:and|then)\b)*|\band\b|\bthen\b)\s{0,9}")
 _HEAD = re.compile(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Group, Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.puzzles.plans import alignment
-from vlrl_rewards.scoring import GoldError, Response, Verdict
 from vlrl_rewards.text.mentions import words_of
 from vlrl_rewards.text.process import sentences, thinking
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict
+from vlrl_rewards.parsing import committed_answer
 
 _FORMAT = re.compile(r"(\d{1,6})\s*[:;]\s*\[?\s*((?:\d{1,6}(?:[\s,]+\d{1,6}){0,199}[\s,]*)?)\]?", re.ASCII)
 
@@ -37,7 +38,7 @@ class SequenceReward(Graded):
             raise GoldError(
                 f"row {row.id!r}: the gold answer must be {{'value': int, 'ids': [int, ...]}}, got {gold!r}"
             )
-        answer = response.committed_answer()
+        answer = committed_answer(response)
         match = _FORMAT.fullmatch(answer.text)
         if not match:
             raise Unread("not a number and its ids", answer)

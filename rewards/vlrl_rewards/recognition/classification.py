@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.parsing import clean
-from vlrl_rewards.scoring import GoldError, Response, Verdict, verifier
 from vlrl_rewards.text.denials import settled
 
 _EDGE = " \t\n.,;:!?\"'`*()[]{}<>“”‘’"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Verdict
 from vlrl_rewards.text.denials import NOT, WRONG
 from vlrl_rewards.text.mentions import asserts, places, words_of
 from vlrl_rewards.text.process import thoughts

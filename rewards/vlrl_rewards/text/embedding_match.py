@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.parsing import clean
-from vlrl_rewards.scoring import GoldError, Response, Verdict
 
 MAX_TOKENS = 1024
 

@@ -12,11 +12,9 @@ from typing import Any
 from vlrl.environments.tool_calls import last_tagged
 from vlrl.plugins.episodes import ACTIONS
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.scoring import (
-    GoldError,
-)
 from vlrl_rewards.tool_use import turns_of
 
 UNCLEAR = "cannot determine impact without specific context"

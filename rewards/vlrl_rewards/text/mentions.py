@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded, members
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.parsing import clean
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 from vlrl_rewards.text.denials import NOT
 
 MAX_WORDS = 4000

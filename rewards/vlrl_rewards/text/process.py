@@ -10,14 +10,14 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from vlrl.plugins.registry import build, register
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout, Row
 from vlrl_rewards.combine.nested import number
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.literals import fold
-from vlrl_rewards.parsing import Answer, last_answer
+from vlrl_rewards.parsing import last_answer
 from vlrl_rewards.puzzles.plans import alignment
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict
 from vlrl_rewards.text.mentions import words_of
 from vlrl_rewards.text.metrics import rouge_l, rouge_n
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.format.structure import ndcg, ranked
 from vlrl_rewards.format.tags import TagFormat
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import Answer, answer_tags, clean
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict
+from vlrl_rewards.parsing import answer_tags, clean, visible
 
 _CELL = re.compile(r"<\|(.{1,200}?)\|><\|(.{1,200}?)\|>")
 
@@ -59,8 +59,8 @@ class Rerank(Graded):
             )
         if not TagFormat().follows(response.text):
             raise Unread("not the format of a thought and an answer", response.whole)
-        start, end = answer_tags(response.visible)[-1]
-        answer = Answer(response.visible[start:end], start, end, "tag")
+        start, end = answer_tags(visible(response.text))[-1]
+        answer = Answer(visible(response.text)[start:end], start, end, "tag")
         said = ranked(answer.text) if len(answer.text) < 20_000 else []
         if sorted(said) != sorted(wanted) or len(re.findall(r"[^\s\[\]>,;]+", answer.text)) != len(wanted):
             return self.scored(answer, 0.0, False, "other ids than the gold's")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import Answer, answer_tags
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict
+from vlrl_rewards.parsing import answer_tags, visible
 from vlrl_rewards.text.metrics import fold, words_of
 
 _THINK = re.compile(r"<think>(.{0,40000}?)</think>", re.DOTALL | re.IGNORECASE)
@@ -52,7 +52,7 @@ class TermRecall(Graded):
             said = fold(" ".join(_THINK.findall(response.text[:100_000])))
             found = sum(_first(term, said) >= 0 for term in terms)
             return self.scored(response.whole, found / len(terms), None, f"{found} of {len(terms)} terms")
-        spans = answer_tags(response.visible)
+        spans = answer_tags(visible(response.text))
         if len(spans) != 1 or not reference:
             raise Unread("not one answer block", response.whole)
         answer = Answer(response.text[slice(*spans[0])][:40_000], *spans[0], "tag")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from vlrl.plugins.scoring import GoldError
 from vlrl_rewards.literals import MAX_CHARS
-from vlrl_rewards.scoring import GoldError
 from vlrl_rewards.text.denials import denied
 
 Span = tuple[float, float]

@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.matching import hungarian
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import Answer
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.video.spans import Span, gold_spans, plain_times, read_spans, read_times, temporal_iou
 
 _FINAL = re.compile(r"\n|[.;!?]\s")

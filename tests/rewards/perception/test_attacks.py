@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from vlrl_rewards.audit.perception import ALIASES, SEEDS, attacks
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.scoring import KINDS
+from vlrl_rewards.kinds import KINDS
 from vlrl_rewards.verification import kinds, verify
 from vlrl_rewards.verified import ByKind
 

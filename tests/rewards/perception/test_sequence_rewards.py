@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.boxes.group import BoxAgreement, IouHard
 from vlrl_rewards.gui.grounding import Blink
-from vlrl_rewards.parsing import Answer
 from vlrl_rewards.puzzles.maze import Maze
 from vlrl_rewards.puzzles.plans import Plan, alignment
-from vlrl_rewards.scoring import Response, Unread
 from vlrl_rewards.text.captions import Caption, cider
 from vlrl_rewards.text.mentions import Keywords, ObjectsNamed, words_of
 from vlrl_rewards.text.process import ProcessOrder, section
 from vlrl_rewards.text.yes_no import TrueFalse
+
+from vlrl.plugins.scoring import Answer, Response, Unread
 
 
 def tag(text):

@@ -6,11 +6,13 @@ from vlrl_rewards.parsing import (
     answer_tags,
     boxes_in,
     committed,
+    final_answer,
     last_answer,
     strip_thinking,
     visible,
 )
-from vlrl_rewards.scoring import Response, Unread
+
+from vlrl.plugins.scoring import Response, Unread
 
 
 @pytest.mark.parametrize(
@@ -94,10 +96,10 @@ def test_last_answer(text, answer):
 def test_answer_or_text_is_the_commitment_or_else_the_visible_text(text, answer):
     assert answer_or_text(text) == answer
     if answer:
-        assert Response(text).final_answer().text == answer
+        assert final_answer(Response(text)).text == answer
     else:
         with pytest.raises(Unread):
-            Response(text).final_answer()
+            final_answer(Response(text))
 
 
 def test_span_points_into_the_response():
