@@ -7,12 +7,12 @@ import pytest
 
 from vlrl.eval import load_suite, score_item
 from vlrl.eval.aggregates.means import Instructions, KnowledgeGain, NestedMean, WeMath, WholeGroups
-from vlrl.eval.scorer import ScoredResponse
 from vlrl.eval.scorers import maths
 from vlrl.eval.scorers.mmmu import golds, open_answers
 from vlrl.eval.scorers.programs import hidden_tests
 from vlrl.eval.scorers.readers import READERS
 from vlrl.eval.scorers.text import vqa_accuracy, vqa_normal
+from vlrl.plugins.scoring import Verdict
 
 FOUR = ("cat", "dog", "blue whale", "red car")
 
@@ -153,7 +153,7 @@ def test_boxes_are_balanced():
 
 
 def scored(*scores):
-    return [ScoredResponse(float(score), "x") for score in scores]
+    return [Verdict(float(score), score >= 0.5, extracted="x") for score in scores]
 
 
 def test_we_math_by_hand():
