@@ -27,8 +27,9 @@ def test_a_judge_is_reported_beside_the_rule(tmp_path, fixture_data):
     found = judge_report(judge, graded, labels={"1": True, "2": True, "4": False})
     assert (
         found["judge_only"] == ["2"]
-        and "3" in found["rule_only"]
+        and found["rule_only"] == []  # "hm" is no verdict, so it is no disagreement with the rule either
         and found["no_verdict"] == pytest.approx(3 / 6)
+        and found["accuracy"] == pytest.approx(2 / 3)
     )
     assert (
         found["errors"]["judge"] == {"false_accept": 0, "false_reject": 0, "labelled": 3}

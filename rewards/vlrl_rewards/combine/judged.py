@@ -62,8 +62,8 @@ class AsksJudge(Reward):
             )
         found = self.state.judge.verdicts([judge_prompt(rollout, criteria) for rollout, criteria in asked])
         self.state.asked += len(found)
-        self.state.silent += found.count(None)
-        return [verdict is True for verdict in found]
+        self.state.silent += sum(verdict.unread for verdict in found)
+        return [verdict.correct for verdict in found]
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
         return {"judge/no_verdict": (self.state.silent, self.state.asked)} if self.judge else {}
