@@ -57,7 +57,7 @@ test-gpu:  ## what needs a CUDA device: packing, FlexAttention, bfloat16, QLoRA,
 	@nvidia-smi -L > /dev/null 2>&1 || { echo "make test-gpu: no NVIDIA GPU here (nvidia-smi -L finds none)"; exit 1; }
 	@$(MAKE) --no-print-directory install-test
 	$(BIN)/uv pip install --quiet --python $(BIN)/python bitsandbytes
-	$(BIN)/python scripts/bench_gpu.py $(GPU_OPTIONS)
+	$(BIN)/python -m benchmarks.gpu $(GPU_OPTIONS)
 
 style: install-test
 	$(BIN)/ruff check --fix .

@@ -26,7 +26,7 @@ from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Reward
 from vlrl.services.files import read_jsonl
 from vlrl.trainer.checkpoints import checkpoint
-from vlrl.trainer.train import train
+from vlrl.training import train
 from vlrl.types import Rollout
 
 WORDS = [

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from vlrl.trainer.preflight import Preflight
 
 from vlrl.cli.words import load_words
 from vlrl.config import MAP_SLOTS, OTHER_KEYS, SLOTS, folders
@@ -32,7 +33,6 @@ from vlrl.config.settings import Settings, nested_fields
 from vlrl.config.yaml import read_file
 from vlrl.plugins.index import entries
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.preflight import Preflight
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 10**9, -(10**9), 2**31, 2**63, -(2**63), 10**30, 0.5, -0.5, 1e-300,

@@ -32,7 +32,8 @@ from vlrl.config import load
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import PromptTemplate, Source
 from vlrl.trainer.data.rows import row_fault
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.types import Row
 
 BATCH = 40
@@ -172,7 +173,7 @@ class Trainer:
             "rewards.sums={name: numeric}",
             "max_prompt_tokens=100000",
         ]
-        self.run = Run(load(["base/rl", f"models/tiny_{family}", "methods/grpo"], words))
+        self.run = Session(Plan.of(load(["base/rl", f"models/tiny_{family}", "methods/grpo"], words)))
         self.run.open()
         self.run.enter(0)
         tokenizer = self.run.policy.tokenizer

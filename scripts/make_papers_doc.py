@@ -20,8 +20,9 @@ names it.
 
 Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only. **Proof**: a number that the mechanism
 moves through the whole pipeline, on the named task, with a scripted policy that is right about half of the time: switched off (then the run is
-bit-identical to what the preset extends) and on. `python scripts/run_proofs.py` measures it, `tests/proofs` checks it. Observables without a slash
-are functions in `vlrl/activity/`, `log/...` are metrics, the others figures of `vlrl check`.
+bit-identical to what the preset extends), on, and, where the proof states it, turned round: then it must not hold.
+`python scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. Observables without a slash are functions in
+`tests/proofs/proof_kit/`, `log/...` are metrics, the others figures of `vlrl check`.
 
 {counts}
 """
@@ -63,7 +64,8 @@ def counts(abouts: list[dict]) -> str:
 def proof_line(row: dict[str, str]) -> str:
     """One sentence about a proof."""
     directions = {"up": "is higher", "down": "is lower", "changes": "differs"}
-    figures = f"off {row['off'] or 'absent'}, on {row['on']}"
+    turned = row["reversed"] if row["reversed"] != "not stated" else ""
+    figures = f"off {row['off'] or 'absent'}, on {row['on']}{f', reversed {turned}' if turned else ''}"
     return f"Proof on `tasks/{row['task']}`: `{row['observe']}` {directions[row['direction']]} ({figures})."
 
 

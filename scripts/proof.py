@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
+from pathlib import Path
 
-from vlrl.activity.observables import OBSERVABLES
-from vlrl.activity.proof import Observed, Proof, about_of, base_of, observe, proof_config, prove
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "proofs"))
+
+from proof_kit.observables import OBSERVABLES  # noqa: E402
+from proof_kit.proof import Proof, about_of, base_of, proof_config  # noqa: E402
+from proof_kit.prove import Observed, observe, prove  # noqa: E402
 
 
 def numbers(observed: Observed, phase: str) -> dict[str, float]:

@@ -12,16 +12,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from vlrl.activity.check import check
-from vlrl.activity.proof import about_of, shipped_config
-from vlrl.config import folders
 from vlrl.plugins.registry import ConfigError
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "proofs"))
 
-def presets() -> list[str]:
-    """All presets."""
-    return sorted(f"methods/{path.stem}" for path in (folders()[-1] / "methods").glob("*.yaml"))
+from proof_kit.proof import about_of, presets, proof_of, shipped_config  # noqa: E402
 
 
 def found(preset: str, all_values: bool, steps: int) -> list[str]:
@@ -43,7 +41,7 @@ def table(names: Sequence[str], steps: int) -> int:
     for preset in names:
         about = about_of(preset)
         shipped = found(preset, False, steps)
-        stated = bool(about.get("proof"))
+        stated = proof_of(preset) is not None
         left = found(preset, True, steps) if shipped and stated else shipped
         failed += bool(left)
         cells = [

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import random
+import re
+import shutil
 import sys
 import tempfile
+from collections import Counter
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -24,12 +27,28 @@ settings.register_profile("fixed", derandomize=True, database=None, deadline=Non
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
+NEEDS = "needs the program "
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `slow` run where `-m` asks for them, whichever folders are run."""
+    """Tests marked `slow` run where `-m` asks for them, whichever folders are run. Tests marked
+    `needs(program)` are skipped where the program is not installed."""
     if "slow" not in config.option.markexpr:
         config.hook.pytest_deselected(items=[item for item in items if "slow" in item.keywords])
         items[:] = [item for item in items if "slow" not in item.keywords]
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            if missing := [program for program in mark.args if shutil.which(program) is None]:
+                item.add_marker(pytest.mark.skip(reason=NEEDS + " or ".join(missing)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line with the number of tests that were skipped for each program that is not installed."""
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
+    counts = Counter(found[1] for reason in reasons if (found := re.search(NEEDS + r"([\w-]+)", reason)))
+    if counts:
+        told = ", ".join(f"{program} ({count})" for program, count in sorted(counts.items()))
+        terminalreporter.write_line(f"{sum(counts.values())} tests skipped for want of a program: {told}")
 
 
 def pytest_collection_finish() -> None:

@@ -7,7 +7,8 @@ import pytest
 from task_kit import MODELS
 
 from vlrl.config import folders, load
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 
 ROOT = folders()[0]
 ALL = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("*.yaml"))
@@ -36,7 +37,7 @@ def test_config_builds(name):
     config = load(STACKS[name.partition("/")[0]](name), MODELS.get(name.removeprefix("methods/"), ()))
     if find_spec("vllm") is None and str(config.tree["engine"]["name"]).startswith("vllm"):
         config.tree["engine"] = {"name": "hf"}  # vLLM refuses to be named where it is not installed
-    run = Run(config)
+    run = Session(Plan.of(config))
     assert [phase.name for phase in run.phases] == config.phases
     for phase in run.phases:
         assert phase.train and phase.objective.policy_loss is not None

@@ -26,21 +26,23 @@ if TYPE_CHECKING:
     from vlrl import functional
     from vlrl.api import GRPOTrainer
     from vlrl.config import Config
-    from vlrl.eval.heldout import evaluate
     from vlrl.plugins.registry import register
     from vlrl.policy import Policy
-    from vlrl.trainer.run import Run
-    from vlrl.trainer.start import train
+    from vlrl.trainer.heldout import evaluate
+    from vlrl.trainer.plan import Plan
+    from vlrl.trainer.session import Session
+    from vlrl.training import train
     from vlrl.types import Group, Rollout, Row
 
 __all__ = [
     "Config",
     "GRPOTrainer",
     "Group",
+    "Plan",
     "Policy",
     "Rollout",
     "Row",
-    "Run",
+    "Session",
     "evaluate",
     "functional",
     "register",
@@ -54,10 +56,11 @@ _PLACES = {
     "Policy": "vlrl.policy",
     "Rollout": "vlrl.types",
     "Row": "vlrl.types",
-    "Run": "vlrl.trainer.run",
-    "evaluate": "vlrl.eval.heldout",
+    "Plan": "vlrl.trainer.plan",
+    "Session": "vlrl.trainer.session",
+    "evaluate": "vlrl.trainer.heldout",
     "register": "vlrl.plugins.registry",
-    "train": "vlrl.trainer.start",
+    "train": "vlrl.training",
 }
 
 

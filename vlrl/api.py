@@ -33,7 +33,12 @@ from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.renamed import TRL
 from vlrl.plugins.stages import Reward, Source, Stage
 from vlrl.services.third_party import quiet
-from vlrl.trainer import preflight
+from vlrl.trainer.heldout import evaluate
+from vlrl.trainer.phase import PhasePlan
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
+from vlrl.trainer.views import StepView
+from vlrl.training import train_session
 from vlrl.types import Group, Rollout, Row
 
 
@@ -92,15 +97,14 @@ class GRPOTrainer:
         self.config = config
         self.summary: dict[str, Any] = {}
         quiet()
-        self._checked = preflight.check(config)
-        _check_columns(self._checked)
+        self.plan = Plan.of(config)
+        self.plan.check()
+        _check_columns(self.plan.phases[0])
 
     @cached_property
-    def run(self) -> Any:
-        """The `Run`; made on first use, because it imports torch."""
-        from vlrl.trainer.train import prepare
-
-        return prepare(self.config, self._checked)
+    def session(self) -> Session:
+        """The session that trains; its model is loaded by the first call that needs it."""
+        return Session(self.plan)
 
     def train(
         self, resume: bool = False, overwrite: bool = False, live: bool | None = None
@@ -112,9 +116,7 @@ class GRPOTrainer:
             overwrite: Replace the run that the output folder holds.
             live: Show the live view; None: as `watch.live` says.
         """
-        from vlrl.trainer.train import train_run
-
-        self.summary = train_run(self.run, resume, live, overwrite)
+        self.summary = train_session(self.session, resume, live, overwrite)
         return self.summary
 
     def evaluate(self, rows: Any = None) -> dict[str, float]:
@@ -124,32 +126,29 @@ class GRPOTrainer:
         An answer is correct where the outcome reward reaches its `correct_at`. Raises ConfigError without
         rows.
         """
-        from vlrl.eval.heldout import evaluate
-        from vlrl.trainer.data.rows import heldout_by_task
-
-        run = self._opened()
+        session = self._opened()
         by_task: dict[str, list[Row]] = {}
         for row in source_of(rows, "rows")() if rows is not None else ():
             by_task.setdefault(row.task, []).append(row)
-        by_task = by_task or heldout_by_task(run)
+        by_task = by_task or session.current.heldout_by_task()
         if not by_task:
             raise ConfigError("evaluate: there are no rows; pass some, or give GRPOTrainer an `eval_dataset`")
-        run.engine.setup(run)
-        run.engine.sync(run.policy)
-        with run.policy.gather_params():
-            result = evaluate(run, by_task)
-        run.engine.close()
+        session.engine.setup(session)
+        session.engine.sync(session.policy)
+        with session.policy.gather_params():
+            result = evaluate(StepView.between_steps(session), by_task)
+        session.engine.close()
         return dict(result.accuracy)
 
     def save(self, folder: str | Path) -> Path:
         """Write the model as a transformers folder (an adapter merged, and kept beside it); returns the
         folder."""
         path = Path(folder)
-        run = self._opened()
-        if run.rank == 0:
+        session = self._opened()
+        if session.is_main:
             path.mkdir(parents=True, exist_ok=True)
-        if run.rank == 0 or run.state_sharded:
-            run.policy.save(path)
+        if session.is_main or session.state_sharded:
+            session.policy.save(path)
         return path
 
     def _repr_html_(self) -> str:
@@ -168,11 +167,11 @@ class GRPOTrainer:
             'sandbox="allow-scripts"></iframe>'
         )
 
-    def _opened(self) -> Any:
-        if self.run.policy is None:
-            self.run.open()
-            self.run.use(len(self.run.phases) - 1)
-        return self.run
+    def _opened(self) -> Session:
+        if not self.session.is_open:
+            self.session.open()
+            self.session.use(len(self.session.phases) - 1)
+        return self.session
 
 
 # --- rewards ------------------------------------------------------------------------------------------------
@@ -339,15 +338,13 @@ def _name(item: Any) -> str:
     return str(getattr(item, "__name__", type(item).__name__)).replace("<lambda>", "function")
 
 
-def _check_columns(run: Any) -> None:
+def _check_columns(phase: PhasePlan) -> None:
     """Every argument without a default of a reward function is a column of the first row. Raises
     ConfigError."""
-    from vlrl.trainer.data.rows import read_rows
-
     for split in ("train", "heldout"):
-        for slot, rows in read_rows(run, split).items():
+        for slot, rows in phase.rows(split).items():
             known = {*columns_of(rows[0]), "text", "rollout", "completions", "prompts", "completion_ids"}
-            for name, reward in run.rewards.items():
+            for name, reward in phase.rewards.items():
                 parameters = (
                     inspect.signature(reward.function).parameters
                     if isinstance(reward, FunctionReward)

@@ -4,9 +4,7 @@ next to the same config mended."""
 import pytest
 
 from vlrl.activity.check import check, whole_batches
-from vlrl.activity.proof import Proof, holds, proof_config, proof_of
 from vlrl.config import Config, load
-from vlrl.plugins.registry import ConfigError
 
 
 def findings(*overrides, configs=(), steps=2):
@@ -104,16 +102,19 @@ def test_a_shaping_that_acts_on_masks_is_not_dead():
 
 
 def test_observing_changes_no_number():
-    from vlrl.trainer.run import Run
+    from vlrl.trainer.plan import Plan
+    from vlrl.trainer.session import Session
 
     def weights(observed):
         from vlrl.activity.observer import Activity
         from vlrl.trainer.step.loop import train_step
 
-        run = Run(
-            load(
-                ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "base/scripted", "methods/dapo"],
-                ["group_size=4", "prompts_per_step=2", "num_minibatches=2"],
+        run = Session(
+            Plan.of(
+                load(
+                    ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "base/scripted", "methods/dapo"],
+                    ["group_size=4", "prompts_per_step=2", "num_minibatches=2"],
+                )
             )
         )
         run.open()
@@ -136,7 +137,7 @@ def test_gradients_of_tokens_are_those_of_the_loss():
     from vlrl.activity.observer import Activity, gradient
     from vlrl.methods.core.loss_aggregation import TokenMean
     from vlrl.methods.core.policy_loss import PPOClip
-    from vlrl.trainer.step.loss import Objective
+    from vlrl.trainer.step.objective import Objective
     from vlrl.types import Denominators, LossInputs
 
     logp_BT = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -1.0, 0.0]]).requires_grad_()
@@ -149,33 +150,6 @@ def test_gradients_of_tokens_are_those_of_the_loss():
     kept = sorted(activity.gradients.values())
     assert kept[0] == pytest.approx([-0.2] * 3) and kept[1][:2] == pytest.approx([0.2] * 2)
     assert activity.figures.value("policy_loss/vs_policy_gradient") == pytest.approx(0.0)
-
-
-def test_directions():
-    assert (
-        holds(2.0, 1.0, "up")
-        and not holds(1.0, 1.0, "up")
-        and holds(0.5, None, "up")
-        and not holds(None, 1.0, "down")
-    )
-    assert holds(1.0, 2.0, "down") and holds(1.0, 2.0, "changes") and not holds(1.0, 1.0, "changes")
-
-
-def test_proofs_are_checked():
-    assert proof_of({}, "methods/x") is None
-    assert proof_of(
-        {"proof": {"observe": "mixed_groups", "off": "a=1", "with": ["b=2"]}}, "methods/x"
-    ) == Proof("mixed_groups", ("a=1",), with_=("b=2",))
-    with pytest.raises(ConfigError, match="mixed_groups"):
-        proof_of({"proof": {"observe": "mixed_group"}}, "methods/x")
-    with pytest.raises(ConfigError, match="direction"):
-        proof_of({"proof": {"observe": "mixed_groups", "direction": "sideways"}}, "methods/x")
-    config = proof_config("methods/dapo", "lab_arithmetic", Proof("mixed_groups", with_=("group_size=2",)))
-    assert (
-        config.tree["engine"]["name"] == "scripted"
-        and config.tree["group_size"] == 2
-        and config.tree["policy"]["name"] == "text"
-    )
 
 
 @pytest.mark.parametrize(
@@ -205,22 +179,6 @@ def test_what_waits_for_something_is_a_note(slot, overrides, message):
     bad, result = findings(*overrides)
     (note,) = (finding for finding in result.findings if finding.slot == slot)
     assert slot not in bad and note.level == "note" and message in note.message
-
-
-def test_a_proof_may_have_further_observables():
-    stated = {"observe": "trained_tokens", "direction": "up", "off": []}
-    proof = proof_of(
-        {"proof": {**stated, "also": {"log/anchor/distance": "up", "mixed_groups": "down"}}}, "p"
-    )
-    assert proof.observables() == {
-        "trained_tokens": "up",
-        "log/anchor/distance": "up",
-        "mixed_groups": "down",
-    }
-    with pytest.raises(ConfigError, match="no observable 'mixed_group'"):
-        proof_of({"proof": {**stated, "also": {"mixed_group": "up"}}}, "p")
-    with pytest.raises(ConfigError, match="direction 'more' of 'mixed_groups'"):
-        proof_of({"proof": {**stated, "also": {"mixed_groups": "more"}}}, "p")
 
 
 @pytest.mark.parametrize(

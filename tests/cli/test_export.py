@@ -11,8 +11,9 @@ from vlrl.config import load
 from vlrl.interop.export import export
 from vlrl.plugins.registry import ConfigError
 from vlrl.policy import Policy
-from vlrl.trainer.run import Run
-from vlrl.trainer.train import train
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
+from vlrl.training import train
 
 WORDS = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/grpo"]
 SMALL = [
@@ -60,7 +61,7 @@ def lora(tmp_path_factory, base):
 
 def own_logits(config, checkpoint, ids):
     """Logits of the run's policy, loaded as a resumed run loads it."""
-    family = replace(Run(config).family, model=str(checkpoint))
+    family = replace(Session(Plan.of(config)).family, model=str(checkpoint))
     with torch.no_grad():
         return Policy(family).params.model(input_ids=ids).logits
 

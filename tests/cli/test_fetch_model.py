@@ -15,7 +15,8 @@ from vlrl.interop.fetch import fetch, packaged_file
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Policy
 from vlrl.policy.family import Family
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Prompt, Rollout, Row
 
@@ -163,10 +164,12 @@ def test_fetched_names_are_folders_of_the_cache(cache):
 
 def test_a_run_loads_what_was_fetched(cache, tmp_path):
     folder = folder_in(cache, "float32")
-    run = Run(
-        load(
-            ["base/rl", "models/smollm2_135m", "tasks/lab_arithmetic", "methods/grpo"],
-            [f"output={tmp_path / 'run'}"],
+    run = Session(
+        Plan.of(
+            load(
+                ["base/rl", "models/smollm2_135m", "tasks/lab_arithmetic", "methods/grpo"],
+                [f"output={tmp_path / 'run'}"],
+            )
         )
     )
     assert run.family.model == "fetched:smollm2"

@@ -42,7 +42,7 @@ def test_every_kind_comes_with_a_test_that_passes_and_can_fail(tmp_path):
 def test_files_are_documented_and_tidy(kind):
     for file, text in render(kind, "my_own_thing").items():
         assert "$" not in text
-        assert max(map(len, text.splitlines())) <= 150 and text.endswith("\n") and not text.endswith("\n\n")
+        assert max(map(len, text.splitlines())) <= 110 and text.endswith("\n") and not text.endswith("\n\n")
         assert text.startswith('"""') or file.startswith("test_")
     assert "class MyOwnThing(" in text or "vlrl original" in render(kind, "my_own_thing")["my_own_thing.py"]
 

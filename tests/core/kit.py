@@ -9,7 +9,8 @@ from vlrl.config import load
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward, Source
 from vlrl.trainer.data.rows import check_lengths
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.types import Row
 
 TINY = "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}"
@@ -90,7 +91,7 @@ def open_run(tmp_path, *overrides, reward="test_loop_has", configs=("base/rl", "
         "prompts_per_step=4",
     ]
     config = load(list(configs), [*base, f"rewards.mine.name={reward}", "optimizer.lr=1e-2", *overrides])
-    run = Run(config)
+    run = Session(Plan.of(config))
     run.open()
     run.recorder = Log()
     run.enter(0)

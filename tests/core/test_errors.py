@@ -7,7 +7,7 @@ import pytest
 
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.train import prepare
+from vlrl.training import prepare
 
 BASE = ["base/rl", "models/tiny_qwen2_5_vl", "tasks/lab_digits", "methods/grpo"]
 FILES = ["base/rl", "models/tiny_text"]

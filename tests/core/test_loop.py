@@ -13,14 +13,13 @@ def test_the_loop_learns_a_bandit(tmp_path):
     run = open_run(tmp_path)
     history = []
     for _ in range(40):
-        history.append(train_step(run)["reward/total"])
-        run.phase_step += 1
+        history.append(train_step(run).metrics["reward/total"])
     assert sum(history[-5:]) / 5 > 0.9 > 0.7 > sum(history[:3]) / 3
 
 
 def stepped(tmp_path, *overrides, reward="test_loop_ids"):
     run = open_run(tmp_path, *overrides, reward=reward)
-    metrics = train_step(run)
+    metrics = train_step(run).metrics
     return weights(run), metrics
 
 
@@ -46,7 +45,7 @@ def test_any_split_and_layout_gives_the_same_step(tmp_path, change, method):
 
 
 def test_groups_without_advantage_are_skipped_and_change_nothing(tmp_path, monkeypatch):
-    from vlrl.trainer.step.loss import Objective
+    from vlrl.trainer.step.objective import Objective
 
     skipped, metrics = stepped(tmp_path)
     monkeypatch.setattr(Objective, "skips_zero", property(lambda self: False))
@@ -54,7 +53,7 @@ def test_groups_without_advantage_are_skipped_and_change_nothing(tmp_path, monke
     assert torch.allclose(skipped, full, atol=1e-7)
     run = open_run(tmp_path, reward="test_loop_constant")
     monkeypatch.undo()
-    metrics = train_step(run)
+    metrics = train_step(run).metrics
     assert metrics["skipped_groups"] == 4 and metrics["zero_variance"] == 1.0 and metrics["grad_norm"] == 0.0
 
 
@@ -88,7 +87,7 @@ def test_totals_are_of_the_whole_step(tmp_path):
 
 def test_a_reward_that_raises_is_counted_and_its_rollouts_dropped(tmp_path):
     run = open_run(tmp_path, "error_limit=0.5", reward="test_loop_broken")
-    metrics = train_step(run)
+    metrics = train_step(run).metrics
     assert metrics["reward/errors"] == 8 and metrics["group_filter/all_rollouts_failed_scoring"] == 1
     assert all(group.row.id != "r1" for group in run.groups)
     kind, data = run.recorder.events[0]
@@ -143,7 +142,7 @@ def test_a_step_without_survivors_learns_nothing_and_says_so(tmp_path):
         tmp_path, "max_refill_rounds=2", reward="test_loop_constant", configs=("base/rl", "methods/dapo")
     )
     before = weights(run)
-    metrics = train_step(run)
+    metrics = train_step(run).metrics
     assert torch.equal(before, weights(run)) and metrics["groups"] == 0
     assert any("no group passed" in data["message"] for _, data in run.recorder.events)
 
@@ -188,7 +187,7 @@ def test_a_row_that_cannot_be_shown_is_left_out_and_replaced(tmp_path, monkeypat
         return ask(self, row)
 
     monkeypatch.setattr(type(run.prompt_template), "__call__", broken)
-    metrics = train_step(run)
+    metrics = train_step(run).metrics
     assert metrics["data/dropped"] >= 1 and metrics["groups"] == 4
     assert all(group.row.id != "r2" for group in run.groups)
     assert any(

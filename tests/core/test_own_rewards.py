@@ -4,12 +4,12 @@ cannot mean different rewards by it."""
 from dataclasses import dataclass
 
 import pytest
+from vlrl.trainer.preflight import preflight
 
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError, build, register
 from vlrl.plugins.stages import Source
 from vlrl.trainer.phase import build_parts, with_own_rewards
-from vlrl.trainer.preflight import preflight
 from vlrl.types import Row
 
 

@@ -99,7 +99,7 @@ def _nothing_known(monkeypatch):
 
 
 def test_twenty_kinds_leave_no_trace_in_what_a_run_writes(tmp_path, monkeypatch):
-    from vlrl.trainer.train import train
+    from vlrl.training import train
 
     out = tmp_path / "run"
     words = [

@@ -14,7 +14,7 @@ import pytest
 
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.train import train
+from vlrl.training import train
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 

@@ -9,7 +9,7 @@ import kit
 import pytest
 
 from vlrl.config import load
-from vlrl.trainer.train import train
+from vlrl.training import train
 
 SMALL = str(Path(__file__).parent / "small.yaml")
 SHORT = [

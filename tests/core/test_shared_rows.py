@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from vlrl.methods.core.rollout import Seeds
-from vlrl.trainer.step.stats import StepStats
+from vlrl.trainer.step.ending import StepStats
 from vlrl.types import Prompt, Row
 
 ROWS = [Row(name, "q", 1) for name in "ababc"]

@@ -9,7 +9,8 @@ import yaml
 
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 LAB = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic"]
@@ -34,14 +35,16 @@ FORMAT_REWARDS = {"tag_format", "boxed_format", "json_format", "search_format"}
 )
 def test_a_slot_that_no_reward_has_is_refused(method, override, where):
     with pytest.raises(ConfigError, match=where):
-        Run(load([*LAB, f"methods/{method}"], [override]))
+        Session(Plan.of(load([*LAB, f"methods/{method}"], [override])))
 
 
 def test_named_slots_and_empty_names_pass():
-    made = Run(load([*LAB, "methods/visurf"], ["reward_shaping.label.excluded=[]"]))
+    made = Session(Plan.of(load([*LAB, "methods/visurf"], ["reward_shaping.label.excluded=[]"])))
     assert made.reward_shaping["label"].excluded == ()
     assert (
-        Run(load([*LAB, "methods/dapo"], ["group_filters.mixed.slot=arithmetic"])).group_filters["mixed"].slot
+        Session(Plan.of(load([*LAB, "methods/dapo"], ["group_filters.mixed.slot=arithmetic"])))
+        .group_filters["mixed"]
+        .slot
         == "arithmetic"
     )
 

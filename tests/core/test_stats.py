@@ -2,8 +2,8 @@
 
 from kit import open_run
 
+from vlrl.trainer.step.ending import answered, describe, end_step
 from vlrl.trainer.step.loop import collect
-from vlrl.trainer.step.stats import answered, describe, end_step
 from vlrl.types import Group, Prompt, Rollout, Row
 
 

@@ -11,12 +11,12 @@ from collections import deque
 
 import numpy as np
 import pytest
+from vlrl.trainer.preflight import preflight
 
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Reward, Source
 from vlrl.trainer.phase import build_parts
-from vlrl.trainer.preflight import preflight
 
 pytest.importorskip("reasoning_gym", reason="pip install 'vlrl[gym]'")
 

@@ -9,7 +9,7 @@ import pytest
 from ranks_kit import HERE
 
 from vlrl.config import load
-from vlrl.trainer.train import train
+from vlrl.training import train
 
 CONFIGS = ("base/rl", "methods/grpo", "tasks/lab_arithmetic")
 WORDS = (

@@ -1,4 +1,4 @@
-"""Two machines of two ranks on one: `scripts/two_nodes.py`, and what its launchers are given."""
+"""Two machines of two ranks on one: `benchmarks/two_nodes.py`, and what its launchers are given."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from vlrl.trainer.ranks.launch import Launch
 def test_two_machines_learn_what_one_process_does(layout: str, servers: int) -> None:
     if servers:
         pytest.importorskip("vllm")
-    command = [sys.executable, str(ROOT / "scripts" / "two_nodes.py"), layout, "--servers", str(servers)]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+    command = [sys.executable, "-m", "benchmarks.two_nodes", layout, "--servers", str(servers)]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert f"{layout}: 2 machines x 2" in done.stdout
 

@@ -3,15 +3,15 @@
 from types import SimpleNamespace
 
 import pytest
+from vlrl.trainer.step.episode_pool import RunEpisodes
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.calculator import Calculator
 from vlrl.methods.common.conversation import CONVERSATION
 from vlrl.methods.core.sampling import Plain
 from vlrl.methods.papers.agent_rlvr import GUIDED, AgentRlvr
-from vlrl.trainer.run import Run
-from vlrl.trainer.step.episode_pool import RunEpisodes
-from vlrl.trainer.step.stats import StepStats
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.ending import StepStats
 from vlrl.types import Prompt, Row
 
 CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "1/0"}}</tool_call>'
@@ -50,7 +50,7 @@ def play(policy, strategy, first, count=2, helped="7", limit=4096):
         pytest.fail,
     )
     run.engine.setup(run)
-    run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
 
     def score(groups):

@@ -5,6 +5,7 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from vlrl.trainer.step.episode_pool import RunEpisodes
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.calculator import Calculator
@@ -12,9 +13,8 @@ from vlrl.methods.common.conversation import CONVERSATION, Conversation, Segment
 from vlrl.methods.core.sampling import Plain
 from vlrl.methods.papers.arpo import BRANCHED, Arpo, Entropies, branch_of, turn_entropy
 from vlrl.plugins.episodes import ACTIONS
-from vlrl.trainer.run import Run
-from vlrl.trainer.step.episode_pool import RunEpisodes
-from vlrl.trainer.step.stats import StepStats
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.ending import StepStats
 
 CALL = f"<tool_call>{json.dumps({'name': 'calculator', 'arguments': {'expression': '1+1'}})}</tool_call>"
 
@@ -31,7 +31,7 @@ def make_run(policy, respond):
     )
     run.environment, run.settings, run.warn = Calculator(), SimpleNamespace(error_limit=1.0), pytest.fail
     run.engine.setup(run)
-    run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
     return run
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
+from vlrl.trainer.step.episode_pool import RunEpisodes
 from vlrl_rewards.environment_return import EnvironmentReturn
 
 from vlrl.engine.fake import Fake
@@ -33,10 +34,9 @@ from vlrl.plugins.episodes import (
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Environment
 from vlrl.services.reaper import REAPER
-from vlrl.trainer.run import Run
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.ending import StepStats
 from vlrl.trainer.step.scoring import RewardError
-from vlrl.trainer.step.stats import StepStats
 from vlrl.types import Rollout
 
 
@@ -54,7 +54,7 @@ def make_run(policy, env, respond, max_tokens=60, error_limit=1.0, output=None):
     run.engine.setup(run)
     run.output, run.settings, run.warnings = output, SimpleNamespace(error_limit=error_limit), []
     run.warn = run.warnings.append
-    run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
     return run
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
+from vlrl.trainer.step.episode_pool import RunEpisodes
 from vlrl_data.generators.row_tools import GenRowTools
 
 from vlrl.engine.fake import Fake
@@ -14,9 +15,8 @@ from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.episodes import ACTIONS, EPISODE_END, EPISODE_RETURN, TURN_PARTS, Episode, Observation
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Environment
-from vlrl.trainer.run import Run
-from vlrl.trainer.step.episode_pool import RunEpisodes
-from vlrl.trainer.step.stats import StepStats
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.ending import StepStats
 from vlrl.types import Prompt, Row
 
 
@@ -38,7 +38,7 @@ def make_run(policy, environment=None):
         of={"tables": {"name": "tables"}, "calculator": {"name": "calculator"}}
     )
     run.settings, run.warn = SimpleNamespace(error_limit=1.0), pytest.fail
-    run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
     return run
 

@@ -10,9 +10,9 @@ import pytest
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, Reward, Source
-from vlrl.trainer.pipeline.pipeline import overlap
-from vlrl.trainer.pipeline.pipeline import pipeline as _pipeline
-from vlrl.trainer.train import train
+from vlrl.trainer.pipeline.loops import overlap
+from vlrl.trainer.pipeline.loops import pipeline as _pipeline
+from vlrl.training import train
 from vlrl.types import Row
 
 TINY = "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}"

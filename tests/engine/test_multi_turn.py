@@ -8,6 +8,7 @@ import engine_kit
 import numpy as np
 import pytest
 from PIL import Image
+from vlrl.trainer.step.episode_pool import RunEpisodes
 from vlrl_rewards.code.sandbox import available
 
 from vlrl.engine.fake import Fake
@@ -22,9 +23,8 @@ from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.episodes import Action, Episode, Observation
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Environment
-from vlrl.trainer.run import Run
-from vlrl.trainer.step.episode_pool import RunEpisodes
-from vlrl.trainer.step.stats import StepStats
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.ending import StepStats
 from vlrl.types import CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
 
@@ -78,7 +78,7 @@ def make_run(policy, env, respond, max_tokens=60):
         environment=env,
     )
     engine.setup(run)
-    run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
     run.warnings = []
     run.warn = run.warnings.append

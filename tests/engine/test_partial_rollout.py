@@ -12,8 +12,9 @@ from test_loops import config as loop_config
 
 from vlrl.methods.papers.kimi_k1_5 import KimiK15PartialRollout
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.run import Run
-from vlrl.trainer.train import train
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
+from vlrl.training import train
 
 
 def config(folder: Path, segment: int, *more: str, steps: int = 8) -> Any:
@@ -25,15 +26,15 @@ def config(folder: Path, segment: int, *more: str, steps: int = 8) -> Any:
     return loop_config(folder, "synchronous", *partial, *more, steps=steps)
 
 
-def run_of(folder: Path, segment: int, *more: str) -> Run:
-    run = Run(config(folder, segment, *more))
+def run_of(folder: Path, segment: int, *more: str) -> Session:
+    run = Session(Plan.of(config(folder, segment, *more)))
     run.open()
     run.use(0)
     run.enter(0)
     return run
 
 
-def sampled(run: Run, calls: int) -> list[Any]:
+def sampled(run: Session, calls: int) -> list[Any]:
     """All groups of the first two rows, sampled in `calls` calls under one policy; no call but the first
     brings prompts."""
     prompts = [run.prompt_template(row) for row in list(run.rows["mine"])[:2]]

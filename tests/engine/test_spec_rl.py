@@ -10,8 +10,9 @@ from test_loops import TINY
 from vlrl.config import load
 from vlrl.methods.papers.spec_rl import SpecRL, accepted
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.run import Run
-from vlrl.trainer.train import train
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
+from vlrl.training import train
 
 
 @pytest.mark.parametrize(
@@ -72,19 +73,21 @@ def test_a_changing_policy_reuses_less_with_less_lenience(tmp_path):
 
 def test_temperatures_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="temperature 1"):
-        Run(config(tmp_path, "sampling.temperature=0.7"))
+        Session(Plan.of(config(tmp_path, "sampling.temperature=0.7")))
     assert SpecRL().metrics() == {"spec_rl/reused": (0.0, 0.0)}
 
 
 def second_visit(folder, kept_tokens):
     """(ids, log-probs, prefilled tokens, kept drafts' tokens) of a row's second visit, after a small change
     of the weights."""
-    run = Run(
-        config(
-            folder,
-            "rollout.lenience=0.2",
-            "sampling.max_tokens=24",
-            f"engine={{name: hf, conversation_tokens: {kept_tokens}}}",
+    run = Session(
+        Plan.of(
+            config(
+                folder,
+                "rollout.lenience=0.2",
+                "sampling.max_tokens=24",
+                f"engine={{name: hf, conversation_tokens: {kept_tokens}}}",
+            )
         )
     )
     run.open()

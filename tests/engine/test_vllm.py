@@ -4,6 +4,7 @@ import types
 
 import pytest
 import torch
+from vlrl.trainer.step.episode_pool import RunEpisodes
 
 from vlrl.engine.hf.engine import HF
 from vlrl.engine.vllm.common import as_flags, check_heads, check_installed, check_versions
@@ -12,9 +13,8 @@ from vlrl.methods.core.prompt_template import Chat
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.run import Run
-from vlrl.trainer.step.episode_pool import RunEpisodes
-from vlrl.trainer.step.stats import StepStats
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.ending import StepStats
 
 needs_vllm = pytest.mark.vllm
 
@@ -135,16 +135,8 @@ def test_options(both, tools):
 def test_episodes_have_the_tokens_and_log_probs_of_the_training_forward(both, pictures):
     """Several turns with a tool, pictures in mid-conversation among them; later turns take the earlier ones
     from the prefix cache."""
-    import importlib.util
-    import pathlib
-    import sys
+    from benchmarks import check_tokens as check
 
-    script = pathlib.Path(__file__).parents[2] / "scripts" / "check_tokens.py"
-    if not script.is_file():
-        pytest.skip("the scripts are not beside the tests")
-    spec = importlib.util.spec_from_file_location("check_tokens", script)
-    check = sys.modules["check_tokens"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(check)
     _, engine, policy = both
     run = types.SimpleNamespace(
         seed=0,
@@ -162,7 +154,7 @@ def test_episodes_have_the_tokens_and_log_probs_of_the_training_forward(both, pi
         MultiTurn(max_turns=4),
         Chat(),
     )
-    run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
     run.rows = {"rows": list(check.CheckRows(count=6, pictures=pictures)())}
     before = engine.counters["cached_tokens"]

@@ -10,7 +10,7 @@ import torch
 from engine_kit import Noise, make_policy, make_prompt
 from safetensors import safe_open
 
-from vlrl.bench.true_shapes import family_of, variant
+from benchmarks.true_shapes import family_of, variant
 from vlrl.engine.vllm.prompts import check_pictures, prompt_ids
 from vlrl.engine.vllm.sharing import base_weights
 from vlrl.engine.vllm.weights import named_weights

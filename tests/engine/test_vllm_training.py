@@ -14,7 +14,7 @@ import pytest
 from vlrl.config import load
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Callback, Reward
-from vlrl.trainer.train import train
+from vlrl.training import train
 
 pytestmark = [
     pytest.mark.vllm,

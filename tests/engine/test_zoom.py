@@ -8,6 +8,7 @@ import engine_kit
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
+from vlrl.trainer.step.episode_pool import RunEpisodes
 from vlrl_rewards.recognition.classification import Classification
 
 from vlrl.engine.fake import Fake
@@ -16,9 +17,8 @@ from vlrl.methods.common.conversation import TURNS
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.episodes import EPISODE_END, EPISODE_RETURN, Action, Picture
-from vlrl.trainer.run import Run
-from vlrl.trainer.step.episode_pool import RunEpisodes
-from vlrl.trainer.step.stats import StepStats
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.ending import StepStats
 from vlrl.types import CoordinateSpace, Prompt, Row
 
 SIZE, SEEN = (100, 80), (50, 40)
@@ -163,7 +163,7 @@ def test_a_caption_that_asks_for_reward_earns_nothing(policy, last, earned):
     )
     run.environment, run.settings, run.warn = Zoom(side=56), SimpleNamespace(error_limit=1.0), pytest.fail
     run.engine.setup(run)
-    run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
     content = [{"type": "image"}, {"type": "text", "text": f"Which digit? {BEG}"}]
     row = Row("a", f"Which digit? {BEG}", "3", images=(picture,))

@@ -7,13 +7,13 @@ import socket
 import threading
 
 import pytest
+from vlrl.trainer.step.episode_pool import EpisodePool
 
 from vlrl.environments.browser import Browser, allowed
 from vlrl.environments.browser_sites import LAMPS, Desk, Served
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.reaper import REAPER
-from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import CoordinateSpace, Row, RowError
 
 SIZE = (448, 336)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import verifiers_kit
 from PIL import Image
+from vlrl.trainer.step.episode_pool import EpisodePool, RunEpisodes
 
 from vlrl.environments.browser import Browser
 from vlrl.environments.gymnasium import Gymnasium
@@ -21,8 +22,7 @@ from vlrl.environments.verifiers import Verifiers
 from vlrl.plugins.episodes import Action, Episode, Observation, Past, Picture, ReplayDiverged
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Environment, Source
-from vlrl.trainer.step.episode_pool import EpisodePool, RunEpisodes
-from vlrl.trainer.step.stats import StepStats
+from vlrl.trainer.step.ending import StepStats
 from vlrl.types import CoordinateSpace, Row
 
 SPACE = CoordinateSpace((448, 336), (448, 336), "per_mille")

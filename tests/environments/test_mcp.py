@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from vlrl.trainer.step.episode_pool import EpisodePool
 
 from vlrl.environments.mcp import MCP
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.process import free_port
 from vlrl.services.reaper import REAPER
-from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import Row
 
 pytest.importorskip("mcp")

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
+from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl_data.generators.lookup import GenLookup, documents, world
 
 from vlrl.environments.retrieval import Passage
@@ -15,7 +16,6 @@ from vlrl.environments.search import Search
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.http import ServiceError
-from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import Row
 
 ROW = Row("a", "Where?")

@@ -15,7 +15,6 @@ from vlrl.methods.core.prompt_template import Chat
 from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Callback, Reward
-from vlrl.trainer.phase import Phase
 from vlrl.types import Rollout, Row
 
 

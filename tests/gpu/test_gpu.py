@@ -1,4 +1,4 @@
-"""The checks of `vlrl/bench/gpu_checks.py` on a CUDA device (`pytest -m gpu`); what of them runs on a CPU;
+"""The checks of `benchmarks/gpu_checks.py` on a CUDA device (`pytest -m gpu`); what of them runs on a CPU;
 how the command ends without a GPU."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from vlrl.bench.gpu_checks import (
+from benchmarks.gpu_checks import (
     CHECKS,
     Found,
     Missing,
@@ -23,10 +23,9 @@ from vlrl.bench.gpu_checks import (
     largest_difference,
     random_policy,
 )
-from vlrl.bench.true_shapes import picture_prompt
+from benchmarks.true_shapes import picture_prompt
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts" / "bench_gpu.py"
 
 
 @pytest.mark.gpu
@@ -42,13 +41,15 @@ def test_a_check_holds_on_a_gpu(name: str) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="what happens without a CUDA device")
 def test_without_a_gpu_the_command_ends_in_one_line() -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT), "packed"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu", "packed"], cwd=ROOT, capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith(
-        "bench_gpu: needs a CUDA device; this torch was built without CUDA"
+        "benchmarks.gpu: needs a CUDA device; this torch was built without CUDA"
         if torch.version.cuda is None
-        else "bench_gpu: needs"
+        else "benchmarks.gpu: needs"
     )
 
 
@@ -109,8 +110,8 @@ def test_bounds_and_disagreement() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("trl") is None, reason="needs TRL")
 def test_the_comparison_with_trl_on_a_tiny_model() -> None:
-    from vlrl.bench.cases import Case
-    from vlrl.bench.step import compare_policy
+    from benchmarks.cases import Case
+    from benchmarks.step import compare_policy
 
     found = compare_policy(
         random_policy("qwen2_5_vl", "cpu"), Case(pixels=112, images=1, prompts=1, group=4), repeats=1

@@ -12,7 +12,8 @@ from vlrl.beside.client import open_judge, quoted, read_reply
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Reward
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.types import Group, Prompt, Rollout, Row
 
 RULES = [{"id": "keywords:existence", "keywords": ["figs"]}, {"id": "punctuation:no_comma"}]
@@ -139,16 +140,20 @@ def test_a_judge_is_asked_in_a_run_alone():
 def test_rewards_inside_a_reward_are_plugins_of_the_run():
     inner = {"name": "judged", "judge": replying({})}
     values = [f"rewards={{both: {{name: product, parts: {{rules: {{name: exact}}, judged: {inner}}}}}}}"]
-    run = Run(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic"], ["rewards.*=null", *values]))
+    run = Session(
+        Plan.of(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic"], ["rewards.*=null", *values]))
+    )
     slots = dict(run.current.plugins())
     assert (
         slots["rewards.both.0"].name == "exact"
         and slots["rewards.both.1"] is slots["rewards.both"].inner_rewards[1]
     )
     with pytest.raises(ConfigError, match="requires 'proxy'"):
-        Run(
-            load(
-                ["base/rl", "models/tiny_text", "tasks/lab_arithmetic"],
-                ["rewards.x={name: product, parts: {a: {name: proxy}}}"],
+        Session(
+            Plan.of(
+                load(
+                    ["base/rl", "models/tiny_text", "tasks/lab_arithmetic"],
+                    ["rewards.x={name: product, parts: {a: {name: proxy}}}"],
+                )
             )
         ).check()

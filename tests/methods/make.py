@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import torch
-
 from vlrl.trainer.services import RunServices
-from vlrl.trainer.step.stats import StepStats
+
+from vlrl.trainer.step.ending import StepStats
 from vlrl.types import Group, LossInputs, Prompt, Rollout, Row, TokenBatch
 
 

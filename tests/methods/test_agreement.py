@@ -19,7 +19,7 @@ from vlrl.methods.papers.gpg import GPG
 from vlrl.methods.papers.opo import OPO
 from vlrl.methods.papers.pass_k_training import PassKTraining
 from vlrl.methods.papers.remax import ReMax
-from vlrl.trainer.step.loss import Objective
+from vlrl.trainer.step.objective import Objective
 from vlrl.types import Denominators
 
 SEEDS = range(12)

@@ -21,7 +21,7 @@ def evaluated(monkeypatch):
         value = values.pop(0)
         return {} if value is None else {"a": value, "b": value}
 
-    monkeypatch.setattr("vlrl.eval.heldout.accuracy", scores)
+    monkeypatch.setattr("vlrl.trainer.heldout.accuracy", scores)
 
     def call(callback, parts, *accuracies):
         values.extend(accuracies)

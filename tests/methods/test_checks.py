@@ -7,7 +7,8 @@ import pytest
 
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 
 COMPARING = [
     "bnpo",
@@ -117,4 +118,4 @@ REFUSED = [
 def test_senseless_combinations_are_refused(words, reason):
     base = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/grpo"]
     with pytest.raises(ConfigError, match=reason):
-        Run(load(base, ["group_size=6", "prompts_per_step=4", *words]))
+        Session(Plan.of(load(base, ["group_size=6", "prompts_per_step=4", *words])))

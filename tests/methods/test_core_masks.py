@@ -33,8 +33,8 @@ from vlrl.methods.papers.remax import ReMax
 from vlrl.methods.papers.rorecomp import first, only
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, Reward
+from vlrl.trainer.step.ending import describe
 from vlrl.trainer.step.loss_inputs import denominators_of
-from vlrl.trainer.step.stats import describe
 from vlrl.types import Completion, Request, Sampling
 
 TOOL = [True, False, False, True, True]  # two tokens of a tool between three of the policy

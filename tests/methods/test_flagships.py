@@ -6,7 +6,8 @@ import pytest
 from tiny import opened, steps
 
 from vlrl.config import load
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 
 LAB = [
     "visual_rft",
@@ -30,7 +31,7 @@ TINY = [
 
 @pytest.mark.parametrize("name", LAB)
 def test_lab_presets_train(name):
-    run = Run(load([f"experiments/{name}_lab"], [*TINY, "output=unused"]))
+    run = Session(Plan.of(load([f"experiments/{name}_lab"], [*TINY, "output=unused"])))
     run.phases = run.phases[1:]
     metrics = steps(opened(run))[-1]
     assert metrics["length/mean"] >= 1 and "reward/total" in metrics
@@ -39,7 +40,7 @@ def test_lab_presets_train(name):
 @pytest.mark.parametrize("name", REAL)
 def test_real_sizes_build(name):
     config = load([f"experiments/{name}"], ["engine={name: hf}"])
-    run = Run(config)
+    run = Session(Plan.of(config))
     assert run.family.model.startswith("Qwen/") and run.settings.optimizer.lr == 1e-6
     assert config.tree["about"]["fidelity"] == "code"
 
@@ -48,17 +49,19 @@ def test_shuffled_rollouts_leave_no_gradient():
     """T-GRPO without a bonus learns exactly what GRPO does from the same seeds: the shuffled rollouts count
     for nothing."""
     words = [*TINY, "output=unused", "phases.rl.reward_shaping.temporal.alpha=0"]
-    ours = Run(load(["experiments/video_r1_lab"], words))
-    plain = Run(
-        load(
-            ["experiments/video_r1_lab"],
-            [
-                *TINY,
-                "output=unused",
-                "phases.rl.rollout={name: independent}",
-                "phases.rl.reward_shaping=null",
-                "metrics=null",
-            ],
+    ours = Session(Plan.of(load(["experiments/video_r1_lab"], words)))
+    plain = Session(
+        Plan.of(
+            load(
+                ["experiments/video_r1_lab"],
+                [
+                    *TINY,
+                    "output=unused",
+                    "phases.rl.rollout={name: independent}",
+                    "phases.rl.reward_shaping=null",
+                    "metrics=null",
+                ],
+            )
         )
     )
     results = []

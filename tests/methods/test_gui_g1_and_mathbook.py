@@ -9,7 +9,8 @@ from vlrl.config import load
 from vlrl.methods.papers.gui_g1 import GuiG1
 from vlrl.methods.papers.mathbook_rl import MathbookRlByPrinciple, MathbookRlSchedule, principles_of
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.types import Group, Prompt, Rollout, Row
 
 
@@ -91,4 +92,4 @@ def test_the_advantage_needs_variants_together():
         ["advantage={name: mathbook_rl}"],
     )
     with pytest.raises(ConfigError, match="by_principle"):
-        Run(config)
+        Session(Plan.of(config))

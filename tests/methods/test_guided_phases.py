@@ -15,7 +15,8 @@ from vlrl.config import load
 from vlrl.methods.papers.re_distillation import KEY, ReDistillation, ReDistillationKeepCorrect
 from vlrl.methods.papers.regft import Regft
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.types import Prompt, Row
 
 
@@ -122,7 +123,14 @@ def test_the_warm_up_is_on_puzzles_and_the_rest_on_a_hundred_rows():
         "watch.rollouts_every=0",
     ]
     made = opened(
-        Run(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/warm_up_then_rlvr"], words))
+        Session(
+            Plan.of(
+                load(
+                    ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/warm_up_then_rlvr"],
+                    words,
+                )
+            )
+        )
     )
     assert list(made.rows) == ["knights"] and steps(made, 1)[0]["loss/nll"] > 0
     made.use(1)

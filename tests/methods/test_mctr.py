@@ -9,7 +9,8 @@ from tiny import opened
 
 from vlrl.config import load
 from vlrl.methods.papers.mctr import VOTE, Mctr, MctrSelfConsistency, edited, majority, vote_of
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.trainer.step.loop import sample
 from vlrl.types import Row
 
@@ -92,7 +93,11 @@ def played():
         "watch.rollouts_every=0",
         LINES,
     ]
-    run = opened(Run(load(["base/rl", "models/tiny_text", "tasks/gym_frozen_lake", "methods/mctr"], small)))
+    run = opened(
+        Session(
+            Plan.of(load(["base/rl", "models/tiny_text", "tasks/gym_frozen_lake", "methods/mctr"], small))
+        )
+    )
     steps = []
     for _ in range(2):
         run.step += 1

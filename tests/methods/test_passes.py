@@ -162,7 +162,7 @@ def test_prefixes_are_trained_and_their_continuations_scored():
 def validated(monkeypatch):
     """A run whose held-out accuracy is the next of a list."""
     values = []
-    monkeypatch.setattr("vlrl.eval.heldout.accuracy", lambda run: {"a": values[0], "b": values.pop(0)})
+    monkeypatch.setattr("vlrl.trainer.heldout.accuracy", lambda run: {"a": values[0], "b": values.pop(0)})
 
     def look(callback, parts, *scores):
         out = []

@@ -8,7 +8,8 @@ import pytest
 from task_kit import MODELS
 
 from vlrl.config import load
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 
 METHODS = sorted(path.stem for path in (Path(__file__).parents[2] / "configs" / "methods").glob("*.yaml"))
 TASK = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic"]
@@ -26,7 +27,7 @@ def test_builds_and_says_where_it_comes_from(method):
     assert about["fidelity"] != "approximate" or about.get("notes"), (
         "an approximation says what is not the paper's"
     )
-    assert Run(config).settings.steps >= 1
+    assert Session(Plan.of(config)).settings.steps >= 1
 
 
 def test_a_map_can_drop_what_it_inherits():

@@ -14,7 +14,8 @@ from vlrl.config import load
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.base_comparison import compared
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 
 TINY = [
     "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}",
@@ -33,13 +34,15 @@ SUMS = (
 )
 
 
-def made(preset: str, *overrides: str, engine: str = SUMS) -> Run:
+def made(preset: str, *overrides: str, engine: str = SUMS) -> Session:
     """The preset on the task that it names, opened."""
     task = load(["base/rl", f"methods/{preset}"]).tree["about"]["task"]
-    run = Run(
-        load(
-            ["base/rl", "models/tiny_text", f"tasks/{task}", f"methods/{preset}"],
-            [*TINY, *QUIET, engine, *overrides],
+    run = Session(
+        Plan.of(
+            load(
+                ["base/rl", "models/tiny_text", f"tasks/{task}", f"methods/{preset}"],
+                [*TINY, *QUIET, engine, *overrides],
+            )
         )
     )
     run.open()
@@ -49,7 +52,7 @@ def made(preset: str, *overrides: str, engine: str = SUMS) -> Run:
     return run
 
 
-def advantages(run: Run) -> list[list[float]]:
+def advantages(run: Session) -> list[list[float]]:
     """The advantages of the first step, group by group."""
     steps(run, 1)
     return [[rollout.advantage for rollout in group] for group in run.trained_groups]

@@ -26,7 +26,8 @@ from vlrl.methods.papers.rlot import (
     read_scores,
 )
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 
 
 class Reference(nn.Module):
@@ -197,7 +198,9 @@ WORDS = [
 
 @pytest.fixture(scope="module")
 def run():
-    made = opened(Run(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/rlot"], WORDS)))
+    made = opened(
+        Session(Plan.of(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/rlot"], WORDS)))
+    )
     yield made
     made.close()
 
@@ -311,9 +314,9 @@ def test_held_out_evaluation_learns_nothing(run):
 def test_a_frozen_policy_and_a_process_reward_model_are_needed():
     base = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/rlot"]
     with pytest.raises(ConfigError, match=r"rollout\.prm=PATH"):
-        Run(load(base, WORDS[:1]))
+        Session(Plan.of(load(base, WORDS[:1])))
     with pytest.raises(ConfigError, match="frozen policy"):
-        Run(load(base, [*WORDS, "advantage={name: grpo}"]))
+        Session(Plan.of(load(base, [*WORDS, "advantage={name: grpo}"])))
 
 
 def test_epsilon_falls_and_the_memory_fills():
@@ -348,7 +351,9 @@ def test_epsilon_falls_and_the_memory_fills():
 
 def test_a_run_trains_the_navigator_and_not_the_policy():
     words = [*WORDS, "rollout.epsilon_decay=0.5", "prompts_per_step=2"]
-    made = opened(Run(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/rlot"], words)))
+    made = opened(
+        Session(Plan.of(load(["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/rlot"], words)))
+    )
     made.engine = replace(
         made.engine,
         function=lambda request, index: "A1 score=[3] yes <answer>1</answer>" if index % 2 == 0 else "no",

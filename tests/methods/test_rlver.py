@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl_data.generators.feelings import HOPES, GenFeelings
 
 from vlrl.engine.fake import Fake
@@ -13,7 +14,6 @@ from vlrl.methods.common.conversation import FORGETS
 from vlrl.methods.papers.rlver import Rlver, thinks_then_says
 from vlrl.plugins.episodes import ACTIONS, Action
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl.types import Group, Prompt, Rollout, Row, RowError
 
 FEELINGS = [{"when": "should", "change": -15, "says": "no"}, {"when": "sorry", "change": 25, "says": "yes"}]

@@ -15,7 +15,8 @@ from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.papers.ssp import SOLVED, Ssp, SspAdvantage, gold_of, shown
 from vlrl.plugins.episodes import EPISODE_END
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.types import Prompt, Rollout, Row
 
 LONG = "Which town of this world is the one that people look for here?"
@@ -156,7 +157,7 @@ def run():
     config = load(
         ["base/rl", "models/tiny_text", "tasks/gen_lookup", "methods/ssp"], [*words, "rollout.noise=1"]
     )
-    made = opened(Run(config))
+    made = opened(Session(Plan.of(config)))
     yield made
     made.close()
 
@@ -270,4 +271,4 @@ def test_a_run_without_a_reward_for_proposals_is_refused():
         ["rewards.proposal=null", "advantage={name: grpo}"],
     )
     with pytest.raises(ConfigError, match="task 'propose', which no reward scores"):
-        Run(config)
+        Session(Plan.of(config))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from vlrl.config import load
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.trainer.step.loop import train_step
 
 SMALL = [
@@ -25,23 +26,23 @@ TEXT = [
 ]
 
 
-def text_run(method: list[str], overrides: list[str] = (), engine: str = "fake") -> Run:
+def text_run(method: list[str], overrides: list[str] = (), engine: str = "fake") -> Session:
     """A run on arithmetic. With the fake engine rewards differ from the start, though the policy is
     random."""
     words = TEXT if engine == "fake" else TEXT[:1]
     config = load(
         ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", *method], [*SMALL, *words, *overrides]
     )
-    return opened(Run(config))
+    return opened(Session(Plan.of(config)))
 
 
-def vision_run(method: list[str], overrides: list[str] = (), task: str = "lab_digits") -> Run:
+def vision_run(method: list[str], overrides: list[str] = (), task: str = "lab_digits") -> Session:
     """A run on pictures, with the real engine."""
     config = load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}", *method], [*SMALL, *overrides])
-    return opened(Run(config))
+    return opened(Session(Plan.of(config)))
 
 
-def opened(run: Run) -> Run:
+def opened(run: Session) -> Session:
     """Model loaded, first phase entered."""
     run.open()
     run.use(0)
@@ -50,12 +51,11 @@ def opened(run: Run) -> Run:
     return run
 
 
-def steps(run: Run, n: int = 2) -> list[dict[str, float]]:
+def steps(run: Session, n: int = 2) -> list[dict[str, float]]:
     """Train n steps; every number of the log must be finite."""
     out = []
     for _ in range(n):
-        metrics = train_step(run)
-        run.phase_step += 1
+        metrics = train_step(run).metrics
         assert all(math.isfinite(v) for v in metrics.values()), {
             k: v for k, v in metrics.items() if not math.isfinite(v)
         }

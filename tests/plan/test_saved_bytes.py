@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from vlrl.bench.cases import Case, make_groups
+from benchmarks.cases import Case, make_groups
 from vlrl.plan.blocks import saved_per_token, text_width, tower_width
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from vlrl.bench.growth import Curve, exponent, measure, recording
-from vlrl.bench.growth_plot import WIDTH, log_ticks, plot
+from benchmarks.growth import Curve, exponent, measure, recording
+from benchmarks.growth_plot import WIDTH, log_ticks, plot
 from vlrl.trainer.step.optim import _optimizer_class
 
 

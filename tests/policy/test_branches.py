@@ -8,7 +8,7 @@ import torch
 from samples import PROMPTS, groups_of, plain_logp, policy_of
 from torch import Tensor
 
-from vlrl.bench.memory import peak_bytes
+from benchmarks.memory import peak_bytes
 from vlrl.policy import branches
 from vlrl.policy.branches import Branches, attention
 from vlrl.policy.packing import Layout, Node, dense_mask, image_runs

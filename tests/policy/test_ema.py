@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from vlrl.trainer.services import RunServices
 
 from vlrl.methods.core.callback import EMA
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.services import RunServices
 
 
 def run_of(model: torch.nn.Module, steps: int) -> SimpleNamespace:

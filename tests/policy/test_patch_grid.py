@@ -12,7 +12,7 @@ import torch
 from samples import groups_of
 from torch import Tensor, nn
 
-from vlrl.bench.true_shapes import picture_prompt
+from benchmarks.true_shapes import picture_prompt
 from vlrl.engine.vllm.weights import WeightLoader
 from vlrl.methods.core.trainable import Parts
 from vlrl.policy import Policy
@@ -100,7 +100,7 @@ def test_vllms_worker_looks_them_up() -> None:
 @pytest.mark.slow
 def test_vllm_and_the_trainer_agree_on_pictures() -> None:
     pytest.importorskip("vllm")
-    from vlrl.bench.vllm_shapes import check_policy
+    from benchmarks.vllm_shapes import check_policy
 
     done = check_policy(policy27(), "smolvlm")
     assert done.unmoved == {} and done.worst < 1e-4

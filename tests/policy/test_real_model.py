@@ -23,9 +23,10 @@ from vlrl.engine.hf.engine import HF
 from vlrl.interop.fetch import fetch
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.trainer.step.loss_inputs import make_batch
-from vlrl.trainer.train import train_run
+from vlrl.training import train_session
 from vlrl.types import Group, Prompt, Request, Rollout, Row, Sampling
 
 QUESTIONS = ["What is 7 plus 5?", "Name a colour. 🙂", "Write <|im_end|> twice,\n\n  please. "]
@@ -420,8 +421,10 @@ def test_a_run_trains_the_ids_that_were_sampled(folders, tmp_path, name, monkeyp
         "watch.checkpoint_every=0",
     ]
     overrides = [f"output={tmp_path / 'run'}", f"policy.model={folders(name)}", *options]
-    run = Run(
-        load(["base/rl", "models/smollm2_135m", "tasks/lab_arithmetic", "methods/grpo_kl"], overrides)
+    run = Session(
+        Plan.of(
+            load(["base/rl", "models/smollm2_135m", "tasks/lab_arithmetic", "methods/grpo_kl"], overrides)
+        )
     )  # the KL term reads every rollout
     drawn, learnt = set(), set()
     generate, forward = HF.generate, Policy.forward
@@ -437,7 +440,7 @@ def test_a_run_trains_the_ids_that_were_sampled(folders, tmp_path, name, monkeyp
 
     monkeypatch.setattr(HF, "generate", watched_generate)
     monkeypatch.setattr(Policy, "forward", watched_forward)
-    train_run(run)
+    train_session(run)
     steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert learnt == drawn and len(drawn) > 6 and len(steps) == 2
     assert all(abs(step["engine/logp_diff"]) < 1e-4 and abs(step["engine/kl"]) < 1e-6 for step in steps)

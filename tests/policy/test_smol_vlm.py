@@ -15,8 +15,8 @@ from vlrl_data.generators.scenes import COLOURS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
-from vlrl.bench.gpu_checks import group_of, largest_difference
-from vlrl.bench.true_shapes import picture_prompt
+from benchmarks.gpu_checks import group_of, largest_difference
+from benchmarks.true_shapes import picture_prompt
 from vlrl.config import load
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy

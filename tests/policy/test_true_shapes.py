@@ -1,11 +1,11 @@
 """Every model of configs/models at the true shape of its release. The forward passes need gigabytes and are
-marked slow; `scripts/true_shapes.py` runs them all and prints a table."""
+marked slow; `python -m benchmarks.true_shapes` runs them all and prints a table."""
 
 from __future__ import annotations
 
 import pytest
 
-from vlrl.bench.true_shapes import MODELS, check, counted, family_of, lora_layers
+from benchmarks.true_shapes import MODELS, check, counted, family_of, lora_layers
 from vlrl.plan.releases import release
 from vlrl.plan.setup import Assumed, picture_of
 
@@ -48,7 +48,7 @@ def test_packed_forward_equals_plain_transformers(model: str) -> None:
 @pytest.mark.vllm
 def test_new_weights_reach_every_tensor_of_vllm() -> None:
     pytest.importorskip("vllm")
-    from vlrl.bench.vllm_shapes import check_vllm
+    from benchmarks.vllm_shapes import check_vllm
 
     done = check_vllm("smollm2_135m", layers=1)
     assert done.unmoved == {}

@@ -9,15 +9,15 @@ import pytest
 from kit import open_run
 from reliability_kit import config
 
-from vlrl.eval.heldout import evaluate_run
 from vlrl.methods.core.prompt_template import Chat
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Source
 from vlrl.services.failures import BadRowsError, OutOfMemoryError
 from vlrl.services.files import read_jsonl
 from vlrl.trainer.checkpoints import checkpoint
+from vlrl.trainer.heldout import evaluate_run
 from vlrl.trainer.step.loop import train_step
-from vlrl.trainer.train import train
+from vlrl.training import train
 from vlrl.types import Media, MediaError, Row
 
 
@@ -92,7 +92,7 @@ def test_the_step_goes_on_with_another_row(tmp_path):
     run = open_run(tmp_path, *words(good=20, bad=6, picture="true"), "row_error_limit=0.5")
     dropped = 0.0
     for _ in range(14):  # more than two epochs
-        metrics = train_step(run)
+        metrics = train_step(run).metrics
         assert metrics["groups"] == 4
         dropped += metrics.get("data/dropped", 0.0)
     assert run.bad_rows.bad == dropped >= 14 and run.bad_rows.drawn == dropped + sum(4 for _ in range(14))

@@ -20,7 +20,7 @@ from vlrl.plugins.registry import ConfigError
 from vlrl.services.failures import StorageError, storage_error
 from vlrl.services.files import read_jsonl, write_whole
 from vlrl.trainer.checkpoints import checkpoint
-from vlrl.trainer.train import train
+from vlrl.training import train
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Many episodes with processes of their own among hanging and crashing tools; a run that was killed repeats
 none of them."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -13,7 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 from reliability_kit import ROOT
+from vlrl.trainer.step.episode_pool import RunEpisodes
 
+from benchmarks import episodes as bench
 from vlrl.engine.fake import Fake
 from vlrl.logging.recorder import Recorder
 from vlrl.methods.core.rollout import MultiTurn
@@ -23,24 +24,10 @@ from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.services.files import TRAJECTORIES, append_jsonl, read_jsonl
 from vlrl.services.reaper import REAPER
-from vlrl.trainer.run import Run
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.ending import StepStats
 from vlrl.trainer.step.scoring import RewardError
-from vlrl.trainer.step.stats import StepStats
 from vlrl.types import Prompt, Row
-
-SCRIPT = ROOT / "scripts" / "bench_episodes.py"
-
-
-@pytest.fixture(scope="module")
-def bench():
-    if not SCRIPT.is_file():
-        pytest.skip("the scripts are not beside the tests")
-    spec = importlib.util.spec_from_file_location("bench_episodes", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bench_episodes"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +57,7 @@ def make_run(policy, environment, output=None, error_limit=0.3):
     run.engine.setup(run)
     run.output, run.settings, run.warnings = output, SimpleNamespace(error_limit=error_limit), []
     run.warn = run.warnings.append
-    run.make_rollout = lambda completion: Run.make_rollout(run, completion)
+    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
     run.episodes = lambda counted=True: RunEpisodes(run, counted)
     return run
 
@@ -89,7 +76,7 @@ def settled(done, seconds=10.0):
     return done()
 
 
-def test_160_tools_in_processes_of_which_some_hang_and_some_die(bench, policy, monkeypatch, tmp_path):
+def test_160_tools_in_processes_of_which_some_hang_and_some_die(policy, monkeypatch, tmp_path):
     monkeypatch.setenv("BENCH_EPISODES", tmp_path.name)
     REAPER.remove(REAPER.folder())  # its helper process is there from the beginning
     files, threads, known = len(os.listdir("/proc/self/fd")), threading.active_count(), set(REAPER.folders)
@@ -115,7 +102,7 @@ def test_160_tools_in_processes_of_which_some_hang_and_some_die(bench, policy, m
     assert Counter(row["end"] for row in recorded) == ends and {row["step"] for row in recorded} == {4}
 
 
-def test_failures_that_come_before_the_scores_are_a_share_of_all_episodes(bench, policy):
+def test_failures_that_come_before_the_scores_are_a_share_of_all_episodes(policy):
     """Of 16 episodes 3 crash in the first round, in the first step: 0.19 of them, not all of what is known so
     far."""
 
@@ -152,7 +139,7 @@ def test_a_resumed_run_keeps_the_episodes_of_its_checkpoint_alone(tmp_path):
         assert [row["step"] for row in read_jsonl(tmp_path / TRAJECTORIES)] == steps
 
 
-def test_the_measurement_finds_what_is_lost_or_repeated(bench, tmp_path):
+def test_the_measurement_finds_what_is_lost_or_repeated(tmp_path):
     options = SimpleNamespace(prompts=1, steps=2)
     for step in (1, 2):
         metrics = {
@@ -187,7 +174,7 @@ def test_the_measurement_finds_what_is_lost_or_repeated(bench, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_run_holds_the_same_episodes(bench):
+def test_a_killed_run_holds_the_same_episodes():
     settings = [
         "--steps",
         "3",
@@ -201,14 +188,18 @@ def test_a_killed_run_holds_the_same_episodes(bench):
         "6",
     ]
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), *settings], capture_output=True, text=True, timeout=500, cwd=ROOT
+        [sys.executable, "-m", "benchmarks.episodes", *settings],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        cwd=ROOT,
     )
     assert done.returncode == 0 and "0 lost, 0 that the other run has not" in done.stdout, (
         done.stdout + done.stderr[-2000:]
     )
 
 
-def test_steps_are_recorded_as_they_are_counted(bench, policy, tmp_path):
+def test_steps_are_recorded_as_they_are_counted(policy, tmp_path):
     """`record` bounds what a sampling writes."""
     run = make_run(policy, bench.BenchShell(turn_seconds=10.0, retries=0, record=2), tmp_path)
     MultiTurn(max_turns=4)(prompts(2), [2, 2], run)

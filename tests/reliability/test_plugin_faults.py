@@ -24,7 +24,7 @@ from vlrl.services.failures import OutOfMemoryError, RunFailure, out_of_memory
 from vlrl.services.files import read_jsonl
 from vlrl.trainer.step.loop import train_step
 from vlrl.trainer.step.scoring import RewardError, run_rewards, score
-from vlrl.trainer.train import train
+from vlrl.training import train
 from vlrl.types import CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
 
@@ -224,7 +224,7 @@ def test_a_tool_that_raises_costs_its_conversation_alone(tmp_path, monkeypatch, 
         and "2 rollouts" in said[0]
         and f"environment 'test_tool_that_raises' raised on row 'r3': {type(fault).__name__}" in said[0]
     )
-    metrics = train_step(run)
+    metrics = train_step(run).metrics
     assert metrics["reward/errors"] == 4.0
 
 

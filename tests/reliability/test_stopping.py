@@ -11,7 +11,7 @@ from vlrl.services.files import read_jsonl
 from vlrl.trainer.checkpoints import checkpoint
 from vlrl.trainer.ranks.lock import NAME
 from vlrl.trainer.ranks.stopping import STOP_FILE, StopRequest
-from vlrl.trainer.train import train
+from vlrl.training import train
 
 STEPS = "steps=40"
 TROUBLE = [

@@ -14,7 +14,11 @@ from vlrl.activity.findings import findings
 from vlrl.activity.observer import Activity
 from vlrl.activity.report import BAD, lines
 from vlrl.config import Config
-from vlrl.plugins.contexts import RunContext
+from vlrl.trainer.data.rows import check_lengths
+from vlrl.trainer.pipeline.loops import open_loop
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.step import Step
 
 QUIET = {"rollouts_every": 0, "checkpoint_every": 0, "heldout_every": 0, "trackers": [], "live": False}
 
@@ -38,7 +42,7 @@ class PhaseCheck:
 def check(
     config: Config,
     steps: int = 3,
-    after_step: Callable[[RunContext], None] | None = None,
+    after_step: Callable[[Session, Step, Activity], None] | None = None,
     keep_gradients: bool = False,
     rows: int = 2000,
 ) -> list[PhaseCheck]:
@@ -46,36 +50,46 @@ def check(
     every slot.
 
     Schedules are judged by the phase's own number of steps, and the learning rate follows it. `after_step` is
-    called after each step with the run. `rows`: how many rows of each source are validated beforehand.
+    called after each step. `rows`: how many rows of each source are validated beforehand.
     Raises ConfigError for a config that cannot run.
     """
-    from vlrl.trainer.data.rows import check_lengths
-    from vlrl.trainer.train import loop_named, prepare
-
     with tempfile.TemporaryDirectory() as folder:
-        run = prepare(_small(config, folder), rows=rows)
-        run.open()
-        results = []
+        plan = Plan.of(_small(config, folder))
+        plan.check(rows)
+        session = Session(plan)
+        session.open()
         try:
-            for index in range(len(run.phases)):
-                run.phase_step = 0
-                activity = run.activity = Activity(keep_gradients)
-                run.enter(index)
-                check_lengths(run, min(64, rows))
-                run.engine.sync(run.policy)
-                step = loop_named(run.settings.loop)
-                for _ in range(min(steps, run.settings.steps)):
-                    step(run)
-                    run.phase_step += 1
-                    if after_step is not None:
-                        after_step(run)
-                found = [*config_findings(run), *findings(run, activity)]
-                results.append(
-                    PhaseCheck(run.phase, found, lines(run, activity, found), activity.figures, activity.log)
+            return [
+                _check_phase(
+                    session, index, min(steps, phase.settings.steps), rows, after_step, keep_gradients
                 )
+                for index, phase in enumerate(plan.phases)
+            ]
         finally:
-            run.close()
-    return results
+            session.close()
+
+
+def _check_phase(
+    session: Session,
+    index: int,
+    steps: int,
+    rows: int,
+    after_step: Callable[[Session, Step, Activity], None] | None,
+    keep_gradients: bool,
+) -> PhaseCheck:
+    session.enter(index)
+    phase = session.current
+    activity = Activity(session, keep_gradients)
+    session.observers.members[:] = [activity]
+    check_lengths(session.policy, phase, min(64, rows))
+    session.engine.sync(session.policy)
+    loop = open_loop(session)
+    for _ in range(steps):
+        step = loop.step()
+        if after_step is not None:
+            after_step(session, step, activity)
+    found = [*config_findings(phase), *findings(phase, activity)]
+    return PhaseCheck(phase.phase, found, lines(phase, activity, found), activity.figures, activity.log)
 
 
 def whole_batches(config: Config) -> list[str]:

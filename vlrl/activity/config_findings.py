@@ -1,4 +1,4 @@
-"""Findings from a config alone, before a step is taken: schedules that outlast the run, slots given twice,
+"""Findings from a config alone, before a step is taken: schedules that outlast the phase, slots given twice,
 histories that see a row once."""
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from vlrl.activity.figures import Finding
-from vlrl.plugins.contexts import RunContext
+from vlrl.trainer.phase import PhasePlan
 
 # fields that hold the step where something begins
 STARTS = ("start", "begin", "after", "warmup", "delay", "start_step", "from_step", "first_step", "switch")
 
 
-def config_findings(run: RunContext) -> list[Finding]:
+def config_findings(phase: PhasePlan) -> list[Finding]:
     """All findings about the current phase, from its settings and its rows."""
-    return [*_warmup(run), *_late_starts(run), *_given_twice(run), *_visits(run)]
+    return [*_warmup(phase), *_late_starts(phase), *_given_twice(phase), *_visits(phase)]
 
 
-def _warmup(run: RunContext) -> Iterator[Finding]:
-    settings = run.settings
+def _warmup(phase: PhasePlan) -> Iterator[Finding]:
+    settings = phase.settings
     updates = settings.steps * settings.num_minibatches * settings.ppo_epochs
     if settings.optimizer.warmup >= updates:
         never = f"the learning rate never reaches {settings.optimizer.lr:g}"
@@ -31,29 +31,29 @@ def _warmup(run: RunContext) -> Iterator[Finding]:
         yield Finding("optimizer", "contradictory", message)
 
 
-def _late_starts(run: RunContext) -> Iterator[Finding]:
-    for slot, plugin in run.current.plugins():
+def _late_starts(phase: PhasePlan) -> Iterator[Finding]:
+    for slot, plugin in phase.plugins():
         for field in dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ():
             value = getattr(plugin, field.name)
             if (
                 field.name in STARTS
                 and isinstance(value, int)
                 and not isinstance(value, bool)
-                and value >= run.settings.steps
+                and value >= phase.settings.steps
             ):
                 yield Finding(
                     slot,
                     "contradictory",
                     (
                         f"{field.name}={value} is not before the end of the phase, which has "
-                        f"{run.settings.steps} steps"
+                        f"{phase.settings.steps} steps"
                     ),
                 )
 
 
-def _given_twice(run: RunContext) -> Iterator[Finding]:
+def _given_twice(phase: PhasePlan) -> Iterator[Finding]:
     seen: dict[str, str] = {}
-    for slot, plugin in run.current.plugins():
+    for slot, plugin in phase.plugins():
         group, _, name = slot.rpartition(".")
         if not name or group in ("data.train", "data.heldout", "aux_tensors"):
             continue
@@ -63,17 +63,15 @@ def _given_twice(run: RunContext) -> Iterator[Finding]:
         seen.setdefault(key, slot)
 
 
-def _visits(run: RunContext) -> Iterator[Finding]:
-    needing: list[tuple[str, Any]] = [
-        (slot, plugin) for slot, plugin in run.current.plugins() if plugin.visits > 1
-    ]
-    rows = sum(len(rows) for rows in run.rows.values())
-    drawn = run.settings.steps * run.settings.prompts_per_step
+def _visits(phase: PhasePlan) -> Iterator[Finding]:
+    needing: list[tuple[str, Any]] = [(slot, plugin) for slot, plugin in phase.plugins() if plugin.visits > 1]
+    rows = sum(len(rows) for rows in phase.rows("train").values())
+    drawn = phase.settings.steps * phase.settings.prompts_per_step
     for slot, plugin in needing:
         if drawn < plugin.visits * rows:
             message = (
-                f"{plugin.name!r} acts from visit {plugin.visits} of a row on; {run.settings.steps} steps "
-                f"of {run.settings.prompts_per_step} prompts "
+                f"{plugin.name!r} acts from visit {plugin.visits} of a row on; {phase.settings.steps} steps "
+                f"of {phase.settings.prompts_per_step} prompts "
                 f"visit {rows} rows {drawn / rows:.2g} times; use fewer rows, or more steps"
             )
             yield Finding(slot, "contradictory", message)

@@ -14,28 +14,28 @@ from functools import cache
 from vlrl.activity.figures import Finding, Tally
 from vlrl.activity.observer import SMALL, Activity
 from vlrl.plugins.capabilities import NO_POLICY_GRADIENT
-from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import build, stage_of
 from vlrl.plugins.stages import Stage
+from vlrl.trainer.phase import PhasePlan
 
 ENOUGH = 8  # scores from which on "never varied" is said
 
 
-def findings(run: RunContext, activity: Activity) -> list[Finding]:
+def findings(phase: PhasePlan, activity: Activity) -> list[Finding]:
     """All findings about the current phase of a run that was observed for some steps."""
     if not activity.log:
         return []
     found: list[Finding] = []
-    if run.rollout.samples:
+    if phase.rollout.samples:
         if (
-            not run.has(NO_POLICY_GRADIENT) or run.replay is not None
+            not phase.has(NO_POLICY_GRADIENT) or phase.replay is not None
         ):  # else nothing reads the rewards: a phase of supervised training
             for judge in (_rewards, _same_rewards, _shaping):
-                found += judge(run, activity)
+                found += judge(phase, activity)
         for judge in (_filters, _replay, _advantages, _environment):
-            found += judge(run, activity)
+            found += judge(phase, activity)
     for judge in (_policy_loss, _token_weights, _loss_terms, _metrics):
-        found += judge(run, activity)
+        found += judge(phase, activity)
     return found
 
 
@@ -55,19 +55,19 @@ def _default(slot: str, stage: type[Stage]) -> Stage:
     return build(stage, load(["base/rl"]).tree[slot], slot)
 
 
-def is_stated(run: RunContext, slot: str) -> bool:
+def is_stated(phase: PhasePlan, slot: str) -> bool:
     """Whether the config has another plug-in in a slot than `base/rl`, or other values of its fields."""
-    plugin = run.current.slots[slot]
+    plugin = getattr(phase, slot)
     return plugin != _default(slot, stage_of(type(plugin)))
 
 
-def _rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
-    for slot, reward in run.rewards.items():
+def _rewards(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
+    for slot, reward in phase.rewards.items():
         place, score = f"rewards.{slot}", activity.figures.of(f"rewards.{slot}", "score")
         varies, asked = activity.figures.of(place, "varies"), activity.figures.of(place, "asked")
         if not score.n:
             coming = sorted(
-                {row.task for rows in run.rows.values() for row in rows}
+                {row.task for rows in phase.rows("train").values() for row in rows}
                 & set(reward.tasks) - set(activity.tasks)
             )
             if coming:
@@ -91,7 +91,7 @@ def _rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
                     f"advantage{_why_constant(score)}"
                 ),
             )
-        elif reward.weight and varies.n >= 2 and not varies.total and run.group_size > 1:
+        elif reward.weight and varies.n >= 2 and not varies.total and phase.group_size > 1:
             yield Finding(
                 place,
                 "dead",
@@ -121,8 +121,8 @@ def _why_constant(score: Tally) -> str:
     )
 
 
-def _same_rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
-    slots = [slot for slot, reward in run.rewards.items() if reward.weight]
+def _same_rewards(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
+    slots = [slot for slot, reward in phase.rewards.items() if reward.weight]
     for place, first in enumerate(slots):
         for second in slots[place + 1 :]:
             a, b = activity.scores[first], activity.scores[second]
@@ -139,8 +139,8 @@ def _same_rewards(run: RunContext, activity: Activity) -> Iterator[Finding]:
                 yield Finding(f"rewards.{second}", "contradictory", message)
 
 
-def _shaping(run: RunContext, activity: Activity) -> Iterator[Finding]:
-    for slot, shape in run.reward_shaping.items():
+def _shaping(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
+    for slot, shape in phase.reward_shaping.items():
         place = f"reward_shaping.{slot}"
         changed, change, moved = (activity.figures.of(place, name) for name in ("changed", "change", "moved"))
         if not changed.n or shape.provides:
@@ -151,13 +151,13 @@ def _shaping(run: RunContext, activity: Activity) -> Iterator[Finding]:
             constant = " by the same amount" if change.high - change.low <= SMALL else ""
             message = (
                 f"changed {changed.total:.0f} of {changed.n} rewards{constant}, but no advantage: "
-                f"{run.advantage.name!r} removes the change"
+                f"{phase.advantage.name!r} removes the change"
             )
             yield Finding(place, "dead", message)
 
 
-def _filters(run: RunContext, activity: Activity) -> Iterator[Finding]:
-    for slot in run.group_filters:
+def _filters(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
+    for slot in phase.group_filters:
         place = f"group_filters.{slot}"
         dropped = activity.figures.of(place, "dropped")
         if dropped.n and dropped.total == dropped.n:
@@ -169,24 +169,24 @@ def _filters(run: RunContext, activity: Activity) -> Iterator[Finding]:
             yield Finding(place, "note", f"dropped none of {dropped.n} groups")
 
 
-def _replay(run: RunContext, activity: Activity) -> Iterator[Finding]:
+def _replay(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
     added, removed = activity.figures.of("replay", "added"), activity.figures.of("replay", "removed")
-    if run.replay is not None and added.n and not added.total and not removed.total:
-        yield _idle("replay", run.replay, f"added and removed no rollout in {added.n} steps")
+    if phase.replay is not None and added.n and not added.total and not removed.total:
+        yield _idle("replay", phase.replay, f"added and removed no rollout in {added.n} steps")
 
 
-def _advantages(run: RunContext, activity: Activity) -> Iterator[Finding]:
+def _advantages(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
     nonzero, varies = (
         activity.figures.of("advantage", "nonzero"),
         activity.figures.of("token_credit", "varies"),
     )
-    if not run.advantage.trains or run.has(NO_POLICY_GRADIENT):
+    if not phase.advantage.trains or phase.has(NO_POLICY_GRADIENT):
         return
-    if nonzero.n and not nonzero.total and run.objective.policy_loss.zero_without_advantage:
+    if nonzero.n and not nonzero.total and phase.objective.policy_loss.zero_without_advantage:
         yield Finding(
             "advantage", "dead", f"0 for all of {nonzero.n} rollouts: no group had different rewards"
         )
-    elif varies.n and not varies.total and is_stated(run, "token_credit"):
+    elif varies.n and not varies.total and is_stated(phase, "token_credit"):
         yield Finding(
             "token_credit",
             "dead",
@@ -194,7 +194,7 @@ def _advantages(run: RunContext, activity: Activity) -> Iterator[Finding]:
         )
 
 
-def _environment(run: RunContext, activity: Activity) -> Iterator[Finding]:
+def _environment(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
     answered = activity.figures.of("environment", "answered")
     if answered.n and not answered.total:
         yield Finding(
@@ -204,23 +204,23 @@ def _environment(run: RunContext, activity: Activity) -> Iterator[Finding]:
         )
 
 
-def _policy_loss(run: RunContext, activity: Activity) -> Iterator[Finding]:
+def _policy_loss(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
     off, versus = (
         activity.figures.of("policy_loss", "off_policy"),
         activity.figures.of("policy_loss", "vs_policy_gradient"),
     )
-    loss = run.objective.policy_loss
+    loss = phase.objective.policy_loss
     if (
-        not is_stated(run, "policy_loss")
+        not is_stated(phase, "policy_loss")
         or loss.is_plain
         or not versus.n
         or versus.high > 1e-4
         or off.high > 1e-4
     ):
         return
-    if not run.settings.optimizer.lr:  # a phase that only measures
+    if not phase.settings.optimizer.lr:  # a phase that only measures
         return
-    updates = run.settings.ppo_epochs * run.settings.num_minibatches
+    updates = phase.settings.ppo_epochs * phase.settings.num_minibatches
     reason, fix = (
         f"{updates} optimizer step per batch leaves the ratio at 1",
         "set num_minibatches (or ppo_epochs) above 1",
@@ -236,15 +236,15 @@ def _policy_loss(run: RunContext, activity: Activity) -> Iterator[Finding]:
     )
 
 
-def _token_weights(run: RunContext, activity: Activity) -> Iterator[Finding]:
-    for slot, weight in run.objective.token_weights.items():
+def _token_weights(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
+    for slot, weight in phase.objective.token_weights.items():
         changed = activity.figures.of(f"token_weights.{slot}", "changed")
         if changed.n and not changed.total:
             yield _idle(f"token_weights.{slot}", weight, f"1 on every token of {changed.n} micro-batches")
 
 
-def _loss_terms(run: RunContext, activity: Activity) -> Iterator[Finding]:
-    for slot, term in run.objective.loss_terms.items():
+def _loss_terms(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
+    for slot, term in phase.objective.loss_terms.items():
         value, gradient = (activity.figures.of(f"loss_terms.{slot}", name) for name in ("value", "gradient"))
         if not value.n:
             continue
@@ -254,7 +254,7 @@ def _loss_terms(run: RunContext, activity: Activity) -> Iterator[Finding]:
             yield Finding(
                 f"loss_terms.{slot}", "dead", f"a gradient that is no number in {value.n} micro-batches"
             )
-        elif not gradient.total and (frozen := _frozen_by(run, activity)):
+        elif not gradient.total and (frozen := _frozen_by(phase, activity)):
             yield Finding(
                 f"loss_terms.{slot}",
                 "note",
@@ -268,17 +268,17 @@ def _loss_terms(run: RunContext, activity: Activity) -> Iterator[Finding]:
             )
 
 
-def _frozen_by(run: RunContext, activity: Activity) -> str:
+def _frozen_by(phase: PhasePlan, activity: Activity) -> str:
     """The token weight that is 0 on every token, as in a warm-up, so that the policy stays equal to its
     reference; "" without one."""
     weights = {
-        slot: activity.figures.of(f"token_weights.{slot}", "weight") for slot in run.objective.token_weights
+        slot: activity.figures.of(f"token_weights.{slot}", "weight") for slot in phase.objective.token_weights
     }
     return next((slot for slot, weight in weights.items() if weight.n and weight.low == weight.high == 0), "")
 
 
-def _metrics(run: RunContext, activity: Activity) -> Iterator[Finding]:
-    for slot in run.metrics:
+def _metrics(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
+    for slot in phase.metrics:
         numbers = activity.figures.of(f"metrics.{slot}", "numbers")
         if numbers.n and not numbers.total:
             yield Finding(f"metrics.{slot}", "dead", f"reported no number in {numbers.n} steps")

@@ -15,22 +15,26 @@ from typing import TYPE_CHECKING, Any
 from vlrl.activity.figures import Figures
 from vlrl.methods.common.conversation import CALLS
 from vlrl.plugins.episodes import EPISODE_RETURN
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.observer import RunObserver
 from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt, Rollout, Row
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vlrl.plugins.contexts import RunContext
 
 SMALL = 1e-9  # a difference below is rounding
 KEPT_SCORES = 4096  # scores per reward slot that are kept to compare slots
 
 
-class Activity:
+class Activity(RunObserver):
     """What each slot of the current phase did so far. The figures of several ranks are not added up: each
     rank has its own."""
 
-    def __init__(self, keep_gradients: bool = False) -> None:
+    reads_loss = True
+
+    def __init__(self, session: Session, keep_gradients: bool = False) -> None:
+        self.session, self.phase = session, session.current
         self.keep_gradients = keep_gradients
         self.gradients: dict[
             int, list[float]
@@ -53,7 +57,6 @@ class Activity:
 
     def sampled(
         self,
-        run: RunContext,
         rows: Sequence[Row],
         prompts: Sequence[Prompt],
         counts: Sequence[int],
@@ -72,15 +75,15 @@ class Activity:
             self.figures.add("prompt_template", characters=len(text), prefix=float(bool(prompt.prefix)))
             self.figures.add("rollout_budget", count=count)
         for group in groups:
-            self._sampled_group(run, group)
+            self._sampled_group(group)
 
-    def _sampled_group(self, run: RunContext, group: Group) -> None:
+    def _sampled_group(self, group: Group) -> None:
         self.figures.add(
             "rollout",
             size=len(group),
             **({"distinct": len({r.text for r in group}) / len(group)} if len(group) else {}),
         )
-        slots = [slot for slot in run.rewards if any(slot in rollout.rewards for rollout in group)]
+        slots = [slot for slot in self.phase.rewards if any(slot in rollout.rewards for rollout in group)]
         for slot in slots:
             values = [rollout.rewards[slot] for rollout in group if slot in rollout.rewards]
             if (
@@ -89,16 +92,16 @@ class Activity:
                 # it
             ):
                 self.figures.add(f"rewards.{slot}", varies=float(max(values) - min(values) > SMALL))
-            marks = run.rewards[slot].form_marks
+            marks = self.phase.rewards[slot].form_marks
             if marks:
                 asked = (
                     group.prompt.text + group.prompt.prefix + group.row.target
                 )  # a cold start on demonstrations teaches their form
                 self.figures.add(f"rewards.{slot}", asked=float(all(mark in asked for mark in marks)))
         for rollout in group:
-            self._sampled_rollout(run, group, rollout)
+            self._sampled_rollout(group, rollout)
 
-    def _sampled_rollout(self, run: RunContext, group: Group, rollout: Rollout) -> None:
+    def _sampled_rollout(self, group: Group, rollout: Rollout) -> None:
         masked = 1.0 - sum(rollout.loss_mask) / max(len(rollout), 1) if rollout.loss_mask is not None else 0.0
         hinted = rollout.prompt.train is not None or rollout.prompt.key != group.prompt.key
         self.figures.add(
@@ -117,7 +120,7 @@ class Activity:
             self.figures.add(
                 "sampling", temperature=temperature, tokens=len(rollout), truncated=float(rollout.truncated)
             )
-        if run.environment is not None:
+        if self.phase.environment is not None:
             self.figures.add(
                 "environment", answered=float(CALLS.get(rollout, 0) > 0 or bool(EPISODE_RETURN.on(rollout)))
             )
@@ -149,7 +152,7 @@ class Activity:
 
     # --- advantages -----------------------------------------------------------------------------------------
 
-    def assigned(self, run: RunContext, groups: Sequence[Group]) -> None:
+    def assigned(self, groups: Sequence[Group]) -> None:
         """After advantages and token credit were written into this rank's groups."""
         for group in groups:
             mean, std = statistics.fmean(group.rewards), statistics.pstdev(group.rewards)
@@ -175,19 +178,19 @@ class Activity:
                         spread=spread,
                         trained=float(any(abs(a) > SMALL for a in own)),
                     )
-        for slot in run.reward_shaping:
-            self._shaping_in_advantages(run, slot, groups)
+        for slot in self.phase.reward_shaping:
+            self._shaping_in_advantages(slot, groups)
         self._before.clear()
 
-    def _shaping_in_advantages(self, run: RunContext, slot: str, groups: Sequence[Group]) -> None:
+    def _shaping_in_advantages(self, slot: str, groups: Sequence[Group]) -> None:
         """How far the advantages differ from those of the rewards before this shaping. Estimators with a
         state are not asked twice."""
         before = self._before.get(slot, {})
-        stateful = run.advantage.init_state() is not None
+        stateful = self.phase.advantage.init_state() is not None
         if (
             not before
             or stateful
-            or run.accelerator.num_processes > 1
+            or self.session.ranks > 1
             or any(id(r) not in before for group in groups for r in group)
         ):
             return
@@ -201,14 +204,14 @@ class Activity:
                     dict(rollout.signals),
                 )
             copies.append(Group(group.prompt, rollouts, group.id, dict(group.info), group.untrained))
-        run.advantage.prepare(copies)
-        for group, advantages in zip(groups, run.advantage(copies) if copies else [], strict=True):
+        self.phase.advantage.prepare(copies)
+        for group, advantages in zip(groups, self.phase.advantage(copies) if copies else [], strict=True):
             for rollout, other in zip(group, advantages, strict=True):
                 self.figures.add(f"reward_shaping.{slot}", moved=abs(rollout.advantage - float(other)))
 
     # --- loss -----------------------------------------------------------------------------------------------
 
-    def loss(
+    def loss_computed(
         self,
         x: LossInputs,
         main: PerToken,
@@ -270,14 +273,14 @@ class Activity:
 
     # --- the step -------------------------------------------------------------------------------------------
 
-    def stepped(self, run: RunContext, metrics: Mapping[str, Any]) -> None:
+    def ended(self, metrics: Mapping[str, Any]) -> None:
         """After a step, with its metrics."""
         numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, (int, float))}
         self.log.append(numbers)
-        model = run.policy.model
+        model = self.session.policy.model
         trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
         self.figures.add("trainable", share=trained / max(sum(p.numel() for p in model.parameters()), 1))
-        for kind, slots in (("callbacks", run.callbacks), ("metrics", run.metrics)):
+        for kind, slots in (("callbacks", self.phase.callbacks), ("metrics", self.phase.metrics)):
             for slot in slots:
                 own = [
                     value for name, value in numbers.items() if name == slot or name.startswith(f"{slot}/")

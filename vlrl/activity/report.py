@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from vlrl.activity.figures import Finding
 from vlrl.activity.observer import Activity
-from vlrl.plugins.contexts import RunContext
+from vlrl.trainer.phase import PhasePlan
 
 BAD = ("dead", "contradictory")
 
 
-def lines(run: RunContext, activity: Activity, found: Sequence[Finding]) -> list[str]:
+def lines(phase: PhasePlan, activity: Activity, found: Sequence[Finding]) -> list[str]:
     """The report of the current phase: a head, one line per slot, and each finding below its slot."""
-    out = [f"phase {run.phase}: {len(activity.log)} steps, {activity.scored} rollouts"]
+    out = [f"phase {phase.phase}: {len(activity.log)} steps, {activity.scored} rollouts"]
     named = {finding.slot for finding in found}
     shown = set()
-    for slot, plugin, text in described(run, activity):
+    for slot, plugin, text in described(phase, activity):
         if text or slot in named:
             out.append(f"  {slot:<28} {plugin:<24} {text}".rstrip())
             shown.add(slot)
@@ -29,9 +29,9 @@ def lines(run: RunContext, activity: Activity, found: Sequence[Finding]) -> list
     return out
 
 
-def described(run: RunContext, activity: Activity) -> Iterator[tuple[str, str, str]]:
+def described(phase: PhasePlan, activity: Activity) -> Iterator[tuple[str, str, str]]:
     """(slot, plug-in, what it did) of every slot of the current phase, in the order of the step."""
-    for slot, plugin in run.current.plugins():
+    for slot, plugin in phase.plugins():
         kind, _, name = slot.partition(".")
         if kind not in ("aux_tensors", "data") and kind in _TEXTS:
             yield slot, plugin.name, _TEXTS[kind](activity, slot, name)

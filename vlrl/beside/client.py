@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.scoring import MAX_SHOWN, Verdict
 from vlrl.plugins.stages import Engine
@@ -119,7 +119,7 @@ def check_judge(spec: Mapping[str, Any], where: str) -> None:
         raise ConfigError(f"{where}.max_tokens: expected a whole number above 0, got {spec['max_tokens']!r}")
 
 
-def open_judge(spec: Mapping[str, Any], run: RunContext, where: str) -> Judge:
+def open_judge(spec: Mapping[str, Any], run: StageContext, where: str) -> Judge:
     """The judge that a reward's `judge` configures, with an engine of its own. Replies are kept in the run's
     folder, a file for each rank.
 

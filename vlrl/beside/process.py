@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from vlrl.config.model_folder import located
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.lazy import torch
 
 TINY = "tiny"  # as model: random weights, for tests and proofs
 

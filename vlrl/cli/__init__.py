@@ -13,9 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(
-    name="vlrl", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__
-)
+app = typer.Typer(name="vlrl", no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
 _COMMANDS = {  # command: where its function is
     "train": "vlrl.cli.train:train",
@@ -30,7 +28,6 @@ _COMMANDS = {  # command: where its function is
     "export-task": "vlrl.cli.export_task:export_task",
     "serve": "vlrl.cli.serve:serve",
     "fetch": "vlrl.cli.fetch:fetch",
-    "completion": "vlrl.cli.completion:completion",
     "doctor": "vlrl.cli.doctor:doctor",
     "verify": "vlrl_rewards.cli:verify",
 }
@@ -47,6 +44,7 @@ _OTHER_WORDS = {
     "init": "vlrl new",
     "run": "vlrl train CONFIG",
 }
+COMPLETE = "_VLRL_COMPLETE"  # a shell sets it to ask for completions
 _GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app", "weights": "vlrl.cli.weights:app"}
 
 
@@ -121,11 +119,13 @@ def main() -> None:
     asked = asked if known else ""
     for name in [asked] if known else [*_COMMANDS, *_GROUPS]:
         _add(name)
+    if COMPLETE in os.environ:
+        raise SystemExit(app(prog_name="vlrl"))
     logging.setLogRecordFactory(log_record)
     if asked != "train":  # which has --verbose
         quiet()
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="vlrl")  # the name that shells complete
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()

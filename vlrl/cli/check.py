@@ -10,18 +10,14 @@ from typing import Annotated
 
 import typer
 
+from vlrl.cli.words import ConfigWords, load_words
 from vlrl.plugins.registry import ConfigError
 
 OPTIONS = ("--steps", "--scripted", "--json", "--help")
 
 
 def check(
-    configs: Annotated[
-        list[str],
-        typer.Argument(
-            help="Configs (files or names, merged left to right) and overrides like group_size=4."
-        ),
-    ],
+    configs: ConfigWords,
     steps: Annotated[int, typer.Option("--steps", help="Training steps of each phase.")] = 3,
     scripted: Annotated[
         bool,
@@ -36,8 +32,6 @@ def check(
 ) -> None:
     """Train a few steps and say for every slot of a config what it did; exit code 1 if a slot is dead or
     contradicts another one."""
-    from vlrl.cli.words import load_words
-
     logging.basicConfig(
         level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )

@@ -138,7 +138,7 @@ def compare(name: str, found: str | None, needs: Needs) -> Finding:
 
 def imports() -> Iterator[Finding]:
     """Whether vlrl's own packages import (an editable install may be broken)."""
-    for name in ("vlrl.trainer.run", "vlrl_rewards", "vlrl_data"):
+    for name in ("vlrl.trainer.session", "vlrl_rewards", "vlrl_data"):
         try:
             importlib.import_module(name)
         except ImportError as error:

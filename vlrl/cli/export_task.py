@@ -7,16 +7,13 @@ from typing import Annotated
 
 import typer
 
+from vlrl.cli.words import ConfigWords, load_words
+
 OPTIONS = ("--to", "--name", "--count", "--help")
 
 
 def export_task(
-    configs: Annotated[
-        list[str],
-        typer.Argument(
-            help="Configs (files or names, merged left to right) and overrides like rollout.max_turns=4."
-        ),
-    ],
+    configs: ConfigWords,
     to: Annotated[Path, typer.Option("--to", help="The folder to write; empty or missing.")],
     name: Annotated[
         str, typer.Option("--name", help="The name of its module. Default: that of the folder.")
@@ -24,7 +21,6 @@ def export_task(
     count: Annotated[int, typer.Option("--count", help="The most rows of each split.")] = 1000,
 ) -> None:
     """Write a config's task (rows, environment, rewards) as a package that verifiers 0.1 and 0.4 load."""
-    from vlrl.cli.words import load_words
     from vlrl.interop.verifiers_export import export_task as write
 
     done = write(load_words(configs, options=OPTIONS), to, name, count)

@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from vlrl.cli.words import complete_kind
 from vlrl.config import SLOTS
 from vlrl.plugins.index import PluginEntry, entries
 from vlrl.plugins.registry import ConfigError, load_plugin_file, origin, registered, suggest
 from vlrl.plugins.stages import STAGES, Stage
 
-_PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|doi:[\w./-]*\w|vlrl original", re.IGNORECASE)
+_PAPER = re.compile(r"arXiv:\d{4}\.\d{4,5}|doi:[\w./-]*\w|vlrl\s+original", re.IGNORECASE)
 _OTHER_KINDS = {  # kinds that are no stage of a step: package of the plug-ins, description
     "family": (
         "vlrl.policy.families",
@@ -37,7 +38,8 @@ def list_plugins(
             help=(
                 "A kind of plug-in (reward, policy_loss, ...), a config slot, or `config`. Without it: all "
                 "kinds."
-            )
+            ),
+            autocompletion=complete_kind,
         ),
     ] = "",
     name: Annotated[
@@ -89,10 +91,15 @@ def rows_of(kind: str) -> list[dict[str, Any]]:
     return [rows[name] for name in sorted(rows)]
 
 
+def first_paragraph(doc: str | None) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return " ".join((doc or "").partition("\n\n")[0].split())
+
+
 def paper_of(doc: str) -> str:
     """The source that a docstring names after "Paper:"; without that word the first one."""
     found = _PAPER.findall(doc.partition("Paper:")[2]) or _PAPER.findall(doc)
-    return found[0] if found else ""
+    return " ".join(found[0].split()) if found else ""
 
 
 def _row(
@@ -101,7 +108,7 @@ def _row(
     return {
         "kind": kind,
         "name": name,
-        "summary": doc.partition("\n")[0],
+        "summary": first_paragraph(doc),
         "doc": doc,
         "paper": paper,
         "origin": place,
@@ -145,7 +152,7 @@ def _default(item: dataclasses.Field[Any]) -> str:
 
 
 def _kinds(as_json: bool) -> None:
-    summaries = {kind: (inspect.getdoc(stage) or "").partition("\n")[0] for kind, stage in STAGES.items()}
+    summaries = {kind: first_paragraph(inspect.getdoc(stage)) for kind, stage in STAGES.items()}
     summaries |= {kind: summary for kind, (_, summary) in _OTHER_KINDS.items()}
     rows = [
         {"kind": kind, "plugins": names_of(kind), "summary": summary} for kind, summary in summaries.items()

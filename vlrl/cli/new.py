@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from vlrl.cli.words import complete_kind
 from vlrl.config import SLOTS
 from vlrl.plugins.registry import ConfigError, names, suggest
 from vlrl.plugins.stages import STAGES
@@ -48,7 +49,8 @@ def new(
     kind: Annotated[
         str,
         typer.Argument(
-            help="A kind of plug-in: reward, policy_loss, ... (`vlrl list` shows all), or a config slot."
+            help="A kind of plug-in: reward, policy_loss, ... (`vlrl list` shows all), or a config slot.",
+            autocompletion=complete_kind,
         ),
     ],
     name: Annotated[str, typer.Argument(help="What configs will call it, for instance my_reward.")],

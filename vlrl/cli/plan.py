@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from vlrl.cli.words import ConfigWords, load_words
 from vlrl.plugins.registry import ConfigError
 
 OPTIONS = (
@@ -20,12 +21,7 @@ OPTIONS = (
 
 
 def plan(
-    configs: Annotated[
-        list[str],
-        typer.Argument(
-            help="Configs (files or names, merged left to right) and overrides like group_size=4."
-        ),
-    ],
+    configs: ConfigWords,
     gpu: Annotated[str, typer.Option("--gpu", help="The GPU, for instance h200, h100, a100, l4.")] = "h200",
     count: Annotated[int, typer.Option("--count", help="How many of them.")] = 8,
     price: Annotated[float, typer.Option("--price", help="Price of one GPU for one hour.")] = 0.0,
@@ -56,8 +52,6 @@ def plan(
 ) -> None:
     """Parameters, memory per rank, FLOPs, time and cost of a config on given GPUs, from the model's public
     shape: nothing is loaded."""
-    from vlrl.cli.words import load_words
-
     config = load_words(configs, options=OPTIONS)
     wide, times, high = picture.partition("x")
     if not (times and wide.isdecimal() and high.isdecimal()):

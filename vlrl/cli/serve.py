@@ -1,25 +1,28 @@
-"""`vlrl serve`."""
+"""`vlrl serve`: another library's server over a run's checkpoint, which is a folder that it loads."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import secrets
-import signal
+import shlex
 import socket
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 import typer
 
+from vlrl.interop.export import checkpoint_folder
 from vlrl.plugins.registry import ConfigError
-from vlrl.services import third_party as libraries
+from vlrl.services.token_guard import GUARD, TOKEN_VARIABLE
 
-TOKEN = "VLRL_SERVE_TOKEN"  # in the environment: the token to ask for; without it a random one is made
-POLL = 5.0  # seconds between two looks at vLLM's server
+HOST = "127.0.0.1"
+ENGINES = ("auto", "vllm", "transformers")
+NO_DOMAIN = "none.invalid"  # a name that no host has (RFC 2606): vLLM opens no link that a request names
 
 
 def serve(
@@ -29,119 +32,117 @@ def serve(
     ],
     flags: Annotated[
         list[str] | None,
-        typer.Argument(help="Behind `--`: flags for vLLM's server, like --tensor-parallel-size 2."),
+        typer.Argument(help="Behind `--`: flags for the server, like --tensor-parallel-size 2."),
     ] = None,
     checkpoint: Annotated[
         int | None, typer.Option("--checkpoint", help="The step of the checkpoint. Default: the newest one.")
     ] = None,
     engine: Annotated[
-        str,
-        typer.Option(
-            "--engine", help="vllm, hf (the built-in server), or auto: vllm where it can run the model."
-        ),
+        str, typer.Option("--engine", help="vllm, transformers, or auto: vllm where it can run the model.")
     ] = "auto",
     port: Annotated[int, typer.Option("--port", help="The port on 127.0.0.1.")] = 8000,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", help="With hf: the largest number of new tokens of an answer.")
-    ] = 1024,
 ) -> None:
-    """Serve a run's model with OpenAI's chat completions, pictures included, on this machine alone.
+    """Serve a run's model with OpenAI's chat completions, on this machine alone: `vllm serve` or
+    `transformers serve`.
 
-    Clients send the token that is printed as their API key; VLRL_SERVE_TOKEN sets it.
+    vLLM asks for the token that is printed (VLLM_API_KEY sets it) and opens no link of a request;
+    transformers' server has no such checks.
     """
-    from vlrl.interop.export import checkpoint_folder
-
-    if engine not in ("auto", "hf", "vllm"):
-        raise ConfigError(f"--engine: {engine!r} is none of auto, hf, vllm")
-    if engine == "vllm" and importlib.util.find_spec("vllm") is None:
-        raise ConfigError(
-            "--engine vllm: vLLM is not installed; pip install 'vlrl[vllm]', or use --engine hf"
-        )
+    if engine not in ENGINES:
+        raise ConfigError(f"--engine: {engine!r} is none of {', '.join(ENGINES)}")
     _check_port(port)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the server as Ctrl-C does
     folder, name = checkpoint_folder(run, checkpoint), run.resolve().name
-    token = os.environ.get(TOKEN) or secrets.token_urlsafe(24)
-    if takes_vllm(engine, folder):
-        _with_vllm(folder, name, port, token, flags or ())
-    elif flags:
-        raise ConfigError(
-            f"{' '.join(flags)}: flags behind `--` are for vLLM's server; the built-in one has --port and "
-            "--max-tokens"
-        )
+    url = f"http://{HOST}:{port}/v1"
+    if chosen(engine, folder) == "vllm":
+        token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
+        told = f"{name} at {url}\nOPENAI_BASE_URL={url} OPENAI_API_KEY={token}"
+        _run(vllm_command(folder, name, port, flags or ()), told, vllm_environment(token))
     else:
-        _built_in(run, folder, port, token, max_tokens)
+        told = f"{folder} at {url}, without a token: every user of this machine can reach it"
+        _run(transformers_command(folder, port, flags or ()), told, {})
 
 
 def _check_port(port: int) -> None:
     """Raise ConfigError for a port that something else listens on, before the model is loaded."""
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as the servers do: a port that was closed a moment ago is free
+        # as the servers do: a port that was closed a moment ago is free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((HOST, port))
         except (OSError, OverflowError) as error:
             raise ConfigError(f"--port: cannot listen on {port} ({error}); give another one") from None
 
 
-def takes_vllm(engine: str, folder: Path) -> bool:
-    """Whether vLLM serves. Raises ConfigError where it is asked for and cannot; with `auto` one line says why
-    it does not."""
-    if engine == "hf" or importlib.util.find_spec("vllm") is None:
-        return False
-    from vlrl.engine.vllm.chat_server import problem_with
+def chosen(engine: str, folder: Path) -> str:
+    """The server that runs: vllm or transformers. Raises ConfigError where the one that is asked for, or with
+    `auto` each, cannot; with `auto` one line says why vLLM does not."""
+    problem = vllm_problem(folder) if engine != "transformers" else "not asked for"
+    if problem is None:
+        return "vllm"
+    if engine == "vllm":
+        raise ConfigError(f"--engine vllm: {problem}")
+    missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing or importlib.util.find_spec("transformers.cli.serve") is None:
+        raise ConfigError("serve: no server; pip install 'vlrl[vllm]' or 'transformers[serving]'")
+    if engine == "auto":
+        sys.stderr.write(f"transformers serves: {problem}\n")
+    return "transformers"
 
-    problem = problem_with(folder)
-    if problem and engine == "vllm":
-        raise ConfigError(problem)
-    if problem:
-        sys.stderr.write(f"the built-in server is used: {problem}\n")
-    return problem is None
+
+def vllm_problem(folder: Path) -> str | None:
+    """Why vLLM cannot serve this model on this machine; None where it can."""
+    if importlib.util.find_spec("vllm") is None:
+        return "vLLM is not installed (pip install 'vlrl[vllm]')"
+    import torch
+
+    from vlrl.engine.vllm.common import check_heads, check_installed
+
+    described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    text_config = SimpleNamespace(**(described | (described.get("text_config") or {})))
+    try:
+        check_installed()
+        check_heads(text_config, torch.cuda.is_available())
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
-def _say(url: str, model: str, token: str) -> None:
-    sys.stderr.write(f"serving {model} at {url}\nOPENAI_BASE_URL={url} OPENAI_API_KEY={token}\n")
+def vllm_command(folder: Path, name: str, port: int, flags: Sequence[str] = ()) -> list[str]:
+    """The command line of vLLM's server. `flags` come last, so they win. The token is not in it."""
+    import torch
+
+    from vlrl.engine.vllm.common import SERVER_MODULE, as_flags
+
+    own = {
+        "model": folder,
+        "served_model_name": name,
+        "host": HOST,
+        "port": port,
+        "middleware": GUARD,  # vLLM's own check leaves websockets and control paths open
+        "allowed_media_domains": [NO_DOMAIN],
+        "max_model_len": "auto",
+        "disable_uvicorn_access_log": True,
+        # see VLLMEngine.common_arguments
+        **({} if torch.cuda.is_available() else {"enable_chunked_prefill": False}),
+    }
+    return [sys.executable, "-m", SERVER_MODULE, *as_flags(own), *flags]
+
+
+def vllm_environment(token: str) -> dict[str, str]:
+    """Variables of vLLM's server. On a CPU, keys and values get VLLM_CPU_KVCACHE_SPACE GiB (1)."""
+    from vlrl.engine.vllm.common import cpu_environment
+
+    return {"VLLM_DO_NOT_TRACK": "1", **cpu_environment(), **os.environ, TOKEN_VARIABLE: token}
+
+
+def transformers_command(folder: Path, port: int, flags: Sequence[str] = ()) -> list[str]:
+    """The command line of transformers' server."""
+    own = ["serve", str(folder), "--host", HOST, "--port", str(port)]
+    return [sys.executable, "-m", "transformers.cli.transformers", *own, *flags]
+
+
+def _run(command: Sequence[str], told: str, environment: dict[str, str]) -> None:
+    """Become the server."""
+    sys.stderr.write(f"{shlex.join(command)}\nserving {told}\n")
     sys.stderr.flush()
-
-
-def _with_vllm(folder: Path, name: str, port: int, token: str, flags: Sequence[str]) -> None:
-    """Run vLLM's own server until Ctrl-C; a server that dies is started again. The token is in its
-    environment, never on the command line."""
-    from vlrl.engine.vllm import chat_server
-    from vlrl.services.http import ServiceError
-
-    server = chat_server.start(folder, name, port, token, flags)
-    sys.stderr.write(
-        f"loading {name} into vLLM, which takes a minute or more; its output is in {server.log}\n"
-    )
-    try:
-        server.wait()
-        _say(f"{server.url}/v1", name, token)
-        while True:
-            server.ensure()
-            time.sleep(POLL)
-    except ServiceError:
-        raise ConfigError(
-            f"vLLM's server ended: {chat_server.fault(server.log)} (log: {server.log}); mend it, or use "
-            "--engine hf"
-        ) from None
-    except KeyboardInterrupt:
-        pass
-    finally:
-        server.close()
-
-
-def _built_in(run: Path, folder: Path, port: int, token: str, max_tokens: int) -> None:
-    from vlrl.interop.serve import ChatServer, Worker, open_engine
-
-    libraries.skip_unused()
-    served = open_engine(run, folder)
-    name = run.resolve().name
-    try:
-        with ChatServer(Worker(served.engine, served.policy), token, name, port, max_tokens) as server:
-            _say(server.url, name, token)
-            server.serve_forever()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        served.close()
+    os.execve(command[0], command, {**os.environ, **environment})

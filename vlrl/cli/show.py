@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
+from vlrl.cli.words import ConfigWords, load_words
 from vlrl.plugins.registry import ConfigError
 
 if TYPE_CHECKING:
@@ -16,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    configs: Annotated[
-        list[str],
-        typer.Argument(help="Configs (files or names, merged left to right) and overrides like steps=20."),
-    ],
+    configs: ConfigWords,
     phase: Annotated[str, typer.Option("--phase", help="Show what holds during one phase.")] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print {tree, origins} as JSON and nothing else.")
@@ -27,8 +25,6 @@ def show(
 ) -> None:
     """Print the resolved config, with the file and line of every value, and the phases that do not use a
     value at the top."""
-    from vlrl.cli.words import load_words
-
     config = load_words(configs)
     if phase and phase not in config.phases:
         raise ConfigError(f"--phase: no phase named {phase!r}; this config has {', '.join(config.phases)}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
+from vlrl.cli.words import ConfigWords, load_words
 from vlrl.plugins.registry import ConfigError
 from vlrl.services import third_party as libraries
 
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    configs: Annotated[
-        list[str],
-        typer.Argument(help="Configs (files or names, merged left to right) and overrides like steps=20."),
-    ],
+    configs: ConfigWords,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the newest checkpoint in the run's folder.")
     ] = False,
@@ -63,8 +61,6 @@ def train(
 ) -> None:
     """Train a policy: `vlrl train configs/quickstart.yaml`, `vlrl train experiments/lab_counting methods/dapo
     steps=50`."""
-    from vlrl.cli.words import load_words
-
     libraries.log_to_stderr(logging.WARNING if quiet else logging.INFO)
     libraries.quiet(verbose)
     config = load_words(configs, [f"output={output}"] if output else [], options=OPTIONS)
@@ -79,7 +75,7 @@ def train(
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))
     for kept in config.kept if main else ():
         sys.stderr.write(f"{kept}\n")
-    from vlrl.trainer.start import train as run_training
+    from vlrl.training import train as run_training
 
     with redirect_stdout(sys.stderr):  # output of libraries does not belong to the summary
         summary = run_training(

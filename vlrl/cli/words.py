@@ -4,10 +4,35 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from typing import Annotated
 
-from vlrl.config import SLOTS, Config, load
+import typer
+
+from vlrl.config import SLOTS, Config, folders, load
 from vlrl.config.settings import Settings, nested_fields
 from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.stages import STAGES
+
+
+def complete_config(incomplete: str) -> list[str]:
+    """Names of shipped configs that begin like this, for a shell."""
+    files = [path.relative_to(folder) for folder in folders() for path in folder.rglob("*.yaml")]
+    names = {path.with_suffix("").as_posix() for path in files if path.parts[0] != "accelerate"}
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+ConfigWords = Annotated[
+    list[str],
+    typer.Argument(
+        help="Configs (files or names, merged left to right) and overrides like group_size=4.",
+        autocompletion=complete_config,
+    ),
+]
+
+
+def complete_kind(incomplete: str) -> list[str]:
+    """Kinds of plug-ins and config slots that begin like this, for a shell."""
+    return sorted(name for name in {*STAGES, *SLOTS} if name.startswith(incomplete))
 
 
 def load_words(words: Sequence[str], overrides: Sequence[str] = (), options: Sequence[str] = ()) -> Config:

@@ -18,6 +18,7 @@ import yaml
 
 from vlrl.config import Config, at, find, load
 from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.plan import Plan as RunPlan
 
 TEXT_TASKS = ("arithmetic", "chains", "knights")
 
@@ -177,17 +178,17 @@ def preset_file(preset: str) -> Path:
     return find(f"methods/{preset}")
 
 
-def check_plugins(run: Any, preset: str) -> None:
+def check_plugins(plan: RunPlan, preset: str) -> None:
     """Every plug-in of a run comes with vlrl or from a file that its own config names, not from one that
     another config has loaded.
 
     Raises ConfigError. The runs of a comparison are processes of their own, where nothing else is loaded.
     """
-    named = {str(Path(path).resolve()) for path in run.config.tree.get("plugins") or []}
+    named = {str(Path(path).resolve()) for path in plan.config.tree.get("plugins") or []}
     plugins = [
-        ("policy", run.family),
-        ("engine", run.engine),
-        *(item for phase in run.phases for item in phase.plugins()),
+        ("policy", plan.family),
+        ("engine", plan.engine),
+        *(item for phase in plan.phases for item in phase.plugins()),
     ]
     for slot, plugin in plugins:
         module = type(plugin).__module__

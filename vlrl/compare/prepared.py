@@ -24,4 +24,4 @@ import vlrl.engine.hf.engine  # noqa: E402, F401
 import vlrl.eval.statistics  # noqa: E402, F401
 import vlrl.logging.report  # noqa: E402, F401
 import vlrl.policy.policy  # noqa: E402, F401
-import vlrl.trainer.train  # noqa: E402, F401
+import vlrl.training  # noqa: E402, F401

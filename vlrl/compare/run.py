@@ -16,7 +16,7 @@ from typing import Any
 from vlrl.compare.plan import Plan, check_plugins
 from vlrl.config.model_folder import check_cached
 from vlrl.services.parent import end_with_parent
-from vlrl.trainer.run import Run
+from vlrl.trainer.plan import Plan as RunPlan
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -77,9 +77,9 @@ def check(plan: Plan) -> None:
     weights = "" if plan.cold_steps else plan.pretrained
     check_cached(weights, "compare --model")
     if plan.cold_steps:
-        check_plugins(Run(plan.cold_config(0)), "cold start")
+        check_plugins(RunPlan.of(plan.cold_config(0)), "cold start")
     for preset in plan.presets:
-        check_plugins(Run(plan.config(preset, 0, weights)), preset)
+        check_plugins(RunPlan.of(plan.config(preset, 0, weights)), preset)
 
 
 def process_context() -> Any:

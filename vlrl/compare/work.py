@@ -12,9 +12,11 @@ from typing import Any
 
 from vlrl.compare.plan import Plan
 from vlrl.config import Config
-from vlrl.eval.heldout import accuracy
 from vlrl.logging.recorder import METRICS, read_record
-from vlrl.trainer.run import Run
+from vlrl.trainer.heldout import check_answers, evaluate_run
+from vlrl.trainer.plan import Plan as RunPlan
+from vlrl.trainer.session import Session
+from vlrl.trainer.views import StepView
 from vlrl.types import Group, Request
 
 LAST = 0.1  # the share of steps at the end over which entropy and length are averaged
@@ -24,7 +26,7 @@ def cold_start(plan: Plan, seed: int) -> str:
     """The weights that all runs of a seed start from: a folder, or the name of the pretrained model."""
     if not plan.cold_steps:
         return plan.pretrained
-    from vlrl.trainer.train import train
+    from vlrl.training import train
 
     done = plan.cold(seed) / "cold.json"
     if not done.is_file():
@@ -66,7 +68,7 @@ def start(plan: Plan, seed: int) -> dict[str, Any]:
 
 def cell(plan: Plan, preset: str, seed: int) -> dict[str, Any]:
     """Train a preset from a seed's cold start and measure it."""
-    from vlrl.trainer.train import train
+    from vlrl.training import train
 
     folder = plan.cell(preset, seed)
     done = folder / "cell.json"
@@ -118,9 +120,9 @@ def tail_of(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
     return values[-max(1, round(LAST * len(rows))) :]
 
 
-def opened(config: Config, weights: str) -> Run:
-    """A run in its last phase with these weights, ready to sample."""
-    run = Run(config)
+def opened(config: Config, weights: str) -> Session:
+    """A session in its last phase with these weights, ready to sample."""
+    run = Session(RunPlan.of(config))
     run.open(weights=weights)
     run.use(len(run.phases) - 1)
     run.engine.sync(run.policy)
@@ -130,7 +132,7 @@ def opened(config: Config, weights: str) -> Run:
 def greedy(config: Config, weights: str) -> dict[str, float]:
     """The held-out accuracy per task of these weights."""
     run = opened(config, weights)
-    scores = accuracy(run)
+    scores = dict(evaluate_run(StepView.between_steps(run)).accuracy)
     run.close()
     return scores
 
@@ -142,13 +144,11 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     The entropy and the length in a run's own log are of what it trains on, and what that is depends on the
     method: these compare.
     """
-    from vlrl.eval.heldout import check_answers
     from vlrl.eval.statistics.samples import pass_at_k
-    from vlrl.trainer.data.rows import heldout_by_task
 
     run = opened(config, checkpoint)
     requests = []
-    for place, row in enumerate(row for rows in heldout_by_task(run).values() for row in rows):
+    for place, row in enumerate(row for rows in run.current.heldout_by_task().values() for row in rows):
         prompt = run.prompt_template(row)
         sampling = replace(run.sampling(prompt, 0), temperature=1.0, top_p=1.0, top_k=0, min_p=0.0)
         requests.append(Request(prompt, sampling, samples, seed=run.seed + 1, tag=place))
@@ -156,7 +156,7 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     for completion in run.engine.generate(requests):
         groups[completion.request.tag].rollouts.append(run.make_rollout(completion))
     verdicts = iter(
-        check_answers([Group(group.prompt, [rollout]) for group in groups for rollout in group], run)
+        check_answers([Group(group.prompt, [rollout]) for group in groups for rollout in group], run.current)
     )
     checked = [[(len(rollout.logp), next(verdicts)[0]) for rollout in group] for group in groups]
     lengths = [(length, ok) for group in checked for length, ok in group if ok is not None]
@@ -174,7 +174,7 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     }
 
 
-def divergence(run: Any, groups: Sequence[Group], weights: str) -> float:
+def divergence(run: Session, groups: Sequence[Group], weights: str) -> float:
     """Mean over tokens of k3 between the run's policy, which sampled `groups`, and the policy in
     `weights`."""
     import torch

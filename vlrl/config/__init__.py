@@ -29,5 +29,7 @@ from vlrl.config.config import (
 )
 from vlrl.config.config import (
     load as load,
+)
+from vlrl.config.config import (
     own_tree as own_tree,
 )

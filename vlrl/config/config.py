@@ -31,6 +31,7 @@ from typing import Any
 
 import yaml
 
+from vlrl.config.heldout import derive_heldout
 from vlrl.config.yaml import read, read_file
 from vlrl.plugins import renamed
 from vlrl.plugins.registry import ConfigError, suggest
@@ -474,6 +475,7 @@ def _read(path: Path, stack: tuple[Path, ...]) -> _Layer:
         )
     if own.get("plugins") is not None:
         own["plugins"] = _plugin_paths(own["plugins"], path.parent, origins["plugins"])
+    derive_heldout(own, origins)
     layer = _Layer({}, {})
     for parent in [parents] if isinstance(parents, str) else parents:
         layer = _add(layer, _read(find(parent, path.parent), (*stack, path.resolve())), {}, keep=True)
@@ -538,9 +540,9 @@ def _override(text: str, tree: Tree) -> _Layer:
     layer: Any = parsed
     for key in reversed(keys):
         layer = {key: layer}
-    return _Layer(
-        layer, {path: COMMAND_LINE, **{leaf: COMMAND_LINE for leaf in leaves(layer)}}, _stated(layer)
-    )
+    origins = {path: COMMAND_LINE}
+    derive_heldout(layer, origins)
+    return _Layer(layer, {**origins, **{leaf: COMMAND_LINE for leaf in leaves(layer)}}, _stated(layer))
 
 
 def _merge(

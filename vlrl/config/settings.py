@@ -48,9 +48,8 @@ class Watch:
     trackers.
 
     `stop_seconds` bounds the time from a signal to the end of the process: the step in progress and its
-    checkpoint. `lock_stale` is the number of seconds after which the lock of a silent process on another
-    machine is taken over, `rank_timeout` that after which a silent rank ends all ranks. `heldout_answers` is
-    the number of held-out answers per task that the summary and the report show, before and after training.
+    checkpoint. `rank_timeout` is the number of seconds after which a silent rank ends all ranks.
+    `heldout_answers` is the number of held-out answers per task that the summary and the report show, before and after training.
     The activity of every slot is watched for the first `activity_steps` of each phase (0: never); what did
     nothing until then is warned of.
     """
@@ -65,11 +64,10 @@ class Watch:
     heldout_answers: int = 0
     activity_steps: int = 5
     stop_seconds: float = 300.0
-    lock_stale: float = 300.0
     rank_timeout: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("stop_seconds", "lock_stale", "rank_timeout"):
+        for name in ("stop_seconds", "rank_timeout"):
             if not 1 <= getattr(self, name) <= 86_400:
                 raise ValueError(f"{name} is a number of seconds from 1 to 86400, got {getattr(self, name)}")
         counts = (

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
 from vlrl.plugins.stages import Engine, State, transient
 from vlrl.policy.family import base, no_mask
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Prompt
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
+    from vlrl.plugins.contexts import StepContext
     from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 
 
@@ -149,7 +147,7 @@ class PolicyEngine(Engine):
         """The work done since the engine was made."""
         return self.state.counters
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         """Take the step's share of the counters, for `metrics`."""
         counts = Counter(self.counters)
         counts.subtract(self.state.counted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl.engine.hf.sampler import uniforms
 from vlrl.plugins.registry import register
@@ -13,7 +13,7 @@ from vlrl.plugins.stages import Engine, State, transient
 from vlrl.types import Completion, Prompt, Request
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import PolicyModel
+    from vlrl.plugins.contexts import PolicyView
 
 Respond = Callable[[Request, int], str]
 
@@ -40,7 +40,7 @@ class Fake(Engine):
     "length".
     """
 
-    own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
+    own_weights = True  # type: ignore[assignment]  # a property elsewhere: it samples while the trainer trains
     options: tuple[str, ...] = ("<answer>{answer}</answer>", "<answer>0</answer>")
     table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     function: Respond | None = None
@@ -56,7 +56,7 @@ class Fake(Engine):
     def version(self) -> int:
         return self.state.version
 
-    def sync(self, policy: PolicyModel) -> None:
+    def sync(self, policy: PolicyView) -> None:
         self.state.version += 1
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:

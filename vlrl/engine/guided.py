@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
-from torch import Tensor
-
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.lazy import Tensor
 
 GRAMMARS: dict[str, Callable[[Any], tuple[str, str]]] = {
     "choice": lambda options: ("regex", "|".join(re.escape(str(option)) for option in options)),

@@ -20,7 +20,7 @@ from vlrl.plugins.stages import Engine
 from vlrl.types import Clip, Completion, Prompt, Request
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import PolicyModel
+    from vlrl.plugins.contexts import PolicyView
 
 MAX_ANSWER = 64 << 20  # bytes
 
@@ -152,7 +152,7 @@ class OpenAI(Engine):
                 problem = f"{type(error).__name__}: {error}"
         raise RuntimeError(f"engine openai: {self.url} did not answer ({problem})")
 
-    def sync(self, policy: PolicyModel) -> None:
+    def sync(self, policy: PolicyView) -> None:
         raise ConfigError(
             "engine 'openai' cannot load weights; it is for evaluation. Train with hf, vllm or vllm_server"
         )

@@ -18,7 +18,7 @@ from vlrl.plugins.stages import Engine, State, transient
 from vlrl.types import Completion, Prompt, Request, Row
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import PolicyModel, RunContext
+    from vlrl.plugins.contexts import PolicyView, StageContext
 
 _TAG = re.compile(r"<([a-z_]+)>")
 _CLOSING = re.compile(r"</[a-z_]+>")
@@ -110,7 +110,7 @@ class Scripted(Engine):
     def init_state(self) -> ScriptedState:
         return ScriptedState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if self.scored:
             self.state.scorer = build(Engine, {"name": "hf"}, "engine")
@@ -120,7 +120,7 @@ class Scripted(Engine):
     def version(self) -> int:
         return self.state.version
 
-    def sync(self, policy: PolicyModel) -> None:
+    def sync(self, policy: PolicyView) -> None:
         self.state.version += 1
         if self.state.scorer is not None:
             self.state.scorer.sync(policy)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import Engine
 from vlrl.types import Completion, Prompt, Request, Row, Sampling
@@ -22,7 +22,7 @@ class AskedModel:
         where: Path of that config, for messages.
     """
 
-    def __init__(self, spec: Mapping[str, Any], run: RunContext, where: str) -> None:
+    def __init__(self, spec: Mapping[str, Any], run: StageContext, where: str) -> None:
         self.engine: Any = build(Engine, spec, where)
         self.engine.setup(run)
         self.one_at_a_time = bool(getattr(self.engine, "needs_policy", True))

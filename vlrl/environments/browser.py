@@ -22,7 +22,7 @@ from vlrl.environments.browser_sites import CONTROLS, PORTS, Desk, Served
 from vlrl.environments.tool_calls import call_text, written
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
 from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import Action, EnvironmentFailure, Observation, Picture
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
@@ -171,7 +171,7 @@ class Browser(ToolEnvironment):
             )
         return found
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         self.program()
         if self.pages and not Path(self.pages).expanduser().is_dir():
             raise ConfigError(f"environment.pages: no folder {self.pages!r}")

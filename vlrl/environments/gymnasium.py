@@ -14,7 +14,7 @@ from typing import Any, Literal
 from vlrl.environments.tool_calls import last_tagged
 from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import Action, Episode, Observation, Picture
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Environment
@@ -80,7 +80,7 @@ class Gymnasium(Environment):
     def provides(self) -> Sequence[Capability]:
         return (PICTURE_REPLIES,) if self.observation == "picture" else ()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         self.make().close()
 
     def make(self) -> Any:

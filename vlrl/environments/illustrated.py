@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw, ImageOps
 
 from vlrl.beside.client import check_judge, quoted
 from vlrl.environments.asked_model import AskedModel
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.episodes import Action, Episode, Observation, Picture
 from vlrl.plugins.registry import ConfigError, home_of, register
 from vlrl.plugins.stages import Environment, Reward, State, transient
@@ -254,7 +254,7 @@ class Illustrated(Environment):
     def init_state(self) -> IllustratedState:
         return IllustratedState()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         check_judge(self.text_judge, "environment.text_judge")
         check_judge(self.picture_judge, "environment.picture_judge")
         if "code" in self.tools_allowed:
@@ -270,7 +270,7 @@ class Illustrated(Environment):
                 "per line"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         state: IllustratedState = self.state
         state.text_judge = AskedModel(self.text_judge["engine"], run, "environment.text_judge.engine")

@@ -19,7 +19,7 @@ from typing import Any
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
 from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import EnvironmentFailure, Observation, Picture
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
@@ -102,7 +102,7 @@ class MCP(ToolEnvironment):
     def init_state(self) -> MCPState:
         return MCPState()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         known = [tool.name for tool in self.all_tools()]
         missing = [name for name in self.allow if name not in known]
         if missing:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.environments.tools import ToolEnvironment
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, home_of, register
 from vlrl.plugins.stages import Reward
 
@@ -43,7 +43,7 @@ class Python(ToolEnvironment):
                 f"max_output={self.max_output} must be positive"
             )
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         box = sandbox()
         if self.mode not in box.MODES:
             raise ConfigError(f"environment.mode: {self.mode!r} is not one of {', '.join(box.MODES)}")

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import Action, EnvironmentFailure, Episode, Observation, Trajectory, copied
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Environment
@@ -38,7 +38,7 @@ class Recorded(Environment):
     def stops(self) -> tuple[str, ...]:  # type: ignore[override]  # a constant in other environments, here a field
         return self.stop
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if not self.trajectories:
             raise ConfigError(
                 f"environment.path: {self.path!r} holds no trajectory; record some with environment.record"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.search import cut, tagged
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.episodes import Action, Episode, Observation
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Environment, State, transient
@@ -56,7 +56,7 @@ class Router(Environment):
     def init_state(self) -> RouterState:
         return RouterState()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if not self.models:
             raise ConfigError(
                 "environment.models: name the models: {small: {engine: {name: openai, url: ..., model: "
@@ -76,7 +76,7 @@ class Router(Environment):
                     "about; a name has no colon"
                 )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         for name, model in self.models.items():
             self.state.models[name.casefold()] = AskedModel(

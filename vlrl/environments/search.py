@@ -22,7 +22,7 @@ from vlrl.environments.retrieval import (
 )
 from vlrl.environments.tool_calls import STOP
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import Action, Observation
 from vlrl.plugins.registry import ConfigError, register
 
@@ -88,7 +88,7 @@ class Search(SearchTool):
                 "url: a retrieval server replaces the corpus and has no pages; leave out corpus and pages"
             )
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if self.url:
             return
         check_bm25()

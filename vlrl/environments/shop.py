@@ -12,7 +12,7 @@ from threading import Lock
 from typing import ClassVar
 
 from vlrl.environments.retrieval import Bm25, Passage, check_bm25
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import Action, Episode, Observation, copied
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Environment
@@ -198,7 +198,7 @@ class Shop(Environment):
         if self.products < 1:
             raise ValueError(f"products={self.products} must be at least 1")
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         check_bm25()
 
     @cached_property

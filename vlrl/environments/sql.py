@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import Observation
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row, RowError
@@ -57,7 +57,7 @@ class Sql(ToolEnvironment):
                 f"seconds={self.seconds} must be positive, rows={self.rows} and chars={self.chars} at least 1"
             )
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if self.database and not Path(self.database).expanduser().is_file():
             raise ConfigError(
                 f"environment.database: no file {self.database!r}; name a SQLite database, or give rows "

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.episodes import Action, EnvironmentFailure, Episode, Observation
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Environment
@@ -46,11 +46,11 @@ class TextArena(Environment):
         if self.players < 1:
             raise ValueError(f"players={self.players} must be at least 1")
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if find_spec("textarena") is None:
             raise ConfigError("environment: textarena is not installed; pip install 'vlrl[textarena]'")
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         import_module("textarena")  # takes seconds: not within the first episode's deadline
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from vlrl.environments.tools import ToolEnvironment, ToolEpisode
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.episodes import Observation
 from vlrl.plugins.registry import ConfigError, build, register
 from vlrl.plugins.stages import Environment
@@ -85,7 +85,7 @@ class Toolset(ToolEnvironment):
             dict.fromkeys(capability for member in self.members.values() for capability in member.provides)
         )
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if not self.of:
             raise ConfigError(
                 "environment: 'toolset' needs `of`, a map of environments: {of: {python: {name: python}}}"
@@ -97,9 +97,9 @@ class Toolset(ToolEnvironment):
                 f"environment.of: more than one member has a tool {', '.join(twice)}; drop one of them"
             )
         for member in self.members.values():
-            member.check(run)
+            member.check(phase)
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         for member in self.members.values():
             member.setup(run)

@@ -10,7 +10,7 @@ from typing import Any
 from vlrl.beside.client import check_judge, quoted
 from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.search import cut
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.episodes import Action, Episode, Observation, copied
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Environment, State, transient
@@ -69,11 +69,11 @@ class User(Environment):
     def init_state(self) -> UserState:
         return UserState()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if self.simulator:
             check_judge(self.simulator, "environment.simulator")
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if self.simulator:
             self.state.model = AskedModel(self.simulator["engine"], run, "environment.simulator.engine")

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from vlrl.environments.tool_calls import STOP, last_call
 from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import Action, EnvironmentFailure, Episode, Observation, Picture
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Environment, State, transient
@@ -79,7 +79,7 @@ class Verifiers(Environment):
     def init_state(self) -> VerifiersState:
         return VerifiersState()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         self.tools()
 
     def process(self) -> VerifiersProcess:

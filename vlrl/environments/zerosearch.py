@@ -13,7 +13,7 @@ from vlrl.beside.client import check_judge
 from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.retrieval import MAX_QUERY, Passage
 from vlrl.environments.search import SearchEpisode, SearchTool
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext, StepContext
 from vlrl.plugins.episodes import Observation
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
@@ -93,10 +93,10 @@ class ZeroSearch(SearchTool):
     def init_state(self) -> ZeroSearchState:
         return ZeroSearchState()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         check_judge(self.simulator, "environment.simulator")
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.state.model = AskedModel(self.simulator["engine"], run, "environment.simulator.engine")
 
@@ -109,7 +109,7 @@ class ZeroSearch(SearchTool):
     def episode(self) -> SearchEpisode:
         return ZeroSearchEpisode(self)
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         asked = run.gather_and_clear(self.state.asked)
         self.state.logged = (float(sum(asked)), float(len(asked)))
 

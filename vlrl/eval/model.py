@@ -14,8 +14,7 @@ import yaml
 
 from vlrl.config import config
 from vlrl.config.model_folder import check_model, located
-from vlrl.plugins.index import class_constant
-from vlrl.plugins.registry import ConfigError, build, names, shipped, suggest
+from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.stages import Engine
 
 log = logging.getLogger("vlrl")
@@ -83,11 +82,7 @@ def policy_spec(model: str) -> dict[str, Any]:
 def check_named(model: str, engine: Mapping[str, Any], dtype: str = "") -> None:
     """Raise ConfigError for a model, engine or type that is not there, before torch is imported. A hub id is
     looked up later."""
-    from vlrl.trainer.preflight import build_light
-
-    build_light(Engine, dict(engine), "engine")
-    entry = shipped(Engine).get(engine["name"])
-    if entry is not None and not class_constant(entry, "needs_policy", True):
+    if not getattr(build(Engine, dict(engine), "engine"), "needs_policy", True):
         return
     if dtype not in DTYPES:
         raise ConfigError(f"--dtype: {dtype!r} is none of {', '.join(DTYPES[1:])}")

@@ -1,11 +1,10 @@
-"""Benchmark suites during training: the work of the callback `eval`."""
+"""Benchmark suites during training: the callback `eval`."""
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from vlrl.eval.generate import GenerationSettings, generate_responses, pending_samples
 from vlrl.eval.grade import grade
@@ -13,10 +12,52 @@ from vlrl.eval.journal import Journal
 from vlrl.eval.records import SuiteData, read_records
 from vlrl.eval.suite import load_suite
 from vlrl.eval.summary import select_responses, write_json
-from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.contexts import CallbackContext, PhaseContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Callback
+from vlrl.types import Group
 
-if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+
+@register("eval")
+@dataclass(frozen=True)
+class Eval(Callback):
+    """Benchmark suites during training: after every `every`-th step (over all phases), samples responses with
+    the run's engine and scores them.
+
+    Metrics: <suite>/<profile>, with /low and /high of its interval; figures and responses go to
+    `<output>/eval/step-<n>`. Responses that are in a step's journal are not sampled again, so a restart in
+    the middle continues. Every process samples its share.
+    vlrl original. `data`, `limit`, `max_tokens`, `protocol` as in `vlrl eval`; `samples` above 1 need a
+    `temperature`. Edge: a row whose media are broken counts as wrong. Units: scores in [0, 1].
+    """
+
+    suites: tuple[str, ...] = ()
+    every: int = 50
+    profiles: tuple[str, ...] = ("official", "vlrl")
+    data: str = "auto"
+    media: str = ""
+    limit: int = 0
+    samples: int = 1
+    temperature: float = 0.0
+    max_tokens: int = 0
+    protocol: str = "direct"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.suites:
+            raise ConfigError(
+                "callbacks.eval.suites: name at least one suite (`vlrl eval suites` lists them)"
+            )
+        if self.every < 1:
+            raise ConfigError(f"callbacks.eval.every: {self.every} must be at least 1")
+
+    def check(self, phase: PhaseContext) -> None:
+        check_suites(self)  # unknown suites, profiles and unreadable data stop the run before it starts
+
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
+        if run.step % self.every:
+            return {}
+        return evaluate(self, run)
 
 
 @lru_cache(maxsize=64)
@@ -24,17 +65,17 @@ def _read(name: str, data: str, media: str, limit: int) -> SuiteData:
     return read_records(load_suite(name), data, media, limit)
 
 
-def suites_of(options: Any) -> list[SuiteData]:
+def suites_of(options: Eval) -> list[SuiteData]:
     """The callback's suites with their records, read once per process."""
     return [_read(name, options.data, options.media, options.limit) for name in options.suites]
 
 
-def profiles_of(options: Any, data: SuiteData) -> list[str]:
+def profiles_of(options: Eval, data: SuiteData) -> list[str]:
     """The callback's profiles that a suite has; the suite's first default profile if it has none of them."""
     return [name for name in options.profiles if name in data.suite.built] or data.suite.default_profiles[:1]
 
 
-def check(options: Any) -> None:
+def check_suites(options: Eval) -> None:
     """Reads the records and looks up the profiles of the callback. Raises ConfigError."""
     for data in suites_of(options):
         for name in profiles_of(options, data):
@@ -43,13 +84,13 @@ def check(options: Any) -> None:
             raise ConfigError(f"callbacks.eval: suite {data.suite.name!r} has no rows in {options.data}")
 
 
-def evaluate(options: Any, run: Run) -> dict[str, float]:
+def evaluate(options: Eval, run: CallbackContext) -> dict[str, float]:
     """Generates the responses that this step's journal lacks, waits for the other processes, and scores.
 
     Every process generates its share and returns the same metrics: <suite>/<profile>, with /low and /high of
     the interval.
     """
-    folder = Path(run.output) / "eval" / f"step-{run.step:06d}"
+    folder = run.output / "eval" / f"step-{run.step:06d}"
     suites, journal = suites_of(options), Journal(folder)
     settings = GenerationSettings(
         options.samples,
@@ -64,7 +105,7 @@ def evaluate(options: Any, run: Run) -> dict[str, float]:
         # every process has read the journal before any of them writes to it: their shares depend on what is
         # missing
     )
-    with run.policy.gather_params() if run.policy is not None else contextlib.nullcontext():
+    with run.policy.gather_params():
         failed = generate_responses(run.engine, pending, settings, journal, run.policy)
     failed = sum(run.gather([failed]))  # waits until every process has written its journal
     if failed and run.rank == 0:
@@ -95,10 +136,6 @@ def evaluate(options: Any, run: Run) -> dict[str, float]:
             )
     if run.rank == 0:
         write_json(folder / "summary.json", {"step": run.step, "phase": run.phase, "results": results})
-        if run.recorder is not None:
-            run.recorder.event(
-                "eval",
-                step=run.step,
-                scores={key: value for key, value in metrics.items() if key.count("/") == 1},
-            )
+        scores = {key: value for key, value in metrics.items() if key.count("/") == 1}
+        run.event("eval", {"step": run.step, "scores": scores})
     return metrics

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.lazy import torch
 from vlrl.trainer.checkpoints import checkpoint
 
 MIN_CHANGE = 1e-4  # weights with a smaller range over all checkpoints are left out, as in the released code

@@ -14,11 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
 from vlrl.functional.checks import check_choice, check_groups, check_shapes
 from vlrl.functional.exact import centred, mean, std
+from vlrl.services.lazy import Tensor, torch
 
 BASELINES = ("mean", "leave_one_out", "batch_mean", "none")
 SCALES = ("std", "others_std", "batch_std", "centred_batch_std", "none")

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from vlrl.functional.checks import check_groups, check_shapes, choose, kept_tokens, lengths
+from vlrl.services.lazy import Tensor, torch
 
 
 def group_sum(value_B: Tensor, group_B: Tensor) -> Tensor:

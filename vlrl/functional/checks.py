@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-import torch
-from torch import Tensor
+from vlrl.services.lazy import Tensor, torch
 
 Value = TypeVar("Value")
 

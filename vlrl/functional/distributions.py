@@ -7,7 +7,7 @@ Shape legend: V vocabulary; ... any leading dimensions, for instance (B, T).
 
 from __future__ import annotations
 
-from torch import Tensor
+from vlrl.services.lazy import Tensor
 
 
 def logprobs_from_logits(logits: Tensor, ids: Tensor, temperature: float = 1.0) -> Tensor:

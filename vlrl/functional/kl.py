@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
 from vlrl.functional.checks import check_choice, check_shapes, choose, kept_tokens
 from vlrl.functional.ratios import log_ratio
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import PerToken
 
 ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {

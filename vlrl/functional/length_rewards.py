@@ -6,10 +6,8 @@ Shape legend: B rollouts, T tokens.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from vlrl.functional.checks import check_groups, check_shapes
+from vlrl.services.lazy import Tensor, torch
 
 
 def overlong_penalty(length_B: Tensor, limit: float, buffer: float) -> Tensor:

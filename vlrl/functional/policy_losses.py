@@ -15,11 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
 from vlrl.functional.checks import check_shapes, choose, kept_tokens, lengths, per_token
 from vlrl.functional.ratios import log_ratio, sequence_log_ratio
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import PerToken
 
 

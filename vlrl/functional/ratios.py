@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
 from vlrl.functional.checks import check_choice, check_shapes, choose, kept_tokens, lengths, per_token
+from vlrl.services.lazy import Tensor, torch
 
 LOG_RATIO_BOUND = 20.0  # |log ratio| of `importance_weights` before exp
 LEVELS = ("token", "sequence", "geometric")

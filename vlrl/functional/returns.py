@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
-
 from vlrl.functional.checks import check_shapes, kept_tokens
 from vlrl.functional.exact import mean
+from vlrl.services.lazy import Tensor, torch
 
 
 def token_rewards(

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 
-from torch import Tensor
-
 from vlrl.functional.aggregation import masked_mean
 from vlrl.functional.checks import check_shapes, kept_tokens, per_token
 from vlrl.functional.policy_losses import clipped_ratio_loss
+from vlrl.services.lazy import Tensor
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

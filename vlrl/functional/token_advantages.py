@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
-
 from vlrl.functional.advantages import group_advantages
 from vlrl.functional.checks import check_shapes
 from vlrl.functional.exact import mean, std
 from vlrl.functional.returns import discounted_returns, token_rewards
+from vlrl.services.lazy import Tensor, torch
 
 
 def reinforce_pp_token_advantages(

@@ -17,7 +17,8 @@ from vlrl.interop.verifiers_task import FILE, KEPT, ExportedTask, Play, data_url
 from vlrl.plugins.episodes import Picture
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Reward
-from vlrl.trainer.phase import Phase, applies, build_parts
+from vlrl.trainer.phase import PhasePlan, applies, with_own_rewards
+from vlrl.trainer.plan import one_phase
 from vlrl.types import Prompt, Row
 from vlrl.version import __version__
 
@@ -90,13 +91,13 @@ def export_task(config: Config, to: str | Path, name: str = "", count: int = 100
         )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ConfigError(f"--to: {str(target)!r} exists and is not empty; give another folder")
-    phase = build_parts(config, config.phases[-1])
+    phase = one_phase(config, list(config.phases)[-1])
     specs = _rewards(phase)
     package = target / module
     package.mkdir(parents=True)
     try:
-        environment = phase.tree.get("environment") if phase.slots.get("environment") is not None else None
-        turns = int(getattr(phase.slots["rollout"], "max_turns", 1)) if environment else 1
+        environment = phase.tree.get("environment") if phase.environment is not None else None
+        turns = int(getattr(phase.rollout, "max_turns", 1)) if environment else 1
         settings = {
             "name": module,
             "vlrl": __version__,
@@ -125,18 +126,16 @@ def export_task(config: Config, to: str | Path, name: str = "", count: int = 100
     return ExportedPackage(target, module, written)
 
 
-def _rewards(phase: Phase) -> dict[str, Any]:
+def _rewards(phase: PhasePlan) -> dict[str, Any]:
     """The reward slots of a phase as they can be built again. Raises ConfigError for rewards that a single
     text cannot be scored by."""
-    from vlrl.trainer.phase import with_own_rewards
-
     sources = {
         f"data.{split}.{slot}": source
         for split in ("train", "heldout")
         for slot, source in getattr(phase, split).items()
     }
     specs = with_own_rewards(phase.tree.get("rewards"), sources)
-    for slot, reward in phase.maps["rewards"].items():
+    for slot, reward in phase.rewards.items():
         if type(reward).score_group is not Reward.score_group:
             raise ConfigError(
                 f"rewards.{slot}: {reward.name!r} compares the rollouts of a group; verifiers scores each "
@@ -145,22 +144,22 @@ def _rewards(phase: Phase) -> dict[str, Any]:
     return {slot: dict(spec) if isinstance(spec, Mapping) else {"name": spec} for slot, spec in specs.items()}
 
 
-def _lines(phase: Phase, split: str) -> Iterator[str]:
+def _lines(phase: PhasePlan, split: str) -> Iterator[str]:
     """The rows of a split that a reward scores, as lines of JSON."""
     for slot, source in getattr(phase, split).items():
         for row in source():
-            if any(applies(name, reward.tasks, row) for name, reward in phase.maps["rewards"].items()):
+            if any(applies(name, reward.tasks, row) for name, reward in phase.rewards.items()):
                 yield json.dumps(_kept(phase, row, f"data.{split}.{slot}"), ensure_ascii=False) + "\n"
 
 
-def _kept(phase: Phase, row: Row, where: str) -> dict[str, Any]:
+def _kept(phase: PhasePlan, row: Row, where: str) -> dict[str, Any]:
     """One row: its opening messages in OpenAI's form, and its fields. Raises ConfigError where JSON cannot
     hold them."""
     from vlrl.methods.common.conversation import with_opening
     from vlrl.policy.tool_template import tools_as_text
 
-    prompt: Prompt = phase.slots["prompt_template"](row)
-    environment = phase.slots.get("environment")
+    prompt: Prompt = phase.prompt_template(row)
+    environment = phase.environment
     if prompt.prefix:
         raise ConfigError(
             f"prompt_template: a prompt that opens the answer ({prompt.prefix!r}) cannot be sent as a "

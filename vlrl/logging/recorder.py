@@ -23,6 +23,7 @@ from vlrl.logging.session import describe_session
 from vlrl.logging.trackers import open_trackers
 from vlrl.services.files import TRAJECTORIES, append_jsonl, parse_jsonl, read_jsonl, write_whole
 from vlrl.services.redaction import blank_all
+from vlrl.trainer.step.observer import RunObserver
 from vlrl.types import Group
 
 METRICS, TIMINGS, EVENTS, SESSIONS = "metrics.jsonl", "timings.jsonl", "events.jsonl", "sessions.jsonl"
@@ -36,7 +37,7 @@ KEYS: dict[str, dict[str, type]] = {  # what every line of a file has
 _PENDING = 2  # rollout files being written while training goes on
 
 
-class Recorder:
+class Recorder(RunObserver):
     """Writes a run folder. Steps must increase over the whole run, phases included.
 
     `live` shows the view of `vlrl.logging.live`; `trackers` are names that accelerate knows ("tensorboard",
@@ -144,7 +145,13 @@ class Recorder:
             if self._view:
                 self._view.say(kind, data)
 
-    def progress(self, what: str, done: int, total: int) -> None:
+    def warned(self, message: str) -> None:
+        self.event("warning", message=message)
+
+    def event_happened(self, kind: str, values: Mapping[str, object]) -> None:
+        self.event(kind, **values)
+
+    def progressed(self, what: str, done: int, total: int) -> None:
         """Show in the live view how far something between the steps is; nothing is written."""
         if self.main and self._view:
             self._view.progress(what, done, total)

@@ -4,32 +4,12 @@ classes."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from vlrl.config import MAP_SLOTS
-from vlrl.plugins.registry import ConfigError, suggest
+from vlrl.config.trackers import check_trackers
 from vlrl.services.redaction import without_secrets
-
-PACKAGES = {  # tracker of accelerate -> the packages that bring it, any of them
-    "aim": ("aim",), "clearml": ("clearml",), "comet_ml": ("comet_ml",), "dvclive": ("dvclive",),
-    "mlflow": ("mlflow",), "swanlab": ("swanlab",),
-    "tensorboard": ("tensorboard", "tensorboardX"), "trackio": ("trackio",), "wandb": ("wandb",),
-}  # fmt: skip
-
-
-def check_trackers(names: Sequence[str]) -> None:
-    """Raise ConfigError for a tracker that is unknown or whose package is not installed. Imports and starts
-    nothing."""
-    for name in names:
-        if name not in PACKAGES:
-            raise ConfigError(f"watch.trackers: no tracker named {name!r}.{suggest(name, PACKAGES)}")
-        if not any(find_spec(package) for package in PACKAGES[name]):
-            raise ConfigError(
-                f"watch.trackers: {name!r} needs its package: pip install {PACKAGES[name][0]}, or remove "
-                "it from watch.trackers"
-            )
 
 
 def open_trackers(names: Sequence[str], folder: Path, run_config: Mapping[str, Any]) -> list[Any]:

@@ -18,7 +18,7 @@ its own size counts.
 Autocast's copies of trained matrices (2 n) live from a layer's forward pass to its backward pass, whole on
 every rank, under all layouts but ZeRO-3: its linear layers keep the weight itself and cast it again in the
 backward pass (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3). Counted in the autograd graph
-of `scripts/bench_plan.py`'s cases: all 10.4 MB of copies in `full_bf16` and `fsdp2_bf16`, none in
+of `benchmarks/plan.py`'s cases: all 10.4 MB of copies in `full_bf16` and `fsdp2_bf16`, none in
 `zero3_bf16`.
 """
 

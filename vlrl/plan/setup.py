@@ -15,7 +15,7 @@ from vlrl.plan.workload import Workload
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Engine, Trainable
 from vlrl.policy import Family
-from vlrl.trainer.phase import build_phase
+from vlrl.trainer.plan import one_phase
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,16 @@ def setup(config: Config, phase: str, assumed: Assumed) -> Setup:
     names = list(config.phases)
     if phase and phase not in names:
         raise ConfigError(f"--phase: no phase named {phase!r}; this config has {', '.join(names)}")
-    built = build_phase(config, phase or names[-1])
     tree = config.phase(phase or names[-1])
     if "policy" not in tree:
         raise ConfigError("policy: not set; add a model, for instance models/qwen2_5_vl_3b")
     family, trainable, engine = plugins(tree)
-    settings, sampling = built.settings, built.slots["sampling"]
+    built = one_phase(config, phase or names[-1], family, engine)
+    settings, sampling = built.settings, built.sampling
     longest = int(getattr(sampling, "max_tokens", 0) or 512)
     needs = set(built.objective.needs)
     off_policy = settings.ppo_epochs * settings.num_minibatches > 1 or any(
-        "old_logp" in w.needs for w in built.maps["token_weights"].values()
+        "old_logp" in w.needs for w in built.token_weights.values()
     )
     work = Workload(
         prompts=settings.prompts_per_step,

@@ -75,20 +75,24 @@ def _same_class(a: type, b: type) -> bool:
 
 
 def home_of(stage: Any, module: str = "") -> types.ModuleType:
-    """The package that holds a stage's plug-ins, or a module of that package."""
-    return importlib.import_module(".".join(filter(None, (stage.home, module))))
+    """The first package that holds a stage's plug-ins, or a module of that package."""
+    return importlib.import_module(".".join(filter(None, (stage.home.split(",")[0], module))))
 
 
 def shipped(stage: Any) -> dict[str, PluginEntry]:
     """The plug-ins of a stage that ship with the project, by name; no plug-in is imported."""
-    kind, home = stage.kind, stage.home
-    return {name: entry for (entry_kind, name), entry in entries(home).items() if entry_kind == kind}
+    return {
+        name: entry
+        for home in stage.home.split(",")
+        for (kind, name), entry in entries(home).items()
+        if kind == stage.kind
+    }
 
 
 def discover(stage: Any) -> None:
     """Import every module of the package that holds a stage's plug-ins: for tables that modules fill besides
     the registry."""
-    for module in modules_of(stage.home):
+    for module in (name for home in stage.home.split(",") for name in modules_of(home)):
         if not module.endswith("__main__"):
             importlib.import_module(module)
 

@@ -1,33 +1,36 @@
-"""The stages of a training step: one abstract class per stage. A plug-in is a frozen dataclass derived from
-one of them.
+"""The stages of a training step: one abstract class per stage. A plug-in is a frozen dataclass derived from one.
 
-A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, made by
-`init_state`, which the run saves and restores. It acts at declared moments only:
+A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, made by `init_state`,
+which the run saves and restores. It acts at declared moments only, and sees no more than they need
+(`vlrl/plugins/contexts.py`):
 
-    check(run)      before anything slow is loaded: refuse impossible combinations
-    setup(run)      once per phase, when the policy is loaded
+    check(phase)    before anything slow is loaded: refuse impossible combinations
+    setup(run)      once per phase, when the policy is loaded; `self.run` afterwards
     its call        in its stage of the step
     end_step(run)   after each step, on all ranks
     metrics()       numbers for the log; pure
 
 `needs` names the extra tensors a plug-in reads. `provides` and `requires` name capabilities and annotations
-(`vlrl/plugins/capabilities.py`). A plug-in imports no part of the trainer: what it needs of the run is in
-`RunContext` (`vlrl/plugins/contexts.py`).
+(`vlrl/plugins/capabilities.py`).
 
 Shapes: B rollouts, T completion tokens, N scored tokens, V vocabulary, K numbers per token, H hidden size.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.contexts import (
+    CallbackContext,
+    PolicyView,
+    SamplingContext,
+)
 from vlrl.plugins.episodes import EPISODE_END, Episode
+from vlrl.plugins.stage import Stage as Stage
 from vlrl.plugins.state import State as State
 from vlrl.plugins.state import transient as transient
 from vlrl.plugins.text_scoring import ScoresTexts
@@ -52,97 +55,6 @@ if TYPE_CHECKING:
 TOKEN_ADVANTAGES: Annotation[list] = Annotation(
     "token_advantages", list, hint="advantage: {name: gae}", doc="one advantage per token"
 )
-
-
-class Stage(ABC):  # noqa: B024
-    """What every plug-in has. A class overrides `needs`, `provides`, `requires` by an attribute, or by a
-    property where they depend on the config."""
-
-    name: ClassVar[str] = ""
-    kind: ClassVar[str] = ""
-    home: ClassVar[str] = ""
-    waits_for: ClassVar[str] = (
-        # what has to happen before it acts, where a few steps may not show it: "answers near the length
-        # limit"
-        ""
-    )
-    visits: ClassVar[int] = (
-        1  # the visit of a row from which on it acts: 2 for what reads the scores of earlier visits
-    )
-
-    @property
-    def needs(self) -> Sequence[str]:
-        """Names of the extra tensors that it reads."""
-        return ()
-
-    @property
-    def provides(self) -> Sequence[Capability]:
-        """Capabilities and annotations that other plug-ins of the run can rely on."""
-        return ()
-
-    @property
-    def requires(self) -> Sequence[Capability]:
-        """Capabilities and annotations that another plug-in of the run must provide."""
-        return ()
-
-    def init_state(self) -> State | None:
-        """The state before the first step; None for a plug-in without state."""
-        return None
-
-    @cached_property
-    def state(self) -> Any:
-        """The plug-in's `State`, made on first use."""
-        return self.init_state()
-
-    @cached_property
-    def _attached(self) -> list[RunContext]:
-        return []
-
-    @property
-    def run(self) -> RunContext:
-        """The run that `setup` was called with. Raises RuntimeError before."""
-        if not self._attached:
-            raise RuntimeError(f"{self.kind} {self.name!r} was called before setup(run)")
-        return self._attached[0]
-
-    @property
-    def is_set_up(self) -> bool:
-        """Whether `setup` was called."""
-        return bool(self._attached)
-
-    def check(self, run: RunContext) -> None:
-        """Raise ConfigError, with the reason and what to use instead, if this plug-in cannot work in
-        `run`."""
-
-    def setup(self, run: RunContext) -> None:
-        """Called when the phase begins and everything is built. A plug-in that overrides it calls
-        `super().setup(run)`."""
-        self._attached[:] = [run]
-
-    def end_step(self, run: RunContext) -> None:
-        """Called after each step on all ranks, in the order of the slots; collectives are allowed.
-
-        `run.sampled_groups` are the groups of all ranks that the step sampled, `run.answered_groups` those
-        with the policy's own rollouts alone, `run.trained_groups` those it trained on (groups of other ranks
-        come without media).
-        """
-
-    def metrics(self) -> Mapping[str, float | tuple[float, float]]:
-        """Numbers for the log, read once per step after `end_step`; changes nothing.
-
-        The log has the mean over ranks of a number; of a (sum, count) all sums over all counts. A count of 0
-        marks what adds up.
-        """
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state as plain values (JSON) or tensors, for a checkpoint."""
-        return self.state.state_dict() if self.state is not None else {}
-
-    def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Undo `state_dict`."""
-        if self.state is not None:
-            self.state.load_state_dict(values)
 
 
 # --- data ---------------------------------------------------------------------------------------------------
@@ -227,12 +139,17 @@ class Engine(Stage):
     kind: ClassVar[str] = "engine"
     home: ClassVar[str] = "vlrl.engine"
 
+    @property
+    def own_weights(self) -> bool:
+        """Whether it can sample while the trainer trains."""
+        return False
+
     @abstractmethod
     def generate(self, requests: Sequence[Request]) -> Iterable[Completion]:
         """Completions as they finish, in any order; every request yields exactly its `n`."""
 
     @abstractmethod
-    def sync(self, policy: PolicyModel) -> None:
+    def sync(self, policy: PolicyView) -> None:
         """Load the policy's weights."""
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
@@ -261,10 +178,12 @@ class RolloutStrategy(Stage):
     )
 
     @abstractmethod
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]: ...
+    def __call__(
+        self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext
+    ) -> list[Group]: ...
 
     def play(
-        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: SamplingContext
     ) -> list[list[Rollout] | str] | None:
         """One attempt per prompt for held-out evaluation: its rollouts in order, or why it failed. None where
         an attempt is a single completion."""
@@ -436,7 +355,7 @@ class AuxTensor(Stage):
         False  # True: computed with the weights that the step starts from, before its first update
     )
 
-    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyView, batch: TokenBatch) -> Tensor:
         """(B, T), or (B, T, K)."""
         raise NotImplementedError(f"aux tensor {self.name!r} is computed in the training forward")
 
@@ -515,7 +434,7 @@ class Trainable(Stage):
     home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
-    def __call__(self, policy: PolicyModel) -> list[dict[str, Any]]: ...
+    def __call__(self, policy: PolicyView) -> list[dict[str, Any]]: ...
 
 
 class Callback(Stage):
@@ -523,11 +442,11 @@ class Callback(Stage):
     numbers as `metrics` does."""
 
     kind: ClassVar[str] = "callback"
-    home: ClassVar[str] = "vlrl.methods"
+    home: ClassVar[str] = "vlrl.methods,vlrl.eval"
 
     @abstractmethod
     def __call__(
-        self, run: RunContext, groups: Sequence[Group]
+        self, run: CallbackContext, groups: Sequence[Group]
     ) -> Mapping[str, float | tuple[float, float]]: ...
 
 

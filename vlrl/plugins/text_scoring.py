@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, overload
 
-from vlrl.services.run_sync import finish
+from vlrl.services.run_sync import run_sync
 from vlrl.types import CoordinateSpace, Group, Prompt, Rollout, Row
 
 
@@ -69,7 +69,7 @@ def _finished(values: Any) -> list[float]:
         found = await values if inspect.isawaitable(values) else values
         return [float(await value if inspect.isawaitable(value) else value) for value in found]
 
-    scores = finish(wait())
+    scores = run_sync(wait())
     for score in scores:
         if not math.isfinite(score):
             raise ValueError(f"a reward must be a finite number, got {score!r}")

@@ -17,11 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
 from vlrl.plugins.registry import ConfigError, get, make
 from vlrl.policy.family import Family
+from vlrl.services.lazy import nn, torch
 
 ADAPTER = "adapter"
 PARTS = {

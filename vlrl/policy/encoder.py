@@ -15,11 +15,11 @@ from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 from jinja2 import TemplateError
-from torch import nn
 
 from vlrl.policy.encoded import EncodedPrompt, Features
 from vlrl.policy.family import Family, base
 from vlrl.policy.tool_template import ToolTemplate, probe, results_as_user_turns, strings_of, tools_as_text
+from vlrl.services.lazy import nn
 from vlrl.types import Media, Prompt, Row
 
 V = TypeVar("V")

@@ -13,24 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.config.model_folder import check_model
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Stage
-from vlrl.policy import branches, cpu_matmul
-from vlrl.policy.cpu_matmul import CPULinear
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.packing import Layout, block_mask, dense_mask, image_runs
 from vlrl.policy.tiny import Tiny
+from vlrl.services.lazy import Tensor, nn, torch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from vlrl.types import Media
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +101,7 @@ class Family(Stage):
     @property
     def compute_dtype(self) -> torch.dtype:
         """The type of matrix products."""
-        return DTYPES[self.dtype]
+        return getattr(torch, self.dtype)
 
     @property
     def load_dtype(self) -> torch.dtype:
@@ -131,6 +125,8 @@ class Family(Stage):
         elif (
             self.attn == "sdpa" and device.type == "cpu" and self.layout == "packed" and self.supports_packing
         ):
+            from vlrl.policy import branches
+
             branches.install(model)
 
     def autocast(self, device: torch.device) -> AbstractContextManager:
@@ -192,6 +188,8 @@ class Family(Stage):
     def attention(self, model: nn.Module, layout: Layout) -> dict[str, Any]:
         """The arguments of `hidden` that say which tokens attend to which: a mask, or on a CPU the branches
         of long rows."""
+        from vlrl.policy import branches
+
         if (
             layout.has_branches
             and layout.ids_RL.shape[1] >= branches.LEAST_ROW
@@ -203,6 +201,8 @@ class Family(Stage):
     def has_branch_attention(self, model: nn.Module) -> bool:
         """Whether packed rows need no dense mask on a CPU: the model attends through
         `vlrl.policy.branches`."""
+        from vlrl.policy import branches
+
         return base(model).config.get_text_config()._attn_implementation == branches.ATTENTION_NAME
 
     def masks(self, model: nn.Module, layout: Layout) -> Any:
@@ -262,13 +262,15 @@ class Family(Stage):
     def head_weight(self, model: nn.Module) -> Tensor | None:
         """The output layer's weight (V, H) if logits are hidden W^T and nothing else, with W a whole float32
         matrix on a CPU; None otherwise."""
+        from vlrl.policy.cpu_matmul import CPULinear, plain_float
+
         head, (scale, cap) = base(model).get_output_embeddings(), logit_rule(model)
         plain = type(head) in (nn.Linear, CPULinear) and head.bias is None and scale == 1 and cap is None
         if (
             not plain
             or type(head.weight) is not nn.Parameter
             or hasattr(head.weight, "ds_id")
-            or not cpu_matmul.plain_float(head.weight)
+            or not plain_float(head.weight)
         ):
             return None
         hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
@@ -317,7 +319,9 @@ def forbid(logits: Tensor, ids: Sequence[int]) -> Tensor:
     out -inf.
     """
     if ids:
-        cpu_matmul.fill_forbidden(logits.data, tuple(ids))
+        from vlrl.policy.cpu_matmul import fill_forbidden
+
+        fill_forbidden(logits.data, tuple(ids))
     return logits
 
 
@@ -371,7 +375,7 @@ def quantization(family: Family) -> dict[str, Any]:
         "load_in_4bit": True,
         "bnb_4bit_quant_type": "nf4",
         "bnb_4bit_use_double_quant": True,
-        "bnb_4bit_compute_dtype": DTYPES[family.dtype],
+        "bnb_4bit_compute_dtype": family.compute_dtype,
     }
     return {
         "quantization_config": BitsAndBytesConfig(

@@ -23,10 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.policy.encoded import EncodedPrompt, Features
+from vlrl.services.lazy import Tensor, torch
 
 # tokens: sequences that share fewer below a node repeat them, which takes less time than a node of their own
 LEAST_SHARED = 16

@@ -136,6 +136,19 @@ class Params:
             and (torch.is_grad_enabled() or sharding.is_sharded(self.wrapped))
         )
 
+    def prepare(self, accelerator: Any, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """Hand model and optimizer to accelerate; returns its optimizer."""
+        if self.wrapped is not None:  # FSDP shards a module once; this optimizer holds the sharded weights
+            return accelerator.prepare_optimizer(optimizer)
+        self.wrapped, prepared = accelerator.prepare(self.net, optimizer)
+        return prepared
+
+    @property
+    def wrapped_parameters(self) -> list[nn.Parameter]:
+        """The parameters of the module that accelerate returned."""
+        assert self.wrapped is not None
+        return list(self.wrapped.parameters())
+
     def unwrap(self, accelerator: Any) -> None:
         """Take the model back from a distributed engine (a collective), so that it can be wrapped again.
         FSDP's sharding stays."""

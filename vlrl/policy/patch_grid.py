@@ -16,8 +16,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor
+from vlrl.services.lazy import Tensor, torch
 
 
 def places(present_BHW: Tensor, side: int) -> Tensor:

@@ -14,9 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.policy import adapters
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.encoder import DummyImage, PromptEncoder, root_of
@@ -25,10 +22,11 @@ from vlrl.policy.forward import once, scatter_to_BT
 from vlrl.policy.packing import build_layout, packing_is_cheaper, trees_of
 from vlrl.policy.params import Params
 from vlrl.policy.sharding import world_size
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import CoordinateSpace, Prompt, Rollout, TokenBatch
 
 if TYPE_CHECKING:
-    from vlrl.plugins.stages import AuxTensor
+    from vlrl.plugins.contexts import AuxTensorView
 
 
 class Policy:
@@ -121,6 +119,10 @@ class Policy:
             embeds = dict(zip(unique, self.params.media(self.model, list(unique.values()))))
         return [embeds[f.key] for f in features]
 
+    def advance(self, version: int | None = None) -> None:
+        """Count an update of the weights, or go on from a checkpoint's `version`."""
+        self.version = self.version + 1 if version is None else version
+
     def clear_caches(self) -> None:
         """Empty the caches of prompts, media and their embeddings."""
         self.encoder.clear_caches()
@@ -196,6 +198,10 @@ class Policy:
         other.params = self.params.with_model(model)
         return other
 
+    def load_other(self, model: str, seed: int) -> Policy:
+        """Another policy of the same family and on the same device, with the weights of `model`."""
+        return Policy(replace(self.family, model=model), device=self.device, seed=seed)
+
     def save(self, folder: str | Path) -> None:
         """Write a transformers folder: model (an adapter merged, and also saved separately) and processor.
 
@@ -205,7 +211,7 @@ class Policy:
 
     # --- the forward pass -----------------------------------------------------------------------------------
 
-    def forward(self, batch: TokenBatch, aux_tensors: Sequence[AuxTensor] = ()) -> dict[str, Tensor]:
+    def forward(self, batch: TokenBatch, aux_tensors: Sequence[AuxTensorView] = ()) -> dict[str, Tensor]:
         """{"logp": (B, T), aux tensor name: (B, T) or (B, T, K)}, temperature-scaled, float32, zero where
         `loss_mask_BT` is False.
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, cast
 
-import torch
-from torch import Tensor, nn
+from vlrl.services.lazy import Tensor, nn, torch
 
 
 def world_size() -> int:

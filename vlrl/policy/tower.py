@@ -12,13 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.policy.adapters import part_of
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.encoder import LRUCache
 from vlrl.policy.family import Family, base
+from vlrl.services.lazy import Tensor, nn, torch
 
 
 class FrozenWeights:

@@ -1,1 +1,1 @@
-"""Processes beside the trainer: launching and watching a server, and the HTTP client that talks to it."""
+"""What every room may use: processes beside the trainer, HTTP, files, third-party libraries, torch on first use."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def finish(work: Coroutine[Any, Any, T]) -> T:
+def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine. Where a loop runs in this thread already, as in a notebook, it runs in a
     thread of its own."""
     try:

@@ -1,11 +1,13 @@
-"""One phase of a run: the part of the config that holds in it, with all its plug-ins built. Loads no model
-and reads no data; imports no torch."""
+"""One phase of a plan: the part of the config that holds in it, with all its plug-ins built. Loads no model,
+reads no data and imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vlrl.config import Config
@@ -13,15 +15,13 @@ from vlrl.config.settings import Settings, settings_of
 from vlrl.plugins import stages as S
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.registry import ConfigError, build, get, suggest
+from vlrl.trainer.step.objective import Objective
 from vlrl.types import Row
 
 if TYPE_CHECKING:
-    from vlrl.trainer.step.loss import Objective
+    from vlrl.policy.family import Family
 
-Builder = Callable[
-    [Any, Any, str], Any
-]  # (stage, spec, config path) -> plug-in, as `vlrl.plugins.registry.build`
-_SINGLE: dict[str, type[S.Stage]] = {
+REQUIRED: dict[str, type[S.Stage]] = {
     "prompt_sampler": S.PromptSampler,
     "prompt_template": S.PromptTemplate,
     "sampling": S.SamplingPolicy,
@@ -33,8 +33,8 @@ _SINGLE: dict[str, type[S.Stage]] = {
     "loss_aggregation": S.LossAggregation,
     "trainable": S.Trainable,
 }
-_OPTIONAL: dict[str, type[S.Stage]] = {"environment": S.Environment, "replay": S.ReplayBuffer}
-_MAPS: dict[str, type[S.Stage]] = {
+OPTIONAL: dict[str, type[S.Stage]] = {"environment": S.Environment, "replay": S.ReplayBuffer}
+MAPS: dict[str, type[S.Stage]] = {
     "select": S.Select,
     "rewards": S.Reward,
     "reward_shaping": S.RewardShaping,
@@ -46,58 +46,137 @@ _MAPS: dict[str, type[S.Stage]] = {
 }
 
 
-@dataclass
-class Phase:
-    """The plug-ins of one phase, by slot."""
+@dataclass(frozen=True, eq=False)
+class RunParts:
+    """What all phases of a plan share: the config, the kind of model, the engine, the seed, the folder, and the
+    phases themselves, in order."""
 
-    name: str
+    config: Config
+    family: Family
+    engine: S.Engine
+    seed: int
+    output: Path
+    phases: list[PhasePlan] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PhasePlan:
+    """A phase of a run: its settings, and its plug-ins by the names of their slots. See `PhaseContext`."""
+
+    run: RunParts
+    index: int
+    phase: str
     tree: Mapping[str, Any]
     settings: Settings
-    slots: dict[str, Any]
-    maps: dict[str, dict[str, Any]]
+    prompt_sampler: S.PromptSampler
+    prompt_template: S.PromptTemplate
+    sampling: S.SamplingPolicy
+    rollout_budget: S.RolloutBudget
+    rollout: S.RolloutStrategy
+    advantage: S.AdvantageEstimator
+    token_credit: S.TokenCredit
+    policy_loss: S.PolicyLoss
+    loss_aggregation: S.LossAggregation
+    trainable: S.Trainable
+    environment: S.Environment | None
+    replay: S.ReplayBuffer | None
+    select: Mapping[str, S.Select]
+    rewards: Mapping[str, S.Reward]
+    reward_shaping: Mapping[str, S.RewardShaping]
+    group_filters: Mapping[str, S.GroupFilter]
+    token_weights: Mapping[str, S.TokenWeight]
+    loss_terms: Mapping[str, S.LossTerm]
+    callbacks: Mapping[str, S.Callback]
+    metrics: Mapping[str, S.Metric]
     train: dict[str, S.Source]
     heldout: dict[str, S.Source]
-    aux_tensors: dict[str, S.AuxTensor] = field(default_factory=dict)
-    outcome: Mapping[str, str] = field(default_factory=dict)  # task -> reward slot; "" for all other tasks
+    outcome: Mapping[str, str]  # task -> reward slot; "" for all other tasks
+    _rows: dict[str, dict[str, Sequence[Row]]] = field(default_factory=dict)  # by split, once they are read
 
-    def plugins(self) -> Iterator[tuple[str, S.Stage]]:
-        """(dotted slot, plug-in) of all of them, in a stable order; a reward is followed by the rewards that
-        it holds, `rewards.SLOT.0` and so on."""
-        for slot, plugin in self.slots.items():
-            if plugin is not None:
-                yield slot, plugin
-        for group, members in (
-            *self.maps.items(),
-            ("aux_tensors", self.aux_tensors),
-            ("data.train", self.train),
-            ("data.heldout", self.heldout),
-        ):
-            for slot, plugin in members.items():
-                yield f"{group}.{slot}", plugin
-                if isinstance(plugin, S.Reward):
-                    yield from _held(f"{group}.{slot}", plugin)
+    # --- what plug-ins see of it ----------------------------------------------------------------------------
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.run.seed
+
+    @property
+    def output(self) -> Path:
+        """The run's folder."""
+        return self.run.output
+
+    @property
+    def family(self) -> Family:
+        """The kind of model."""
+        return self.run.family
+
+    @property
+    def group_size(self) -> int:
+        """Rollouts per prompt."""
+        return self.settings.group_size
+
+    @property
+    def has_heldout(self) -> bool:
+        """Whether there are held-out rows."""
+        return bool(self.heldout)
+
+    @property
+    def source_weights(self) -> dict[str, float]:
+        """The weight of each training source."""
+        return {slot: source.weight for slot, source in self.train.items()}
 
     @cached_property
     def objective(self) -> Objective:
         """The loss of the phase."""
-        from vlrl.trainer.step.loss import Objective
+        return Objective(self.policy_loss, self.loss_aggregation, self.token_weights, self.loss_terms)
 
-        return Objective(
-            self.slots["policy_loss"],
-            self.slots["loss_aggregation"],
-            self.maps["token_weights"],
-            self.maps["loss_terms"],
-        )
+    @cached_property
+    def aux_tensors(self) -> dict[str, S.AuxTensor]:
+        """The extra tensors that plug-ins need, and those that are logged, by name."""
+        watched = ["entropy"] if self.settings.watch.entropy else []
+        overrides = self.tree.get("aux_tensors") or {}
+        needed = {*self.objective.needs, *self.signal_needs, *watched} - {"old_logp", "sampled_logp"}
+        for unused in set(overrides) - needed:
+            spec = overrides[unused]
+            get(S.AuxTensor, spec["name"] if isinstance(spec, Mapping) else spec, f"aux_tensors.{unused}")
+        return {
+            need: build(S.AuxTensor, overrides.get(need, need), f"aux_tensors.{need}")
+            for need in sorted(needed)
+        }
+
+    @property
+    def signal_needs(self) -> list[str]:
+        """Auxiliary tensors that are read before the loss: by reward shaping, group filters, replay, advantage,
+        token credit and callbacks."""
+        parts: list[S.Stage | None] = [self.advantage, self.token_credit, self.replay]
+        parts += [*self.reward_shaping.values(), *self.group_filters.values(), *self.callbacks.values()]
+        return sorted({name for part in parts if part is not None for name in part.needs})
+
+    def has(self, capability: Capability) -> bool:
+        """Whether a plug-in of the phase provides a capability."""
+        return capability in self.provided
+
+    def is_provided_anywhere(self, capability: Capability) -> bool:
+        """Whether a plug-in of any phase of the run provides it."""
+        return any(phase.has(capability) for phase in self.run.phases)
+
+    @property
+    def provided(self) -> set[Capability]:
+        """All capabilities that the phase's plug-ins provide."""
+        return {capability for _, plugin in self.plugins() for capability in plugin.provides}
 
     def outcome_slots(self, row: Row) -> list[str]:
-        """Reward slots that can decide whether an answer to `row` is correct, best first: the configured
-        `outcome`; then, in the order of the config, those with a weight that read the answer, those with a
-        weight, and the others. Only slots that apply to the row."""
-        rewards: Mapping[str, S.Reward] = self.maps["rewards"]
+        """Reward slots that can decide whether an answer to `row` is correct, best first.
+
+        The configured `outcome`; then, in the order of the config, those with a weight that read the answer,
+        those with a weight, and the others. Only slots that apply to the row.
+        """
+        rewards = self.rewards
         named = self.outcome.get(row.task, self.outcome.get("", ""))
         slots = [slot for slot, reward in rewards.items() if applies(slot, reward.tasks, row)]
         return sorted(
-            slots, key=lambda slot: (slot != named, rewards[slot].weight <= 0, not rewards[slot].reads_answer)
+            slots,
+            key=lambda slot: (slot != named, rewards[slot].weight <= 0, not rewards[slot].reads_answer),
         )
 
     def outcome_slot(self, row: Row) -> str:
@@ -105,24 +184,201 @@ class Phase:
         slots = self.outcome_slots(row)
         if not slots:
             raise ConfigError(
-                f"rewards: none scores row {row.id!r} (task {row.task!r}), so no answer to it can be "
-                "correct; add its task to a reward"
+                f"rewards: none scores row {row.id!r} (task {row.task!r}), so no answer to it can be correct; "
+                "add its task to a reward"
             )
         return slots[0]
 
+    def rows(self, split: str) -> dict[str, Sequence[Row]]:
+        """Rows of each source ("train" or "heldout"), read once; training rows go through the `select` chain.
+
+        Raises ConfigError for an empty source.
+        """
+        if split in self._rows:
+            return self._rows[split]
+        out: dict[str, Sequence[Row]] = {}
+        for slot, source in (self.train if split == "train" else self.heldout).items():
+            read: Any = source()
+            rows = read if isinstance(read, Sequence) else list(read)
+            for select in self.select.values() if split == "train" else ():
+                rows = select(rows)
+            if not len(rows):
+                raise ConfigError(f"data.{split}.{slot}: no rows are left")
+            out[slot] = rows
+        self._rows[split] = out
+        return out
+
     @property
-    def signal_needs(self) -> list[str]:
-        """Auxiliary tensors that are read before the loss: by reward shaping, group filters, replay,
-        advantage, token credit and callbacks."""
-        parts = [
-            self.slots["advantage"],
-            self.slots["token_credit"],
-            self.slots["replay"],
-            *self.maps["reward_shaping"].values(),
-            *self.maps["group_filters"].values(),
-        ]
-        parts += self.maps["callbacks"].values()
-        return sorted({name for part in parts if part is not None for name in part.needs})
+    def read_rows(self) -> dict[str, dict[str, Sequence[Row]]]:
+        """Rows that were read so far, by split and source."""
+        return self._rows
+
+    def heldout_by_task(self) -> dict[str, list[Row]]:
+        """Held-out rows by task."""
+        by_task: dict[str, list[Row]] = {}
+        for rows in self.rows("heldout").values():
+            for row in rows:
+                by_task.setdefault(row.task, []).append(row)
+        return by_task
+
+    # --- all plug-ins ---------------------------------------------------------------------------------------
+
+    def plugins(self) -> Iterator[tuple[str, S.Stage]]:
+        """(dotted slot, plug-in) of all of them, in a stable order; a reward is followed by the rewards that it
+        holds, `rewards.SLOT.0` and so on."""
+        for slot in (*REQUIRED, *OPTIONAL):
+            if getattr(self, slot) is not None:
+                yield slot, getattr(self, slot)
+        maps = {group: getattr(self, group) for group in (*MAPS, "aux_tensors")}
+        for group, members in {**maps, "data.train": self.train, "data.heldout": self.heldout}.items():
+            for slot, plugin in members.items():
+                yield f"{group}.{slot}", plugin
+                if isinstance(plugin, S.Reward):
+                    yield from _held(f"{group}.{slot}", plugin)
+
+    def check(self) -> None:
+        """Raise ConfigError for a capability that nothing provides, a reward slot that is not there, and what a
+        plug-in refuses."""
+        known = self.provided
+        for slot, plugin in self.plugins():
+            for capability in plugin.requires:
+                if capability not in known:
+                    fix = f"; set {capability.hint}" if capability.hint else ""
+                    raise ConfigError(
+                        f"{slot}: {plugin.name!r} requires {capability.name!r}, which no plug-in of this "
+                        f"config provides{fix}"
+                    )
+        for slot, plugin in self.plugins():
+            for name, reward in plugin.reward_slots:
+                if reward not in self.rewards:
+                    near = suggest(reward, self.rewards) if self.rewards else " It has none."
+                    raise ConfigError(
+                        f"{slot}.{name}: {reward!r} is no reward slot of phase {self.phase!r}.{near} Name a "
+                        "slot or none"
+                    )
+        for _, plugin in self.plugins():
+            plugin.check(self)
+
+
+class PhaseAttributes(ABC):
+    """The plug-ins of `current` by the names of their slots. See `PhaseContext`."""
+
+    @property
+    @abstractmethod
+    def current(self) -> PhasePlan:
+        """The phase in use."""
+
+    @property
+    def seed(self) -> int:
+        return self.current.seed
+
+    @property
+    def output(self) -> Path:
+        return self.current.output
+
+    @property
+    def family(self) -> Family:
+        return self.current.family
+
+    @property
+    def phase(self) -> str:
+        return self.current.phase
+
+    @property
+    def settings(self) -> Settings:
+        return self.current.settings
+
+    @property
+    def group_size(self) -> int:
+        return self.current.group_size
+
+    @property
+    def has_heldout(self) -> bool:
+        return self.current.has_heldout
+
+    @property
+    def source_weights(self) -> Mapping[str, float]:
+        return self.current.source_weights
+
+    @property
+    def prompt_sampler(self) -> S.PromptSampler:
+        return self.current.prompt_sampler
+
+    @property
+    def prompt_template(self) -> S.PromptTemplate:
+        return self.current.prompt_template
+
+    @property
+    def sampling(self) -> S.SamplingPolicy:
+        return self.current.sampling
+
+    @property
+    def rollout_budget(self) -> S.RolloutBudget:
+        return self.current.rollout_budget
+
+    @property
+    def rollout(self) -> S.RolloutStrategy:
+        return self.current.rollout
+
+    @property
+    def environment(self) -> S.Environment | None:
+        return self.current.environment
+
+    @property
+    def rewards(self) -> Mapping[str, S.Reward]:
+        return self.current.rewards
+
+    @property
+    def reward_shaping(self) -> Mapping[str, S.RewardShaping]:
+        return self.current.reward_shaping
+
+    @property
+    def group_filters(self) -> Mapping[str, S.GroupFilter]:
+        return self.current.group_filters
+
+    @property
+    def replay(self) -> S.ReplayBuffer | None:
+        return self.current.replay
+
+    @property
+    def advantage(self) -> S.AdvantageEstimator:
+        return self.current.advantage
+
+    @property
+    def token_credit(self) -> S.TokenCredit:
+        return self.current.token_credit
+
+    @property
+    def objective(self) -> Objective:
+        return self.current.objective
+
+    @property
+    def aux_tensors(self) -> Mapping[str, S.AuxTensor]:
+        return self.current.aux_tensors
+
+    @property
+    def trainable(self) -> S.Trainable:
+        return self.current.trainable
+
+    @property
+    def callbacks(self) -> Mapping[str, S.Callback]:
+        return self.current.callbacks
+
+    @property
+    def metrics(self) -> Mapping[str, S.Metric]:
+        return self.current.metrics
+
+    def has(self, capability: Capability) -> bool:
+        """Whether a plug-in of the phase provides a capability."""
+        return self.current.has(capability)
+
+    def is_provided_anywhere(self, capability: Capability) -> bool:
+        """Whether a plug-in of any phase provides it."""
+        return self.current.is_provided_anywhere(capability)
+
+    def outcome_slot(self, row: Row) -> str:
+        """The reward slot that decides whether an answer to `row` is correct. Raises ConfigError."""
+        return self.current.outcome_slot(row)
 
 
 def _held(where: str, reward: S.Reward) -> Iterator[tuple[str, S.Stage]]:
@@ -131,79 +387,62 @@ def _held(where: str, reward: S.Reward) -> Iterator[tuple[str, S.Stage]]:
         yield from _held(f"{where}.{index}", inner)
 
 
-def build_phase(config: Config, name: str) -> Phase:
+def build_phase(run: RunParts, name: str, index: int) -> PhasePlan:
     """Build every plug-in of a phase. Raises ConfigError naming the slot."""
-    phase = build_parts(config, name)
-    watched = ["entropy"] if phase.settings.watch.entropy else []
-    overrides = phase.tree.get("aux_tensors") or {}
-    for need in sorted(
-        {*phase.objective.needs, *phase.signal_needs, *watched} - {"old_logp", "sampled_logp"}
-    ):
-        phase.aux_tensors[need] = build(S.AuxTensor, overrides.get(need, need), f"aux_tensors.{need}")
-    for unused in set(overrides) - set(phase.aux_tensors):
-        get(
-            S.AuxTensor,
-            overrides[unused]["name"] if isinstance(overrides[unused], Mapping) else overrides[unused],
-            f"aux_tensors.{unused}",
-        )
-    return phase
-
-
-def build_parts(config: Config, name: str, builder: Builder = build) -> Phase:
-    """The phase without its aux tensors, whose plug-ins `builder` makes. Raises ConfigError naming the
-    slot."""
-    tree = config.phase(name)
-    settings = settings_of(tree)
-    slots: dict[str, Any] = {}
-    for slot, stage in _SINGLE.items():
+    tree = run.config.phase(name)
+    parts: dict[str, Any] = {}
+    for slot, stage in REQUIRED.items():
         if slot not in tree:
             raise ConfigError(
-                f"{slot}: not set; name one (`vlrl list {stage.kind}`) or put `extends: [base/rl]` at the "
-                "top of the config"
+                f"{slot}: not set; name one (`vlrl list {stage.kind}`) or put `extends: [base/rl]` at the top "
+                "of the config"
             )
-        slots[slot] = builder(stage, tree[slot], slot)
-    for slot, stage in _OPTIONAL.items():
-        slots[slot] = builder(stage, tree[slot], slot) if tree.get(slot) is not None else None
+        parts[slot] = build(stage, tree[slot], slot)
+    for slot, stage in OPTIONAL.items():
+        parts[slot] = build(stage, tree[slot], slot) if tree.get(slot) is not None else None
     data = tree.get("data") or {}
     if not isinstance(data, Mapping) or set(data) - {"train", "heldout"}:
         raise ConfigError(f"data: expected the maps `train` and `heldout`, got {data!r}")
-    train = _build_map(S.Source, data.get("train"), "data.train", builder)
+    train = _build_map(S.Source, data.get("train"), "data.train")
     if not train:
         raise ConfigError(
             "data.train: no source; name one (`vlrl list source`) or add a task, for instance `vlrl train "
             "tasks/lab_digits ...`"
         )
-    heldout = _build_map(S.Source, data.get("heldout"), "data.heldout", builder)
+    heldout = _build_map(S.Source, data.get("heldout"), "data.heldout")
     rewards = with_own_rewards(
         tree.get("rewards"), {**_prefixed("data.train", train), **_prefixed("data.heldout", heldout)}
     )
-    maps = {
-        slot: _build_map(stage, rewards if slot == "rewards" else tree.get(slot), slot, builder)
-        for slot, stage in _MAPS.items()
-    }
+    for slot, stage in MAPS.items():
+        parts[slot] = _build_map(stage, rewards if slot == "rewards" else tree.get(slot), slot)
     if tree.get("eval"):  # suites in training are a callback; the key of its own is for people
-        maps["callbacks"]["eval"] = builder(S.Callback, {"name": "eval", **tree["eval"]}, "eval")
-    if not maps["rewards"] and slots["rollout"].samples:
+        parts["callbacks"]["eval"] = build(S.Callback, {"name": "eval", **tree["eval"]}, "eval")
+    if not parts["rewards"] and parts["rollout"].samples:
         raise ConfigError(
             "rewards: none is set, so every rollout would score 0; name one (`vlrl list reward`)"
         )
-    outcome = _outcome(tree.get("outcome"), maps["rewards"])
-    return Phase(name, tree, settings, slots, maps, train, heldout, outcome=outcome)
+    outcome = _outcome(tree.get("outcome"), parts["rewards"])
+    phase = PhasePlan(
+        run=run, index=index, phase=name, tree=tree, settings=settings_of(tree), train=train,
+        heldout=heldout, outcome=outcome, **parts,
+    )  # fmt: skip
+    _ = phase.aux_tensors  # builds them: a mistake is reported here
+    return phase
 
 
-def _build_map(stage: type[S.Stage], tree: Any, where: str, builder: Builder) -> dict[str, Any]:
+def _build_map(stage: type[S.Stage], tree: Any, where: str) -> dict[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, Mapping):
         raise ConfigError(
             f"{where}: expected named plug-ins, like `{where}: {{my_name: {{name: ...}}}}`, got {tree!r}"
         )
-    return {slot: builder(stage, spec, f"{where}.{slot}") for slot, spec in tree.items()}
+    return {slot: build(stage, spec, f"{where}.{slot}") for slot, spec in tree.items()}
 
 
-def with_own_rewards(tree: Any, sources: Mapping[str, Any]) -> Any:
-    """The map `rewards` with the slots that sources bring along (`Source.own_rewards`) in front; the config
-    may have an entry of its own.
+def with_own_rewards(tree: Any, sources: Mapping[str, S.Source]) -> Any:
+    """The map `rewards` with the slots that sources bring along (`Source.own_rewards`) in front; the config may
+    have an entry of its own.
 
     With the same `name` it changes fields, with another it replaces the reward. A slot that several sources
     bring scores the tasks of them all. Raises ConfigError where two sources mean different rewards by one
@@ -212,26 +451,21 @@ def with_own_rewards(tree: Any, sources: Mapping[str, Any]) -> Any:
     own: dict[str, dict[str, Any]] = {}
     brought: dict[str, str] = {}
     for where, source in sources.items():
-        for slot, spec in getattr(
-            source, "own_rewards", {}
-        ).items():  # a stand-in for a plug-in that imports torch has none
+        for slot, spec in source.own_rewards.items():
             before = own.setdefault(slot, dict(spec))
             if {**before, "tasks": ()} != {**spec, "tasks": ()}:
                 raise ConfigError(
-                    f"{where}: brings another reward {slot!r} than {brought[slot]}; use the sources in "
-                    "phases of their own"
+                    f"{where}: brings another reward {slot!r} than {brought[slot]}; use the sources in phases "
+                    "of their own"
                 )
-            tasks = (
-                [*before.get("tasks", ()), *spec.get("tasks", ())]
-                if before.get("tasks") and spec.get("tasks")
-                else []
+            tasks = [*before.get("tasks", ()), *spec.get("tasks", ())]
+            own[slot]["tasks"] = (
+                list(dict.fromkeys(tasks)) if before.get("tasks") and spec.get("tasks") else []
             )
-            own[slot]["tasks"] = list(dict.fromkeys(tasks))
             brought.setdefault(slot, where)
     if not own or not isinstance(tree or {}, Mapping):
         return tree
-    named = dict(tree or {})
-    for slot, spec in named.items():
+    for slot, spec in (tree or {}).items():
         changes = slot in own and isinstance(spec, Mapping) and spec.get("name") == own[slot]["name"]
         own[slot] = {**own[slot], **spec} if changes else spec
     return own
@@ -242,8 +476,7 @@ def _prefixed(where: str, sources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _outcome(tree: Any, rewards: Mapping[str, S.Reward]) -> dict[str, str]:
-    """`outcome: slot`, or `outcome: {task: slot}`, as task -> slot. Raises ConfigError for an unknown
-    slot."""
+    """`outcome: slot`, or `outcome: {task: slot}`, as task -> slot. Raises ConfigError for an unknown slot."""
     named = {"": tree} if isinstance(tree, str) else dict(tree or {})
     for task, slot in named.items():
         if slot not in rewards:
@@ -257,21 +490,3 @@ def applies(slot: str, tasks: tuple[str, ...], row: Row) -> bool:
     if row.rewards:
         return slot in row.rewards
     return not tasks or row.task in tasks
-
-
-def provided(phase: Phase) -> set[Capability]:
-    """All capabilities that the phase's plug-ins provide."""
-    return {capability for _, plugin in phase.plugins() for capability in plugin.provides}
-
-
-def check_requirements(phase: Phase) -> None:
-    """Raise ConfigError for a plug-in whose required capability no plug-in of the phase provides."""
-    known = provided(phase)
-    for slot, plugin in phase.plugins():
-        for capability in plugin.requires:
-            if capability not in known:
-                fix = f"; set {capability.hint}" if capability.hint else ""
-                raise ConfigError(
-                    f"{slot}: {plugin.name!r} requires {capability.name!r}, which no plug-in of this "
-                    f"config provides{fix}"
-                )

@@ -25,7 +25,7 @@ from vlrl_data.row_builder import RowBuilder, RowOptions
 from vlrl_data.tools.rollout_rewards import load_pass_rates
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
+    from vlrl.plugins.contexts import PhaseContext
 
 
 PROBED_RECORDS = 10_000  # records that are tried for the record family
@@ -100,8 +100,8 @@ class RecordSource(Source):
     def init_state(self) -> RecordSourceState:
         return RecordSourceState()
 
-    def check(self, run: RunContext) -> None:
-        self.state.output = run.output
+    def check(self, phase: PhaseContext) -> None:
+        self.state.output = phase.output
 
     def __call__(self) -> Sequence[Row]:
         return self.read()

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from vlrl.beside.client import CRITERIA_PROMPT, check_judge, open_judge, quoted
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import build, register
 from vlrl.plugins.stages import Reward, State, transient
 from vlrl.types import Group, Rollout
@@ -41,11 +41,11 @@ class AsksJudge(Reward):
     def init_state(self) -> JudgeState:
         return JudgeState()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if self.judge:
             check_judge(self.judge, f"rewards: {self.name!r}: judge")
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if self.judge:
             self.state.judge = open_judge(self.judge, run, f"rewards: {self.name!r}: judge")
@@ -96,7 +96,7 @@ class Judged(AsksJudge):
     reads_answer: ClassVar[bool] = False
     constraints: str = "constraints"
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         check_judge(self.judge, f"rewards: {self.name!r}: judge")
 
     def rules(self, rollout: Rollout) -> float:

@@ -11,12 +11,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.hf.kv_cache import KVCache, shared_attention
 from vlrl.engine.hf.sequence import SequenceState
+from vlrl.services.lazy import Tensor, nn, torch
 
 CHUNK = 256  # new tokens of a sequence in one forward, which bounds the attention scores
 

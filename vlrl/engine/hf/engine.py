@@ -7,17 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from vlrl.engine.base import EngineState, PolicyEngine, PolicyLM
 from vlrl.engine.hf.conversation_cache import ConversationCache
 from vlrl.engine.hf.scheduler import Limits, Scheduler, given_logp, prefill
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
+from vlrl.services.lazy import no_grad, torch
 from vlrl.types import Completion, Prompt, Request, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import PolicyModel, RunContext
+    from vlrl.plugins.contexts import PolicyView, StageContext
 
 
 @dataclass
@@ -73,7 +72,7 @@ class HF(PolicyEngine):
     def version(self) -> int:
         return self.lm.version
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.attach(run.policy)
         if run.params_sharded and run.rank == 0:
@@ -106,7 +105,7 @@ class HF(PolicyEngine):
         self.state.lm = lm
         return self
 
-    @torch.no_grad()
+    @no_grad
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         self.counters["requests"] += len(requests)
         limits = Limits(self.token_budget, self.prefill_tokens, self.lookup_tokens, self.conversation_tokens)
@@ -120,7 +119,7 @@ class HF(PolicyEngine):
             if training:
                 self.lm.model.train()
 
-    def sync(self, policy: PolicyModel) -> None:
+    def sync(self, policy: PolicyView) -> None:
         """Nothing is copied: the engine runs the policy's own weights. Keys and values of the old weights are
         dropped."""
         self.release()
@@ -131,7 +130,7 @@ class HF(PolicyEngine):
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         return self.score_all([(prompt, ids)])[0]
 
-    @torch.no_grad()
+    @no_grad
     def score_all(self, pairs: Sequence[tuple[Prompt, Sequence[int]]]) -> list[list[float]]:
         sources = [(self.lm.encode(prompt), list(ids)) for prompt, ids in pairs]
         order = sorted(

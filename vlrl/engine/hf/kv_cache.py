@@ -17,8 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from vlrl.services.lazy import Tensor, nn, torch
 
 ATTENTION_NAME = "vlrl_shared"
 

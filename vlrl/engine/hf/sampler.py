@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Sampling
 
 BLOCK = 256  # ids whose mass is summed before the cumulative sum

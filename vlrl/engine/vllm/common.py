@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-import torch
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
@@ -16,9 +15,10 @@ from vlrl.engine.base import EngineState, PolicyEngine
 from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import transient
+from vlrl.services.lazy import torch
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
+    from vlrl.plugins.contexts import PhaseContext
 
 # behind `vllm serve`; the CPU build's own command does not find its metadata
 SERVER_MODULE = "vllm.entrypoints.openai.api_server"
@@ -127,7 +127,7 @@ class VLLMEngine(PolicyEngine):
     def version(self) -> int:
         return self.state.version
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         check_installed()
 
     @property

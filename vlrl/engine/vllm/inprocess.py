@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import VLLMEngine, VLLMState, check_heads, check_installed
 from vlrl.engine.vllm.prompts import (
@@ -32,10 +30,11 @@ from vlrl.engine.vllm.sharing import LOAD_FORMAT, SharedWeights, register_loader
 from vlrl.engine.vllm.weights import named_weights
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
+from vlrl.services.lazy import torch
 from vlrl.types import Completion, Prompt, Request, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
+    from vlrl.plugins.contexts import PhaseContext, StageContext
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # the values of max_lora_rank that vLLM 0.32 accepts
 
@@ -101,8 +100,8 @@ class VLLM(VLLMEngine):
 
     # --- start and end --------------------------------------------------------------------------------------
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
         if self.sleep and not torch.cuda.is_available():
             raise ConfigError("engine.sleep: vLLM's sleep mode needs a CUDA device; set it to false")
         if self.share_weights:
@@ -120,7 +119,7 @@ class VLLM(VLLMEngine):
                 "holds a part of each weight; set it to 1"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.state.ranks = run.ranks
         if self.share_weights and run.params_sharded:

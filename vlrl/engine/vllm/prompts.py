@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import torch
-
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.lazy import torch
 from vlrl.types import Completion, Prompt, Request
 
 KEY = "vlrl"  # the entry of SamplingParams.extra_args that our logits processors read

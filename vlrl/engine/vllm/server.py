@@ -16,9 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.vllm.common import SERVER_MODULE, VLLMEngine, VLLMState, as_flags, check_heads
@@ -37,12 +35,13 @@ from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
 from vlrl.services.http import JsonClient, ServiceError
+from vlrl.services.lazy import torch
 from vlrl.services.process import Server, free_port, is_loopback
 from vlrl.services.token_guard import BODY_VARIABLE, GUARD
 from vlrl.types import Completion, Media, Prompt, Request
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
+    from vlrl.plugins.contexts import PhaseContext, StageContext
 
 CACHED_IMAGES = 256
 UNLABELLED = "default"  # vLLM's name of the weights before the first label
@@ -90,7 +89,7 @@ class VLLMServer(VLLMEngine):
     sent: ValueError. Log-probs and seeds are as in engine 'vllm'.
     """
 
-    own_weights: ClassVar[bool] = True  # it can sample while the trainer trains
+    own_weights = True  # type: ignore[assignment]  # a property elsewhere: it samples while the trainer trains
     replicas: int = 1
     parallel: int = 64
     host: str = "127.0.0.1"
@@ -120,8 +119,8 @@ class VLLMServer(VLLMEngine):
 
     # --- start and end --------------------------------------------------------------------------------------
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
         if self.transfer == "nccl" and not torch.cuda.is_available():
             raise ConfigError(
                 "engine.transfer: nccl needs CUDA devices, one for the trainer and others for the servers; "
@@ -136,7 +135,7 @@ class VLLMServer(VLLMEngine):
                 self.host,
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.ranks > 1:
             if self.transfer == "nccl":
@@ -148,7 +147,7 @@ class VLLMServer(VLLMEngine):
             self.state.ranks = Ranks(run.rank, run.ranks, run.gather)
         self.attach(run.policy)
 
-    def _check_machines(self, run: RunContext) -> None:
+    def _check_machines(self, run: StageContext) -> None:
         machines = sorted(set(run.gather([socket.gethostname()])))
         if len(machines) > 1 and is_loopback(self.host):
             raise ConfigError(

@@ -13,31 +13,13 @@ model-specific rules).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
-
-import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from vlrl.plugins.registry import ConfigError
 from vlrl.policy.checkpoint_names import checkpoint_name
+from vlrl.services.lazy import Tensor, nn, torch
 
 LOAD_FORMAT = "vlrl_policy"
-
-
-class CopyRecorder(TorchDispatchMode):
-    """Inside, `copies` collects by name what whole weights, found by their address, are copied into."""
-
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        self.name_at = {weight.data_ptr(): name for name, weight in weights.items()}
-        self.copies: dict[str, list[Tensor]] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.copy_.default and (name := self.name_at.get(args[1].data_ptr())):
-            self.copies.setdefault(name, []).append(args[0])
-        return func(*args, **(kwargs or {}))
 
 
 class SharedWeights:
@@ -54,6 +36,8 @@ class SharedWeights:
 
     def load_into(self, vllm_model: Any) -> None:
         """Load the policy's weights into a vLLM model that was just built, and record where they went."""
+        from vlrl.engine.vllm.copy_recorder import CopyRecorder
+
         with torch.no_grad(), CopyRecorder(self.weights) as recorder:
             vllm_model.load_weights((name, weight.data) for name, weight in self.weights.items())
         self.copies = recorder.copies

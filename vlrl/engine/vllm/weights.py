@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.policy.checkpoint_names import checkpoint_name
 from vlrl.policy.patch_grid import use_in_vllm
 from vlrl.services.http import JsonClient
+from vlrl.services.lazy import Tensor, no_grad, torch
 
 
-@torch.no_grad()
+@no_grad
 def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     """(checkpoint name, tensor) of every parameter, one at a time, without tied heads. LoRA deltas are added
     to a copy of their layer's weight.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from vlrl.methods.core.rollout import Independent, by_sampling
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 
@@ -45,7 +45,7 @@ def branch_request(
 
 
 def branch_rollout(
-    run: RunContext, completion: Completion, parent: Rollout, end: int, trained: bool
+    run: SamplingContext, completion: Completion, parent: Rollout, end: int, trained: bool
 ) -> Rollout:
     """The rollout of a completion of `branch_request`: its first `end` tokens keep the parent's log-probs,
     versions, temperatures and alternatives.
@@ -74,7 +74,7 @@ def branch_rollout(
 
 
 def run_in_rounds(
-    run: RunContext, searches: Mapping[int, Generator[list[Request], list[Completion], T]]
+    run: SamplingContext, searches: Mapping[int, Generator[list[Request], list[Completion], T]]
 ) -> dict[int, T]:
     """Run generators that yield requests and are sent their completions, in order. Returns what each of them
     returns.
@@ -116,7 +116,9 @@ class Branching(Independent):
         """The same sampling parameters, with the alternatives reported."""
         return replace(sampling, top_logprobs=max(self.alternatives, sampling.top_logprobs))
 
-    def sample_roots(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def sample_roots(
+        self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext
+    ) -> list[Group]:
         """Independent rollouts with their alternatives: the trunks of the trees."""
         requests = []
         for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
@@ -140,7 +142,7 @@ class Branching(Independent):
             for place, (p, n) in enumerate(zip(prompts, counts, strict=True))
         ]
 
-    def alternatives_of(self, rollout: Rollout, run: RunContext) -> list[dict[int, float]]:
+    def alternatives_of(self, rollout: Rollout, run: SamplingContext) -> list[dict[int, float]]:
         """Per token its likeliest alternatives, id to log-prob. Raises ConfigError where the engine reports
         none."""
         if rollout.top_logprobs is None:

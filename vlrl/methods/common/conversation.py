@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext
 from vlrl.plugins.episodes import (
     ACTIONS,
     EPISODE_END,
@@ -166,7 +166,7 @@ class Conversation:
         """The prompt with the opening observation, without the beginning of a turn."""
         return replace(self.opened or self.prompt, prefix="", train=None)
 
-    def open(self, opening: Observation, run: RunContext) -> None:
+    def open(self, opening: Observation, run: SamplingContext) -> None:
         """Append the opening observation to the last message of the prompt, unless it is empty or shown
         already (in a resumed conversation).
 
@@ -269,7 +269,7 @@ class Conversation:
         self.invalid += answer.invalid
         self.state = answer.state_key
 
-    def add_observation(self, observation: Observation, run: RunContext, least: int = 1) -> None:
+    def add_observation(self, observation: Observation, run: SamplingContext, least: int = 1) -> None:
         """Append an observation: text continues the segment; pictures, something to forget, and a summary end
         it.
 
@@ -322,7 +322,7 @@ class Conversation:
         self.finished.clear()
         self.failure = f"environment: {type(error).__name__}: {error}"
 
-    def rollout(self, run: RunContext, finish: Any) -> Rollout:
+    def rollout(self, run: SamplingContext, finish: Any) -> Rollout:
         """The present segment as a rollout."""
         segment, request = self.segment, Request(prompt=self.prompt, sampling=self.sampling, seed=self.seed)
         versions: Any = segment.versions[0] if len(set(segment.versions)) == 1 else list(segment.versions)
@@ -339,7 +339,7 @@ class Conversation:
         TURN_SPANS.set(rollout, [list(span) for span in segment.spans])
         return rollout
 
-    def finish(self, run: RunContext, finish: Any, end: EpisodeEnd) -> None:
+    def finish(self, run: SamplingContext, finish: Any, end: EpisodeEnd) -> None:
         """The end: the last segment becomes a rollout, and every rollout says what the episode was."""
         self.finished.append(self.rollout(run, finish))
         total = stated_return(self.rewards)

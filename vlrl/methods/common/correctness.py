@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext, PhaseContext
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import LossInputs, Rollout
 
@@ -34,17 +34,17 @@ def correct_rollouts(x: LossInputs) -> Tensor:
     return x.logp_BT.new_tensor([float(rollout.correct) for rollout in x.batch.rollouts])
 
 
-def check_heldout(run: RunContext, plugin: str) -> None:
+def check_heldout(run: PhaseContext, plugin: str) -> None:
     """Raise ConfigError in a run without held-out rows. `plugin` is the slot and name of the plug-in that
     reads the held-out accuracy."""
-    if not run.current.heldout:
+    if not run.has_heldout:
         raise ConfigError(
             f"{plugin} reads the held-out accuracy, and there are no held-out rows; name a source at "
             "data.heldout"
         )
 
 
-def heldout_accuracy(run: RunContext) -> float | None:
+def heldout_accuracy(run: CallbackContext) -> float | None:
     """The mean over tasks of the held-out accuracy, 0..1; None where no task could be scored (a task whose
     rows all failed is absent).
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import islice
 
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Prompt, Rollout, Row
 
@@ -33,7 +33,7 @@ def demonstrations(row: Row) -> list[str]:
     ]
 
 
-def expert_rollout(prompt: Prompt, text: str, run: RunContext) -> Rollout:
+def expert_rollout(prompt: Prompt, text: str, run: SamplingContext) -> Rollout:
     """A demonstration and EOS as a rollout of source "expert", without log-probs. A prompt's `prefix` that
     opens the text is not repeated."""
     text = text.removeprefix(prompt.prefix)
@@ -47,7 +47,7 @@ def expert_rollout(prompt: Prompt, text: str, run: RunContext) -> Rollout:
     )
 
 
-def check_demonstrations(run: RunContext, plugin: str, key: str = "") -> None:
+def check_demonstrations(run: StageContext, plugin: str, key: str = "") -> None:
     """Raise ConfigError if none of the first rows of any source has a demonstration, or a text at
     `row.meta[key]`."""
     rows = (row for source in run.rows.values() for row in islice(source, CHECKED_ROWS))

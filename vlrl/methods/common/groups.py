@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-import torch
-from torch import Tensor
+from vlrl.services.lazy import Tensor, torch
 
 Scope = Literal["rollout", "group", "batch"]
 

@@ -11,13 +11,13 @@ from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import demonstrations, expert_rollout
 from vlrl.methods.common.stored_groups import rows_of
 from vlrl.methods.core.loss_term import NLL
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import ReplayBuffer, State, transient
 from vlrl.types import Group, Prompt
 
 
-def demonstration_group(prompt: Prompt, run: RunContext) -> Group:
+def demonstration_group(prompt: Prompt, run: SamplingContext) -> Group:
     """A group of a prompt's first demonstration alone."""
     return Group(
         prompt,
@@ -26,7 +26,7 @@ def demonstration_group(prompt: Prompt, run: RunContext) -> Group:
     )
 
 
-def restore_prompts(waiting: dict[str, Prompt | None], run: RunContext) -> None:
+def restore_prompts(waiting: dict[str, Prompt | None], run: SamplingContext) -> None:
     """After a restart: make the prompts of the saved rows (None) again; rows that are no longer in the data
     leave the buffer."""
     saved = {key for key, prompt in waiting.items() if prompt is None}
@@ -80,8 +80,8 @@ class HardPrompts(ReplayBuffer):
     def init_state(self) -> HardPromptsState:
         return HardPromptsState()
 
-    def check(self, run: RunContext) -> None:
-        if not any(isinstance(term, NLL) for term in run.objective.loss_terms.values()):
+    def check(self, phase: PhaseContext) -> None:
+        if not any(isinstance(term, NLL) for term in phase.objective.loss_terms.values()):
             raise ConfigError(
                 f"replay: {self.name!r} adds demonstrations, and no loss term trains on them; add "
                 f"loss_terms: {{sft: {{name: nll, source: expert}}}}"
@@ -108,7 +108,7 @@ class HardPrompts(ReplayBuffer):
         state.used += len(used)
         return [*groups, *(demonstration_group(prompt, self.run) for prompt in used if prompt is not None)]
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state: HardPromptsState = self.state
         state.logged = {
             "failed": float(state.failed),

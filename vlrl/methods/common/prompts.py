@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Message, Prompt, Row
 
@@ -42,18 +42,18 @@ def with_system(prompt: Prompt, text: str) -> Prompt:
     )
 
 
-def within_limit(prompt: Prompt, run: RunContext) -> bool:
+def within_limit(prompt: Prompt, run: StageContext) -> bool:
     """Whether the prompt has at most `max_prompt_tokens` tokens. A longer one is not used; no prompt is ever
     cut."""
     return len(run.policy.encode(prompt)) <= run.settings.max_prompt_tokens
 
 
-def prompts_within_limit(run: RunContext, rows: Sequence[Row]) -> list[Prompt]:
+def prompts_within_limit(run: SamplingContext, rows: Sequence[Row]) -> list[Prompt]:
     """The rows' prompts; those above `max_prompt_tokens` are left out and counted as data/too_long."""
     prompts = [run.prompt_template(row) for row in rows]
     kept = [prompt for prompt in prompts if within_limit(prompt, run)]
     if len(kept) < len(prompts):
-        run.stats.count({"data/too_long": float(len(prompts) - len(kept))})
+        run.count({"data/too_long": float(len(prompts) - len(kept))})
     return kept
 
 
@@ -80,7 +80,7 @@ def derived_row(
     )
 
 
-def check_task(run: RunContext, plugin: str, task: str) -> None:
+def check_task(run: PhaseContext, plugin: str, task: str) -> None:
     """Raise ConfigError in a run in which no reward scores the rows of `task`, which a rollout strategy
     makes."""
     if not any(not reward.tasks or task in reward.tasks for reward in run.rewards.values()):

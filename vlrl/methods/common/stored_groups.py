@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext
 from vlrl.types import Group, Rollout, Row
 
 STORED_FIELDS = (
@@ -15,7 +15,7 @@ STORED_FIELDS = (
 )
 
 
-def rows_of(run: RunContext, ids: Collection[str]) -> dict[str, Row]:
+def rows_of(run: StageContext, ids: Collection[str]) -> dict[str, Row]:
     """The training rows with these ids that are still in the data."""
     return {row.id: row for source in run.rows.values() for row in source if row.id in ids} if ids else {}
 
@@ -29,7 +29,7 @@ def packed(group: Group) -> dict[str, Any]:
     }
 
 
-def unpacked(items: Sequence[Mapping[str, Any]], run: RunContext) -> list[Group]:
+def unpacked(items: Sequence[Mapping[str, Any]], run: StageContext) -> list[Group]:
     """Undo `packed`; groups whose row is no longer in the data are left out."""
     rows = rows_of(run, {item["row"] for item in items})
     groups = []

@@ -13,7 +13,7 @@ from weakref import ref
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vlrl.plugins.contexts import RunContext
+    from vlrl.plugins.contexts import SamplingContext
     from vlrl.types import Rollout, TokenBatch
 
 
@@ -36,7 +36,7 @@ class TokenMemory:
         self._written = -1
 
     def __call__(
-        self, run: RunContext, model: Any, batch: TokenBatch, compute: Callable[[TokenBatch], Tensor]
+        self, run: SamplingContext, model: Any, batch: TokenBatch, compute: Callable[[TokenBatch], Tensor]
     ) -> Tensor:
         """(B, T): `compute(batch)`, where only groups with a rollout that is not known are computed; zero
         beyond a rollout's last token."""

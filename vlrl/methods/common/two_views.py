@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext
 from vlrl.types import Group, Prompt, Request, Row
 
 
@@ -24,7 +24,7 @@ class TwoViews(Independent):
     def view(self, row: Row) -> Row | None:
         """The row in its other form; None for a row with one form only."""
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         requests = []
         for group, count in zip(groups, counts, strict=True):

@@ -18,19 +18,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-
 from vlrl import functional
 from vlrl.functional.exact import mean
 from vlrl.methods.core.critic import RETURNS, VALUE_CRITIC, VALUE_CRITIC_MODEL
 from vlrl.methods.core.reward_shaping import READS_TOKEN_REWARDS, TOKEN_REWARDS
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator, State
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Group, Rollout
 
 
@@ -48,9 +45,11 @@ def flat_lengths(groups: Sequence[Group]) -> Tensor:
     return torch.tensor([rollout.trained_tokens for group in groups for rollout in group], dtype=torch.long)
 
 
-def padded(rows: Sequence[Sequence[float]], dtype: torch.dtype = torch.float64) -> Tensor:
+def padded(rows: Sequence[Sequence[float]], dtype: torch.dtype | None = None) -> Tensor:
     """(B, T) of one row of numbers per rollout, 0 behind each."""
-    return pad_sequence([torch.tensor(row, dtype=dtype) for row in rows], batch_first=True)
+    return nn.utils.rnn.pad_sequence(
+        [torch.tensor(row, dtype=dtype or torch.float64) for row in rows], batch_first=True
+    )
 
 
 def reward_tensors(groups: Sequence[Group], dense: bool) -> tuple[Tensor, Tensor]:
@@ -107,10 +106,10 @@ def set_token_advantages(groups: Sequence[Group], rows: Sequence[list[float]]) -
 class GroupRelative(AdvantageEstimator):
     """Base of the estimators that compare the rollouts of a prompt."""
 
-    def check(self, run: RunContext) -> None:
-        if run.rollout.samples and run.group_size < 2:
+    def check(self, phase: PhaseContext) -> None:
+        if phase.rollout.samples and phase.group_size < 2:
             raise ConfigError(
-                f"group_size: {run.group_size} with advantage {self.name!r} gives no signal, because it "
+                f"group_size: {phase.group_size} with advantage {self.name!r} gives no signal, because it "
                 "compares the rollouts of a prompt; "
                 "use 2 or more, or an advantage without a group baseline (reinforce)"
             )
@@ -296,11 +295,11 @@ class ReinforcePP(GroupRelative):
     def requires(self) -> tuple[Capability, ...]:
         return (TOKEN_REWARDS,) if self.token_rewards else ()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if self.baseline:
-            super().check(run)
+            super().check(phase)
         if self.per_token:
-            check_token_credit(run, self.name)
+            check_token_credit(phase, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         reward_B, group_B = flat_rewards(groups)
@@ -356,8 +355,8 @@ class GAE(AdvantageEstimator):
             *((TOKEN_REWARDS,) if self.token_rewards else ()),
         )
 
-    def check(self, run: RunContext) -> None:
-        check_token_credit(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        check_token_credit(phase, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         rollouts = [rollout for group in groups for rollout in group]

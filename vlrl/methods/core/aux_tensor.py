@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.functional import entropy_from_logits
 from vlrl.methods.common.token_memory import TokenMemory, check_capacity
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, State, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import TokenBatch
 
 
@@ -91,7 +89,7 @@ class RefLogp(AuxTensor):
     def init_state(self) -> ReferenceState:
         return ReferenceState(memory=TokenMemory(self.remember))
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         run.policy.keep_reference()
         self.state.policy = run.policy

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import torch
-
 from vlrl.functional import pass_at_k
 from vlrl.functional.exact import mean
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext, SamplingContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, State
+from vlrl.services.lazy import no_grad, torch
 from vlrl.types import Group, Request, Row
 
 BINS = ("hard", "middle", "easy")  # base pass rate below 1/3, below 2/3, above
@@ -69,7 +68,7 @@ class BaseComparison(Callback):
     def init_state(self) -> BaseComparisonState:
         return BaseComparisonState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.params_sharded:
             raise ConfigError(
@@ -79,7 +78,7 @@ class BaseComparison(Callback):
             )
         run.policy.keep_reference()
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> Mapping[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> Mapping[str, float]:
         step = run.phase_step + 1
         if step < run.settings.steps and not (self.every and step % self.every == 0):
             return {}
@@ -88,7 +87,7 @@ class BaseComparison(Callback):
                 self.state.base = self.counts(run)
         return compared(self.state.base, self.counts(run), self.samples)
 
-    def counts(self, run: RunContext) -> dict[str, list[float]]:
+    def counts(self, run: SamplingContext) -> dict[str, list[float]]:
         """(samples, correct, tokens) by row id, of the weights that the engine has now; each rank samples its
         share of the rows."""
         own = self.rows(run)[run.rank :: run.ranks]
@@ -115,7 +114,7 @@ class BaseComparison(Callback):
         ]
         return dict(run.gather(found))
 
-    def rows(self, run: RunContext) -> list[Row]:
+    def rows(self, run: StageContext) -> list[Row]:
         """The first `prompts` training rows, of all sources in turn."""
         sources = [rows for rows in run.rows.values() if len(rows)]
         longest = max(map(len, sources), default=0)
@@ -125,7 +124,7 @@ class BaseComparison(Callback):
 
 
 @contextmanager
-def base_weights(run: RunContext) -> Iterator[None]:
+def base_weights(run: StageContext) -> Iterator[None]:
     """The engine samples from the KL reference inside, from the policy again afterwards."""
     policy = run.policy
     with policy.reference() as base:
@@ -146,7 +145,7 @@ def base_weights(run: RunContext) -> Iterator[None]:
     run.engine.sync(policy)
 
 
-@torch.no_grad()
+@no_grad
 def _put(model: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
     """Copy weights into the tensors of a model, which optimizers and engines keep hold of."""
     for name, weight in model.state_dict().items():

@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 from vlrl.functional import effective_sample_size
 from vlrl.methods.common.correctness import check_heldout, heldout_accuracy
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext, PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, State
+from vlrl.services.lazy import no_grad, torch
 from vlrl.types import Group
 
 
@@ -54,14 +53,14 @@ class EMA(Callback):
     def init_state(self) -> AverageState:
         return AverageState()
 
-    def check(self, run: RunContext) -> None:
-        if self.swap_at_end and run.settings.steps < 1:
+    def check(self, phase: PhaseContext) -> None:
+        if self.swap_at_end and phase.settings.steps < 1:
             raise ConfigError(
                 "callbacks: 'ema' with swap_at_end: true needs at least one step; set steps, or "
                 "swap_at_end: false"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.params_sharded:
             raise ConfigError(
@@ -69,8 +68,8 @@ class EMA(Callback):
                 "ZeRO-2, or drop the callback"
             )
 
-    @torch.no_grad()
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    @no_grad
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         average = self.state.average
         trained = {name: p for name, p in run.policy.model.named_parameters() if p.requires_grad}
         for name, parameter in trained.items():
@@ -111,14 +110,14 @@ class ReferenceEMA(Callback):
     def init_state(self) -> AverageState:
         return AverageState()
 
-    def check(self, run: RunContext) -> None:
-        if "ref_logp" not in run.aux_tensors:
+    def check(self, phase: PhaseContext) -> None:
+        if "ref_logp" not in phase.aux_tensors:
             raise ConfigError(
                 "callbacks: 'reference_ema' moves the reference, but nothing reads it; add loss_terms: "
                 "{kl: {name: kl}}, or drop the callback"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError(
@@ -127,8 +126,8 @@ class ReferenceEMA(Callback):
                 "use reference_reset, or train all weights on each rank"
             )
 
-    @torch.no_grad()
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    @no_grad
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         reference = run.policy.reference_state()["weights"]
         now, squares = run.policy.model.state_dict(), 0.0
         for name, weight in reference.items():
@@ -171,8 +170,8 @@ class ReferenceReset(Callback):
     def init_state(self) -> ReferenceResetState:
         return ReferenceResetState()
 
-    def check(self, run: RunContext) -> None:
-        if "ref_logp" not in run.aux_tensors:
+    def check(self, phase: PhaseContext) -> None:
+        if "ref_logp" not in phase.aux_tensors:
             raise ConfigError(
                 "callbacks: 'reference_reset' resets the reference, but nothing reads it; add loss_terms: "
                 "{kl: {name: kl}}, or drop the callback"
@@ -182,9 +181,9 @@ class ReferenceReset(Callback):
                 "callbacks: 'reference_reset' with every: 0 and eval_every: 0 never resets; set one of them"
             )
         if self.eval_every:
-            check_heldout(run, "callbacks: 'reference_reset'")
+            check_heldout(phase, "callbacks: 'reference_reset'")
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         state, steps = self.state, run.phase_step + 1
         due = bool(self.every) and steps % self.every == 0
         if self.eval_every and steps % self.eval_every == 0:
@@ -212,7 +211,7 @@ class OptimizerReset(Callback):
 
     every: int = 1
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         if (run.phase_step + 1) % max(self.every, 1) == 0:
             run.optimizer.state.clear()
         return {}
@@ -233,7 +232,7 @@ class EngineMismatch(Callback):
 
     needs = ("old_logp",)
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         rows = []
         for rollout in (
             r
@@ -255,45 +254,3 @@ class EngineMismatch(Callback):
             "ess": effective_sample_size(gap_N).item(),
             "seq_ess": effective_sample_size(torch.stack([row.sum() for row in rows])).item(),
         }
-
-
-@register("eval")
-@dataclass(frozen=True)
-class Eval(Callback):
-    """Benchmark suites during training: after every `every`-th step (over all phases), samples responses with
-    the run's engine and scores them.
-
-    Metrics: <suite>/<profile>, with /low and /high of its interval; figures and responses go to
-    `<output>/eval/step-<n>`. Responses that are in a step's journal are not sampled again, so a restart in
-    the middle continues. Every process samples its share.
-    vlrl original. `data`, `limit`, `max_tokens`, `protocol` as in `vlrl eval`; `samples` above 1 need a
-    `temperature`. Edge: a row whose media are broken counts as wrong. Units: scores in [0, 1].
-    """
-
-    suites: tuple[str, ...] = ()
-    every: int = 50
-    profiles: tuple[str, ...] = ("official", "vlrl")
-    data: str = "auto"
-    media: str = ""
-    limit: int = 0
-    samples: int = 1
-    temperature: float = 0.0
-    max_tokens: int = 0
-    protocol: str = "direct"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.suites:
-            raise ConfigError(
-                "callbacks.eval.suites: name at least one suite (`vlrl eval suites` lists them)"
-            )
-        if self.every < 1:
-            raise ConfigError(f"callbacks.eval.every: {self.every} must be at least 1")
-
-    def check(self, run: RunContext) -> None:
-        run.suites.check(self)  # unknown suites, profiles and unreadable data stop the run before it starts
-
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
-        if run.step % self.every:
-            return {}
-        return run.suites.evaluate(self, run)

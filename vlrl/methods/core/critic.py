@@ -13,21 +13,20 @@ Shapes: B rollouts, T completion tokens, N scored tokens, H hidden size.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
+from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl.functional import value_clip_fraction, value_loss
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.contexts import CallbackContext, PhaseContext, PolicyView, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, Callback, State, transient
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Group, Rollout, TokenBatch
+
+if TYPE_CHECKING:
+    from vlrl.methods.common.value_networks import ValueHead, ValueModel
 
 VALUE_CRITIC = Capability("critic.value", hint="callbacks: {critic: {name: critic}}")
 OUTCOME_CRITIC = Capability("critic.outcome", hint="callbacks: {critic: {name: critic, objective: outcome}}")
@@ -40,66 +39,22 @@ RETURNS: Annotation[list] = Annotation(
 )
 
 
-class ValueHead(nn.Module):
-    """V(h) = w2 . tanh(W1 norm(h)) + b, 0 everywhere at first. Sends no gradient into the hidden states."""
-
-    def __init__(self, size: int, width: int, seed: int) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.norm = nn.LayerNorm(size, elementwise_affine=False)
-            self.inner, self.outer = nn.Linear(size, width), nn.Linear(width, 1)
-        nn.init.zeros_(self.outer.weight)
-        nn.init.zeros_(self.outer.bias)
-
-    def forward(self, hidden_NH: Tensor) -> Tensor:
-        return self.outer(torch.tanh(self.inner(self.norm(hidden_NH.detach().float()))))[:, 0]
-
-
-def value_head(run: RunContext, width: int = 64) -> ValueHead:
+def value_head(run: StageContext, width: int = 64) -> ValueHead:
     """The run's value head, made at the first call."""
-    if "critic" not in run.extras:
+    from vlrl.methods.common.value_networks import ValueHead
+
+    def make() -> ValueHead:
         size = run.policy.model.get_output_embeddings().weight.shape[-1]
-        run.extras["critic"] = ValueHead(size, width, run.seed).to(run.policy.device)
-    return run.extras["critic"]
+        return ValueHead(size, width, run.seed).to(run.policy.device)
+
+    return run.shared("critic", make)
 
 
-class ScalarHead(AuxTensor):
-    """w . h_t + b, with gradient into the hidden states."""
-
-    name = "scalar"
-    in_forward = True
-    reads_hidden = True
-
-    def __init__(self, head: nn.Linear) -> None:
-        self.head = head
-
-    def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
-        return self.head(hidden_NH.float())[:, 0]
-
-
-class ValueModel(nn.Module):
-    """V(s_t) = w . h_t + b of a model that starts as a copy of the policy's; 0 everywhere at first."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = copy.deepcopy(model).requires_grad_(True)
-        size = model.get_output_embeddings().weight.shape[-1]
-        self.head = nn.Linear(size, 1).to(next(model.parameters()).device)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def values(self, policy: Any, batch: TokenBatch) -> Tensor:
-        """(B, T), zero outside the loss mask; honours the autograd mode. Prompts are laid out as for the
-        policy."""
-        return policy.with_model(self.model).forward(batch, [ScalarHead(self.head)])["scalar"]
-
-
-def value_model(run: RunContext) -> ValueModel:
+def value_model(run: StageContext) -> ValueModel:
     """The run's value model, made at the first call."""
-    if "critic_model" not in run.extras:
-        run.extras["critic_model"] = ValueModel(run.policy.model)
-    return run.extras["critic_model"]
+    from vlrl.methods.common.value_networks import ValueModel
+
+    return run.shared("critic_model", lambda: ValueModel(run.policy.model))
 
 
 @register("value")
@@ -116,7 +71,7 @@ class Value(AuxTensor):
     in_forward = True
     reads_hidden = True
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         value_head(run)
 
@@ -147,11 +102,11 @@ class ModelValue(AuxTensor):
     (arXiv:2502.06781). Edge: zero outside the loss mask. Shapes: (B, T).
     """
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         value_model(run)
 
-    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyView, batch: TokenBatch) -> Tensor:
         with torch.no_grad():
             return value_model(self.run).values(policy, batch)
 
@@ -215,14 +170,14 @@ class Critic(Callback):
     def init_state(self) -> CriticState:
         return CriticState()
 
-    def check(self, run: RunContext) -> None:
-        if not {"value", "token_score"} & set(run.aux_tensors):
+    def check(self, phase: PhaseContext) -> None:
+        if not {"value", "token_score"} & set(phase.aux_tensors):
             raise ConfigError(
                 "callbacks: 'critic' trains a head that nothing reads; use it with advantage gae or token "
                 "weight oreal.decisive_tokens"
             )
         reader = "value" if self.objective == "value" else "token_score"
-        if reader not in run.aux_tensors:
+        if reader not in phase.aux_tensors:
             raise ConfigError(
                 f"callbacks: 'critic' with objective {self.objective!r} trains what the aux tensor "
                 f"{reader!r} reads, and nothing needs that; "
@@ -230,12 +185,12 @@ class Critic(Callback):
                 "oreal.decisive_tokens"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.state.module = value_head(run, self.width)
         self.state.optimizer = torch.optim.Adam(self.state.module.parameters(), lr=self.lr)
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         rollouts = [
             r
             for group in run.groups
@@ -276,7 +231,9 @@ class Critic(Callback):
             return value_loss(value_N, old_N, target_N, self.clip).mean(), clipped
         correct_B = torch.tensor([float(r.correct) for r in rollouts], device=device)
         parts = value_N.split([r.trained_tokens for r in rollouts])
-        return binary_cross_entropy_with_logits(torch.stack([part.mean() for part in parts]), correct_B), 0.0
+        return nn.functional.binary_cross_entropy_with_logits(
+            torch.stack([part.mean() for part in parts]), correct_B
+        ), 0.0
 
 
 @register("critic_model")
@@ -310,15 +267,15 @@ class CriticModel(Callback):
     def init_state(self) -> CriticState:
         return CriticState()
 
-    def check(self, run: RunContext) -> None:
-        if "model_value" not in run.aux_tensors:
+    def check(self, phase: PhaseContext) -> None:
+        if "model_value" not in phase.aux_tensors:
             raise ConfigError(
                 "callbacks: 'critic_model' trains a model that nothing reads; use it with advantage: "
                 "{name: gae, values: model_value}, or "
                 "token_weights: {tokens: {name: oreal.decisive_tokens, scores: model_value}}"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError(
@@ -328,7 +285,9 @@ class CriticModel(Callback):
         self.state.module = value_model(run)
         self.state.optimizer = torch.optim.AdamW(self.state.module.parameters(), lr=1e-6, weight_decay=0.0)
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float | tuple[float, float]]:
+    def __call__(
+        self, run: CallbackContext, groups: Sequence[Group]
+    ) -> dict[str, float | tuple[float, float]]:
         own = [
             Group(g.prompt, kept, g.id)
             for g in run.groups
@@ -359,7 +318,7 @@ class CriticModel(Callback):
             **({"clip_fraction": (clipped, float(count))} if self.clip else {}),
         }
 
-    def loss(self, model: ValueModel, policy: PolicyModel, batch: TokenBatch) -> tuple[Tensor, int, float]:
+    def loss(self, model: ValueModel, policy: PolicyView, batch: TokenBatch) -> tuple[Tensor, int, float]:
         """The sum over tokens (value) or rollouts (outcome), their number, and the number of tokens whose
         loss is that of the clipped value."""
         value_BT = model.values(policy, batch)
@@ -367,7 +326,7 @@ class CriticModel(Callback):
         if self.objective == "outcome":
             correct_B = torch.tensor([float(r.correct) for r in batch.rollouts], device=value_BT.device)
             return (
-                binary_cross_entropy_with_logits(
+                nn.functional.binary_cross_entropy_with_logits(
                     value_BT.sum(-1) / mask_BT.sum(-1), correct_B, reduction="sum"
                 ),
                 len(correct_B),

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.capabilities import NO_POLICY_GRADIENT
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 
@@ -45,33 +45,33 @@ class ExpertTurns(MultiTurn):
                 f"noise={self.noise} must be in [0, 1], and needs lines: [...], turns to draw from"
             )
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        if not run.has(NO_POLICY_GRADIENT):
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        if not phase.has(NO_POLICY_GRADIENT):
             raise ConfigError(
                 f"rollout: {self.name!r} gives demonstrations; use policy_loss: {{name: zero_loss}} and "
                 f"loss_terms: {{nll: {{name: nll}}}}"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, [1] * len(prompts), run)
         for rollout in (rollout for group in groups for rollout in group):
             rollout.source = "expert"
         return groups
 
     def play(
-        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: SamplingContext
     ) -> list[list[Rollout] | str] | None:
         """Held-out evaluation: turns of the policy, not of the expert."""
         return MultiTurn(**{one.name: getattr(self, one.name) for one in fields(MultiTurn)}).play(
             prompts, samplings, run
         )
 
-    def before_turns(self, ready: Sequence[Any], pool: Any, run: RunContext) -> None:
+    def before_turns(self, ready: Sequence[Any], pool: Any, run: SamplingContext) -> None:
         for handle in ready:
             handle.owner.demonstrated = self.turn(handle, run)
 
-    def turn(self, handle: Any, run: RunContext) -> str:
+    def turn(self, handle: Any, run: SamplingContext) -> str:
         """The expert's next turn of an episode. Raises ValueError where nobody demonstrates."""
         conversation, row = handle.owner, handle.owner.prompt.row
         if row.meta.get("turns"):
@@ -92,7 +92,7 @@ class ExpertTurns(MultiTurn):
             )
         return said
 
-    def turns(self, requests: Sequence[Request], run: RunContext) -> Iterable[Completion]:
+    def turns(self, requests: Sequence[Request], run: SamplingContext) -> Iterable[Completion]:
         for request in requests:
             text = request.tag.demonstrated
             ids = [*request.prefix_ids, *run.policy.encode_text(text), run.policy.tokenizer.eos_token_id]

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from vlrl import functional
 from vlrl.methods.core.sampling import completion_limit
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossAggregation
+from vlrl.services.lazy import Tensor
 from vlrl.types import Denominators, LossInputs
 
 
@@ -73,10 +72,10 @@ class Constant(LossAggregation):
 
     length: int = 0
 
-    def check(self, run: RunContext) -> None:
-        self.divisor(run)
+    def check(self, phase: PhaseContext) -> None:
+        self.divisor(phase)
 
-    def divisor(self, run: RunContext) -> int:
+    def divisor(self, run: StageContext) -> int:
         """`length`, or the longest completion, in tokens. Raises ConfigError if that is not known."""
         return completion_limit(run, self.length, "loss_aggregation.length")
 

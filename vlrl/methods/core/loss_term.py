@@ -13,18 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch.nn.functional import logsigmoid
-
 from vlrl import functional
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS
 from vlrl.methods.core.reward_shaping import KL_IN_REWARD, Estimator
 from vlrl.methods.core.token_weight import after_given_tokens
 from vlrl.methods.core.turn_advantage import episodes_of
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import LossTerm
+from vlrl.services.lazy import nn, torch
 from vlrl.types import LossInputs, PerToken
 
 
@@ -55,7 +53,7 @@ class KL(LossTerm):
     def needs(self) -> tuple[str, ...]:
         return (self.ref,)
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if self.coef and self.estimator == "k1" and self.gradient == "direct":
             raise ConfigError(
                 f"loss_terms: {self.name!r} with estimator k1 and gradient direct has a gradient of mean "
@@ -63,7 +61,7 @@ class KL(LossTerm):
                 "estimator k3 or k2, gradient k2 or importance, or the KL in the reward (reward_shaping: "
                 "{kl: {name: kl_in_reward}})"
             )
-        if self.coef and run.has(KL_IN_REWARD):
+        if self.coef and phase.has(KL_IN_REWARD):
             raise ConfigError(
                 f"loss_terms: {self.name!r} and reward_shaping 'kl_in_reward' penalise the same divergence "
                 "twice; drop one of them"
@@ -188,7 +186,7 @@ class DPO(LossTerm):
                 self.beta * (values[good] - values[bad])
                 for good, bad in self.chosen([(e[-1].correct, e[-1].reward) for e in episodes])
             ]
-            loss = -logsigmoid(torch.stack(found)).mean() if found else 0.0 * ratio_B.sum()
+            loss = -nn.functional.logsigmoid(torch.stack(found)).mean() if found else 0.0 * ratio_B.sum()
             rows += [loss] * len(group)
             margins += [margin.detach() for margin in found]
         told = torch.stack(margins) if margins else ratio_B.detach()[:0]

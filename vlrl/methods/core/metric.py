@@ -22,7 +22,7 @@ from itertools import groupby, pairwise
 
 from vlrl.functional import pass_at_k
 from vlrl.methods.common.conversation import CALLS, CONVERSATION
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Metric, State
 from vlrl.types import Group, Rollout
@@ -54,10 +54,10 @@ class OutcomeMetric(Metric):
     slot: str = ""
     correct_at: float | None = None
 
-    def check(self, run: RunContext) -> None:
-        self.check_slot(run, "slot", self.slot)
+    def check(self, phase: PhaseContext) -> None:
+        self.check_slot(phase, "slot", self.slot)
 
-    def check_slot(self, run: RunContext, key: str, slot: str) -> None:
+    def check_slot(self, run: PhaseContext, key: str, slot: str) -> None:
         """Raise ConfigError for a reward slot that the run does not have."""
         if slot and slot not in run.rewards:
             raise ConfigError(
@@ -112,9 +112,9 @@ class PassAtK(OutcomeMetric):
         if any(k < 1 for k in self.ks):
             raise ConfigError(f"metrics: 'pass_at_k' ks: {self.ks} must be 1 or more")
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        self.check_slot(run, "both", self.both)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        self.check_slot(phase, "both", self.both)
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
         judged = [
@@ -174,7 +174,7 @@ class PassRateMigration(OutcomeMetric):
     def init_state(self) -> PassRateMigrationState:
         return PassRateMigrationState()
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state: PassRateMigrationState = self.state
         for members in self.judged(run.trained_groups):
             row, rate = members[0][0].row.id, mean([float(correct) for _, correct in members])

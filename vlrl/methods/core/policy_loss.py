@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from vlrl import functional
 from vlrl.methods.core.token_credit import UNIFORM_CREDIT
 from vlrl.plugins.capabilities import NO_POLICY_GRADIENT
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import PolicyLoss
 from vlrl.types import LossInputs, PerToken
@@ -25,17 +25,17 @@ class SequencePolicyLoss(PolicyLoss):
     """Base of the policy losses whose gradient is the same for all tokens of a rollout; credit that differs
     between tokens would be lost."""
 
-    def check(self, run: RunContext) -> None:
-        if not run.has(UNIFORM_CREDIT):
+    def check(self, phase: PhaseContext) -> None:
+        if not phase.has(UNIFORM_CREDIT):
             raise ConfigError(
                 f"policy_loss: {self.name!r} has one gradient for all tokens of a rollout, so what "
-                f"token_credit {run.token_credit.name!r} gives to "
+                f"token_credit {phase.token_credit.name!r} gives to "
                 "single tokens is lost; use token_credit: {name: uniform}, or a policy loss per token "
                 "(ppo_clip, gspo with token_level: true)"
             )
 
 
-def check_several_updates(run: RunContext, loss: str) -> None:
+def check_several_updates(run: PhaseContext, loss: str) -> None:
     """Raise ConfigError for one update per batch, at which the ratio is 1 on every token."""
     if run.settings.ppo_epochs * run.settings.num_minibatches == 1:
         raise ConfigError(
@@ -62,9 +62,9 @@ class PPOClip(PolicyLoss):
     dual_clip: float = 0.0
     off_policy: bool = False
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if self.off_policy:
-            check_several_updates(run, self.name)
+            check_several_updates(phase, self.name)
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= 1 or self.high < 0:
@@ -106,8 +106,8 @@ class DPPO(PolicyLoss):
                 f"low={self.low} and high={self.high} must be above 0, cap={self.cap} not negative (0: none)"
             )
 
-    def check(self, run: RunContext) -> None:
-        check_several_updates(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        check_several_updates(phase, self.name)
 
     def __call__(self, x: LossInputs) -> PerToken:
         settings = (self.divergence, self.low, self.high, self.cap or None)
@@ -140,8 +140,8 @@ class ZeroLoss(PolicyLoss):
 
     provides = (NO_POLICY_GRADIENT,)
 
-    def check(self, run: RunContext) -> None:
-        if not any(term.coef for term in run.objective.loss_terms.values()):
+    def check(self, phase: PhaseContext) -> None:
+        if not any(term.coef for term in phase.objective.loss_terms.values()):
             raise ConfigError(
                 f"policy_loss: {self.name!r} without a loss term leaves nothing to learn from; add "
                 f"loss_terms: {{nll: {{name: nll}}}}, or use "

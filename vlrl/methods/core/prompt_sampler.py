@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.prefetch import Prefetcher, with_decoded_media
 from vlrl.methods.common.row_order import Mixture, permute
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import PromptSampler, State, transient
 from vlrl.types import MediaError, Row, RowError
@@ -89,7 +89,7 @@ class Shuffle(PromptSampler):
     def init_state(self) -> ShuffleState:
         return ShuffleState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.state.mixture = Mixture(
             run.rows, run.source_weights, run.seed, self.temperature, self.shuffle, self.blocks
@@ -173,7 +173,7 @@ class ShuffleWithHistory(Shuffle):
                 "lets `by_history` compare visits"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if self.visited_rows < len(self.state.mixture):
             needed = math.ceil(self.visits_per_row * len(self.state.mixture) / run.settings.prompts_per_step)
@@ -200,7 +200,7 @@ class ShuffleWithHistory(Shuffle):
             position = permute(position % rows, rows, f"{self.run.seed}|visit {position // rows}")
         return super().read(position)
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         for group in run.answered_groups:
             if len(group):
                 run.history.setdefault(group.row.id, {}).setdefault(KEY, []).append(
@@ -435,7 +435,7 @@ class Levels(PromptSampler):
     def init_state(self) -> LevelsState:
         return LevelsState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.state.mixtures = [Mixture({name: rows}, {}, run.seed) for name, rows in run.rows.items()]
         self.state.positions = self.state.positions or [0] * len(self.state.mixtures)
@@ -456,7 +456,7 @@ class Levels(PromptSampler):
         state.served[row.id] = level
         return row
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state: LevelsState = self.state
         accuracies = [
             success_rate(group.rollouts)

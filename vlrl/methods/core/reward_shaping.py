@@ -14,15 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
 from vlrl.functional import adaptive_kl_coef, overlong_penalty
 from vlrl.methods.common.conversation import CONVERSATION, ONE_REWARD_PER_CONVERSATION, SEGMENT
 from vlrl.methods.core.sampling import completion_limit
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping, State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Group, Rollout
 
 KL_IN_REWARD = Capability("kl_in_reward", hint="reward_shaping: {kl: {name: kl_in_reward}}")
@@ -40,7 +39,7 @@ TOKEN_REWARDS: Annotation[list] = Annotation(
 )
 
 
-def check_single_length_penalty(run: RunContext) -> None:
+def check_single_length_penalty(run: PhaseContext) -> None:
     """Raise ConfigError for more than one reward shaping that punishes length."""
     slots = [slot for slot, shaping in run.reward_shaping.items() if shaping.punishes_length]
     if len(slots) > 1:
@@ -68,9 +67,9 @@ class SoftOverlong(RewardShaping):
     punishes_length = True
     waits_for = "answers near the length limit"
 
-    def check(self, run: RunContext) -> None:
-        check_single_length_penalty(run)
-        limit = self.longest(run)
+    def check(self, phase: PhaseContext) -> None:
+        check_single_length_penalty(phase)
+        limit = self.longest(phase)
         if not 0 < self.buffer <= limit:
             raise ConfigError(
                 f"reward_shaping: 'soft_overlong' buffer={self.buffer} must be above 0 (a share below 1, "
@@ -78,7 +77,7 @@ class SoftOverlong(RewardShaping):
                 "the longest completion"
             )
 
-    def longest(self, run: RunContext) -> int:
+    def longest(self, run: PhaseContext) -> int:
         """The limit in tokens. Raises ConfigError if it is not known."""
         return completion_limit(run, self.limit, "reward_shaping: 'soft_overlong' limit")
 
@@ -126,7 +125,7 @@ class OverlongFilter(RewardShaping):
                 rollout.leave_out([False] * len(rollout))
         return group.rewards
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         self.state.logged = (float(self.state.masked), float(self.state.seen))
         self.state.masked = self.state.seen = 0
 
@@ -200,7 +199,7 @@ class KLReward(RewardShaping):
         self.state.step.append(math.fsum(values))
         return values
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state, everyone = self.state, run.gather_and_clear(self.state.step)
         state.kl = math.fsum(everyone) / len(everyone) if everyone else None
         if self.target and state.kl is not None:

@@ -25,7 +25,7 @@ from vlrl.methods.common.conversation import (
 from vlrl.methods.common.demonstrations import expert_rollout
 from vlrl.methods.core.advantage import GroupRelative
 from vlrl.plugins.capabilities import NO_POLICY_GRADIENT, Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext
 from vlrl.plugins.episodes import EpisodeEnd, Observation
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RolloutStrategy
@@ -53,18 +53,18 @@ class Expert(RolloutStrategy):
     samples: ClassVar[bool] = False
     max_tokens: int = 0
 
-    def check(self, run: RunContext) -> None:
-        if not run.has(NO_POLICY_GRADIENT) and isinstance(run.advantage, GroupRelative):
+    def check(self, phase: PhaseContext) -> None:
+        if not phase.has(NO_POLICY_GRADIENT) and isinstance(phase.advantage, GroupRelative):
             raise ConfigError(
                 f"rollout: {self.name!r} gives one demonstration per prompt, and advantage "
-                f"{run.advantage.name!r} compares the rollouts of a prompt; "
+                f"{phase.advantage.name!r} compares the rollouts of a prompt; "
                 "use policy_loss: {name: zero_loss} and loss_terms: {nll: {name: nll}}"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         return [Group(prompt=prompt, rollouts=[self.demonstrate(prompt, run)]) for prompt in prompts]
 
-    def demonstrate(self, prompt: Prompt, run: RunContext) -> Rollout:
+    def demonstrate(self, prompt: Prompt, run: SamplingContext) -> Rollout:
         """The rollout of a row's `target`. Raises ValueError where there is none or it is too long."""
         target = prompt.row.target
         if not target:
@@ -94,13 +94,13 @@ class Seeds:
         self.step: tuple[int, str, int] | None = None
         self.requests: dict[str, int] = {}  # of `step`, by prompt
 
-    def __call__(self, run: RunContext, prompt: Prompt) -> int:
+    def __call__(self, run: SamplingContext, prompt: Prompt) -> int:
         step = (run.seed, run.phase, run.step)
         if self.step != step:
             self.step, self.requests = step, {}
         address = f"{prompt.row.id}/{prompt.key}"
         self.requests[address] = self.requests.get(address, 0) + 1
-        rank = (run.stats.shared[prompt.row.id],) if prompt.row.id in run.stats.shared else ()
+        rank = run.row_copy(prompt.row)
         digest = hashlib.blake2b(
             repr((step, address, self.requests[address], *rank)).encode(), digest_size=8
         ).digest()
@@ -127,12 +127,12 @@ class Independent(SampledStrategy):
     the order of the prompts, rollouts in that of attempts.
     """
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         drawn = self.draw([(prompt, count, ()) for prompt, count in zip(prompts, counts, strict=True)], run)
         return [Group(prompt=prompt, rollouts=rollouts) for prompt, rollouts in zip(prompts, drawn)]
 
     def draw(
-        self, wanted: Sequence[tuple[Prompt, int, tuple[int, ...]]], run: RunContext
+        self, wanted: Sequence[tuple[Prompt, int, tuple[int, ...]]], run: SamplingContext
     ) -> list[list[Rollout]]:
         """`count` rollouts of every (prompt, count, completion tokens to continue), in order; given tokens do
         not count for `max_tokens`."""
@@ -155,7 +155,7 @@ class Independent(SampledStrategy):
         ]
 
 
-def by_sampling(run: RunContext, prompt: Prompt, count: int) -> list[tuple[Sampling, list[int]]]:
+def by_sampling(run: SamplingContext, prompt: Prompt, count: int) -> list[tuple[Sampling, list[int]]]:
     """The attempts 0 .. count - 1 of a prompt, grouped by the sampling parameters that `run.sampling` gives
     them."""
     grouped: list[tuple[Sampling, list[int]]] = []
@@ -170,7 +170,7 @@ def by_sampling(run: RunContext, prompt: Prompt, count: int) -> list[tuple[Sampl
 
 
 def score_into_groups(
-    groups: Sequence[Group], new: Sequence[Sequence[Rollout]], run: RunContext
+    groups: Sequence[Group], new: Sequence[Sequence[Rollout]], run: SamplingContext
 ) -> list[list[Rollout]]:
     """Score new rollouts, one list per group, and append them to their groups. Returns, per group, those that
     could be scored."""
@@ -245,26 +245,26 @@ class MultiTurn(SampledStrategy):
                 f"max_invalid={self.max_invalid} below -1"
             )
 
-    def check(self, run: RunContext) -> None:
-        if run.environment is None:
+    def check(self, phase: PhaseContext) -> None:
+        if phase.environment is None:
             raise ConfigError(
                 f"rollout: {self.name!r} needs an environment: set environment: {{name: ...}} (see `vlrl "
                 "list environment`), "
                 "or use rollout: {name: independent}"
             )
         causes = {
-            f"environment: {run.environment.name!r} replies with pictures": run.has(PICTURE_REPLIES),
-            f"environment: {run.environment.name!r} takes parts out of the context": run.has(FORGETS),
+            f"environment: {phase.environment.name!r} replies with pictures": phase.has(PICTURE_REPLIES),
+            f"environment: {phase.environment.name!r} takes parts out of the context": phase.has(FORGETS),
             "rollout.overflow: 'summarise' begins again behind a summary": self.overflow == "summarise",
         }
         cause = next((cause for cause, holds in causes.items() if holds), "")
-        if cause and not run.has(ONE_REWARD_PER_CONVERSATION):
+        if cause and not phase.has(ONE_REWARD_PER_CONVERSATION):
             raise ConfigError(
                 f"{cause}, which makes several rollouts of a conversation; add "
                 f"{ONE_REWARD_PER_CONVERSATION.hint}"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         shown = [self.with_tools(prompt, run) for prompt in prompts]
         conversations = [
             Conversation(
@@ -286,13 +286,13 @@ class MultiTurn(SampledStrategy):
             group.rollouts += conversation.finished
         return groups
 
-    def sampling_of(self, prompt: Prompt, attempt: int, run: RunContext) -> Sampling:
+    def sampling_of(self, prompt: Prompt, attempt: int, run: SamplingContext) -> Sampling:
         """The sampling parameters of a conversation; a strategy whose prompts have several roles overrides
         it."""
         return run.sampling(prompt, attempt)
 
     def play(
-        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: SamplingContext
     ) -> list[list[Rollout] | str] | None:
         if run.environment is None:
             return None
@@ -304,7 +304,7 @@ class MultiTurn(SampledStrategy):
         self.converse(conversations, run, counted=False)
         return [conversation.failure or conversation.finished for conversation in conversations]
 
-    def with_tools(self, prompt: Prompt, run: RunContext) -> Prompt:
+    def with_tools(self, prompt: Prompt, run: SamplingContext) -> Prompt:
         """The prompt with the schemas of the environment's tools."""
         tools = list(run.environment.tools()) if run.environment is not None and self.show_tools else []
         if not tools:
@@ -312,7 +312,9 @@ class MultiTurn(SampledStrategy):
         train = None if prompt.train is None else self.with_tools(prompt.train, run)
         return replace(prompt, options={**prompt.options, "tools": tools}, train=train)
 
-    def converse(self, conversations: Sequence[Conversation], run: RunContext, counted: bool = True) -> None:
+    def converse(
+        self, conversations: Sequence[Conversation], run: SamplingContext, counted: bool = True
+    ) -> None:
         """Continue conversations to their end, all together: a round of turns is one call of the engine, made
         while the environment works.
 
@@ -345,15 +347,15 @@ class MultiTurn(SampledStrategy):
         if run.engine is not None:  # demonstrations need none
             run.engine.release()
 
-    def before_turns(self, ready: Sequence[Any], pool: Any, run: RunContext) -> None:
+    def before_turns(self, ready: Sequence[Any], pool: Any, run: SamplingContext) -> None:
         """Called before each round with the handles of the conversations that go on, in order; a strategy
         that branches starts more in `pool`."""
 
-    def turns(self, requests: Sequence[Request], run: RunContext) -> Iterable[Completion]:
+    def turns(self, requests: Sequence[Request], run: SamplingContext) -> Iterable[Completion]:
         """The policy's next turns; a strategy that samples them from several policies overrides it."""
         return run.engine.generate(requests)
 
-    def say(self, completion: Completion, handle: Any, pool: Any, run: RunContext) -> None:
+    def say(self, completion: Completion, handle: Any, pool: Any, run: SamplingContext) -> None:
         """Append a finished turn and hand it to the environment; a turn that was cut is not carried out."""
         conversation: Conversation = handle.owner
         room = conversation.room(run.policy)
@@ -369,7 +371,7 @@ class MultiTurn(SampledStrategy):
             completion.finish,
         )
 
-    def hear(self, handle: Any, pool: Any, run: RunContext) -> bool:
+    def hear(self, handle: Any, pool: Any, run: SamplingContext) -> bool:
         """Append what the environment answered. Returns True where it is the policy's turn."""
         conversation: Conversation = handle.owner
         end: EpisodeEnd | None = None
@@ -383,7 +385,7 @@ class MultiTurn(SampledStrategy):
             self.end(handle, pool, run, end, "length" if end == "context" else "stop")
         return end is None
 
-    def summarise(self, ready: Sequence[Any], pool: Any, run: RunContext) -> list[Any]:
+    def summarise(self, ready: Sequence[Any], pool: Any, run: SamplingContext) -> list[Any]:
         """Sample the summaries that are asked for and append the observations that wait for them. Returns the
         handles that go on."""
         asked = {id(handle.owner): handle for handle in ready if handle.owner.waiting is not None}
@@ -406,7 +408,7 @@ class MultiTurn(SampledStrategy):
                 self.end(handle, pool, run, "context", "length")
         return [handle for handle in ready if not handle.closed]
 
-    def reserve_for(self, prompt: Prompt, run: RunContext) -> int:
+    def reserve_for(self, prompt: Prompt, run: SamplingContext) -> int:
         """Tokens that a summary needs with its request."""
         message: Message = {"role": "user", "content": [{"type": "text", "text": self.summary_request}]}
         return self.summary_tokens + len(
@@ -414,7 +416,7 @@ class MultiTurn(SampledStrategy):
         )
 
     def heard(
-        self, conversation: Conversation, answer: Observation, pool: Any, run: RunContext
+        self, conversation: Conversation, answer: Observation, pool: Any, run: SamplingContext
     ) -> EpisodeEnd | None:
         """Append an answer. Returns why the conversation is over, or None."""
         if not conversation.begun:
@@ -429,7 +431,7 @@ class MultiTurn(SampledStrategy):
             return "invalid_action"
         return None if self.fits(conversation, answer, pool, run) else "context"
 
-    def fits(self, conversation: Conversation, answer: Observation, pool: Any, run: RunContext) -> bool:
+    def fits(self, conversation: Conversation, answer: Observation, pool: Any, run: SamplingContext) -> bool:
         """Append an observation, cut or replaced where it is too long, or ask for a summary. Returns False
         where nothing fits."""
         shown = replace(answer, text=self.cut_text(answer.text, self.max_reply_tokens, run))
@@ -458,12 +460,12 @@ class MultiTurn(SampledStrategy):
             return True
         return False
 
-    def end(self, handle: Any, pool: Any, run: RunContext, end: EpisodeEnd, finish: str) -> None:
+    def end(self, handle: Any, pool: Any, run: SamplingContext, end: EpisodeEnd, finish: str) -> None:
         """The end of a conversation: its last rollout is made, its episode closed."""
         handle.owner.finish(run, finish, end)
         pool.close(handle, end)
 
-    def cut_text(self, text: str, limit: int, run: RunContext) -> str:
+    def cut_text(self, text: str, limit: int, run: SamplingContext) -> str:
         """At most `limit` tokens of a text."""
         text = text[: 64 * limit].replace("<|", "< |") + (
             "" if len(text) <= 64 * limit else " ... (cut)"
@@ -472,7 +474,7 @@ class MultiTurn(SampledStrategy):
         return text if len(ids) <= limit else run.policy.decode(ids[:limit]) + " ... (cut)"
 
 
-def episode_seed(run: RunContext, prompt: Prompt) -> int:
+def episode_seed(run: SamplingContext, prompt: Prompt) -> int:
     """The seed of an episode: a function of the run's seed, phase and step and of the row, so that all
     rollouts of a prompt begin alike."""
     digest = hashlib.blake2b(

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import SamplingPolicy
 from vlrl.types import Prompt, Sampling
 
 
-def completion_limit(run: RunContext, own: int, where: str) -> int:
+def completion_limit(run: PhaseContext, own: int, where: str) -> int:
     """`own`, or the `max_tokens` of the run's sampling where `own` is 0. Raises ConfigError, naming the
     setting `where`, if neither is known."""
     limit = own or int(getattr(run.sampling, "max_tokens", 0) or 0)
@@ -71,10 +71,10 @@ class Plain(SamplingPolicy):
             if not valid:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
 
-    def check(self, run: RunContext) -> None:
-        if self.temperature == 0 and run.rollout.samples and run.group_size > 1:
+    def check(self, phase: PhaseContext) -> None:
+        if self.temperature == 0 and phase.rollout.samples and phase.group_size > 1:
             raise ConfigError(
-                f"sampling.temperature: 0 makes all {run.group_size} rollouts of a prompt the same, so "
+                f"sampling.temperature: 0 makes all {phase.group_size} rollouts of a prompt the same, so "
                 "there is nothing to compare; use a "
                 "temperature above 0, or group_size: 1"
             )

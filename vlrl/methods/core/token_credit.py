@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from vlrl.methods.core.reward_shaping import Estimator, token_kl
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, TokenCredit
 from vlrl.types import Group
@@ -21,7 +21,7 @@ UNIFORM_CREDIT = Capability("uniform_credit", hint="token_credit: {name: uniform
 PER_TOKEN_CREDIT = Capability("per_token_credit", hint="token_credit: {name: per_token}")
 
 
-def check_token_credit(run: RunContext, advantage: str) -> None:
+def check_token_credit(run: PhaseContext, advantage: str) -> None:
     """Raise ConfigError for a token credit that would overwrite the TOKEN_ADVANTAGES that an estimator
     writes."""
     if not run.has(PER_TOKEN_CREDIT):

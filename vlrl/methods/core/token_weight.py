@@ -15,13 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from vlrl import functional
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, TokenWeight, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs, Rollout
 
 

@@ -19,7 +19,7 @@ from vlrl.methods.common.conversation import CONVERSATION
 from vlrl.methods.core.advantage import GroupRelative, set_token_advantages
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import TURN_REWARDS, TURN_SPANS, TURN_STATES
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, State, transient
@@ -79,9 +79,9 @@ class TurnEstimator(GroupRelative):
         if not 0 < self.gamma <= 1:
             raise ValueError(f"gamma={self.gamma} must be above 0 and at most 1")
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        check_token_credit(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        check_token_credit(phase, self.name)
 
     def written(
         self, groups: Sequence[Group], per_turn: Sequence[Sequence[Sequence[float]]]

@@ -17,13 +17,13 @@ from typing import Any
 
 from vlrl.methods.common.row_order import Mixture
 from vlrl.methods.core.sampling import Plain
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import PromptSampler, State, transient
 from vlrl.types import Prompt, Row, Sampling
 
 
-def stage_of(run: RunContext, stages: int) -> int:
+def stage_of(run: StageContext, stages: int) -> int:
     """The number of the current one of so many equally long stages of the phase."""
     return min(stages * run.phase_step // run.settings.steps, stages - 1)
 
@@ -99,7 +99,7 @@ class AcereasonDomains(PromptSampler):
     def init_state(self) -> AcereasonDomainsState:
         return AcereasonDomainsState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if max(self.order) >= len(run.rows):
             raise ConfigError(
@@ -122,7 +122,7 @@ class AcereasonDomains(PromptSampler):
                 break
         return row
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         for group in run.answered_groups:
             if len(group):
                 self.state.rates[group.row.id] = sum(bool(rollout.correct) for rollout in group) / len(group)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.methods.core.loss_term import EntropyBonus
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import LossTerm, State, transient
 from vlrl.types import LossInputs, PerToken
@@ -50,8 +50,8 @@ class AdaptiveEntropy(LossTerm):
     def init_state(self) -> AdaptiveEntropyState:
         return AdaptiveEntropyState(c=self.start, alpha=self.start)
 
-    def check(self, run: RunContext) -> None:
-        if any(isinstance(term, EntropyBonus) and term.coef for term in run.objective.loss_terms.values()):
+    def check(self, phase: PhaseContext) -> None:
+        if any(isinstance(term, EntropyBonus) and term.coef for term in phase.objective.loss_terms.values()):
             raise ConfigError(
                 "loss_terms: adaptive_entropy steers the entropy to its target, and entropy_bonus adds a "
                 "fixed force to it; drop one"
@@ -62,7 +62,7 @@ class AdaptiveEntropy(LossTerm):
         self.state.tokens += float(x.mask_BT.sum())
         return PerToken(-self.state.alpha * x["entropy"], {})
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state = self.state
         entropy = run.mean(state.entropy_sum, state.tokens)
         if not entropy:

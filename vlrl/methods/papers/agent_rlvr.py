@@ -15,7 +15,7 @@ from vlrl.methods.common.demonstrations import demonstrations
 from vlrl.methods.common.prompts import neutralised, with_text, within_limit
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout
@@ -77,7 +77,7 @@ class AgentRlvr(MultiTurn):
     def init_state(self) -> AgentRlvrState:
         return AgentRlvrState()
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         self.state.logged = (float(self.state.solved), float(self.state.tried))
         self.state.tried = self.state.solved = 0
 
@@ -85,7 +85,7 @@ class AgentRlvr(MultiTurn):
         solved, tried = self.state.logged
         return {"agent_rlvr/tried": (tried, 0.0), "agent_rlvr/solved": (solved, tried)}
 
-    def guided(self, prompt: Prompt, failed: Rollout, run: RunContext) -> Prompt | None:
+    def guided(self, prompt: Prompt, failed: Rollout, run: StageContext) -> Prompt | None:
         """The prompt with guidance for a failed attempt; None where the row has none or the prompt becomes
         too long."""
         row = prompt.row
@@ -99,7 +99,7 @@ class AgentRlvr(MultiTurn):
             return None
         return replace(made, train=prompt.for_training) if self.train_on == "plain" else made
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         failed: list[tuple[Group, Rollout, Conversation]] = []

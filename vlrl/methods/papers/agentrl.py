@@ -19,7 +19,7 @@ from typing import Any
 
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.rollout import MultiTurn
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, build, register
 from vlrl.plugins.stages import Engine, State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
@@ -28,7 +28,7 @@ from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 class OtherPolicy:
     """A run as the second engine sees it: the same in everything but its policy."""
 
-    def __init__(self, run: RunContext, policy: Any) -> None:
+    def __init__(self, run: StageContext, policy: Any) -> None:
         self.run, self.policy = run, policy
 
     def __getattr__(self, name: str) -> Any:
@@ -76,7 +76,7 @@ class Agentrl(MultiTurn):
     def init_state(self) -> AgentrlState:
         return AgentrlState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.params_sharded:
             raise ConfigError(
@@ -87,7 +87,7 @@ class Agentrl(MultiTurn):
         self.state.engine = build(Engine, dict(self.stale), "rollout.stale")
         self.state.engine.setup(OtherPolicy(run, self.state.policy))
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state: AgentrlState = self.state
         state.logged, state.stale, state.turns = (float(state.stale), float(state.turns)), 0, 0
         state.age += 1
@@ -100,14 +100,14 @@ class Agentrl(MultiTurn):
         return {"agentrl/stale_turns": self.state.logged} if self.state.logged[1] else {}
 
     def play(
-        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: SamplingContext
     ) -> list[list[Rollout] | str] | None:
         """Held-out evaluation, of the current policy alone."""
         return MultiTurn(**{f.name: getattr(self, f.name) for f in fields(MultiTurn)}).play(
             prompts, samplings, run
         )
 
-    def turns(self, requests: Sequence[Request], run: RunContext) -> Iterable[Completion]:
+    def turns(self, requests: Sequence[Request], run: StageContext) -> Iterable[Completion]:
         state: AgentrlState = self.state
         chosen = [random.Random(f"{request.seed}/agentrl").random() < self.share for request in requests]
         state.turns += len(requests)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import ReplayBuffer, State, transient
 from vlrl.types import Group, Rollout
@@ -107,7 +107,7 @@ class Ampo(ReplayBuffer):
         answer = encode(str(teacher.row.answer))
         return [*reasoning, *answer], max(len(answer), 1)
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         self.state.logged = (self.state.guided, max(self.state.groups, 1.0))
         self.state.groups = self.state.guided = 0.0
 

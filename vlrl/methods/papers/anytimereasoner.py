@@ -21,7 +21,7 @@ from vlrl.functional.exact import centred, mean
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.types import Group, Prompt, Request, Rollout
@@ -69,7 +69,7 @@ class Anytimereasoner(Independent):
                 "least 1"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         tokenizer = run.policy.tokenizer
         closing = tuple(tokenizer.encode(self.closing, add_special_tokens=False))
@@ -95,7 +95,7 @@ class Anytimereasoner(Independent):
             group.rollouts.append(rollout)
         return groups
 
-    def cut(self, rollout: Rollout, run: RunContext, tokenizer: Any) -> list[int]:
+    def cut(self, rollout: Rollout, run: StageContext, tokenizer: Any) -> list[int]:
         """The different places where a thought is cut; annotates the thought."""
         longest = self.longest or max(self.budgets, 3 * run.sampling(rollout.prompt, 0).max_tokens // 4)
         length = thought_length(rollout.ids, tokenizer, self.end)
@@ -140,8 +140,8 @@ class AnytimereasonerBudgetRelative(AdvantageEstimator):
         if not 0 < self.lam <= 1:
             raise ValueError(f"lam={self.lam} must be in (0, 1]")
 
-    def check(self, run: RunContext) -> None:
-        check_token_credit(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        check_token_credit(phase, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         return [self.of_group(group) for group in groups]

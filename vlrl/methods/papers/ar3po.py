@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.core.rollout import Independent, score_into_groups
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout
@@ -58,7 +58,7 @@ class Ar3po(Independent):
     def init_state(self) -> Ar3poState:
         return Ar3poState()
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = [Group(prompt, []) for prompt in prompts]
         solved = [False] * len(groups)
         for stage in range(self.stages):
@@ -77,7 +77,7 @@ class Ar3po(Independent):
                 self.reuse(group, run)
         return groups
 
-    def reuse(self, group: Group, run: RunContext) -> None:
+    def reuse(self, group: Group, run: StageContext) -> None:
         """Replace the last rollout by a stored correct one, if the row has any."""
         kept = run.history.get(group.row.id, {}).get(KEY, [])
         if not kept:
@@ -97,7 +97,7 @@ class Ar3po(Independent):
         group.rollouts[-1] = stored
         self.state.reused += 1
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         for group in run.sampled_groups if self.keep else ():
             correct = [rollout for rollout in group if rollout.source == "policy" and rollout.correct]
             if correct:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.groups import top_share
 from vlrl.methods.core.loss_term import KL
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
+from vlrl.services.lazy import torch
 from vlrl.types import LossInputs, PerToken
 
 

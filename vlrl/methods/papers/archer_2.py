@@ -22,16 +22,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.methods.common.stored_groups import rows_of
 from vlrl.methods.core.turn_advantage import episodes_of, turn_rewards
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.episodes import TURN_SPANS
 from vlrl.plugins.registry import ConfigError, register
-from vlrl.plugins.stages import AdvantageEstimator, AuxTensor, ReplayBuffer, State, transient
+from vlrl.plugins.stages import AdvantageEstimator, ReplayBuffer, State, transient
+from vlrl.services.lazy import Tensor, nn, no_grad, torch
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 UTTERANCE_ADVANTAGE: Annotation[float] = Annotation(
@@ -109,76 +107,6 @@ def utterance_advantages(q_2B: Tensor, v_2B: Tensor) -> Tensor:
     return q_2B.amin(0) - v_2B.amin(0)
 
 
-class LastHidden(AuxTensor):
-    """h, with gradient, at the positions of the loss mask. Shapes: (N, H)."""
-
-    name = "last_hidden"
-    in_forward = True
-    reads_hidden = True
-
-    def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
-        return hidden_NH.float()
-
-
-class DoubleCritic(nn.Module):
-    """Q_1, Q_2 of (state, utterance) and V_1, V_2 of states, on the hidden states of a model of its own that
-    starts as a copy of the policy's.
-
-    A state is read behind its last token, an utterance behind its own last one. Q_i = MLP([h(s), h(s, u)]),
-    V_i = MLP(h(s)), both with two hidden layers of width H and ReLU, as in the release (there the encoder is
-    RoBERTa, and reads the utterance without its state).
-    """
-
-    def __init__(self, model: Any, seed: int) -> None:
-        super().__init__()
-        self.model = copy.deepcopy(model).requires_grad_(True)
-        size = model.get_output_embeddings().weight.shape[-1]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.q = nn.ModuleList([perceptron(2 * size, size) for _ in range(2)])
-            self.v = nn.ModuleList([perceptron(size, size) for _ in range(2)])
-        self.to(next(model.parameters()).device)
-
-    def forward(self, run: RunContext, groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
-        """(2, B) of Q and of V for groups of `marked` rollouts, in order; Q is 0 for a rollout without an
-        utterance."""
-        rollouts = [rollout for group in groups for rollout in group]
-        hidden_BTH = run.policy.with_model(self.model).forward(run.batch(groups), [LastHidden()])[
-            "last_hidden"
-        ]
-        first = [rollout.trained_mask.index(True) for rollout in rollouts]
-        rows = torch.arange(len(rollouts), device=hidden_BTH.device)
-        state_BH = hidden_BTH[rows, torch.tensor(first, device=rows.device)]
-        last_BH = hidden_BTH[
-            rows, torch.tensor([len(rollout) - 1 for rollout in rollouts], device=rows.device)
-        ]
-        said_B = torch.tensor(
-            [float(at < len(r) - 1) for at, r in zip(first, rollouts, strict=True)], device=rows.device
-        )
-        pair_BH = torch.cat([state_BH, last_BH], -1)
-        return torch.stack([q(pair_BH)[:, 0] * said_B for q in self.q]), torch.stack(
-            [v(state_BH)[:, 0] for v in self.v]
-        )
-
-    @torch.no_grad()
-    def values(self, run: RunContext, groups: Sequence[Group]) -> tuple[Tensor, Tensor]:
-        """`forward` without gradient, in micro-batches."""
-        place = {id(group): index for index, group in enumerate(groups)}
-        device = next(self.parameters()).device
-        q_2B, v_2B = torch.zeros(2, len(groups), device=device), torch.zeros(2, len(groups), device=device)
-        for part in run.micro_batches(groups):
-            where = torch.tensor([place[id(group)] for group in part], device=device)
-            q_2B[:, where], v_2B[:, where] = self(run, part)
-        return q_2B, v_2B
-
-
-def perceptron(size: int, width: int) -> nn.Sequential:
-    """An MLP with two hidden layers and one output."""
-    return nn.Sequential(
-        nn.Linear(size, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
-    )
-
-
 def marked(state: Moment, utterance: Sequence[int], end_id: int) -> Group:
     """State and utterance as a rollout whose loss mask marks the positions behind the one and behind the
     other; `end_id` stands behind both."""
@@ -188,7 +116,7 @@ def marked(state: Moment, utterance: Sequence[int], end_id: int) -> Group:
     return Group(state.prompt, [Rollout(state.prompt, ids, logp=[0.0] * len(ids), loss_mask=mask)])
 
 
-@torch.no_grad()
+@no_grad
 def soft_update(target: nn.Module, source: nn.Module, tau: float) -> None:
     """Polyak averaging: target <- (1 - tau) target + tau source."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
@@ -260,7 +188,7 @@ def _own_media(prompt: Prompt) -> bool:
     return len(prompt.images) == len(prompt.row.images) and len(prompt.videos) == len(prompt.row.videos)
 
 
-def unpacked(values: Mapping[str, Any], run: RunContext) -> list[Transition]:
+def unpacked(values: Mapping[str, Any], run: StageContext) -> list[Transition]:
     """Undo `packed`; utterances whose row is no longer in the data are left out."""
     rows = rows_of(run, {told["row"] for told in values["prompts"]})
     prompts = [
@@ -341,21 +269,23 @@ class Archer2(ReplayBuffer):
     def init_state(self) -> Archer2State:
         return Archer2State()
 
-    def check(self, run: RunContext) -> None:
-        if UTTERANCE_ADVANTAGE not in run.advantage.requires:
+    def check(self, phase: PhaseContext) -> None:
+        if UTTERANCE_ADVANTAGE not in phase.advantage.requires:
             raise ConfigError(
                 f"replay: {self.name!r} trains on utterances that no reward scores, and advantage "
-                f"{run.advantage.name!r} does not ask its critic; "
+                f"{phase.advantage.name!r} does not ask its critic; "
                 "use advantage: {name: archer_2.advantage}"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
             raise ConfigError(
                 "replay: 'archer_2' copies the whole policy, which adapters and sharded weights do not "
                 "allow; train all weights on each rank"
             )
+        from vlrl.methods.common.double_critic import DoubleCritic
+
         state: Archer2State = self.state
         state.critic = DoubleCritic(run.policy.model, run.seed)
         state.target = copy.deepcopy(state.critic).requires_grad_(False)

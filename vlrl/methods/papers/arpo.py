@@ -17,7 +17,7 @@ from typing import Any
 from vlrl.methods.common.conversation import CONVERSATION, Conversation, Segment
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Completion, Group, Prompt
@@ -62,7 +62,7 @@ class Branch(Conversation):
 
     left_at: int = 0
 
-    def rollout(self, run: RunContext, finish: Any) -> Any:
+    def rollout(self, run: SamplingContext, finish: Any) -> Any:
         made = super().rollout(run, finish)
         BRANCHED.set(made, self.left_at)
         return made
@@ -154,7 +154,7 @@ class Arpo(MultiTurn):
     def init_state(self) -> ArpoState:
         return ArpoState()
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state: ArpoState = self.state
         state.logged, state.branches, state.chances = (float(state.branches), float(state.chances)), 0, 0
 
@@ -162,7 +162,7 @@ class Arpo(MultiTurn):
         branches, chances = self.state.logged
         return {"arpo/branches": (branches, 0.0), "arpo/branch_rate": (branches, chances)}
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         state: ArpoState = self.state
         state.wanted, state.entropy = dict(enumerate(counts)), {}
         groups = super().__call__(
@@ -188,7 +188,9 @@ class Arpo(MultiTurn):
         for rollout in conversation.finished:
             CONVERSATION.set(rollout, conversation.attempt + offset)
 
-    def converse(self, conversations: Sequence[Conversation], run: RunContext, counted: bool = True) -> None:
+    def converse(
+        self, conversations: Sequence[Conversation], run: SamplingContext, counted: bool = True
+    ) -> None:
         if counted:
             self.state.forest = conversations
             for conversation in conversations:
@@ -198,7 +200,7 @@ class Arpo(MultiTurn):
                 )
         super().converse(conversations, run, counted)
 
-    def say(self, completion: Completion, handle: Any, pool: Any, run: RunContext) -> None:
+    def say(self, completion: Completion, handle: Any, pool: Any, run: SamplingContext) -> None:
         start = len(handle.owner.segment.ids)
         if self.state.wanted and handle.owner.sampling.top_logprobs:
             if completion.top_logprobs is None:
@@ -212,7 +214,7 @@ class Arpo(MultiTurn):
             self.state.entropy[id(handle.owner)] = Entropies(now if known is None else known.first, now)
         super().say(completion, handle, pool, run)
 
-    def before_turns(self, ready: Sequence[Any], pool: Any, run: RunContext) -> None:
+    def before_turns(self, ready: Sequence[Any], pool: Any, run: SamplingContext) -> None:
         state: ArpoState = self.state
         for handle in ready:
             trunk: Conversation = handle.owner

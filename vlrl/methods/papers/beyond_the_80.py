@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor
-
 from vlrl.methods.common.groups import Scope, top_share
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TokenWeight
+from vlrl.services.lazy import Tensor
 from vlrl.types import LossInputs
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from vlrl.functional.exact import mean, std
 from vlrl.methods.core.advantage import GroupRelative
 from vlrl.plugins.capabilities import RewardSlot
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Group
 
@@ -39,10 +39,10 @@ class BNPO(GroupRelative):
     limit: float = 1e6
     max_reward: float = 0.0
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
         if not self.slots and (
-            run.reward_shaping or any(reward.weight < 0 for reward in run.rewards.values())
+            phase.reward_shaping or any(reward.weight < 0 for reward in phase.rewards.values())
         ):
             raise ConfigError(
                 "advantage bnpo needs rewards in [0, 1], which reward_shaping or negative weights may "

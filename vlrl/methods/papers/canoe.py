@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from vlrl.methods.common.prompts import neutralised, prompts_within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Request, Row
 
@@ -49,7 +49,7 @@ class Canoe(Independent):
     long_answer: str = "long_answer"
     provides = (PROXY_ANSWER,)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         requests = []
         for group in groups:

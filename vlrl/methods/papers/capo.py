@@ -21,7 +21,7 @@ from typing import Literal
 from vlrl.methods.core.advantage import GroupRelative, set_token_advantages, whiten_rows
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, RewardShaping
 from vlrl.types import Group, Rollout
@@ -54,9 +54,9 @@ class CAPO(GroupRelative):
     provides = (TOKEN_ADVANTAGES,)
     requires = (CRITIQUES, STEP_ENDS)
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        check_token_credit(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        check_token_credit(phase, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         rows: list[list[float]] = []

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RolloutBudget, State
 from vlrl.types import Prompt
@@ -66,10 +66,10 @@ class CobaRl(RolloutBudget):
     def init_state(self) -> CobaRlState:
         return CobaRlState()
 
-    def check(self, run: RunContext) -> None:
-        if not self.low <= run.group_size <= self.high:
+    def check(self, phase: PhaseContext) -> None:
+        if not self.low <= phase.group_size <= self.high:
             raise ConfigError(
-                f"rollout_budget: low={self.low} and high={self.high} do not allow {run.group_size} "
+                f"rollout_budget: low={self.low} and high={self.high} do not allow {phase.group_size} "
                 "(group_size) rollouts per prompt; "
                 "group_size must lie between them"
             )
@@ -115,7 +115,7 @@ class CobaRl(RolloutBudget):
             left -= proportional(counts, members, rates, left, self.high)
         return counts
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         visits: dict[str, list[int]] = {}
         for group in run.answered_groups:
             for rollout in group:

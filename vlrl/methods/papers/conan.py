@@ -22,7 +22,7 @@ from vlrl.methods.common.conversation import ONE_REWARD_PER_CONVERSATION
 from vlrl.methods.core.prompt_template import Chat
 from vlrl.methods.core.select import SelectedRows
 from vlrl.methods.core.turn_advantage import episodes_of
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import ACTIONS, TURN_PARTS
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping, Select
@@ -147,9 +147,9 @@ class ConanTemplate(Chat):
         question = re.sub(r"<video>\n?", "", row.question)
         return replace(super().__call__(replace(row, videos=(), question=question)), row=row)
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        if run.environment is None:
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        if phase.environment is None:
             raise ConfigError(
                 f"prompt_template: {self.name!r} leaves out videos for an environment to show; add "
                 f"environment: {{name: video_clips}}"

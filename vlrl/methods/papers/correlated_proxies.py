@@ -14,12 +14,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from vlrl.functional import group_mean
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossTerm
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, PerToken
 
 

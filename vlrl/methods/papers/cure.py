@@ -18,7 +18,7 @@ from typing import Any
 
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout, entropy
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Rollout
 
@@ -57,15 +57,15 @@ class Cure(Branching):
                 f"alternatives={self.alternatives} at least 2"
             )
 
-    def check(self, run: RunContext) -> None:
-        if run.group_size < 1 + self.branches:
+    def check(self, phase: PhaseContext) -> None:
+        if phase.group_size < 1 + self.branches:
             raise ConfigError(
-                f"rollout cure: group_size {run.group_size} is too small for a sample with {self.branches} "
+                f"rollout cure: group_size {phase.group_size} is too small for a sample with {self.branches} "
                 "branches; "
                 f"use a multiple of {1 + self.branches}, or fewer branches"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         branched = [count // (1 + self.branches) for count in counts]
         groups = self.sample_roots(
             prompts, [count - n * self.branches for count, n in zip(counts, branched, strict=True)], run
@@ -92,7 +92,7 @@ class Cure(Branching):
                 group.rollouts.append(rollout)
         return self.drop_alternatives(groups)
 
-    def branching_point(self, rollout: Rollout, run: RunContext, seed: int) -> int:
+    def branching_point(self, rollout: Rollout, run: StageContext, seed: int) -> int:
         """The number of its tokens that the branches keep."""
         tokenizer: Any = run.policy.tokenizer
         special = set(tokenizer.all_special_ids)

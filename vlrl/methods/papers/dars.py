@@ -17,7 +17,7 @@ from typing import Literal
 
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import Independent, score_into_groups
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt
@@ -71,7 +71,7 @@ class Dars(Independent):
     def init_state(self) -> DarsState:
         return DarsState()
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         unsolved = [len(group) > 0 and success_rate(group.rollouts) == 0 for group in groups]
@@ -85,7 +85,7 @@ class Dars(Independent):
         self.state.solved += sum(failed and success_rate(new) > 0 for failed, new in zip(unsolved, added))
         return groups
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         self.state.logged = {"added_rollouts": self.state.added, "solved_by_added": self.state.solved}
         self.state.added = self.state.solved = 0.0
 

@@ -12,12 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from torch import Tensor
-
 from vlrl.functional import aggregation_weights, clipped_ratio_loss
 from vlrl.functional.exact import centred, mean, std
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AdvantageEstimator, LossAggregation, PolicyLoss, State
+from vlrl.services.lazy import Tensor
 from vlrl.types import Denominators, Group, LossInputs, PerToken
 
 

@@ -25,7 +25,7 @@ from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
@@ -106,7 +106,7 @@ class Deepsearch(Independent):
         if not (0 <= self.overlong < 1 and 0 <= self.cache < 1):
             raise ValueError(f"overlong={self.overlong} and cache={self.cache} must be in [0, 1)")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         cached = [
             run.history.get(prompt.row.id, {}).get(KEY, []) if self.replay and count else []
             for prompt, count in zip(prompts, counts)
@@ -130,7 +130,7 @@ class Deepsearch(Independent):
         return groups
 
     def search(
-        self, prompt: Prompt, count: int, run: RunContext
+        self, prompt: Prompt, count: int, run: SamplingContext
     ) -> Generator[list[Request], list[Completion], list[Node]]:
         """Yields requests, is sent completions, returns the ends of the backed-up paths."""
         root = Node(Rollout(prompt, []))
@@ -166,14 +166,14 @@ class Deepsearch(Independent):
             + self.depth_bonus * math.sqrt(node.depth / self.depth)
         )
 
-    def request(self, node: Node, prompt: Prompt, count: int, run: RunContext) -> Request:
+    def request(self, node: Node, prompt: Prompt, count: int, run: SamplingContext) -> Request:
         """The request for the children of a node."""
         sampling, length = run.sampling(prompt, 0), len(node.rollout)
         chunk = self.chunk or math.ceil(sampling.max_tokens / self.depth)
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, length + chunk))
         return branch_request(node.rollout, length, sampling, self.seeds(run, prompt), count)
 
-    def expand(self, node: Node, completions: Sequence[Completion], run: RunContext) -> list[Node]:
+    def expand(self, node: Node, completions: Sequence[Completion], run: SamplingContext) -> list[Node]:
         """Add the children to a node; returns those that end a path, with their `end_value`. Ends that could
         not be scored are dropped."""
         limit = run.sampling(node.rollout.prompt, 0).max_tokens
@@ -202,7 +202,7 @@ class Deepsearch(Independent):
         buffer = self.overlong * limit
         return min((limit - buffer - length) / buffer, 0.0) if buffer else 0.0
 
-    def with_values(self, leaf: Node, run: RunContext) -> Rollout:
+    def with_values(self, leaf: Node, run: SamplingContext) -> Rollout:
         """The whole path as a rollout, with the value of every token's chunk in VALUES: tanh q, and +-1 for
         the last chunk."""
         values: list[float] = []
@@ -214,7 +214,9 @@ class Deepsearch(Independent):
         VALUES.set(leaf.rollout, values)
         return leaf.rollout
 
-    def with_solutions(self, group: Group, solutions: Sequence[dict[str, Any]], run: RunContext) -> Group:
+    def with_solutions(
+        self, group: Group, solutions: Sequence[dict[str, Any]], run: SamplingContext
+    ) -> Group:
         """A group whose first rollouts are replaced by cached solutions; all tokens of a rollout have its
         value, +-1."""
         spaces = tuple(run.policy.spaces(group.prompt))
@@ -228,7 +230,7 @@ class Deepsearch(Independent):
             VALUES.set(rollout, [(1.0 if rollout.correct else -1.0) + penalty] * len(rollout))
         return group
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         for group in run.answered_groups if self.cache else ():
             correct = [rollout for rollout in group if rollout.correct and rollout.source == "policy"]
             if 0 < success_rate(group.rollouts) <= self.cache and correct:
@@ -281,8 +283,8 @@ class DeepsearchChunkValues(AdvantageEstimator):
     provides = (TOKEN_ADVANTAGES, CHUNK_ADVANTAGES)
     requires = (VALUES,)
 
-    def check(self, run: RunContext) -> None:
-        check_token_credit(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        check_token_credit(phase, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         out = []

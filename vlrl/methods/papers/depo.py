@@ -27,7 +27,7 @@ import numpy as np
 from vlrl.methods.core.prompt_sampler import Shuffle
 from vlrl.methods.core.select import SelectedRows
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, Select
 from vlrl.types import Group, Row
@@ -155,7 +155,7 @@ class DepoExplorability(Callback):
                 f"ratio={self.ratio} above 0"
             )
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         values = []
         for group in groups:
             if not len(group):

@@ -12,12 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
 from vlrl.functional import clipped_ratio_loss, sequence_log_ratio
 from vlrl.methods.common.groups import normalised
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
+from vlrl.services.lazy import torch
 from vlrl.types import LossInputs, PerToken
 
 

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 
 from vlrl.plugins.capabilities import RewardSlot
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping
 from vlrl.types import Group
@@ -38,11 +38,11 @@ class Diver(RewardShaping):
     cap: float = 0.42
     steps: int = 100
 
-    def check(self, run: RunContext) -> None:
-        if self.diversity not in run.rewards:
+    def check(self, phase: PhaseContext) -> None:
+        if self.diversity not in phase.rewards:
             raise ConfigError(
                 f"reward_shaping diver.diversity: no reward slot {self.diversity!r}; known: "
-                f"{', '.join(run.rewards)}"
+                f"{', '.join(phase.rewards)}"
             )
 
     def __call__(self, group: Group) -> list[float]:

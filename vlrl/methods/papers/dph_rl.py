@@ -18,13 +18,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.stored_groups import rows_of
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossTerm, ReplayBuffer, State
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs, PerToken, Rollout
 
 BASE_ROLLOUTS = Capability("dph_rl.base_rollouts", hint="replay: {name: dph_rl}")

@@ -15,7 +15,7 @@ from typing import Any
 
 from vlrl.methods.common.row_order import Mixture, permute
 from vlrl.plugins.capabilities import RewardSlot
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import PromptSampler, State, transient
 from vlrl.types import Group, Row
@@ -69,7 +69,7 @@ class Drive(PromptSampler):
     def init_state(self) -> DriveState:
         return DriveState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         state = self.state
         state.mixture = Mixture(run.rows, run.source_weights, run.seed, shuffle=False)
@@ -108,7 +108,7 @@ class Drive(PromptSampler):
         state.rows = sorted(hardest[: self.rows[state.round]])
         state.round, state.place, state.steps, state.outcomes = state.round + 1, 0, 0, {}
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state = self.state
         for group in run.answered_groups:
             if len(group) and group.row.id in state.served:

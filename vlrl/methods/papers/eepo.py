@@ -18,14 +18,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.branching import Branching, entropy
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, Prompt
 
 SECOND_HALF: Annotation[bool] = Annotation(
@@ -78,16 +76,18 @@ class Eepo(Branching):
     def init_state(self) -> EepoState:
         return EepoState()
 
-    def check(self, run: RunContext) -> None:
-        if run.settings.loop != "synchronous":
+    def check(self, phase: PhaseContext) -> None:
+        if phase.settings.loop != "synchronous":
             raise ConfigError(
-                f"rollout eepo changes weights while it samples, which loop {run.settings.loop!r} may be "
+                f"rollout eepo changes weights while it samples, which loop {phase.settings.loop!r} may be "
                 "training; use loop: synchronous"
             )
-        if run.group_size < 2:
-            raise ConfigError(f"rollout eepo: group_size {run.group_size} has no second half; use 2 or more")
+        if phase.group_size < 2:
+            raise ConfigError(
+                f"rollout eepo: group_size {phase.group_size} has no second half; use 2 or more"
+            )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.state_sharded:
             raise ConfigError(
@@ -95,7 +95,7 @@ class Eepo(Branching):
                 "allow; use neither FSDP nor ZeRO"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = self.sample_roots(prompts, [count - count // 2 for count in counts], run)
         low = self.entropy_is_low(groups, run)
         later = [count // 2 for count in counts]
@@ -111,7 +111,7 @@ class Eepo(Branching):
             group.rollouts += more.rollouts
         return self.drop_alternatives(groups)
 
-    def entropy_is_low(self, groups: Sequence[Group], run: RunContext) -> bool:
+    def entropy_is_low(self, groups: Sequence[Group], run: StageContext) -> bool:
         """Whether the mean entropy of the last steps is below the threshold; adds this step's entropy
         once."""
         state = self.state
@@ -127,7 +127,7 @@ class Eepo(Branching):
         return bool(state.entropies) and sum(state.entropies) / len(state.entropies) < self.entropy_threshold
 
     @contextmanager
-    def unlearned(self, groups: Sequence[Group], run: RunContext) -> Iterator[None]:
+    def unlearned(self, groups: Sequence[Group], run: StageContext) -> Iterator[None]:
         """Weights one descent step away from these rollouts, also in the engine; afterwards they are restored
         bit for bit."""
         weights = [p for p in run.policy.model.parameters() if p.requires_grad]
@@ -150,7 +150,7 @@ class Eepo(Branching):
         return {"eepo/active": self.state.active}
 
 
-def sync_engine(run: RunContext) -> None:
+def sync_engine(run: StageContext) -> None:
     """Load the current weights into the engine, and drop autocast's copies of them."""
     torch.clear_autocast_cache()
     run.engine.sync(run.policy)
@@ -162,7 +162,9 @@ def complementary(logp_BT: Tensor, mask_BT: Tensor, eps: float) -> Tensor:
     return torch.where(mask_BT, -torch.log1p(-p_BT), 0.0).sum(-1) / mask_BT.sum(-1).clamp(min=1)
 
 
-def gradient(groups: Sequence[Group], weights: Sequence[Tensor], run: RunContext, eps: float) -> list[Tensor]:
+def gradient(
+    groups: Sequence[Group], weights: Sequence[Tensor], run: StageContext, eps: float
+) -> list[Tensor]:
     """d L / d weights, L the mean of `complementary` over the rollouts."""
     total = [torch.zeros_like(p) for p in weights]
     number = sum(map(len, groups))

@@ -18,14 +18,12 @@ import math
 import zlib
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.groups import Scope, members
 from vlrl.methods.core.policy_loss import PPOClip, check_several_updates
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, PerToken
 
 
@@ -87,8 +85,8 @@ class EntropyMechanismKlCov(PolicyLoss):
     beta: float = 1.0
     scope: Scope = "group"
 
-    def check(self, run: RunContext) -> None:
-        check_several_updates(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        check_several_updates(phase, self.name)
 
     def __call__(self, x: LossInputs) -> PerToken:
         log_ratio_BT = x.log_ratio_BT

@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.sampling import Plain
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Group, Prompt, Sampling
 
 KEY = "erpo"  # of a row's memory in the run's history: the count c
@@ -73,7 +72,7 @@ class Erpo(Plain):
             plain, temperature=min(plain.temperature_at(0) + self.rise * count, self.max_temperature)
         )
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state = self.state
         state.residual = state.groups = 0.0
         for group in run.answered_groups:

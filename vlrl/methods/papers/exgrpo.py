@@ -19,15 +19,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.methods.core.prompt_sampler import Shuffle, ShuffleState
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Group, Prompt, Rollout, Row
 
 EXPERIENCE = Capability("exgrpo.experience", hint="prompt_sampler: {name: exgrpo}")
@@ -83,7 +82,7 @@ class Exgrpo(Shuffle):
     def init_state(self) -> ExgrpoState:
         return ExgrpoState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.state.served.clear()
         self.state.replayed.clear()
@@ -112,7 +111,7 @@ class Exgrpo(Shuffle):
         state = self.state
         return state.pool[row.id]["rollouts"] if row.id in state.replayed and row.id in state.pool else []
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state = self.state
         own = [
             rollout.correct
@@ -212,7 +211,7 @@ class ExgrpoWithExperience(Independent):
 
     requires = (EXPERIENCE,)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         sampler: Any = run.prompt_sampler
         stored = [
             sampler.stored_rollouts(prompt.row) if count > 1 else []
@@ -236,14 +235,14 @@ class ExgrpoWithExperience(Independent):
     def init_state(self) -> ReplayedState:
         return ReplayedState()
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         self.state.logged, self.state.replayed = float(self.state.replayed), 0
 
     def metrics(self) -> dict[str, tuple[float, float]]:
         return {"exgrpo/replayed": (self.state.logged, 0.0)}
 
 
-def replayed_rollout(prompt: Prompt, item: Mapping[str, Any], run: RunContext) -> Rollout:
+def replayed_rollout(prompt: Prompt, item: Mapping[str, Any], run: SamplingContext) -> Rollout:
     """A stored rollout of a prompt, with source "replay"."""
     rollout = Rollout(
         prompt,
@@ -257,7 +256,7 @@ def replayed_rollout(prompt: Prompt, item: Mapping[str, Any], run: RunContext) -
     return rollout
 
 
-def mean_entropies(rollouts: Sequence[Rollout], run: RunContext) -> list[float]:
+def mean_entropies(rollouts: Sequence[Rollout], run: StageContext) -> list[float]:
     """The mean over a rollout's trained tokens of the present policy's entropy, in nats."""
     found: dict[int, float] = {}
     for part in (

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from vlrl.functional import group_mean
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TokenWeight
+from vlrl.services.lazy import Tensor
 from vlrl.types import LossInputs
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS, check_demonstrations, demonstrations
 from vlrl.methods.core.rollout import Independent
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State
 from vlrl.types import Group, Prompt
@@ -70,17 +70,17 @@ class G2rpoA(Independent):
     def init_state(self) -> G2rpoAState:
         return G2rpoAState(length=self.length)
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         check_demonstrations(run, self.name)
 
-    def given(self, prompt: Prompt, run: RunContext) -> tuple[int, ...]:
+    def given(self, prompt: Prompt, run: StageContext) -> tuple[int, ...]:
         """The first L tokens of the row's demonstration, without the text that the prompt's prefix already
         has."""
         text = next(iter(demonstrations(prompt.row)), "").removeprefix(prompt.prefix)
         return tuple(run.policy.encode_text(text)[: self.state.length])
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         given = [self.given(prompt, run) for prompt in prompts]
         guided = [
             min(self.guided, max(count - 1, 0)) if ids else 0
@@ -100,7 +100,7 @@ class G2rpoA(Independent):
             groups.append(Group(prompt, [*drawn[i], *drawn[len(prompts) + i]]))
         return groups
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         rollouts = [rollout for group in run.sampled_groups for rollout in group]
         if not self.adaptive or not rollouts:
             return

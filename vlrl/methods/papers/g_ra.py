@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group
@@ -45,13 +45,13 @@ class GRa(RewardShaping):
     def init_state(self) -> GRaState:
         return GRaState()
 
-    def check(self, run: RunContext) -> None:
-        unknown = [slot for slot, _ in self.levels if slot not in run.rewards]
+    def check(self, phase: PhaseContext) -> None:
+        unknown = [slot for slot, _ in self.levels if slot not in phase.rewards]
         if unknown or len(self.levels) < 2:
             raise ConfigError(
                 f"reward_shaping: 'g_ra' levels={self.levels} must name two or more reward slots, highest "
                 "priority first; "
-                f"there are {', '.join(run.rewards)}"
+                f"there are {', '.join(phase.rewards)}"
             )
 
     def __call__(self, group: Group) -> list[float]:
@@ -68,7 +68,7 @@ class GRa(RewardShaping):
             totals.append(total)
         return totals
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         self.state.logged = (float(self.state.closed), float(self.state.seen))
         self.state.closed = self.state.seen = 0
 

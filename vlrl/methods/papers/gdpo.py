@@ -10,11 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 from vlrl.functional import gdpo_advantages
 from vlrl.methods.core.advantage import GroupRelative, by_group, flat_rewards
 from vlrl.plugins.registry import register
+from vlrl.services.lazy import torch
 from vlrl.types import Group
 
 

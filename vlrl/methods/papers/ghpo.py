@@ -17,7 +17,7 @@ from vlrl.methods.common.demonstrations import check_demonstrations, demonstrati
 from vlrl.methods.common.prompts import with_text, within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Row
@@ -79,7 +79,7 @@ class Ghpo(Independent):
     def init_state(self) -> GhpoState:
         return GhpoState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         check_demonstrations(run, self.name, self.key)
 
@@ -90,7 +90,7 @@ class Ghpo(Independent):
         solution = next(iter(demonstrations(row)), "")
         return solution[: round(share * len(solution))]
 
-    def hinted(self, prompt: Prompt, share: float, run: RunContext) -> Prompt | None:
+    def hinted(self, prompt: Prompt, share: float, run: StageContext) -> Prompt | None:
         """The prompt with the hint; None where the row has no solution or the hinted prompt is too long."""
         reference = self.reference(prompt.row, share)
         hinted = with_text(prompt, self.text.replace("{reference}", reference)) if reference else prompt
@@ -98,7 +98,7 @@ class Ghpo(Independent):
             return None
         return replace(hinted, train=prompt.for_training) if self.train_on == "plain" else hinted
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         failed = [group for group in groups if len(group) and not success_rate(group.rollouts)]
@@ -122,7 +122,7 @@ class Ghpo(Independent):
             failed = [group for group in failed if not any(group is other for other in solved)]
         return groups
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state = self.state
         groups, failed, solved = float(state.groups), float(state.failed), float(state.solved)
         state.logged = {"hint/failed": (failed, groups), "hint/helped": (solved, failed)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vlrl.functional import gspo_loss, gspo_token_loss
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import register
 from vlrl.types import LossInputs, PerToken
 
@@ -32,9 +32,9 @@ class GSPO(SequencePolicyLoss):
     high: float = 4e-4
     token_level: bool = False
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if not self.token_level:
-            super().check(run)
+            super().check(phase)
 
     def __call__(self, x: LossInputs) -> PerToken:
         loss = gspo_token_loss if self.token_level else gspo_loss

@@ -18,16 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.prompts import neutralised, with_text
 from vlrl.methods.common.stored_groups import packed, unpacked
 from vlrl.methods.core.advantage import GAE
 from vlrl.methods.core.critic import RETURNS
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext, StepContext
 from vlrl.plugins.registry import build, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, Engine, ReplayBuffer, State, TokenWeight, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs, Request, Rollout
 
 _THOUGHT = re.compile(r"<think>((?:(?!</?think>).)*)</think>", re.DOTALL)
@@ -93,13 +91,13 @@ class Gtr(ReplayBuffer):
     def init_state(self) -> GtrState:
         return GtrState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if self.state.corrector is None:
             self.state.corrector = build(Engine, dict(self.corrector), "replay.corrector")
             self.state.corrector.setup(run)
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         self.state.logged = (float(self.state.rewritten), float(self.state.seen))
         self.state.seen = self.state.rewritten = 0
 

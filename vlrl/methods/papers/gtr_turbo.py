@@ -13,14 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.core.callback import AverageState, ReferenceEMA
 from vlrl.methods.core.token_credit import PerToken
 from vlrl.methods.papers.gtr import thought_tokens
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext
 from vlrl.plugins.registry import register
+from vlrl.services.lazy import Tensor, no_grad, torch
 from vlrl.types import Group, Rollout
 
 
@@ -111,8 +109,8 @@ class GtrTurbo(ReferenceEMA):
     def init_state(self) -> GtrTurboState:
         return GtrTurboState()
 
-    @torch.no_grad()
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    @no_grad
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         state: GtrTurboState = self.state
         reference, now = run.policy.reference_state()["weights"], run.policy.model.state_dict()
         due = (run.phase_step + 1) % self.every == 0

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from vlrl.methods.core.prompt_sampler import Shuffle
 from vlrl.methods.core.prompt_template import Chat
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback
 from vlrl.types import Group, Prompt, Row
@@ -37,7 +37,7 @@ class JudgerlvrKeepCandidates(Callback):
     they are the policy's own rollouts.
     """
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         for group in groups:
             texts = {
                 rollout.correct: rollout.text

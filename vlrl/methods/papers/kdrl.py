@@ -12,19 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
-
-import torch
-from torch import Tensor
 
 from vlrl.functional import group_mean
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.common.token_memory import TokenMemory, check_capacity
 from vlrl.methods.core.loss_term import KL
-from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.contexts import PolicyView, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, State, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, PerToken, TokenBatch
 
 START = "start"  # as `model`: the policy as it is at the start
@@ -74,7 +72,7 @@ class KdrlTeacherLogp(AuxTensor):
     def init_state(self) -> TeacherState:
         return TeacherState(memory=TokenMemory(self.remember))
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if not self.model:
             raise ConfigError(
@@ -88,7 +86,7 @@ class KdrlTeacherLogp(AuxTensor):
             policy.keep_reference()
             self.state.own = policy
             return
-        teacher = type(policy)(replace(run.family, model=self.model), device=policy.device, seed=run.seed)
+        teacher = policy.load_other(self.model, run.seed)
         if teacher.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
             raise ConfigError(
                 f"aux_tensors: kdrl.teacher_logp has model={self.model!r}, whose vocabulary differs from "
@@ -97,7 +95,7 @@ class KdrlTeacherLogp(AuxTensor):
         teacher.model.eval().requires_grad_(False)
         self.state.teacher = teacher
 
-    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyView, batch: TokenBatch) -> Tensor:
         teacher = policy.reference() if self.state.own is not None else nullcontext(self.state.teacher)
         with torch.no_grad(), teacher as model:
             return self.state.memory(self.run, model.model, batch, lambda part: model.forward(part)["logp"])

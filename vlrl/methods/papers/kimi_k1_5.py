@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from vlrl.functional import kimi_length_reward, mirror_descent_loss
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.methods.core.reward_shaping import check_single_length_penalty
 from vlrl.methods.core.rollout import SampledStrategy
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import RewardShaping, State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Completion, Group, LossInputs, PerToken, Prompt, Request, Rollout
 
 
@@ -40,9 +39,9 @@ class KimiK15LengthReward(RewardShaping):
     warmup: float = 0
     punishes_length = True
 
-    def check(self, run: RunContext) -> None:
-        check_begins(run, f"reward_shaping: {self.name!r} warmup", self.warmup)
-        check_single_length_penalty(run)
+    def check(self, phase: PhaseContext) -> None:
+        check_begins(phase, f"reward_shaping: {self.name!r} warmup", self.warmup)
+        check_single_length_penalty(phase)
 
     def __call__(self, group: Group) -> list[float]:
         if self.warmup and self.run.phase_step < steps_of(self.warmup, self.run):
@@ -112,7 +111,7 @@ class KimiK15PartialRollout(SampledStrategy):
     def init_state(self) -> PartialRolloutState:
         return PartialRolloutState()
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         state = self.state
         self._recall_prompts(run)
         for prompt, count in zip(prompts, counts, strict=True):
@@ -162,7 +161,7 @@ class KimiK15PartialRollout(SampledStrategy):
         state.logged = {"partial/groups": float(len(state.groups)), "partial/continued": float(continued)}
         return out
 
-    def _request(self, run: RunContext, prompt: Prompt, rollout: Any) -> Request:
+    def _request(self, run: StageContext, prompt: Prompt, rollout: Any) -> Request:
         sampling = run.sampling(prompt, rollout["attempt"])
         limit = min(sampling.max_tokens, len(rollout["ids"]) + self.segment)
         given = tuple(rollout["ids"])
@@ -177,7 +176,7 @@ class KimiK15PartialRollout(SampledStrategy):
         )
 
     @staticmethod
-    def _extend(run: RunContext, completion: Completion) -> None:
+    def _extend(run: StageContext, completion: Completion) -> None:
         """Add a segment to its rollout. Given tokens keep what they were sampled with."""
         rollout, limit = completion.request.tag
         known, ids = len(rollout["ids"]), list(completion.ids)
@@ -190,7 +189,7 @@ class KimiK15PartialRollout(SampledStrategy):
         if completion.finish != "length" or len(ids) >= limit:
             rollout["finish"] = completion.finish
 
-    def _rollout(self, run: RunContext, prompt: Prompt, rollout: Mapping[str, Any]) -> Rollout:
+    def _rollout(self, run: SamplingContext, prompt: Prompt, rollout: Mapping[str, Any]) -> Rollout:
         """The finished rollout."""
         versions = rollout["version"]
         version = versions if len(set(versions)) > 1 else (versions or [run.policy.version])[-1]
@@ -205,7 +204,7 @@ class KimiK15PartialRollout(SampledStrategy):
             made.loss_mask = [value == run.policy.version for value in versions]
         return made
 
-    def _recall_prompts(self, run: RunContext) -> None:
+    def _recall_prompts(self, run: StageContext) -> None:
         """After a restart: make the prompts of the unfinished groups again."""
         state = self.state
         wanted = {group["row"] for group in state.groups if group["prompt"] not in state.prompts}

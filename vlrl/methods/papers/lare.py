@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-import torch
-
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, TokenCredit
+from vlrl.services.lazy import torch
 from vlrl.types import Group, Rollout
 
 Factor = Callable[[str, Rollout], float]

@@ -15,17 +15,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import torch
+from typing import Any
 
 from vlrl.functional.exact import std
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping, State
+from vlrl.services.lazy import torch
 from vlrl.types import Group, LossInputs, PerToken, Rollout
 
 SELF_REWARD_AT: Annotation[int] = Annotation(
@@ -131,10 +131,10 @@ class LaserSelfRewarded(GRPO):
         """c: the config's, else the measured one; None before the first step."""
         return self.state.c if self.c is None else self.c
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        check_begins(run, f"advantage: {self.name!r} start", self.start)
-        check_token_credit(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        check_begins(phase, f"advantage: {self.name!r} start", self.start)
+        check_token_credit(phase, self.name)
 
     def prepare(self, groups: Sequence[Group]) -> None:
         super().prepare(groups)
@@ -216,9 +216,9 @@ class Laser(LossTerm):
     start: float = 0
     requires = (SELF_REWARD_AT,)
 
-    def check(self, run: RunContext) -> None:
-        check_begins(run, f"loss_terms: {self.name!r} start", self.start)
-        if self.c is None and not isinstance(run.advantage, LaserSelfRewarded):
+    def check(self, phase: PhaseContext) -> None:
+        check_begins(phase, f"loss_terms: {self.name!r} start", self.start)
+        if self.c is None and not isinstance(phase.advantage, LaserSelfRewarded):
             raise ConfigError(
                 "loss_terms: 'laser' reads c from advantage 'laser.self_rewarded', which this run does not "
                 "use; give c, as c: -23"
@@ -227,7 +227,8 @@ class Laser(LossTerm):
     @property
     def constant(self) -> float:
         """c: the config's, else the advantage's."""
-        return (self.run.advantage.constant or 0.0) if self.c is None else self.c
+        advantage: Any = self.run.advantage  # that of `check`
+        return (advantage.constant or 0.0) if self.c is None else self.c
 
     def __call__(self, x: LossInputs) -> PerToken:
         waiting = self.start and self.run.phase_step < steps_of(self.start, self.run)

@@ -16,7 +16,7 @@ from typing import Literal
 
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.sampling import completion_limit
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group
@@ -74,8 +74,8 @@ class Laser2(RewardShaping):
     def init_state(self) -> Laser2State:
         return Laser2State()
 
-    def check(self, run: RunContext) -> None:
-        completion_limit(run, self.limit, "reward_shaping: `limit` of 'laser_2'")
+    def check(self, phase: PhaseContext) -> None:
+        completion_limit(phase, self.limit, "reward_shaping: `limit` of 'laser_2'")
 
     @property
     def longest(self) -> int:
@@ -100,7 +100,7 @@ class Laser2(RewardShaping):
             shaped.append(rollout.reward + gain)
         return shaped
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state = self.state
         for band, lengths in run.gather_and_clear(state.step_lengths):
             state.lengths.setdefault(band, []).extend(lengths)

@@ -19,7 +19,7 @@ from rapidfuzz.distance import Levenshtein
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout, run_in_rounds
 from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
@@ -197,10 +197,10 @@ class Latr(Branching):
         if not self.share or self.share[0][0] != 0 or not all(0 <= value <= 1 for _, value in self.share):
             raise ValueError(f"share={self.share} must begin at step 0 and stay in [0, 1]")
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        if isinstance(run.sampling, Plain) and (
-            run.sampling.top_k or run.sampling.top_p < 1 or run.sampling.min_p
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        if isinstance(phase.sampling, Plain) and (
+            phase.sampling.top_k or phase.sampling.top_p < 1 or phase.sampling.min_p
         ):
             raise ConfigError(
                 "rollout: 'latr' compares probabilities over the whole vocabulary; set top_k to 0, top_p "
@@ -210,7 +210,7 @@ class Latr(Branching):
     def init_state(self) -> LatrState:
         return LatrState()
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         self.state.logged, self.state.counts = self.state.counts, {}
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
@@ -221,7 +221,7 @@ class Latr(Branching):
         """The share of a group that comes from a tree."""
         return [value for start, value in self.share if start <= step][-1]
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         eta = self.eta(run.phase_step)
         trees = self.grown(prompts, [round(eta * count) for count in counts], run)
         requests: list[Request] = []
@@ -245,7 +245,7 @@ class Latr(Branching):
         return self.drop_alternatives(groups)
 
     def grown(
-        self, prompts: Sequence[Prompt], widths: Sequence[int], run: RunContext
+        self, prompts: Sequence[Prompt], widths: Sequence[int], run: StageContext
     ) -> list[tuple[list[Branch], int]]:
         """The tree of every prompt, and the step that it has reached; no branches where the width is 0."""
         end_ids = frozenset(run.policy.tokenizer.all_special_ids)
@@ -267,7 +267,7 @@ class Latr(Branching):
         self.state.counts = {name: value + self.state.counts.get(name, 0.0) for name, value in new.items()}
         return [trees.get(place, ([], 0)) for place in range(len(prompts))]
 
-    def greedy(self, run: RunContext, prompt: Prompt, ids: Sequence[int]) -> Request:
+    def greedy(self, run: StageContext, prompt: Prompt, ids: Sequence[int]) -> Request:
         """A request for `ahead` more tokens after `ids`, the most likely ones, with their alternatives."""
         usual = run.sampling(prompt, 0)
         sampling = replace(
@@ -275,7 +275,7 @@ class Latr(Branching):
         )
         return Request(prompt, sampling, 1, 0, tuple(ids))
 
-    def rollout(self, run: RunContext, prompt: Prompt, branch: Branch, step: int) -> Rollout:
+    def rollout(self, run: SamplingContext, prompt: Prompt, branch: Branch, step: int) -> Rollout:
         """The first `step` tokens of a branch as a rollout; finish "stop" if the branch has ended by then."""
         ids = branch.ids[:step]
         return Rollout(

@@ -15,16 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import PolicyLoss, State, TokenWeight, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs, Message, PerToken, Prompt
 
 WEIGHT: Annotation[float] = Annotation(
@@ -82,20 +80,20 @@ class Lens(Independent):
     def init_state(self) -> LensState:
         return LensState()
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        if run.settings.loop != "synchronous":
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        if phase.settings.loop != "synchronous":
             raise ConfigError(
-                f"rollout: 'lens' runs the policy on prompts, and loop {run.settings.loop!r} may be "
+                f"rollout: 'lens' runs the policy on prompts, and loop {phase.settings.loop!r} may be "
                 "training it at that time; use loop: synchronous"
             )
-        if "ref_logp" not in run.aux_tensors:
+        if "ref_logp" not in phase.aux_tensors:
             raise ConfigError(
                 "rollout: 'lens' compares the policy with a reference, and nothing keeps one; add "
                 "loss_terms: {kl: {name: kl, coef: 0.001}}"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         failing = [
@@ -119,7 +117,7 @@ class Lens(Independent):
                 self.state.add(exchanged=sum(rollout.source == "purified" for rollout in group))
         return groups
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         self.state.logged, self.state.counts = self.state.counts, {}
 
     def metrics(self) -> dict[str, tuple[float, float]]:
@@ -137,7 +135,7 @@ class Lens(Independent):
             },
         }
 
-    def purified(self, prompt: Prompt, run: RunContext) -> Prompt:
+    def purified(self, prompt: Prompt, run: StageContext) -> Prompt:
         """The prompt without its interfering tokens."""
         message, part, text = find_question(prompt)
         spans = token_spans(run.policy, prompt, text)

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from vlrl.methods.common.groups import members, top_share
 from vlrl.methods.papers.entropy_mechanism import covariance
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossTerm
+from vlrl.services.lazy import torch
 from vlrl.types import LossInputs, PerToken
 
 

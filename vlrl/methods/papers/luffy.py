@@ -13,9 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.demonstrations import (
     UNTRAINED_DEMONSTRATIONS,
@@ -25,9 +22,10 @@ from vlrl.methods.common.demonstrations import (
 )
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs, PerToken, Prompt
 
 
@@ -62,11 +60,11 @@ class Luffy(Independent):
     def provides(self) -> tuple[Capability, ...]:
         return () if self.trained else (UNTRAINED_DEMONSTRATIONS,)
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         check_demonstrations(run, self.name)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         texts = []
         for prompt, count in zip(prompts, counts, strict=True):
             room = max(count - 1, 0) if self.replace else self.per_prompt * bool(count)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from vlrl.methods.common.row_order import permute
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AdvantageEstimator, PromptSampler, State, transient
 from vlrl.types import Group, Row
@@ -90,7 +90,7 @@ def principles_of(rows: Sequence[Row], key: str) -> dict[str, list[int]]:
     }
 
 
-def all_rows(run: RunContext) -> list[Row]:
+def all_rows(run: StageContext) -> list[Row]:
     """The rows of all sources of the phase, in order."""
     return [row for rows in run.rows.values() for row in rows]
 
@@ -125,7 +125,7 @@ class MathbookRlByPrinciple(PromptSampler):
     def init_state(self) -> ByPrincipleState:
         return ByPrincipleState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         state: ByPrincipleState = self.state
         state.rows = all_rows(run)
@@ -189,7 +189,7 @@ class MathbookRlSchedule(PromptSampler):
     def init_state(self) -> ScheduleState:
         return ScheduleState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         state: ScheduleState = self.state
         state.rows = all_rows(run)
@@ -205,7 +205,7 @@ class MathbookRlSchedule(PromptSampler):
             state.position += 1
         return out
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state: ScheduleState = self.state
         for group in run.answered_groups:
             name = str(group.row.meta.get(self.key, ""))

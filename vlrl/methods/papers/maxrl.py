@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from vlrl.functional import maxrl_advantages
 from vlrl.methods.core.advantage import GroupRelative, by_group, flat_rewards
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Group
 
@@ -29,9 +29,9 @@ class MaxRL(GroupRelative):
 
     eps: float = 0.0
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        if run.reward_shaping or any(reward.weight < 0 for reward in run.rewards.values()):
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        if phase.reward_shaping or any(reward.weight < 0 for reward in phase.rewards.values()):
             raise ConfigError(
                 "advantage: 'maxrl' divides by the mean reward, which reward_shaping or a negative reward "
                 "weight may make negative; drop them, or "

@@ -22,7 +22,7 @@ from vlrl.methods.common.conversation import CONVERSATION, SEGMENT, TURN_SPANS, 
 from vlrl.methods.common.prompts import neutralised, with_text
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import build, register
 from vlrl.plugins.stages import Engine, RewardShaping, State, transient
 from vlrl.types import Completion, Group, Message, Prompt, Request, Rollout, Sampling
@@ -132,13 +132,13 @@ class Mctr(MultiTurn):
     def init_state(self) -> MctrState:
         return MctrState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if self.meta and self.state.meta is None:
             self.state.meta = build(Engine, dict(self.meta), "rollout.meta")
             self.state.meta.setup(run)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         state: MctrState = self.state
         state.counts = dict(enumerate(counts))
         state.candidates.clear()
@@ -159,7 +159,7 @@ class Mctr(MultiTurn):
         return groups
 
     def play(
-        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: SamplingContext
     ) -> list[list[Rollout] | str] | None:
         """Held-out evaluation: without votes, with the rules."""
         plain = MultiTurn(**{f.name: getattr(self, f.name) for f in fields(MultiTurn)})
@@ -170,7 +170,7 @@ class Mctr(MultiTurn):
         rules = self.state.rules.get(prompt.row.task)
         return with_text(prompt, self.shown.replace("{rules}", listed(rules))) if rules else prompt
 
-    def turns(self, requests: Sequence[Request], run: RunContext) -> Iterable[Completion]:
+    def turns(self, requests: Sequence[Request], run: StageContext) -> Iterable[Completion]:
         state: MctrState = self.state
         samples: dict[int, list[Completion]] = defaultdict(list)
         wanted = [replace(request, n=max(state.counts[request.tag.prompt_index], 1)) for request in requests]
@@ -187,7 +187,7 @@ class Mctr(MultiTurn):
             votes = [VOTE[rollout] for rollout in group]
             yield made[votes.index(majority(votes))] if any(votes) else made[0]
 
-    def candidates(self, conversation: Conversation, made: Sequence[Completion], run: RunContext) -> Group:
+    def candidates(self, conversation: Conversation, made: Sequence[Completion], run: StageContext) -> Group:
         """The samples of a state as a group, in which only the newest turn carries loss."""
         start, rollouts = len(conversation.segment.ids), []
         for completion in made:
@@ -211,7 +211,7 @@ class Mctr(MultiTurn):
             rollout.info = {**known, **rollout.info}
         return groups
 
-    def reflect(self, run: RunContext) -> None:
+    def reflect(self, run: StageContext) -> None:
         """Ask for rules about one episode of each task that is due."""
         state, requests = self.state, []
         state.proposed.clear()
@@ -237,7 +237,7 @@ class Mctr(MultiTurn):
         messages = (*conversation.prompt.messages, *conversation.segment.messages, message)
         return replace(conversation.prompt, messages=messages, prefix="", train=None, continues=None)
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state: MctrState = self.state
         replies: dict[str, list[str]] = defaultdict(list)
         for task, reply in run.gather_and_clear(state.proposed):

@@ -16,7 +16,7 @@ from vlrl.methods.common.hard_prompts import HardPrompts, HardPromptsState
 from vlrl.methods.common.prompts import with_system
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import transient
 from vlrl.types import Group, Prompt, Rollout
@@ -50,7 +50,7 @@ class MemlGrpo(Independent):
         if len(set(self.systems)) < 2 or len(set(self.systems)) < len(self.systems):
             raise ValueError(f"systems={self.systems} must be at least two different system prompts")
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         k = len(self.systems)
         wanted: list[tuple[Prompt, int, tuple[int, ...]]] = []
         for prompt, n in zip(prompts, counts, strict=True):
@@ -109,7 +109,7 @@ class MemlGrpoMutual(HardPrompts):
         self.state.taught += len(taught)
         return [*super().__call__(groups), *taught]
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         super().end_step(run)
         self.state.logged["taught"] = float(self.state.taught)
         self.state.taught = 0

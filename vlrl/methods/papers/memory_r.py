@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group
@@ -96,7 +96,7 @@ class MemoryR(RewardShaping):
             total += self.explore * scaled(novelty, self.state.explore, alone=0.0)
         return total
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state = self.state
         for additions in run.gather_and_clear(state.step):
             for values, kept in (

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from vlrl.functional import pass_at_k
 from vlrl.functional.exact import mean
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext, PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AdvantageEstimator, Callback, State
 from vlrl.types import Group
@@ -78,15 +78,15 @@ class Modeltaskalign(Callback):
     def init_state(self) -> ModeltaskalignState:
         return ModeltaskalignState()
 
-    def check(self, run: RunContext) -> None:
-        if run.advantage.trains or run.objective.loss_terms:
+    def check(self, phase: PhaseContext) -> None:
+        if phase.advantage.trains or phase.objective.loss_terms:
             raise ConfigError(
                 "callbacks: 'modeltaskalign' measures the start model, and this run would train it; use "
                 "advantage: {name: modeltaskalign.no_update} "
                 "and no loss_terms, or read pass@k of a training run with metrics: {passk: {name: pass_at_k}}"
             )
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> Mapping[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> Mapping[str, float]:
         for group in run.sampled_groups:
             scored = [rollout.correct for rollout in group if rollout.outcome is not None]
             if scored:

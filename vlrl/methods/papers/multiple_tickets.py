@@ -9,11 +9,10 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.contexts import PolicyView, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, Trainable, transient
+from vlrl.services.lazy import torch
 
 
 @dataclass
@@ -49,7 +48,7 @@ class MultipleTickets(Trainable):
     def init_state(self) -> MultipleTicketsState:
         return MultipleTicketsState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.state_sharded:
             raise ConfigError(
@@ -58,7 +57,7 @@ class MultipleTickets(Trainable):
                 "or trainable: {name: lora}"
             )
 
-    def __call__(self, policy: PolicyModel) -> list[dict[str, Any]]:
+    def __call__(self, policy: PolicyView) -> list[dict[str, Any]]:
         policy.model.requires_grad_(True)
         trained, total = 0, 0
         for name, parameter in policy.model.named_parameters():

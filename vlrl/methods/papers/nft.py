@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
 from vlrl.functional import group_mean
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.plugins.registry import register
+from vlrl.services.lazy import torch
 from vlrl.types import LossInputs, PerToken
 
 

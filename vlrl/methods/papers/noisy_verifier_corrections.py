@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vlrl.methods.core.advantage import GRPO, GroupRelative, Reinforce
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group, Rollout
@@ -75,18 +75,18 @@ class NoisyVerifierCorrections(RewardShaping):
     def init_state(self) -> NoisyVerifierCorrectionsState:
         return NoisyVerifierCorrectionsState()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         for key, slot in (("slot", self.slot), ("appeal", self.appeal)):
-            if slot and slot not in run.rewards:
+            if slot and slot not in phase.rewards:
                 raise ConfigError(
                     f"reward_shaping: {key}={slot!r} of {self.name!r} is no reward slot; known: "
-                    f"{', '.join(run.rewards)}"
+                    f"{', '.join(phase.rewards)}"
                 )
         forward = self.mode == "forward"
-        centred = isinstance(run.advantage, GroupRelative) or (
-            isinstance(run.advantage, Reinforce) and run.advantage.decay > 0
+        centred = isinstance(phase.advantage, GroupRelative) or (
+            isinstance(phase.advantage, Reinforce) and phase.advantage.decay > 0
         )
-        scaled = isinstance(run.advantage, GRPO) and run.advantage.scale != "none"
+        scaled = isinstance(phase.advantage, GRPO) and phase.advantage.scale != "none"
         if scaled or (forward and centred):
             what = (
                 "divides by the std of rewards"
@@ -94,7 +94,7 @@ class NoisyVerifierCorrections(RewardShaping):
                 else "subtracts a mean, which is all that the forward correction changes"
             )
             raise ConfigError(
-                f"reward_shaping: advantage {run.advantage.name!r} {what}, so the correction of "
+                f"reward_shaping: advantage {phase.advantage.name!r} {what}, so the correction of "
                 f"{self.name!r} would have no effect; "
                 "use advantage: {name: reinforce, decay: 0}, or, for mode: backward, advantage: {name: "
                 "grpo, scale: none}"
@@ -135,7 +135,7 @@ class NoisyVerifierCorrections(RewardShaping):
         correct = self.state.overturned + self.state.confirmed
         return min(self.state.overturned / correct, 0.9 * (1 - self.rho0)) if correct else self.rho1
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         counts, state = run.gather_and_clear(self.state.step), self.state
         factor = self.decay ** len(counts)
         state.overturned = factor * state.overturned + sum(overturned for overturned, _ in counts)

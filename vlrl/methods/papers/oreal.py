@@ -14,16 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.advantage import RLOO, GroupRelative
 from vlrl.methods.core.critic import OUTCOME_CRITIC, OUTCOME_CRITIC_MODEL
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TokenWeight
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs
 
 
@@ -104,8 +102,8 @@ class OrealDecisiveTokens(TokenWeight):
     def requires(self) -> tuple[Capability, ...]:
         return ({"token_score": OUTCOME_CRITIC, "model_value": OUTCOME_CRITIC_MODEL}[self.scores],)
 
-    def check(self, run: RunContext) -> None:
-        check_begins(run, f"token_weights: {self.name!r} warmup", self.warmup)
+    def check(self, phase: PhaseContext) -> None:
+        check_begins(phase, f"token_weights: {self.name!r} warmup", self.warmup)
 
     def __call__(self, x: LossInputs) -> Tensor:
         if self.is_set_up and self.run.phase_step < steps_of(self.warmup, self.run):

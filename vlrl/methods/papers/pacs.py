@@ -11,13 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch.nn.functional import binary_cross_entropy_with_logits
-
 from vlrl.functional import group_mean, group_sum
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.plugins.registry import register
+from vlrl.services.lazy import nn, torch
 from vlrl.types import LossInputs, PerToken
 
 
@@ -54,7 +52,7 @@ class PACS(SequencePolicyLoss):
             std_B = (group_sum(centred_B.square(), x.group_B) / (n_B - 1).clamp(min=1) + 1e-12).sqrt()
             psi_B = centred_B / (std_B + 1e-6)
         correct_B = correct_rollouts(x).to(proxy_B)
-        loss_B = binary_cross_entropy_with_logits(psi_B, correct_B, reduction="none")
+        loss_B = nn.functional.binary_cross_entropy_with_logits(psi_B, correct_B, reduction="none")
         if self.balance:
             correct_share_B = group_mean(correct_B, x.group_B)
             class_share_B = torch.where(correct_B > 0, correct_share_B, 1 - correct_share_B)

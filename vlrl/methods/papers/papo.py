@@ -15,15 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from vlrl.functional import kl_estimate
 from vlrl.methods.common.groups import top_share
 from vlrl.methods.common.pixels import Repainted
-from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.contexts import PhaseContext, PolicyView
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, LossTerm
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, Media, PerToken, Prompt, TokenBatch
 
 
@@ -64,7 +63,7 @@ class PapoMaskedLogp(AuxTensor):
     share: float = 0.6
     at_start = True
 
-    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyView, batch: TokenBatch) -> Tensor:
         seed = str(self.run.step if self.is_set_up else 0)
         return policy.forward(
             replace(batch, prompts=[self.masked(prompt, seed) for prompt in batch.prompts])
@@ -95,11 +94,11 @@ class PapoMaskedKl(LossTerm):
     share: float = 1.0
     needs = ("papo.masked_logp",)
 
-    def check(self, run: RunContext) -> None:
-        if not run.family.is_multimodal:
+    def check(self, phase: PhaseContext) -> None:
+        if not phase.family.is_multimodal:
             raise ConfigError(
                 "loss_terms: 'papo.masked_kl' compares with masked images, and policy family "
-                f"{run.family.name!r} has no images; use a vision family"
+                f"{phase.family.name!r} has no images; use a vision family"
             )
 
     def __call__(self, x: LossInputs) -> PerToken:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from vlrl.plugins.capabilities import RewardSlot
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group
@@ -57,11 +57,11 @@ class Par(RewardShaping):
     def init_state(self) -> ParState:
         return ParState()
 
-    def check(self, run: RunContext) -> None:
-        if self.slot and self.slot not in run.rewards:
+    def check(self, phase: PhaseContext) -> None:
+        if self.slot and self.slot not in phase.rewards:
             raise ConfigError(
                 f"reward_shaping: 'par' has slot={self.slot!r}, and no reward has that name; known: "
-                f"{', '.join(run.rewards)}"
+                f"{', '.join(phase.rewards)}"
             )
 
     def __call__(self, group: Group) -> list[float]:

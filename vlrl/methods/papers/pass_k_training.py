@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from vlrl.functional import pass_at_k_advantages
 from vlrl.methods.core.advantage import by_group, flat_rewards
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AdvantageEstimator
+from vlrl.services.lazy import torch
 from vlrl.types import Group
 
 
@@ -39,10 +38,10 @@ class PassKTraining(AdvantageEstimator):
         if self.k < 1:
             raise ValueError(f"k={self.k} must be at least 1")
 
-    def check(self, run: RunContext) -> None:
-        if self.k >= run.group_size:
+    def check(self, phase: PhaseContext) -> None:
+        if self.k >= phase.group_size:
             raise ConfigError(
-                f"advantage.k={self.k} must be below group_size={run.group_size}: the best of all rollouts "
+                f"advantage.k={self.k} must be below group_size={phase.group_size}: the best of all rollouts "
                 "distinguishes none of them"
             )
 

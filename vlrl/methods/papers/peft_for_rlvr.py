@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.methods.core.trainable import LoRA
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
+from vlrl.services.lazy import Tensor, nn, torch
 
 ADAPTERS: Mapping[str, Mapping[str, Any]] = {
     "lora": {},
@@ -80,22 +78,22 @@ class PeftForRlvr(LoRA):
     def init_state(self) -> PeftForRlvrState:
         return PeftForRlvrState()
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
         if self.dora or self.rank_stabilised:
             raise ConfigError(
                 "trainable: 'peft_for_rlvr' is chosen by `adapter` alone; set adapter: dora or rslora, not "
                 "dora or rank_stabilised"
             )
-        if "alters_base" in ADAPTERS[self.adapter] and "ref_logp" in run.aux_tensors:
+        if "alters_base" in ADAPTERS[self.adapter] and "ref_logp" in phase.aux_tensors:
             raise ConfigError(
                 f"trainable: adapter {self.adapter!r} changes the weights below it, so the model without "
                 "it is not the reference; drop the KL term, "
                 "or use adapter: dora"
             )
-        self.state.lr, self.state.steps = run.settings.optimizer.lr, run.settings.steps
+        self.state.lr, self.state.steps = phase.settings.optimizer.lr, phase.settings.steps
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if self.adapter in COLLAPSES or (self.r == 1 and self.adapter not in ("ia3", "layernorm")):
             run.warn(

@@ -13,12 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.groups import members
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TokenWeight
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs
 
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vlrl.methods.common.correctness import check_heldout, heldout_accuracy
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext, PhaseContext, SamplingContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Callback, RewardShaping, State
 from vlrl.types import Group, Prompt, Request
@@ -68,7 +69,7 @@ class Pppo(Independent):
     def init_state(self) -> PppoState:
         return PppoState(share=self.share)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         requests = []
         for group in groups:
@@ -155,11 +156,12 @@ class PppoPrefixGrowth(Callback):
     def init_state(self) -> PppoPrefixGrowthState:
         return PppoPrefixGrowthState()
 
-    def check(self, run: RunContext) -> None:
-        check_heldout(run, "callbacks: pppo.prefix_growth")
+    def check(self, phase: PhaseContext) -> None:
+        check_heldout(phase, "callbacks: pppo.prefix_growth")
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
-        prefix: PppoState = run.rollout.state
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
+        strategy: Any = run.rollout
+        prefix: PppoState = strategy.state
         if (run.phase_step + 1) % self.eval_every == 0:
             now = heldout_accuracy(run)
             if now is not None and now <= self.state.accuracy:

@@ -14,12 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.core.advantage import GRPO
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, Prompt, Rollout, TokenBatch
 
 

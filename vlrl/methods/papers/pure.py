@@ -20,7 +20,7 @@ from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.methods.core.advantage import RLOO, GroupRelative, set_token_advantages, whiten_rows
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.methods.papers.spae import step_ends
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, RewardShaping, State, transient
 from vlrl.types import Group, Rollout
@@ -49,9 +49,9 @@ class Pure(GroupRelative):
     provides = (TOKEN_ADVANTAGES,)
     requires = (STEP_SCORES,)
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        check_token_credit(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        check_token_credit(phase, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         rows = []
@@ -140,7 +140,7 @@ class PureProcessRewards(RewardShaping):
     def init_state(self) -> ProcessRewardsState:
         return ProcessRewardsState()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if not self.model:
             hint = (
                 "reward_shaping.process.model=PATH, a model for token classification such as "
@@ -150,7 +150,7 @@ class PureProcessRewards(RewardShaping):
                 f"reward_shaping: 'pure.process_rewards' has no `model`; name a process reward model: {hint}"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.state.model = open_process_reward_model(self.model, self.mark, run.policy)
 

@@ -16,11 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext, SamplingContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, RolloutStrategy, State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Group, Prompt, Rollout
 
 # in a row's memory (`run.history`): {"ids": completion tokens, "text": text} of the kept rollout
@@ -62,7 +61,7 @@ class ReDistillationKeepCorrect(Callback):
     def init_state(self) -> KeepCorrectState:
         return KeepCorrectState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if not self.go_back:
             return
@@ -75,7 +74,7 @@ class ReDistillationKeepCorrect(Callback):
         run.policy.keep_reference()
         self.state.policy = run.policy
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         remaining = run.settings.steps - run.phase_step  # this step included
         kept = sum(KEY in memory for memory in run.history.values())
         if remaining <= self.last:
@@ -111,7 +110,7 @@ class ReDistillation(RolloutStrategy):
     and replaced by the next row.
     """
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = []
         for prompt in prompts:
             item = run.history.get(prompt.row.id, {}).get(KEY)

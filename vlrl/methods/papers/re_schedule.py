@@ -15,17 +15,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal
-
-import torch
-from torch import Tensor
+from typing import Any, Literal
 
 from vlrl.methods.common.branching import branch_request, branch_rollout
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext, PhaseContext, SamplingContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, State, TokenWeight, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs, Prompt, Request, Rollout
 
 KEY = "r_score"  # of a row's memory in the run's history
@@ -66,16 +64,16 @@ class ReScheduleReasoningTree(Independent):
                 f"interval={self.interval} at least 1"
             )
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        if run.group_size != self.branch**self.depth:
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        if phase.group_size != self.branch**self.depth:
             raise ConfigError(
                 f"rollout: 're_schedule.reasoning_tree' makes {self.branch}^{self.depth} rollouts, and "
-                f"group_size is {run.group_size}; "
+                f"group_size is {phase.group_size}; "
                 f"set group_size: {self.branch**self.depth}"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = [Group(prompt, []) for prompt in prompts]
         nodes: list[tuple[int, Path, Rollout]] = [
             (place, (), Rollout(prompt, []))
@@ -103,7 +101,7 @@ class ReScheduleReasoningTree(Independent):
             group.rollouts.sort(key=PATH.__getitem__)
         return groups
 
-    def request(self, run: RunContext, place: int, path: Path, node: Rollout, level: int) -> Request:
+    def request(self, run: SamplingContext, place: int, path: Path, node: Rollout, level: int) -> Request:
         """For the continuations of a node: up to the next branching, or to the end from the last level on."""
         sampling = run.sampling(node.prompt, 0)
         if level < self.depth:
@@ -184,8 +182,9 @@ class ReScheduleRScore(Callback):
                 f"callbacks: 're_schedule.r_score' has edits={self.edits}; at least 1 is needed"
             )
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
-        branch, depth = run.rollout.branch, run.rollout.depth
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
+        tree: Any = run.rollout  # whose fields `check` has looked for
+        branch, depth = tree.branch, tree.depth
         scores = []
         for group in groups:
             leaves = {tuple(PATH[rollout]): rollout.correct for rollout in group if PATH.on(rollout)}
@@ -239,7 +238,7 @@ class ReSchedule(TokenWeight):
     def init_state(self) -> ReScheduleState:
         return ReScheduleState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         scores = {row: memory[KEY] for row, memory in run.history.items() if KEY in memory}
         self.state.ranks = ranks(scores)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.types import Group
@@ -94,7 +94,7 @@ class Recap(RewardShaping):
             out.append(total)
         return out
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state: RecapState = self.state
         parts = run.gather([dict(state.sums)])
         for slot in self.slots:

@@ -16,16 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import check_demonstrations, demonstrations
 from vlrl.methods.common.hard_prompts import demonstration_group, restore_prompts
 from vlrl.methods.core.aux_tensor import Entropy
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext, PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, State, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, Prompt
 
 
@@ -86,14 +84,14 @@ class Relift(Callback):
     def init_state(self) -> ReliftState:
         return ReliftState()
 
-    def check(self, run: RunContext) -> None:
-        if run.settings.loop != "synchronous":
+    def check(self, phase: PhaseContext) -> None:
+        if phase.settings.loop != "synchronous":
             raise ConfigError(
-                f"callbacks: 'relift' updates the policy between steps, which loop {run.settings.loop!r} "
+                f"callbacks: 'relift' updates the policy between steps, which loop {phase.settings.loop!r} "
                 "may be sampling; use synchronous"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.state_sharded:
             raise ConfigError(
@@ -108,7 +106,7 @@ class Relift(Callback):
         """This rank's part of `size`."""
         return -(-self.size // self.run.ranks)
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         restore_prompts(self.state.waiting, run)
         waiting = self.state.waiting
         failed = {
@@ -130,7 +128,7 @@ class Relift(Callback):
             counts["used"] = float(len(used))
         return {**counts, "waiting": float(len(waiting))}
 
-    def supervised_step(self, groups: Sequence[Group], run: RunContext) -> dict[str, float]:
+    def supervised_step(self, groups: Sequence[Group], run: CallbackContext) -> dict[str, float]:
         """One update on demonstrations. Returns the mean -log pi (nats per token) and the gradient's norm
         before clipping."""
         weights = [p for p in run.policy.model.parameters() if p.requires_grad]
@@ -157,7 +155,7 @@ class Relift(Callback):
         optimizer.step()
         for p in weights:
             p.grad = None
-        run.policy.version += 1
+        run.policy.advance()
         run.engine.sync(run.policy)
         return {"nll": run.mean(nll, tokens / run.ranks), "grad_norm": float(norm)}
 

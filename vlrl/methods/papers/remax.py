@@ -12,17 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from vlrl.functional import remax_advantages
 from vlrl.methods.core.advantage import as_rows, reward_tensors, set_token_advantages
 from vlrl.methods.core.reward_shaping import READS_TOKEN_REWARDS, TOKEN_REWARDS
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
+from vlrl.services.lazy import torch
 from vlrl.types import Group, Prompt, Request
 
 GREEDY_BASELINE = Capability("remax.greedy_baseline", hint="rollout: {name: remax.greedy_baseline}")
@@ -42,15 +41,15 @@ class RemaxGreedyBaseline(Independent):
 
     provides = (GREEDY_BASELINE,)
 
-    def check(self, run: RunContext) -> None:
-        if not run.has(READS_GREEDY):
+    def check(self, phase: PhaseContext) -> None:
+        if not phase.has(READS_GREEDY):
             raise ConfigError(
                 "rollout: 'remax.greedy_baseline' samples a greedy completion that no plug-in of this "
                 "config reads; use advantage: {name: remax}, "
                 "group_filters: {greedy: {name: self}}, or rollout: {name: independent}"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         sampled = [group for group in groups if len(group)]
         requests = []
@@ -98,9 +97,9 @@ class ReMax(AdvantageEstimator):
     def requires(self) -> tuple[Capability, ...]:
         return (GREEDY_BASELINE, TOKEN_REWARDS) if self.token_rewards else (GREEDY_BASELINE,)
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if self.per_token:
-            check_token_credit(run, self.name)
+            check_token_credit(phase, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         greedy = [self.baseline(group) for group in groups]

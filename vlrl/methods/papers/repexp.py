@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from vlrl.methods.core.aux_tensor import Hidden, RefLogp
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import RewardShaping
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, TokenBatch
 
 

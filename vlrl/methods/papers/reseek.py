@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from vlrl.environments.tool_calls import last_call
 from vlrl.methods.common.conversation import SEGMENT
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StepContext
 from vlrl.plugins.episodes import ACTIONS, EPISODE_END, TURN_PARTS
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import RewardShaping, State, transient
@@ -88,7 +88,7 @@ class Reseek(RewardShaping):
         parts = TURN_PARTS[rollout]
         return math.fsum(parts.get(name, 0.0) * value for name, value in each.items())
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         verdicts = run.gather_and_clear(self.state.verdicts)
         self.state.logged = (
             math.fsum(right for right, _ in verdicts),

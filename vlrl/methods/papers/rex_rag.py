@@ -22,18 +22,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.branching import per_token
 from vlrl.methods.common.conversation import CALLS, CONVERSATION, SEGMENT, TURNS, Conversation, Segment
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
 from vlrl.plugins.episodes import ACTIONS, EPISODE_RETURN, TURN_REWARDS, TURN_SPANS, TURN_STATES, Action, Past
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss, State, transient
+from vlrl.services.lazy import torch
 from vlrl.types import Group, LossInputs, PerToken, Prompt, Rollout
 
 INSERTED: Annotation[tuple[int, int]] = Annotation(
@@ -74,7 +73,7 @@ class Probe(Conversation):
 
     inserted: tuple[int, int] = (0, 0)
 
-    def rollout(self, run: RunContext, finish: Any) -> Rollout:
+    def rollout(self, run: SamplingContext, finish: Any) -> Rollout:
         made = super().rollout(run, finish)
         made.source = "probe"
         INSERTED.set(made, self.inserted)
@@ -131,11 +130,11 @@ class RexRag(MultiTurn):
         """k: kept probes per conversation."""
         return self.keep if self.state.keep < 0 else self.state.keep
 
-    def check(self, run: RunContext) -> None:
-        if run.environment is not None:
-            super().check(run)
+    def check(self, phase: PhaseContext) -> None:
+        if phase.environment is not None:
+            super().check(phase)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         draw = random.Random(f"{run.seed}/rex_rag/{run.step}/{run.rank}")
@@ -163,7 +162,7 @@ class RexRag(MultiTurn):
             ERROR_RATE.set(rollout, error_rate)
         return groups
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state: RexRagState = self.state
         counts = run.gather([(state.probes, state.correct)])
         probes, correct = sum(n for n, _ in counts), sum(n for _, n in counts)
@@ -178,7 +177,7 @@ class RexRag(MultiTurn):
             "rex_rag/keep": self.bound,
         }
 
-    def probe(self, groups: Sequence[Group], draw: random.Random, run: RunContext) -> list[Probe]:
+    def probe(self, groups: Sequence[Group], draw: random.Random, run: SamplingContext) -> list[Probe]:
         """Resume `share` of the wrong conversations and run them to their end."""
         probes = []
         for place, group in enumerate(groups):
@@ -198,7 +197,13 @@ class RexRag(MultiTurn):
 
 
 def resumed(
-    place: int, rollout: Rollout, answer: str, doubts: Sequence[str], chosen: int, seed: int, run: RunContext
+    place: int,
+    rollout: Rollout,
+    answer: str,
+    doubts: Sequence[str],
+    chosen: int,
+    seed: int,
+    run: SamplingContext,
 ) -> Probe | None:
     """The conversation up to the last match of `answer`, in its last turn, and the chosen doubt; None without
     a match there."""
@@ -262,7 +267,7 @@ def draw_logp(drawn: Sequence[int], bank: Sequence[Sequence[int]]) -> list[float
     return [math.log(after / before) for before, after in zip(counts, counts[1:])]
 
 
-def doubt_logp(probes: Sequence[Rollout], run: RunContext) -> list[float]:
+def doubt_logp(probes: Sequence[Rollout], run: SamplingContext) -> list[float]:
     """The mean log-prob that the policy gives to the inserted tokens of each probe."""
     logps = run.engine.score_all([(rollout.prompt, rollout.ids) for rollout in probes]) if probes else []
     spans = [slice(*INSERTED[rollout]) for rollout in probes]

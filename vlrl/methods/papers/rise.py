@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from vlrl.methods.common.prompts import check_task, derived_row, neutralised, prompts_within_limit
 from vlrl.methods.core.rollout import Independent
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext
 from vlrl.plugins.registry import register
 from vlrl.types import Group, Prompt
 
@@ -48,10 +48,10 @@ class Rise(Independent):
         if "{question}" not in self.ask or "{solution}" not in self.ask:
             raise ValueError(f"ask={self.ask!r} must contain {{question}} and {{solution}}")
 
-    def check(self, run: RunContext) -> None:
-        check_task(run, self.name, self.task)
+    def check(self, phase: PhaseContext) -> None:
+        check_task(phase, self.name, self.task)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         pairs = [(group, place) for group in groups for place in range(len(group))]

@@ -18,16 +18,14 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vlrl.beside.process import open_process_reward_model
 from vlrl.methods.common.branching import run_in_rounds
 from vlrl.methods.common.prompts import neutralised, with_text
 from vlrl.methods.core.rollout import SampledStrategy
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 
 ASPECTS = ("A1", "A2", "A3", "B1", "B2", "C1", "C2")
@@ -223,24 +221,24 @@ class Rlot(SampledStrategy):
             weights, weights.clone(), torch.zeros_like(weights), torch.zeros_like(weights), self.epsilon
         )
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         if not self.prm:
             raise ConfigError(
                 "rollout: 'rlot' has no `prm`; name a process reward model: rollout.prm=PATH, a model for "
                 "token classification"
             )
-        if run.advantage.trains or run.objective.loss_terms:
+        if phase.advantage.trains or phase.objective.loss_terms:
             raise ConfigError(
                 "rollout: 'rlot' learns to navigate a frozen policy, and this run would train it; use "
                 "advantage: {name: modeltaskalign.no_update} "
                 "and no loss_terms"
             )
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.state.prm = open_process_reward_model(self.prm, self.mark, run.policy)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         wanted = [
             (prompt, run.sampling(prompt, attempt))
             for prompt, count in zip(prompts, counts, strict=True)
@@ -264,7 +262,7 @@ class Rlot(SampledStrategy):
         return groups
 
     def play(
-        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: RunContext
+        self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: SamplingContext
     ) -> list[list[Rollout] | str] | None:
         return [
             [self.rollout_of(one, run)]
@@ -272,7 +270,7 @@ class Rlot(SampledStrategy):
         ]
 
     @staticmethod
-    def rollout_of(navigation: Navigation, run: RunContext) -> Rollout:
+    def rollout_of(navigation: Navigation, run: SamplingContext) -> Rollout:
         """The answer as a rollout."""
         assert navigation.answer is not None
         return run.make_rollout(navigation.answer)
@@ -280,7 +278,7 @@ class Rlot(SampledStrategy):
     # --- an episode -----------------------------------------------------------------------------------------
 
     def navigations(
-        self, wanted: Sequence[tuple[Prompt, Sampling]], epsilon: float, run: RunContext
+        self, wanted: Sequence[tuple[Prompt, Sampling]], epsilon: float, run: SamplingContext
     ) -> list[Navigation]:
         """One episode per prompt; they advance together, so that each round of requests is one call of the
         engine."""
@@ -321,7 +319,7 @@ class Rlot(SampledStrategy):
 
     # --- learning -------------------------------------------------------------------------------------------
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state: RlotState = self.state
         episodes = run.gather_and_clear(state.new)
         losses, rewards = [], [transition[2] for episode in episodes for transition in episode]
@@ -364,7 +362,7 @@ class Rlot(SampledStrategy):
 class _Writer:
     """The policy's part of an episode: what it is asked, and the steps that it has written."""
 
-    def __init__(self, strategy: Rlot, prompt: Prompt, sampling: Sampling, run: RunContext) -> None:
+    def __init__(self, strategy: Rlot, prompt: Prompt, sampling: Sampling, run: SamplingContext) -> None:
         self.strategy, self.prompt, self.sampling, self.run = strategy, prompt, sampling, run
         self.steps: list[str] = []
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from vlrl.functional.exact import mean, std
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import PolicyModel
+from vlrl.plugins.contexts import PolicyView
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import GroupFilter, RewardShaping, State
 from vlrl.types import FilterDecision, Group, Rollout
@@ -132,7 +132,7 @@ class Rlpr(RewardShaping):
         return len(policy.encode_text(text.partition(self.closing)[0]))
 
 
-def reasoning(ids: Sequence[int], policy: PolicyModel, opening: str) -> list[int] | None:
+def reasoning(ids: Sequence[int], policy: PolicyView, opening: str) -> list[int] | None:
     """The tokens up to and with the last `opening`; None if there is none. A token that reaches beyond it is
     encoded anew."""
     text, ends, end = "", [], None

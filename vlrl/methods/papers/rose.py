@@ -17,16 +17,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from vlrl.functional.exact import mean
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, Prompt, Request
 
 CHUNK = 256  # tokens whose embeddings are compared at once
@@ -63,13 +61,13 @@ class Rose(Branching):
                 f"epsilon={self.epsilon} must be in [0, 1], alternatives={self.alternatives} at least 2"
             )
 
-    def check(self, run: RunContext) -> None:
-        if self.epsilon < 1 and run.group_size < 2:
+    def check(self, phase: PhaseContext) -> None:
+        if self.epsilon < 1 and phase.group_size < 2:
             raise ConfigError(
-                f"rollout: 'rose' makes no tree with group_size {run.group_size}; use 2 or more"
+                f"rollout: 'rose' makes no tree with group_size {phase.group_size}; use 2 or more"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = self.sample_roots(prompts, [min(count, 1) for count in counts], run)
         for group in groups:
             for rollout in group:
@@ -100,7 +98,9 @@ class Rose(Branching):
                 group.rollouts.append(rollout)
         return self.drop_alternatives(groups)
 
-    def branch(self, group: Group, rows: Sequence[Sequence[float]], attempt: int, run: RunContext) -> Request:
+    def branch(
+        self, group: Group, rows: Sequence[Sequence[float]], attempt: int, run: SamplingContext
+    ) -> Request:
         """The request for the next rollout of a group; `rows` are the semantic entropies of its rollouts."""
         seed = self.seeds(run, group.prompt)
         parent, end = -1, 0
@@ -172,8 +172,8 @@ class RoseSegmentValues(AdvantageEstimator):
         if self.alpha < 0:
             raise ValueError(f"alpha={self.alpha} must not be negative; 0 switches the length penalty off")
 
-    def check(self, run: RunContext) -> None:
-        check_token_credit(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        check_token_credit(phase, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         out = []

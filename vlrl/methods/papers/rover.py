@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from vlrl.plugins.contexts import PolicyModel
+from vlrl.plugins.contexts import PolicyView
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, PolicyLoss
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, PerToken, TokenBatch
 
 
@@ -48,7 +46,7 @@ class RoverOldVocabMean(AuxTensor):
 
     at_start = True
 
-    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyView, batch: TokenBatch) -> Tensor:
         return policy.forward(batch, [RoverVocabMean()])["rover.vocab_mean"]
 
 

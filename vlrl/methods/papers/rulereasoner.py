@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from vlrl.methods.common.correctness import mean_outcome
 from vlrl.methods.common.row_order import Mixture
 from vlrl.plugins.capabilities import RewardSlot
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import PromptSampler, State, transient
 from vlrl.types import Group, Row
@@ -77,7 +77,7 @@ class Rulereasoner(PromptSampler):
     def init_state(self) -> RulereasonerState:
         return RulereasonerState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         names, state = list(run.rows), self.state
         if len(names) < 2:
@@ -131,7 +131,7 @@ class Rulereasoner(PromptSampler):
         random.Random(f"{self.run.seed}|domains|{sum(state.positions.values())}").shuffle(rows)
         return rows
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state = self.state
         state.steps += 1
         scores: dict[str, list[float]] = {}

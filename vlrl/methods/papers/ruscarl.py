@@ -20,7 +20,7 @@ from typing import Any
 from vlrl.methods.common.prompts import with_system, within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext
 from vlrl.plugins.registry import register
 from vlrl.types import Group, Prompt
 
@@ -63,7 +63,7 @@ class Ruscarl(Independent):
         x = min(self.run.phase_step / (steps - 1), 1.0) if steps > 1 else 0.0
         return 1 / (1 + math.exp(min(self.steepness * (x - self.start), 700.0)))
 
-    def scaffolded(self, prompt: Prompt, attempt: int, n: int, run: RunContext) -> tuple[Prompt, int]:
+    def scaffolded(self, prompt: Prompt, attempt: int, n: int, run: StageContext) -> tuple[Prompt, int]:
         """The prompt of an attempt, and how many criteria it shows."""
         criteria = prompt.row.meta.get("rubrics", ())
         count = round(len(criteria) * ((n - 1 - attempt) / (n - 1) if n > 1 else 1.0) * self.decay())
@@ -77,7 +77,7 @@ class Ruscarl(Independent):
             return prompt, 0
         return (scaffolded if self.train_shown else replace(scaffolded, train=prompt.for_training)), count
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         scaffolds = [
             [self.scaffolded(prompt, attempt, n, run) for attempt in range(n)]
             for prompt, n in zip(prompts, counts, strict=True)

@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
-from vlrl.plugins.contexts import PolicyModel
+from vlrl.plugins.contexts import PolicyView
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, RewardShaping
+from vlrl.services.lazy import Tensor
 from vlrl.types import Group, Prompt, Rollout, TokenBatch
 
 
@@ -32,7 +31,7 @@ class SarUnconditionalLogp(AuxTensor):
 
     at_start = True
 
-    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyView, batch: TokenBatch) -> Tensor:
         return policy.forward(replace(batch, prompts=[without_question(prompt) for prompt in batch.prompts]))[
             "logp"
         ]

@@ -19,7 +19,7 @@ from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS, check_demonstrations, demonstrations
 from vlrl.methods.core.rollout import Independent, score_into_groups
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt
@@ -99,11 +99,11 @@ class Seele(Independent):
     def init_state(self) -> SeeleState:
         return SeeleState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         check_demonstrations(run, self.name)
 
-    def parts(self, prompt: Prompt, run: RunContext) -> list[tuple[int, ...]]:
+    def parts(self, prompt: Prompt, run: StageContext) -> list[tuple[int, ...]]:
         """The demonstration's parts as token ids; the first i of them, joined, are tokens of the text up to
         there."""
         text = next(iter(demonstrations(prompt.row)), "").removeprefix(prompt.prefix)
@@ -116,7 +116,7 @@ class Seele(Independent):
         )
         return [tuple(encode(piece)) for piece in texts]
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = [Group(prompt, []) for prompt in prompts]
         parts = [self.parts(prompt, run) for prompt in prompts]
         rates = [self.first_rate(prompt, len(y)) for prompt, y in zip(prompts, parts)]
@@ -145,7 +145,7 @@ class Seele(Independent):
         """The hint rate of a row's first round."""
         return clamped(self.run.history.get(prompt.row.id, {}).get(KEY, 1.0), parts) if parts else 0.0
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         for group in run.sampled_groups:
             if HINT_RATE.on(group):
                 run.history.setdefault(group.row.id, {})[KEY] = HINT_RATE[group]

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from vlrl.methods.papers.judgerlvr import KEY
 from vlrl.plugins.capabilities import NO_POLICY_GRADIENT
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RolloutStrategy
 from vlrl.types import Group, Prompt, Rollout
@@ -41,18 +41,18 @@ class SelfRewardingCorrection(RolloutStrategy):
     wrong: str = " [VERIFY] wrong.\n"
     samples: ClassVar[bool] = False
 
-    def check(self, run: RunContext) -> None:
-        if not run.has(NO_POLICY_GRADIENT):
+    def check(self, phase: PhaseContext) -> None:
+        if not phase.has(NO_POLICY_GRADIENT):
             raise ConfigError(
                 f"rollout: {self.name!r} gives one text per prompt to imitate, which policy_loss "
-                f"{run.objective.policy_loss.name!r} has nothing to "
+                f"{phase.objective.policy_loss.name!r} has nothing to "
                 "compare with; use policy_loss: {name: zero_loss} and loss_terms: {nll: {name: nll}}"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         return [Group(prompt, self.trace(prompt, run)) for prompt in prompts]
 
-    def trace(self, prompt: Prompt, run: RunContext) -> list[Rollout]:
+    def trace(self, prompt: Prompt, run: StageContext) -> list[Rollout]:
         """The prompt's trace, or an empty list for a row without candidates."""
         candidates = run.history.get(prompt.row.id, {}).get(KEY)
         if not candidates:

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.groups import top_share
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, PolicyLoss
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, PerToken
 
 

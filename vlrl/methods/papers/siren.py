@@ -12,12 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, LossTerm, State
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, PerToken
 
 
@@ -93,7 +91,7 @@ class Siren(LossTerm):
         level_B = mean_B.mean().expand(len(mean_B)) if self.scope == "batch" else mean_B
         return PerToken((level_B - anchor).square(), {"peak_entropy": mean_B.detach()})
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         if not self.anchor and self.state.anchor is None:
             anchor = run.mean(self.state.total, self.state.count)
             if anchor > 0:

@@ -15,7 +15,7 @@ from typing import Any
 
 from vlrl.methods.common.stored_groups import packed, rows_of, unpacked
 from vlrl.methods.core.token_weight import TIS, IcePop
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import ReplayBuffer, State
 from vlrl.types import Group
@@ -56,7 +56,7 @@ class SkyworkR1v2State(State):
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
         self.stored, self.draws, self.packed = [], values["draws"], deepcopy(values["stored"])
 
-    def unpack(self, run: RunContext) -> None:
+    def unpack(self, run: StageContext) -> None:
         """Make the groups of a checkpoint again. Groups whose row is no longer in the data are dropped."""
         if self.packed:
             rows = rows_of(run, {item["row"] for item in self.packed})
@@ -94,8 +94,8 @@ class SkyworkR1v2(ReplayBuffer):
     def init_state(self) -> SkyworkR1v2State:
         return SkyworkR1v2State()
 
-    def check(self, run: RunContext) -> None:
-        if not any(isinstance(weight, (TIS, IcePop)) for weight in run.objective.token_weights.values()):
+    def check(self, phase: PhaseContext) -> None:
+        if not any(isinstance(weight, (TIS, IcePop)) for weight in phase.objective.token_weights.values()):
             raise ConfigError(
                 f"replay: {self.name!r} trains on rollouts of older policies, and no token weight corrects "
                 "for their age; "

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.contexts import CallbackContext, PolicyView
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, State, transient
 from vlrl.types import Group
@@ -46,7 +46,7 @@ class SkyworkR1v3(Callback):
     def init_state(self) -> SkyworkR1v3State:
         return SkyworkR1v3State()
 
-    def is_critical(self, token: int, policy: PolicyModel) -> bool:
+    def is_critical(self, token: int, policy: PolicyView) -> bool:
         """Whether a token's text begins with one of the words."""
         known = self.state.critical
         if token not in known:
@@ -56,7 +56,7 @@ class SkyworkR1v3(Callback):
             )
         return known[token]
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> dict[str, Any]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, Any]:
         tokens, entropies = 0, []
         for group in run.groups:
             for rollout in group:

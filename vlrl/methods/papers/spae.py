@@ -20,7 +20,7 @@ from vlrl.methods.core.advantage import GroupRelative, set_token_advantages, whi
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.types import Group, Prompt, Request, Rollout
@@ -53,10 +53,10 @@ class SpaeProbing(Independent):
     alternatives: int = 20
     provides = (STEP_SCORES, POTENTIALS)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         tokenizer = run.policy.tokenizer
-        probe = tuple(tokenizer(self.probe, add_special_tokens=False).input_ids)
+        probe = tuple(tokenizer.encode(self.probe, add_special_tokens=False))
         requests, gold = [], {}
         for group in groups:
             gold[group.row.id] = run.policy.encode_text(str(group.row.answer))
@@ -148,9 +148,9 @@ class SPAE(GroupRelative):
     provides = (TOKEN_ADVANTAGES,)
     requires = (POTENTIALS,)
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        check_token_credit(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        check_token_credit(phase, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         all_rises = [rise for group in groups for rollout in group for rise in rises(rollout)]

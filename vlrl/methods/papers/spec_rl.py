@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.methods.core.rollout import SampledStrategy
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
@@ -60,9 +60,9 @@ class SpecRL(SampledStrategy):
     def init_state(self) -> SpecRLState:
         return SpecRLState()
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         sampling = vars(
-            run.sampling
+            phase.sampling
         )  # a sampling policy without these fields keeps temperature 1 and no filters
         if (
             sampling.get("temperature", 1.0) != 1.0
@@ -74,7 +74,7 @@ class SpecRL(SampledStrategy):
                 "sampling.temperature to 1, top_p to 1 and top_k to 0"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         tasks = [
             (place, prompt, attempt)
             for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
@@ -118,11 +118,11 @@ class SpecRL(SampledStrategy):
             for i, (prompt, count) in enumerate(zip(prompts, counts))
         ]
 
-    def _draft(self, run: RunContext, prompt: Prompt, attempt: int) -> dict[str, Any] | None:
+    def _draft(self, run: StageContext, prompt: Prompt, attempt: int) -> dict[str, Any] | None:
         memory = run.history.get(prompt.row.id, {}).get(KEY, {})
         return memory.get("drafts", {}).get(str(attempt)) if memory.get("prompt") == prompt.key else None
 
-    def _finished(self, run: RunContext, completion: Completion, attempt: int, reused: int) -> Rollout:
+    def _finished(self, run: StageContext, completion: Completion, attempt: int, reused: int) -> Rollout:
         """The rollout; it becomes the draft of the row's next visit."""
         prompt = completion.request.prompt
         memory = run.history.setdefault(prompt.row.id, {})
@@ -137,7 +137,7 @@ class SpecRL(SampledStrategy):
         self.state.tokens += len(completion.ids)
         return run.make_rollout(completion)
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state = self.state
         state.logged = (float(state.reused), float(state.tokens))
         state.reused = state.tokens = 0.0

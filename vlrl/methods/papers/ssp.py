@@ -31,7 +31,7 @@ from vlrl.methods.common.prompts import (
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.rollout import Independent, MultiTurn
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
 from vlrl.plugins.episodes import EPISODE_END
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
@@ -144,15 +144,15 @@ class Ssp(MultiTurn):
         """Answers without a search."""
         return Independent()
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        check_task(run, self.name, self.task)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        check_task(phase, self.name, self.task)
 
-    def sampling_of(self, prompt: Prompt, attempt: int, run: RunContext) -> Sampling:
+    def sampling_of(self, prompt: Prompt, attempt: int, run: SamplingContext) -> Sampling:
         sampling = super().sampling_of(prompt, attempt, run)
         return replace(sampling, temperature=self.temperature) if prompt.row.task == self.task else sampling
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         given = {
             f"{prompt.row.id}/propose": (prompt.row, count)
             for prompt, count in zip(prompts, counts, strict=True)
@@ -187,7 +187,7 @@ class Ssp(MultiTurn):
         self.count({"proposals": total, "kept": len(kept), "valid": len(shares), "solved": sum(shares)})
         return [*proposed, *solved]
 
-    def older(self, number: int, run: RunContext) -> list[Row]:
+    def older(self, number: int, run: SamplingContext) -> list[Row]:
         """As many valid questions of earlier steps, drawn with replacement; none while there are none."""
         draw, pool = random.Random(f"{run.seed}/{run.phase}/{run.step}/ssp"), self.state.pool
         chosen = [draw.choice(pool) for _ in range(number)] if pool and self.reuse else []
@@ -209,7 +209,7 @@ class Ssp(MultiTurn):
         message = {"role": "user", "content": [{"type": "text", "text": row.question}]}
         return Prompt(row=replace(row, images=(), videos=()), messages=(message,))
 
-    def read(self, given: Row, rollout: Rollout, run: RunContext) -> Proposal | None:
+    def read(self, given: Row, rollout: Rollout, run: SamplingContext) -> Proposal | None:
         """The question that a proposer wrote, with what it found; None where it breaks a rule."""
         found = _QUESTION.search(rollout.text)
         question = neutralised(found[1]) if found is not None and EPISODE_END[rollout] == "done" else ""
@@ -221,7 +221,7 @@ class Ssp(MultiTurn):
             return None
         return Proposal(given, rollout, question, documents)
 
-    def gated(self, proposals: Sequence[Proposal], run: RunContext) -> list[Proposal]:
+    def gated(self, proposals: Sequence[Proposal], run: SamplingContext) -> list[Proposal]:
         """The proposals whose question the policy answers from their documents, among those of others."""
         asked: dict[str, Proposal] = {}
         rows = []
@@ -255,7 +255,7 @@ class Ssp(MultiTurn):
         counts = self.state.counts
         counts.update({name: counts.get(name, 0.0) + value for name, value in values.items()})
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         self.state.logged, self.state.counts = self.state.counts, {}
         self.state.pool = [*self.state.pool, *run.gather_and_clear(self.state.fresh)]
         if self.reuse and run.step % self.reuse == 0:
@@ -281,7 +281,7 @@ def gold_of(row: Row) -> str:
     return str(answers[0]).strip() if answers and answers[0] is not None else ""
 
 
-def shown(rollout: Rollout, run: RunContext) -> list[str]:
+def shown(rollout: Rollout, run: SamplingContext) -> list[str]:
     """The documents that the environment showed in a rollout: what stands in its information tags, in the
     tokens that the policy did not sample."""
     runs = groupby(zip(rollout.ids, rollout.loss_mask or [True] * len(rollout)), key=lambda pair: pair[1])

@@ -17,7 +17,7 @@ from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.prompts import check_task, derived_row, neutralised, prompts_within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout, Row
@@ -84,10 +84,10 @@ class Svs(Independent):
         if "{solution}" not in self.ask:
             raise ValueError(f"ask={self.ask!r} must contain {{solution}}")
 
-    def check(self, run: RunContext) -> None:
-        check_task(run, self.name, self.task)
+    def check(self, phase: PhaseContext) -> None:
+        check_task(phase, self.name, self.task)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         writing = {row.id: (row, group.row) for group in groups for row in self.writing_rows(group)}
@@ -141,7 +141,7 @@ class Svs(Independent):
         )
         return neutralised(inside) if closed else ""
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         self.state.logged, self.state.counts = self.state.counts, {}
 
     def metrics(self) -> dict[str, tuple[float, float]]:

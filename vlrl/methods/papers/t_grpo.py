@@ -20,7 +20,7 @@ import numpy as np
 from vlrl.methods.common.correctness import mean_outcome
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Metric, RewardShaping
 from vlrl.types import Clip, Edited, Group, Prompt, Request, Rollout
@@ -73,14 +73,14 @@ class TGrpo(Independent):
         if not 0 < self.share <= 1:
             raise ValueError(f"share={self.share} must be in (0, 1]: shuffled rollouts per ordered one")
 
-    def check(self, run: RunContext) -> None:
-        if not run.family.is_multimodal:
+    def check(self, phase: PhaseContext) -> None:
+        if not phase.family.is_multimodal:
             raise ConfigError(
                 f"rollout: {self.name!r} shuffles the frames of videos, and the policy family "
-                f"{run.family.name!r} is text-only; use a vision family"
+                f"{phase.family.name!r} is text-only; use a vision family"
             )
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         requests = []
         for group, count in zip(groups, counts, strict=True):
@@ -180,12 +180,8 @@ class TGrpoContrast(Metric):
     has any. Units: accuracy, 0..1.
     """
 
-    def check(self, run: RunContext) -> None:
-        if not any(
-            CONTRAST in shaping.provides
-            for phase in run.phases
-            for shaping in phase.maps["reward_shaping"].values()
-        ):
+    def check(self, phase: PhaseContext) -> None:
+        if not phase.is_provided_anywhere(CONTRAST):
             raise ConfigError(
                 f"metrics: {self.name!r} reads {CONTRAST.name!r}, which no phase's reward shaping writes; "
                 f"add {CONTRAST.hint}"

@@ -15,16 +15,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor
-
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.prompts import neutralised, with_system, with_text, within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss, State, transient
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Completion, Group, LossInputs, PerToken, Prompt, Request, Rollout
 
 TEACH = (
@@ -109,13 +107,13 @@ class ThinkTuning(Independent):
     def init_state(self) -> ThinkTuningState:
         return ThinkTuningState()
 
-    def share(self, run: RunContext) -> float:
+    def share(self, run: StageContext) -> float:
         """The share of a group's finished rollouts that is extended in this step; the first two steps have
         the first value."""
         length = max(1, int(run.settings.steps * self.over))
         return self.first - (self.first - self.last) * min(max(run.phase_step - 1, 0), length) / length
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         share = self.share(run)
         if share <= self.off:
@@ -151,7 +149,7 @@ class ThinkTuning(Independent):
             self.teach,
         )
 
-    def extended(self, rollout: Rollout, completion: Completion, run: RunContext) -> Rollout:
+    def extended(self, rollout: Rollout, completion: Completion, run: StageContext) -> Rollout:
         """The rollout with the teacher's text appended; unchanged where that is empty."""
         words = lesson(completion.text) if completion.finish == "stop" else ""
         self.state.requests += 1
@@ -177,7 +175,7 @@ class ThinkTuning(Independent):
         OWN_TOKENS.set(extended, own)
         return extended
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state = self.state
         state.logged = {"teacher/requests": float(state.requests), "teacher/taught": float(state.taught)}
         state.requests = state.taught = 0

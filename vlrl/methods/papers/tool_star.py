@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.environments.tool_calls import last_call
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import ACTIONS
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping
@@ -40,11 +40,11 @@ class ToolStarHierarchicalReward(RewardShaping):
     bonus: float = 0.1
     requires = (ACTIONS,)
 
-    def check(self, run: RunContext) -> None:
+    def check(self, phase: PhaseContext) -> None:
         for slot in (self.answer, self.format):
-            if slot not in run.rewards:
+            if slot not in phase.rewards:
                 raise ConfigError(
-                    f"reward_shaping: {self.name!r} reads reward {slot!r}; there are {', '.join(run.rewards)}"
+                    f"reward_shaping: {self.name!r} reads reward {slot!r}; there are {', '.join(phase.rewards)}"
                 )
 
     def __call__(self, group: Group) -> list[float]:

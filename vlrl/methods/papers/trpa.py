@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch.nn.functional import logsigmoid
-
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.common.groups import members
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.plugins.registry import register
+from vlrl.services.lazy import nn, torch
 from vlrl.types import LossInputs, PerToken
 
 
@@ -51,8 +49,8 @@ class TRPA(SequencePolicyLoss):
             pairs_B[rows] = better.sum().to(s)
             if better.any():
                 beta = torch.where(correct, self.anisotropy * self.beta, self.beta)[:, None]
-                value = -logsigmoid(beta * (s[:, None] - s[None, :]))[better].mean()
+                value = -nn.functional.logsigmoid(beta * (s[:, None] - s[None, :]))[better].mean()
             else:
-                value = -logsigmoid(torch.where(correct, s, -s)).mean()
+                value = -nn.functional.logsigmoid(torch.where(correct, s, -s)).mean()
             loss_B = loss_B.index_fill(0, rows, 0.0) + torch.zeros_like(s_B).index_fill(0, rows, 1.0) * value
         return PerToken(loss_B, {"pairs": pairs_B, "ratio": x.log_ratio_BT.exp().detach()})

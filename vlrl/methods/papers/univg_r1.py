@@ -10,13 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from vlrl.functional import group_mean
 from vlrl.plugins.capabilities import RewardSlot
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TokenWeight
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs
 
 

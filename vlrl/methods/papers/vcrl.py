@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.methods.core.prompt_sampler import Shuffle, ShuffleState
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import GroupFilter, transient
 from vlrl.types import FilterDecision, Group, Row
@@ -85,7 +85,7 @@ class Vcrl(Shuffle):
     def init_state(self) -> VcrlState:
         return VcrlState()
 
-    def setup(self, run: RunContext) -> None:
+    def setup(self, run: StageContext) -> None:
         super().setup(run)
         self.state.served, self.state.refilling = {}, False
 
@@ -110,7 +110,7 @@ class Vcrl(Shuffle):
         bank = self.state.bank
         return sorted(bank, key=lambda key: (-bank[key]["p"], key))
 
-    def end_step(self, run: RunContext) -> None:
+    def end_step(self, run: StepContext) -> None:
         state: VcrlState = self.state
         for group in run.answered_groups:
             key = group.row.id

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import torch
-
 from vlrl.functional.exact import mean
 from vlrl.methods.core.advantage import GRPO
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State
+from vlrl.services.lazy import torch
 from vlrl.types import Group
 
 NAMES = ("er", "erv", "era")

@@ -17,16 +17,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from torch import Tensor
 
 from vlrl.methods.common.pixels import Repainted
 from vlrl.methods.core.advantage import GRPO, set_token_advantages
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import PolicyModel, RunContext
+from vlrl.plugins.contexts import PhaseContext, PolicyView, SamplingContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AuxTensor
+from vlrl.services.lazy import Tensor
 from vlrl.types import Group, Prompt, Request, Rollout, TokenBatch
 
 NOISY: Annotation[bool] = Annotation(
@@ -89,10 +89,10 @@ class Vogue(Independent):
                 f"steps={self.steps} at least 1"
             )
 
-    def check(self, run: RunContext) -> None:
-        if not run.family.is_multimodal:
+    def check(self, phase: PhaseContext) -> None:
+        if not phase.family.is_multimodal:
             raise ConfigError(
-                f"rollout: {self.name!r} adds noise to pictures, and the policy family {run.family.name!r} "
+                f"rollout: {self.name!r} adds noise to pictures, and the policy family {phase.family.name!r} "
                 "is text-only; use a vision family"
             )
 
@@ -100,7 +100,7 @@ class Vogue(Independent):
         """p."""
         return self.first + (self.last - self.first) * min(1.0, step / self.steps)
 
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: RunContext) -> list[Group]:
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         p, noisy = self.share(run.phase_step), []
         draws = [random.Random(self.seeds(run, prompt)) for prompt in prompts]
         for prompt, count, draw in zip(prompts, counts, draws, strict=True):
@@ -140,7 +140,7 @@ class VogueCleanLogp(AuxTensor):
 
     at_start = True
 
-    def __call__(self, policy: PolicyModel, batch: TokenBatch) -> Tensor:
+    def __call__(self, policy: PolicyView, batch: TokenBatch) -> Tensor:
         return policy.forward(replace(batch, prompts=[clean(prompt) for prompt in batch.prompts]))["logp"]
 
 
@@ -181,9 +181,9 @@ class VogueVisualUncertainty(GRPO):
                 "because a larger bonus changes the sign of an advantage"
             )
 
-    def check(self, run: RunContext) -> None:
-        super().check(run)
-        check_token_credit(run, self.name)
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        check_token_credit(phase, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         advantages = super().__call__(groups)

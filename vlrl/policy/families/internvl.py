@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.plugins.registry import register
 from vlrl.policy.encoded import MediaEmbeds
 from vlrl.policy.families.vision import Units, VisionFamily
 from vlrl.policy.family import pooled_output
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Media
 
 SPECIAL_TOKENS = {

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import nn
-
 from vlrl.plugins.registry import register
 from vlrl.policy.encoded import MediaEmbeds
 from vlrl.policy.families.qwen2_5_vl import QwenVL
 from vlrl.policy.families.vision import Units
 from vlrl.policy.tiny import Tiny
+from vlrl.services.lazy import nn
 
 
 @register("qwen3_vl")

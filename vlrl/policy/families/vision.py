@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.config.model_folder import located
 from vlrl.policy.checkpoint_names import save_as_released
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.family import Family, base, quantization
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Clip, CoordinateSpace, Media
 
 Units = Literal["seen", "original", "unit", "per_mille"]  # of coordinates: see CoordinateSpace

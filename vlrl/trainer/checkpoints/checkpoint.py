@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,42 +40,40 @@ from vlrl.trainer.checkpoints.files import faults as faults  # part of this modu
 from vlrl.trainer.checkpoints.files import newest_intact as newest_intact
 from vlrl.trainer.checkpoints.optimizer_state import read as read_moments
 from vlrl.trainer.checkpoints.optimizer_state import write as write_moments
-from vlrl.trainer.pipeline.pipeline import redistribute
+from vlrl.trainer.pipeline.batch import redistribute
 from vlrl.trainer.ranks.collectives import agree, gather, state_sharded
-
-if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
+from vlrl.trainer.session import Session
 
 log = logging.getLogger("vlrl")
 
 
-def save(run: RunContext, more: Mapping[str, Any] | None = None) -> Path:
-    """Write a checkpoint of the state after `run.step`, with `more` plain values in its state. All ranks call
-    it; returns its folder.
+def save(session: Session, ahead: Mapping[str, Any] | None = None, events: int = 0) -> Path:
+    """Write a checkpoint of the state after `session.step`, with the batches collected ahead and the number of
+    logged events. All ranks call it; returns its folder.
 
     Raises StorageError, on all ranks, where a file cannot be written; no partial folder stays then, and older
     checkpoints are as they were.
     """
-    final = run.output / FOLDER / f"step-{run.step:06d}"
+    final = session.output / FOLDER / f"step-{session.step:06d}"
     scratch = final.with_name(f".{final.name}.part")
-    main = run.accelerator.is_main_process
-    moments, state = read_moments(run), {**state_of(run), **(more or {})}
+    main = session.is_main
+    moments, state = read_moments(session), {**state_of(session, ahead), "events": events}
 
     def begin() -> None:
         shutil.rmtree(scratch, ignore_errors=True)
         (scratch / "trainer").mkdir(parents=True)
 
     def write() -> None:
-        if main or state_sharded(run.accelerator):
-            run.policy.save(scratch)
-        _write_tensors(_random_state(), scratch / "trainer" / f"random-{run.accelerator.process_index}.pt")
+        if main or state_sharded(session.accelerator):
+            session.policy.save(scratch)
+        _write_tensors(_random_state(), scratch / "trainer" / f"random-{session.rank}.pt")
         if main:
             _write_tensors(moments, scratch / "trainer" / "optimizer.pt")
             _write_tensors(
                 {"plugins": state.pop("plugins"), "engine": state.pop("engine")},
                 scratch / "trainer" / "plugins.pt",
             )
-            (scratch / "trainer" / "config.yaml").write_text(run.config.dump(), encoding="utf-8")
+            (scratch / "trainer" / "config.yaml").write_text(session.config.dump(), encoding="utf-8")
             (scratch / STATE).write_text(json.dumps(state), encoding="utf-8")
 
     def finish() -> None:
@@ -86,31 +84,29 @@ def save(run: RunContext, more: Mapping[str, Any] | None = None) -> Path:
             os.replace(final, old)
         os.replace(scratch, final)
         flush_folder(final.parent)
-        prune(run.output, run.settings.watch.keep)
+        prune(session.output, session.settings.watch.keep)
 
-    _together(run, begin if main else None, scratch)
-    _together(run, write, scratch)
-    _together(run, finish if main else None, scratch)
+    _together(session, begin if main else None, scratch)
+    _together(session, write, scratch)
+    _together(session, finish if main else None, scratch)
     return final
 
 
-def _together(run: RunContext, action: Callable[[], None] | None, scratch: Path) -> None:
+def _together(session: Session, action: Callable[[], None] | None, scratch: Path) -> None:
     """Run a part of `save` on this rank; where it fails on any rank, remove the partial folder and raise
     StorageError on all of them."""
     failure: StorageError | None = None
     try:
         if action is not None:
             action()
-    except (
-        Exception
-    ) as error:  # what cannot be written is reported in many classes; all others are raised again
-        failure = storage_error(error, run.output)
+    except Exception as error:  # what cannot be written comes in many classes; others are raised again
+        failure = storage_error(error, session.output)
         if failure is None:
             raise
     try:
-        agree(run.accelerator, failure)
+        agree(session.accelerator, failure)
     except StorageError:
-        if run.accelerator.is_main_process:
+        if session.is_main:
             shutil.rmtree(scratch, ignore_errors=True)
         raise
 
@@ -132,17 +128,18 @@ def _write_manifest(folder: Path) -> None:
     )
 
 
-def load(run: RunContext, folder: Path) -> None:
-    """Restore everything but the weights (the policy is opened from the folder). Call after `run.enter` of
-    the saved phase."""
+def load(session: Session, folder: Path) -> dict[str, Any] | None:
+    """Restore everything but the weights (the policy is opened from the folder). Call after `Session.enter` of
+    the saved phase. Returns the batches that this rank collected ahead."""
     trainer = folder / "trainer"
-    write_moments(run, _read_tensors(trainer / "optimizer.pt"))
+    write_moments(session, _read_tensors(trainer / "optimizer.pt"))
     state = read_state(folder)
     state |= _read_tensors(trainer / "plugins.pt")
-    restore(run, state)
-    own = trainer / f"random-{run.accelerator.process_index}.pt"
+    ahead = restore(session, state)
+    own = trainer / f"random-{session.rank}.pt"
     if own.is_file():  # additional ranks keep their seeds
         _restore_random(_read_tensors(own))
+    return ahead
 
 
 def _read_tensors(path: Path) -> Any:
@@ -182,61 +179,61 @@ def prune(output: Path, keep: int) -> None:
 # --- the run's state besides weights, optimizer and random states -------------------------------------------
 
 
-def state_of(run: RunContext) -> dict[str, Any]:
+def state_of(session: Session, ahead: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Counters, the row history of all ranks, batches collected ahead, and the state of every plug-in of the
     current phase. All ranks call it."""
+    bad_rows = session.bad_rows
     own = (
-        run.history,
-        run.stats.state_dict(),
-        run.collected_ahead,
-        run.bad_rows.state_dict(),
-        run.bad_rows.reported,
+        session.history,
+        session.score_counts.state_dict(),
+        ahead,
+        bad_rows.state_dict(),
+        bad_rows.reported,
     )
-    parts = [part[0] for part in gather(run.accelerator, [own])]
+    parts = [part[0] for part in gather(session.accelerator, [own])]
+    plugins = session.current.plugins()
     return {
         "format": FORMAT,
-        "step": run.step,
-        "phase": run.phase,
-        "phase_step": run.phase_step,
-        "seed": run.seed,
-        "ranks": run.accelerator.num_processes,
+        "step": session.step,
+        "phase": session.phase,
+        "phase_step": session.phase_step,
+        "seed": session.seed,
+        "ranks": session.ranks,
         "history": {row: memory for history, *_ in parts for row, memory in history.items()},
         "collected_ahead": [ahead for _, _, ahead, *_ in parts if ahead is not None],
         "stats": {name: sum(stats[name] for _, stats, *_ in parts) for name in parts[0][1]},
         "bad_rows": {name: sum(bad[name] for *_, bad, _ in parts) for name in parts[0][3]},
         "bad_rows_reported": [reported for *_, reported in parts],  # of each rank
-        "policy_version": run.policy.version,
-        "plugins": {slot: state for slot, plugin in run.current.plugins() if (state := plugin.state_dict())},
-        "engine": run.engine.state_dict(),
+        "policy_version": session.policy.version,
+        "plugins": {slot: state for slot, plugin in plugins if (state := plugin.state_dict())},
+        "engine": session.engine.state_dict(),
     }
 
 
-def restore(run: RunContext, state: Mapping[str, Any]) -> None:
-    """Undo `state_of` after `run.enter`, on any number of ranks. Raises ConfigError for the state of a
-    plug-in that the config does not name."""
-    run.step, run.phase_step = state["step"], state["phase_step"]
-    rank, ranks = run.accelerator.process_index, run.accelerator.num_processes
-    run.history = dict(state["history"])
-    ahead = state["collected_ahead"]
-    run.collected_ahead = (
-        None if not ahead else ahead[rank] if len(ahead) == ranks else redistribute(ahead, rank, ranks)
-    )
-    run.stats.load_state_dict(
-        state["stats"] if rank == 0 else dict.fromkeys(state["stats"], 0)
-    )  # ranks are summed for the log
+def restore(session: Session, state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Undo `state_of` after `Session.enter`, on any number of ranks. Returns this rank's batches collected ahead.
+
+    Raises ConfigError for the state of a plug-in that the config does not name.
+    """
+    rank, ranks = session.rank, session.ranks
+    session.restore(state["step"], state["phase_step"], state["history"])
+    # counts are summed over ranks for the log
+    session.score_counts.load_state_dict(state["stats"] if rank == 0 else dict.fromkeys(state["stats"], 0))
     reported = state.get("bad_rows_reported", [])
     known = reported[rank] if len(reported) == ranks else [row for part in reported for row in part]
-    run.bad_rows.load_state_dict(state.get("bad_rows", {}) if rank == 0 else {}, known)
-    run.policy.version = state["policy_version"]
-    plugins = dict(run.current.plugins())
+    session.bad_rows.load_state_dict(state.get("bad_rows", {}) if rank == 0 else {}, known)
+    session.policy.advance(state["policy_version"])
+    plugins = dict(session.current.plugins())
     for slot, values in state["plugins"].items():
         if slot not in plugins:
             raise ConfigError(
-                f"the checkpoint has state of {slot!r}, which this config does not name; resume with the "
-                "run's own config.yaml"
+                f"the checkpoint has state of {slot!r}, which this config does not name; resume with the run's "
+                "own config.yaml"
             )
         plugins[slot].load_state_dict(values)
-    run.engine.load_state_dict(state["engine"])
+    session.engine.load_state_dict(state["engine"])
+    saved = state["collected_ahead"]
+    return saved and (saved[rank] if len(saved) == ranks else redistribute(saved, rank, ranks))
 
 
 # --- random states and files --------------------------------------------------------------------------------

@@ -16,21 +16,21 @@ from vlrl.plugins.registry import ConfigError
 from vlrl.policy.sharding import is_main, is_zero3
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
+    from vlrl.trainer.session import Session
 
 State = dict[
     str, dict[str, Any]
 ]  # name of the weight -> {"exp_avg": tensor of its shape, ..., "step": tensor of one number}
 
 
-def read(run: RunContext) -> State:
+def read(session: Session) -> State:
     """The state of every trained weight, on the CPU of the main process (elsewhere nothing). Empty before the
     first update."""
-    zero = _zero_optimizer(run)
-    named = {name: p for name, p in run.policy.params.net.named_parameters() if p.requires_grad}
+    zero = _zero_optimizer(session)
+    named = {name: p for name, p in session.policy.params.net.named_parameters() if p.requires_grad}
     if zero is not None:
         return _read_zero(zero, named)
-    states, out = run.optimizer.state, {}
+    states, out = session.optimizer.state, {}
     for name, parameter in named.items():
         whole = {key: _whole(value) for key, value in states.get(parameter, {}).items()}
         if is_main() and whole:
@@ -38,23 +38,23 @@ def read(run: RunContext) -> State:
     return out
 
 
-def write(run: RunContext, state: Mapping[str, Mapping[str, Any]]) -> None:
+def write(session: Session, state: Mapping[str, Mapping[str, Any]]) -> None:
     """Undo `read`, on all ranks. Raises ConfigError if the state is of other weights than those that are
     trained."""
-    named = {name: p for name, p in run.policy.params.net.named_parameters() if p.requires_grad}
+    named = {name: p for name, p in session.policy.params.net.named_parameters() if p.requires_grad}
     _check(named, state)
-    zero = _zero_optimizer(run)
+    zero = _zero_optimizer(session)
     if zero is not None:
-        _write_zero(zero, named, state, is_zero3(run.policy.params.wrapped))
+        _write_zero(zero, named, state, is_zero3(session.policy.params.wrapped))
         return
     place = {
-        id(p): i for i, p in enumerate(p for group in run.optimizer.param_groups for p in group["params"])
+        id(p): i for i, p in enumerate(p for group in session.optimizer.param_groups for p in group["params"])
     }
     plain = {
         place[id(named[name])]: {key: _spread(value, named[name]) for key, value in values.items()}
         for name, values in state.items()
     }
-    optimizer = getattr(run.optimizer, "optimizer", run.optimizer)
+    optimizer = getattr(session.optimizer, "optimizer", session.optimizer)
     optimizer.load_state_dict({**optimizer.state_dict(), "state": plain})
 
 
@@ -77,9 +77,9 @@ def _check(named: Mapping[str, nn.Parameter], state: Mapping[str, Mapping[str, A
             )
 
 
-def _zero_optimizer(run: RunContext) -> Any:
+def _zero_optimizer(session: Session) -> Any:
     """DeepSpeed's optimizer, where it spreads states."""
-    wrapped: Any = run.policy.params.wrapped
+    wrapped: Any = session.policy.params.wrapped
     return wrapped.optimizer if hasattr(wrapped, "zero_optimization_partition_weights") else None
 
 

@@ -4,7 +4,8 @@ counted; too many of them end the run."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vlrl.plugins.registry import ConfigError
@@ -14,10 +15,10 @@ from vlrl.trainer.ranks.collectives import gather
 from vlrl.types import MediaError, Row, RowError
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
+    from accelerate import Accelerator
 
 FILE = "quarantine.jsonl"
-LEAST = 10  # bad rows from which on their share counts
+MIN_BAD = 10  # bad rows from which on their share counts
 
 
 class BadRows:
@@ -34,10 +35,13 @@ class BadRows:
         self._unwritten: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
-    def add(self, run: RunContext, row: Row, reason: str) -> None:
-        """Count a row, and report it the first time. Raises BadRowsError once more than `row_error_limit` of
-        all drawn rows (at least 10) are bad."""
-        limit = run.settings.row_error_limit
+    def draw(self) -> None:
+        """Count a row as drawn."""
+        self.drawn += 1
+
+    def add(self, row: Row, reason: str, limit: float, warn: Callable[[str], None]) -> None:
+        """Count a row, and report it the first time. Raises BadRowsError once more than the share `limit` of all
+        drawn rows (at least 10) are bad."""
         place = f" ({row.origin})" if row.origin else ""
         with self._lock:
             self.bad += 1
@@ -47,40 +51,25 @@ class BadRows:
                 line = {"source": "run", "index": -1, "location": row.origin, "reason": reason, "id": row.id}
                 self._unwritten.append(line)
         if new:
-            run.warn(f"row {row.id!r}{place} was left out: {reason}")
-        if self.bad >= LEAST and self.bad > limit * self.drawn:
+            warn(f"row {row.id!r}{place} was left out: {reason}")
+        if self.bad >= MIN_BAD and self.bad > limit * self.drawn:
             raise BadRowsError(
                 f"{self.bad} of {self.drawn} rows could not be used, over the share that row_error_limit "
-                f"allows ({limit:g}); the last: "
-                f"row {row.id!r}{place}: {reason}. See {FILE}; mend the rows, or raise row_error_limit"
+                f"allows ({limit:g}); the last: row {row.id!r}{place}: {reason}. See {FILE}; mend the rows, or "
+                "raise row_error_limit"
             )
 
-    def write(self, run: RunContext) -> None:
-        """Append the new bad rows of all ranks to the run's quarantine file. All ranks call it."""
-        lines = [line for (part,) in gather(run.accelerator, [self.take()]) for line in part]
-        if run.accelerator.is_main_process:
-            self.append(run, lines)
+    def write(self, accelerator: Accelerator, folder: Path) -> None:
+        """Append the new bad rows of all ranks to the quarantine file of the run's folder. All ranks call it."""
+        lines = [line for (part,) in gather(accelerator, [self.take()]) for line in part]
+        if accelerator.is_main_process:
+            append(folder, lines)
 
     def take(self) -> list[dict[str, Any]]:
         """The lines that are not written yet; they are handed over."""
         with self._lock:
             lines, self._unwritten = self._unwritten, []
         return lines
-
-    def append(self, run: RunContext, lines: list[dict[str, Any]]) -> None:
-        """Append lines, each row once over the whole run."""
-        if lines:
-            path = run.output / FILE
-            path.parent.mkdir(parents=True, exist_ok=True)
-            there = {
-                row.get("id")
-                for row in read_jsonl(path, {"source": str, "reason": str})
-                if row["source"] == "run"
-            }
-            for line in lines:
-                if line["id"] not in there:
-                    there.add(line["id"])
-                    append_jsonl(path, line)
 
     def state_dict(self) -> dict[str, int]:
         """The counts."""
@@ -95,6 +84,20 @@ class BadRows:
         """Undo `state_dict` and `reported`."""
         self.drawn, self.bad = int(state.get("drawn", 0)), int(state.get("bad", 0))
         self._known = set(reported)
+
+
+def append(folder: Path, lines: Sequence[dict[str, Any]]) -> None:
+    """Append lines to the quarantine file of a run's folder, each row once over the whole run."""
+    if not lines:
+        return
+    path = folder / FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = read_jsonl(path, {"source": str, "reason": str})
+    there = {row.get("id") for row in written if row["source"] == "run"}
+    for line in lines:
+        if line["id"] not in there:
+            there.add(line["id"])
+            append_jsonl(path, line)
 
 
 def reason_of(error: Exception) -> str:

@@ -7,15 +7,12 @@ import inspect
 import logging
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Reward
-from vlrl.trainer.phase import applies
+from vlrl.trainer.phase import PhasePlan, applies
 from vlrl.types import Group, Prompt, Rollout, Row
-
-if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
 
 log = logging.getLogger("vlrl")
 
@@ -23,7 +20,7 @@ TRIED = 32  # rows of a source, spread evenly
 SECONDS = 1.0  # for all sources together; what is left is tried by the run itself
 
 
-def check_golds(run: RunContext) -> None:
+def check_golds(phases: Sequence[PhasePlan]) -> None:
     """Score each tried row's own gold answer with every reward that reads it.
 
     Only whether the reward raises counts, not its score. Rewards that need a loaded run, or that await a
@@ -31,25 +28,22 @@ def check_golds(run: RunContext) -> None:
     scored; fewer are one warning.
     """
     until = time.monotonic() + SECONDS
-    before = run.phase_index
-    for index in range(len(run.phases)):
-        run.use(index)
-        for split in ("train", "heldout"):
-            for slot, rows in run.cached_rows.get(f"{index}/{split}", {}).items():
-                if run.rewards and (split == "heldout" or run.rollout.samples):
-                    _check_source(run, rows, f"data.{split}.{slot}", until)
-    run.use(before)
+    for phase in phases:
+        for split, sources in phase.read_rows.items():
+            for slot, rows in sources.items():
+                if phase.rewards and (split == "heldout" or phase.rollout.samples):
+                    _check_source(phase, rows, f"data.{split}.{slot}", until)
 
 
-def _check_source(run: RunContext, rows: Sequence[Row], where: str, until: float) -> None:
+def _check_source(phase: PhasePlan, rows: Sequence[Row], where: str, until: float) -> None:
     tried, broken = 0, []
     for place in range(0, len(rows), max(1, len(rows) // TRIED)):
         if time.monotonic() > until:
             break
         tried += 1
-        if found := _broken(run, rows[place]):
+        if found := _broken(phase, rows[place]):
             broken.append(f"{where}: row {rows[place].id!r}: {found}")
-    if broken and len(broken) > run.settings.error_limit * tried:
+    if broken and len(broken) > phase.settings.error_limit * tried:
         more = f" ({len(broken)} of {tried} rows tried)" if len(broken) > 1 else ""
         raise ConfigError(
             f"{broken[0]}{more}; correct `answer`, or leave the reward out for these rows by its `tasks`"
@@ -60,9 +54,9 @@ def _check_source(run: RunContext, rows: Sequence[Row], where: str, until: float
         )
 
 
-def _broken(run: RunContext, row: Row) -> str:
+def _broken(phase: PhasePlan, row: Row) -> str:
     """The reason why a reward cannot read the row's gold answer, "" if all can."""
-    for slot, reward in run.rewards.items():
+    for slot, reward in phase.rewards.items():
         if (
             not reward.reads_answer
             or not reward.needs_gold

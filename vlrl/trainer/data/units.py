@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from vlrl.types import TARGET_UNITS, CoordinateSpace, Prompt, Row, RowError
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
+    from vlrl.plugins.contexts import PolicyView
 
 DECODER = json.JSONDecoder()
 
 
-def in_policy_units(run: RunContext, row: Row) -> Row:
+def to_model_coordinates(policy: PolicyView, row: Row) -> Row:
     """The row with the coordinates of its demonstrations (`target`, `meta.demonstrations`) as the policy's
     family writes them.
 
@@ -33,7 +33,7 @@ def in_policy_units(run: RunContext, row: Row) -> Row:
             f"and 0 to {len(row.images) - 1}"
         )
     shown = Prompt(row, ({"role": "user", "content": [{"type": "image"} for _ in row.images]},), row.images)
-    space = run.policy.spaces(shown)[place]
+    space = policy.spaces(shown)[place]
     meta = {**row.meta, TARGET_UNITS: "policy"}
     if isinstance(told := meta.get("demonstrations"), (list, tuple)):
         meta["demonstrations"] = [converted(text, space) for text in told]

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vlrl.types import Group, Rollout
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from vlrl.plugins.contexts import RunContext
     from vlrl.plugins.registry import ConfigError
     from vlrl.services.failures import RunFailure
 
+T = TypeVar("T")
 
-def moment_of(run: RunContext) -> str:
+
+class Ranked(Protocol):
+    """A session, or a view of it."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+
+
+def moment_of(run: Ranked) -> str:
     """The step, with several ranks also the rank, for the line about a failure."""
     return f"rank {run.rank}, step {run.step}" if run.ranks > 1 else f"step {run.step}"
 
@@ -30,6 +42,14 @@ def gather(accelerator: Accelerator, values: Sequence[Any]) -> list[list[Any]]:
     out: list[Any] = [None] * accelerator.num_processes
     torch_dist.all_gather_object(out, list(values), group=getattr(accelerator, "own_group", None))
     return out
+
+
+def gather_in_turn(accelerator: Accelerator, values: Sequence[T]) -> list[T]:
+    """The values of all ranks, the first of each, then the second of each: as rows are dealt to ranks."""
+    if accelerator.num_processes == 1:
+        return list(values)
+    parts = gather(accelerator, values)
+    return [part[i] for i in range(max(map(len, parts))) for part in parts if i < len(part)]
 
 
 class OwnGroup:

@@ -23,19 +23,19 @@ from vlrl.trainer.ranks.rank_monitor import RankMonitor
 from vlrl.trainer.ranks.stopping import StopRequest
 
 if TYPE_CHECKING:
-    from vlrl.trainer.run import Run
+    from vlrl.trainer.session import Session
 
 
 class Guard:
     """The lock, the signals and the ranks of a run in progress."""
 
-    def __init__(self, run: Run) -> None:
-        watch = run.settings.watch
-        self.accelerator = run.accelerator
-        self.lock = RunLock(run.output, watch.lock_stale)
-        main = run.accelerator.is_main_process
-        self.stop = StopRequest(run.output, watch.stop_seconds, self.lock.release, speak=main)
-        self.ranks = RankMonitor(run.accelerator, watch.rank_timeout, self.lock.release)
+    def __init__(self, session: Session) -> None:
+        watch = session.settings.watch
+        self.accelerator = session.accelerator
+        self.lock = RunLock(session.output)
+        main = session.accelerator.is_main_process
+        self.stop = StopRequest(session.output, watch.stop_seconds, self.lock.release, speak=main)
+        self.ranks = RankMonitor(session.accelerator, watch.rank_timeout, self.lock.release)
         self.main = main
 
     def acquire(self) -> None:
@@ -49,21 +49,13 @@ class Guard:
         agree(self.accelerator, failure)
 
     def after_step(self) -> str:
-        """Why the run should stop after this step, equal on all ranks; "" to go on. All ranks call it. Raises
-        LockedError for a lock that is lost."""
-        asked, lost = self.stop.asked(), None
-        try:
-            self.lock.check()
-        except LockedError as error:
-            lost = error
-        found = gather(self.accelerator, [(asked, lost is not None)])
-        if any(part[0][1] for part in found):
-            agree(self.accelerator, lost)
-        return next((part[0][0] for part in found if part[0][0]), "")
+        """Why the run should stop after this step, equal on all ranks; "" to go on. All ranks call it."""
+        asked = gather(self.accelerator, [self.stop.asked()])
+        return next((part[0] for part in asked if part[0]), "")
 
 
 @contextlib.contextmanager
-def guarded(run: Run) -> Iterator[Guard]:
+def guarded(session: Session) -> Iterator[Guard]:
     """Around a run whose accelerator is made: all ranks enter it together.
 
     Raises:
@@ -71,14 +63,14 @@ def guarded(run: Run) -> Iterator[Guard]:
         StorageError, OutOfMemoryError, RankLostError: For errors that mean this.
         RunFailure: For code that calls exit(). Every other error passes unchanged.
     """
-    guard = Guard(run)
+    guard = Guard(session)
     guard.acquire()
     try:
         with guard.stop, guard.ranks:
             try:
                 yield guard
             except (Exception, KeyboardInterrupt, SystemExit) as error:
-                failure = failure_of(error, run, guard)
+                failure = failure_of(error, session, guard)
                 if failure is None or failure is error:
                     raise
                 raise failure from error
@@ -86,15 +78,15 @@ def guarded(run: Run) -> Iterator[Guard]:
         guard.lock.release()
 
 
-def failure_of(error: BaseException, run: Run, guard: Guard) -> BaseException | None:
+def failure_of(error: BaseException, session: Session, guard: Guard) -> BaseException | None:
     """The failure in one line behind an error, which the other ranks are told; None for an error that needs
     its traceback."""
     found: BaseException | None = error if isinstance(error, (RunFailure, ConfigError)) else None
-    found = exited(error, moment_of(run)) if isinstance(error, SystemExit) else found
+    found = exited(error, moment_of(session)) if isinstance(error, SystemExit) else found
     found = (
         found
-        or out_of_memory(error, f"{moment_of(run)}, {place_of(error)}")
-        or storage_error(error, run.output)
+        or out_of_memory(error, f"{moment_of(session)}, {place_of(error)}")
+        or storage_error(error, session.output)
         or guard.ranks.cause(error)
     )
     if not isinstance(found, StoppedError) and not getattr(found, "quiet", False):

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from vlrl.methods.core.token_weight import engine_mask
-from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.stages import AuxTensor
-from vlrl.trainer.step.loss import Sums
+from vlrl.services.lazy import Tensor, torch
+from vlrl.trainer.phase import PhasePlan
+from vlrl.trainer.step.objective import Sums
 from vlrl.types import Denominators, Group, LossInputs, Prompt, Rollout, TokenBatch
+
+if TYPE_CHECKING:
+    from vlrl.policy.policy import Policy
 
 LOGGED_NUMBERS = 1 << 22  # logits that a logged tensor is computed from at a time
 
@@ -125,12 +126,12 @@ def split_mini_batches(
             yield shuffled[start:end]
 
 
-def cost(run: RunContext, group: Group) -> int:
+def cost(policy: Policy, group: Group) -> int:
     """Tokens that a group adds to a micro-batch, in the policy's layout."""
-    if run.policy.packed:
-        return run.policy.row_tokens(group.rollouts) + len(group)
+    if policy.packed:
+        return policy.row_tokens(group.rollouts) + len(group)
     return len(group) * max(
-        len(run.policy.encode(rollout.prompt.for_training)) + len(rollout) for rollout in group
+        len(policy.encode(rollout.prompt.for_training)) + len(rollout) for rollout in group
     )
 
 
@@ -161,26 +162,26 @@ class NoGradTensor(AuxTensor):
             return torch.cat([self.tensor.from_logits(logits, ids) for logits, ids in parts])
 
 
-def loss_inputs(run: RunContext, groups: Sequence[Group], keep_logp: bool = False) -> LossInputs:
+def loss_inputs(
+    policy: Policy, phase: PhasePlan, groups: Sequence[Group], keep_logp: bool = False
+) -> LossInputs:
     """Log-probs with gradient, and every auxiliary tensor that the objective (or the log) reads.
 
     `keep_logp`: the weights are those that the step starts from, so that these log-probs become "old_logp" of
     rollouts that have none yet.
     """
-    policy, objective = run.policy, run.objective
+    known = phase.aux_tensors
     batch = make_batch(groups, policy.pad_id, policy.device)
     rollouts = batch.rollouts
-    needs = [name for name in objective.needs if name in run.aux_tensors]
-    in_forward = {name: run.aux_tensors[name] for name in needs if run.aux_tensors[name].in_forward}
+    needs = [name for name in phase.objective.needs if name in known]
+    in_forward = {name: known[name] for name in needs if known[name].in_forward}
     logged = (
-        {"entropy": NoGradTensor(run.aux_tensors["entropy"])}
-        if run.settings.watch.entropy and "entropy" not in in_forward
+        {"entropy": NoGradTensor(known["entropy"])}
+        if phase.settings.watch.entropy and "entropy" not in in_forward
         else {}
     )
     tensors = {
-        name: _own_pass(run, batch, name, run.aux_tensors[name])
-        for name in needs
-        if not run.aux_tensors[name].in_forward
+        name: _own_pass(policy, batch, name, known[name]) for name in needs if not known[name].in_forward
     }
     out = policy.forward(batch, [*in_forward.values(), *logged.values()])
     logp_BT = out["logp"]
@@ -211,14 +212,14 @@ def loss_inputs(run: RunContext, groups: Sequence[Group], keep_logp: bool = Fals
     )
 
 
-def dummy_batch(run: RunContext) -> LossInputs:
+def dummy_batch(policy: Policy, phase: PhasePlan) -> LossInputs:
     """A micro-batch without loss, for a rank that has fewer than the others: every rank must run the same
     collectives."""
-    prompt = run.prompt_template(next(iter(run.rows.values()))[0])
+    prompt = phase.prompt_template(next(iter(phase.rows("train").values()))[0])
     rollout = Rollout(
-        prompt, [run.policy.tokenizer.eos_token_id], loss_mask=[False], logp=[0.0], advantages=[0.0]
+        prompt, [policy.tokenizer.eos_token_id], loss_mask=[False], logp=[0.0], advantages=[0.0]
     )
-    return loss_inputs(run, [Group(prompt, [rollout], id="dummy")])
+    return loss_inputs(policy, phase, [Group(prompt, [rollout], id="dummy")])
 
 
 def engine_metrics(x: LossInputs) -> Sums:
@@ -240,7 +241,7 @@ def engine_metrics(x: LossInputs) -> Sums:
 # --- signals: auxiliary tensors that are read before the loss -----------------------------------------------
 
 
-def add_signals(run: RunContext, groups: Sequence[Group], names: Sequence[str]) -> None:
+def add_signals(policy: Policy, phase: PhasePlan, groups: Sequence[Group], names: Sequence[str]) -> None:
     """One pass without gradient that writes the named auxiliary tensors (and "old_logp") into the rollouts
     that lack them."""
     wanted = [name for name in names if name not in ("old_logp", "sampled_logp")]
@@ -249,29 +250,25 @@ def add_signals(run: RunContext, groups: Sequence[Group], names: Sequence[str]) 
         for group in groups
         if len(group) and not all({*wanted, "old_logp"} <= set(r.signals) for r in group)
     ]
-    policy = run.policy
-    for micro in split_micro_batches(todo, run.settings.micro_batch_tokens, partial(cost, run)):
+    known = phase.aux_tensors
+    for micro in split_micro_batches(todo, phase.settings.micro_batch_tokens, partial(cost, policy)):
         batch = make_batch(micro, policy.pad_id, policy.device)
-        in_forward = [name for name in wanted if run.aux_tensors[name].in_forward]
+        in_forward = [name for name in wanted if known[name].in_forward]
         with torch.no_grad():
-            out = policy.forward(batch, [run.aux_tensors[name] for name in in_forward])
+            out = policy.forward(batch, [known[name] for name in in_forward])
             _store(batch.rollouts, "old_logp", out["logp"])
             for name in wanted:
-                value = (
-                    out[run.aux_tensors[name].name]
-                    if name in in_forward
-                    else run.aux_tensors[name](policy, batch)
-                )
+                value = out[known[name].name] if name in in_forward else known[name](policy, batch)
                 _store(batch.rollouts, name, value)
 
 
-def _own_pass(run: RunContext, batch: TokenBatch, name: str, tensor: AuxTensor) -> Tensor:
+def _own_pass(policy: Policy, batch: TokenBatch, name: str, tensor: AuxTensor) -> Tensor:
     """A tensor that has a pass of its own: read from the rollouts where it was computed before, else computed
     and stored there."""
     rollouts = batch.rollouts
     if not all(name in rollout.signals for rollout in rollouts):
         with torch.no_grad():
-            _store(rollouts, name, tensor(run.policy, batch))
+            _store(rollouts, name, tensor(policy, batch))
     rows = [torch.tensor(rollout.signals[name], dtype=torch.float32) for rollout in rollouts]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(batch.ids_BT.device)
 

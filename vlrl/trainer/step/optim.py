@@ -5,32 +5,32 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from vlrl.config.settings import Optimizer
+from vlrl.config.settings import Optimizer, Settings
 from vlrl.plugins.registry import ConfigError
 from vlrl.policy.params import trains_in_half_precision
+from vlrl.services.lazy import torch
 from vlrl.services.third_party import skip_unused
+from vlrl.trainer.phase import PhasePlan
 from vlrl.trainer.ranks.collectives import state_sharded
+from vlrl.trainer.step.step import Step
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from vlrl.plugins.contexts import RunContext
+    from vlrl.policy.policy import Policy
 
 
-def make_accelerator(run: RunContext) -> Accelerator:
+def make_accelerator(optimizers: Sequence[Optimizer]) -> Accelerator:
     """Accelerate's view of the devices. Communication is gloo where there is no GPU."""
     from accelerate import Accelerator, InitProcessGroupKwargs
 
     skip_unused()
-    for phase in run.phases:
-        _optimizer_class(
-            phase.settings.optimizer.kind
-        )  # an unavailable optimizer is reported before a model is loaded
+    for optimizer in optimizers:  # an unavailable one is reported before a model is loaded
+        _optimizer_class(optimizer.kind)
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     on_cpu = not torch.cuda.is_available()
     handlers = [InitProcessGroupKwargs(backend="gloo")] if on_cpu and not alone else []
@@ -118,26 +118,28 @@ def learning_rate_factor(settings: Optimizer, step: int, steps: int) -> float:
     return table[settings.schedule]
 
 
-def make_optimizer(run: RunContext) -> None:
-    """(Re)build the optimizer over what the phase's `tune` trains, and hand model and optimizer to
-    accelerate."""
-    settings = run.settings.optimizer
-    policy = run.policy
-    policy.params.unwrap(run.accelerator)
-    groups = run.trainable(policy)
-    if (
-        policy.params.wrapped is None
-    ):  # weights that FSDP has sharded keep their dtype, which is the same for all of them
-        policy.params.upcast_trainable(include_frozen=run.accelerator.distributed_type.value == "FSDP")
+def make_optimizer(
+    policy: Policy, accelerator: Accelerator, phase: PhasePlan, warn: Callable[[str], None]
+) -> torch.optim.Optimizer:
+    """The optimizer over what the phase's `trainable` trains, with the model handed to accelerate.
+
+    Raises ConfigError where nothing is left to train, and for a kind that cannot be sharded.
+    """
+    settings = phase.settings.optimizer
+    policy.params.unwrap(accelerator)
+    groups = phase.trainable(policy)
+    if policy.params.wrapped is None:  # what FSDP has sharded keeps its dtype, the same for all weights
+        policy.params.upcast_trainable(include_frozen=accelerator.distributed_type.value == "FSDP")
     if not any(len(group["params"]) for group in groups):
-        raise ConfigError(f"trainable: {run.trainable.name!r} leaves nothing to train in phase {run.phase!r}")
-    _check_precision(run, [p for group in groups for p in group["params"]])
-    cls, extra = _optimizer_class(settings.kind, run.accelerator.device.type)
-    if settings.kind not in ("adamw", "sgd") and state_sharded(run.accelerator):
         raise ConfigError(
-            f"optimizer.kind: {settings.kind!r} keeps states that cannot be sharded over ranks; use "
-            "'adamw' (zero2_offload and "
-            "zero3_offload keep its states in host memory), or DDP"
+            f"trainable: {phase.trainable.name!r} leaves nothing to train in phase {phase.phase!r}"
+        )
+    _check_precision(accelerator, policy, [p for group in groups for p in group["params"]], warn)
+    cls, extra = _optimizer_class(settings.kind, accelerator.device.type)
+    if settings.kind not in ("adamw", "sgd") and state_sharded(accelerator):
+        raise ConfigError(
+            f"optimizer.kind: {settings.kind!r} keeps states that cannot be sharded over ranks; use 'adamw' "
+            "(zero2_offload and zero3_offload keep its states in host memory), or DDP"
         )
     betas = {} if settings.kind == "sgd" else {"betas": tuple(settings.betas), "eps": settings.eps}
     for group in groups:
@@ -145,19 +147,18 @@ def make_optimizer(run: RunContext) -> None:
     optimizer = cls(groups, lr=settings.lr, weight_decay=settings.weight_decay, **betas, **extra)
     for group in optimizer.param_groups:
         group["base_lr"] = group["lr"]
-    plugin = getattr(run.accelerator.state, "deepspeed_plugin", None)
+    plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     if plugin is not None:  # DeepSpeed clips by itself
         plugin.deepspeed_config["gradient_clipping"] = settings.max_grad_norm
-    if policy.params.wrapped is None:
-        policy.params.wrapped, run.optimizer = run.accelerator.prepare(policy.params.net, optimizer)
-    else:  # FSDP shards a module once; a new optimizer already holds the sharded weights
-        run.optimizer = run.accelerator.prepare_optimizer(optimizer)
+    return policy.params.prepare(accelerator, optimizer)
 
 
-def _check_precision(run: RunContext, trained: list[torch.Tensor]) -> None:
+def _check_precision(
+    accelerator: Accelerator, policy: Policy, trained: list[torch.Tensor], warn: Callable[[str], None]
+) -> None:
     """Warn where small updates are rounded away. Raises ConfigError where DeepSpeed would cast the weights by
     itself."""
-    plugin = getattr(run.accelerator.state, "deepspeed_plugin", None)
+    plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     for name in ("bf16", "fp16"):
         if plugin is not None and plugin.deepspeed_config.get(name, {}).get("enabled") is True:
             raise ConfigError(
@@ -165,64 +166,61 @@ def _check_precision(run: RunContext, trained: list[torch.Tensor]) -> None:
                 "bfloat16, which keeps float32 master weights"
             )
     if trains_in_half_precision(trained):
-        run.warn(
-            f"policy.fp32_master_weights is off: weights are trained in {run.family.dtype}, which rounds "
+        warn(
+            f"policy.fp32_master_weights is off: weights are trained in {policy.family.dtype}, which rounds "
             "updates below 1/512 of a weight away"
         )
 
 
-def set_learning_rate(run: RunContext) -> None:
-    """The schedule's rate for the next optimizer step; before its backward pass, in which DeepSpeed steps."""
-    settings = run.settings
+def scheduled_rate(optimizer: torch.optim.Optimizer, settings: Settings, step: Step) -> float:
+    """Set the schedule's rate for the next optimizer step, before its backward pass, in which DeepSpeed steps.
+    Returns the base rate."""
     per_step = settings.num_minibatches * settings.ppo_epochs
-    index = run.phase_step * per_step + run.stats.updates
+    index = step.phase_step * per_step + step.updates
     factor = learning_rate_factor(settings.optimizer, index, settings.steps * per_step)
-    for group in run.optimizer.param_groups:
+    for group in optimizer.param_groups:
         group["lr"] = group["base_lr"] * factor
-    run.learning_rate = settings.optimizer.lr * factor
+    return settings.optimizer.lr * factor
 
 
-def accumulating(run: RunContext, last: bool) -> AbstractContextManager:
+def accumulating(accelerator: Accelerator, policy: Policy, last: bool) -> AbstractContextManager:
     """Context of the forward and backward of a micro-batch: gradients are synchronised across ranks with the
     last one only."""
-    return nullcontext() if last else run.accelerator.no_sync(run.policy.params.wrapped)
+    return nullcontext() if last else accelerator.no_sync(policy.params.wrapped)
 
 
-def backward(run: RunContext, loss: torch.Tensor, last: bool) -> None:
+def backward(accelerator: Accelerator, loss: torch.Tensor, last: bool) -> None:
     """Accumulate gradients; they are synchronised across ranks with the last micro-batch only.
 
     Loss denominators are global, so the loss is multiplied by the number of ranks: DDP's mean over ranks then
     gives the sum.
     """
-    accelerator = run.accelerator
     accelerator.gradient_state._set_sync_gradients(last)
     accelerator.backward(loss * accelerator.num_processes)
 
 
-def optimizer_step(run: RunContext) -> dict[str, float]:
-    """Clip, step, zero. Returns the gradient norm before clipping and the learning rate.
+def optimizer_step(
+    accelerator: Accelerator, policy: Policy, optimizer: torch.optim.Optimizer, limit: float, step: Step
+) -> float:
+    """Clip to the norm `limit` (0: not), step, zero. Returns the gradient norm before clipping.
 
     Raises FloatingPointError for a gradient that is not finite.
     """
-    optimizer = run.settings.optimizer
-    params = [p for group in run.optimizer.param_groups for p in group["params"]]
+    params = [p for group in optimizer.param_groups for p in group["params"]]
     # no gradient here (a text-only batch leaves the vision tower out) is a gradient of zero, as it is where
     # ranks share them
     for p in params:
-        if p.grad is None and run.accelerator.distributed_type.value != "DEEPSPEED":
+        if p.grad is None and accelerator.distributed_type.value != "DEEPSPEED":
             p.grad = torch.zeros_like(p)
-    if run.accelerator.distributed_type.value == "FSDP":
-        params = list(
-            run.policy.params.wrapped.parameters()
-        )  # accelerate identifies the module by this exact list
-    limit = optimizer.max_grad_norm if optimizer.max_grad_norm > 0 else float("inf")
-    known = run.accelerator.clip_grad_norm_(params, limit)  # None: DeepSpeed does not report it
+    if accelerator.distributed_type.value == "FSDP":  # accelerate identifies the module by this exact list
+        params = policy.params.wrapped_parameters
+    known = accelerator.clip_grad_norm_(params, limit or float("inf"))  # None: DeepSpeed does not report it
     norm = float("nan") if known is None else float(known)
     if known is not None and not math.isfinite(norm):
         raise FloatingPointError(
-            f"step {run.step}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts"
+            f"step {step.number}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts"
         )
-    run.optimizer.step()
-    run.optimizer.zero_grad()
-    run.stats.updates += 1
-    return {"grad_norm": norm, "lr": run.learning_rate}
+    optimizer.step()
+    optimizer.zero_grad()
+    step.count_update()
+    return norm

@@ -1,7 +1,7 @@
 """Scoring: every reward slot that applies to a row scores its rollouts, and one of them decides the outcome.
 
 A rollout on which a reward raises is dropped and counted, as is an episode whose environment fails
-(`vlrl/trainer/step/episode_pool.py`); a failed verifier never counts as a score. What is dropped leaves its group,
+(`vlrl/trainer/step/episodes.py`); a failed verifier never counts as a score. What is dropped leaves its group,
 so that neither mean, std nor loss sees it. Where the machine has no memory, disk or file handles left, the
 reward is asked again when all others are done; if it fails again, the run ends.
 """
@@ -13,19 +13,14 @@ import gc
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vlrl.plugins.stages import Reward
 from vlrl.services.failures import RunFailure, of_the_machine, out_of_memory
-from vlrl.services.run_sync import finish
-from vlrl.trainer.phase import applies
-from vlrl.trainer.ranks.collectives import moment_of
+from vlrl.services.run_sync import run_sync
+from vlrl.trainer.phase import PhasePlan, applies
+from vlrl.trainer.step.step import ScoreCounts
 from vlrl.types import Group, Rollout
-
-if TYPE_CHECKING:
-    from vlrl.plugins.contexts import RunContext
-    from vlrl.trainer.phase import Phase
-
 
 Failures = list[tuple[Rollout, str, BaseException]]
 Starved = list[tuple[Group, str, Reward]]
@@ -37,42 +32,54 @@ class RewardError(RuntimeError):
     """Too many rollouts could not be scored: the verifier is broken, not the policy."""
 
 
-def score(groups: Sequence[Group], run: RunContext) -> None:
-    """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward
-    raised on leave their group.
+def score(
+    groups: Sequence[Group], phase: PhasePlan, counts: ScoreCounts, warn: Callable[[str], None], moment: str
+) -> None:
+    """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward raised
+    on leave their group.
 
     Scores of rewards that score rollouts one by one are kept (a rollout strategy may have scored before);
-    rewards that compare siblings score anew. Raises RewardError once more than `error_limit` of all rollouts
-    of the run so far (and at least 3) could not be scored.
+    rewards that compare siblings score anew. Raises RewardError once more than `error_limit` of all rollouts of
+    the run so far (and at least 3) could not be scored.
     """
     new = [not rollout.rewards for group in groups for rollout in group]
-    failures = run_rewards(groups, run.rewards, f"{moment_of(run)}, ")
+    failures = run_rewards(groups, phase.rewards, f"{moment}, ")
     failed = {id(rollout) for rollout, _, _ in failures}
-    run.stats.scored += sum(new)
+    counts.add(scored=sum(new))
     for group in groups:
         group.rollouts = [rollout for rollout in group if id(rollout) not in failed]
         for rollout in group:
-            rollout.reward = sum(run.rewards[slot].weight * value for slot, value in rollout.rewards.items())
-            set_outcome(rollout, run.current, run.rewards)
+            rollout.reward = sum(
+                phase.rewards[slot].weight * value for slot, value in rollout.rewards.items()
+            )
+            set_outcome(rollout, phase)
     if failures:
         rollout, slot, error = failures[0]
-        dropped(run, len(failed), f"reward {slot!r} raised on row {rollout.row.id!r}", error)
+        what = f"reward {slot!r} raised on row {rollout.row.id!r}"
+        drop(len(failed), what, error, counts, phase.settings.error_limit, warn)
 
 
-def dropped(run: RunContext, count: int, what: str, error: BaseException, pending: int = 0) -> None:
+def drop(
+    count: int,
+    what: str,
+    error: BaseException,
+    counts: ScoreCounts,
+    limit: float,
+    warn: Callable[[str], None],
+    pending: int = 0,
+) -> None:
     """Count and report rollouts without a verdict. Raises RewardError above the limit.
 
     `pending` rollouts have begun and are not scored yet: failures often come first, and their share is one of
     all.
     """
-    run.stats.score_errors += count
+    counts.add(errors=count)
     message = f"{what}: {type(error).__name__}: {error}"
-    run.warn(f"{count} rollouts could not be scored and were dropped; the first: {message}")
-    known = run.stats.scored + pending
-    if run.stats.score_errors >= 3 and run.stats.score_errors > run.settings.error_limit * known:
+    warn(f"{count} rollouts could not be scored and were dropped; the first: {message}")
+    known = counts.scored + pending
+    if counts.errors >= 3 and counts.errors > limit * known:
         raise RewardError(
-            f"{run.stats.score_errors} of {known} rollouts could not be scored (error_limit "
-            f"{run.settings.error_limit:g}). {message}"
+            f"{counts.errors} of {known} rollouts could not be scored (error_limit {limit:g}). {message}"
         ) from error
 
 
@@ -84,20 +91,20 @@ def run_rewards(groups: Sequence[Group], rewards: Mapping[str, Reward], where: s
     the second attempt.
     """
     failures: Failures = []
-    finish(_score_all(groups, rewards, failures, where))
+    run_sync(_score_all(groups, rewards, failures, where))
     return failures
 
 
-def set_outcome(rollout: Rollout, phase: Phase, rewards: Mapping[str, Reward]) -> None:
+def set_outcome(rollout: Rollout, phase: PhasePlan) -> None:
     """`rollout.outcome` is the raw score of the row's outcome slot, `rollout.correct` what that reward's
     `correct` says of it.
 
-    Where the outcome slot has not scored the rollout, the next of `Phase.outcome_slots` that has decides;
+    Where the outcome slot has not scored the rollout, the next of `PhasePlan.outcome_slots` that has decides;
     without any, outcome is None.
     """
     slot = next((slot for slot in phase.outcome_slots(rollout.row) if slot in rollout.rewards), None)
     rollout.outcome = None if slot is None else rollout.rewards[slot]
-    rollout.correct = slot is not None and rewards[slot].correct(rollout, rollout.rewards[slot])
+    rollout.correct = slot is not None and phase.rewards[slot].correct(rollout, rollout.rewards[slot])
 
 
 async def _score_all(

@@ -1,0 +1,40 @@
+"""Answers a minute (of processor time, one core) for each kind of perception answer.
+
+python -m benchmarks.perception_rewards [seconds]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from vlrl_rewards.audit.perception import ALIASES, SEEDS
+from vlrl_rewards.verification import kinds, verify
+
+THOUGHT = "<think>" + "The picture shows a thing on the left, and another one behind it. " * 8 + "</think>"
+
+
+def rate(kind: str, seconds: float) -> float:
+    """Answers a minute, right and wrong ones in turn, each after a paragraph of thinking."""
+    seed = SEEDS[kind]
+    texts = [f"{THOUGHT}<answer>{text}</answer>" for text in (seed.right, *seed.wrong)]
+    verify(seed.gold, texts[0], kind=kind, choices=seed.choices, **seed.options)
+    count, started = 0, time.process_time()
+    while time.process_time() - started < seconds:
+        verify(seed.gold, texts[count % len(texts)], kind=kind, choices=seed.choices, **seed.options)
+        count += 1
+    return 60 * count / (time.process_time() - started)
+
+
+def main() -> None:
+    """Print one line a kind, slowest first, and the rate of an even mix."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 0.3
+    kinds()
+    rates = {kind: rate(kind, seconds) for kind in SEEDS if kind not in ALIASES}
+    for kind, value in sorted(rates.items(), key=lambda pair: pair[1]):
+        print(f"{kind:20s} {value:10,.0f} answers/min")
+    print(f"{'even mix':20s} {len(rates) / sum(1 / value for value in rates.values()):10,.0f} answers/min")
+
+
+if __name__ == "__main__":
+    main()

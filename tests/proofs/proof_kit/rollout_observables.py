@@ -1,0 +1,98 @@
+"""Observables about how the rollouts of a prompt are sampled: their number, their prompts, the tokens that
+they share, their likelihood."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from itertools import takewhile
+
+from proof_kit.observables import Record, correlation, mean, observable
+
+
+@observable
+def rollouts_by_accuracy(record: Record) -> float:
+    """Correlation over the sampled groups of the share of correct rollouts with the number of rollouts: below
+    0 where hard prompts get more."""
+    groups = list(record.sampled())
+    return correlation(
+        [mean([float(rollout.correct) for rollout in group]) for group in groups],
+        [float(len(group)) for group in groups],
+    )
+
+
+@observable
+def shared_tokens(record: Record) -> float:
+    """Mean number of first tokens that a sampled rollout has in common with the earlier rollout of its group
+    that has most of them."""
+    values = []
+    for group in record.sampled():
+        for place, rollout in enumerate(group):
+            common = [
+                sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(rollout.ids, other.ids)))
+                for other in group.rollouts[:place]
+            ]
+            values += [float(max(common))] if common else []
+    return mean(values)
+
+
+@observable
+def overlap_of_halves(record: Record) -> float:
+    """Mean share of the tokens of a group's second half of rollouts that some rollout of its first half
+    has."""
+    values = []
+    for group in record.sampled():
+        half = len(group) - len(group) // 2
+        known = {token for rollout in group.rollouts[:half] for token in rollout.ids}
+        values += [
+            mean([float(token in known) for token in rollout.ids]) for rollout in group.rollouts[half:]
+        ]
+    return mean(values)
+
+
+@observable
+def late_likelihood(record: Record) -> float:
+    """Mean log-prob (nats) of the second half of a sampled rollout's tokens less that of the first half, when
+    they were sampled."""
+    halves = [
+        (rollout.logp, len(rollout.logp) // 2)
+        for group in record.sampled()
+        for rollout in group
+        if len(rollout.logp) > 1
+    ]
+    return mean([mean(logp[half:]) - mean(logp[:half]) for logp, half in halves])
+
+
+@observable
+def advantage_in_solved_groups(record: Record) -> float:
+    """Mean |advantage| of the rollouts of trained groups in which all are correct."""
+    solved = [group for group in record.trained() if all(rollout.correct for rollout in group)]
+    return mean([abs(rollout.advantage) for group in solved for rollout in group])
+
+
+@observable
+def advantage_spread_of_correct(record: Record) -> float:
+    """Mean over the trained groups of the standard deviation of the advantages of their correct rollouts."""
+    groups = [[rollout.advantage for rollout in group if rollout.correct] for group in record.trained()]
+    return mean([statistics.pstdev(advantages) for advantages in groups if len(advantages) > 1])
+
+
+@observable
+def given_characters(record: Record) -> float:
+    """Mean number of characters at the beginning of an answer that the sampled rollouts' prompts give."""
+    return mean([float(len(rollout.prompt.prefix)) for group in record.sampled() for rollout in group])
+
+
+@observable
+def observation_tokens(record: Record) -> float:
+    """Share of the tokens of the trained rollouts that the policy did not sample: what tools and environments
+    said."""
+    sampled = [mine for rollout in record.rollouts() for mine in rollout.sampled]
+    return mean([float(not mine) for mine in sampled])
+
+
+def sampled_from(record: Record, pattern: str) -> float:
+    """Share of the sampled rollouts that were sampled from a prompt in which the regular expression `pattern`
+    is found."""
+    rollouts = [rollout for group in record.sampled() for rollout in group]
+    return mean([float(bool(re.search(pattern, rollout.prompt.text, re.DOTALL))) for rollout in rollouts])

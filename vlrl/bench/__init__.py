@@ -1,1 +1,0 @@
-"""Side-by-side measurements; `scripts/bench_*` call them."""

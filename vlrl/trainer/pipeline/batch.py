@@ -1,0 +1,98 @@
+"""A batch that was collected ahead of its step, and its plain form in checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.step import Step
+from vlrl.types import Group, Prompt
+
+
+@dataclass
+class CollectedBatch:
+    """A step whose groups are collected: what `collect` counted, how many rollouts were scored and could not be,
+    and the seconds it took."""
+
+    step: Step
+    scored: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+
+    def begin(self, phase_step: int) -> Step:
+        """The step that trains on it: its groups and counters, with seconds of its own."""
+        done = self.step
+        return Step(done.number, phase_step, done.sampled, done.groups, done.counts)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values. Raises TypeError or ValueError for a rollout that has none (`Rollout.to_plain`)."""
+        trained = {id(group) for group in self.step.groups}
+        everything = [*self.step.groups, *(g for g in self.step.sampled if id(g) not in trained)]
+        place = {id(group): index for index, group in enumerate(everything)}
+        values = {
+            "step": self.step.number,
+            "scored": self.scored,
+            "errors": self.errors,
+            "counts": self.step.counts,
+            "trained": len(self.step.groups),
+            "sampled": [place[id(group)] for group in self.step.sampled],
+            "groups": [group.to_plain() for group in everything],
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(values))
+        return plain
+
+
+def batches_of(session: Session, saved: Mapping[str, Any] | None) -> list[CollectedBatch]:
+    """The saved batches for the steps that follow; what cannot be rebuilt is sampled anew, with a warning."""
+    if not saved or saved["phase"] != session.phase or not saved["batches"]:
+        return []
+    rows = {row.id: row for source in session.rows.values() for row in source}
+    prompts: dict[str, Prompt] = {}
+    out = []
+    for values in saved["batches"]:
+        groups = []
+        for plain in values["groups"]:
+            prompt = prompts.get(plain["row"]) or session.prompt_template(rows[plain["row"]])
+            if prompt.key != plain["prompt"]:
+                session.warn(
+                    f"resume: the prompt of row {plain['row']!r} is not what it was; "
+                    f"{len(saved['batches'])} batches are sampled anew"
+                )
+                return []
+            prompts[plain["row"]] = prompt
+            groups.append(Group.from_plain(plain, prompt, tuple(session.policy.spaces(prompt))))
+        step = Step(values["step"], session.phase_step)
+        step.groups = groups[: values["trained"]]
+        step.sampled = [groups[place] for place in values["sampled"]]
+        step.count(values["counts"])
+        out.append(CollectedBatch(step, values["scored"], values["errors"]))
+    return out
+
+
+def redistribute(parts: Sequence[Mapping[str, Any]], rank: int, ranks: int) -> dict[str, Any]:
+    """This rank's share of batches that another number of ranks collected ahead: every group goes to one rank,
+    counters to the first."""
+    batches = []
+    for same_step in zip(*(part["batches"] for part in parts)):
+        trained = [group for batch in same_step for group in batch["groups"][: batch["trained"]]][rank::ranks]
+        dropped = [group for batch in same_step for group in batch["groups"][batch["trained"] :]][rank::ranks]
+        counts: dict[str, float] = {}
+        for batch in same_step if rank == 0 else ():
+            for name, value in batch["counts"].items():
+                counts[name] = counts.get(name, 0.0) + value
+        groups = [*trained, *dropped]
+        numbers = {
+            name: sum(batch[name] for batch in same_step) if rank == 0 else 0 for name in ("scored", "errors")
+        }
+        shared = {
+            "step": same_step[0]["step"],
+            "counts": counts,
+            "trained": len(trained),
+            "sampled": list(range(len(groups))),
+            "groups": groups,
+        }
+        batches.append({**numbers, **shared})
+    return {"phase": parts[0]["phase"], "batches": batches}

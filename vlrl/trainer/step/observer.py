@@ -1,0 +1,123 @@
+"""What can subscribe to a run: the console and the log, the activity of the slots, a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt, Row
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class RunObserver:
+    """Told what a run does, stage by stage; draws no random numbers and changes nothing.
+
+    Methods do nothing here. `reads_loss` says whether `loss_computed` is wanted, which costs a gradient.
+    """
+
+    reads_loss = False
+
+    def warned(self, message: str) -> None:
+        """A warning was given."""
+
+    def event_happened(self, kind: str, values: Mapping[str, object]) -> None:
+        """Something for the log of events."""
+
+    def progressed(self, what: str, done: int, total: int) -> None:
+        """A long part of a step has come so far."""
+
+    def sampled(
+        self, rows: Sequence[Row], prompts: Sequence[Prompt], counts: Sequence[int], groups: Sequence[Group]
+    ) -> None:
+        """The drawn rows, the prompts of those that can be used, the budget, the scored groups."""
+
+    def shaped(self, slot: str, group: Group, before: Sequence[float]) -> None:
+        """One reward shaping wrote a group's rewards; `before` are those that it read."""
+
+    def filtered(self, slot: str, decision: FilterDecision) -> None:
+        """A group filter decided about a group."""
+
+    def replayed(self, before: Sequence[Group], after: Sequence[Group]) -> None:
+        """The replay buffer got `before` and returned `after`."""
+
+    def assigned(self, groups: Sequence[Group]) -> None:
+        """Advantages and token credit were written into this rank's groups."""
+
+    def loss_computed(
+        self,
+        x: LossInputs,
+        main: PerToken,
+        weights: Mapping[str, Tensor],
+        terms: Mapping[str, tuple[float, PerToken]],
+        aggregation: Tensor | None,
+        total: Tensor,
+    ) -> None:
+        """The policy loss, the token weights, {slot: (coef, loss term)}, the weights of the aggregation, and
+        the whole loss of one micro-batch."""
+
+    def ended(self, metrics: Mapping[str, float]) -> None:
+        """The step is over; `metrics` are its numbers, equal on all ranks."""
+
+
+class Observers(RunObserver):
+    """All observers of a run, as one."""
+
+    def __init__(self, members: Sequence[RunObserver] = ()) -> None:
+        self.members = list(members)
+
+    @property
+    def reads_loss(self) -> bool:  # type: ignore[override]  # a constant elsewhere
+        return any(member.reads_loss for member in self.members)
+
+    def warned(self, message: str) -> None:
+        for member in self.members:
+            member.warned(message)
+
+    def event_happened(self, kind: str, values: Mapping[str, object]) -> None:
+        for member in self.members:
+            member.event_happened(kind, values)
+
+    def progressed(self, what: str, done: int, total: int) -> None:
+        for member in self.members:
+            member.progressed(what, done, total)
+
+    def sampled(
+        self, rows: Sequence[Row], prompts: Sequence[Prompt], counts: Sequence[int], groups: Sequence[Group]
+    ) -> None:
+        for member in self.members:
+            member.sampled(rows, prompts, counts, groups)
+
+    def shaped(self, slot: str, group: Group, before: Sequence[float]) -> None:
+        for member in self.members:
+            member.shaped(slot, group, before)
+
+    def filtered(self, slot: str, decision: FilterDecision) -> None:
+        for member in self.members:
+            member.filtered(slot, decision)
+
+    def replayed(self, before: Sequence[Group], after: Sequence[Group]) -> None:
+        for member in self.members:
+            member.replayed(before, after)
+
+    def assigned(self, groups: Sequence[Group]) -> None:
+        for member in self.members:
+            member.assigned(groups)
+
+    def loss_computed(
+        self,
+        x: LossInputs,
+        main: PerToken,
+        weights: Mapping[str, Tensor],
+        terms: Mapping[str, tuple[float, PerToken]],
+        aggregation: Tensor | None,
+        total: Tensor,
+    ) -> None:
+        for member in self.members:
+            if member.reads_loss:
+                member.loss_computed(x, main, weights, terms, aggregation, total)
+
+    def ended(self, metrics: Mapping[str, float]) -> None:
+        for member in self.members:
+            member.ended(metrics)
