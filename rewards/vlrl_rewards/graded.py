@@ -1,4 +1,4 @@
-"""Base classes of the rewards that score an answer by one function, `grade(response, gold, row) -> Verdict`."""
+"""Base class of the rewards that score an answer by one function, `grade(response, gold, row)`."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ class Graded(Reward):
         reason: str,
         extracted: str | None = None,
     ) -> Verdict:
-        """The verdict on an answer. `correct` None: from the score `correct_at` on. `extracted`: what was read
-        from it, by default its text."""
+        """The verdict on an answer. `correct` None: from the score `correct_at` on. `extracted`: what was
+        read from it, by default its text."""
         right = score >= self.correct_at - 1e-9 if correct is None else correct
         return verdict(answer, score, right, reason, self.name, extracted)
 

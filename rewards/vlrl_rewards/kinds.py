@@ -1,6 +1,6 @@
-"""The kinds of `verify`: `@verifier("palindrome")` on a scoring function (`vlrl.plugins.scoring`), or on a class
-of `vlrl_rewards.graded`, makes it one. The reward `verify`, the eval scorer `verifier` and `vlrl verify` then
-score by it.
+"""The kinds of `verify`: `@verifier("palindrome")` on a scoring function (`vlrl.plugins.scoring`), or on a
+class of `vlrl_rewards.graded`, makes it one. The reward `verify`, the eval scorer `verifier` and the command
+`vlrl verify` then score by it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ T = TypeVar("T", bound=Callable[..., Any])
 def verifier(*kinds: str) -> Callable[[T], T]:
     """Register a scoring function, or a reward with a `grade`, under one or more kinds of `verify`.
 
-    The options of the kind are the keyword-only parameters of the function, or the fields of the reward. Where
-    `correct_at` of a reward is given, a verdict is correct from that score on; else its `grade` decides.
+    The options of the kind are the keyword-only parameters of the function, or the fields of the reward.
+    Where `correct_at` is given, a verdict is correct from that score on; else the `grade` decides.
     """
 
     def add(scorer: T) -> T:

@@ -54,7 +54,8 @@ _ANOTHER = re.compile(
     r"\b(?:another|alternat(?:e|ive)|first|second|other|additional)\s+(?:\w+\s+){0,2}$", re.IGNORECASE
 )
 _FIELD = re.compile(
-    r"""["'](?:final[_ ]?)?answer["']\s{0,3}:\s{0,3}(?:"((?:[^"\\\n]|\\.){1,400})"|'([^'\n]{1,400})'|([^\s,{}"'\[\]][^,{}"'\n]{0,100}))""",
+    r"""["'](?:final[_ ]?)?answer["']\s{0,3}:\s{0,3}"""
+    r"""(?:"((?:[^"\\\n]|\\.){1,400})"|'([^'\n]{1,400})'|([^\s,{}"'\[\]][^,{}"'\n]{0,100}))""",
     re.IGNORECASE,
 )
 _SPECIAL = re.compile(r"<\|\w{1,30}\|>|</s>|<<[-\d+*/.,=() ]{1,60}>>")

@@ -130,7 +130,7 @@ class YesNo(ByKind):
 
 @register("text")
 @dataclass(frozen=True, kw_only=True)
-class Text(ByKind):
+class SameWords(ByKind):
     """Equal words.
 
         r = 1[words(answer) = words(gold)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from vlrl.eval import load_suite, score_item
-from vlrl.eval.aggregates.means import Instructions, KnowledgeGain, NestedMean, WeMath, WholeGroups
+from vlrl.eval.aggregates.means import InstructionFigures, KnowledgeGain, NestedMean, WeMath, WholeGroups
 from vlrl.eval.scorers import maths
 from vlrl.eval.scorers.mmmu import golds, open_answers
 from vlrl.eval.scorers.programs import hidden_tests
@@ -204,7 +204,7 @@ def test_other_aggregates():
     gain = KnowledgeGain()([{"track": "Adaptation", "before": 0.2}, {"track": "Perception"}], scored(1, 0))
     assert gain["knowledge_gain"] == pytest.approx(1.0) and gain["overall"] == 0.5
     records = [{"instruction_id_list": ["a", "b"]}, {"instruction_id_list": ["c"]}]
-    assert Instructions()(records, scored(0.5, 1)) == {"overall": 0.5, "instruction": pytest.approx(2 / 3)}
+    assert InstructionFigures()(records, scored(0.5, 1)) == {"overall": 0.5, "instruction": pytest.approx(2 / 3)}
 
 
 def test_hidden_tests_are_read_without_unpickling():

@@ -28,7 +28,8 @@ import sys
 import time
 
 PRELUDE = """
-import sys, math, re, string, itertools, functools, collections, heapq, bisect, random, copy, operator, datetime, decimal, fractions, statistics
+import sys, math, re, string, itertools, functools, collections, heapq, bisect, random, copy, operator
+import datetime, decimal, fractions, statistics
 from typing import *
 from collections import *
 from itertools import *

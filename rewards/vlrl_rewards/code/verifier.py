@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from vlrl.plugins.registry import register
 from vlrl.plugins.scoring import Answer, Response, Unread, Verdict, verdict
 from vlrl.types import Row
-from vlrl_rewards.code.sandbox import Limits, require, run, run_check
+from vlrl_rewards.code.sandbox import SandboxLimits, require, run, run_check
 from vlrl_rewards.kinds import verifier
 from vlrl_rewards.parsing import MAX_REPEATS, answer_tags, visible
 from vlrl_rewards.verified import ByKind
@@ -230,7 +230,7 @@ def code(
     answer = Answer(program, start, start + len(program), "program")
     if len(program) > MAX_CODE:
         raise Unread("the program is too long", answer)
-    limits = Limits(seconds, total_seconds, memory_mb << 20)
+    limits = SandboxLimits(seconds, total_seconds, memory_mb << 20)
     if check is not None:
         status = run_check(program, *check, limits, sandbox).status
         passed_check = status == "ok"

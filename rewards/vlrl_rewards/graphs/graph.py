@@ -111,7 +111,7 @@ _JOINED = re.compile(r"(?<=\d)-(?=\d)")  # an edge: 0-1
 
 @register("graph")
 @dataclass(frozen=True, kw_only=True)
-class Graph(Graded):
+class GraphAnswer(Graded):
     """Graph reasoning reward: exact match, Jaccard index of sets, or a program that checks the structure.
 
         number, word: r = 1[answer = gold];  set of nodes: r = |P & G| / |P | G|;  with `row.meta["check"]`: r

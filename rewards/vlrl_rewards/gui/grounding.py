@@ -30,8 +30,8 @@ class GuiGrounding(Graded):
         box = harmonic mean of 1 - |dx1|/W, 1 - |dx2|/W, 1 - |dy1|/H, 1 - |dy2|/H
 
     Paper: GUI-G1, arXiv:2505.15810, sec. 4.2 (a 0.25, b 0.125). W, H: size of the original image (of
-    `response.spaces`, else `meta.size`). Deviates: the IoU and box terms count only on a hit (a box of the right
-    size elsewhere scores 0); a side that is off by the size of the image or more makes the box term 0.
+    `response.spaces`, else `meta.size`). Deviates: the IoU and box terms count only on a hit (a box of the
+    right size elsewhere scores 0); a side that is off by the size of the image or more makes the box term 0.
     Edge: no box, several, or one without area: 0. Range [0, 1 + a + b]; a hit is correct. Units: original
     pixels.
     """

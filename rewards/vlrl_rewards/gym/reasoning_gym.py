@@ -24,7 +24,7 @@ log = logging.getLogger("vlrl")
 _CRASHES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-class Question(NamedTuple):
+class GymQuestion(NamedTuple):
     """What an answer is checked against: the generator, its gold answer ("" where only the puzzle is kept),
     what the row keeps of the puzzle."""
 
@@ -36,7 +36,7 @@ class Question(NamedTuple):
 @verifier("reasoning_gym")
 @register("reasoning_gym")
 @dataclass(frozen=True, kw_only=True)
-class ReasoningGym(Graded):
+class GymAnswer(Graded):
     """Right answers to the generated questions of reasoning_gym, by a strict check per generator
     (`vlrl_rewards/gym/rules.py`).
 
@@ -71,7 +71,7 @@ class ReasoningGym(Graded):
         """How a generator's answers are checked, and what a row must keep of its puzzle."""
         return rule_of(generator)
 
-    def target(self, gold: Any, row: Row) -> Question:
+    def target(self, gold: Any, row: Row) -> GymQuestion:
         generator, kept = row.meta.get("generator"), row.meta.get("puzzle") or {}
         if not isinstance(generator, str) or generator in REFUSED:
             raise GoldError(
@@ -92,7 +92,7 @@ class ReasoningGym(Graded):
             )
         except TypeError as error:
             raise GoldError(f"answer: {type(gold).__name__} is no text and no JSON value") from error
-        return Question(generator, fold(text), kept)
+        return GymQuestion(generator, fold(text), kept)
 
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         target = self.target(gold, row)
@@ -109,7 +109,7 @@ class ReasoningGym(Graded):
         return self.scored(answer, float(right), right, "right" if right else "wrong", answer.text)
 
 
-def _check_gold(target: Question, error: Exception) -> None:
+def _check_gold(target: GymQuestion, error: Exception) -> None:
     """Raise ValueError where a check that failed on an answer fails on the gold answer too: then the row is
     broken, not the answer."""
     try:

@@ -113,7 +113,7 @@ class Angle(Graded):
 @verifier("counts")
 @register("counts")
 @dataclass(frozen=True, kw_only=True)
-class Counts(Graded):
+class SeveralCounts(Graded):
     """Counts of several kinds of objects.
 
         r = mean over kinds of max(0, 1 - |n_k - g_k| / g_k)

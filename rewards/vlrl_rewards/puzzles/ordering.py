@@ -131,7 +131,7 @@ def _candidates(text: str, single: bool) -> list[list[str]]:
 @verifier("order")
 @register("order")
 @dataclass(frozen=True, kw_only=True)
-class Order(Graded):
+class Ordering(Graded):
     """Ordering reward: agreement of the predicted order of the items with the gold order.
 
         exact: 1[equal];  kendall: (tau + 1) / 2;  kendall_positive: max(0, tau);  footrule: 1 - sum |d_i| /

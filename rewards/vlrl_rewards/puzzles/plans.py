@@ -23,7 +23,7 @@ from vlrl_rewards.recognition.labels import read_labels
 @verifier("plan")
 @register("plan")
 @dataclass(frozen=True, kw_only=True)
-class Plan(Graded):
+class PlanSteps(Graded):
     """Planning accuracy reward: length n of the correct prefix of the N gold steps, with later steps weighing
     more.
 

@@ -60,8 +60,8 @@ def thinking(response: Response) -> Answer:
 
 
 def section(response: Response, tag: str) -> Answer:
-    """The content of the only `<tag>...</tag>` of a response, folded by `fold`. Raises Unread if there is none,
-    more than one, or an empty one."""
+    """The content of the only `<tag>...</tag>` of a response, folded by `fold`. Raises Unread if there is
+    none, more than one, or an empty one."""
     text, low = response.text, response.text.lower()
     if len(low) != len(text):  # the lower case of some letters is longer, then offsets would differ
         text = low

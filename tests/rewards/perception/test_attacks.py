@@ -16,10 +16,11 @@ from vlrl.plugins.registry import get, names
 from vlrl.plugins.stages import Reward
 
 # graded rewards that have their cases with the puzzles and with text
-ELSEWHERE = set(
-    "sat chain graph sequence stated_steps exact filled places date_decay date_gap date_order masked_date rerank"
-    " table_evidence term_recall patch_similarity code_edit".split()
-)
+ELSEWHERE = {
+    *("sat", "chain", "graph", "sequence", "stated_steps", "exact", "filled", "places", "date_decay"),
+    *("date_gap", "date_order", "masked_date", "rerank", "table_evidence", "term_recall"),
+    *("patch_similarity", "code_edit"),
+}
 
 
 def perception_rewards():

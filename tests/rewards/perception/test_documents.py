@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.graphs.graph import Graph
+from vlrl_rewards.graphs.graph import GraphAnswer
 from vlrl_rewards.graphs.scene_graph import SceneGraph
 from vlrl_rewards.graphs.triples import Triples
 from vlrl_rewards.recognition.labels import MultiLabel
@@ -58,7 +58,7 @@ SAYS_NOTHING = [".", "?", "...", "-", "()", '""', "*", "and", ",", "\u200b.", "<
 
 @pytest.mark.parametrize("text", SAYS_NOTHING)
 def test_an_empty_gold_answer_asks_for_a_word(text):
-    for reward in (Triples(), MultiLabel(), Graph()):
+    for reward in (Triples(), MultiLabel(), GraphAnswer()):
         assert reward.verify([], tag(text)).score == 0 and not reward.verify([], tag(text)).correct, (
             reward.name
         )
@@ -66,7 +66,7 @@ def test_an_empty_gold_answer_asks_for_a_word(text):
 
 @pytest.mark.parametrize("text", SAYS_NONE)
 def test_an_empty_gold_answer_is_said(text):
-    for reward in (Triples(), MultiLabel(), Graph()):
+    for reward in (Triples(), MultiLabel(), GraphAnswer()):
         assert reward.verify([], tag(text)).score == 1 and reward.verify([], tag(text)).correct, reward.name
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.math.closeness import Angle, Closeness, Counts
+from vlrl_rewards.math.closeness import Angle, Closeness, SeveralCounts
 from vlrl_rewards.puzzles.jigsaw import JigsawQuestion, relation
 from vlrl_rewards.recognition.classification import OpenSet
 from vlrl_rewards.recognition.labels import Hierarchy, MultiLabel
@@ -111,8 +111,8 @@ def test_angle_period():
     ],
 )
 def test_counts(text, expected):
-    assert Counts().verify([2, 4, 0], tag(text)).score == pytest.approx(expected)
-    assert Counts(exact=True).verify("2,4,0", tag(text)).score == float(expected == 1)
+    assert SeveralCounts().verify([2, 4, 0], tag(text)).score == pytest.approx(expected)
+    assert SeveralCounts(exact=True).verify("2,4,0", tag(text)).score == float(expected == 1)
 
 
 # --- labels -------------------------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from vlrl_rewards.graphs.scene_graph import SceneGraph
 from vlrl_rewards.graphs.triples import Triples
-from vlrl_rewards.math.closeness import Angle, Closeness, Counts
+from vlrl_rewards.math.closeness import Angle, Closeness, SeveralCounts
 from vlrl_rewards.puzzles.jigsaw import Jigsaw
 from vlrl_rewards.puzzles.maze import Maze
 from vlrl_rewards.puzzles.ordering import METRICS
-from vlrl_rewards.puzzles.plans import Plan, alignment, word_f1
+from vlrl_rewards.puzzles.plans import PlanSteps, alignment, word_f1
 from vlrl_rewards.recognition.classification import OpenSet
 from vlrl_rewards.recognition.counting import Counting
 from vlrl_rewards.recognition.labels import Hierarchy, MultiLabel
@@ -53,7 +53,7 @@ def test_counts_and_measures_by_numpy():
         )
     for gold, said in rng.integers(1, 9, (CASES, 2, 3)):
         expected = np.clip(1 - np.abs(said - gold) / gold, 0, 1).mean()
-        assert Counts().verify(gold.tolist(), tag(", ".join(map(str, said)))).score == pytest.approx(
+        assert SeveralCounts().verify(gold.tolist(), tag(", ".join(map(str, said)))).score == pytest.approx(
             float(expected)
         )
 
@@ -309,7 +309,7 @@ def test_plans_and_processes_by_trying_everything():
         n = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(gold, said, strict=False))))
         extra = 0.25 * (n == len(gold) < len(said))
         share = sum(range(1, n + 1)) / sum(range(1, len(gold) + 1))
-        assert Plan().verify(gold, tag(said)).score == pytest.approx(max(0, share - extra))
+        assert PlanSteps().verify(gold, tag(said)).score == pytest.approx(max(0, share - extra))
         steps, states = (
             [" ".join(rng.choices("abc", k=3)) for _ in range(rng.randint(1, 4))] for _ in range(2)
         )

@@ -14,7 +14,7 @@ from vlrl_rewards.gui.actions import GuiAction
 from vlrl_rewards.gui.grounding import Blink
 from vlrl_rewards.math.closeness import Closeness
 from vlrl_rewards.puzzles.jigsaw import Jigsaw, JigsawQuestion
-from vlrl_rewards.puzzles.plans import Plan
+from vlrl_rewards.puzzles.plans import PlanSteps
 from vlrl_rewards.recognition.classification import Classification
 from vlrl_rewards.recognition.counting import Counting
 from vlrl_rewards.recognition.ocr import Ocr
@@ -330,7 +330,7 @@ FAULTS = [
     (
         "Reinforced Planner",
         "steps after the goal are free",
-        Plan(),
+        PlanSteps(),
         ["find cup", "take cup"],
         tag('["find cup", "take cup", "dance"]'),
         None,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from vlrl_rewards.boxes.group import BoxAgreement, IouHard
 from vlrl_rewards.gui.grounding import Blink
 from vlrl_rewards.puzzles.maze import Maze
-from vlrl_rewards.puzzles.plans import Plan, alignment
+from vlrl_rewards.puzzles.plans import PlanSteps, alignment
 from vlrl_rewards.text.captions import Caption, cider
 from vlrl_rewards.text.mentions import Keywords, ObjectsNamed, words_of
 from vlrl_rewards.text.process import ProcessOrder, section
@@ -138,9 +138,9 @@ def test_maze_without_a_way():
     ],
 )
 def test_plan(text, expected):
-    assert Plan().verify(["find a cup", "pick up the cup", "put down"], tag(text)).score == pytest.approx(
-        expected
-    )
+    assert PlanSteps().verify(
+        ["find a cup", "pick up the cup", "put down"], tag(text)
+    ).score == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

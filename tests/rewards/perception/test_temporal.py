@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.puzzles.ordering import METRICS, Order, kendall_tau
+from vlrl_rewards.puzzles.ordering import METRICS, Ordering, kendall_tau
 from vlrl_rewards.video.spans import read_spans, read_times, temporal_iou
 from vlrl_rewards.video.temporal import TemporalIou, Timestamp
 
@@ -48,7 +48,7 @@ def test_temporal_iou(text, expected):
 def test_junk(text):
     assert (
         TemporalIou().verify([2, 6], text).score
-        == Order().verify([2, 1, 3], text).score
+        == Ordering().verify([2, 1, 3], text).score
         == Timestamp().verify(3, text).score
         == 0
     )
@@ -125,7 +125,7 @@ def test_order(text, exact, kendall, positive, footrule, positions):
         ("positions", positions),
     ):
         for gold in ([3, 1, 2], "3 1 2", "3, 1, 2"):
-            assert Order(metric=metric).verify(gold, text).score == pytest.approx(expected)
+            assert Ordering(metric=metric).verify(gold, text).score == pytest.approx(expected)
 
 
 def test_named_items():
@@ -136,14 +136,14 @@ def test_named_items():
         '["red cup", "a book", "lamp"]',
         "red_cup > book > lamp",
     ):
-        assert Order().verify(gold, f"<answer>{text}</answer>").score == 1
-    assert Order(metric="adjacency").verify(
+        assert Ordering().verify(gold, f"<answer>{text}</answer>").score == 1
+    assert Ordering(metric="adjacency").verify(
         ["a", "b", "c", "d"], "<answer>a b d c</answer>"
     ).score == pytest.approx(1 / 3)
-    assert Order(metric="lcs").verify(["a", "b", "c", "d"], "<answer>b c d a</answer>").score == 0.75
+    assert Ordering(metric="lcs").verify(["a", "b", "c", "d"], "<answer>b c d a</answer>").score == 0.75
     for broken in ([], ["a", "a"], "", 5, [" "]):
         with pytest.raises(ValueError, match="order"):
-            Order().verify(broken, "")
+            Ordering().verify(broken, "")
 
 
 def test_kendall_agrees_with_scipy():
@@ -162,7 +162,7 @@ def test_centred_takes_away_exactly_what_chance_earns(metric):
     for n in (3, 4, 5):
         gold = list(range(n))
         mean = np.mean([METRICS[metric](p, gold) for p in itertools.permutations(gold)])
-        assert Order(metric=metric).chance(n) == pytest.approx(mean, abs=1e-9)
+        assert Ordering(metric=metric).chance(n) == pytest.approx(mean, abs=1e-9)
 
 
 @settings(max_examples=100, deadline=None)
@@ -172,7 +172,7 @@ def test_bounds(order, gold, metric):
     assert 0 <= score <= 1
     assert METRICS[metric](gold, gold) == 1
     assert (
-        Order(metric=metric, centred=True).verify(list(gold), f"<answer>{' '.join(order)}</answer>").score
+        Ordering(metric=metric, centred=True).verify(list(gold), f"<answer>{' '.join(order)}</answer>").score
         <= 1
     )
 

@@ -207,7 +207,7 @@ class KnowledgeGain(Aggregate):
 
 @register("instructions")
 @dataclass(frozen=True)
-class Instructions(Aggregate):
+class InstructionFigures(Aggregate):
     """IFEval: overall = share of prompts with every instruction followed; instruction = share of instructions
     followed.
 

@@ -55,7 +55,7 @@ class Choice(Scorer):
 
 @register("yes_no")
 @dataclass(frozen=True)
-class YesNo(Scorer):
+class YesNoScorer(Scorer):
     """Yes-or-no questions: score = [the response has exactly one of the words "yes" and "no", and it is the
     gold one].
 
