@@ -122,7 +122,8 @@ _FUNCTIONS = (
     "f",
 )
 _ATOMS = (
-    r"\pi", r"\alpha", "π", "∞", "½", r"\infty", "e", "i", "x_1", "f(x)", r"\emptyset", "two thirds", "1e5", "1,000",
+    r"\pi", r"\alpha", "π", "∞", "½", r"\infty", "e", "i", "x_1", "f(x)", r"\emptyset", "two thirds", "1e5",
+    "1,000",
 )  # fmt: skip
 _OPERATORS = (
     "+",

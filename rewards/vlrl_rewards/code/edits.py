@@ -172,11 +172,10 @@ class CodeEdit(Graded):
         similarity:  r = 3.5 s - 1.5,   s = 1 - Levenshtein(c, g) / max(|c|, |g|)
         exact:       r = 2 if c = g else -1.5
 
-    c, g: answer and gold without comments and blank lines; r = -2 if c is no Python.
-    Paper: ReCode, arXiv:2506.20495 (edit similarity and exact match on code without comments and blank lines;
-    constants of its release). Deviates: Levenshtein by rapidfuzz (the same numbers, in less time); the format
-    term (+-1) is a reward of its own (`tag_format`). The code is parsed, not executed. Edge: several blocks,
-    or more than 20,000 characters: -2. A gold answer that is no Python raises ValueError. Range [-2, 2].
+    c, g: answer and gold without comments and blank lines; r = -2 if c is no Python. Paper: ReCode,
+    arXiv:2506.20495 (edit similarity and exact match on code without comments and blank lines; constants of
+    its release). Deviates: rewards/DEVIATIONS.md. Edge: several blocks, or more than 20,000 characters: -2. A
+    gold answer that is no Python raises ValueError. Range [-2, 2].
     """
 
     mode: Literal["similarity", "exact"] = "similarity"

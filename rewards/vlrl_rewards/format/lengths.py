@@ -133,11 +133,9 @@ class FormatLength(OverReward):
         l = 1 - 2 ((x - p) / (1 - p))^2     for x > p
 
     x = n / max_tokens, n in tokens; f in [0, 1] is the score of the format reward `of`. The gold answer is
-    not read.
-    Paper: Xin et al. 2025, arXiv:2505.19439 (format-length surrogate); released code: credit 0.5, p 0.5,
-    max_tokens the longest completion. Deviates: the release requires a boxed answer that sympy can parse;
-    here `of` defines the format. Edge: n beyond `max_tokens`, or a truncated rollout, counts as max_tokens.
-    Range [-1, 1 + credit].
+    not read. Paper: Xin et al. 2025, arXiv:2505.19439 (format-length surrogate); released code: credit 0.5, p
+    0.5, max_tokens the longest completion. Deviates: rewards/DEVIATIONS.md. Edge: n beyond `max_tokens`, or a
+    truncated rollout, counts as max_tokens. Range [-1, 1 + credit].
     """
 
     reads_answer: ClassVar[bool] = False

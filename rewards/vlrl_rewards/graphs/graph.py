@@ -117,12 +117,11 @@ class GraphAnswer(Graded):
         number, word: r = 1[answer = gold];  set of nodes: r = |P & G| / |P | G|;  with `row.meta["check"]`: r
         = 1[the check passes]
 
-    Paper: G1, arXiv:2505.18499, sec. 3 (exact match, Jaccard for sets, a program where several answers are
-    correct).
-    Reads `row.meta`: edges, nodes, and where several answers are correct `check` (path, colouring, hamilton,
-    clique, independent, cover, matching, tree) with its parameters (start, end, length; colours; size). Gold:
-    an int, a word, a list of node names (a set), or a list of ints with a `check`. Edge: another kind of
-    answer: 0; an empty gold set: 1 for "none" or "[]", else 0. Range [0, 1].
+    Paper: G1, arXiv:2505.18499, sec. 3. Reads `row.meta`: edges, nodes, and where several answers are correct
+    `check` (path, colouring, hamilton, clique, independent, cover, matching, tree) with its parameters
+    (start, end, length; colours; size). Gold: an int, a word, a list of node names (a set), or a list of ints
+    with a `check`. Edge: another kind of answer: 0; an empty gold set: 1 for "none" or "[]", else 0. Range
+    [0, 1].
     """
 
     def target(self, gold: Any, row: Row) -> Any:

@@ -45,11 +45,8 @@ class GymAnswer(Graded):
     The row says which generator made it and what the check reads of its puzzle: `meta = {"generator":
     "countdown", "puzzle": {"numbers": [3, 5], "target": 8}}`; source `reasoning_gym` writes both. Where a
     puzzle has several right answers, the answer is played through. Paper: Reasoning Gym, arXiv:2505.24760
-    (its `score_answer`). Deviates: no points for a part of the answer, for its form, or for a text that
-    contains it; answers that the package's scorers take wrongly (any text in game_of_life_halting, "nan" in
-    complex_arithmetic, "0" in coin_flip, other numbers in puzzle24) score 0; nothing is evaluated as Python.
-    Edge: empty, more than 20,000 characters, several answers: 0. A row without a generator, or a puzzle that
-    its check cannot read: ValueError.
+    (its `score_answer`). Deviates: rewards/DEVIATIONS.md. Edge: empty, more than 20,000 characters, several
+    answers: 0. A row without a generator, or a puzzle that its check cannot read: ValueError.
     """
 
     refusals: ClassVar[bool] = False  # sentences of a book are answers here

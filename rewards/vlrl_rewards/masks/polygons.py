@@ -137,8 +137,7 @@ class PolygonReward(Graded):
     Formats: [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees] (clockwise on the screen),
     {"polygon": ...}. A rotated box is rotated in the policy's units and converted corner by corner, which is
     exact for images resized with another aspect ratio. Edge: fewer than 3 corners, no area, an outline that
-    crosses itself, several shapes: 0. Range [0, 1]. Units: gold in original pixels. Limits: an answer of
-    20,000 characters and a shape of 500 corners; an answer beyond them has no polygon.
+    crosses itself, several shapes: 0. Range [0, 1]. Units: gold in original pixels.
     """
 
     binary: bool = False

@@ -29,11 +29,8 @@ class Closeness(Graded):
 
     Paper: M2-Reasoning, arXiv:2507.08306 (decay); Video-R1, arXiv:2503.21776 (relative, its regression
     reward); Thinking in Space, arXiv:2412.14171, eq. 1 (mra); RandomCalculation, arXiv:2507.10532, eq. 2
-    (distance).
-    Deviates: M2-Reasoning's constants are not known (rate 5 is ours). Units in the text are ignored: the
-    prompt should ask for one unit. Edge: no number, or several different ones: 0. Gold 0: relative and mra
-    pay only the answer 0. A verdict is correct for a relative error of at most `correct_within`; `correct_at`
-    is the score of 0.05 in mode "decay" at rate 5. Range [0, 1].
+    (distance). Deviates: rewards/DEVIATIONS.md. Edge: no number, or several different ones: 0. Gold 0:
+    relative and mra pay only the answer 0. Range [0, 1].
     """
 
     mode: Literal["decay", "relative", "mra", "absolute", "distance"] = "decay"

@@ -227,18 +227,11 @@ class DateOrder(DatesByDecay):
         r = (0.2 (D(a) + D(b) + D(c)) + 0.4 P) C V
         D(x) = exp(-rate |x - g_x|), in months
 
-    P is the share of the three pairs of events that the stated order puts as the gold dates do; events of one
-    month are right in either order. C, the consistency, is 1 where the stated order is that of the stated
-    dates (the first named first where they are equal), else 0.7, 0.4 or 0.2 for two, one or no pair in common
-    with it. V is 0.2 where the stated dates are all the same, or are successive months that rise with the
-    order 1-2-3 or fall with the order 3-2-1; else 1.
-    Paper: Time-R1, arXiv:2505.13508 (time ordering); released code: ulab-uiuc/Time-R1,
-    verl/utils/reward_score/time_reasoning.py, commit 4078886: its weights and factors. Deviates: P is in
-    thirds (there 0.333 and 0.999). Gold: three dates, ["2016-05", "2017-01", "2015-03"]; answer: the dates as
-    YYYY-MM in the order of the events' numbers, then these numbers, the earliest event first ("3-1-2").
-    Edge: anything but three dates and, behind them, the numbers 1 to 3 once each: 0; a gold of successive
-    months in the order 1-2-3 cannot earn more than 0.2. A gold that is not three dates raises ValueError.
-    Range [0, 1].
+    P: share of the three pairs in the order of the gold dates. C: 1 where the stated order is that of the
+    stated dates, else 0.7, 0.4 or 0.2 for two, one or no common pair. V: 0.2 for dates that are all the same
+    or successive months, else 1. Paper: Time-R1, arXiv:2505.13508 (time ordering). Deviates:
+    rewards/DEVIATIONS.md. Gold: ["2016-05", "2017-01", "2015-03"]; answer: the dates as YYYY-MM, then the
+    numbers of the events, the earliest first ("3-1-2"). Edge: anything else: 0. Range [0, 1].
     """
 
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
@@ -283,13 +276,10 @@ class MaskedDate(DatesByDecay):
         r = 1/2 exp(-rate |x - g|) + 1/2 exp(-3 rate d)
 
     x and g are the answered and the gold date in months. d is the distance of the answered from the gold
-    year, or of the months of the year around the circle (December and January: 1).
-    Paper: Time-R1, arXiv:2505.13508 (masked time entity completion); released code: ulab-uiuc/Time-R1,
-    verl/utils/reward_score/time_reasoning.py, commit 4078886: halves, 3 rate, the circle. Gold: ["2016-05",
-    "May"] or ["2016-05", "2016"]; answer: the date as YYYY-MM, then the year or the month (its name, a short
-    form, or its number).
-    Edge: no date, several dates, or no single word behind it that is a month (a year from 1900 to 2100): 0. A
-    gold of another form raises ValueError. Range (0, 1], or 0.
+    year, or of the months of the year around the circle (December and January: 1). Paper: Time-R1,
+    arXiv:2505.13508 (masked time entity completion). Gold: ["2016-05", "May"] or ["2016-05", "2016"]; answer:
+    the date as YYYY-MM, then the year or the month. Edge: no date, several dates, or no single word behind it
+    that is a month (a year from 1900 to 2100): 0. Range (0, 1], or 0.
     """
 
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
@@ -318,19 +308,14 @@ class MaskedDate(DatesByDecay):
 class DateForm(Reward):
     """Time-R1's bonus for an answer in the form that its task asks for, and its penalty for none.
 
-        r = bonus      the answer has the form: a date; two dates and their gap; three dates and their order;
-        a date and a month or year
-            -refused   a date is asked for, and the answer says "no event" or "none"
-            -missing   a date is asked for, and there is no answer; the other tasks: any other answer
-            0          a date is asked for, and the answer is something else
+        r = bonus      the answer has the form of the gold answer
+            -refused   a date is asked for, the answer says "no event" or "none"
+            -missing   a date is asked for, no answer; the other tasks: any other answer
+            0          a date is asked for, the answer is something else
 
     The form follows the gold answer, of which nothing else is read: a text, a list of two or three dates, or
-    a date with a masked month or year. Paper: Time-R1, arXiv:2505.13508 (format reward, "no event" penalty);
-    released code: ulab-uiuc/Time-R1,
-    verl/utils/reward_score/time_reasoning.py (0.05, 0.1, 0.2) and time_prediction.py (0.05, 0.2, 0.3), commit
-    4078886. Deviates: dates and numbers are read as the rewards of the tasks read them, the release wants the
-    words "Event 1: ..." too. A list of another length raises GoldError. Range [-max(missing, refused),
-    bonus].
+    a date with a masked month or year. Paper: Time-R1, arXiv:2505.13508 (format reward, "no event" penalty).
+    Deviates: rewards/DEVIATIONS.md. Range [-max(missing, refused), bonus].
     """
 
     reads_answer: ClassVar[bool] = False

@@ -74,12 +74,11 @@ class Keypoints(Graded):
         r = mean over labelled keypoints of exp(-d_i^2 / (2 s^2 k_i^2)),  k_i = 2 sigma_i, s^2 the area of the
         object
 
-    Paper: COCO keypoints, arXiv:1405.0312 and its evaluation; as a reward: vlrl original.
-    Gold: {"keypoints": [x, y, v, ...] or {name: [x, y]}, "area": pixels (or "bbox": [x1, y1, x2, y2])}.
-    Answer: {"nose": [x, y], ...}, or a list of [x, y] (or null) in the order of `names`. Edge: a keypoint
-    that is not given adds 0; an unreadable answer, or a name given twice, is 0. false_points: multiplies by
-    labelled / (labelled + keypoints given that the gold does not have). Range [0, 1]. Units: original pixels.
-    Limit: an answer of more than 20,000 characters has no keypoints.
+    Paper: COCO keypoints, arXiv:1405.0312 and its evaluation; as a reward: vlrl original. Gold: {"keypoints":
+    [x, y, v, ...] or {name: [x, y]}, "area": pixels (or "bbox": [x1, y1, x2, y2])}. Answer: {"nose": [x, y],
+    ...}, or a list of [x, y] (or null) in the order of `names`. Edge: a keypoint that is not given adds 0; an
+    unreadable answer, or a name given twice, is 0. false_points: multiplies by labelled / (labelled +
+    keypoints given that the gold does not have). Range [0, 1]. Units: original pixels.
     """
 
     names: tuple[str, ...] = COCO_NAMES

@@ -138,12 +138,10 @@ class Ordering(Graded):
         floor(n^2 / 2); positions: share of items in place;  adjacency: share of pairs of neighbours;  lcs:
         longest common subsequence / n
 
-    Paper: VideoSSR, arXiv:2511.06281 (temporal jigsaw: footrule); Kendall 1938 (tau). Used for clip order,
-    depth order, colour or size order. centred: subtracts the mean score of a random order (kendall 1/2,
-    footrule about 1/3, positions and adjacency 1/n) and rescales to [0, 1]. Gold: a list, or a text such as
-    "3 1 2" or "a, b, c", first to last.
-    Edge: an answer that does not give exactly the gold items, each once: 0. Range [0, 1]; correct where the
-    orders are equal.
+    Paper: VideoSSR, arXiv:2511.06281 (temporal jigsaw: footrule); Kendall 1938 (tau). centred: subtracts the
+    mean score of a random order and rescales to [0, 1]. Gold: a list, or a text such as "3 1 2" or "a, b, c",
+    first to last. Edge: an answer that does not give exactly the gold items, each once: 0. Range [0, 1];
+    correct where the orders are equal.
     """
 
     metric: Literal["exact", "kendall", "kendall_positive", "footrule", "positions", "adjacency", "lcs"] = (

@@ -31,14 +31,12 @@ class Rerank(Graded):
 
         r = nDCG@k + recall_weight Recall@k + overlap_weight AO(answer, gold order)
 
-    r = 0 for other ids than the gold's, -1 without the format.
-    AO: average overlap, which is rank-biased overlap with p = 1. Gold answer: the ids in their best order;
-    `row.meta[relevant]`: the relevant ids. Answer: "[2] > [1] > [3]" or a list, in the `<answer>` of a text
-    in the format of `tag_format`.
-    Paper: ReasonRank, arXiv:2508.07050 (multi-view ranking reward); released code: k 10, 0.2 and 0.1, p 1.
-    Deviates: the release compares the number of ids and reads all digits of the answer; here the ids must be
-    those of the gold. Edge: no relevant ids, or some that are not in the gold order, raise ValueError. Range
-    [-1, 1 + recall_weight + overlap_weight].
+    r = 0 for other ids than the gold's, -1 without the format. AO: average overlap, which is rank-biased
+    overlap with p = 1. Gold answer: the ids in their best order; `row.meta[relevant]`: the relevant ids.
+    Answer: "[2] > [1] > [3]" or a list, in the `<answer>` of a text in the format of `tag_format`. Paper:
+    ReasonRank, arXiv:2508.07050 (multi-view ranking reward); released code: k 10, 0.2 and 0.1, p 1. Deviates:
+    rewards/DEVIATIONS.md. Edge: no relevant ids, or some that are not in the gold order, raise ValueError.
+    Range [-1, 1 + recall_weight + overlap_weight].
     """
 
     k: int = 10

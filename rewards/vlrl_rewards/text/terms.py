@@ -32,14 +32,10 @@ class TermRecall(Graded):
         answer, thinking:  r = translated terms / terms
         order:             r = pairs of terms in the order of the reference / pairs
 
-    Paper: TAT-R1, arXiv:2505.21172 (answer-align-word, think-align-word, answer-align-order). Deviates: the
-    aligned pairs come with the rows (the paper aligns words with a model at reward time); the shares are
-    ours, since the paper's formulas are known from a review only; the score of an answer with more than
-    `slack` times the words of the reference is multiplied by their ratio, else a list of words would score
-    (thinking is not scaled).
-    Reads `row.meta[terms]`: translations (a list of texts; alternatives as a list in it); gold answer: the
-    reference. Edge: not exactly one `<answer>` block: 0; fewer than two terms in the reference: order is 0.
-    No terms raise ValueError. Range [0, 1].
+    Paper: TAT-R1, arXiv:2505.21172 (answer-align-word, think-align-word, answer-align-order). Deviates:
+    rewards/DEVIATIONS.md. Reads `row.meta[terms]`: translations (a list of texts; alternatives as a list in
+    it); gold answer: the reference. Edge: not exactly one `<answer>` block: 0; fewer than two terms in the
+    reference: order is 0. No terms raise ValueError. Range [0, 1].
     """
 
     where: Literal["answer", "thinking", "order"] = "answer"
