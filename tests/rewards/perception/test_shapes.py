@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -295,6 +296,6 @@ def test_the_limits_are_said():
     for kind in ("mask", "polygon"):
         verdict = verify(SQUARE, tag(f"{SQUARE}{' ' * 20_000}{SQUARE}"), kind, meta=SIZE)
         assert verdict.score == 0 and "20,000" in verdict.reason
-    for reward in (MaskReward, PolygonReward):
-        doc = " ".join(reward.__doc__.split())
-        assert "500 corners" in doc and "20,000 characters" in doc
+    limits = (Path(__file__).parents[3] / "rewards" / "README.md").read_text()
+    assert "| 500, 100 | corners of a shape, polygons of a mask |" in limits
+    assert "an answer of a perception kind" in limits
