@@ -18,7 +18,7 @@ from vlrl.types import Clip, Media, MediaError
 
 
 @dataclass(frozen=True, eq=False)
-class Picture(Media):
+class SuitePicture(Media):
     """A picture: encoded bytes, a file, or a PIL image. `where` names its origin in error messages."""
 
     data: bytes | Path | Image.Image
@@ -51,7 +51,7 @@ class Picture(Media):
 
 
 @dataclass(frozen=True, eq=False)
-class Video(Media):
+class SuiteVideo(Media):
     """`frames` frames of a video file, uniformly from the first to the last (0: all)."""
 
     path: Path
@@ -121,15 +121,15 @@ def as_media(
     if isinstance(value, (list, tuple)):
         return [medium for item in value for medium in as_media(item, folder, kind, frames)]
     if isinstance(value, Image.Image) or (isinstance(value, bytes) and kind == "image"):
-        return [Picture(value)]
+        return [SuitePicture(value)]
     if isinstance(value, Mapping):
         if value.get("bytes") is not None and kind == "image":
-            return [Picture(bytes(value["bytes"]), str(value.get("path") or ""))]
+            return [SuitePicture(bytes(value["bytes"]), str(value.get("path") or ""))]
         value = value.get("path")
     if not isinstance(value, (str, Path)):
         raise MediaError(f"a {kind} must be bytes, a path or a picture, got {type(value).__name__}")
     path = _path_under(value, folder)
-    return [Picture(path, str(path)) if kind == "image" else Video(path, frames)]
+    return [SuitePicture(path, str(path)) if kind == "image" else SuiteVideo(path, frames)]
 
 
 def _path_under(value: str | Path, folder: Path | None) -> Path:
