@@ -31,7 +31,8 @@ from vlrl_data.plain_values import plain_row
 BLOCK_BYTES = 1 << 24
 TEXT_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # suffix -> pyarrow's name of the compression
-MAX_EXPANSION = 1000  # times that a compressed file may grow, beyond 1 GiB
+MAX_EXPANSION = 1000  # times that a compressed file may grow, where it becomes larger than
+UNPACKED_ANYWAY = 1 << 30  # bytes
 
 
 class BadRecord(ValueError):
@@ -234,10 +235,10 @@ class TextTable(ArrowTable):
         return f"{self.shown}:{self.table['line'][index].as_py()}"
 
     def get(self, index: int) -> Any:
+        _, fault, *values = self.table.slice(index, 1).to_pylist()[0].values()
+        if fault:
+            raise BadRecord(f"{self.location(index)}: {fault}")
         with bad_values(self.location(index)):
-            _, fault, *values = self.table.slice(index, 1).to_pylist()[0].values()
-            if fault:
-                raise BadRecord(f"{self.location(index)}: {fault}")
             return {name: value.decode("utf-8") for name, value in zip(self.names, values, strict=True)}
 
 
@@ -336,7 +337,7 @@ def _unpacked(path: Path, suffix: str, packed: str) -> Path:
     beyond all measure."""
     import pyarrow as pa
 
-    most = max(1 << 30, path.stat().st_size * MAX_EXPANSION)
+    most = max(UNPACKED_ANYWAY, path.stat().st_size * MAX_EXPANSION)
 
     def write(target: Path) -> None:
         with pa.input_stream(str(path), compression=PACKED[packed]) as source, target.open("wb") as out:

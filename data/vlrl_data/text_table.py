@@ -22,8 +22,8 @@ NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[-+]\d\d+)?")
 
 def as_number(text: Any) -> Any:
     """The number that a text is the usual spelling of ("7", "0.25"), else the value as it is ("02139",
-    "1.50", "1e10", 40 digits): what is converted reads back as the same text."""
-    if not isinstance(text, str) or len(text) > 40 or not NUMBER.fullmatch(text):
+    "1.50", "1e10", 20 digits): what is converted reads back as the same text."""
+    if not isinstance(text, str) or len(text) > 18 or not NUMBER.fullmatch(text):
         return text
     number = float(text) if "." in text or "e" in text else int(text)
     return number if str(number) == text else text

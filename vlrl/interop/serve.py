@@ -14,7 +14,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import io
 import json
 import queue
 import threading
@@ -31,6 +30,7 @@ from typing import Any, Literal
 from vlrl.eval.model import ServedModel, policy_spec
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import Engine
+from vlrl.services.media_files import open_picture
 from vlrl.types import Completion, Media, MediaError, Message, Prompt, Request, Row, Sampling
 
 HOST = "127.0.0.1"
@@ -59,7 +59,7 @@ class SentPicture(Media):
         from PIL import Image
 
         try:
-            with Image.open(io.BytesIO(self.content)) as picture:
+            with open_picture(self.content) as picture:
                 return picture.convert("RGB")
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise MediaError(f"image_url: no readable picture ({error})") from None
