@@ -160,6 +160,7 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
         "vlrl.environments.tool_calls",  # reads texts, and imports nothing
     ),
     "vlrl_data": (
+        "vlrl.services.media_files",
         "vlrl.types",
         "vlrl.plugins.stages",
         "vlrl.plugins.registry",
