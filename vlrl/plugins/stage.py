@@ -76,7 +76,8 @@ class Stage(ABC):  # noqa: B024
         return bool(self._attached)
 
     def check(self, phase: PhaseContext) -> None:
-        """Raise ConfigError, with the reason and what to use instead, if this plug-in cannot work in `phase`."""
+        """Raise ConfigError, with the reason and what to use instead, if this plug-in cannot work in
+        `phase`."""
 
     def setup(self, run: StageContext) -> None:
         """Called when the phase begins and the model is loaded. An override calls `super().setup(run)`."""
