@@ -43,8 +43,9 @@ class Stage(ABC):  # noqa: B024
     @property
     def reward_slots(self) -> list[tuple[str, str]]:
         """(field, slot) of every reward slot that a field of type RewardSlot names; "" refers to nothing."""
-        found = []
-        for field in fields(self) if is_dataclass(self) else ():
+        found: list[tuple[str, str]] = []
+        own: Any = self
+        for field in fields(own) if is_dataclass(self) else ():
             value = getattr(self, field.name) if "RewardSlot" in str(field.type) else ()
             slots = (value,) if isinstance(value, str) else value or ()
             found += [(field.name, slot) for slot in slots if slot]

@@ -28,7 +28,7 @@ class EvaluationContext(SamplingContext, Protocol):
     """What an evaluation needs of a session (`vlrl.trainer.views.StepView`)."""
 
     @property
-    def policy(self) -> Policy: ...  # type: ignore[override]  # narrower than what plug-ins see
+    def policy(self) -> Policy: ...
     @property
     def current(self) -> PhasePlan: ...
     @property
