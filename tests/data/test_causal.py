@@ -8,6 +8,7 @@ import pytest
 from vlrl_data.generators.causal import LEVELS, CausalGraph, random_graph
 
 from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.scoring import GoldError
 from vlrl.plugins.stages import Reward, Source
 from vlrl.types import Prompt, Rollout, Row
 
@@ -142,5 +143,5 @@ def test_distribution_by_hand(text, score):
     reward = build(Reward, {"name": "distribution"})
     rollout = Rollout(Prompt(Row("a", "?", [0.25, 0.75]), ()), [1], text=f"<answer>{text}</answer>")
     assert reward(rollout) == pytest.approx(score) and reward.correct(rollout, score) == (score == 1.0)
-    with pytest.raises(ValueError, match="probabilities"):
-        reward.target("x", None)
+    with pytest.raises(GoldError, match="'x' is not a list of probabilities"):
+        reward(Rollout(Prompt(Row("a", "?", "x"), ()), [1], text=f"<answer>{text}</answer>"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -44,8 +44,8 @@ class Stage(ABC):  # noqa: B024
     def reward_slots(self) -> list[tuple[str, str]]:
         """(field, slot) of every reward slot that a field of type RewardSlot names; "" refers to nothing."""
         found: list[tuple[str, str]] = []
-        own: Any = self
-        for field in fields(own) if is_dataclass(self) else ():
+        declared: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        for field in declared:
             value = getattr(self, field.name) if "RewardSlot" in str(field.type) else ()
             slots = (value,) if isinstance(value, str) else value or ()
             found += [(field.name, slot) for slot in slots if slot]
