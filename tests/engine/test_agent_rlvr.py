@@ -7,9 +7,9 @@ from vlrl.trainer.step.episode_pool import RunEpisodes
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.calculator import Calculator
-from vlrl.methods.common.conversation import CONVERSATION
 from vlrl.methods.core.sampling import Plain
 from vlrl.methods.papers.agent_rlvr import GUIDED, AgentRlvr
+from vlrl.plugins.episodes import CONVERSATION
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.ending import StepStats
 from vlrl.types import Prompt, Row

@@ -7,7 +7,7 @@ import pytest
 from vlrl.trainer.step.episode_pool import EpisodePool
 
 from vlrl.engine.fake import Fake
-from vlrl.environments.zerosearch import ZeroSearch, noise_probability
+from vlrl.methods.papers.zerosearch import ZeroSearch, noise_probability
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row
