@@ -11,6 +11,7 @@ beyond what `vlrl train` checks before it imports torch.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -30,8 +31,8 @@ from vlrl.cli.words import load_words
 from vlrl.config import MAP_SLOTS, OTHER_KEYS, SLOTS, folders
 from vlrl.config.settings import Settings, nested_fields
 from vlrl.config.yaml import read_file
-from vlrl.plugins.index import entries
-from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.kinds import KINDS, stage_named
+from vlrl.plugins.registry import ConfigError, shipped
 from vlrl.trainer.plan import Plan
 
 VALUES: list[Any] = [
@@ -87,16 +88,9 @@ def paths_of(tree: Any, where: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 def names() -> list[str]:
     """Names of shipped plug-ins, keys of configs and their fields."""
-    homes = (
-        "vlrl.methods",
-        "vlrl.engine",
-        "vlrl.environments",
-        "vlrl.policy.families",
-        "vlrl_rewards",
-        "vlrl_data",
-    )
-    found = [entry.name for home in homes for entry in entries(home).values()]
-    fields = [item.name for home in homes for entry in entries(home).values() for item in entry.fields]
+    classes = [cls for kind in KINDS for cls in shipped(stage_named(kind)).items()]
+    found = [name for name, _ in classes]
+    fields = [item.name for _, cls in classes for item in dataclasses.fields(cls) if item.init]
     return sorted({*found, *fields, *SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__, *nested_fields()})
 
 

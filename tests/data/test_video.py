@@ -136,13 +136,13 @@ def test_broken_videos(tmp_path, movie):
 def test_sound_only(tmp_path):
     import av
 
-    with av.open(str(tmp_path / "a.wav"), "w") as container:
+    with av.open(str(tmp_path / "a.mkv"), "w") as container:
         stream = container.add_stream("pcm_s16le", rate=8000, layout="mono")
         frame = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), format="s16", layout="mono")
         frame.sample_rate = 8000
         container.mux(stream.encode(frame))
     with pytest.raises(MediaError, match="no video stream"):
-        Video(str(tmp_path / "a.wav")).load()
+        Video(str(tmp_path / "a.mkv")).load()
 
 
 def test_key_depends_on_frames_and_span(movie):

@@ -15,7 +15,7 @@ from vlrl.config import Config
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import build, load_plugin_file
 from vlrl.plugins.stages import Environment
-from vlrl.trainer.phase import build_phase, check_requirements
+from vlrl.trainer.plan import one_phase
 from vlrl.types import Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
@@ -57,9 +57,9 @@ def test_the_configs_of_the_guide_load(tmp_path, name):
     config = Config.load([str(tmp_path / f"{name}.yaml")])
     for file in config.tree.get("plugins") or ():
         load_plugin_file(tmp_path / Path(file).name)
-    phase = build_phase(config, "rl")
-    check_requirements(phase)
-    assert phase.slots["environment"].name == CONFIGS[name] and phase.maps["rewards"]
+    phase = one_phase(config, "rl")
+    phase.check()
+    assert phase.environment.name == CONFIGS[name] and phase.rewards
 
 
 def test_the_gymnasium_environment_of_the_guide(tmp_path):

@@ -4,11 +4,11 @@ context."""
 from types import SimpleNamespace
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl_data.generators.lookup import GenLookup, documents
 
 from vlrl.methods.papers.reseek import GO_ON, JUDGE, Reseek
 from vlrl.methods.papers.reseek import ReseekSearch as JudgedSearch
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import ACTIONS, EPISODE_END, FORGETS, SEGMENT, TURN_PARTS, Action
 from vlrl.types import Group, Prompt, Rollout, Row, RowError
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl_data.generators.feelings import HOPES, GenFeelings
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.user import User
 from vlrl.methods.papers.rlver import Rlver, RlverEmotionalUser, spoken, thinks_then_says
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import ACTIONS, FORGETS, Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row, RowError

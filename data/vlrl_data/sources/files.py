@@ -20,7 +20,7 @@ from vlrl_data.media.parse import WEB, MediaSettings
 from vlrl_data.media.video import SAMPLED, Frames
 from vlrl_data.quarantine import LOG, Quarantine
 from vlrl_data.record_families import RecordFamily, by_name, recognise
-from vlrl_data.records import OPENERS, BadRecord, Records, open_records
+from vlrl_data.records import SUFFIXES, BadRecord, Records, open_records, suffix_of
 from vlrl_data.row_builder import RowBuilder, RowOptions
 from vlrl_data.tools.rollout_rewards import load_pass_rates
 
@@ -176,7 +176,8 @@ class RecordSource(Source):
             "max_characters",
         )
         options = RowOptions(pass_rates=pass_rates, **{name: getattr(self, name) for name in names})
-        return DatasetPart(records, RowBuilder(family, media, options, stem))
+        written = getattr(records, "written", False)
+        return DatasetPart(records, RowBuilder(family, media, options, stem, written))
 
 
 def expand_paths(path: str | tuple[str, ...], suffixes: Sequence[str]) -> list[Path]:
@@ -202,17 +203,22 @@ def _files_at(item: str, expanded: Path, suffixes: Sequence[str]) -> list[Path]:
     if os.path.isfile(expanded):
         return [expanded]
     if os.path.isdir(expanded):
-        return sorted(file for file in expanded.iterdir() if file.suffix.lower() in suffixes)
+        return sorted(file for file in expanded.iterdir() if file.name.lower().endswith(tuple(suffixes)))
     if ":" in item and all(os.path.isfile(part) for part in item.split(":")):
         return [Path(part) for part in item.split(":")]
     return [Path(file) for file in sorted(glob.glob(str(expanded), recursive=True)) if os.path.isfile(file)]
 
 
+def _stem(file: Path) -> str:
+    """The name of a file without its suffixes: rows of rows.jsonl.gz."""
+    return file.name[: -len("".join(suffix_of(file)))]
+
+
 @register("files")
 @dataclass(frozen=True, kw_only=True)
 class Files(RecordSource):
-    """JSON, JSONL, parquet, arrow, CSV or TSV files: `path` is a file, a folder, a glob, or a list of
-    these."""
+    """JSON, JSONL, parquet, arrow, CSV or TSV files, the texts also as .gz, .bz2 or .zst: `path` is a file, a
+    folder, a glob, or a list of these. Fields of CSV and TSV files are text."""
 
     path: tuple[str, ...] | str
 
@@ -220,11 +226,9 @@ class Files(RecordSource):
         return self.path if isinstance(self.path, str) else ", ".join(self.path)
 
     def open(self) -> Iterator[tuple[Records, str, str]]:
-        files = expand_paths(self.path, tuple(OPENERS))
+        files = expand_paths(self.path, SUFFIXES)
         for file in files:
-            stem = (
-                file.stem
-                if len({other.stem for other in files}) == len(files)
-                else f"{file.parent.name}-{file.stem}"
-            )
+            stem = _stem(file)
+            if len({_stem(other) for other in files}) < len(files):
+                stem = f"{file.parent.name}-{stem}"
             yield open_records(file), str(file.parent), stem

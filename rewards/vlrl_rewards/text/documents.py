@@ -12,14 +12,15 @@ from typing import Any, Literal
 from rapidfuzz.fuzz import ratio
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import overlap
 from vlrl_rewards.boxes.reading import box_to_original, gold_boxes, parse_boxes
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, repeated_in
 from vlrl_rewards.parsing import clean
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _NUMBER = re.compile(r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,12})?")
 Leaf = tuple[str, str]

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.failures import StorageError, storage_error
 from vlrl.services.files import flush_folder, sha256
+from vlrl.services.lazy import torch
 from vlrl.trainer.checkpoints.files import (
     FOLDER,
     FORMAT,
