@@ -13,20 +13,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from vlrl.methods.common.conversation import (
-    EPISODE_ANNOTATIONS,
-    FORGETS,
-    ONE_REWARD_PER_CONVERSATION,
-    PICTURE_REPLIES,
-    Conversation,
-    NoRoom,
-    tool_reply_ids,
-)
+from vlrl.methods.common.conversation import Conversation, NoRoom, tool_reply_ids
 from vlrl.methods.common.demonstrations import expert_rollout
 from vlrl.methods.core.advantage import GroupRelative
 from vlrl.plugins.capabilities import NO_POLICY_GRADIENT, Capability
 from vlrl.plugins.contexts import PhaseContext, SamplingContext
-from vlrl.plugins.episodes import EpisodeEnd, Observation
+from vlrl.plugins.episodes import (
+    EPISODE_ANNOTATIONS,
+    FORGETS,
+    ONE_REWARD_PER_CONVERSATION,
+    PICTURE_REPLIES,
+    EpisodeEnd,
+    Observation,
+)
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RolloutStrategy
 from vlrl.types import Completion, Group, Message, Prompt, Request, Rollout, Sampling

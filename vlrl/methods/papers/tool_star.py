@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.environments.tool_calls import last_call
 from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import ACTIONS
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping
+from vlrl.plugins.tool_calls import last_call
 from vlrl.types import Group, Rollout
 
 
