@@ -8,6 +8,7 @@ from typing import Any
 
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.episodes import StepEpisodes
+from vlrl.trainer.step.observer import RunObserver
 from vlrl.trainer.step.scoring import score
 from vlrl.trainer.step.step import ScoreCounts, Step
 from vlrl.trainer.views import StepView
@@ -16,6 +17,21 @@ DEFAULTS: dict[str, Any] = {
     **{"seed": 0, "step": 1, "phase_step": 0, "phase": "rl", "rank": 0, "ranks": 1, "output": None},
     **{"policy": None, "environment": None, "params_sharded": False, "state_sharded": False},
 }
+
+
+class Steps(RunObserver):
+    """Keeps the steps of a session."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def ended(self, step: Step) -> None:
+        self.steps.append(step)
+
+
+def last_step(session: Session) -> Step:
+    """The last step of a session that is observed by `Steps`."""
+    return next(one for one in session.observers.members if isinstance(one, Steps)).steps[-1]
 
 
 class View(SimpleNamespace):

@@ -8,6 +8,7 @@ from math import log
 import pytest
 import torch
 from make import run
+from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.core.critic import (
@@ -28,10 +29,10 @@ def test_the_critic_learns_the_return():
         ["methods/ppo"], ["callbacks.critic.lr=1e-2", "callbacks.critic.epochs=40", "num_minibatches=1"]
     )
     (metrics,) = steps(made, 1)
-    targets = [t for g in made.groups for r in g for t in RETURNS[r]]
+    targets = [t for g in last_step(made).groups for r in g for t in RETURNS[r]]
     at_zero = 0.5 * sum(t * t for t in targets) / len(targets)  # the head starts at 0 everywhere
     assert metrics["critic/loss"] < 0.9 * at_zero and all(
-        len(RETURNS[r]) == len(r) for g in made.groups for r in g
+        len(RETURNS[r]) == len(r) for g in last_step(made).groups for r in g
     )
 
 
@@ -43,7 +44,7 @@ def test_a_critic_model_learns_and_its_state_survives(preset, expected):
     )
     (metrics,) = steps(made, 1)
     critic, callback = made.extras["critic_model"], made.callbacks["critic"]
-    kept = [Group(g.prompt, [r for r in g if r.loss_mask is None]) for g in made.groups]
+    kept = [Group(g.prompt, [r for r in g if r.loss_mask is None]) for g in last_step(made).groups]
     before = metrics["critic/loss"]
     assert expected == 0.0 or before == pytest.approx(expected)  # logits of 0
     made.learning_rate = 1e-3

@@ -22,6 +22,7 @@ from vlrl.methods.papers.deepsearch import (
 )
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import TOKEN_ADVANTAGES
+from vlrl.trainer.views import StepView
 from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
 
 PROMPT = Prompt(Row("r", "q"), ({"role": "user", "content": "q"},))
@@ -125,7 +126,9 @@ def searched(right, *, count=2, history=None, **words):
             rollout.correct = rollout.text.endswith("right")
 
     made.score = score
-    (tree,) = made.rollout([made.prompt_template(made.rows["arithmetic"][0])], [count], made)
+    (tree,) = made.rollout(
+        [made.prompt_template(made.rows["arithmetic"][0])], [count], StepView.between_steps(made)
+    )
     made.policy = None
     return tree, made
 

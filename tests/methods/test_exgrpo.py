@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from make import end_step, group, run
+from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.papers.exgrpo import Exgrpo, ExgrpoWithExperience, bucket_weight
@@ -150,6 +151,6 @@ def test_preset_replays():
     assert (
         metrics[-1]["data/pool"] > 0
         and metrics[-1]["exgrpo/replayed"] > 0
-        and any(r.source == "replay" for g in run.groups for r in g)
+        and any(r.source == "replay" for g in last_step(run).groups for r in g)
         and metrics[-1]["grad_norm"] > 0
     )

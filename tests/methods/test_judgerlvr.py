@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from make import group, run
+from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.papers.judgerlvr import KEY, Judgerlvr, JudgerlvrJudgePrompt, JudgerlvrKeepCandidates
@@ -85,6 +86,6 @@ def test_the_phases_follow_each_other():
     assert (
         0 < metrics["reward/judge"] < 1
         and metrics["grad_norm"] > 0
-        and {g.row.task for g in made.groups} == {"judge"}
+        and {g.row.task for g in last_step(made).groups} == {"judge"}
     )
     assert isinstance(made.prompt_template, JudgerlvrJudgePrompt)

@@ -13,7 +13,7 @@ from functools import partial
 
 from vlrl.methods.common.conversation import CONVERSATION, SEGMENT
 from vlrl.plugins.registry import ConfigError
-from vlrl.plugins.stages import TOKEN_ADVANTAGES
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.trainer.data.bad_rows import reason_of
 from vlrl.trainer.data.rows import prompt_of
 from vlrl.trainer.ranks.collectives import all_groups, gather, sum_over_ranks
@@ -182,7 +182,7 @@ def assign(view: StepView) -> None:
         add_signals(view.policy, view.current, groups, needs)
     advantage.prepare(groups)
     everyone, own = all_groups(view.session.accelerator, groups)
-    values = advantages_of(everyone, view) if everyone else []
+    values = advantages_of(everyone, advantage) if everyone else []
     for group, advantages in zip(groups, values[own], strict=True):
         tokens = view.token_credit(group, advantages)
         for rollout, value, per_token in zip(group, advantages, tokens, strict=True):
@@ -195,13 +195,12 @@ def assign(view: StepView) -> None:
     view.observers.assigned(groups)
 
 
-def advantages_of(groups: Sequence[Group], view: StepView) -> list[list[float]]:
+def advantages_of(groups: Sequence[Group], advantage: AdvantageEstimator) -> list[list[float]]:
     """The estimator's advantages. An episode of several rollouts counts once in the statistics of its group: all
     of them get that of the last one.
 
     Estimators that write advantages per token see every rollout.
     """
-    advantage = view.advantage
     split = any(SEGMENT.get(rollout, 0) for group in groups for rollout in group)
     if not split or TOKEN_ADVANTAGES in advantage.provides:
         return advantage(groups)
