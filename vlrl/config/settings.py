@@ -19,8 +19,8 @@ _MOST = {
 
 @dataclass(frozen=True)
 class Optimizer:
-    """AdamW and its schedule. `warmup` counts optimizer steps; below 1 it is a share of all optimizer steps, as
-    the ratios of OpenRLHF, verl and transformers. `max_grad_norm` 0 switches clipping off."""
+    """AdamW and its schedule. `warmup` counts optimizer steps; below 1 it is a share of all of them, as the
+    ratios of OpenRLHF, verl and transformers. `max_grad_norm` 0 switches clipping off."""
 
     kind: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "sgd"] = "adamw"
     lr: float = 1e-6
@@ -44,7 +44,8 @@ class Optimizer:
             )
         if self.warmup > 1 and self.warmup % 1:
             raise ValueError(
-                f"warmup is {self.warmup}; allowed: a whole number of optimizer steps, or a share of them below 1"
+                f"warmup is {self.warmup}; allowed: a whole number of optimizer steps, or a share of them "
+                "below 1"
             )
 
     def warmup_steps(self, steps: int) -> int:
