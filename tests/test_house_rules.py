@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from vlrl.plugins.index import entries
+from vlrl.plugins.registry import origin, shipped
+from vlrl.plugins.stages import STAGES
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {
@@ -137,6 +138,7 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
     "vlrl.functional": ("vlrl.types",),
     "vlrl.beside": (
         "vlrl.types",
+        "vlrl.plugins.scoring",
         "vlrl.plugins.stages",
         "vlrl.plugins.registry",
         "vlrl.plugins.capabilities",
@@ -148,6 +150,7 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
         *(
             "vlrl.types",
             "vlrl.plugins.episodes",
+            "vlrl.plugins.scoring",
             "vlrl.plugins.stages",
             "vlrl.plugins.registry",
             "vlrl.plugins.capabilities",
@@ -157,6 +160,7 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
         "vlrl.environments.tool_calls",  # reads texts, and imports nothing
     ),
     "vlrl_data": (
+        "vlrl.services.media_files",
         "vlrl.types",
         "vlrl.plugins.stages",
         "vlrl.plugins.registry",
@@ -252,19 +256,16 @@ def test_plugins_are_named_like_their_papers():
     """A plug-in of a paper is called like its file, or FILE.piece; every plug-in's class is its name in
     CamelCase; names of methods are unique."""
     broken, seen = [], {}
-    for entry in entries("vlrl.methods").values():
-        stem = entry.path.stem
-        if "papers" in entry.path.parts and entry.name != stem and not entry.name.startswith(f"{stem}."):
-            broken.append(
-                f"{place(entry.path, entry.line)}: {entry.name!r} is neither {stem!r} nor {stem}.something"
-            )
-        if entry.cls.lower() != re.sub(r"[._]", "", entry.name):
-            broken.append(
-                f"{place(entry.path, entry.line)}: class {entry.cls} is registered as {entry.name!r}"
-            )
-        if entry.name in seen:
-            broken.append(f"{place(entry.path, entry.line)}: {entry.name!r} is also a {seen[entry.name]}")
-        seen[entry.name] = entry.kind
+    stages = [stage for stage in STAGES.values() if stage.home == "vlrl.methods"]
+    for cls in (cls for stage in stages for cls in shipped(stage).values()):
+        name, stem = cls.name, cls.__module__.rpartition(".")[2]
+        if "papers" in cls.__module__ and name != stem and not name.startswith(f"{stem}."):
+            broken.append(f"{origin(cls)}: {name!r} is neither {stem!r} nor {stem}.something")
+        if cls.__name__.lower() != re.sub(r"[._]", "", name):
+            broken.append(f"{origin(cls)}: class {cls.__name__} is registered as {name!r}")
+        if name in seen:
+            broken.append(f"{origin(cls)}: {name!r} is also a {seen[name]}")
+        seen[name] = cls.kind
     assert not broken, broken
 
 

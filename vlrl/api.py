@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlrl.config import Config, folders, load
+from vlrl.config.trl_names import TRL_NAMES
 from vlrl.plugins.registry import ConfigError, build, names, suggest
-from vlrl.plugins.renamed import TRL
 from vlrl.plugins.stages import Reward, Source, Stage
 from vlrl.services.third_party import quiet
 from vlrl.trainer.heldout import evaluate
@@ -465,8 +465,8 @@ def _words(args: Mapping[str, Any], where: str = "") -> tuple[list[str], dict[st
     objects: dict[str, Any] = {}
     for key, value in args.items():
         path = f"{where}{key}"
-        if path in TRL:
-            raise ConfigError(f"args.{path}: TRL's {path!r} is {TRL[path]!r} here")
+        if path in TRL_NAMES:
+            raise ConfigError(f"args.{path}: TRL's {path!r} is {TRL_NAMES[path]!r} here")
         if key in ("policy", "rewards", "data") and not where:
             argument = {
                 "policy": "model",

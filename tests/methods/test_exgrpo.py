@@ -23,7 +23,7 @@ ROWS = [Row(f"r{i}", f"q{i}") for i in range(12)]
 
 def sampler(**fields):
     made = Exgrpo(**fields)
-    made.setup(run(rows={"main": ROWS}, source_weights={}, seed=1, accelerator=None, group_size=4))
+    made.setup(run(rows={"main": ROWS}, source_weights={}, seed=1, group_size=4))
     return made
 
 

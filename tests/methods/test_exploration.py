@@ -62,7 +62,7 @@ def test_eepo_temporarily_unlearns():
     )
     strategy, prompt = made.rollout, made.prompt_template(made.rows["arithmetic"][0])
     before = [p.detach().clone() for p in made.policy.model.parameters()]
-    (found,) = strategy([prompt], [5], made)
+    (found,) = strategy([prompt], [5], StepView.between_steps(made))
     assert [SECOND_HALF.get(r) for r in found] == [None, None, None, True, True] and strategy.metrics() == {
         "eepo/active": 1.0
     }

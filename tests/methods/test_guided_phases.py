@@ -100,9 +100,8 @@ def test_the_policy_goes_back_and_learns_from_its_own_answers():
 
 
 def test_going_back_needs_whole_weights():
-    spread = SimpleNamespace(distributed_type=SimpleNamespace(value="FSDP"))
     with pytest.raises(ConfigError, match="adapters"):
-        ReDistillationKeepCorrect().setup(run(accelerator=spread, policy=SimpleNamespace(model=None)))
+        ReDistillationKeepCorrect().setup(run(state_sharded=True, policy=SimpleNamespace(model=None)))
 
 
 def test_regft_learns_verified_solutions_of_the_plain_question():

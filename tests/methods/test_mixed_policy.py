@@ -110,7 +110,7 @@ def test_groups_hold_their_demonstration(words, sources):
         and run.policy.decode(expert.ids) == prompt.row.target
     )
     (alone,), (none,) = (
-        run.rollout([prompt], [1], run),
+        run.rollout([prompt], [1], StepView.between_steps(run)),
         run.rollout([prompt], [0], StepView.between_steps(run)),
     )
     assert [r.source for r in alone][:1] == ["policy"] and len(none) == 0

@@ -7,9 +7,9 @@ import math
 
 import pytest
 from make import group
-from run_kit import last_step
+from run_kit import Steps, last_step
 from tiny import steps
-from vlrl_rewards.audit.controls import Noisy
+from vlrl_rewards.audit.controls import NoisyReward
 
 from vlrl.config import load
 from vlrl.methods.common.schedule import check_begins, steps_of
@@ -46,8 +46,8 @@ def made(preset: str, *overrides: str, engine: str = SUMS) -> Session:
             )
         )
     )
+    run.observers.members.append(Steps())
     run.open()
-    run.use(0)
     run.enter(0)
     run.engine.sync(run.policy)
     return run
@@ -84,7 +84,7 @@ def test_the_shaping_moves_advantages(preset, slot, engine):
 
 def test_the_forward_correction_is_right_on_average_for_a_verifier_with_its_rates():
     rates = {"rho0": 0.25, "rho1": 0.25}
-    noisy = Noisy(of={"name": "exact"}, **rates)
+    noisy = NoisyReward(of={"name": "exact"}, **rates)
     g = group(*[0.0] * 400, texts=["<answer>4</answer>"] * 200 + ["<answer>5</answer>"] * 200)
     for rollout in g:
         object.__setattr__(rollout.prompt.row, "answer", "4")
@@ -92,7 +92,7 @@ def test_the_forward_correction_is_right_on_average_for_a_verifier_with_its_rate
     assert set(found) == {0.0, 1.0} and noisy.score_group(g) == found
     right, wrong = sum(found[:200]) / 200, sum(found[200:]) / 200
     assert 0.65 < right < 0.85 and 0.15 < wrong < 0.35  # 1 - rho1 and rho0, four standard deviations wide
-    assert Noisy(of={"name": "exact"}, rho0=0.0, rho1=0.0).score_group(g) == [1.0] * 200 + [0.0] * 200
+    assert NoisyReward(of={"name": "exact"}, rho0=0.0, rho1=0.0).score_group(g) == [1.0] * 200 + [0.0] * 200
 
 
 def test_a_schedule_that_outlasts_the_run_is_refused():

@@ -142,7 +142,7 @@ def test_a_probe_after_a_tool_goes_on_with_it():
 
     said = iter(["what?", "so <answer>x</answer>", " what else?", "then <answer>7</answer>"])
     made = speaking(["rollout.keep=1"], say)
-    made.environment = Search()
+    made.phases[0] = replace(made.current, environment=Search())
     prompt = made.prompt_template(replace(made.rows["arithmetic"][0], answer="7"))
     (group,) = made.rollout([prompt], [1], StepView.between_steps(made))
     first, probe = group

@@ -186,7 +186,6 @@ def test_the_reference_follows():
     model = SimpleNamespace(state_dict=lambda: {"w": torch.tensor([2.0]), "n": torch.tensor(9)})
     parts = run(
         policy=SimpleNamespace(model=model, reference_state=lambda: {"weights": reference}),
-        accelerator=None,
         aux_tensors={},
     )
     made = ReferenceEMA(decay=0.75)
@@ -202,7 +201,7 @@ def test_the_reference_follows():
     with pytest.raises(ConfigError, match="nothing reads it"):
         made.check(parts)
     with pytest.raises(ConfigError, match="adapters"):
-        made.setup(run(accelerator=SimpleNamespace(distributed_type=SimpleNamespace(value="FSDP"))))
+        made.setup(run(state_sharded=True, params_sharded=True))
 
 
 @pytest.mark.parametrize("method", ["t1", "brorl", "meml_grpo"])

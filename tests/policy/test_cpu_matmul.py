@@ -11,8 +11,9 @@ from samples import PROMPTS, groups_of, policy_of
 from torch import Tensor, nn
 
 from vlrl.methods.core.aux_tensor import Entropy, Hidden
-from vlrl.policy import cpu_matmul
-from vlrl.policy.cpu_matmul import CPULinear, HeadLogp, product
+from vlrl.policy import autograd, cpu_matmul
+from vlrl.policy.autograd import CPULinear, HeadLogp
+from vlrl.policy.cpu_matmul import product
 from vlrl.trainer.step.loss_inputs import NoGradTensor, make_batch
 
 can_run = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs torch with oneDNN")
@@ -86,7 +87,7 @@ def reference(
 @pytest.mark.parametrize("kept", [1, 3, 4, 10, 100])
 @pytest.mark.parametrize("block", [1, 1 << 22])
 def test_log_probs_of_the_output_layer(kept: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_matmul, "BLOCK_NUMBERS", block)
+    monkeypatch.setattr(autograd, "BLOCK_NUMBERS", block)
     generator = torch.Generator().manual_seed(0)
     hidden, weight = (
         torch.randn(*size, generator=generator).mul_(2).requires_grad_() for size in ((10, 6), (17, 6))

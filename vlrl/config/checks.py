@@ -2,8 +2,7 @@
 of what a user states on the command line or in a file of their own, types of settings and fields of plug-ins
 in every phase.
 
-Shipped plug-ins are known from the index of their source files, so that nothing is imported. The fields of a
-user's plug-ins, and the types of plug-in fields, are checked when the phase is built.
+The fields of a user's plug-ins, and the types of plug-in fields, are checked when the phase is built.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any
 
 from vlrl.config import MAP_SLOTS, SLOTS, Config, at, first_origin, leaves
 from vlrl.config.settings import Settings, check_value
-from vlrl.plugins.index import PluginEntry, entries
-from vlrl.plugins.registry import ConfigError, suggest
+from vlrl.plugins.kinds import stage_named
+from vlrl.plugins.registry import ConfigError, find, suggest
 
 MAX_SEED = 2**32 - 1  # numpy's seeds
 MAX_THREADS = 4096
@@ -199,18 +198,8 @@ def _problem(config: Config, spec: Mapping[str, Any], path: str, kind: str, fiel
             f"{path}.{field}: there is no plug-in at {path}; give its `name` "
             f"too.{suggest(path.rpartition('.')[2], near) if near else ''}"
         )
-    entry = _entry(kind, spec["name"])
-    if field in ("name", "*") or entry is None or any(item.name == field for item in entry.fields):
+    cls: Any = find(stage_named(kind), str(spec["name"]))  # None: a user's, whose file is not imported yet
+    fields = [item.name for item in dataclasses.fields(cls) if item.init] if cls is not None else []
+    if field in ("name", "*") or cls is None or field in fields:
         return ""
-    return (
-        f"{path}.{field}: unknown field of "
-        f"{spec['name']!r}.{suggest(field, [item.name for item in entry.fields])}"
-    )
-
-
-def _entry(kind: str, name: Any) -> PluginEntry | None:
-    """The shipped plug-in, None for one of the user's own."""
-    from vlrl.plugins.stages import STAGES
-
-    home = STAGES[kind].home if kind in STAGES else "vlrl.policy.families"
-    return entries(home).get((kind, str(name)))
+    return f"{path}.{field}: unknown field of {spec['name']!r}.{suggest(field, fields)}"

@@ -32,8 +32,8 @@ from typing import Any
 import yaml
 
 from vlrl.config.heldout import derive_heldout
+from vlrl.config.trl_names import TRL_NAMES
 from vlrl.config.yaml import read, read_file
-from vlrl.plugins import renamed
 from vlrl.plugins.registry import ConfigError, suggest
 from vlrl.services.redaction import without_secrets
 
@@ -434,10 +434,8 @@ def _unknown(key: str, known: Iterable[str], config: Config, where: str = "") ->
     from vlrl.config.settings import nested_fields
 
     origin = first_origin(where + key, config.origins)
-    if key in renamed.KEYS:
-        return f"this key is now called {renamed.KEYS[key]!r} ({origin})"
-    if not where and key in renamed.TRL:
-        return f"unknown key ({origin}); TRL's {key!r} is {renamed.TRL[key]!r} here"
+    if not where and key in TRL_NAMES:
+        return f"unknown key ({origin}); TRL's {key!r} is {TRL_NAMES[key]!r} here"
     top = {
         name: value
         for name, value in config.tree.items()

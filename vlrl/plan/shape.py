@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from vlrl.plan.blocks import Width, text_width, tower_depth, tower_width
 from vlrl.plan.releases import meta_model, transformers_config
 from vlrl.plugins.stages import Trainable
 from vlrl.policy import adapters
 from vlrl.policy.family import Family
-from vlrl.policy.params import MATMUL_LAYERS, Params
+from vlrl.policy.params import Params, is_matmul
+from vlrl.services.lazy import torch
 
 NF4_BYTES = (
     4 + 0.127
@@ -151,10 +150,7 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
 def matmul_weights(model: Any) -> dict[int, Any]:
     """The parameters of a model's matrix products, biases included, by identity."""
     return {
-        id(p): p
-        for module in model.modules()
-        if isinstance(module, MATMUL_LAYERS)
-        for p in module.parameters(recurse=False)
+        id(p): p for module in model.modules() if is_matmul(module) for p in module.parameters(recurse=False)
     }
 
 
@@ -164,10 +160,7 @@ def reference_bytes(params: Params) -> float:
     mixed = params.family.fp32_master_weights and params.family.compute_dtype != torch.float32
     size = torch.empty((), dtype=params.family.compute_dtype).element_size()
     elsewhere = {
-        id(p)
-        for m in params.model.modules()
-        if not isinstance(m, MATMUL_LAYERS)
-        for p in m.parameters(recurse=False)
+        id(p) for m in params.model.modules() if not is_matmul(m) for p in m.parameters(recurse=False)
     }
     return float(
         sum(p.numel() * (4 if mixed and id(p) in elsewhere else size) for p in params.model.parameters())

@@ -1,20 +1,8 @@
 """Model and processor. `Policy` encodes prompts and scores completions; a `Family` defines how one kind of
 model is run."""
 
-from typing import TYPE_CHECKING, Any
-
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.family import Family
-
-if TYPE_CHECKING:
-    from vlrl.policy.policy import Policy
+from vlrl.policy.policy import Policy
 
 __all__ = ["EncodedPrompt", "Family", "Features", "MediaEmbeds", "Policy"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "Policy":
-        raise AttributeError(f"module 'vlrl.policy' has no attribute {name!r}")
-    from vlrl.policy.policy import Policy  # on first use: it imports torch
-
-    return Policy

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from vlrl.config.model_folder import check_model
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Stage
+from vlrl.policy import branches, cpu_matmul
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.packing import Layout, block_mask, dense_mask, image_runs
 from vlrl.policy.tiny import Tiny
@@ -125,8 +126,6 @@ class Family(Stage):
         elif (
             self.attn == "sdpa" and device.type == "cpu" and self.layout == "packed" and self.supports_packing
         ):
-            from vlrl.policy import branches
-
             branches.install(model)
 
     def autocast(self, device: torch.device) -> AbstractContextManager:
@@ -188,8 +187,6 @@ class Family(Stage):
     def attention(self, model: nn.Module, layout: Layout) -> dict[str, Any]:
         """The arguments of `hidden` that say which tokens attend to which: a mask, or on a CPU the branches
         of long rows."""
-        from vlrl.policy import branches
-
         if (
             layout.has_branches
             and layout.ids_RL.shape[1] >= branches.LEAST_ROW
@@ -201,8 +198,6 @@ class Family(Stage):
     def has_branch_attention(self, model: nn.Module) -> bool:
         """Whether packed rows need no dense mask on a CPU: the model attends through
         `vlrl.policy.branches`."""
-        from vlrl.policy import branches
-
         return base(model).config.get_text_config()._attn_implementation == branches.ATTENTION_NAME
 
     def masks(self, model: nn.Module, layout: Layout) -> Any:
@@ -262,15 +257,13 @@ class Family(Stage):
     def head_weight(self, model: nn.Module) -> Tensor | None:
         """The output layer's weight (V, H) if logits are hidden W^T and nothing else, with W a whole float32
         matrix on a CPU; None otherwise."""
-        from vlrl.policy.cpu_matmul import CPULinear, plain_float
-
         head, (scale, cap) = base(model).get_output_embeddings(), logit_rule(model)
-        plain = type(head) in (nn.Linear, CPULinear) and head.bias is None and scale == 1 and cap is None
+        plain = cpu_matmul.is_linear(head) and head.bias is None and scale == 1 and cap is None
         if (
             not plain
             or type(head.weight) is not nn.Parameter
             or hasattr(head.weight, "ds_id")
-            or not plain_float(head.weight)
+            or not cpu_matmul.plain_float(head.weight)
         ):
             return None
         hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
@@ -319,9 +312,7 @@ def forbid(logits: Tensor, ids: Sequence[int]) -> Tensor:
     out -inf.
     """
     if ids:
-        from vlrl.policy.cpu_matmul import fill_forbidden
-
-        fill_forbidden(logits.data, tuple(ids))
+        cpu_matmul.fill_forbidden(logits.data, tuple(ids))
     return logits
 
 

@@ -7,19 +7,17 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from vlrl.policy import adapters, cpu_matmul, sharding
 from vlrl.policy.adapters import cast_weights, has_adapter
 from vlrl.policy.family import Family, forbidden_ids
-from vlrl.policy.forward import Net
 from vlrl.policy.tower import MediaEncoder
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.services.third_party import without_mistral
 
-MATMUL_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+if TYPE_CHECKING:
+    from vlrl.policy.net import Net
 
 
 class Params:
@@ -41,10 +39,10 @@ class Params:
         forbidden_ids: tuple[int, ...] = (),
     ) -> None:
         self.media = MediaEncoder(family)
-        self.net = Net(model.eval(), family, forbidden_ids, self.media)
-        self.forbidden_ids = forbidden_ids
-        self.wrapped: nn.Module | None = None
         self.family = family
+        self.forbidden_ids = forbidden_ids
+        self.net = self._net(model.eval())
+        self.wrapped: nn.Module | None = None
         self.device = device
         self.gathered = False
         self.base_origin = base_origin
@@ -101,8 +99,13 @@ class Params:
     def with_model(self, model: nn.Module) -> Params:
         """A view that runs `model` instead, unwrapped; everything else is shared."""
         other = copy.copy(self)
-        other.net, other.wrapped = Net(model, self.family, self.forbidden_ids, self.media), None
+        other.net, other.wrapped = self._net(model), None
         return other
+
+    def _net(self, model: nn.Module) -> Net:
+        from vlrl.policy.net import Net
+
+        return Net(model, self.family, self.forbidden_ids, self.media)
 
     # --- precision ------------------------------------------------------------------------------------------
 
@@ -173,7 +176,7 @@ class Params:
             self.wrapped
         ):  # FSDP's hooks would gather and free in every forward, so an unsharded copy replaces the module
             copied = sharding.unsharded_copy(self.wrapped, self.model, self.family.attn_implementation)
-            self.net = Net(copied, self.family, self.forbidden_ids, self.media)
+            self.net = self._net(copied)
         gather = nullcontext() if sharding.is_fsdp(self.wrapped) else sharding.gather_params(self.wrapped)
         with gather, self.autocast():
             self.gathered = True
@@ -271,10 +274,8 @@ def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
     tables = [
         module for module in tables if not module.weight.requires_grad and frozen_dtype != torch.float32
     ]
-    matmul = _own_parameters(model, lambda module: isinstance(module, MATMUL_LAYERS))
-    matmul -= _own_parameters(
-        model, lambda module: not isinstance(module, MATMUL_LAYERS) and module not in tables
-    )
+    matmul = _own_parameters(model, is_matmul)
+    matmul -= _own_parameters(model, lambda module: not is_matmul(module) and module not in tables)
     kept = matmul | {id(module.weight) for module in tables}
     for parameter in model.parameters():
         if parameter.is_floating_point():
@@ -283,6 +284,11 @@ def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
     for module in tables:
         if _rows_in_float32 not in module._forward_hooks.values():
             module.register_forward_hook(_rows_in_float32)
+
+
+def is_matmul(module: nn.Module) -> bool:
+    """Whether a module multiplies its input with a matrix."""
+    return isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))
 
 
 def _own_parameters(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> set[int]:
