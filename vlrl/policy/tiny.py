@@ -55,21 +55,19 @@ TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
 )
-
+_MEDIA = "<|vision_start|><|{kind}_pad|><|vision_end|>"
 
 _SIZES = (
-    "hidden",
-    "layers",
-    "heads",
-    "kv_heads",
-    "intermediate",
-    "vision_hidden",
-    "vision_layers",
-    "vision_heads",
-    "patch",
-    "vocabulary",
+    *("hidden", "layers", "heads", "kv_heads", "intermediate", "vocabulary"),
+    *("vision_hidden", "vision_layers", "vision_heads", "patch"),
 )
 _LARGEST = 65_536
+
+
+def media_template(image: str, video: str = "") -> str:
+    """`TEMPLATE` with these texts for an image and a video ("": that of `TEMPLATE`)."""
+    text = TEMPLATE.replace(_MEDIA.format(kind="image"), image)
+    return text.replace(_MEDIA.format(kind="video"), video) if video else text
 
 
 @dataclass(frozen=True)
@@ -118,6 +116,16 @@ class Tiny:
             "pad_token_id": tokenizer.pad_token_id,
             "eos_token_id": tokenizer.eos_token_id,
             "bos_token_id": None,
+        }
+
+    def tower(self) -> dict[str, Any]:
+        """The vision tower's part of a transformers config, in the names of SigLIP."""
+        return {
+            "hidden_size": self.vision_hidden,
+            "num_hidden_layers": self.vision_layers,
+            "num_attention_heads": self.vision_heads,
+            "intermediate_size": 2 * self.vision_hidden,
+            "patch_size": self.patch,
         }
 
     def mrope(self) -> dict[str, Any]:
