@@ -27,7 +27,7 @@ told["weights"] = float(sum(p.double().sum() for p in policy.model.parameters())
 backend = policy.processor.get_possibly_dynamic_module("MistralCommonBackend")
 told["mistral"] = [backend.__module__, isinstance(policy.tokenizer, backend), "mistral_common" in sys.modules]
 print(json.dumps(told))
-"""
+"""  # noqa: E501
 
 
 def told(*words):

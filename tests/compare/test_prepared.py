@@ -22,7 +22,7 @@ assert {"transformers.modeling_utils", "accelerate", "vlrl.trainer.train", "vlrl
 assert {"vlrl.logging.report", "scipy.special", "pydantic", "transformers.models.auto.image_processing_auto"} <= set(sys.modules)
 assert "accelerate.state" not in sys.modules or not sys.modules["accelerate.state"].PartialState._shared_state
 print("safe to fork")
-"""
+"""  # noqa: E501
 
 FORKED = """
 import os, sys
@@ -42,7 +42,7 @@ if __name__ == "__main__":
         _apart(context, int, "x")
     except ValueError as error:
         print("raised:", error)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ phases:
   two: {steps: 4, optimizer: {lr: 2.0e-4}, policy_loss: {name: gspo, high: 0.5}, sampling: {temperature: 0.3}, replay: null}
   three: {keeps: [steps, policy_loss], steps: 5, optimizer: {lr: 3.0e-4}, policy_loss: {name: zero_loss}}
   four: {}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ SCRIPT = textwrap.dedent(
         raise SystemExit(3)
     elif end == "hard":
         os._exit(4)
-    """
+    """  # noqa: E501
 )
 
 

@@ -240,7 +240,7 @@ def hostile(tmp_path_factory):
     """A folder of hostile pages, a server that is not allowed, and one that is and never ends."""
     secret, endless = Elsewhere(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret"), Elsewhere()
     forwards = Elsewhere(
-        f"HTTP/1.1 302 Found\r\nLocation: http://{secret.host}/redirected\r\nContent-Length: 0\r\n\r\n".encode()
+        f"HTTP/1.1 302 Found\r\nLocation: http://{secret.host}/redirected\r\nContent-Length: 0\r\n\r\n".encode()  # noqa: E501
     )
     outside = f"http://{secret.host}"
     pages = {
@@ -253,7 +253,7 @@ def hostile(tmp_path_factory):
             navigator.serviceWorker?.register('/sw.js').catch(()=>0);
             try{{const p=new RTCPeerConnection({{iceServers:[{{urls:'turn:{secret.host}?transport=tcp',username:'a',credential:'b'}}]}});
             p.createDataChannel('x');p.createOffer().then(o=>p.setLocalDescription(o))}}catch(e){{}}
-            try{{new Worker('{outside}/worker')}}catch(e){{}} import('{outside}/module').catch(()=>0);</script><p>seen""",
+            try{{new Worker('{outside}/worker')}}catch(e){{}} import('{outside}/module').catch(()=>0);</script><p>seen""",  # noqa: E501
         "redirect": f"<meta http-equiv=refresh content='0;url=http://{forwards.host}/'><p>moving",
         "popups": "<script>for(let i=0;i<9;i++)window.open('/begging.html');alert('pay "
         "me');confirm('reward?')</script><p>popped"

@@ -1,4 +1,5 @@
-"""LlmIIllustrated documents: tags, counts and ratings by hand; tools; the hybrid reward; documents that must not
+"""LlmIIllustrated documents: tags, counts and ratings by hand; tools; the hybrid reward; documents that must
+not
 raise or earn by trickery."""
 
 import json
@@ -20,7 +21,7 @@ TOOLS = ("search", "diffusion", "edit")
 
 
 def tag(source="diffusion", **params):
-    return f"<imgen>{json.dumps({'source': source, 'description': 'x', 'params': params or {'prompt': 'a red circle'}})}</imgen>"
+    return f"<imgen>{json.dumps({'source': source, 'description': 'x', 'params': params or {'prompt': 'a red circle'}})}</imgen>"  # noqa: E501
 
 
 def world(

@@ -91,7 +91,7 @@ def test_a_program_that_hangs_ends_within_the_turn():
         pool.step(
             handle,
             Action(
-                f"<tool_call>{json.dumps({'name': 'python', 'arguments': {'code': 'import time; time.sleep(600)'}})}</tool_call>",
+                f"<tool_call>{json.dumps({'name': 'python', 'arguments': {'code': 'import time; time.sleep(600)'}})}</tool_call>",  # noqa: E501
                 1,
             ),
         )

@@ -46,7 +46,7 @@ def begin(environment, *videos):
 def look(episode, seconds, **more):
     return episode.step(
         Action(
-            f"<tool_call>{json.dumps({'name': 'frames', 'arguments': {'seconds': seconds, **more}})}</tool_call>"
+            f"<tool_call>{json.dumps({'name': 'frames', 'arguments': {'seconds': seconds, **more}})}</tool_call>"  # noqa: E501
         )
     )
 

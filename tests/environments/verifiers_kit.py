@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 PACKAGE = {
-    "verifiers/__init__.py": "def load_environment(name, **args):\n    return __import__(name).load_environment(**args)\n",
+    "verifiers/__init__.py": "def load_environment(name, **args):\n    return __import__(name).load_environment(**args)\n",  # noqa: E501
     "verifiers/types.py": """
 class ClientConfig:
     def __init__(self, api_base_url, **rest):
@@ -77,7 +77,7 @@ class Towns:
 
 def load_environment(does="", group=False):
     return Towns(does, group)
-''',
+''',  # noqa: E501
 }
 
 TOWNS_01 = '''
@@ -103,7 +103,7 @@ def load_environment():
         return float(answer in (completion[-1].content or ""))
 
     return vf.ToolEnv(tools=[neighbour], dataset=data, rubric=vf.Rubric(funcs=[right]), system_prompt="Use the tool.", max_turns=4)
-'''
+'''  # noqa: E501
 
 TOWNS_04 = '''
 import verifiers.v1 as vf
@@ -142,7 +142,7 @@ class TownTaskset(vf.Taskset[TownTask, vf.TasksetConfig]):
 
 if __name__ == "__main__":
     TownTools.run()
-'''
+'''  # noqa: E501
 
 
 @cache

@@ -143,7 +143,7 @@ document.querySelectorAll("#scores th")[2].click(); told.sorted = document.query
 told.replay = document.getElementById("card").textContent.includes("vlrl eval --card");
 document.getElementById("told").textContent = JSON.stringify(told);
 }
-</script></body>"""
+</script></body>"""  # noqa: E501
 
 
 class Told(HTMLParser):

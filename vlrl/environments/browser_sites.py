@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 # what an expert sees of a page: every link, field and button, with the middle of its box
 CONTROLS = """() => [...document.querySelectorAll('a,input,button')].map(one => { const box = one.getBoundingClientRect(); return {
     name: one.name || one.localName, on: one.checked, text: one.value, here: one === document.activeElement,
-    place: [box.x + box.width / 2, box.y + box.height / 2] } })"""
+    place: [box.x + box.width / 2, box.y + box.height / 2] } })"""  # noqa: E501
 PORTS: Mapping[str, int] = {"http": 80, "https": 443, "ws": 80, "wss": 443}  # schemes that a page may use
 LAMPS = ("Hall", "Kitchen", "Office", "Stairs")
 MOST = 1 << 16  # bytes of a form

@@ -300,7 +300,7 @@ class ShopEpisode(Episode):
             lines += [
                 (
                     f"{name}: "
-                    f"{', '.join(f'[{v}]*' if self.chosen.get(name) == v else f'[{v}]' for v in product.options[name])}"
+                    f"{', '.join(f'[{v}]*' if self.chosen.get(name) == v else f'[{v}]' for v in product.options[name])}"  # noqa: E501
                 )
                 for name in product.options
             ]

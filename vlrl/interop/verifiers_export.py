@@ -46,7 +46,7 @@ else:
 
     __all__ = ["VlrlEnv", "VlrlTaskset"]
     VlrlTaskset, VlrlEnv = taskset_04(HERE)
-'''
+'''  # noqa: E501
 
 PROJECT = """[build-system]
 requires = ["hatchling"]

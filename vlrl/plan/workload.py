@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vlrl.plan.memory import MicroBatch
 from vlrl.plan.shape import ModelShape
@@ -26,7 +26,7 @@ class Workload:
     num_minibatches: int = 1
     epochs: int = 1
     pictures: int = 0
-    picture: PictureCost = PictureCost()
+    picture: PictureCost = field(default_factory=PictureCost)
     reference: bool = False
     old_logp: bool = False
     logged: bool = True

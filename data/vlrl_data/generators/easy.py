@@ -24,7 +24,7 @@ chocolate classes cocoon coffee corridor cotton daddy degree dinner eleven engin
 hammer horror igloo illegal kitten ladder letter level lilac lollipop mirror mummy muffin needle nineteen onion pajama papaya parallel
 pebble pepper pillow planet princess puppy puzzle rabbit river rubber running session silver sleeve spinning success summer sunless
 syllable tattoo terror tomorrow tunnel turtle window winter yellow
-"""
+"""  # noqa: E501
 WORDS = tuple(_WORDS.split())
 
 

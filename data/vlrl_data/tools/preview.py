@@ -52,7 +52,7 @@ pre { margin: .4rem 0; font-size: .9rem; }
 {% for turn in row.turns %}<div class="role">{{ turn.role }}</div><pre>{{ turn.text }}</pre>{% endfor %}
 <div class="role">gold answer</div><pre class="answer">{{ row.answer }}</pre>
 {% if row.target %}<details><summary>demonstration</summary><pre>{{ row.target }}</pre></details>{% endif %}
-{% if row.meta %}<details><summary>meta</summary><pre>{{ row.meta }}</pre></details>{% endif %}</article>{% endfor %}</body></html>"""
+{% if row.meta %}<details><summary>meta</summary><pre>{{ row.meta }}</pre></details>{% endif %}</article>{% endfor %}</body></html>"""  # noqa: E501
 
 
 def page(
@@ -179,7 +179,8 @@ def _clip_entry(clip: Clip, index: int) -> dict[str, Any]:
     every = f", every {step}th shown" if step > 1 else ""
     return {
         "frames": frames,
-        "caption": f"video {index + 1}: {count} frames of {width} x {height} at {clip.fps:.2f} per second{every}",
+        "caption": f"video {index + 1}: {count} frames of {width} x {height} at "
+        f"{clip.fps:.2f} per second{every}",
     }
 
 

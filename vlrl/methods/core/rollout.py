@@ -194,7 +194,8 @@ class MultiTurn(SampledStrategy):
     one's reward.
     `Rollout.text` holds the policy's turns alone, so that a tool's output can never answer for it;
     annotations have the rest: CONVERSATION, SEGMENT, TURNS, CALLS and TRANSCRIPT, and those of
-    `vlrl/plugins/episodes.py` on how the episode ended and what the environment paid per turn. With `show_tools` the
+    `vlrl/plugins/episodes.py` on how the episode ended and what the environment paid per turn. With
+    `show_tools` the
     schemas of the environment's tools are in the prompt: by the chat template, or in the system text where it
     drops them. Turns are sampled in rounds; a conversation whose environment has not answered `patience`
     seconds after a round joins a later one. Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1

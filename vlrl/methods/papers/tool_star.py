@@ -44,7 +44,8 @@ class ToolStarHierarchicalReward(RewardShaping):
         for slot in (self.answer, self.format):
             if slot not in phase.rewards:
                 raise ConfigError(
-                    f"reward_shaping: {self.name!r} reads reward {slot!r}; there are {', '.join(phase.rewards)}"
+                    f"reward_shaping: {self.name!r} reads reward {slot!r}; there are "
+                    f"{', '.join(phase.rewards)}"
                 )
 
     def __call__(self, group: Group) -> list[float]:
