@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from vlrl.plugins.registry import discover, registered
+from vlrl.plugins.registry import shipped
 from vlrl.policy.costs import DECODER, SIGLIP, SavedTensors
 from vlrl.policy.family import Family
 
@@ -31,8 +31,7 @@ FLOAT = 4  # bytes
 @cache
 def saved_tensors() -> dict[str, SavedTensors]:
     """The counts of layers, by transformers' model type, as the families state them."""
-    discover(Family)
-    families: Collection[type[Family]] = registered(Family).values()
+    families: Collection[Any] = shipped(Family).values()
     return {kind: saves for family in families for kind, saves in family.saved_tensors.items()}
 
 

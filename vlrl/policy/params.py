@@ -23,6 +23,11 @@ from vlrl.services.third_party import without_mistral
 MATMUL_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
+def is_matmul(module: nn.Module) -> bool:
+    """Whether a layer is a matrix product or a convolution."""
+    return isinstance(module, MATMUL_LAYERS)
+
+
 class Params:
     """The weights of a policy, and the modules that hold them.
 
@@ -274,10 +279,8 @@ def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
     tables = [
         module for module in tables if not module.weight.requires_grad and frozen_dtype != torch.float32
     ]
-    matmul = _own_parameters(model, lambda module: isinstance(module, MATMUL_LAYERS))
-    matmul -= _own_parameters(
-        model, lambda module: not isinstance(module, MATMUL_LAYERS) and module not in tables
-    )
+    matmul = _own_parameters(model, is_matmul)
+    matmul -= _own_parameters(model, lambda module: not is_matmul(module) and module not in tables)
     kept = matmul | {id(module.weight) for module in tables}
     for parameter in model.parameters():
         if parameter.is_floating_point():

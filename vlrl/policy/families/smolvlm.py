@@ -170,7 +170,8 @@ def use_places_in_vllm(model: nn.Module) -> None:
     sizes are passed instead of a mask of two dimensions."""
     for module in model.modules():
         if hasattr(module, "get_position_ids") and hasattr(module, "num_patches_per_side"):
-            module.get_position_ids = partial(position_ids, module, module.get_position_ids)
+            looked_up: Any = partial(position_ids, module, module.get_position_ids)
+            module.get_position_ids = looked_up
 
 
 def position_ids(
