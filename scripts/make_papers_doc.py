@@ -14,15 +14,16 @@ import yaml
 ROOT = Path(__file__).parents[1]
 HEAD = """# Papers
 
-Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it and what does not, each value
-with where it comes from, and what the lab showed (`docs/LOG.md` has the runs). A value without a source is a plug-in's default, whose docstring
-names it.
+Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it
+and what does not, each value with where it comes from, and what the lab showed (`docs/LOG.md` has the runs).
+A value without a source is a plug-in's default, whose docstring names it.
 
-Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only. **Proof**: a number that the mechanism
-moves through the whole pipeline, on the named task, with a scripted policy that is right about half of the time: switched off (then the run is
-bit-identical to what the preset extends), on, and, where the proof states it, turned round: then it must not hold.
-`python scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. Observables without a slash are functions in
-`tests/proofs/proof_kit/`, `log/...` are metrics, the others figures of `vlrl check`.
+Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only.
+**Proof**: a number that the mechanism moves through the whole pipeline, on the named task, with a scripted
+policy that is right about half of the time: switched off (then the run is bit-identical to what the preset
+extends), on, and, where the proof states it, turned round: then it must not hold. `python
+scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. Observables without a slash are
+functions in `tests/proofs/proof_kit/`, `log/...` are metrics, the others figures of `vlrl check`.
 
 {counts}
 """

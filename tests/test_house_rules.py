@@ -138,6 +138,7 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
     "vlrl.functional": ("vlrl.types",),
     "vlrl.beside": (
         "vlrl.types",
+        "vlrl.plugins.scoring",
         "vlrl.plugins.stages",
         "vlrl.plugins.registry",
         "vlrl.plugins.capabilities",
@@ -149,6 +150,7 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
         *(
             "vlrl.types",
             "vlrl.plugins.episodes",
+            "vlrl.plugins.scoring",
             "vlrl.plugins.stages",
             "vlrl.plugins.registry",
             "vlrl.plugins.capabilities",
@@ -158,6 +160,7 @@ ROOMS = {  # room -> what it may import of the project, besides itself and modul
         "vlrl.environments.tool_calls",  # reads texts, and imports nothing
     ),
     "vlrl_data": (
+        "vlrl.services.media_files",
         "vlrl.types",
         "vlrl.plugins.stages",
         "vlrl.plugins.registry",

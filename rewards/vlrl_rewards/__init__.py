@@ -10,9 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, right, verifier, wrong
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict, right, wrong
+from vlrl_rewards.kinds import verifier
+from vlrl_rewards.parsing import final_answer
 
-__all__ = ["GoldError", "Response", "Unread", "Verdict", "right", "verifier", "verify", "wrong"]
+__all__ = [
+    "GoldError",
+    "Response",
+    "Unread",
+    "Verdict",
+    "final_answer",
+    "right",
+    "verifier",
+    "verify",
+    "wrong",
+]
 
 
 def verify(

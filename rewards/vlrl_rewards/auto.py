@@ -6,16 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
+from vlrl_rewards.kinds import KINDS, verifier
 from vlrl_rewards.math.read import read
 from vlrl_rewards.parsing import clean, committed
-from vlrl_rewards.scoring import (
-    KINDS,
-    GoldError,
-    Response,
-    Verdict,
-    verifier,
-)
 from vlrl_rewards.text.choice import Options
 from vlrl_rewards.text.yes_no import yes_or_no
 

@@ -13,9 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from vlrl.plugins.registry import load_plugin_file
-from vlrl_rewards.scoring import (
-    Verdict,
-)
+from vlrl.plugins.scoring import Verdict
 
 app = typer.Typer(help="Judge answers, test golds, attack rewards.", add_completion=False)
 

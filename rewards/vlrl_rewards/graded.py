@@ -1,4 +1,4 @@
-"""Base classes of the rewards that score an answer by one function, `grade(response, gold, row) -> Verdict`."""
+"""Base class of the rewards that score an answer by one function, `grade(response, gold, row)`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict, settled, verdict
 from vlrl.plugins.stages import Reward
 from vlrl.types import CoordinateSpace, Rollout, Row
 from vlrl_rewards.literals import MAX_CHARS, fold
-from vlrl_rewards.parsing import Answer, committed, visible
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, settled, verdict
+from vlrl_rewards.parsing import committed, visible
 from vlrl_rewards.text.denials import refuses, taken_back
 
 VERDICT: Annotation[dict[str, Any]] = Annotation(
@@ -33,7 +33,7 @@ def members(gold: Any, field_name: str = "answer") -> list[Any]:
     return list(gold)
 
 
-def final_answer(response: str, phrases: bool = False) -> Answer:
+def folded_answer(response: str, phrases: bool = False) -> Answer:
     """The answer a response commits to, folded by `fold`.
 
     In this order: the last answer in tags or a box outside the thinking, or a phrase behind it ("Final
@@ -88,7 +88,7 @@ class Graded(Reward):
 
     @abstractmethod
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
-        """The scoring function (`vlrl_rewards.scoring`). Raises GoldError and Unread, nothing because of the
+        """The scoring function (`vlrl.plugins.scoring`). Raises GoldError and Unread, nothing because of the
         response."""
 
     def lowest(self) -> float:
@@ -97,7 +97,7 @@ class Graded(Reward):
 
     def committed(self, response: Response) -> Answer:
         """The answer that a response commits to. Raises Unread where it is empty, denied or a refusal."""
-        answer = final_answer(response.text, self.phrases)
+        answer = folded_answer(response.text, self.phrases)
         if answer.problem or not answer.text:
             raise Unread(answer.problem or "the answer is empty", answer)
         if answer.route == "boxes" and not self.joinable:
@@ -107,10 +107,17 @@ class Graded(Reward):
         return answer
 
     def scored(
-        self, answer: Answer, score: float, correct: bool, reason: str, extracted: str | None = None
+        self,
+        answer: Answer,
+        score: float,
+        correct: bool | None,
+        reason: str,
+        extracted: str | None = None,
     ) -> Verdict:
-        """The verdict on an answer; `extracted`: what was read from it, by default its text."""
-        return verdict(answer, score, correct, reason, self.name, extracted)
+        """The verdict on an answer. `correct` None: from the score `correct_at` on. `extracted`: what was
+        read from it, by default its text."""
+        right = score >= self.correct_at - 1e-9 if correct is None else correct
+        return verdict(answer, score, right, reason, self.name, extracted)
 
     def wrong(self, answer: Answer, reason: str, extracted: str | None = None) -> Verdict:
         """The lowest score, for an answer that was read."""

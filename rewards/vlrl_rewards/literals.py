@@ -80,7 +80,7 @@ def find_values(text: str) -> list[Found]:
     whole = _strict(text)
     if whole is not None:
         return [whole]
-    reader = _Reader(text)
+    reader = _ObjectReader(text)
     try:
         return [found for found in reader.top() if not denied(text, found.start, found.end)]
     except RecursionError:
@@ -143,7 +143,7 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
-class _Reader:
+class _ObjectReader:
     """Recursive-descent reader over the tokens of a text."""
 
     def __init__(self, text: str) -> None:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import lru_cache
 
+from vlrl.plugins.scoring import Answer, Response, Unread
 from vlrl_rewards.text.denials import MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG
 
 _THINK = r"think(?:ing)?|thought|reasoning|scratchpad|reflection|analysis"
@@ -52,7 +54,8 @@ _ANOTHER = re.compile(
     r"\b(?:another|alternat(?:e|ive)|first|second|other|additional)\s+(?:\w+\s+){0,2}$", re.IGNORECASE
 )
 _FIELD = re.compile(
-    r"""["'](?:final[_ ]?)?answer["']\s{0,3}:\s{0,3}(?:"((?:[^"\\\n]|\\.){1,400})"|'([^'\n]{1,400})'|([^\s,{}"'\[\]][^,{}"'\n]{0,100}))""",
+    r"""["'](?:final[_ ]?)?answer["']\s{0,3}:\s{0,3}"""
+    r"""(?:"((?:[^"\\\n]|\\.){1,400})"|'([^'\n]{1,400})'|([^\s,{}"'\[\]][^,{}"'\n]{0,100}))""",
     re.IGNORECASE,
 )
 _SPECIAL = re.compile(r"<\|\w{1,30}\|>|</s>|<<[-\d+*/.,=() ]{1,60}>>")
@@ -106,7 +109,6 @@ _GUESSING = re.compile(
 )
 _JOIN = re.compile(r"[\s,;&$]*(?:and\s+also|and|or|as well as|also|和|或)?[\s,;&$]*", re.IGNORECASE)
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
-_TAGGED = frozenset({"tag", "tags", "field", "box", "boxes", "section"})
 MAX_REPEATS = 3
 MAX_DIFFERENT = 5  # different commitments, whatever stands between them
 TAIL_CHARS = 20_000  # characters at the end of a response in which commitments are searched
@@ -114,28 +116,7 @@ MAX_COMMITMENTS = 100  # commitments of each sort that are read, from the end
 MAX_NESTED_BOXES = 8  # levels of boxes in boxes that are unwrapped
 
 
-@dataclass(frozen=True)
-class Answer:
-    """An answer: its text, its [start, end) in the response, how it was found (route), and why it is invalid
-    ("" if it is valid)."""
-
-    text: str
-    start: int
-    end: int
-    route: str
-    problem: str = ""
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """[start, end) in the response."""
-        return self.start, self.end
-
-    @property
-    def tagged(self) -> bool:
-        """Whether it stood in tags, a field or a LaTeX box, so that its text holds the answer alone."""
-        return self.route in _TAGGED
-
-
+@lru_cache(maxsize=64)
 def visible(text: str) -> str:
     """The text with thinking, HTML comments, text that is struck out and special tokens replaced by spaces;
     offsets do not change."""
@@ -445,6 +426,28 @@ def answer_or_text(response: str) -> str:
     if answer is None:
         return uncommitted(visible(response))
     return "" if answer.problem else answer.text.strip()
+
+
+def committed_answer(response: Response) -> Answer:
+    """The last committed answer, trimmed. Raises Unread if there is none, or several."""
+    answer = committed(response.text)
+    if answer is None or answer.problem:
+        raise Unread(answer.problem if answer else "no committed answer", answer)
+    return replace(answer, text=answer.text.strip())
+
+
+def final_answer(response: Response) -> Answer:
+    """The committed answer, else the whole visible text. Raises Unread if it is empty, or several."""
+    if committed(response.text) is not None:
+        answer = committed_answer(response)
+    else:
+        seen = visible(response.text)
+        said = uncommitted(seen)
+        start = seen.find(said)
+        answer = Answer(said, start, start + len(said), "text")
+    if not answer.text:
+        raise Unread("no committed answer", answer)
+    return answer
 
 
 def uncommitted(seen: str) -> str:

@@ -108,19 +108,14 @@ class ToolF1(Reward):
     """Feedback-driven reward of tool use: F1 of the calls made and the sub-questions solved, then the final
     answer.
 
-        r = 2 q / (p + n)                  p calls, of which q solved a sub-question for the first time; n
-        sub-questions
-            + 1 / (1 + n - q)              if the last turn has no call and gives the gold answer
-            + -0.5 or -0.3                 if it is empty, or holds a tag of a broken call
+        r = 2 q / (p + n)              p calls, q of which solved one of n sub-questions for the first time
+            + 1 / (1 + n - q)          if the last turn has no call and gives the gold answer
+            + -0.5 or -0.3             if it is empty, or holds a tag of a broken call
 
-    Reads the parts "solved" of the environment (`tables`) and `row.meta["goals"]`. Paper: Ye et al. 2025,
-    arXiv:2508.08791, sec. 4; released code: bytedance/FTRL at 3ea979b4, Code/verl/utils/reward_score/tool.py,
-    compute_solve_f1 and the values 0.5, 0.3 and 1 / (1 + unsolved). Deviates: the release trains single
-    turns, each of which is paid 2 q / (p + 1) for its own calls; here a conversation is paid once for all of
-    them. Its 0.5 for a last turn without the answer after all sub-questions are solved is left out: a wrong
-    answer would be paid. Its search for the gold answer anywhere in the last turn is replaced by `verify`, as
-    a list of candidates would be paid. Edge: a row without goals has n = 0. Raises GoldError for a broken
-    gold answer.
+    Reads the parts "solved" of the environment (`tables`) and `row.meta["goals"]` (without goals n = 0).
+    Paper: Ye et al. 2025, arXiv:2508.08791, sec. 4; released code: bytedance/FTRL at 3ea979b4,
+    Code/verl/utils/reward_score/tool.py, compute_solve_f1 and the values 0.5, 0.3 and 1 / (1 + unsolved).
+    Deviates: rewards/DEVIATIONS.md.
     """
 
     requires = (ACTIONS, TURN_PARTS)

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlrl.plugins.registry import discover, suggest
+from vlrl.plugins.scoring import Response, Unread, Verdict, unread
 from vlrl.plugins.stages import Reward
 from vlrl.types import Row
+from vlrl_rewards.kinds import KINDS
 from vlrl_rewards.math.pool import waited, warm
-from vlrl_rewards.scoring import KINDS, Response, Unread, Verdict, unread
 
 _MATHEMATICAL = (
     "math",

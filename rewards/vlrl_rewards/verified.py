@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.scoring import GoldError, Response, Verdict
 from vlrl_rewards.verification import load, score_by
 
 
@@ -130,7 +130,7 @@ class YesNo(ByKind):
 
 @register("text")
 @dataclass(frozen=True, kw_only=True)
-class Text(ByKind):
+class SameWords(ByKind):
     """Equal words.
 
         r = 1[words(answer) = words(gold)]

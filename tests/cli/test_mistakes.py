@@ -131,7 +131,7 @@ MISTAKES = {  # what was meant, or done: (the words, what the message says: the 
         ["has none of step 7; it has 1"]),
     "an export onto files": (["export", "held", "--checkpoint", "1", "--to", "thesis"],
         ["'thesis' exists and is not empty", "another folder"]),
-    "a misspelt server": (["serve", "held", "--engine", "vlm"], ["'vlm' is none of auto, hf, vllm"]),
+    "a misspelt server": (["serve", "held", "--engine", "vlm"], ["'vlm' is none of auto, vllm, transformers"]),
     "the weights of no run": (["weights", "linearity", "nowhere"],
         ["no *.safetensors in 'nowhere'", "the folder of a run"]),
     "a name that is taken": (["new", "reward", "math"], ["a reward named 'math' already", "my_math"]),

@@ -8,7 +8,7 @@ import engine_kit
 import numpy as np
 import pytest
 from PIL import Image
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from run_kit import View
 from vlrl_rewards.code.sandbox import available
 
 from vlrl.engine.fake import Fake
@@ -23,8 +23,6 @@ from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.episodes import Action, Episode, Observation
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Environment
-from vlrl.trainer.session import Session
-from vlrl.trainer.step.ending import StepStats
 from vlrl.types import CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
 
@@ -66,23 +64,8 @@ def echo(*replies, **settings):
 
 def make_run(policy, env, respond, max_tokens=60):
     engine = Fake(function=respond)
-    sampling, stats = Plain(max_tokens=max_tokens), StepStats()
-    run = SimpleNamespace(
-        seed=0,
-        step=1,
-        phase="rl",
-        policy=policy,
-        engine=engine,
-        sampling=sampling,
-        stats=stats,
-        environment=env,
-    )
+    run = View(policy=policy, engine=engine, sampling=Plain(max_tokens=max_tokens), environment=env)
     engine.setup(run)
-    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
-    run.episodes = lambda counted=True: RunEpisodes(run, counted)
-    run.warnings = []
-    run.warn = run.warnings.append
-    run.settings = SimpleNamespace(error_limit=1.0)
     return run
 
 

@@ -7,10 +7,10 @@ import socket
 import threading
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 
 from vlrl.environments.browser import Browser, allowed
 from vlrl.environments.browser_sites import LAMPS, Desk, Served
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.reaper import REAPER

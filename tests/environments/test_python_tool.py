@@ -5,11 +5,11 @@ import json
 import random
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl_rewards.code import sandbox
 from vlrl_rewards.text.verifier import Exact
 
 from vlrl.environments.python import Python
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action
 from vlrl.types import Row
 

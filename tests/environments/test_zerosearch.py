@@ -4,10 +4,10 @@ may not do."""
 from types import SimpleNamespace
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.zerosearch import ZeroSearch, noise_probability
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row

@@ -12,9 +12,10 @@ import pytest
 
 from vlrl.eval import load_suite, score_item
 from vlrl.eval.aggregates.coco import COCO_STATS, coco_stats
-from vlrl.eval.scorer import ScoredResponse
 from vlrl.eval.scorers.boxes import first_point, iou
 from vlrl.eval.scorers.detection import detections
+from vlrl.plugins.scoring import Response, Verdict
+from vlrl.types import CoordinateSpace
 
 pycocotools = pytest.importorskip("pycocotools")
 
@@ -61,7 +62,7 @@ def as_scored(gold, found):
             {"box": [x, y, x + w, y + h], "label": f"{c:03d}", "area": w * h, "crowd": crowd}
             for c, (x, y, w, h), crowd in gold[image]
         ]
-        scored.append(ScoredResponse(0.0, "", "", {"boxes": boxes, "gold_boxes": golds, "size": (500, 500)}))
+        scored.append(Verdict(0.0, False, details={"boxes": boxes, "gold_boxes": golds, "size": (500, 500)}))
     return scored
 
 
@@ -129,7 +130,7 @@ def test_the_suite_scores_what_a_response_lists(fixture_data):
         data.records, [scorer(record, text) for record, text in zip(data.records, texts)]
     )
     assert 0 < figures["overall"] < 1 and figures["overall"] == figures["AP"]
-    scored = [scorer(record, scorer.gold(record)[0]) for record in data.records]
+    scored = [scorer(record, scorer.demonstrations(record)[0]) for record in data.records]
     assert suite.profile("official").aggregate(data.records, scored)["AP"] == pytest.approx(1)
     assert [mark.score for mark in scored] == [1, 1]
 
@@ -179,7 +180,7 @@ def test_lvis_leaves_out_labels_that_a_picture_was_not_annotated_for(fixture_dat
         [{"bbox_2d": [20, 20, 40, 40], "label": "ball"}, {"bbox_2d": [0, 0, 9, 9], "label": "crate"}]
     )
     assert [box["label"] for box in scorer(record, said).details["boxes"]] == ["ball"]
-    scored = [scorer(entry, scorer.gold(entry)[0]) for entry in data.records]
+    scored = [scorer(entry, scorer.demonstrations(entry)[0]) for entry in data.records]
     figures = load_suite("lvis").profile("official").aggregate(data.records, scored)
     assert (figures["AP_r"], figures["AP_f"], figures["AP_c"]) == pytest.approx((1, 1, -1))
 
@@ -213,17 +214,13 @@ def test_referring_in_every_reading(response, scores, fixture_data):
 
 
 def test_declared_units_follow_the_recorded_space(fixture_data):
-    record = {**fixture_data("refcoco").records[0], "_spaces": ((96, 64, 192, 128, "seen"),)}
-    assert (
-        score_item("refcoco", record, "[20, 20, 80, 100]", "declared")
-        == 1
-        == score_item("refcoco", record, "[20, 20, 80, 100]", "vlrl")
-    )
-    assert (
-        score_item("refcoco", record, "[10, 10, 40, 50]", "declared")
-        == 0
-        == score_item("refcoco", record, "[10, 10, 40, 50]", "vlrl")
-    )
+    record, spaces = fixture_data("refcoco").records[0], (CoordinateSpace((96, 64), (192, 128), "seen"),)
+    for profile in ("declared", "vlrl"):
+        scored = [
+            score_item("refcoco", record, Response(text, spaces), profile)
+            for text in ("[20, 20, 80, 100]", "[10, 10, 40, 50]")
+        ]
+        assert scored == [1, 0]
 
 
 def test_a_screen_full_of_boxes_earns_nothing(fixture_data):

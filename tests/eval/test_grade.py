@@ -7,7 +7,7 @@ import json
 import pytest
 
 from vlrl.eval.floors import consistency, disagreement, floors, random_floor
-from vlrl.eval.grade import Response, answer_after_thinking, grade
+from vlrl.eval.grade import Sample, answer_after_thinking, grade
 from vlrl.eval.records import SuiteData, read_jsonl, read_records
 from vlrl.eval.runner import rescore
 from vlrl.eval.suite import load_suite
@@ -31,7 +31,7 @@ def test_what_a_thinker_commits_to(text, answer):
 def test_the_thinking_protocol_scores_what_is_committed(fixture_data):
     data = fixture_data("vsi_bench")
     responses = {
-        name: [Response(f"<think>hm, 7 or A</think><answer>{record['ground_truth']}</answer>")]
+        name: [Sample(f"<think>hm, 7 or A</think><answer>{record['ground_truth']}</answer>")]
         for name, record in zip(data.ids, data.records)
     }
     assert grade(data, responses, protocol="thinking").figures["overall"] == 1
@@ -40,7 +40,7 @@ def test_the_thinking_protocol_scores_what_is_committed(fixture_data):
 
 def test_missing_rows_are_wrong_and_shown(fixture_data):
     data = fixture_data("mathvista")
-    graded = grade(data, {"1": [Response("2")], "zzz": [Response("x")]})
+    graded = grade(data, {"1": [Sample("2")], "zzz": [Sample("x")]})
     assert graded.figures["overall"] == pytest.approx(1 / 6)
     assert (graded.audit["failed"], graded.audit["unknown"], graded.audit["failures"]) == (
         5 / 6,
@@ -48,7 +48,7 @@ def test_missing_rows_are_wrong_and_shown(fixture_data):
         {"missing": 5},
     )
     with pytest.raises(ConfigError, match="none of the 1 responses"):
-        grade(data, {"zzz": [Response("x")]})
+        grade(data, {"zzz": [Sample("x")]})
 
 
 def test_a_row_with_a_broken_gold_is_wrong_and_shown(fixture_data):
@@ -59,9 +59,9 @@ def test_a_row_with_a_broken_gold_is_wrong_and_shown(fixture_data):
         "folder",
         whole.folder,
     )
-    graded = grade(data, {name: [Response("4")] for name in data.ids})
+    graded = grade(data, {name: [Sample("4")] for name in data.ids})
     assert (
-        graded.audit["unscored"] == 1 and "not scored" in graded.scored[0][0].rule and graded.scores[0] == 0
+        graded.audit["unscored"] == 1 and "not scored" in graded.scored[0][0].reason and graded.scores[0] == 0
     )
     summary = summarise(graded)
     assert summary["gold_self_test"]["unreachable"] == ["0"] and any(
@@ -74,7 +74,10 @@ def test_audit_rates(fixture_data):
     texts = ["I'm sorry, I can't help with that", "B", "4 chairs", ""] + ["A"] * 6
     graded = grade(
         data,
-        {name: [Response(text, "length" if text == "B" else "stop")] for name, text in zip(data.ids, texts)},
+        {
+            name: [Sample(text, (), "length" if text == "B" else "stop")]
+            for name, text in zip(data.ids, texts)
+        },
     )
     assert (graded.audit["refused"], graded.audit["truncated"]) == (0.1, 0.1)
     assert graded.audit["parse_failures"] == pytest.approx(
@@ -93,15 +96,12 @@ def test_floors_of_a_suite(fixture_data):
 def test_k_samples(fixture_data):
     data = fixture_data("mathvista")
     right = {"1": "2", "2": "B", "3": "1.2", "4": "1.45", "5": "[2007, 2008]", "6": "B"}
-    texts = {
-        name: [Response(right[name]), Response(right[name]), Response("999"), Response("")]
-        for name in data.ids
-    }
+    texts = {name: [Sample(right[name]), Sample(right[name]), Sample("999"), Sample("")] for name in data.ids}
     numbers = k_samples(grade(data, texts, "vlrl"))
     assert numbers["avg@4"] == pytest.approx(0.5) == numbers["pass@1"]
     assert numbers["pass@2"] == pytest.approx(1 - 1 / 6) and numbers["pass@4"] == 1
     assert numbers["maj@4"] == 1.0  # two votes against one, and one that says nothing
-    assert k_samples(grade(data, {name: [Response("x")] for name in data.ids})) == {}
+    assert k_samples(grade(data, {name: [Sample("x")] for name in data.ids})) == {}
 
 
 def test_calibration_of_reported_confidence(fixture_data):
@@ -109,7 +109,7 @@ def test_calibration_of_reported_confidence(fixture_data):
     graded = grade(
         data,
         {
-            name: [Response(str(record["ground_truth"]), confidence=0.9)]
+            name: [Sample(str(record["ground_truth"]), confidence=0.9)]
             for name, record in zip(data.ids, data.records)
         },
     )
@@ -124,7 +124,7 @@ def test_calibration_of_reported_confidence(fixture_data):
 def test_disagreement_between_reward_and_benchmark(fixture_data):
     data = fixture_data("vsi_bench")
     texts = {
-        name: [Response(f"({record['ground_truth']})" if record["options"] else record["ground_truth"])]
+        name: [Sample(f"({record['ground_truth']})" if record["options"] else record["ground_truth"])]
         for name, record in zip(data.ids, data.records)
     }
     found = disagreement(grade(data, texts), grade(data, texts, "vlrl"))
@@ -138,9 +138,9 @@ def test_disagreement_between_reward_and_benchmark(fixture_data):
 def test_option_consistency(fixture_data):
     data = fixture_data("vsi_bench")
     plain = grade(
-        data, {name: [Response(record["ground_truth"])] for name, record in zip(data.ids, data.records)}
+        data, {name: [Sample(record["ground_truth"])] for name, record in zip(data.ids, data.records)}
     )
-    stubborn = grade(data, {name: [Response("A")] for name in data.ids})
+    stubborn = grade(data, {name: [Sample("A")] for name in data.ids})
     assert consistency(plain, [plain]) == 1.0 and consistency(plain, [stubborn]) == pytest.approx(2 / 6)
     assert consistency(plain, []) is None
 
@@ -186,7 +186,7 @@ def test_rescoring_a_file_by_any_profile(tmp_path, fixture_data):
 
 def test_summary_warns(fixture_data):
     data = fixture_data("mathvista")
-    graded = grade(data, {name: [Response("")] for name in data.ids}, "lmms_eval")
+    graded = grade(data, {name: [Sample("")] for name in data.ids}, "lmms_eval")
     warnings = " ".join(summarise(graded)["warnings"])
     assert (
         "an empty response scores 16.7%" in warnings

@@ -6,13 +6,13 @@ from __future__ import annotations
 import pytest
 
 from vlrl.eval import load_suite, score_item
-from vlrl.eval.aggregates.means import Instructions, KnowledgeGain, NestedMean, WeMath, WholeGroups
-from vlrl.eval.scorer import ScoredResponse
+from vlrl.eval.aggregates.means import InstructionFigures, KnowledgeGain, NestedMean, WeMath, WholeGroups
 from vlrl.eval.scorers import maths
 from vlrl.eval.scorers.mmmu import golds, open_answers
 from vlrl.eval.scorers.programs import hidden_tests
 from vlrl.eval.scorers.readers import READERS
 from vlrl.eval.scorers.text import vqa_accuracy, vqa_normal
+from vlrl.plugins.scoring import Verdict
 
 FOUR = ("cat", "dog", "blue whale", "red car")
 
@@ -153,7 +153,7 @@ def test_boxes_are_balanced():
 
 
 def scored(*scores):
-    return [ScoredResponse(float(score), "x") for score in scores]
+    return [Verdict(float(score), score >= 0.5, extracted="x") for score in scores]
 
 
 def test_we_math_by_hand():
@@ -204,7 +204,10 @@ def test_other_aggregates():
     gain = KnowledgeGain()([{"track": "Adaptation", "before": 0.2}, {"track": "Perception"}], scored(1, 0))
     assert gain["knowledge_gain"] == pytest.approx(1.0) and gain["overall"] == 0.5
     records = [{"instruction_id_list": ["a", "b"]}, {"instruction_id_list": ["c"]}]
-    assert Instructions()(records, scored(0.5, 1)) == {"overall": 0.5, "instruction": pytest.approx(2 / 3)}
+    assert InstructionFigures()(records, scored(0.5, 1)) == {
+        "overall": 0.5,
+        "instruction": pytest.approx(2 / 3),
+    }
 
 
 def test_hidden_tests_are_read_without_unpickling():

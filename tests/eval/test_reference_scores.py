@@ -4,6 +4,7 @@ ours."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -141,7 +142,8 @@ def test_macro_score_of_vsi_bench():
         for _ in records
     ]
     scored = [
-        type(entry)(score) for entry, score in zip(scored, [s for scores in wanted.values() for s in scores])
+        replace(entry, score=score)
+        for entry, score in zip(scored, [s for scores in wanted.values() for s in scores])
     ]
     figures = suite.profile("official").aggregate(records, scored)
     direction = (1.0 + 0.5 + 0.0) / 3

@@ -6,7 +6,7 @@ import pytest
 
 from vlrl.eval import load_suite, suite_names
 from vlrl.eval.floors import floors, gold_self_test
-from vlrl.eval.grade import Response, grade
+from vlrl.eval.grade import Sample, grade
 from vlrl.eval.prompts import build_prompt, media_of, rotate_options
 from vlrl.plugins.registry import ConfigError
 
@@ -64,7 +64,7 @@ def test_gold_answers_score_everything(name, fixture_data):
     data = fixture_data(name)
     scorer = data.suite.profile("official").scorer
     graded = grade(
-        data, {key: [Response(scorer.gold(record)[0])] for key, record in zip(data.ids, data.records)}
+        data, {key: [Sample(scorer.demonstrations(record)[0])] for key, record in zip(data.ids, data.records)}
     )
     assert graded.figures["overall"] == pytest.approx(1.0)
     assert graded.interval.low <= graded.interval.value <= graded.interval.high
@@ -85,7 +85,7 @@ def test_gold_answers_score_everything(name, fixture_data):
 )
 def test_the_strict_profile_is_not_fooled(name, response, fixture_data):
     data = fixture_data(name)
-    assert grade(data, {key: [Response(response)] for key in data.ids}, "vlrl").figures[
+    assert grade(data, {key: [Sample(response)] for key in data.ids}, "vlrl").figures[
         "overall"
     ] <= STRICT_FLOOR.get(name, 0.0)
 

@@ -7,9 +7,11 @@ import json
 import pytest
 
 from vlrl.beside.audit import error_rates
-from vlrl.beside.client import Judge, ask_engine, parse_yes_no
+from vlrl.beside.client import Judge, ask_engine, read_reply
 from vlrl.engine.fake import Fake
 from vlrl.plugins.registry import ConfigError
+
+YES, NO = read_reply("yes"), read_reply("no")
 
 
 def test_replies_are_cached_by_model_and_prompt(tmp_path):
@@ -20,14 +22,14 @@ def test_replies_are_cached_by_model_and_prompt(tmp_path):
         return ["yes" if "2" in prompt else "no" for prompt in prompts]
 
     cache = tmp_path / "folder" / "judge.jsonl"
-    assert Judge("m@1", ask, cache).verdicts(["is it 2?", "is it 3?", "is it 2?"]) == [True, False, True]
+    assert Judge("m@1", ask, cache).verdicts(["is it 2?", "is it 3?", "is it 2?"]) == [YES, NO, YES]
     assert sent == [["is it 2?", "is it 3?"]]  # a repeated prompt is sent once
     assert len(cache.read_text().splitlines()) == 2 and set(
         json.loads(cache.read_text().splitlines()[0])
     ) == {"key", "reply"}
-    assert Judge("m@1", ask, cache).verdicts(["is it 3?"]) == [False] and len(sent) == 1
+    assert Judge("m@1", ask, cache).verdicts(["is it 3?"]) == [NO] and len(sent) == 1
     assert (
-        Judge("m@2", ask, cache).verdicts(["is it 3?"]) == [False] and len(sent) == 2
+        Judge("m@2", ask, cache).verdicts(["is it 3?"]) == [NO] and len(sent) == 2
     )  # another revision is asked again
 
 
@@ -49,13 +51,10 @@ def test_a_judge_must_be_pinned(tmp_path):
 
 
 def test_yes_and_no():
-    assert [parse_yes_no(text) for text in ("Yes", "no, since", "maybe", "", "nothing")] == [
-        True,
-        False,
-        None,
-        None,
-        None,
-    ]
+    read = [read_reply(text) for text in ("Yes", "no, since", "maybe", "", "nothing")]
+    assert [verdict.correct for verdict in read] == [True, False, False, False, False]
+    assert [verdict.unread for verdict in read] == [False, False, True, True, True]
+    assert read_reply("<think>no</think> Yes.").span == (18, 21)
 
 
 def test_an_engine_as_a_judge():

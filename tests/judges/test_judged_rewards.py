@@ -8,7 +8,7 @@ import pytest
 from vlrl_rewards.combine.judged import judge_prompt
 from vlrl_rewards.combine.nested import PARTS
 
-from vlrl.beside.client import open_judge, parse_yes_no, quoted
+from vlrl.beside.client import open_judge, quoted, read_reply
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Reward
@@ -62,9 +62,7 @@ def test_a_reply_that_is_no_verdict_counts_as_no_and_is_counted(tmp_path):
     reward = opened({"name": "judged", "judge": replying({}, options=("perhaps",))}, tmp_path)
     assert reward.score_group(group_of(["a", "b"], constraints=POLITE)) == [0.0, 0.0]
     assert reward.metrics()["judge/no_verdict"] == (2, 2)
-    assert (
-        parse_yes_no("<think>yes it may, or no</think> No.") is False and parse_yes_no("<think>yes") is True
-    )
+    assert not read_reply("<think>yes it may, or no</think> No.").correct and read_reply("<think>yes").correct
 
 
 def test_rules_times_verdict(tmp_path):

@@ -7,8 +7,9 @@ import math
 
 import pytest
 from make import group
+from run_kit import Steps, last_step
 from tiny import steps
-from vlrl_rewards.audit.controls import Noisy
+from vlrl_rewards.audit.controls import NoisyReward
 
 from vlrl.config import load
 from vlrl.methods.common.schedule import check_begins, steps_of
@@ -45,8 +46,8 @@ def made(preset: str, *overrides: str, engine: str = SUMS) -> Session:
             )
         )
     )
+    run.observers.members.append(Steps())
     run.open()
-    run.use(0)
     run.enter(0)
     run.engine.sync(run.policy)
     return run
@@ -55,7 +56,7 @@ def made(preset: str, *overrides: str, engine: str = SUMS) -> Session:
 def advantages(run: Session) -> list[list[float]]:
     """The advantages of the first step, group by group."""
     steps(run, 1)
-    return [[rollout.advantage for rollout in group] for group in run.trained_groups]
+    return [[rollout.advantage for rollout in group] for group in last_step(run).trained_groups]
 
 
 def differ(a: list[list[float]], b: list[list[float]]) -> bool:
@@ -83,7 +84,7 @@ def test_the_shaping_moves_advantages(preset, slot, engine):
 
 def test_the_forward_correction_is_right_on_average_for_a_verifier_with_its_rates():
     rates = {"rho0": 0.25, "rho1": 0.25}
-    noisy = Noisy(of={"name": "exact"}, **rates)
+    noisy = NoisyReward(of={"name": "exact"}, **rates)
     g = group(*[0.0] * 400, texts=["<answer>4</answer>"] * 200 + ["<answer>5</answer>"] * 200)
     for rollout in g:
         object.__setattr__(rollout.prompt.row, "answer", "4")
@@ -91,7 +92,7 @@ def test_the_forward_correction_is_right_on_average_for_a_verifier_with_its_rate
     assert set(found) == {0.0, 1.0} and noisy.score_group(g) == found
     right, wrong = sum(found[:200]) / 200, sum(found[200:]) / 200
     assert 0.65 < right < 0.85 and 0.15 < wrong < 0.35  # 1 - rho1 and rho0, four standard deviations wide
-    assert Noisy(of={"name": "exact"}, rho0=0.0, rho1=0.0).score_group(g) == [1.0] * 200 + [0.0] * 200
+    assert NoisyReward(of={"name": "exact"}, rho0=0.0, rho1=0.0).score_group(g) == [1.0] * 200 + [0.0] * 200
 
 
 def test_a_schedule_that_outlasts_the_run_is_refused():
@@ -119,13 +120,13 @@ def test_laser_mixes_its_own_verdicts_after_the_start():
 def test_co_reward_pays_votes_alone():
     run = made("co_reward")
     steps(run, 1)
-    rollouts = [rollout for group in run.trained_groups for rollout in group]
+    rollouts = [rollout for group in last_step(run).trained_groups for rollout in group]
     assert [r.reward for r in rollouts] == [r.rewards["vote"] for r in rollouts]
     assert [r.outcome for r in rollouts] == [
         r.rewards["gold"] for r in rollouts
     ]  # the accuracy is the gold answer's
     assert {r.row.question for r in rollouts if r.row.id.endswith("/paraphrased")} == {
-        f"what is {group.row.question.removesuffix('=')}?" for group in run.trained_groups
+        f"what is {group.row.question.removesuffix('=')}?" for group in last_step(run).trained_groups
     }
     with pytest.raises(ConfigError, match="paraphrased"):
         made("co_reward", "rollout={name: independent}", "advantage={name: grpo}")
@@ -139,7 +140,7 @@ def test_the_prompt_asks_for_a_confidence(preset):
     )
     run = made(preset, engine=said)
     (metrics,) = steps(run, 1)
-    assert "<confidence>" in str(run.trained_groups[0].prompt.messages)
+    assert "<confidence>" in str(last_step(run).trained_groups[0].prompt.messages)
     assert 0 < metrics["calibration/stated"] < 1 and metrics["calibration/abstained"] == pytest.approx(
         1 - metrics["calibration/stated"]
     )
@@ -157,7 +158,7 @@ def test_the_clip_of_spurious_rewards_sees_ratios():
     run = made("spuriousreward_clip", "optimizer.lr=0.05")
     (metrics,) = steps(run, 1)
     assert metrics["clip_fraction"] > 0
-    rollouts = [rollout for g in run.trained_groups for rollout in g]
+    rollouts = [rollout for g in last_step(run).trained_groups for rollout in g]
     assert {r.reward for r in rollouts} == {0.0, 1.0} and all(
         r.reward == r.rewards["control"] for r in rollouts
     )

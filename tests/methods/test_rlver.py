@@ -4,7 +4,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl_data.generators.feelings import HOPES, GenFeelings
 
 from vlrl.engine.fake import Fake
@@ -12,6 +11,7 @@ from vlrl.environments.emotional_user import EmotionalUser, spoken
 from vlrl.environments.user import User
 from vlrl.methods.common.conversation import FORGETS
 from vlrl.methods.papers.rlver import Rlver, thinks_then_says
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import ACTIONS, Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row, RowError

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.router import Router
 from vlrl.methods.papers.router_r1 import RouterR1, well_formed
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import INVALID_ACTIONS, TURN_PARTS, Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row

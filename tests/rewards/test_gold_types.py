@@ -5,7 +5,7 @@ import math
 
 import pytest
 from vlrl_rewards import GoldError, verify
-from vlrl_rewards.audit.attack import FORMS, NESTED
+from vlrl_rewards.audit.forms import FORMS, NESTED
 from vlrl_rewards.math import judge
 from vlrl_rewards.verification import kinds
 

@@ -21,15 +21,16 @@ MASTER_KEYS = (
 
 
 def master_key_acceptance(judge: Judge, prompts_for: Callable[[str], Sequence[str]]) -> dict[str, float]:
-    """The share of questions on which the judge calls each master key, and the empty response, correct. Above
-    0 the judge is fooled.
+    """The share of the judge's verdicts that call each master key, and the empty response, correct. Above 0
+    the judge is fooled.
 
     `prompts_for` gives the judge's prompts of a response, one per question. Paper: arXiv:2507.08794.
     """
     accepted = {}
     for text in ("", *MASTER_KEYS):
         verdicts = judge.verdicts(prompts_for(text))
-        accepted[text or "(nothing)"] = sum(verdict is True for verdict in verdicts) / max(1, len(verdicts))
+        read = [verdict.correct for verdict in verdicts if not verdict.unread]
+        accepted[text or "(nothing)"] = sum(read) / max(1, len(read))
     return accepted
 
 

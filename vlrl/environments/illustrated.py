@@ -21,6 +21,7 @@ from vlrl.plugins.episodes import Action, Episode, Observation, Picture
 from vlrl.plugins.registry import ConfigError, home_of, register
 from vlrl.plugins.stages import Environment, Reward, State, transient
 from vlrl.services.http import JsonClient
+from vlrl.services.media_files import open_picture
 from vlrl.types import MediaError, Prompt, Request, Row, RowError, Sampling
 
 SOURCES = {
@@ -358,7 +359,7 @@ class Document(Episode):
         best = max(self.settings.state.library, key=lambda entry: len(words & entry[0]), default=None)
         if best is None or not words & best[0]:
             return None
-        with Image.open(best[1]) as image:
+        with open_picture(best[1]) as image:
             return image.convert("RGB")
 
     def diffusion(self, prompt: str) -> Image.Image | None:

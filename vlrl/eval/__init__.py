@@ -1,7 +1,7 @@
 """Evaluation on benchmarks: suites, scoring profiles over the same responses, statistics, the journal of a
 run and its HTML report."""
 
-from vlrl.eval.scorer import Aggregate, ScoredResponse, Scorer
+from vlrl.eval.scorer import Aggregate, Scorer
 from vlrl.eval.suite import (
     Suite,
     aggregate_scores,
@@ -11,12 +11,13 @@ from vlrl.eval.suite import (
     score_response,
     suite_names,
 )
+from vlrl.plugins.scoring import Verdict
 
 __all__ = [
     "Aggregate",
-    "ScoredResponse",
     "Scorer",
     "Suite",
+    "Verdict",
     "aggregate_scores",
     "as_suite",
     "load_suite",

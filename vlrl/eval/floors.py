@@ -10,8 +10,8 @@ from typing import Any
 from vlrl.beside.audit import MASTER_KEYS
 from vlrl.eval.grade import GradedSuite, apply_scorer, mean_figures
 from vlrl.eval.records import SuiteData
-from vlrl.eval.scorer import ScoredResponse
 from vlrl.eval.suite import Profile
+from vlrl.plugins.scoring import Verdict
 
 NUMBERS = ("0", "1", "2", "3", "4", "5", "10", "100")
 
@@ -56,7 +56,7 @@ def random_floor(data: SuiteData, profile: Profile) -> float:
     for record in data.records:
         options = string.ascii_uppercase[: len(data.suite.options(record))]
         scores = [apply_scorer(profile.scorer, record, letter).score for letter in options]
-        scored.append([ScoredResponse(sum(scores) / len(scores) if scores else 0.0, "")])
+        scored.append([Verdict(sum(scores) / len(scores) if scores else 0.0, False)])
     return mean_figures(profile.aggregate, data.records, scored)["overall"]
 
 
@@ -67,7 +67,7 @@ def gold_self_test(data: SuiteData, profile: Profile) -> dict[str, Any]:
     """
     unreachable, partly = [], []
     for name, record in zip(data.ids, data.records, strict=True):
-        answers = profile.scorer.gold(record)
+        answers = profile.scorer.demonstrations(record)
         scores = [apply_scorer(profile.scorer, record, answer).score for answer in answers]
         if not scores or max(scores) < 1:
             unreachable.append(name)

@@ -11,31 +11,28 @@ from typing import Any
 import numpy as np
 
 from vlrl.eval.records import SuiteData
-from vlrl.eval.scorer import CORRECT_AT, Aggregate, Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import CORRECT_AT, Aggregate, Record, Scorer
 from vlrl.eval.statistics import Interval, bootstrap, mean_interval
 from vlrl.eval.statistics.intervals import macro_statistic
 from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.scoring import Response, Verdict
 
 REFUSAL = re.compile(
     r"\b(?:i(?:'m| am) sorry|i (?:cannot|can't|am unable|won't)|as an ai\b|unable to (?:help|assist|answer))",
     re.IGNORECASE,
 )
-UNSCORED = "not scored: "  # how the rule of a response begins that the scorer refused
+UNSCORED = "not scored: "  # how the reason of a verdict begins that the scorer refused
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Response:
-    """One response. `finish` is "stop", "length" or "error"."""
+class Sample(Response):
+    """One sampled response. `finish` is "stop", "length" or "error"."""
 
-    text: str
     finish: str = "stop"
     error: str = ""
     tokens: int = 0
     confidence: float | None = None
-    spaces: tuple[
-        Any, ...
-    ] = ()  # per picture: original width and height, width and height after resizing, units
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,8 @@ class GradedSuite:
 
     data: SuiteData
     profile: str
-    responses: list[list[Response]]
-    scored: list[list[ScoredResponse]]
+    responses: list[list[Sample]]
+    scored: list[list[Verdict]]
     figures: dict[str, float]
     interval: Interval
     audit: dict[str, Any] = field(default_factory=dict)
@@ -62,7 +59,7 @@ class GradedSuite:
         return [score >= CORRECT_AT for score in self.scores]
 
 
-def mean_score(scored: Sequence[ScoredResponse]) -> float:
+def mean_score(scored: Sequence[Verdict]) -> float:
     """The mean score of a record's samples."""
     return sum(entry.score for entry in scored) / len(scored)
 
@@ -84,7 +81,7 @@ def scored_text(text: str, protocol: str) -> str:
 
 def grade(
     data: SuiteData,
-    responses: Mapping[str, Sequence[Response]],
+    responses: Mapping[str, Sequence[Sample]],
     profile: str = "official",
     protocol: str = "direct",
     level: float = 0.95,
@@ -116,33 +113,29 @@ def grade(
     )
 
 
-def _score(scorer: Scorer, record: Record, response: Response, protocol: str) -> ScoredResponse:
+def _score(scorer: Scorer, record: Record, response: Sample, protocol: str) -> Verdict:
     """The score of one response; a failed sample is wrong whatever the scorer gives for an empty response."""
     if response.error:
-        return ScoredResponse(0.0, None, "no response")
-    return apply_scorer(scorer, with_spaces(record, response), scored_text(response.text, protocol))
+        return Verdict(0.0, False, "no response", unread=True)
+    said = Response(scored_text(response.text, protocol), response.spaces)
+    return apply_scorer(scorer, record, said)
 
 
-def apply_scorer(scorer: Scorer, record: Record, text: str) -> ScoredResponse:
-    """The scorer's result; a record that it refuses (a broken gold answer) counts as wrong, and `rule` says
+def apply_scorer(scorer: Scorer, record: Record, response: str | Response) -> Verdict:
+    """The scorer's verdict; a record that it refuses (a broken gold answer) scores 0, and `reason` says
     why."""
     try:
-        return scorer(record, text)
+        return scorer(record, response)
     except ValueError as error:
-        return ScoredResponse(0.0, None, f"{UNSCORED}{error}"[:300])
+        return Verdict(0.0, False, f"{UNSCORED}{error}"[:300], unread=True)
 
 
-def with_spaces(record: Record, response: Response) -> Record:
-    """The record with the coordinate spaces of the model's pictures, where the run recorded them."""
-    return {**record, "_spaces": response.spaces} if response.spaces else record
-
-
-def _pad(samples: Sequence[Response], count: int) -> list[Response]:
-    return list(samples) + [Response("", "error", "missing")] * (count - len(samples))
+def _pad(samples: Sequence[Sample], count: int) -> list[Sample]:
+    return list(samples) + [Sample("", finish="error", error="missing")] * (count - len(samples))
 
 
 def mean_figures(
-    aggregate: Aggregate, records: Sequence[Record], scored: Sequence[Sequence[ScoredResponse]]
+    aggregate: Aggregate, records: Sequence[Record], scored: Sequence[Sequence[Verdict]]
 ) -> dict[str, float]:
     """The figures, averaged over samples (avg@k)."""
     if not scored:
@@ -152,7 +145,7 @@ def mean_figures(
 
 
 def interval(
-    aggregate: Aggregate, data: SuiteData, scored: Sequence[Sequence[ScoredResponse]], level: float = 0.95
+    aggregate: Aggregate, data: SuiteData, scored: Sequence[Sequence[Verdict]], level: float = 0.95
 ) -> Interval:
     """The interval of the overall figure.
 
@@ -175,9 +168,7 @@ def interval(
     )
 
 
-def _resampled(
-    aggregate: Aggregate, records: Sequence[Record], scored: Sequence[Sequence[ScoredResponse]]
-) -> Any:
+def _resampled(aggregate: Aggregate, records: Sequence[Record], scored: Sequence[Sequence[Verdict]]) -> Any:
     """The overall figure as a function of bootstrap counts, recomputed for every draw."""
 
     def statistic(counts: np.ndarray) -> np.ndarray:
@@ -192,9 +183,7 @@ def _resampled(
     return statistic
 
 
-def _audit(
-    responses: Sequence[Sequence[Response]], scored: Sequence[Sequence[ScoredResponse]]
-) -> dict[str, Any]:
+def _audit(responses: Sequence[Sequence[Sample]], scored: Sequence[Sequence[Verdict]]) -> dict[str, Any]:
     """Shares of all responses without an extracted answer, truncated, refused and failed; failures counted by
     reason."""
     flat = [
@@ -209,10 +198,10 @@ def _audit(
             reasons[response.error.partition(":")[0]] = reasons.get(response.error.partition(":")[0], 0) + 1
     return {
         "responses": len(flat),
-        "parse_failures": sum(not score.parsed for _, score in flat) / total,
+        "parse_failures": sum(score.unread for _, score in flat) / total,
         "truncated": sum(response.finish == "length" for response, _ in flat) / total,
         "refused": sum(bool(REFUSAL.search(response.text)) for response, _ in flat) / total,
         "failed": sum(bool(response.error) for response, _ in flat) / total,
         "failures": reasons,
-        "unscored": sum(score.rule.startswith(UNSCORED) for _, score in flat),
+        "unscored": sum(score.reason.startswith(UNSCORED) for _, score in flat),
     }

@@ -71,31 +71,24 @@ def judge_report(
     judge: Judge, graded: GradedSuite, labels: Mapping[str, bool] | None = None
 ) -> dict[str, Any]:
     """The judge's accuracy beside the rule's, the ids on which they disagree, the acceptance of master keys
-    on the first 20 records.
+    on the first 20 records. A reply that is neither yes nor no counts in `no_verdict` alone.
 
     With human `labels` by id, also the error rates of both.
     """
     verdicts = judge.verdicts(judge_prompts(graded))
-    rule, ids = graded.correct, graded.data.ids
+    rule = dict(zip(graded.data.ids, graded.correct, strict=True))
+    by_judge = {
+        name: verdict.correct for name, verdict in zip(rule, verdicts, strict=True) if not verdict.unread
+    }
     report: dict[str, Any] = {
         "model": judge.model,
-        "accuracy": sum(verdict is True for verdict in verdicts) / max(1, len(verdicts)),
-        "rule_accuracy": sum(rule) / max(1, len(rule)),
-        "no_verdict": sum(verdict is None for verdict in verdicts) / max(1, len(verdicts)),
-        "judge_only": [
-            name
-            for name, verdict, correct in zip(ids, verdicts, rule, strict=True)
-            if verdict is True and not correct
-        ],
-        "rule_only": [
-            name
-            for name, verdict, correct in zip(ids, verdicts, rule, strict=True)
-            if verdict is not True and correct
-        ],
+        "accuracy": sum(by_judge.values()) / max(1, len(by_judge)),
+        "rule_accuracy": sum(rule.values()) / max(1, len(rule)),
+        "no_verdict": 1 - len(by_judge) / max(1, len(verdicts)) if verdicts else 0.0,
+        "judge_only": [name for name, correct in by_judge.items() if correct and not rule[name]],
+        "rule_only": [name for name, correct in by_judge.items() if not correct and rule[name]],
         "master_keys": master_key_acceptance(judge, lambda text: judge_prompts(graded, text)[:PROBED]),
     }
     if labels:
-        by_judge = {name: verdict is True for name, verdict in zip(ids, verdicts, strict=True)}
-        by_rule = dict(zip(ids, rule, strict=True))
-        report["errors"] = {"judge": error_rates(by_judge, labels), "rule": error_rates(by_rule, labels)}
+        report["errors"] = {"judge": error_rates(by_judge, labels), "rule": error_rates(rule, labels)}
     return report

@@ -4,7 +4,6 @@ content."""
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,11 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from vlrl.services.media_files import open_picture, open_video
 from vlrl.types import Clip, Media, MediaError
 
 
 @dataclass(frozen=True, eq=False)
-class Picture(Media):
+class SuitePicture(Media):
     """A picture: encoded bytes, a file, or a PIL image. `where` names its origin in error messages."""
 
     data: bytes | Path | Image.Image
@@ -40,9 +40,7 @@ class Picture(Media):
         if isinstance(self.data, Image.Image):
             return self.data.convert("RGB")
         try:
-            return Image.open(io.BytesIO(self.data) if isinstance(self.data, bytes) else self.data).convert(
-                "RGB"
-            )
+            return open_picture(self.data).convert("RGB")
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             origin = self.where or (
                 str(self.data) if isinstance(self.data, Path) else f"{len(self.data)} encoded bytes"
@@ -51,7 +49,7 @@ class Picture(Media):
 
 
 @dataclass(frozen=True, eq=False)
-class Video(Media):
+class SuiteVideo(Media):
     """`frames` frames of a video file, uniformly from the first to the last (0: all)."""
 
     path: Path
@@ -85,9 +83,7 @@ def frame_numbers(total: int, count: int) -> list[int]:
 
 
 def _decode(path: Path, count: int) -> Clip:
-    import av
-
-    with av.open(str(path)) as container:
+    with open_video(path) as container:
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
         rate = float(stream.average_rate or 1)
@@ -121,15 +117,15 @@ def as_media(
     if isinstance(value, (list, tuple)):
         return [medium for item in value for medium in as_media(item, folder, kind, frames)]
     if isinstance(value, Image.Image) or (isinstance(value, bytes) and kind == "image"):
-        return [Picture(value)]
+        return [SuitePicture(value)]
     if isinstance(value, Mapping):
         if value.get("bytes") is not None and kind == "image":
-            return [Picture(bytes(value["bytes"]), str(value.get("path") or ""))]
+            return [SuitePicture(bytes(value["bytes"]), str(value.get("path") or ""))]
         value = value.get("path")
     if not isinstance(value, (str, Path)):
         raise MediaError(f"a {kind} must be bytes, a path or a picture, got {type(value).__name__}")
     path = _path_under(value, folder)
-    return [Picture(path, str(path)) if kind == "image" else Video(path, frames)]
+    return [SuitePicture(path, str(path)) if kind == "image" else SuiteVideo(path, frames)]
 
 
 def _path_under(value: str | Path, folder: Path | None) -> Path:

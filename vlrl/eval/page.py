@@ -221,7 +221,7 @@ def _answer(graded: GradedSuite, number: int) -> dict[str, Any]:
         "finish": response.finish,
         "error": response.error,
         "score": mean_score(graded.scored[number]),
-        "rule": scored.rule,
+        "rule": scored.route or scored.reason,
         "extracted": None if scored.extracted is None else str(scored.extracted),
         "boxes": boxes,
     }

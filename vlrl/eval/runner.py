@@ -24,7 +24,7 @@ from vlrl.eval.generate import (
     generate_responses,
     pending_samples,
 )
-from vlrl.eval.grade import Response, grade
+from vlrl.eval.grade import Sample, grade
 from vlrl.eval.journal import Entry, Journal, read_journal
 from vlrl.eval.model import engine_spec, open_model
 from vlrl.eval.prompts import PROTOCOLS, check_first_rows, has_media, variant_applies
@@ -356,7 +356,7 @@ def rescore(
     Raises:
         ConfigError: The path holds no run and no responses, or the suite of a response file is not named.
     """
-    jobs: list[tuple[SuiteData, dict[str, list[Response]]]]
+    jobs: list[tuple[SuiteData, dict[str, list[Sample]]]]
     if path.is_dir():
         options, opened, _ = reopen(path)
         names = {load_suite(name).name for name in suites}
@@ -380,7 +380,7 @@ def rescore(
 
 
 def _rescored(
-    data: SuiteData, responses: Mapping[str, Sequence[Response]], profile: str, protocol: str
+    data: SuiteData, responses: Mapping[str, Sequence[Sample]], profile: str, protocol: str
 ) -> dict[str, Any]:
     graded = grade(data, responses, profile, protocol)
     return {

@@ -18,8 +18,9 @@ import yaml
 
 from vlrl.config import folders
 from vlrl.eval.expressions import evaluate, render
-from vlrl.eval.scorer import Aggregate, Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import Aggregate, Record, Scorer
 from vlrl.plugins.registry import ConfigError, build, make, suggest
+from vlrl.plugins.scoring import Response, Verdict
 
 DEFAULT_PROFILES = ("official", "lmms_eval", "vlmevalkit", "vlrl")
 
@@ -209,22 +210,24 @@ def as_suite(suite: str | Path | Suite) -> Suite:
 
 
 def score_response(
-    suite: str | Path | Suite, record: Record, response: str, profile: str = "official"
-) -> ScoredResponse:
-    """Scores one response: its score, the extracted answer, and the rule that extracted it."""
-    if not isinstance(response, str):
+    suite: str | Path | Suite, record: Record, response: str | Response, profile: str = "official"
+) -> Verdict:
+    """The verdict on one response: its text, or also the coordinate spaces of the model's pictures."""
+    if not isinstance(response, (str, Response)):
         raise ValueError(f"response must be text, got {type(response).__name__}: {response!r:.80}")
     return as_suite(suite).profile(profile).scorer(record, response)
 
 
-def score_item(suite: str | Path | Suite, record: Record, response: str, profile: str = "official") -> float:
+def score_item(
+    suite: str | Path | Suite, record: Record, response: str | Response, profile: str = "official"
+) -> float:
     """The score in [0, 1] of one response to one record (a mapping with the hub's field names; media may be
     missing), by one profile's rules."""
     return score_response(suite, record, response, profile).score
 
 
 def aggregate_scores(
-    suite: Suite, records: Sequence[Record], scored: Sequence[ScoredResponse], profile: str = "official"
+    suite: Suite, records: Sequence[Record], scored: Sequence[Verdict], profile: str = "official"
 ) -> dict[str, float]:
     """The figures of a suite, {"overall": ..., group: ...}."""
     return suite.profile(profile).aggregate(records, scored)

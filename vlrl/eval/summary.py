@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.eval.floors import consistency, disagreement, floors, gold_self_test
-from vlrl.eval.grade import GradedSuite, Response, grade
+from vlrl.eval.grade import GradedSuite, Sample, grade
 from vlrl.eval.journal import Entry, Key, read_journal
 from vlrl.eval.prompts import variant_data
 from vlrl.eval.records import SuiteData, read_jsonl
+from vlrl.eval.scorer import CORRECT_AT
 from vlrl.eval.statistics import (
     avg_at_k,
     brier,
@@ -26,34 +27,38 @@ from vlrl.eval.statistics import (
     risk_coverage,
 )
 from vlrl.plugins.registry import ConfigError
+from vlrl.types import CoordinateSpace
 
 
-def to_response(entry: Entry) -> Response:
+def to_sample(entry: Entry) -> Sample:
     """A journal entry as the response that is scored."""
-    spaces = tuple(tuple(space) for space in entry.input.get("spaces", ()))
-    return Response(entry.response, entry.finish, entry.error, entry.tokens, entry.confidence, spaces)
+    spaces = tuple(
+        CoordinateSpace((space[0], space[1]), (space[2], space[3]), space[4])
+        for space in entry.input.get("spaces", ())
+    )
+    return Sample(entry.response, spaces, entry.finish, entry.error, entry.tokens, entry.confidence)
 
 
-def responses_from_journal(folder: Path, suite: str, variant: str = "plain") -> dict[str, list[Response]]:
+def responses_from_journal(folder: Path, suite: str, variant: str = "plain") -> dict[str, list[Sample]]:
     """The responses of a run by record id, in the order of their sample numbers."""
     return select_responses(read_journal(folder / "journal"), suite, variant)
 
 
 def select_responses(
     entries: Mapping[Key, Entry], suite: str, variant: str = "plain"
-) -> dict[str, list[Response]]:
+) -> dict[str, list[Sample]]:
     """The responses of one suite and variant by record id."""
-    selected: dict[str, list[Response]] = {}
+    selected: dict[str, list[Sample]] = {}
     for key in sorted(entries, key=lambda key: (key[0], key[1], key[3])):
         if key[:2] == (suite, variant):
-            selected.setdefault(key[2], []).append(to_response(entries[key]))
+            selected.setdefault(key[2], []).append(to_sample(entries[key]))
     return selected
 
 
-def responses_from_file(path: Path) -> dict[str, list[Response]]:
+def responses_from_file(path: Path) -> dict[str, list[Sample]]:
     """Responses from a JSONL of {"id", "response"}; a repeated id is a further sample. Raises ConfigError
     with the line's number."""
-    responses: dict[str, list[Response]] = {}
+    responses: dict[str, list[Sample]] = {}
     for number, line in enumerate(read_jsonl(path), 1):
         if "id" not in line or "response" not in line:
             raise ConfigError(
@@ -63,7 +68,7 @@ def responses_from_file(path: Path) -> dict[str, list[Response]]:
         response = line["response"]
         text = "" if response is None else str(response)
         responses.setdefault(str(line["id"]), []).append(
-            Response(text, str(line.get("finish", "stop")), str(line.get("error", "") or ""))
+            Sample(text, (), str(line.get("finish", "stop")), str(line.get("error", "") or ""))
         )
     return responses
 
@@ -74,9 +79,10 @@ def k_samples(graded: GradedSuite) -> dict[str, float]:
     k = len(graded.scored[0]) if graded.scored else 1
     if k < 2:
         return {}
-    counts = [sum(sample.correct for sample in samples) for samples in graded.scored]
+    counts = [sum(sample.score >= CORRECT_AT for sample in samples) for samples in graded.scored]
     classes = [
-        equivalence_classes([_vote_key(sample.extracted) for sample in samples]) for samples in graded.scored
+        equivalence_classes([_vote_key(None if sample.unread else sample.extracted) for sample in samples])
+        for samples in graded.scored
     ]
     scores = [[sample.score for sample in samples] for samples in graded.scored]
     sizes = sorted({1, *(2**i for i in range(1, 12) if 2**i < k), k})
@@ -219,7 +225,7 @@ def list_items(graded: GradedSuite) -> list[dict[str, Any]]:
                     "sample": number,
                     "score": sample.score,
                     "extracted": extracted,
-                    "rule": sample.rule,
+                    "rule": sample.route or sample.reason,
                     "error": response.error,
                 }
             )

@@ -176,7 +176,7 @@ def gspo_loss(
         ValueError: for shapes that differ.
 
     >>> gspo_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]),
-    high=1.0).loss
+    ... high=1.0).loss
     tensor([[-1.6487, -1.6487]])
     """
     advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
@@ -214,7 +214,8 @@ def gspo_token_loss(
         ValueError: for shapes that differ.
 
     >>> gspo_token_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]),
-    high=1.0).loss tensor([[-1.6487, -1.6487]])
+    ... high=1.0).loss
+    tensor([[-1.6487, -1.6487]])
     """
     advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     own_BT = torch.where(kept_BT, logp_BT, 0.0)
@@ -524,7 +525,8 @@ def mirror_descent_loss(
         ValueError: for shapes that differ.
 
     >>> mirror_descent_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0]),
-    tau=2.0).loss tensor([4.])
+    ... tau=2.0).loss
+    tensor([4.])
     """
     advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     advantage_B = advantage_BT.sum(-1) / lengths(kept_BT, logp_BT.dtype)

@@ -34,6 +34,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from vlrl.plugins.capabilities import Annotation
+from vlrl.services.media_files import open_picture
 from vlrl.types import Clip, CoordinateSpace, Media, MediaError, Message, Row
 
 if TYPE_CHECKING:
@@ -116,9 +117,7 @@ class Picture(Media):
         return f"picture/{hashlib.sha256(self.data).hexdigest()[:24]}"
 
     def load(self) -> PILImage.Image:
-        from PIL import Image
-
-        with Image.open(io.BytesIO(self.data)) as image:
+        with open_picture(self.data) as image:
             return image.convert("RGB")
 
     @classmethod
@@ -142,7 +141,7 @@ class Picture(Media):
         from PIL import Image, UnidentifiedImageError
 
         try:
-            with Image.open(io.BytesIO(data)) as image:  # reads the header alone
+            with open_picture(data) as image:  # reads the header alone
                 width, height = image.size
         except (
             UnidentifiedImageError,

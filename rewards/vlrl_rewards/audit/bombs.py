@@ -67,15 +67,25 @@ _MATHEMATICS: dict[str, Callable[[Draw], str]] = {
     "python tower": lambda d: "**".join([str(d.randint(7, 99))] * d.randint(3, 60)),
     "factorials": lambda d: "(" * 5 + str(d.randint(9, 99)) + "!)" * 5,
     "big factorial": lambda d: f"{d.randint(10**4, 10**12)}!",
-    "factorial product": lambda d: r"\cdot ".join(f"{d.randint(900, 1999)}!" for _ in range(d.randint(2, 400))),
+    "factorial product": lambda d: r"\cdot ".join(
+        f"{d.randint(900, 1999)}!" for _ in range(d.randint(2, 400))
+    ),
     "big binomial": lambda d: rf"\binom{{{d.randint(10**8, 10**9)}}}{{{d.randint(10**7, 10**8)}}}",
     "big power": lambda d: f"{d.randint(2, 9)}^{{{d.randint(10**5, 10**12)}}}",
     "power of a sum": lambda d: f"(x+y+z+{d.randint(1, 9)})^{{{d.randint(50, 10**5)}}}",
-    "modular power": lambda d: rf"{d.randint(2, 9)}^{{{d.randint(10**8, 10**12)}}} \bmod {d.randint(100, 999)}",
-    "fractions": lambda d: "+".join(rf"\frac{{{d.randint(1, 9)}}}{{{i}^{{{i}}}}}" for i in range(2, d.randint(40, 300))),
-    "quotients of powers": lambda d: "+".join(rf"\frac{{3^{{{d.randint(9000, 99000)}}}}}{{7^{{{d.randint(9000, 60000)}}}}}" for _ in range(20)),
+    "modular power": lambda d: (
+        rf"{d.randint(2, 9)}^{{{d.randint(10**8, 10**12)}}} \bmod {d.randint(100, 999)}"
+    ),
+    "fractions": lambda d: "+".join(
+        rf"\frac{{{d.randint(1, 9)}}}{{{i}^{{{i}}}}}" for i in range(2, d.randint(40, 300))
+    ),
+    "quotients of powers": lambda d: "+".join(
+        rf"\frac{{3^{{{d.randint(9000, 99000)}}}}}{{7^{{{d.randint(9000, 60000)}}}}}" for _ in range(20)
+    ),
     "long sum": lambda d: rf"\sum_{{k=1}}^{{{d.randint(500, 10**12)}}} k^{{k}}",
-    "double sum": lambda d: rf"\sum_{{i=1}}^{{{d.randint(900, 2000)}}}\sum_{{j=1}}^{{1999}} \sin(ij+{d.randint(1, 99)})",
+    "double sum": lambda d: (
+        rf"\sum_{{i=1}}^{{{d.randint(900, 2000)}}}\sum_{{j=1}}^{{1999}} \sin(ij+{d.randint(1, 99)})"
+    ),
     "endless sum": lambda d: rf"\sum_{{k=1}}^{{\infty}} \frac{{\sin(k^{d.randint(2, 5)})}}{{k}}",
     "sum in a sum": lambda d: r"\sum_{i=1}^{\infty} " * d.randint(2,
         9) + rf"\frac{{1}}{{i^{{{d.randint(2, 5)}}}}}",
@@ -84,9 +94,15 @@ _MATHEMATICS: dict[str, Callable[[Draw], str]] = {
         6) + rf" \sin(xyz+{d.randint(1, 99)})" + r"\,dx\,dy\,dz",
     "indefinite integral": _integrand,
     "limit": lambda d: r"\lim_{x\to 0} " * d.randint(1, 6) + rf"x^{{x^{{{d.randint(2, 9)}x}}}}",
-    "determinant": lambda d: r"\begin{vmatrix}" + r"\\".join("&".join([f"x^{{y^{{{d.randint(2, 9)}}}}}"] * 4) for _ in range(4)) + r"\end{vmatrix}",
+    "determinant": lambda d: (
+        r"\begin{vmatrix}"
+        + r"\\".join("&".join([f"x^{{y^{{{d.randint(2, 9)}}}}}"] * 4) for _ in range(4))
+        + r"\end{vmatrix}"
+    ),
     "wide matrix": lambda d: r"\begin{pmatrix}" + "1&" * d.randint(100, 9000) + r"1\end{pmatrix}",
-    "roots of sums": lambda d: ",".join(rf"\sqrt{{{i}}}+\sqrt{{{d.randint(2, 99)}}}" for i in range(d.randint(20, 200))),
+    "roots of sums": lambda d: ",".join(
+        rf"\sqrt{{{i}}}+\sqrt{{{d.randint(2, 99)}}}" for i in range(d.randint(20, 200))
+    ),
     "unknown command": lambda d: rf"\oint_{{\Gamma}} \frac{{z^{{{d.randint(2, 99)}}}}}{{(z-1)^{{9}}}}\,dz",
     "polynomial": lambda d: rf"\prod_{{k=1}}^{{n}} (x-k)^{{{d.randint(3, 30)}}}",
     "digits": lambda d: "9" * d.randint(500, 100_000),

@@ -6,13 +6,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Rollout
-from vlrl_rewards.combine.nested import build_parts, note, number
+from vlrl_rewards.combine.nested import OverReward, note, number
 
 
 def uniform(*address: object) -> float:
@@ -58,24 +57,16 @@ class Random(Reward):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Control(Reward):
+class Control(OverReward):
     """Base of controls that change another reward, whose config is `of`."""
 
+    decides: ClassVar[bool] = False
     of: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.of:
             raise ValueError("of: give the config of the reward to change, for instance {name: exact}")
-        _ = self.inner  # built now, so that a wrong config is refused at once
-
-    @cached_property
-    def inner(self) -> Reward:
-        """The reward that `of` configures."""
-        return build_parts({"of": self.of}, self.name)["of"]
-
-    @property
-    def inner_rewards(self) -> tuple[Reward, ...]:
-        return (self.inner,)
+        super().__post_init__()
 
     def true(self, rollout: Rollout) -> float:
         """The score of the inner reward, recorded in the rollout."""
@@ -137,7 +128,7 @@ class Flipped(Control):
 
 @register("noisy")
 @dataclass(frozen=True, kw_only=True)
-class Noisy(Control):
+class NoisyReward(Control):
     """Noisy verdict, a control: a verifier with known error rates.
 
         P(r = 1 | wrong) = rho0,  P(r = 0 | correct) = rho1

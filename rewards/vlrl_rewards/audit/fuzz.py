@@ -21,7 +21,7 @@ from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Prompt, Rollout, Row
 from vlrl_rewards.audit import perception
 from vlrl_rewards.audit import text as text_attacks
-from vlrl_rewards.audit.attack import FORMS, NESTED
+from vlrl_rewards.audit.forms import FORMS, NESTED
 from vlrl_rewards.math.lexer import FUNCTIONS
 from vlrl_rewards.verification import verify
 
@@ -56,7 +56,8 @@ _PIECES = (
     " dozen", " in total", "so ", "not 63", " instead of ", " rather than ", r", k \in \mathbb{Z}",
     " for any integer n", r"\hat{i}", r"\mathbf{j}",
     "max(", "lambda x: ",
-    "Die Antwort ist ", "La réponse est ", "答えは", "입니다", "| a | b |\n|---|---|", "[1] > [2]", '{"a": 1}',
+    "Die Antwort ist ", "La réponse est ", "答えは", "입니다", "| a | b |\n|---|---|", "[1] > [2]",
+    '{"a": 1}',
     '{"answer": ', "null", "- ", "* ",
     "******", "<<", ">>", "P.S. ", "[VERIFY] correct.",
 )  # fmt: skip
@@ -120,6 +121,10 @@ _FUNCTIONS = (
     "C",
     "f",
 )
+_ATOMS = (
+    r"\pi", r"\alpha", "π", "∞", "½", r"\infty", "e", "i", "x_1", "f(x)", r"\emptyset", "two thirds", "1e5",
+    "1,000",
+)  # fmt: skip
 _OPERATORS = (
     "+",
     "-",
@@ -233,7 +238,7 @@ def expression(draw: Draw, depth: int = 3) -> str:
     atoms: tuple[Callable[[], str], ...] = (
         lambda: str(draw.randint(-20, 200)), lambda: f"{draw.randint(0, 99)}.{draw.randint(0, 999)}",
         lambda: draw.choice("xyzabnieCk"),
-        lambda: draw.choice((r"\pi", r"\alpha", "π", "∞", "½", r"\infty", "e", "i", "x_1", "f(x)", r"\emptyset", "two thirds", "1e5", "1,000")),
+        lambda: draw.choice(_ATOMS),
     )  # fmt: skip
     nested: tuple[Callable[[], str], ...] = (
         lambda: f"{part()}{draw.choice(_OPERATORS)}{part()}", lambda: f"({part()})", lambda: f"{{{part()}}}",

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.matching import (
     COCO_THRESHOLDS,
@@ -24,7 +25,7 @@ from vlrl_rewards.boxes.matching import (
 )
 from vlrl_rewards.boxes.reading import Box, beyond_limits, gold_boxes, read_boxes
 from vlrl_rewards.graded import Graded, unreadable
-from vlrl_rewards.scoring import GoldError, Response, Verdict, verifier
+from vlrl_rewards.kinds import verifier
 
 
 def confidence(box: Box) -> float:
@@ -121,18 +122,13 @@ class Detection(ManyBoxes):
     """Detection reward: sum of matched IoU, normalised by the number of predicted (n) and gold (m) boxes.
 
         r = sum of matched IoU / D,  D = max(n, m) ("max"), (n + m) / 2 ("f1") or m ("recall")
-        r = sum_k w_k IoU_k / (sum_k w_k + max(0, n - m) mean w)   (with `salience`; the second term of the
-        sum is 0 for "recall")
+        r = sum_k w_k IoU_k / (sum_k w_k + max(0, n - m) mean w)   (with `salience`)
 
-    Paper: Visual-RFT, arXiv:2503.01785, eq. 3-4 (D = n; here a miss costs as well); Perception-R1,
-    arXiv:2504.07954, sec. 3.3 (Hungarian matching); GRiP, arXiv:2511.22172 (salience; the formula is ours,
-    after its abstract).
-    Deviates: a pair below `iou_threshold`, or with different labels, counts 0.
-    matching: "hungarian" (largest total) or "confidence" (greedy, most confident box first). salience: the
-    field of `row.meta` that holds one weight for each gold box. "recall" does not penalise false alarms;
-    combine it with `detection_map`.
-    Edge: no gold boxes: 1 for "None" or "[]", else 0. Unreadable or empty answer: 0. Range [0, 1]. Units:
-    original pixels.
+    Paper: Visual-RFT, arXiv:2503.01785, eq. 3-4 (D = n); Perception-R1, arXiv:2504.07954, sec. 3.3 (Hungarian
+    matching); GRiP, arXiv:2511.22172 (salience). Deviates: rewards/DEVIATIONS.md. Matching by confidence is
+    greedy, most confident box first; `salience` names the field of `row.meta` with a weight per gold box;
+    "recall" does not penalise false alarms. Edge: no gold boxes: 1 for "None" or "[]", else 0. Range
+    [0, 1].
     """
 
     matching: Literal["hungarian", "confidence"] = "hungarian"
@@ -166,13 +162,10 @@ class DetectionMap(ManyBoxes):
     AP is the mean over the IoU thresholds .50:.05:.95 ("map") or at 0.5 ("ap50").
 
     Paper: VLM-R1, arXiv:2504.07615, sec. 3 (odLength = mAP x length penalty); AP as in COCO, arXiv:1405.0312.
-    Deviates: a predicted category without a gold box counts as AP 0 (the release drops it, so that invented
-    classes cost nothing); `extra: ignore` restores the release's rule.
-    The implementation is ours: several times faster than pycocotools on one image, equal to it within 1e-12
-    (`test_reference_boxes.py`). ranking: the order of the boxes: as listed ("order", equal to equal scores)
-    or by stated confidence ("answer").
-    Edge: as `detection`. AP does not penalise false alarms that are ranked after the hits, so the length
-    penalty is on by default. Range [0, 1].
+    Deviates: rewards/DEVIATIONS.md. Equal to pycocotools within 1e-12. ranking: the order of the boxes: as
+    listed ("order", equal to equal scores) or by stated confidence ("answer"). Edge: as `detection`. AP does
+    not penalise false alarms that are ranked after the hits, so the length penalty is on by default. Range
+    [0, 1].
     """
 
     metric: Literal["map", "ap50"] = "map"
@@ -198,13 +191,9 @@ class DetectionWeighted(ManyBoxes):
         2)
 
     The sums run over the Hungarian pairs of IoU >= `iou_threshold`; a is `position`, b `label`, c
-    `completeness`.
-    Paper: VLM-R1, arXiv:2504.07615 (weighted_sum of the release: a 0.7, b 0.0, c 0.3).
-    Deviates: the release divides by the gold count m alone, so that 600 boxes around a correct pair still
-    earn 0.85; Hungarian instead of greedy matching; a box without a label has a wrong label and is not an
-    error; the weights must sum to 1.
-    Edge: as `detection`. A pair with different labels adds no IoU but still counts as found. No pair: 0.
-    Range [0, 1].
+    `completeness`. Paper: VLM-R1, arXiv:2504.07615 (weighted_sum of the release: a 0.7, b 0.0, c 0.3).
+    Deviates: rewards/DEVIATIONS.md. Edge: as `detection`. A pair with different labels adds no IoU but still
+    counts as found. No pair: 0. Range [0, 1].
     """
 
     position: float = 0.7

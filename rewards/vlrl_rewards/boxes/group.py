@@ -15,7 +15,7 @@ from vlrl.types import Group, Rollout
 from vlrl_rewards.boxes.geometry import areas, as_boxes, iou_matrix
 from vlrl_rewards.boxes.iou import Iou
 from vlrl_rewards.boxes.reading import committed_item, read_boxes
-from vlrl_rewards.graded import final_answer
+from vlrl_rewards.graded import folded_answer
 
 
 @register("box_agreement")
@@ -27,11 +27,9 @@ class BoxAgreement(Reward):
         votes:  r_i = mean over the area of b_i of v / max v,  v(x, y) = number of boxes that cover (x, y)
 
     Paper: GUI-RC, arXiv:2508.05615 (votes: region consistency as a reward without labels); "iou" is vlrl
-    original.
-    Deviates: "votes" follows the abstract and the release; it gives a tiny box in the region of most votes
-    the full reward, hence the default "iou". Edge: no box or several boxes: 0, without a vote; a single box
+    original. Deviates: rewards/DEVIATIONS.md. Edge: no box or several boxes: 0, without a vote; a single box
     in the group: 0. The gold answer is not used: a group that agrees on a wrong box earns as much as one that
-    agrees on the correct box, so monitor the accuracy on held-out rows. Range [0, 1]. Units: original pixels.
+    agrees on the correct box. Range [0, 1]. Units: original pixels.
     """
 
     mode: Literal["iou", "votes"] = "iou"
@@ -55,7 +53,7 @@ class BoxAgreement(Reward):
 
     def box_of(self, rollout: Rollout) -> tuple[float, ...] | None:
         """The box that a rollout commits to, in original pixels; None if there is none, or it has no area."""
-        answer = final_answer(rollout.text)
+        answer = folded_answer(rollout.text)
         boxes = None if answer.problem else read_boxes(answer.text, rollout.spaces, self.picture)
         box: Any = committed_item(boxes, answer.text, answer.tagged) if boxes else None
         return box.xyxy if box and box.xyxy[2] > box.xyxy[0] and box.xyxy[3] > box.xyxy[1] else None
@@ -86,10 +84,8 @@ class IouHard(Iou):
         gold box / area of the image)^k
 
     Paper: UniVG-R1, arXiv:2505.14231 (exp, power, log weights of the release); GUI-G1, arXiv:2505.15810
-    (small boxes weigh more; our formula). Deviates: UniVG-R1 weights the loss, with m over the batch of a
-    device; here the reward is weighted, with m of the prompt's own group. Use it with an advantage that does
-    not divide by the standard deviation, otherwise the weight cancels.
-    Edge: log is clipped at 0 (m = 1). Range [0, e]. `correct_at` is compared with the weighted score.
+    (small boxes weigh more; our formula). Deviates: rewards/DEVIATIONS.md. Edge: log is clipped at 0 (m = 1).
+    Range [0, e]. `correct_at` is compared with the weighted score.
     """
 
     by: Literal["exp", "power", "log", "size"] = "exp"

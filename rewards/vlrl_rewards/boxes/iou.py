@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import WORST, overlap
 from vlrl_rewards.boxes.reading import Box, beyond_limits, committed_item, gold_boxes, read_boxes
 from vlrl_rewards.graded import Graded, unreadable
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
+from vlrl_rewards.kinds import verifier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +73,11 @@ class Iou(OneBox):
         r = 1[overlap(box, gold) >= correct_at]   (with `binary`)
 
     Paper: VLM-R1, arXiv:2504.07615, sec. 3 (IoU); Perception-R1, arXiv:2504.07954 (power 2 as released); GIoU
-    arXiv:1902.09630; DIoU and CIoU arXiv:1911.08287.
-    Deviates: continuous areas (the releases add one pixel to the intersection only); floats are read; the
-    conversion to original pixels is explicit. Edge: no box, several different boxes, or a box without area
-    score the lowest value (0; -1 for giou and diou; -1.5 for ciou). Range: [lowest value, 1]; {0, 1} with
-    `binary`. Units: gold in original pixels; the answer in the policy's units.
-    `power` applies to `iou` only. `correct_at` is compared with the score: with power 2, an IoU of 0.5 is a
-    score of 0.25.
+    arXiv:1902.09630; DIoU and CIoU arXiv:1911.08287. Deviates: rewards/DEVIATIONS.md. Edge: no box, several
+    different boxes, or a box without area score the lowest value (0; -1 for giou and diou; -1.5 for ciou).
+    Range: [lowest value, 1]; {0, 1} with `binary`. Units: gold in original pixels; the answer in the policy's
+    units. `power` applies to `iou` only. `correct_at` is compared with the score: with power 2, an IoU of 0.5
+    is a score of 0.25.
     """
 
     overlap: Literal["iou", "giou", "diou", "ciou"] = "iou"

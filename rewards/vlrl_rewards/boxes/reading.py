@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vlrl.plugins.scoring import GoldError
 from vlrl.types import CoordinateSpace
 from vlrl_rewards.boxes.unbracketed import (
     CORNER_NAMES,
@@ -257,14 +258,14 @@ def gold_boxes(gold: Any, field: str = "answer") -> list[Box]:
         return []
     boxes = parse_boxes(gold) if isinstance(gold, str) else _boxes_in(_plain(gold), "", 0, every=False)
     if boxes is None or (not boxes and not isinstance(gold, str)):
-        raise ValueError(
+        raise GoldError(
             f"{field}: no boxes in the gold answer {gold!r}; give [x1, y1, x2, y2], a list of them, or "
             f"{{'bbox': [...], 'label': ...}}"
         )
     for box in boxes:
         x1, y1, x2, y2 = box.xyxy
         if not (x2 > x1 and y2 > y1):
-            raise ValueError(
+            raise GoldError(
                 f"{field}: the gold box {list(box.xyxy)} has no area; it must be [x1, y1, x2, y2] with x1 "
                 "< x2 and y1 < y2"
             )
@@ -275,7 +276,7 @@ def gold_points(gold: Any, field: str = "answer") -> list[Point]:
     """Gold points in original pixels. Raises ValueError if none can be read."""
     points = parse_points(gold) if isinstance(gold, str) else _points_in(_plain(gold), "", 0, every=False)
     if not points:
-        raise ValueError(
+        raise GoldError(
             f"{field}: no point in the gold answer {gold!r}; give [x, y], a list of them, or {{'point': "
             f"[x, y]}}"
         )

@@ -13,11 +13,12 @@ from typing import Any
 from PIL import ImageColor
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.charts.crashes import crash_reason
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_CODE = 20_000
 MAX_NODES = 20_000
@@ -199,12 +200,8 @@ class ChartCode(Graded):
         that neither script has is left out
 
     Paper: MSRL, arXiv:2508.13587 (textual reward over five dimensions of the chart code). No released
-    training code:
-    DocTron-hub/MSRL, commit 203465d, has the model's usage alone.
-    Deviates: the scripts are parsed and not run, so that computed values are not seen; a script that would
-    stop with an error (`crash_reason`) scores 0, as one that fails to run; the dimensions have equal weights,
-    since those of the paper are not known to us. The visual reward needs a second model and is left out.
-    Gold: a matplotlib script. Answer: the last fenced block, else the whole text.
+    training code: DocTron-hub/MSRL, commit 203465d, has the model's usage alone. Deviates:
+    rewards/DEVIATIONS.md. Gold: a matplotlib script. Answer: the last fenced block, else the whole text.
     Edge: no Python, more than 20,000 characters or syntax nodes, or no chart: 0; only the first 5,000 texts
     and numbers of a script are read. Extra calls cost as much as missing ones. Range [0, 1].
     """

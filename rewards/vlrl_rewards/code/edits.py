@@ -14,8 +14,9 @@ from typing import Any, Literal, TypeGuard
 from rapidfuzz.distance import Indel, Levenshtein
 
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.parsing import answer_tags, visible
 
 MAX_CHARS = 20_000
@@ -27,21 +28,18 @@ _TRANSITIONS = {
 }  # (side, line): next side
 
 
-class Misformed(ValueError):
-    """The response has no patch that can be applied."""
-
-
-def section(text: str, tag: str) -> str:
-    """The content of the only `<tag>...</tag>`. Raises Misformed if there is not exactly one."""
-    opening, closing = f"<{tag}>", f"</{tag}>"
+def block(response: Response, tag: str) -> Answer:
+    """The content of the only `<tag>...</tag>`, trimmed. Raises Unread if there is not exactly one."""
+    text, opening, closing = response.text, f"<{tag}>", f"</{tag}>"
     if text.count(opening) != 1 or text.count(closing) != 1 or text.index(closing) < text.index(opening):
-        raise Misformed(f"not exactly one <{tag}> block")
-    return text[text.index(opening) + len(opening) : text.index(closing)].strip()
+        raise Unread(f"not exactly one <{tag}> block", response.whole)
+    start, end = text.index(opening) + len(opening), text.index(closing)
+    return Answer(text[start:end].strip(), start, end, "section")
 
 
 def edits_in(text: str) -> list[tuple[str, str, str]]:
     """(path, search, replace) of every block: "### path", then the two parts between conflict marks. Raises
-    Misformed if one is broken, or none."""
+    Unread if one is broken, or none."""
     found: list[tuple[str, str, str]] = []
     path, side = "", ""
     parts: dict[str, list[str]] = {"search": [], "replace": []}
@@ -56,20 +54,20 @@ def edits_in(text: str) -> list[tuple[str, str, str]]:
             found.append((path, "\n".join(parts["search"]), "\n".join(parts["replace"])))
         side = side if moved is None else moved
     if side or not found or not all(name for name, _, _ in found):
-        raise Misformed("no whole search/replace block with a path")
+        raise Unread("no whole search/replace block with a path")
     return found
 
 
 def applied(files: Mapping[str, str], edits: list[tuple[str, str, str]]) -> dict[str, str]:
-    """The edited files after the edits. Raises Misformed where a search text is missing, or an edit changes
+    """The edited files after the edits. Raises Unread where a search text is missing, or an edit changes
     nothing."""
     out: dict[str, str] = {}
     for path, search, replace in edits:
         text = "\n" + out.get(path, files.get(path, ""))
         if search == replace or "\n" + search not in text:
-            raise Misformed(f"{path}: the search text is not there, or equals its replacement")
+            raise Unread(f"{path}: the search text is not there, or equals its replacement")
         if len(text) + text.count("\n" + search) * len(replace) > MAX_FILE:
-            raise Misformed(f"{path}: the file would grow beyond {MAX_FILE} characters")
+            raise Unread(f"{path}: the file would grow beyond {MAX_FILE} characters")
         out[path] = text.replace("\n" + search, "\n" + replace)[1:]
     return out
 
@@ -86,7 +84,7 @@ def changes(files: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str
 
 @register("patch_similarity")
 @dataclass(frozen=True, kw_only=True)
-class PatchSimilarity(Reward):
+class PatchSimilarity(Graded):
     """SWE-RL's patch similarity for search/replace edits.
 
         r = mean over the files of both patches of 2 LCS(d, g) / (|d| + |g|)
@@ -104,23 +102,24 @@ class PatchSimilarity(Reward):
     tag: str = "solution"
     think: bool = True
 
-    def __call__(self, rollout: Rollout) -> float:
-        before, gold = rollout.row.meta.get(self.files), rollout.answer
+    def lowest(self) -> float:
+        return -1.0
+
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        before = row.meta.get(self.files)
         if not _are_files(before) or not _are_files(gold) or not changes(before, gold):
-            raise ValueError(
-                f"row {rollout.row.id!r}: needs meta[{self.files!r}] = {{path: text before}} and an answer "
+            raise GoldError(
+                f"row {row.id!r}: needs meta[{self.files!r}] = {{path: text before}} and an answer "
                 f"{{path: text after}} that differs"
             )
-        try:
-            if self.think and not section(rollout.text, "think"):
-                return -1.0
-            mine = changes(before, applied(before, edits_in(section(rollout.text, self.tag))))
-        except Misformed:
-            return -1.0
+        if self.think and not block(response, "think").text:
+            raise Unread("no thought", response.whole)
+        answer = block(response, self.tag)
+        mine = changes(before, applied(before, edits_in(answer.text)))
         real = changes(before, gold)
-        return sum(_alike(mine.get(path, ""), real.get(path, "")) for path in {*mine, *real}) / len(
-            {*mine, *real}
-        )
+        paths = {*mine, *real}
+        score = sum(_alike(mine.get(path, ""), real.get(path, "")) for path in paths) / len(paths)
+        return self.scored(answer, score, None, f"similarity {score:.3f}")
 
 
 def _are_files(value: Any) -> TypeGuard[Mapping[str, str]]:
@@ -153,45 +152,47 @@ def bare_code(code: str) -> str | None:
     return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
-def code_block(response: str) -> str | None:
-    """The only fenced block of the only `<answer>`; None if there is none, or several."""
-    seen = visible(response)
+def code_block(seen: str) -> Answer | None:
+    """The only fenced block of the only `<answer>` of a visible text; None if there is none, or several."""
     spans = answer_tags(seen)
     parts = seen[slice(*spans[0])].split("```") if len(spans) == 1 else []
     if len(parts) != 3:
         return None
     language, _, body = parts[1].partition("\n")
-    return body if language.strip().lower() in ("", "python", "py", "python3") else None
+    if language.strip().lower() not in ("", "python", "py", "python3"):
+        return None
+    return Answer(body, *spans[0], "section")
 
 
 @register("code_edit")
 @dataclass(frozen=True, kw_only=True)
-class CodeEdit(Reward):
+class CodeEdit(Graded):
     """ReCode's reward for migrated code: edit similarity or exact match.
 
         similarity:  r = 3.5 s - 1.5,   s = 1 - Levenshtein(c, g) / max(|c|, |g|)
         exact:       r = 2 if c = g else -1.5
 
-    c, g: answer and gold without comments and blank lines; r = -2 if c is no Python.
-    Paper: ReCode, arXiv:2506.20495 (edit similarity and exact match on code without comments and blank lines;
-    constants of its release). Deviates: Levenshtein by rapidfuzz (the same numbers, in less time); the format
-    term (+-1) is a reward of its own (`tag_format`). The code is parsed, not executed. Edge: several blocks,
-    or more than 20,000 characters: -2. A gold answer that is no Python raises ValueError. Range [-2, 2].
+    c, g: answer and gold without comments and blank lines; r = -2 if c is no Python. Paper: ReCode,
+    arXiv:2506.20495 (edit similarity and exact match on code without comments and blank lines; constants of
+    its release). Deviates: rewards/DEVIATIONS.md. Edge: several blocks, or more than 20,000 characters: -2. A
+    gold answer that is no Python raises ValueError. Range [-2, 2].
     """
 
     mode: Literal["similarity", "exact"] = "similarity"
     correct_at: float = 2.0
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = bare_code(str(rollout.answer if rollout.answer is not None else ""))
-        if not gold:
-            raise ValueError(f"row {rollout.row.id!r}: the gold answer is not Python: {rollout.answer!r:.80}")
-        block = code_block(rollout.text)
-        mine = None if block is None else bare_code(block)
-        if not mine:
-            return -2.0
-        rules: dict[str, Any] = {
-            "similarity": lambda: 3.5 * Levenshtein.normalized_similarity(mine, gold) - 1.5,
-            "exact": lambda: 2.0 if mine == gold else -1.5,
-        }
-        return float(rules[self.mode]())
+    def lowest(self) -> float:
+        return -2.0
+
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        wanted = bare_code(str(gold if gold is not None else ""))
+        if not wanted:
+            raise GoldError(f"row {row.id!r}: the gold answer is not Python: {gold!r:.80}")
+        answer = code_block(visible(response.text))
+        mine = None if answer is None else bare_code(answer.text)
+        if answer is None or not mine:
+            raise Unread("no block of Python in the answer", response.whole)
+        same = mine == wanted
+        close = 3.5 * Levenshtein.normalized_similarity(mine, wanted) - 1.5
+        score = close if self.mode == "similarity" else 2.0 if same else -1.5
+        return self.scored(answer, score, None, "the same code" if same else "other code")

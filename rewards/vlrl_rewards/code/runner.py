@@ -2,14 +2,12 @@
 """Runs inside the sandbox (`python -I -S -c <this text>`), started with a job as JSON on standard input.
 Three modes:
 
-"tests": {"code", "fn", "tests": [stdin text | [arguments]]}. A child per test, its output collected, its time
-and size limited. Standard output: a JSON line per test. The expected outputs stay outside, so the program
-cannot read or fake them.
+"tests": {"code", "fn", "tests": [stdin text | [arguments]]}: a child per test; standard output: a JSON line
+per test. The expected outputs stay outside, so the program cannot read or fake them.
 
 "serve" and "check" are the two halves of a check that is itself a program (HumanEval's `check(candidate)`):
-two processes in two sandboxes, each with a user of its own, joined by two pipes. "serve" has the solution and
-answers calls; "check" has the check, in which a function that sends its arguments through the pipe stands for
-each function of the solution, and writes the verdict. Only plain data crosses (`pack`, `unpack`).
+two processes in two sandboxes, each with a user of its own, joined by two pipes. "serve" answers calls of the
+solution; "check" sends them and writes the verdict. Only plain data crosses (`pack`, `unpack`).
 
 All modes: {"seconds", "memory", "output", "processes", "uid": int | null, "isolated": bool}.
 """
@@ -28,7 +26,8 @@ import sys
 import time
 
 PRELUDE = """
-import sys, math, re, string, itertools, functools, collections, heapq, bisect, random, copy, operator, datetime, decimal, fractions, statistics
+import sys, math, re, string, itertools, functools, collections, heapq, bisect, random, copy, operator
+import datetime, decimal, fractions, statistics
 from typing import *
 from collections import *
 from itertools import *

@@ -38,7 +38,7 @@ class SandboxError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class SandboxLimits:
     """Limits of a run. seconds: wall clock per test; total_seconds: all tests; memory, output, disk: bytes;
     processes: at the same time.
 
@@ -94,7 +94,7 @@ def run(
     code: str,
     tests: Sequence[Any],
     fn: str | None = None,
-    limits: Limits | None = None,
+    limits: SandboxLimits | None = None,
     sandbox: str = "bubblewrap",
     stop: bool = True,
 ) -> list[Ran]:
@@ -104,7 +104,7 @@ def run(
     `stop`: end at the first test that fails by an error or by time. The result has no entry for the tests
     after it. Raises SandboxError.
     """
-    limits = limits or Limits()
+    limits = limits or SandboxLimits()
     total = min(limits.total_seconds, limits.seconds * len(tests) + 5.0)
     job = {"mode": "tests", "code": code, "fn": fn, "tests": list(tests), "stop": stop}
     with _process(job, limits, sandbox) as process:
@@ -116,7 +116,7 @@ def run_check(
     check: str,
     names: Sequence[str],
     setup: str = "",
-    limits: Limits | None = None,
+    limits: SandboxLimits | None = None,
     sandbox: str = "bubblewrap",
 ) -> Ran:
     """Run a check that is a program (`check(candidate)`, or asserts) against a solution that it cannot be
@@ -127,7 +127,7 @@ def run_check(
     plain data. In the check, `names` are the solution's functions and `setup` is the check's own code before
     them. An answer of another type than plain data equals nothing. Raises SandboxError.
     """
-    limits = limits or Limits()
+    limits = limits or SandboxLimits()
     calls, answers = os.pipe(), os.pipe()
     ours = {
         "mode": "check",
@@ -150,7 +150,7 @@ def run_check(
 
 
 @contextmanager
-def _process(job: dict[str, Any], limits: Limits, sandbox: str) -> Iterator[subprocess.Popen[bytes]]:
+def _process(job: dict[str, Any], limits: SandboxLimits, sandbox: str) -> Iterator[subprocess.Popen[bytes]]:
     """The runner with its job, isolated; its output is a pipe. It is killed at the end, with all its
     processes."""
     require(sandbox)

@@ -15,16 +15,11 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Answer, Response, Unread, Verdict, verdict
 from vlrl.types import Row
-from vlrl_rewards.code.sandbox import Limits, require, run, run_check
-from vlrl_rewards.parsing import MAX_REPEATS, Answer, answer_tags
-from vlrl_rewards.scoring import (
-    Response,
-    Unread,
-    Verdict,
-    verdict,
-    verifier,
-)
+from vlrl_rewards.code.sandbox import SandboxLimits, require, run, run_check
+from vlrl_rewards.kinds import verifier
+from vlrl_rewards.parsing import MAX_REPEATS, answer_tags, visible
 from vlrl_rewards.verified import ByKind
 
 _BLOCK = re.compile(r"```(?:python3?|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
@@ -226,16 +221,16 @@ def code(
     check = check_in(gold)
     tests = unit_tests(gold) if check is None else None
     require(sandbox)
-    if len(answer_tags(response.visible)) > MAX_REPEATS:
+    if len(answer_tags(visible(response.text))) > MAX_REPEATS:
         raise Unread("several answer blocks, none chosen")
-    program = program_in(response.visible)
+    program = program_in(visible(response.text))
     if not program.strip():
         raise Unread("no fenced program in the answer")
-    start = response.visible.find(program)
+    start = visible(response.text).find(program)
     answer = Answer(program, start, start + len(program), "program")
     if len(program) > MAX_CODE:
         raise Unread("the program is too long", answer)
-    limits = Limits(seconds, total_seconds, memory_mb << 20)
+    limits = SandboxLimits(seconds, total_seconds, memory_mb << 20)
     if check is not None:
         status = run_check(program, *check, limits, sandbox).status
         passed_check = status == "ok"

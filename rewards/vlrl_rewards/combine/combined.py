@@ -101,7 +101,7 @@ class WeightedSum(Combined):
 
 @register("product")
 @dataclass(frozen=True, kw_only=True)
-class Product(Combined):
+class ProductReward(Combined):
     """Product of rewards.
 
         r = prod_k max(0, r_k)

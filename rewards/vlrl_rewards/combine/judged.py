@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 from vlrl.beside.client import CRITERIA_PROMPT, check_judge, open_judge, quoted
 from vlrl.plugins.contexts import PhaseContext, StageContext
-from vlrl.plugins.registry import build, register
+from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward, State, transient
 from vlrl.types import Group, Rollout
-from vlrl_rewards.combine.nested import PARTS, check_correct_at, note, note_correct, noted_correct, number
+from vlrl_rewards.combine.nested import PARTS, OverReward, note, note_correct, number
 from vlrl_rewards.parsing import strip_thinking
 
 
@@ -62,8 +61,8 @@ class AsksJudge(Reward):
             )
         found = self.state.judge.verdicts([judge_prompt(rollout, criteria) for rollout, criteria in asked])
         self.state.asked += len(found)
-        self.state.silent += found.count(None)
-        return [verdict is True for verdict in found]
+        self.state.silent += sum(verdict.unread for verdict in found)
+        return [verdict.correct for verdict in found]
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
         return {"judge/no_verdict": (self.state.silent, self.state.asked)} if self.judge else {}
@@ -118,7 +117,7 @@ class Judged(AsksJudge):
 
 @register("rules_and_judge")
 @dataclass(frozen=True, kw_only=True)
-class RulesAndJudge(Judged):
+class RulesAndJudge(Judged, OverReward):
     """VerIF's reward: the rules' score times a judge's verdict on what rules cannot check.
 
         r = max(0, r_of) 1[the judge says that the response meets all constraints of the row]
@@ -134,19 +133,6 @@ class RulesAndJudge(Judged):
     reads_answer: ClassVar[bool] = True
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "instructions"})
 
-    def __post_init__(self) -> None:
-        _ = self.inner  # built now, so that a wrong config is refused at once
-        check_correct_at(self)
-
-    @cached_property
-    def inner(self) -> Reward:
-        """The reward that `of` configures."""
-        return build(Reward, dict(self.of), "rules_and_judge.of")
-
-    @property
-    def inner_rewards(self) -> tuple[Reward, ...]:
-        return (self.inner,)
-
     def rules(self, rollout: Rollout) -> float:
         value = number(self.inner, rollout)
         note(rollout, "rules", value)
@@ -160,10 +146,6 @@ class RulesAndJudge(Judged):
                 self, rollout, self.inner.correct(rollout, parts["rules"]) and bool(parts.get("judge", 1.0))
             )
         return scores
-
-    def correct(self, rollout: Rollout, score: float) -> bool:
-        """What `of` and the judge say."""
-        return noted_correct(self, rollout)
 
 
 def texts_of(group: Group, key: str) -> list[str]:

@@ -7,7 +7,9 @@ import hashlib
 import inspect
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
 
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.registry import build
@@ -81,6 +83,35 @@ def noted_correct(holder: Reward, rollout: Rollout) -> bool:
     if verdict_key(holder) not in VERDICTS.get(rollout, {}):
         number(holder, rollout)
     return VERDICTS[rollout][verdict_key(holder)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverReward(Reward):
+    """Base of rewards over one other reward, whose config is `of`.
+
+    decides: a rollout is correct where `of` says so, whatever the score.
+    """
+
+    decides: ClassVar[bool] = True
+    of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
+
+    def __post_init__(self) -> None:
+        _ = self.inner  # built now, so that a wrong config is refused at once
+        if self.decides:
+            check_correct_at(self)
+
+    @cached_property
+    def inner(self) -> Reward:
+        """The reward that `of` configures."""
+        return build_parts({"of": self.of}, self.name)["of"]
+
+    @property
+    def inner_rewards(self) -> tuple[Reward, ...]:
+        return (self.inner,)
+
+    def correct(self, rollout: Rollout, score: float) -> bool:
+        """What `of` says, as `note_correct` recorded it; else by `correct_at`."""
+        return noted_correct(self, rollout) if self.decides else super().correct(rollout, score)
 
 
 def check_correct_at(holder: Reward) -> None:

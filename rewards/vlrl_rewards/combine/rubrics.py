@@ -22,16 +22,13 @@ class Rubric(AsksJudge):
 
         r = points of the criteria met / positive points
 
-    The criteria are `row.meta["rubrics"]`.
-    A criterion is {criterion: its text, points: positive for a wanted property, negative for an unwanted one,
-    reward: the rule}. The rule is the config of a reward; the criterion is met where it scores above
-    `met_above`. It reads the criterion's own `answer`, else the row's. A criterion without a rule is met
-    where the judge says so: one question for each rollout and criterion, those of a group together. Paper:
-    Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked against calculate_score and grade_single_example of
-    healthbench_reward_fn.py, where a judge checks the criteria that have no rule. Deviates: the judge answers
-    yes or no, the release's explains itself in JSON; a reply that is neither counts as not met, as there
-    (after ten attempts). Edge: no criteria, only negative points, or a criterion without a rule and no
-    `judge` raise ValueError; the score may be negative, as in the release.
+    The criteria are `row.meta["rubrics"]`. A criterion is {criterion: its text, points: negative for an
+    unwanted property, reward: the config of a rule}, met where the rule scores above `met_above`. The rule
+    reads the criterion's own `answer`, else the row's. A criterion without a rule is met where the judge says
+    so . Paper: Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked against calculate_score and
+    grade_single_example of healthbench_reward_fn.py . Deviates: rewards/DEVIATIONS.md. Edge: no criteria,
+    only negative points, or a criterion without a rule and no `judge` raise ValueError; the score may be
+    negative, as in the release.
     """
 
     met_above: float = 0.5

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from vlrl.plugins.registry import build, register
-from vlrl.plugins.stages import Reward
+from vlrl.plugins.registry import register
 from vlrl.types import Rollout
-from vlrl_rewards.combine.nested import check_correct_at, note, note_correct, noted_correct, number
+from vlrl_rewards.combine.nested import OverReward, note, note_correct, number
 
 MAX_ATTEMPTS = 16
 
@@ -28,7 +25,7 @@ def attempts(text: str, right: str, wrong: str) -> list[tuple[str, bool | None]]
 
 @register("self_verdict")
 @dataclass(frozen=True, kw_only=True)
-class SelfVerdict(Reward):
+class SelfVerdict(OverReward):
     """Self-verification: attempts, each with its own verdict.
 
         final:     r = `of` on the last attempt
@@ -42,7 +39,6 @@ class SelfVerdict(Reward):
     `of`, or [0, 1]. A rollout is correct, in every mode, where `of` says so of the last attempt.
     """
 
-    of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
     mode: Literal["final", "verdicts", "both"] = "final"
     right: str = "[VERIFY] correct."
     wrong: str = "[VERIFY] wrong."
@@ -50,17 +46,7 @@ class SelfVerdict(Reward):
     def __post_init__(self) -> None:
         if not self.right or not self.wrong or self.right == self.wrong:
             raise ValueError(f"right={self.right!r}, wrong={self.wrong!r}: give two different marks")
-        _ = self.inner  # built now, so that a wrong config is refused at once
-        check_correct_at(self)
-
-    @cached_property
-    def inner(self) -> Reward:
-        """The reward that `of` configures."""
-        return build(Reward, dict(self.of), "self_verdict.of")
-
-    @property
-    def inner_rewards(self) -> tuple[Reward, ...]:
-        return (self.inner,)
+        super().__post_init__()
 
     def __call__(self, rollout: Rollout) -> float:
         made = attempts(rollout.text, self.right, self.wrong)
@@ -78,7 +64,3 @@ class SelfVerdict(Reward):
         note(rollout, "verdicts", verdicts)
         note_correct(self, rollout, correct[-1])
         return {"final": scores[-1], "verdicts": verdicts, "both": scores[-1] * verdicts}[self.mode]
-
-    def correct(self, rollout: Rollout, score: float) -> bool:
-        """What `of` says of the last attempt."""
-        return noted_correct(self, rollout)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
-from vlrl_rewards.parsing import last_answer
+from vlrl.plugins.scoring import GoldError, Response, Verdict
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
+from vlrl_rewards.parsing import committed_answer
 
 _NUMBER = re.compile(r"[+-]?\d{1,30}(?:\.\d{1,30}|/[1-9]\d{0,29})?")
 
@@ -25,7 +26,7 @@ def same(said: str, gold: str) -> bool:
 
 @register("filled")
 @dataclass(frozen=True, kw_only=True)
-class Filled(Reward):
+class Filled(Graded):
     """Filled blanks, compared by position.
 
         r = correct blanks / max(blanks, parts of the answer)
@@ -37,17 +38,18 @@ class Filled(Reward):
     no list of texts.
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = rollout.answer
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if not isinstance(gold, (list, tuple)) or not gold or not all(str(part).strip() for part in gold):
-            raise ValueError(f"row {rollout.row.id!r}: the gold answer must be a list of texts, got {gold!r}")
-        said = [part.strip() for part in re.split(r"[;\n]", last_answer(rollout.text)[:4000]) if part.strip()]
-        return sum(same(a, str(b)) for a, b in zip(said, gold)) / max(len(said), len(gold))
+            raise GoldError(f"row {row.id!r}: the gold answer must be a list of texts, got {gold!r}")
+        answer = committed_answer(response)
+        said = [part.strip() for part in re.split(r"[;\n]", answer.text[:4000]) if part.strip()]
+        hits = sum(same(a, str(b)) for a, b in zip(said, gold))
+        return self.scored(answer, hits / max(len(said), len(gold)), None, f"{hits} of {len(gold)} blanks")
 
 
 @register("places")
 @dataclass(frozen=True, kw_only=True)
-class Places(Reward):
+class Places(Graded):
     """SoRFT's localisation reward: F-beta of named files, functions or lines.
 
         r = (1 + b^2) P R / (b^2 P + R)
@@ -66,23 +68,18 @@ class Places(Reward):
         if self.beta <= 0:
             raise ValueError(f"beta={self.beta} must be above 0; above 1 recall counts more than precision")
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = (
-            {str(item).strip() for item in rollout.answer}
-            if isinstance(rollout.answer, (list, tuple))
-            else set()
-        )
-        if not gold or "" in gold:
-            raise ValueError(
-                f"row {rollout.row.id!r}: the gold answer must be a list of locations, got {rollout.answer!r}"
-            )
-        said = {part.strip("`-* \t") for part in re.split(r"[,\n]", last_answer(rollout.text)[:20000])} - {""}
-        meta: Mapping[str, object] = rollout.row.meta
-        exists = meta.get(self.known) if self.known else None
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        wanted = {str(item).strip() for item in gold} if isinstance(gold, (list, tuple)) else set()
+        if not wanted or "" in wanted:
+            raise GoldError(f"row {row.id!r}: the gold answer must be a list of locations, got {gold!r}")
+        answer = committed_answer(response)
+        said = {part.strip("`-* \t") for part in re.split(r"[,\n]", answer.text[:20000])} - {""}
+        exists = row.meta.get(self.known) if self.known else None
         if isinstance(exists, (list, tuple)) and not said <= {str(item) for item in exists}:
-            return 0.0
-        both = len(said & gold)
+            return self.wrong(answer, "names a location that does not exist")
+        both = len(said & wanted)
         if not both:
-            return 0.0
-        precision, recall = both / len(said), both / len(gold)
-        return (1 + self.beta**2) * precision * recall / (self.beta**2 * precision + recall)
+            return self.wrong(answer, "names none of the locations")
+        precision, recall = both / len(said), both / len(wanted)
+        score = (1 + self.beta**2) * precision * recall / (self.beta**2 * precision + recall)
+        return self.scored(answer, score, None, f"{both} of {len(wanted)} with {len(said)} locations")

@@ -9,16 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict, verdict
 from vlrl.types import Row
 from vlrl_rewards.format.structure import loads
-from vlrl_rewards.scoring import (
-    GoldError,
-    Response,
-    Unread,
-    Verdict,
-    verdict,
-    verifier,
-)
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.text.language import language_of
 from vlrl_rewards.text.verifier import body
 

@@ -77,16 +77,13 @@ class InterleavedSteps(Reward):
     """Interleaved reasoning: credit for right answers on the way to a right last one.
 
         r = base c where the format is right and the last answer is right, else 0
-        c = all:    1[the k-th answer is the k-th gold step, for every k]
+        c = all:    1[the k-th answer is the k-th gold step, for all k]
             share:  1/n sum_k 1[the k-th answer is the k-th gold step]
             early:  1 if every gold step is among the answers, else 1/n sum_j 1/k_j over those that are
 
-    n gold steps in `row.meta[steps]`; k_j is the first answer (from 1, the last one left out) that is gold
-    step j.
-    Paper: Interleaved Reasoning, arXiv:2505.19640, eq. C.3 to C.5 and algorithm 1 (`base` 0.5). Its third
-    condition, that the accuracy of the batch has not fallen, is the advantage `interleaved_reasoning`, which
-    reads this reward with weight 0. `verifier`: the kind of all answers. Edge: only the first 4 n answers
-    count, so that a response cannot make its scoring long. No steps raise ValueError. Range [0, base].
+    n gold steps in `row.meta[steps]`; k_j is the first answer (without the last) that is gold step j. Paper:
+    Interleaved Reasoning, arXiv:2505.19640, eq. C.3 to C.5 (`base` 0.5). `verifier`: the kind
+    of all answers. Edge: only the first 4 n answers count. Range [0, base].
     """
 
     credit: Literal["all", "share", "early"] = "early"

@@ -6,13 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from vlrl.plugins.registry import build, register
+from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.combine.nested import check_correct_at, note, note_correct, noted_correct, number
+from vlrl_rewards.combine.nested import OverReward, note, note_correct, number
 
 
 def cosine(at: float, span: float, start: float, end: float) -> float:
@@ -23,7 +22,7 @@ def cosine(at: float, span: float, start: float, end: float) -> float:
 
 @register("cosine_length")
 @dataclass(frozen=True, kw_only=True)
-class CosineLength(Reward):
+class CosineLength(OverReward):
     """Cosine length reward.
 
         r = cos(L; 0 -> Lmax: `right`)   if correct
@@ -35,7 +34,6 @@ class CosineLength(Reward):
     -> 0, exceeding -10. Edge: a truncated rollout counts as exceeding. Units: tokens.
     """
 
-    of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
     max_tokens: int = 1024
     right: tuple[float, float] = (2.0, 1.0)
     wrong: tuple[float, float] = (-10.0, 0.0)
@@ -43,17 +41,7 @@ class CosineLength(Reward):
 
     def __post_init__(self) -> None:
         _positive("max_tokens", self.max_tokens)
-        check_correct_at(self)
-        _ = self.inner  # built now, so that a wrong config is refused at once
-
-    @cached_property
-    def inner(self) -> Reward:
-        """The reward that `of` configures."""
-        return build(Reward, dict(self.of), "cosine_length.of")
-
-    @property
-    def inner_rewards(self) -> tuple[Reward, ...]:
-        return (self.inner,)
+        super().__post_init__()
 
     def __call__(self, rollout: Rollout) -> float:
         correct = note_correct(self, rollout, self.inner.correct(rollout, number(self.inner, rollout)))
@@ -61,14 +49,10 @@ class CosineLength(Reward):
             return self.exceed
         return cosine(rollout.sampled_tokens, self.max_tokens, *(self.right if correct else self.wrong))
 
-    def correct(self, rollout: Rollout, score: float) -> bool:
-        """What `of` says."""
-        return noted_correct(self, rollout)
-
 
 @register("length_budget")
 @dataclass(frozen=True, kw_only=True)
-class LengthBudget(Reward):
+class LengthBudget(OverReward):
     """LCPO: correctness with a length budget.
 
         exact:  r = correct - alpha |n_gold - n|
@@ -80,7 +64,6 @@ class LengthBudget(Reward):
     says so, whatever its length.
     """
 
-    of: Mapping[str, Any] = field(default_factory=lambda: {"name": "math"})
     mode: Literal["exact", "max"] = "exact"
     tokens: int = 512
     alpha: float = 0.0003
@@ -88,17 +71,7 @@ class LengthBudget(Reward):
 
     def __post_init__(self) -> None:
         _positive("tokens", self.tokens)
-        check_correct_at(self)
-        _ = self.inner  # built now, so that a wrong config is refused at once
-
-    @cached_property
-    def inner(self) -> Reward:
-        """The reward that `of` configures."""
-        return build(Reward, dict(self.of), "length_budget.of")
-
-    @property
-    def inner_rewards(self) -> tuple[Reward, ...]:
-        return (self.inner,)
+        super().__post_init__()
 
     def __call__(self, rollout: Rollout) -> float:
         left = int(rollout.row.meta.get("tokens", self.tokens)) - rollout.sampled_tokens
@@ -108,68 +81,39 @@ class LengthBudget(Reward):
             return correct * min(max(self.alpha * left + self.delta, 0.0), 1.0)
         return max(correct - self.alpha * abs(left), -1.0)
 
-    def correct(self, rollout: Rollout, score: float) -> bool:
-        """What `of` says."""
-        return noted_correct(self, rollout)
-
 
 @register("length_range")
 @dataclass(frozen=True, kw_only=True)
 class LengthRange(Reward):
     """Penalty for a length outside a range.
 
-        r = 0                          if low <= L <= high
-        r = -min(1, distance / high)   else
+        r = 0                           if low <= L <= high
+        r = -min(1, distance / scale)   else
 
-    `row.meta["length"]` = [low, high] overrides the fields.
-    Paper: Prompt-based length control, arXiv:2308.12030 (rule reward; the scale is ours). Edge: a truncated
+    `scale` 0 is `high`. `row.meta["length"]` = [low, high] overrides the fields.
+    Paper: Prompt-based length control, arXiv:2308.12030 (rule reward; the scale is ours). DAPO's soft
+    overlong punishment (arXiv:2503.14476, eq. 13) is high = Lmax - cache and scale = cache. Edge: a truncated
     rollout scores -1. Units: tokens.
     """
 
     reads_answer: ClassVar[bool] = False
     low: int = 0
     high: int = 1024
+    scale: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.high or self.high == 0:
+        if not 0 <= self.low <= self.high or self.scale < 0 or not (self.scale or self.high):
             raise ValueError(
-                f"length_range: need 0 <= low <= high and high > 0, got low={self.low}, high={self.high}"
+                "length_range: need 0 <= low <= high, scale >= 0 and one of high and scale above 0, got "
+                f"low={self.low}, high={self.high}, scale={self.scale}"
             )
 
     def __call__(self, rollout: Rollout) -> float:
         low, high = rollout.row.meta.get("length", (self.low, self.high))
         if rollout.truncated:
             return -1.0
-        return -min(1.0, max(low - rollout.sampled_tokens, rollout.sampled_tokens - high, 0) / high)
-
-
-@register("soft_overlong")
-@dataclass(frozen=True, kw_only=True)
-class SoftOverlong(Reward):
-    """Soft overlong punishment.
-
-        r = 0                          for L <= Lmax - cache
-        r = (Lmax - cache - L) / cache  for L <= Lmax
-        r = -1                         else
-
-    Paper: DAPO, arXiv:2503.14476, eq. 13. Edge: a rollout truncated by the sampler scores -1. Units: tokens.
-    """
-
-    reads_answer: ClassVar[bool] = False
-    max_tokens: int = 1024
-    cache: int = 256
-
-    def __post_init__(self) -> None:
-        if not 0 < self.cache <= self.max_tokens:
-            raise ValueError(
-                f"soft_overlong: need 0 < cache <= max_tokens, got cache={self.cache}, "
-                f"max_tokens={self.max_tokens}"
-            )
-
-    def __call__(self, rollout: Rollout) -> float:
-        if rollout.truncated:
-            return -1.0
-        return max(-1.0, min(0.0, (self.max_tokens - self.cache - rollout.sampled_tokens) / self.cache))
+        away = max(low - rollout.sampled_tokens, rollout.sampled_tokens - high, 0)
+        return -min(1.0, away / (self.scale or high))
 
 
 def arch(x: float, peak: float) -> float:
@@ -180,7 +124,7 @@ def arch(x: float, peak: float) -> float:
 
 @register("format_length")
 @dataclass(frozen=True, kw_only=True)
-class FormatLength(Reward):
+class FormatLength(OverReward):
     """Format-length surrogate for a gold answer.
 
         r = credit f + l   if f > 0
@@ -189,14 +133,13 @@ class FormatLength(Reward):
         l = 1 - 2 ((x - p) / (1 - p))^2     for x > p
 
     x = n / max_tokens, n in tokens; f in [0, 1] is the score of the format reward `of`. The gold answer is
-    not read.
-    Paper: Xin et al. 2025, arXiv:2505.19439 (format-length surrogate); released code: credit 0.5, p 0.5,
-    max_tokens the longest completion. Deviates: the release requires a boxed answer that sympy can parse;
-    here `of` defines the format. Edge: n beyond `max_tokens`, or a truncated rollout, counts as max_tokens.
-    Range [-1, 1 + credit].
+    not read. Paper: Xin et al. 2025, arXiv:2505.19439 (format-length surrogate); released code: credit 0.5, p
+    0.5, max_tokens the longest completion. Deviates: rewards/DEVIATIONS.md. Edge: n beyond `max_tokens`, or a
+    truncated rollout, counts as max_tokens. Range [-1, 1 + credit].
     """
 
     reads_answer: ClassVar[bool] = False
+    decides: ClassVar[bool] = False
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "tag_format"})
     credit: float = 0.5
     peak: float = 0.5
@@ -207,16 +150,7 @@ class FormatLength(Reward):
             raise ValueError(
                 f"peak, max_tokens: must be in (0, 1) and above 0, got {self.peak} and {self.max_tokens}"
             )
-        _ = self.inner  # built now, so that a wrong config is refused at once
-
-    @cached_property
-    def inner(self) -> Reward:
-        """The reward that `of` configures."""
-        return build(Reward, dict(self.of), "format_length.of")
-
-    @property
-    def inner_rewards(self) -> tuple[Reward, ...]:
-        return (self.inner,)
+        super().__post_init__()
 
     def __call__(self, rollout: Rollout) -> float:
         form = number(self.inner, rollout)

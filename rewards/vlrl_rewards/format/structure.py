@@ -9,16 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict, verdict
 from vlrl.types import Row
-from vlrl_rewards.parsing import Answer, clean
-from vlrl_rewards.scoring import (
-    GoldError,
-    Response,
-    Unread,
-    Verdict,
-    verdict,
-    verifier,
-)
+from vlrl_rewards.kinds import verifier
+from vlrl_rewards.parsing import clean, committed, final_answer
 from vlrl_rewards.text.denials import refuses
 from vlrl_rewards.text.metrics import f_score
 from vlrl_rewards.text.verifier import body, folded
@@ -30,16 +24,16 @@ _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
 
 def _said(response: Response) -> Answer:
     """The committed answer, or the visible text. Raises Unread where there is none."""
-    committed = response.answer
-    if committed is not None and committed.problem:
-        raise Unread(committed.problem, committed)
+    stated = committed(response.text)
+    if stated is not None and stated.problem:
+        raise Unread(stated.problem, stated)
     answer = body(response)
     if (
-        committed is not None
-        and committed.route in ("box", "boxes", "phrase")
+        stated is not None
+        and stated.route in ("box", "boxes", "phrase")
         and not answer.text.startswith(("{", "[", "|", "`"))
     ):
-        answer = committed
+        answer = stated
     if len(answer.text) > MAX_CHARS or refuses(answer.text[:1000]):
         raise Unread("too long" if len(answer.text) > MAX_CHARS else "a refusal", answer)
     return answer
@@ -252,7 +246,7 @@ def brier(response: Response, gold: Any, row: Row) -> Verdict:
     if gold not in (0, 1, "0", "1", "yes", "no", True, False):
         raise GoldError(f"gold: {gold!r} is no outcome; give 0 or 1")
     happened = gold in (1, "1", "yes", True)
-    answer = response.final_answer()
+    answer = final_answer(response)
     p = probability(answer.text)
     if p is None:
         raise Unread("no probability", answer)

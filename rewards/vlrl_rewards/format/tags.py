@@ -48,20 +48,20 @@ class TagFormat(Reward):
         return tuple(f"<{tag}>" for tag in self.tags)
 
     def __call__(self, rollout: Rollout) -> float:
-        rest = rollout.text.strip()
+        return float(self.follows(rollout.text))
+
+    def follows(self, text: str) -> bool:
+        """Whether a text has the format."""
+        rest = text.strip()
         for tag in self.tags:
             opening, closing = f"<{tag}>", f"</{tag}>"
-            if (
-                rollout.text.count(opening) != 1
-                or rollout.text.count(closing) != 1
-                or not rest.startswith(opening)
-            ):
-                return 0.0
+            if not rest.startswith(opening) or not text.count(opening) == text.count(closing) == 1:
+                return False
             body, closed, rest = rest[len(opening) :].partition(closing)
             rest = rest.lstrip()
             if not closed or not (tag in self.may_be_empty or has_content(body)):
-                return 0.0
-        return float(not rest)
+                return False
+        return not rest
 
 
 @register("think_format")
@@ -171,10 +171,7 @@ class SearchFormat(Reward):
     Only white space may stand between blocks; a search needs no thought before it. More than `most` searches:
     0. `graded` is the released rule: the text begins with a thought and ends with the answer, every search is
     one line with its information behind it, and more than `most` + 1 thoughts earn 0. Paper: SSRL,
-    arXiv:2508.10874; released code: TsinghuaC3I/SSRL at 3009f21, verl/workers/reward_manager/naive.py (at
-    most 8 thoughts). Deviates: the rule without `graded` is ours; the release also refuses the placeholders
-    of its prompt, and accepts further answers in the middle. Edge: a text without a search is accepted, as
-    for the paper's easy questions (`graded`: 1/2). The gold answer is not read. Range [0, 1].
+    arXiv:2508.10874. Deviates: rewards/DEVIATIONS.md. The gold answer is not read. Range [0, 1].
     """
 
     reads_answer: ClassVar[bool] = False

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.reading import says_none
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.puzzles.generated import read_integers
 from vlrl_rewards.recognition.classification import normal_label
 from vlrl_rewards.recognition.labels import read_labels
-from vlrl_rewards.scoring import GoldError, Response, Verdict
 
 
 def _edges(meta: Any) -> set[frozenset[int]]:
@@ -111,18 +111,17 @@ _JOINED = re.compile(r"(?<=\d)-(?=\d)")  # an edge: 0-1
 
 @register("graph")
 @dataclass(frozen=True, kw_only=True)
-class Graph(Graded):
+class GraphAnswer(Graded):
     """Graph reasoning reward: exact match, Jaccard index of sets, or a program that checks the structure.
 
         number, word: r = 1[answer = gold];  set of nodes: r = |P & G| / |P | G|;  with `row.meta["check"]`: r
         = 1[the check passes]
 
-    Paper: G1, arXiv:2505.18499, sec. 3 (exact match, Jaccard for sets, a program where several answers are
-    correct).
-    Reads `row.meta`: edges, nodes, and where several answers are correct `check` (path, colouring, hamilton,
-    clique, independent, cover, matching, tree) with its parameters (start, end, length; colours; size). Gold:
-    an int, a word, a list of node names (a set), or a list of ints with a `check`. Edge: another kind of
-    answer: 0; an empty gold set: 1 for "none" or "[]", else 0. Range [0, 1].
+    Paper: G1, arXiv:2505.18499, sec. 3. Reads `row.meta`: edges, nodes, and where several answers are correct
+    `check` (path, colouring, hamilton, clique, independent, cover, matching, tree) with its parameters
+    (start, end, length; colours; size). Gold: an int, a word, a list of node names (a set), or a list of ints
+    with a `check`. Edge: another kind of answer: 0; an empty gold set: 1 for "none" or "[]", else 0. Range
+    [0, 1].
     """
 
     def target(self, gold: Any, row: Row) -> Any:

@@ -11,14 +11,15 @@ import numpy as np
 from rapidfuzz.fuzz import ratio
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import matrix
 from vlrl_rewards.boxes.reading import Box, box_to_original, gold_boxes, parse_boxes
 from vlrl_rewards.graded import Graded, unreadable
 from vlrl_rewards.graphs.triples import Triple, triple_of
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_OBJECTS = 200
 
@@ -70,19 +71,9 @@ class SceneGraph(Graded):
         edge = sum sim(s) sim(o) sim(p) / max(predicted relations, gold relations), over relations whose two
         objects have IoU >= iou_threshold
 
-    Paper: R1-SGG, arXiv:2504.13617, sec. 3 (weights 2, 2, 5 of the release). L1: mean absolute difference of
-    the corners, relative to the image size. Deviates: extra objects and relations lower the score (the
-    release divides by the gold count, so that spam costs nothing); names are compared exactly or by
-    characters and not by word vectors; the range is scaled to [0, 1]; an object matched with IoU 0 and
-    another name adds 0; a relation counts only where both boxes have IoU >= `iou_threshold` with the gold
-    boxes, as in scene graph detection (arXiv:1701.02426); the release compares names only, so that relations
-    between misplaced objects earn the whole edge term.
-    Gold: {"objects": [{"id": "dog.1", "bbox": [...]}], "relationships": [...]} in original pixels; the answer
-    has the same format. The image size comes from `response.spaces` or `row.meta["size"]`.
-    Edge: no graph, several graphs, equal ids, relations of undeclared ids: 0. Without gold relations there is
-    no edge term. Limits: 200 objects and 20,000 characters; an answer beyond them has no graph.
-    A verdict of `verify` is stricter than `correct_at`: all names and relations exact, and every box with IoU
-    >= `iou_threshold`. Range [0, 1].
+    Paper: R1-SGG, arXiv:2504.13617, sec. 3 (weights 2, 2, 5 of the release). Deviates: rewards/DEVIATIONS.md.
+    Gold and answer: {"objects": [{"id": "dog.1", "bbox": [...]}], "relationships": [...]}. Edge: no graph, several graphs, equal ids, relations of undeclared ids: 0. Range
+    [0, 1].
     """
 
     correct_at: float = 0.9

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import CoordinateSpace, Row
 from vlrl_rewards.boxes.reading import Box, gold_boxes, gold_points, parse_points, to_original
 from vlrl_rewards.boxes.unbracketed import bare_numbers
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, repeated_in
 from vlrl_rewards.points.points import distance, inside, is_box
 from vlrl_rewards.puzzles.plans import word_f1
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 from vlrl_rewards.text.process import section
 
 _NAME_KEYS = ("action", "action_type", "function", "name", "type")
@@ -161,20 +162,11 @@ class GuiAction(Graded):
         r = type_credit 1[same action] + (1 - type_credit) 1[same action and correct arguments]
 
     Arguments: click-like: the point lies in the gold box, or within `radius` of the gold point; type-like:
-    word F1 of the texts >= `text_f1`; scroll: the same direction; other actions have none.
-    Paper: UI-R1, arXiv:2503.21620, eq. 3-5 (R_T + R_C: type_credit 0.5); GUI-R1, arXiv:2504.10458, sec. 3.2
-    (type_credit 0, radius 140, text F1 0.5); BTL-UI, arXiv:2509.15566, sec. 3 (point in box, and hypot(dx /
-    W, dy / H) < `relative` from the gold point).
-    Released code: GUI-R1: ritzz-ai/GUI-R1, verl/utils/reward_score/r1gui.py, commit d43eea2; UI-R1:
-    lll6gg/UI-R1,
-    src/ui_r1/src/open_r1/grpo_json_action_coord.py, commit 2fe9bf0 (it reads the arguments of clicks alone);
-    BTL-UI: xiaomi-research/btl-ui, recipe/btl-ui/reward_fn.py, commit 3ad21ff.
-    Deviates: single words are compared as words (GUI-R1 accepts substrings, so that "a" matches every word
-    with an a); the edge belongs to the box; text arguments are compared without regard to case and white
-    space. `tag` "link" reads BTL-UI's section in place of the answer. Edge: no action, several actions,
-    different points or texts under different keys, an unknown name: 0. Range [0, 1]. Gold: {"action":
-    "click", "box": [...] or "point": [...]}, {"action": "type", "text": "..."}, {"action": "scroll",
-    "direction": "up"} in original pixels.
+    word F1 of the texts >= `text_f1`; scroll: the same direction. Paper: UI-R1, arXiv:2503.21620, eq. 3-5
+    (R_T + R_C: type_credit 0.5); GUI-R1, arXiv:2504.10458, sec. 3.2 (type_credit 0, radius 140, text F1 0.5);
+    BTL-UI, arXiv:2509.15566, sec. 3 (point in box, and hypot(dx / W, dy / H) < `relative` from the gold
+    point). Deviates: rewards/DEVIATIONS.md. Range [0, 1]. Gold: {"action": "click", "box": [...] or "point":
+    [...]}, {"action": "type", "text": "..."}, {"action": "scroll", "direction": "up"} in original pixels.
     """
 
     type_credit: float = 0.0

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import matrix, overlap
 from vlrl_rewards.boxes.reading import committed_item, gold_boxes, read_boxes
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.points.points import centre, inside
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 from vlrl_rewards.text.process import section
 
 BOX_KEYS = ("box", "bbox", "gt_bbox", "bbox_2d")
@@ -29,10 +30,8 @@ class GuiGrounding(Graded):
         box = harmonic mean of 1 - |dx1|/W, 1 - |dx2|/W, 1 - |dy1|/H, 1 - |dy2|/H
 
     Paper: GUI-G1, arXiv:2505.15810, sec. 4.2 (a 0.25, b 0.125). W, H: size of the original image (of
-    `response.spaces`, else `meta.size`). Deviates: the IoU and box terms count only on a hit (a box of the right
-    size elsewhere scores 0); a side that is off by the size of the image or more makes the box term 0.
-    Edge: no box, several, or one without area: 0. Range [0, 1 + a + b]; a hit is correct. Units: original
-    pixels.
+    `response.spaces`, else `meta.size`). Deviates: rewards/DEVIATIONS.md. Edge: no box, several, or one
+    without area: 0. Range [0, 1 + a + b]; a hit is correct. Units: original pixels.
     """
 
     iou: float = 0.25
@@ -80,11 +79,9 @@ class Blink(Graded):
         the gold box]
 
     Paper: BTL-UI, arXiv:2509.15566 (blink reward: the list survives non-maximum suppression at 0.5 and one
-    box hits). Released code: xiaomi-research/btl-ui, recipe/btl-ui/reward_fn.py, commit 3ad21ff.
-    Deviates: the list has at most `most` boxes (the release has no limit, so a grid of boxes always hits); a
-    row without gold boxes requires an empty list or "None" (the release pays 1 for any list there).
-    Gold: a box, or an action {"action": ..., "box": ...}; an action without a box has no gold boxes.
-    Edge: no `<blink>` section, or two: 0. Range {0, 1}. Units: gold in original pixels.
+    box hits). Released code: xiaomi-research/btl-ui, recipe/btl-ui/reward_fn.py, commit 3ad21ff. Deviates:
+    rewards/DEVIATIONS.md. Gold: a box, or an action {"action": ..., "box": ...}; an action without a box has
+    no gold boxes. Edge: no `<blink>` section, or two: 0. Range {0, 1}. Units: gold in original pixels.
     """
 
     most: int = 5

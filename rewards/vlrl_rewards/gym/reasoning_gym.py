@@ -10,11 +10,12 @@ from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.gym.rules import EQUAL, REFUSED, RULES, Rule, rule_of
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import MAX_CHARS, fold
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 log = logging.getLogger("vlrl")
 
@@ -23,7 +24,7 @@ log = logging.getLogger("vlrl")
 _CRASHES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-class Question(NamedTuple):
+class GymQuestion(NamedTuple):
     """What an answer is checked against: the generator, its gold answer ("" where only the puzzle is kept),
     what the row keeps of the puzzle."""
 
@@ -35,7 +36,7 @@ class Question(NamedTuple):
 @verifier("reasoning_gym")
 @register("reasoning_gym")
 @dataclass(frozen=True, kw_only=True)
-class ReasoningGym(Graded):
+class GymAnswer(Graded):
     """Right answers to the generated questions of reasoning_gym, by a strict check per generator
     (`vlrl_rewards/gym/rules.py`).
 
@@ -44,11 +45,8 @@ class ReasoningGym(Graded):
     The row says which generator made it and what the check reads of its puzzle: `meta = {"generator":
     "countdown", "puzzle": {"numbers": [3, 5], "target": 8}}`; source `reasoning_gym` writes both. Where a
     puzzle has several right answers, the answer is played through. Paper: Reasoning Gym, arXiv:2505.24760
-    (its `score_answer`). Deviates: no points for a part of the answer, for its form, or for a text that
-    contains it; answers that the package's scorers take wrongly (any text in game_of_life_halting, "nan" in
-    complex_arithmetic, "0" in coin_flip, other numbers in puzzle24) score 0; nothing is evaluated as Python.
-    Edge: empty, more than 20,000 characters, several answers: 0. A row without a generator, or a puzzle that
-    its check cannot read: ValueError.
+    (its `score_answer`). Deviates: rewards/DEVIATIONS.md. Edge: empty, more than 20,000 characters, several
+    answers: 0. A row without a generator, or a puzzle that its check cannot read: ValueError.
     """
 
     refusals: ClassVar[bool] = False  # sentences of a book are answers here
@@ -70,7 +68,7 @@ class ReasoningGym(Graded):
         """How a generator's answers are checked, and what a row must keep of its puzzle."""
         return rule_of(generator)
 
-    def target(self, gold: Any, row: Row) -> Question:
+    def target(self, gold: Any, row: Row) -> GymQuestion:
         generator, kept = row.meta.get("generator"), row.meta.get("puzzle") or {}
         if not isinstance(generator, str) or generator in REFUSED:
             raise GoldError(
@@ -91,7 +89,7 @@ class ReasoningGym(Graded):
             )
         except TypeError as error:
             raise GoldError(f"answer: {type(gold).__name__} is no text and no JSON value") from error
-        return Question(generator, fold(text), kept)
+        return GymQuestion(generator, fold(text), kept)
 
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         target = self.target(gold, row)
@@ -108,15 +106,15 @@ class ReasoningGym(Graded):
         return self.scored(answer, float(right), right, "right" if right else "wrong", answer.text)
 
 
-def _check_gold(target: Question, error: Exception) -> None:
+def _check_gold(target: GymQuestion, error: Exception) -> None:
     """Raise ValueError where a check that failed on an answer fails on the gold answer too: then the row is
     broken, not the answer."""
     try:
         right = rule_of(target.generator).check(target.gold, target.gold, target.kept)
     except _CRASHES as own:
-        raise ValueError(f"the check of {target.generator!r} cannot read the row: {own}") from error
+        raise GoldError(f"the check of {target.generator!r} cannot read the row: {own}") from error
     if target.gold and not right:
-        raise ValueError(
+        raise GoldError(
             f"the check of {target.generator!r} does not take the gold answer {target.gold[:60]!r}"
         ) from error
 

@@ -27,7 +27,7 @@ class Rule:
 
 
 REFUSED: Mapping[str, str] = {
-    "codeio": "it makes its questions by running code written by a language model with exec(), outside a sandbox",
+    "codeio": "it makes its questions by running code of a language model with exec(), outside a sandbox",
     "composite": "it mixes other generators; name them under `generators` with their `weight`",
 }
 

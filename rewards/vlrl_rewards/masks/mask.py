@@ -11,12 +11,13 @@ import numpy as np
 from pycocotools import mask as _coco
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.reading import to_original
 from vlrl_rewards.graded import Graded, unreadable
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, is_number, repeated_in
 from vlrl_rewards.masks.polygons import beyond_corners, corners_of, named_shapes
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_PIXELS = 64_000_000
 MAX_POLYGONS = 100
@@ -154,12 +155,11 @@ class MaskReward(Graded):
         r = |M & G| / |M | G|
         r = 1[IoU >= correct_at]   (with `binary`)
 
-    Paper: mask IoU as in COCO, arXiv:1405.0312; as a reward: vlrl original.
-    Gold: {"counts": ..., "size": [h, w]} in COCO form, an (H, W) array, or a polygon with `row.meta["size"] =
-    (width, height)`. Answer: run lengths of the same size, or polygons in the policy's units. A box [x1, y1,
-    x2, y2] is not a mask, because it has two corners. Edge: a broken code, run lengths that are not integers,
-    another size, an empty mask: 0. Range [0, 1]. Units: original pixels. Limits: an answer of 20,000
-    characters, 100 polygons of 500 corners, 64 million pixels; an answer beyond them has no mask.
+    Paper: mask IoU as in COCO, arXiv:1405.0312; as a reward: vlrl original. Gold: {"counts": ..., "size": [h,
+    w]} in COCO form, an (H, W) array, or a polygon with `row.meta["size"] = (width, height)`. Answer: run
+    lengths of the same size, or polygons in the policy's units. A box [x1, y1, x2, y2] is not a mask, because
+    it has two corners. Edge: a broken code, run lengths that are not integers, another size, an empty mask:
+    0. Range [0, 1]. Units: original pixels.
     """
 
     binary: bool = False

@@ -13,12 +13,13 @@ from shapely.geometry.base import BaseGeometry
 from shapely.validation import explain_validity
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import CoordinateSpace, Row
 from vlrl_rewards.boxes.reading import point_to_original
 from vlrl_rewards.boxes.unbracketed import are_corners
 from vlrl_rewards.graded import Graded, unreadable
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, is_number, repeated_in
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_CORNERS = 500
 _KEYS = ("polygon", "segmentation", "points", "corners", "rbox", "rotated_box", "obb", "bbox_2d", "bbox")
@@ -136,8 +137,7 @@ class PolygonReward(Graded):
     Formats: [[x, y], ...], [x1, y1, x2, y2, x3, y3, ...], [cx, cy, w, h, degrees] (clockwise on the screen),
     {"polygon": ...}. A rotated box is rotated in the policy's units and converted corner by corner, which is
     exact for images resized with another aspect ratio. Edge: fewer than 3 corners, no area, an outline that
-    crosses itself, several shapes: 0. Range [0, 1]. Units: gold in original pixels. Limits: an answer of
-    20,000 characters and a shape of 500 corners; an answer beyond them has no polygon.
+    crosses itself, several shapes: 0. Range [0, 1]. Units: gold in original pixels.
     """
 
     binary: bool = False

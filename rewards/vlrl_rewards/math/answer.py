@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import re
 
+from vlrl.plugins.scoring import Answer, Response
 from vlrl_rewards.math.read import is_code, read
 from vlrl_rewards.math.wording import without_markup
 from vlrl_rewards.math.written_numbers import number_words, total_in
-from vlrl_rewards.parsing import Answer, committed
-from vlrl_rewards.scoring import (
-    Response,
-)
+from vlrl_rewards.parsing import committed, visible
 from vlrl_rewards.text.denials import AND_MORE, bounded, denied, hedges, settled, taken_back
 
 NO_ANSWER = "no committed answer"
@@ -64,7 +62,7 @@ def plausible(text: str) -> bool:
 def find_answer(response: Response) -> tuple[Answer | None, str]:
     """(the committed answer, or the one that a short response or the concluding sentence states, ""), else
     (None, reason)."""
-    text = without_markup(response.visible)
+    text = without_markup(visible(response.text))
     if not text.strip():
         return None, "nothing outside the thinking" if response.text.strip() else "empty"
     answer = committed(text, plausible) or committed(text)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded, members
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.math.written_numbers import numbers_in, one_number
 from vlrl_rewards.recognition.counting import decay, gold_number, mean_relative_accuracy, relative_accuracy
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 
 @verifier("closeness")
@@ -28,11 +29,8 @@ class Closeness(Graded):
 
     Paper: M2-Reasoning, arXiv:2507.08306 (decay); Video-R1, arXiv:2503.21776 (relative, its regression
     reward); Thinking in Space, arXiv:2412.14171, eq. 1 (mra); RandomCalculation, arXiv:2507.10532, eq. 2
-    (distance).
-    Deviates: M2-Reasoning's constants are not known (rate 5 is ours). Units in the text are ignored: the
-    prompt should ask for one unit. Edge: no number, or several different ones: 0. Gold 0: relative and mra
-    pay only the answer 0. A verdict is correct for a relative error of at most `correct_within`; `correct_at`
-    is the score of 0.05 in mode "decay" at rate 5. Range [0, 1].
+    (distance). Deviates: rewards/DEVIATIONS.md. Edge: no number, or several different ones: 0. Gold 0:
+    relative and mra pay only the answer 0. Range [0, 1].
     """
 
     mode: Literal["decay", "relative", "mra", "absolute", "distance"] = "decay"
@@ -112,7 +110,7 @@ class Angle(Graded):
 @verifier("counts")
 @register("counts")
 @dataclass(frozen=True, kw_only=True)
-class Counts(Graded):
+class SeveralCounts(Graded):
     """Counts of several kinds of objects.
 
         r = mean over kinds of max(0, 1 - |n_k - g_k| / g_k)

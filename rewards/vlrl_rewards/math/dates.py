@@ -12,12 +12,11 @@ from itertools import combinations
 from typing import Any, ClassVar
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
-from vlrl_rewards.parsing import clean, last_answer
-from vlrl_rewards.scoring import (
-    GoldError,
-)
+from vlrl.types import Rollout, Row
+from vlrl_rewards.graded import Graded
+from vlrl_rewards.parsing import clean, committed_answer, last_answer
 
 _MONTHS = (
     "january",
@@ -120,16 +119,16 @@ def months(day: tuple[int, int, int]) -> int:
     return 12 * day[0] + day[1] - 1
 
 
-def gold_months(rollout: Rollout, gold: Any) -> int:
-    """A gold date in months. Raises ValueError if it is not a date."""
+def gold_months(row: Row, gold: Any) -> int:
+    """A gold date in months. Raises GoldError if it is not a date."""
     day = read_date(str(gold))
     if day is None:
-        raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a date such as 2016-05")
+        raise GoldError(f"row {row.id!r}: {gold!r} is not a date such as 2016-05")
     return months(day)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatesByDecay(Reward):
+class DatesByDecay(Graded):
     """Base of Time-R1's rewards: what an error in months earns falls as exp(-rate |error|), more slowly for
     rows that are marked hard.
 
@@ -153,9 +152,9 @@ class DatesByDecay(Reward):
         if self.hard_steps < 0:
             raise ValueError(f"hard_steps: {self.hard_steps} must be 0 or more steps")
 
-    def rate_of(self, rollout: Rollout) -> float:
-        """The rate of a rollout's row at this step."""
-        if self.hard_rate is None or not rollout.row.meta.get("hard"):
+    def rate_of(self, row: Row) -> float:
+        """The rate of a row at this step."""
+        if self.hard_rate is None or not row.meta.get("hard"):
             return self.rate
         if not self.hard_steps:
             return self.hard_rate
@@ -176,10 +175,14 @@ class DateDecay(DatesByDecay):
     answers: 0. A gold that is no date raises ValueError. Range [0, 1].
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = gold_months(rollout, rollout.answer)
-        said = read_date(last_answer(rollout.text))
-        return 0.0 if said is None else _decay(self.rate_of(rollout), months(said) - gold)
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        wanted = gold_months(row, gold)
+        answer = committed_answer(response)
+        said = read_date(answer.text)
+        if said is None:
+            raise Unread("no date in the answer", answer)
+        away = months(said) - wanted
+        return self.scored(answer, _decay(self.rate_of(row), away), None, f"{away} months off")
 
 
 @register("date_gap")
@@ -197,22 +200,23 @@ class DateGap(DatesByDecay):
     ValueError. Range [0, 1].
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = rollout.answer
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if not isinstance(gold, (list, tuple)) or len(gold) != 2:
-            raise ValueError(f"row {rollout.row.id!r}: {gold!r} is not a pair of dates")
-        first, second = (gold_months(rollout, item) for item in gold)
-        said = read_gap(last_answer(rollout.text))
+            raise GoldError(f"row {row.id!r}: {gold!r} is not a pair of dates")
+        first, second = (gold_months(row, item) for item in gold)
+        answer = committed_answer(response)
+        said = read_gap(answer.text)
         if said is None:
-            return 0.0
+            raise Unread("no two dates and their gap", answer)
         (a, b), n = said
-        rate = self.rate_of(rollout)
+        rate = self.rate_of(row)
         near = (
             0.25 * _decay(rate, a - first)
             + 0.25 * _decay(rate, b - second)
             + 0.5 * _decay(rate, n - abs(first - second))
         )
-        return near * _decay(0.1 * min(1.0, 25 / max(n, 1)), abs(a - b) - n)
+        score = near * _decay(0.1 * min(1.0, 25 / max(n, 1)), abs(a - b) - n)
+        return self.scored(answer, score, None, f"{a - first} and {b - second} months off, gap {n}")
 
 
 @register("date_order")
@@ -223,38 +227,29 @@ class DateOrder(DatesByDecay):
         r = (0.2 (D(a) + D(b) + D(c)) + 0.4 P) C V
         D(x) = exp(-rate |x - g_x|), in months
 
-    P is the share of the three pairs of events that the stated order puts as the gold dates do; events of one
-    month are right in either order. C, the consistency, is 1 where the stated order is that of the stated
-    dates (the first named first where they are equal), else 0.7, 0.4 or 0.2 for two, one or no pair in common
-    with it. V is 0.2 where the stated dates are all the same, or are successive months that rise with the
-    order 1-2-3 or fall with the order 3-2-1; else 1.
-    Paper: Time-R1, arXiv:2505.13508 (time ordering); released code: ulab-uiuc/Time-R1,
-    verl/utils/reward_score/time_reasoning.py, commit 4078886: its weights and factors. Deviates: P is in
-    thirds (there 0.333 and 0.999). Gold: three dates, ["2016-05", "2017-01", "2015-03"]; answer: the dates as
-    YYYY-MM in the order of the events' numbers, then these numbers, the earliest event first ("3-1-2").
-    Edge: anything but three dates and, behind them, the numbers 1 to 3 once each: 0; a gold of successive
-    months in the order 1-2-3 cannot earn more than 0.2. A gold that is not three dates raises ValueError.
-    Range [0, 1].
+    P: share of the three pairs in the order of the gold dates. C: 1 where the stated order is that of the
+    stated dates, else 0.7, 0.4 or 0.2 for two, one or no common pair. V: 0.2 for dates that are all the same
+    or successive months, else 1. Paper: Time-R1, arXiv:2505.13508 (time ordering). Deviates:
+    rewards/DEVIATIONS.md. Gold: ["2016-05", "2017-01", "2015-03"]; answer: the dates as YYYY-MM, then the
+    numbers of the events, the earliest first ("3-1-2"). Edge: anything else: 0. Range [0, 1].
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = rollout.answer
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if not isinstance(gold, (list, tuple)) or len(gold) != 3:
-            raise ValueError(
-                f"row {rollout.row.id!r}: {gold!r} is not a list of three dates such as ['2016-05', "
+            raise GoldError(
+                f"row {row.id!r}: {gold!r} is not a list of three dates such as ['2016-05', "
                 "'2017-01', '2015-03']"
             )
-        wanted = [gold_months(rollout, item) for item in gold]
-        said = read_order(last_answer(rollout.text))
+        wanted = [gold_months(row, item) for item in gold]
+        answer = committed_answer(response)
+        said = read_order(answer.text)
         if said is None:
-            return 0.0
+            raise Unread("no three dates and their order", answer)
         dates, order = said
-        near = sum(0.2 * _decay(self.rate_of(rollout), a - g) for a, g in zip(dates, wanted, strict=True))
-        return (
-            (near + 0.4 * _pairs_in_order(order, wanted) / 3)
-            * self.consistency(order, dates)
-            * self.variety(order, dates)
-        )
+        near = sum(0.2 * _decay(self.rate_of(row), a - g) for a, g in zip(dates, wanted, strict=True))
+        pairs = _pairs_in_order(order, wanted)
+        score = (near + 0.4 * pairs / 3) * self.consistency(order, dates) * self.variety(order, dates)
+        return self.scored(answer, score, None, f"{pairs} of 3 pairs in order")
 
     @staticmethod
     def consistency(order: Sequence[int], dates: Sequence[int]) -> float:
@@ -281,36 +276,31 @@ class MaskedDate(DatesByDecay):
         r = 1/2 exp(-rate |x - g|) + 1/2 exp(-3 rate d)
 
     x and g are the answered and the gold date in months. d is the distance of the answered from the gold
-    year, or of the months of the year around the circle (December and January: 1).
-    Paper: Time-R1, arXiv:2505.13508 (masked time entity completion); released code: ulab-uiuc/Time-R1,
-    verl/utils/reward_score/time_reasoning.py, commit 4078886: halves, 3 rate, the circle. Gold: ["2016-05",
-    "May"] or ["2016-05", "2016"]; answer: the date as YYYY-MM, then the year or the month (its name, a short
-    form, or its number).
-    Edge: no date, several dates, or no single word behind it that is a month (a year from 1900 to 2100): 0. A
-    gold of another form raises ValueError. Range (0, 1], or 0.
+    year, or of the months of the year around the circle (December and January: 1). Paper: Time-R1,
+    arXiv:2505.13508 (masked time entity completion). Gold: ["2016-05", "May"] or ["2016-05", "2016"]; answer:
+    the date as YYYY-MM, then the year or the month. Edge: no date, several dates, or no single word behind it
+    that is a month (a year from 1900 to 2100): 0. Range (0, 1], or 0.
     """
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = rollout.answer
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if not isinstance(gold, (list, tuple)) or len(gold) != 2:
-            raise ValueError(
-                f"row {rollout.row.id!r}: {gold!r} is not a date and a masked year or month, such as "
+            raise GoldError(
+                f"row {row.id!r}: {gold!r} is not a date and a masked year or month, such as "
                 "['2016-05', 'May']"
             )
-        wanted, masked = gold_months(rollout, gold[0]), str(gold[1]).strip()
+        wanted, masked = gold_months(row, gold[0]), str(gold[1]).strip()
         asks_year = is_year(masked)
         hidden = read_year(masked) if asks_year else read_month(masked)
         if hidden is None:
-            raise ValueError(
-                f"row {rollout.row.id!r}: {gold[1]!r} is neither a year from 1900 to 2100 nor a month"
-            )
-        said = read_masked(last_answer(rollout.text), asks_year)
+            raise GoldError(f"row {row.id!r}: {gold[1]!r} is neither a year from 1900 to 2100 nor a month")
+        answer = committed_answer(response)
+        said = read_masked(answer.text, asks_year)
         if said is None:
-            return 0.0
-        rate, apart = self.rate_of(rollout), abs(said[1] - hidden)
-        return 0.5 * _decay(rate, said[0] - wanted) + 0.5 * _decay(
-            3 * rate, apart if asks_year else min(apart, 12 - apart)
-        )
+            raise Unread("no date and its masked part", answer)
+        rate, apart = self.rate_of(row), abs(said[1] - hidden)
+        apart = apart if asks_year else min(apart, 12 - apart)
+        score = 0.5 * _decay(rate, said[0] - wanted) + 0.5 * _decay(3 * rate, apart)
+        return self.scored(answer, score, None, f"{said[0] - wanted} months off, the masked part {apart}")
 
 
 @register("date_form")
@@ -318,19 +308,14 @@ class MaskedDate(DatesByDecay):
 class DateForm(Reward):
     """Time-R1's bonus for an answer in the form that its task asks for, and its penalty for none.
 
-        r = bonus      the answer has the form: a date; two dates and their gap; three dates and their order;
-        a date and a month or year
-            -refused   a date is asked for, and the answer says "no event" or "none"
-            -missing   a date is asked for, and there is no answer; the other tasks: any other answer
-            0          a date is asked for, and the answer is something else
+        r = bonus      the answer has the form of the gold answer
+            -refused   a date is asked for, the answer says "no event" or "none"
+            -missing   a date is asked for, no answer; the other tasks: any other answer
+            0          a date is asked for, the answer is something else
 
     The form follows the gold answer, of which nothing else is read: a text, a list of two or three dates, or
-    a date with a masked month or year. Paper: Time-R1, arXiv:2505.13508 (format reward, "no event" penalty);
-    released code: ulab-uiuc/Time-R1,
-    verl/utils/reward_score/time_reasoning.py (0.05, 0.1, 0.2) and time_prediction.py (0.05, 0.2, 0.3), commit
-    4078886. Deviates: dates and numbers are read as the rewards of the tasks read them, the release wants the
-    words "Event 1: ..." too. A list of another length raises GoldError. Range [-max(missing, refused),
-    bonus].
+    a date with a masked month or year. Paper: Time-R1, arXiv:2505.13508 (format reward, "no event" penalty).
+    Deviates: rewards/DEVIATIONS.md. Range [-max(missing, refused), bonus].
     """
 
     reads_answer: ClassVar[bool] = False

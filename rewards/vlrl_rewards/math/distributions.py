@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.text.denials import denied
 
 _LIST = re.compile(r"\[([^\[\]]*)\]")

@@ -13,6 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
+from vlrl.plugins.scoring import Answer
 from vlrl_rewards.math.equality import equal
 from vlrl_rewards.math.latex import MAX_CHARS, plain_latex
 from vlrl_rewards.math.lexer import Node
@@ -20,7 +21,7 @@ from vlrl_rewards.math.pool import compare
 from vlrl_rewards.math.read import Reading, read
 from vlrl_rewards.math.units import DEGREE, Unit, conflict, pounds
 from vlrl_rewards.math.value import NoValue, TooBig, exact, refuel, symbols
-from vlrl_rewards.parsing import Answer, clean, committed
+from vlrl_rewards.parsing import clean, committed
 from vlrl_rewards.text.denials import hedges
 
 GLUED_UNIT = re.compile(r"(?<=\d)(?=[a-zA-Z]{1,3}\b)")

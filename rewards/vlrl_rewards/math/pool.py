@@ -30,7 +30,7 @@ _CODE = (
 )
 
 
-class Worker:
+class MathWorker:
     """One interpreter with math-verify loaded."""
 
     def __init__(self) -> None:
@@ -120,12 +120,12 @@ class Pool:
     waits for a free one."""
 
     def __init__(self, size: int) -> None:
-        self.idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+        self.idle: queue.LifoQueue[MathWorker] = queue.LifoQueue()
         self.room = size - 1
         self.lock = threading.Lock()
         self.starting = threading.Lock()
         self.started = False
-        first = Worker()
+        first = MathWorker()
         first.start()
         self.idle.put(first)
 
@@ -137,14 +137,14 @@ class Pool:
         finally:
             self.idle.put(worker)
 
-    def _worker(self) -> Worker:
+    def _worker(self) -> MathWorker:
         try:
             return self.idle.get_nowait()
         except queue.Empty:
             with self.lock:
                 if self.room > 0:
                     self.room -= 1
-                    return Worker()
+                    return MathWorker()
             return self.idle.get()
 
     def wait_ready(self) -> None:

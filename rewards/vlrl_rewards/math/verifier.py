@@ -10,7 +10,9 @@ import re
 from fractions import Fraction
 from typing import Any
 
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict, right, wrong
 from vlrl.types import Row
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.math.answer import NO_ANSWER, find_answer, lone_number
 from vlrl_rewards.math.dates import read_clock, same_moment
 from vlrl_rewards.math.equality import literal
@@ -26,16 +28,7 @@ from vlrl_rewards.math.judge import (
 from vlrl_rewards.math.lexer import Node
 from vlrl_rewards.math.read import Reading, read
 from vlrl_rewards.math.value import NoValue, TooBig, exact, numeric, refuel, symbols
-from vlrl_rewards.parsing import Answer, clean
-from vlrl_rewards.scoring import (
-    GoldError,
-    Response,
-    Unread,
-    Verdict,
-    right,
-    verifier,
-    wrong,
-)
+from vlrl_rewards.parsing import clean, visible
 from vlrl_rewards.text.denials import refuses
 from vlrl_rewards.text.verifier import text as text_kind
 
@@ -50,7 +43,7 @@ def math(response: Response, gold: Any, row: Row) -> Verdict:
     wanted = _gold_text(gold)
     answer, problem = find_answer(response)
     if answer is None and problem == NO_ANSWER:
-        seen = response.visible
+        seen = visible(response.text)
         if len(seen) < 400 and clean(seen) == clean(wanted):
             return right(Answer(seen, 0, len(seen), "text"), "same text", "text")
         if is_worded(wanted):
@@ -73,7 +66,7 @@ def _gold_text(gold: Any) -> str:
 
 def _declined(response: Response, answer: Answer, gold: str) -> bool:
     """Whether the response refuses: near the answer, or anywhere in a short response."""
-    text = response.visible
+    text = visible(response.text)
     near = text[max(0, answer.start - 300) : answer.end + 200] if len(text) > 600 else text
     return refuses(near) and not refuses(gold)
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.reading import beyond_limits, point_to_original
 from vlrl_rewards.boxes.unbracketed import label_before
 from vlrl_rewards.graded import Graded, unreadable
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, is_number
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Verdict, verifier
 
 _SIDES = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
 COCO_NAMES = ("nose", *(f"{side} {part}" for part in _SIDES for side in ("left", "right")))
@@ -54,7 +55,7 @@ def oks(
     """
     labelled = [i for i, point in enumerate(gold) if point[2] > 0]
     if not labelled:
-        raise ValueError("keypoints: no gold keypoint is labelled (visibility above 0)")
+        raise GoldError("keypoints: no gold keypoint is labelled (visibility above 0)")
     total = 0.0
     for i in labelled:
         point = predicted[i]
@@ -73,12 +74,11 @@ class Keypoints(Graded):
         r = mean over labelled keypoints of exp(-d_i^2 / (2 s^2 k_i^2)),  k_i = 2 sigma_i, s^2 the area of the
         object
 
-    Paper: COCO keypoints, arXiv:1405.0312 and its evaluation; as a reward: vlrl original.
-    Gold: {"keypoints": [x, y, v, ...] or {name: [x, y]}, "area": pixels (or "bbox": [x1, y1, x2, y2])}.
-    Answer: {"nose": [x, y], ...}, or a list of [x, y] (or null) in the order of `names`. Edge: a keypoint
-    that is not given adds 0; an unreadable answer, or a name given twice, is 0. false_points: multiplies by
-    labelled / (labelled + keypoints given that the gold does not have). Range [0, 1]. Units: original pixels.
-    Limit: an answer of more than 20,000 characters has no keypoints.
+    Paper: COCO keypoints, arXiv:1405.0312 and its evaluation; as a reward: vlrl original. Gold: {"keypoints":
+    [x, y, v, ...] or {name: [x, y]}, "area": pixels (or "bbox": [x1, y1, x2, y2])}. Answer: {"nose": [x, y],
+    ...}, or a list of [x, y] (or null) in the order of `names`. Edge: a keypoint that is not given adds 0; an
+    unreadable answer, or a name given twice, is 0. false_points: multiplies by labelled / (labelled +
+    keypoints given that the gold does not have). Range [0, 1]. Units: original pixels.
     """
 
     names: tuple[str, ...] = COCO_NAMES

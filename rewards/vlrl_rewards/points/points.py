@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.types import CoordinateSpace, Row
 from vlrl_rewards.boxes.matching import hungarian
 from vlrl_rewards.boxes.reading import (
@@ -25,8 +26,7 @@ from vlrl_rewards.boxes.reading import (
     says_none,
 )
 from vlrl_rewards.graded import Graded, unreadable
-from vlrl_rewards.parsing import Answer
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
+from vlrl_rewards.kinds import verifier
 
 
 def inside(point: Sequence[float], box: Sequence[float]) -> bool:
@@ -80,12 +80,10 @@ class PointReward(Graded):
         gold point:  r = 1[d <= radius], or exp(-d / radius) with `soft`
 
     Paper: GUI-R1, arXiv:2504.10458, sec. 3.2 (in box; 140 px around a gold point); UI-R1, arXiv:2503.21620,
-    eq. 4 (in box). Deviates: the edge belongs to the box; `radius` has no default for gold points (GUI-R1:
-    140 pixels of the original image). `soft` with a gold box: exp(-2 d / diagonal) inside, d the distance
-    from its centre, and 0 outside.
-    Edge: no point, several different points, a box (unless `from_box`, which takes its centre): 0. Range [0,
-    1]. Units: original pixels. `correct_at`: e^-1 rounded down, the soft score at the distance `radius` and
-    in the corner of the gold box, so that every hit is correct.
+    eq. 4 (in box). Deviates: rewards/DEVIATIONS.md. Edge: no point, several different points, a box (unless
+    `from_box`, which takes its centre): 0. Range [0, 1]. Units: original pixels. `correct_at`: e^-1 rounded
+    down, the soft score at the distance `radius` and in the corner of the gold box, so that every hit is
+    correct.
     """
 
     correct_at: float = 0.3678
@@ -153,7 +151,7 @@ class Points(Graded):
         if is_box(gold):
             return gold_boxes(gold)
         if self.radius <= 0:
-            raise ValueError(
+            raise GoldError(
                 f"radius: must be above 0 where the gold answer is points, got {self.radius} for "
                 f"{gold!r:.200}"
             )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict
 
 _INTEGER = re.compile(r"-?\d{1,12}")
 _LIST = re.compile(r"[\s\d,;\-\[\]()>]{1,4000}")

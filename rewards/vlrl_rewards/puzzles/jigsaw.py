@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import overlap
 from vlrl_rewards.boxes.reading import committed_item, gold_boxes, read_boxes
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.math.written_numbers import one_number
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _INTEGERS = re.compile(r"[0-9]+")
 _PERMUTATION = re.compile(r"[\s\[\](){}0-9,;|\"'`]{1,4000}|[0-9]{1,4}(?:\s?-\s?[0-9]{1,4}){1,999}")
@@ -99,12 +100,10 @@ class Jigsaw(Graded):
         positions: share of places with the correct piece;  exact: 1[all places correct];
         adjacency: |seams(order) & seams(gold)| / (2 r c - r - c), the share of inner seams restored
 
-    Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (positions and, as released, connections).
-    Deviates: an answer must be a permutation of 1..n (the release scores "1 1 1 1" for each place it hits, so
-    that a constant answer always earns a part); `centred` subtracts the score of a random permutation, 1/n,
-    and rescales to [0, 1] (vlrl original). Edge: another length, a repeated or missing piece, or any other
-    text: 0. A single piece: 1. Range [0, 1]; correct where all places are. Gold: "2 1 4 3", a list, or a
-    grid; entry k (1-based, row-major) is the original place of the piece shown at place k.
+    Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (positions and, as released, connections). Deviates:
+    rewards/DEVIATIONS.md. Edge: another length, a repeated or missing piece, or any other text: 0. A single
+    piece: 1. Range [0, 1]; correct where all places are. Gold: "2 1 4 3", a list, or a grid; entry k
+    (1-based, row-major) is the original place of the piece shown at place k.
     """
 
     mode: Literal["positions", "adjacency", "exact"] = "positions"
@@ -201,12 +200,9 @@ class JigsawQuestion(Graded):
         correct piece
 
     Paper: Jigsaw-R1, arXiv:2505.23590, sec. 3 (pair and multiple: letter; single: digit; box: IoU of the
-    swapped patch). Deviates: the whole answer must be the letter (the release takes the last capital of the
-    text, so that a sentence with that capital passes) or contain exactly one number (the release takes the
-    first). `kind_of` "auto" reads `row.meta["answer_type"]` (or question_type), so that one reward scores a
-    mixture. A gold letter also matches the text of its choice, a relation its synonyms ("top left").
-    Edge: several letters or numbers: 0. Range {0, 1}; box and order: [0, 1]. A box is correct from IoU
-    `correct_at` on, an order if it is complete; for whole orders use the reward `jigsaw`.
+    swapped patch). Deviates: rewards/DEVIATIONS.md. Edge: several letters or numbers: 0. Range {0, 1}; box
+    and order: [0, 1]. A box is correct from IoU `correct_at` on, an order if it is complete; for whole orders
+    use the reward `jigsaw`.
     """
 
     correct_at: float = 0.5

@@ -9,11 +9,12 @@ from itertools import combinations, pairwise
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _SPLIT = re.compile(r"\s{0,9}(?:(?:,|;|\n|->|→|⇒|>|\|)(?:\s{0,3}(?:and|then)\b)*|\band\b|\bthen\b)\s{0,9}")
 _HEAD = re.compile(
@@ -130,19 +131,17 @@ def _candidates(text: str, single: bool) -> list[list[str]]:
 @verifier("order")
 @register("order")
 @dataclass(frozen=True, kw_only=True)
-class Order(Graded):
+class Ordering(Graded):
     """Ordering reward: agreement of the predicted order of the items with the gold order.
 
         exact: 1[equal];  kendall: (tau + 1) / 2;  kendall_positive: max(0, tau);  footrule: 1 - sum |d_i| /
         floor(n^2 / 2); positions: share of items in place;  adjacency: share of pairs of neighbours;  lcs:
         longest common subsequence / n
 
-    Paper: VideoSSR, arXiv:2511.06281 (temporal jigsaw: footrule); Kendall 1938 (tau). Used for clip order,
-    depth order, colour or size order. centred: subtracts the mean score of a random order (kendall 1/2,
-    footrule about 1/3, positions and adjacency 1/n) and rescales to [0, 1]. Gold: a list, or a text such as
-    "3 1 2" or "a, b, c", first to last.
-    Edge: an answer that does not give exactly the gold items, each once: 0. Range [0, 1]; correct where the
-    orders are equal.
+    Paper: VideoSSR, arXiv:2511.06281 (temporal jigsaw: footrule); Kendall 1938 (tau). centred: subtracts the
+    mean score of a random order and rescales to [0, 1]. Gold: a list, or a text such as "3 1 2" or "a, b, c",
+    first to last. Edge: an answer that does not give exactly the gold items, each once: 0. Range [0, 1];
+    correct where the orders are equal.
     """
 
     metric: Literal["exact", "kendall", "kendall_positive", "footrule", "positions", "adjacency", "lcs"] = (
@@ -162,15 +161,15 @@ class Order(Graded):
             )
         target = items
         answer = self.committed(response)
-        items = read_items(answer.text, target)
-        if items is None:
+        order = read_items(answer.text, target)
+        if order is None:
             raise Unread(f"not an order of the {len(target)} items", answer)
-        score = METRICS[self.metric](items, target)
+        score = METRICS[self.metric](order, target)
         if self.centred and len(target) > 1:
             chance = self.chance(len(target))
             score = max(0.0, (score - chance) / (1 - chance))
         return self.scored(
-            answer, score, items == target, f"{in_place(items, target):.2f} in place", " ".join(items)
+            answer, score, order == target, f"{in_place(order, target):.2f} in place", " ".join(order)
         )
 
     def chance(self, n: int) -> float:

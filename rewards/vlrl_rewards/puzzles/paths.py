@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Group, Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.puzzles.plans import alignment
-from vlrl_rewards.scoring import GoldError, Response, Verdict
 from vlrl_rewards.text.mentions import words_of
 from vlrl_rewards.text.process import sentences, thinking
 
@@ -26,12 +26,9 @@ class SeveralPaths(Graded):
         r_i = q_i (1 - spread (c_i - 1) / (G - 1))
 
     n: sentences, m_k: steps of path k, c_i: rollouts of the group whose best path is that of rollout i and
-    whose q is at least `follows`. Paper: GRiP, arXiv:2511.22172 (multi-heuristic reward: diverse yet
-    logically valid reasoning pathways; only the abstract was found, and no code). The formula is ours: the
-    alignment as in `process_order`, `spread` and `follows`.
-    Edge: no closed thinking block: 0; a single rollout, or a path below `follows`, pays q. Range [0, 1].
-    Paths: `row.meta[paths]`, a list of lists of texts. The answer is not read: combine with an accuracy
-    reward.
+    whose q is at least `follows`. Paper: GRiP, arXiv:2511.22172 (abstract only; the formula is ours, with the
+    alignment of `process_order`). Paths: `row.meta[paths]`, a list of lists of texts. Edge: no closed
+    thinking block: 0; a single rollout, or a path below `follows`, pays q. Range [0, 1].
     """
 
     paths: str = "paths"

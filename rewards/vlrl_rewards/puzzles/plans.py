@@ -9,20 +9,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout, Row
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.parsing import visible
 from vlrl_rewards.recognition.classification import normal_label
 from vlrl_rewards.recognition.labels import read_labels
-from vlrl_rewards.scoring import GoldError, Response, Verdict, verifier
 
 
 @verifier("plan")
 @register("plan")
 @dataclass(frozen=True, kw_only=True)
-class Plan(Graded):
+class PlanSteps(Graded):
     """Planning accuracy reward: length n of the correct prefix of the N gold steps, with later steps weighing
     more.
 

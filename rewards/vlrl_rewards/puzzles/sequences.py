@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
-from vlrl_rewards.parsing import last_answer
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
+from vlrl_rewards.parsing import committed_answer
 
 _FORMAT = re.compile(r"(\d{1,6})\s*[:;]\s*\[?\s*((?:\d{1,6}(?:[\s,]+\d{1,6}){0,199}[\s,]*)?)\]?", re.ASCII)
 
 
 @register("sequence")
 @dataclass(frozen=True, kw_only=True)
-class SequenceReward(Reward):
+class SequenceReward(Graded):
     """Answer and certificate reward: the number, and the sequence of ids that supports it.
 
         value: 1[number = gold];  ids: 1[ids = gold];  both: 1[number and ids = gold];
@@ -32,16 +33,15 @@ class SequenceReward(Reward):
 
     mode: Literal["value", "ids", "prefix", "both", "consistent"] = "both"
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = rollout.answer
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if not isinstance(gold, Mapping) or not isinstance(gold.get("value"), int) or not gold.get("ids"):
-            raise ValueError(
-                f"row {rollout.row.id!r}: the gold answer must be {{'value': int, 'ids': [int, ...]}}, got "
-                f"{gold!r}"
+            raise GoldError(
+                f"row {row.id!r}: the gold answer must be {{'value': int, 'ids': [int, ...]}}, got {gold!r}"
             )
-        match = _FORMAT.fullmatch(last_answer(rollout.text).strip())
+        answer = committed_answer(response)
+        match = _FORMAT.fullmatch(answer.text)
         if not match:
-            return 0.0
+            raise Unread("not a number and its ids", answer)
         value, ids = int(match[1]), [int(item) for item in re.findall(r"\d+", match[2], re.ASCII)]
         gold_ids = [int(item) for item in gold["ids"]]
         prefix = next(
@@ -54,4 +54,5 @@ class SequenceReward(Reward):
             "prefix": prefix / max(len(ids), len(gold_ids)),
             "consistent": float(value == len(ids) > 0),
         }
-        return scores[self.mode]
+        reason = f"{value} with {prefix} of {len(gold_ids)} ids"
+        return self.scored(answer, scores[self.mode], None, reason)

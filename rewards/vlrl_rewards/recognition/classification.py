@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.parsing import clean
-from vlrl_rewards.scoring import Response, Verdict, verifier
 from vlrl_rewards.text.denials import settled
 
 _EDGE = " \t\n.,;:!?\"'`*()[]{}<>“”‘’"
@@ -56,7 +57,7 @@ def gold_labels(gold: Any, field_name: str = "answer") -> list[str]:
     listed = list(gold) if isinstance(gold, (list, tuple, set, frozenset)) else [gold]
     labels = [normal_label(str(label)) for label in listed if isinstance(label, (str, int))]
     if not labels or not all(labels) or len(labels) != len(listed):
-        raise ValueError(
+        raise GoldError(
             f"{field_name}: the gold label {gold!r} is empty or not a text; give a word or a list of words"
         )
     return labels

@@ -10,10 +10,11 @@ import numpy as np
 from PIL import ImageColor
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.recognition.classification import normal_label, said_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 Rgb = tuple[int, int, int]
 _HEX = re.compile(r"#?([0-9a-fA-F]{6})")

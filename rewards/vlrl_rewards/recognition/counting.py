@@ -10,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded, unreadable
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import MAX_CHARS
 from vlrl_rewards.math.written_numbers import one_number
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _SHARE = re.compile(r"[0-9]\s?(?:%|percent\b)", re.IGNORECASE)
 MRA_THRESHOLDS = tuple(np.linspace(0.5, 0.95, 10).tolist())

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.reading import says_none
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values
 from vlrl_rewards.recognition.classification import choice_of, gold_labels, normal_label, said_label
-from vlrl_rewards.scoring import Response, Verdict, verifier
 
 _SPLIT = re.compile(r"\s{0,9}(?:,|;|\n|\||/|\band\b)\s{0,9}")
 _MARK = re.compile(r"(?:\(?[0-9]{1,3}[.)]|[-*•])\s{1,4}")
@@ -130,7 +131,7 @@ class Hierarchy(Graded):
         while label:
             if label in path or label not in tree:
                 fault = "its own ancestor" if label in path else "not in the tree"
-                raise ValueError(
+                raise GoldError(
                     f"parents: {label!r} is {fault}; map every label to its parent, the topmost to ''"
                 )
             path.append(label)

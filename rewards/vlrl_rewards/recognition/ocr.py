@@ -8,10 +8,11 @@ from typing import Any, Literal
 from rapidfuzz.distance import Levenshtein
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.parsing import clean, unmarked
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 MAX_TEXT = 20_000
 

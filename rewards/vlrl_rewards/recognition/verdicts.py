@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Verdict
 from vlrl_rewards.text.denials import NOT, WRONG
 from vlrl_rewards.text.mentions import asserts, places, words_of
 from vlrl_rewards.text.process import thoughts
@@ -54,11 +54,8 @@ class Preference(Graded):
 
     Paper: R1-Reward, arXiv:2505.02835, sec. 3.3 (consistency 0.5). Released code: yfzhang114/r1_reward,
     openrlhf/models/remote_rm/math_verifier_mllm.py, commit 3693413 (r = 0.5 format + accuracy (1 + 0.5 c)).
-    Deviates: the release asks a language model whether the last three lines before the answer agree with it;
-    here phrases such as "answer 2 is better" in the last three lines of the thinking decide, and c is 0
-    without one (the release: a failed judge).
-    Gold: "1" or "2". Edge: no answer: 0. Range [0, 1 + consistency]; a right answer is correct whatever its
-    reasoning.
+    Deviates: rewards/DEVIATIONS.md. Gold: "1" or "2". Edge: no answer: 0. Range [0, 1 + consistency]; a right
+    answer is correct whatever its reasoning.
     """
 
     consistency: float = 0.5
@@ -94,14 +91,9 @@ class EntityNamed(Graded):
 
     E are the words of the false part, C the words of the headline that the response calls false: those in its
     sentences (thinking and answer) that hold a word such as "false", "wrong", "not". Words such as "the" are
-    in neither.
-    Paper: Fact-R1, arXiv:2505.16836. Released code: zfr00/Fact-R1, verl/utils/reward_score/multitask.py,
-    commit 7354074 (0.1 for the entity). Deviates: the release asks a language model whether the response
-    describes the entity; here its words decide, divided by |C|, so that to copy the headline earns nothing
-    and to name several parts no more than to guess one. A right headline has no entity and pays 1 where the
-    answer is not empty, so that its weight shifts no advantage.
-    Entity: `row.meta[entity]`, "" for a right headline; the headline: `row.meta[headline]`. Edge: a response
-    without an answer: 0. Range [0, 1].
+    in neither. Paper: Fact-R1, arXiv:2505.16836. Deviates: rewards/DEVIATIONS.md. Entity: `row.meta[entity]`,
+    "" for a right headline; the headline: `row.meta[headline]`. Edge: a response without an answer: 0. Range
+    [0, 1].
     """
 
     entity: str = "entity"
@@ -119,7 +111,7 @@ class EntityNamed(Graded):
                 f"meta: row.meta[{self.headline!r}] must hold the headline, with its false part "
                 f"{' '.join(entity)!r} in it"
             )
-        entity, headline = entity, content(headline) | frozenset(entity)
+        telling = content(headline) | frozenset(entity)
         answer = self.committed(response)
         if not entity:
             return self.scored(answer, 1.0, True, "nothing to name")
@@ -128,9 +120,9 @@ class EntityNamed(Graded):
             for sentence in _SENTENCE.split("\n".join([*thoughts(response.text), answer.text]))
             if _calls_false(sentence)
         ]
-        called = headline & {word for words in claims for word in words}
+        called = telling & {word for words in claims for word in words}
         named = any(asserts(words, entity) for words in claims) and (
-            called != headline or headline == set(entity)
+            called != telling or telling == set(entity)
         )
         called |= set(entity)
         return self.scored(

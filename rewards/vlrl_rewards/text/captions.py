@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded, members
-from vlrl_rewards.scoring import GoldError, Response, Verdict, verifier
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.text.mentions import words_of
 
 

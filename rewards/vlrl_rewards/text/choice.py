@@ -6,19 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict, right, wrong
 from vlrl.types import Row
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.math.answer import lone_number
 from vlrl_rewards.math.judge import judge
-from vlrl_rewards.parsing import Answer, clean, committed
-from vlrl_rewards.scoring import (
-    GoldError,
-    Response,
-    Unread,
-    Verdict,
-    right,
-    verifier,
-    wrong,
-)
+from vlrl_rewards.parsing import clean, committed, visible
 from vlrl_rewards.text.denials import (
     ALL_BUT,
     ASIDE,
@@ -247,7 +240,7 @@ def find_choice(
     response: Response, options: Options, most: int = 1
 ) -> tuple[Answer | None, frozenset[str], str]:
     """(the answer, its letters, the reason if there are none)."""
-    text = response.visible
+    text = visible(response.text)
     if not text.strip():
         return None, frozenset(), "nothing outside the thinking" if response.text.strip() else "empty"
     answer = committed(response.text, lambda said: bool(chosen(said, options)))
@@ -302,7 +295,7 @@ def mcq(response: Response, gold: Any, row: Row) -> Verdict:
         for letter in letters
         if LETTERS.index(letter) < options.count
     )
-    if refuses(context_of(response.visible, answer)) and not own_words:
+    if refuses(context_of(visible(response.text), answer)) and not own_words:
         raise Unread("a refusal", answer)
     if not letters:
         raise Unread(why, answer)

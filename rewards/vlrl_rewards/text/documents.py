@@ -12,14 +12,15 @@ from typing import Any, Literal
 from rapidfuzz.fuzz import ratio
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.geometry import overlap
 from vlrl_rewards.boxes.reading import box_to_original, gold_boxes, parse_boxes
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, repeated_in
 from vlrl_rewards.parsing import clean
 from vlrl_rewards.recognition.classification import normal_label
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 
 _NUMBER = re.compile(r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,12})?")
 Leaf = tuple[str, str]
@@ -153,12 +154,12 @@ class Evidence(Graded):
         if len(objects) != 1:
             raise Unread(f"{'several' if objects else 'no'} JSON objects in the answer", answer)
         members = [(key.lower(), value) for key, value in [*objects[0].items(), *repeated_in(objects[0])]]
-        texts = {normal_label(str(value)) for key, value in members if key in ("final_answer", "answer")}
-        correct = len(texts) == 1 and texts <= set(target[0])
-        boxes = [parse_boxes(str(value)) or [] for key, value in members if key in ("bbox_2d", "bbox", "box")]
-        named = {found[0].xyxy for found in boxes if len(found) == 1}
+        said = {normal_label(str(value)) for key, value in members if key in ("final_answer", "answer")}
+        correct = len(said) == 1 and said <= set(target[0])
+        shown = [parse_boxes(str(value)) or [] for key, value in members if key in ("bbox_2d", "bbox", "box")]
+        named = {found[0].xyxy for found in shown if len(found) == 1}
         picture = row.meta.get("picture", self.picture)
-        one_box = len(named) == 1 and all(len(found) == 1 for found in boxes)
+        one_box = len(named) == 1 and all(len(found) == 1 for found in shown)
         iou = (
             overlap(box_to_original(named.pop(), response.spaces, picture), target[1].xyxy)
             if one_box

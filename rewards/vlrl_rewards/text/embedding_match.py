@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.parsing import clean
-from vlrl_rewards.scoring import GoldError, Response, Verdict
 
 MAX_TOKENS = 1024
 
@@ -39,14 +39,10 @@ class Bmas(Graded):
         r = min(1, n / m, m / n)^length * (mean_i max_j cos(s_i, g_j) + mean_j max_i cos(s_i, g_j)) / 2
 
     s_i and g_j are the policy's input embeddings of the n tokens of the answer and the m tokens of the gold
-    text.
-    Paper: Mixed-R1, arXiv:2505.24164 (BMAS from the embeddings of the tokenizer; which layer's is not
-    published: input embeddings are ours). Deviates: the factor with `length` is ours: BMAS counts a token
-    once however often it is repeated, so that a repeated gold text earns everything; 0 is the paper's form.
-    Embeddings are read from the policy's present weights; a frozen embedding gives the same reward
-    throughout. Gold: a text. Edge: no answer: 0; at most 1,024 tokens of each text are compared. Range [0,
-    1]; correct where the texts are equal after folding. Needs a run with a policy: raises RuntimeError
-    outside.
+    text. Paper: Mixed-R1, arXiv:2505.24164 (BMAS from the embeddings of the tokenizer; which layer's is not
+    published: input embeddings are ours). Deviates: rewards/DEVIATIONS.md. Gold: a text. Edge: no answer: 0;
+    at most 1,024 tokens of each text are compared. Range [0, 1]; correct where the texts are equal after
+    folding. Needs a run with a policy: raises RuntimeError outside.
     """
 
     refusals = False

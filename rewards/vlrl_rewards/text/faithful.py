@@ -6,14 +6,13 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.registry import build, register
+from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.combine.nested import number
+from vlrl_rewards.combine.nested import OverReward, number
 
 PROXY_ANSWER: Annotation[str | None] = Annotation(
     "proxy",
@@ -25,7 +24,7 @@ PROXY_ANSWER: Annotation[str | None] = Annotation(
 
 @register("proxy")
 @dataclass(frozen=True, kw_only=True)
-class Proxy(Reward):
+class Proxy(OverReward):
     """CANOE's proxy reward: the answer that follows from the policy's own long answer.
 
         r = score of `of` on the answer in PROXY_ANSWER
@@ -38,19 +37,8 @@ class Proxy(Reward):
     """
 
     requires = (PROXY_ANSWER,)
+    decides: ClassVar[bool] = False
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "exact"})
-
-    def __post_init__(self) -> None:
-        _ = self.inner  # built now, so that a wrong config is refused at once
-
-    @cached_property
-    def inner(self) -> Reward:
-        """The reward that `of` configures."""
-        return build(Reward, dict(self.of), "proxy.of")
-
-    @property
-    def inner_rewards(self) -> tuple[Reward, ...]:
-        return (self.inner,)
 
     def __call__(self, rollout: Rollout) -> float:
         if not PROXY_ANSWER.on(rollout):

@@ -12,11 +12,9 @@ from typing import Any
 from vlrl.environments.tool_calls import last_tagged
 from vlrl.plugins.episodes import ACTIONS
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
-from vlrl_rewards.scoring import (
-    GoldError,
-)
 from vlrl_rewards.tool_use import turns_of
 
 UNCLEAR = "cannot determine impact without specific context"
@@ -114,12 +112,8 @@ class KernelConfig(Reward):
     The gold answer is {"type": "Bool", "Menu", "Choice" or "Value", "gold": ...}; the answer's score is that
     of its type, in [0, 1]: `bool_score` (gold: option to effect), `menu_score` and `value_score` (gold: a
     list), `choice_score` (gold: an option). Correct is r = 1 alone. Paper: Lin et al. 2025 (OS-R1),
-    arXiv:2508.12551, sec. 3; released code: LHY-24/OS-R1 at a01116d1,
-    agent_r1/src/reward_score/os_r1_score.py. Deviates: repeated lines count once (there a repeated value line
-    counts again, which can exceed 1), an option with several values not at all; white space between blocks is
-    free. Edge: without a tool call the format is 0.55 at most, so that an answer without a look at the
-    knowledge base earns nothing. Menu options beyond the gold cost nothing, as released. Raises GoldError for
-    a gold answer of another form.
+    arXiv:2508.12551, sec. 3. Deviates: rewards/DEVIATIONS.md. Edge: without a tool call the format is 0.55 at
+    most.
     """
 
     requires = (ACTIONS,)

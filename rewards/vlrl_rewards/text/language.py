@@ -27,7 +27,9 @@ _COMMON = {
         "the of and to in is that it was for on are with as this be by you not or from have at an which we "
         "so can"
     ),
-    "fr": "le la les de des et est un une que qui dans pour pas sur avec ce il elle nous vous sont au du plus",
+    "fr": (
+        "le la les de des et est un une que qui dans pour pas sur avec ce il elle nous vous sont au du plus"
+    ),
     "de": "der die das und ist nicht ein eine zu mit auf für von dem den sich es ich wir sie auch als bei im",
     "es": "el la los las de y es un una que en no por con para se del su lo como más pero está",
     "it": "il la di e è un una che in non per con si del della sono anche come più questo gli le ma nel",
@@ -106,7 +108,7 @@ class Language(Reward):
 
 @register("repetition")
 @dataclass(frozen=True, kw_only=True)
-class Repetition(Reward):
+class RepetitionPenalty(Reward):
     """N-gram repetition penalty.
 
         r = -penalty (1 - unique / total)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded, members
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.parsing import clean
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
 from vlrl_rewards.text.denials import NOT
 
 MAX_WORDS = 4000
@@ -73,11 +74,8 @@ class Keywords(Graded):
     spurious: phrases of `row.meta[vocabulary]` that the description asserts and that are no keywords; 0 for
     rows without a vocabulary. Paper: PeBR-R1, arXiv:2509.13031. Released code: cythu/PeBR-R1,
     examples/reward_function/pebr_1.py, commit 0f332ce (keywords 0.4, length 0.1 as 1 or 512 / length, and a
-    CLIP part 0.4 that needs a second model).
-    Deviates: whole words (substrings count there); the density factor is ours: a plain list of keywords
-    scores 0; so are spurious phrases, without which a description that mentions everything earns as much as a
-    true one.
-    Edge: empty: 0; a keyword that occurs twice counts once. Range [0, 1]. Gold: a list of words or phrases.
+    CLIP part 0.4 that needs a second model). Deviates: rewards/DEVIATIONS.md. Edge: empty: 0; a keyword that
+    occurs twice counts once. Range [0, 1]. Gold: a list of words or phrases.
     """
 
     refusals = False

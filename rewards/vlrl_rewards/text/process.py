@@ -10,14 +10,14 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from vlrl.plugins.registry import build, register
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout, Row
 from vlrl_rewards.combine.nested import number
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.literals import fold
-from vlrl_rewards.parsing import Answer, last_answer
+from vlrl_rewards.parsing import last_answer
 from vlrl_rewards.puzzles.plans import alignment
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict
 from vlrl_rewards.text.mentions import words_of
 from vlrl_rewards.text.metrics import rouge_l, rouge_n
 
@@ -52,21 +52,16 @@ def sentences(response: str) -> list[str]:
     ][:1000]
 
 
-def whole(response: Response) -> Answer:
-    """The whole response, thinking included, as the part that is read."""
-    return Answer(response.text, 0, len(response.text), "response")
-
-
 def thinking(response: Response) -> Answer:
     """The response as the part that is read. Raises Unread where its closed thinking has no sentence."""
     if not sentences(response.text):
-        raise Unread("no reasoning", whole(response))
-    return whole(response)
+        raise Unread("no reasoning", response.whole)
+    return response.whole
 
 
 def section(response: Response, tag: str) -> Answer:
-    """The content of the only `<tag>...</tag>` of a response, folded by `fold`. Raises Unread if there is none,
-    more than one, or an empty one."""
+    """The content of the only `<tag>...</tag>` of a response, folded by `fold`. Raises Unread if there is
+    none, more than one, or an empty one."""
     text, low = response.text, response.text.lower()
     if len(low) != len(text):  # the lower case of some letters is longer, then offsets would differ
         text = low
@@ -75,7 +70,7 @@ def section(response: Response, tag: str) -> Answer:
     start, end = (low.index(opening) + len(opening), low.index(closing)) if once else (0, 0)
     inner = fold(text[start:end]).strip()
     if not inner:
-        raise Unread(f"no <{tag}> section, or several", whole(response))
+        raise Unread(f"no <{tag}> section, or several", response.whole)
     return Answer(inner, start, min(end, len(response.text)), "section")
 
 
@@ -96,14 +91,10 @@ class ProcessOrder(Graded):
         r = (mean similarity of the gold states, in order, to the reasoning's sentences) min(1, slack m / n)
 
     n: sentences, m: states. The similarity of two sentences is the mean of the F1 of ROUGE-1, ROUGE-2 and
-    ROUGE-L.
-    Paper: MOSS-ChatV, arXiv:2509.21113 (subsequence DTW between reasoning and reference steps with a distance
-    of ROUGE-1, -2 and -L, after the paper's public reviews).
-    Deviates: a monotone alignment of the highest mean similarity stands for subsequence DTW, whose scaling of
-    the distance to a reward is not published; the factor is ours: without it a trace that repeats every state
-    many times contains every order.
-    Edge: no closed thinking block: 0. Range [0, 1]. Gold states: `row.meta[states]`, a list of texts. The
-    answer is not read: combine with an accuracy reward (best as its gate).
+    ROUGE-L. Paper: MOSS-ChatV, arXiv:2509.21113 (subsequence DTW between reasoning and reference steps with a
+    distance of ROUGE-1, -2 and -L, after the paper's public reviews). Deviates: rewards/DEVIATIONS.md. Edge:
+    no closed thinking block: 0. Range [0, 1]. Gold states: `row.meta[states]`, a list of texts. The answer is
+    not read: combine with an accuracy reward (best as its gate).
     """
 
     states: str = "states"
@@ -132,13 +123,12 @@ class StatedSteps(Graded):
 
         r = stated gold steps / gold steps
 
-    A step is stated if its name, its terms (of a sum in any order) and its value agree.
-    Paper: PreMidRL-Interplay, arXiv:2512.07783 (ProcessAcc: a step counts if its node, its parents and its
-    value are those of the gold graph). A step is text such as "a27+5=32"; of repeated steps the last one
-    counts. Edge: no closed thinking block, or no step: 0. Steps of other names are ignored. Range [0, 1];
-    correct only at 1. Gold: `row.meta[steps]`, a list of such texts, each of another name. The answer is not
-    read: add an accuracy reward, or gate it by this one (the paper's strict form: the outcome counts only if
-    every step is correct).
+    A step is stated if its name, its terms (of a sum in any order) and its value agree. Paper: PreMidRL-
+    Interplay, arXiv:2512.07783 (ProcessAcc: a step counts if its node, its parents and its value are those of
+    the gold graph). A step is text such as "a27+5=32"; of repeated steps the last one counts. Edge: no closed
+    thinking block, or no step: 0. Steps of other names are ignored. Range [0, 1]; correct only at 1. Gold:
+    `row.meta[steps]`, a list of such texts, each of another name. The answer is not read: add an accuracy
+    reward, or gate it by this one.
     """
 
     steps: str = "steps"
@@ -155,7 +145,7 @@ class StatedSteps(Graded):
         said = {name: step for block in thoughts(response.text) for name, step in _steps_of(block).items()}
         hits = sum(said.get(name) == step for name, step in steps.items())
         return self.scored(
-            whole(response), hits / len(steps), hits == len(steps), f"{hits} of {len(steps)} steps"
+            response.whole, hits / len(steps), hits == len(steps), f"{hits} of {len(steps)} steps"
         )
 
 
@@ -175,12 +165,11 @@ class ReasoningPhrases(Reward):
         r = max(0, min(1, k / enough) - q)
 
     k: the phrases of the list that occur in the text; q: the share of its word `n`-grams that repeat earlier
-    ones (`count` "repeats"), or the number of different repeated ones over all n-grams ("kinds", as released,
-    which hardly penalises a loop).
-    With the reward `of`: r = r_of where r_of > 0, else the value above. No answer: 0.
-    Paper: Lv et al. 2025 (reasoning pattern reward), arXiv:2505.22653; released code: 40 phrases of which 20
-    are enough, 20-grams. Deviates: the default list of phrases is ours, of the same length. Edge: a phrase
-    counts once; the answer must exist, its content is not read. Range [0, 1], or that of the reward `of`.
+    ones (`count` "repeats"), or the number of different repeated ones over all n-grams ("kinds", as
+    released). With the reward `of`: r = r_of where r_of > 0, else the value above. No answer: 0. Paper: Lv et
+    al. 2025 (reasoning pattern reward), arXiv:2505.22653; released code: 40 phrases of which 20 are enough,
+    20-grams. Deviates: rewards/DEVIATIONS.md. Edge: a phrase counts once; the answer must exist, its content
+    is not read. Range [0, 1], or that of the reward `of`.
     """
 
     reads_answer: ClassVar[bool] = False

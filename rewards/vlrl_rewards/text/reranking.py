@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
+from vlrl.types import Row
 from vlrl_rewards.format.structure import ndcg, ranked
 from vlrl_rewards.format.tags import TagFormat
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.parsing import answer_tags, clean, visible
 
 _CELL = re.compile(r"<\|(.{1,200}?)\|><\|(.{1,200}?)\|>")
@@ -24,19 +26,17 @@ def average_overlap(said: Sequence[str], gold: Sequence[str]) -> float:
 
 @register("rerank")
 @dataclass(frozen=True, kw_only=True)
-class Rerank(Reward):
+class Rerank(Graded):
     """ReasonRank's multi-view ranking reward.
 
         r = nDCG@k + recall_weight Recall@k + overlap_weight AO(answer, gold order)
 
-    r = 0 for other ids than the gold's, -1 without the format.
-    AO: average overlap, which is rank-biased overlap with p = 1. Gold answer: the ids in their best order;
-    `row.meta[relevant]`: the relevant ids. Answer: "[2] > [1] > [3]" or a list, in the `<answer>` of a text
-    in the format of `tag_format`.
-    Paper: ReasonRank, arXiv:2508.07050 (multi-view ranking reward); released code: k 10, 0.2 and 0.1, p 1.
-    Deviates: the release compares the number of ids and reads all digits of the answer; here the ids must be
-    those of the gold. Edge: no relevant ids, or some that are not in the gold order, raise ValueError. Range
-    [-1, 1 + recall_weight + overlap_weight].
+    r = 0 for other ids than the gold's, -1 without the format. AO: average overlap, which is rank-biased
+    overlap with p = 1. Gold answer: the ids in their best order; `row.meta[relevant]`: the relevant ids.
+    Answer: "[2] > [1] > [3]" or a list, in the `<answer>` of a text in the format of `tag_format`. Paper:
+    ReasonRank, arXiv:2508.07050 (multi-view ranking reward); released code: k 10, 0.2 and 0.1, p 1. Deviates:
+    rewards/DEVIATIONS.md. Edge: no relevant ids, or some that are not in the gold order, raise ValueError.
+    Range [-1, 1 + recall_weight + overlap_weight].
     """
 
     k: int = 10
@@ -44,32 +44,36 @@ class Rerank(Reward):
     overlap_weight: float = 0.1
     relevant: str = "relevant"
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = [str(item).strip(" []").casefold() for item in rollout.answer or ()]
-        relevant = {str(item).strip(" []").casefold() for item in rollout.row.meta.get(self.relevant, ())}
-        if not relevant or len(set(gold)) != len(gold) or not relevant <= set(gold):
-            raise ValueError(
-                f"row {rollout.row.id!r}: needs an order of different ids as the answer, and "
+    def lowest(self) -> float:
+        return -1.0
+
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        wanted = [str(item).strip(" []").casefold() for item in gold or ()]
+        relevant = {str(item).strip(" []").casefold() for item in row.meta.get(self.relevant, ())}
+        if not relevant or len(set(wanted)) != len(wanted) or not relevant <= set(wanted):
+            raise GoldError(
+                f"row {row.id!r}: needs an order of different ids as the answer, and "
                 f"meta[{self.relevant!r}] among them"
             )
-        if not TagFormat()(rollout):
-            return -1.0
-        seen = visible(rollout.text)
-        text = seen[slice(*answer_tags(seen)[-1])]
-        said = ranked(text) if len(text) < 20_000 else []
-        if sorted(said) != sorted(gold) or len(re.findall(r"[^\s\[\]>,;]+", text)) != len(gold):
-            return 0.0
+        if not TagFormat().follows(response.text):
+            raise Unread("not the format of a thought and an answer", response.whole)
+        start, end = answer_tags(visible(response.text))[-1]
+        answer = Answer(visible(response.text)[start:end], start, end, "tag")
+        said = ranked(answer.text) if len(answer.text) < 20_000 else []
+        if sorted(said) != sorted(wanted) or len(re.findall(r"[^\s\[\]>,;]+", answer.text)) != len(wanted):
+            return self.scored(answer, 0.0, False, "other ids than the gold's")
         recall = len(relevant & set(said[: self.k])) / len(relevant)
-        return (
+        score = (
             ndcg(said, dict.fromkeys(relevant, 1.0), self.k)
             + self.recall_weight * recall
-            + self.overlap_weight * average_overlap(said, gold)
+            + self.overlap_weight * average_overlap(said, wanted)
         )
+        return self.scored(answer, score, None, f"recall {recall:.2f}")
 
 
 @register("table_evidence")
 @dataclass(frozen=True, kw_only=True)
-class TableEvidence(Reward):
+class TableEvidence(Graded):
     """Reasoning-Table's evidence reward: cited table cells.
 
         r = |C & G| / |C | G|
@@ -84,18 +88,17 @@ class TableEvidence(Reward):
     cells: str = "cells"
     most: int = 10
 
-    def __call__(self, rollout: Rollout) -> float:
-        gold = {
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        wanted = {
             _cell(*pair)
-            for pair in rollout.row.meta.get(self.cells, ())
+            for pair in row.meta.get(self.cells, ())
             if isinstance(pair, (list, tuple)) and len(pair) == 2
         }
-        if not gold:
-            raise ValueError(
-                f"row {rollout.row.id!r}: meta[{self.cells!r}] must be a list of [value, column]"
-            )
-        said = {_cell(*pair) for pair in _CELL.findall(rollout.text[:100_000])}
-        return len(said & gold) / len(said | gold) if len(said) <= self.most * len(gold) else 0.0
+        if not wanted:
+            raise GoldError(f"row {row.id!r}: meta[{self.cells!r}] must be a list of [value, column]")
+        said = {_cell(*pair) for pair in _CELL.findall(response.text[:100_000])}
+        score = len(said & wanted) / len(said | wanted) if len(said) <= self.most * len(wanted) else 0.0
+        return self.scored(response.whole, score, None, f"{len(said & wanted)} of {len(wanted)} cells")
 
 
 def _cell(value: object, column: object) -> tuple[str, str]:

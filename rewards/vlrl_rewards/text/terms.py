@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import Reward
-from vlrl.types import Rollout
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
+from vlrl.types import Row
+from vlrl_rewards.graded import Graded
 from vlrl_rewards.parsing import answer_tags, visible
 from vlrl_rewards.text.metrics import fold, words_of
 
@@ -25,51 +26,49 @@ def place_of(term: str, text: str) -> int:
 
 @register("term_recall")
 @dataclass(frozen=True, kw_only=True)
-class TermRecall(Reward):
+class TermRecall(Graded):
     """TAT-R1's translation reward: given terms are translated.
 
         answer, thinking:  r = translated terms / terms
         order:             r = pairs of terms in the order of the reference / pairs
 
-    Paper: TAT-R1, arXiv:2505.21172 (answer-align-word, think-align-word, answer-align-order). Deviates: the
-    aligned pairs come with the rows (the paper aligns words with a model at reward time); the shares are
-    ours, since the paper's formulas are known from a review only; the score of an answer with more than
-    `slack` times the words of the reference is multiplied by their ratio, else a list of words would score
-    (thinking is not scaled).
-    Reads `row.meta[terms]`: translations (a list of texts; alternatives as a list in it); gold answer: the
-    reference. Edge: not exactly one `<answer>` block: 0; fewer than two terms in the reference: order is 0.
-    No terms raise ValueError. Range [0, 1].
+    Paper: TAT-R1, arXiv:2505.21172 (answer-align-word, think-align-word, answer-align-order). Deviates:
+    rewards/DEVIATIONS.md. Reads `row.meta[terms]`: translations (a list of texts; alternatives as a list in
+    it); gold answer: the reference. Edge: not exactly one `<answer>` block: 0; fewer than two terms in the
+    reference: order is 0. No terms raise ValueError. Range [0, 1].
     """
 
     where: Literal["answer", "thinking", "order"] = "answer"
     terms: str = "terms"
     slack: float = 1.5
 
-    def __call__(self, rollout: Rollout) -> float:
-        terms, reference = self._terms(rollout), fold(str(rollout.answer or ""))
+    def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        terms, reference = self._terms(row), fold(str(gold or ""))
         if self.where == "thinking":
-            said = fold(" ".join(_THINK.findall(rollout.text[:100_000])))
-            return sum(_first(term, said) >= 0 for term in terms) / len(terms)
-        spans = answer_tags(visible(rollout.text))
+            said = fold(" ".join(_THINK.findall(response.text[:100_000])))
+            found = sum(_first(term, said) >= 0 for term in terms)
+            return self.scored(response.whole, found / len(terms), None, f"{found} of {len(terms)} terms")
+        spans = answer_tags(visible(response.text))
         if len(spans) != 1 or not reference:
-            return 0.0
-        answer = rollout.text[slice(*spans[0])][:40_000]
-        said, length = fold(answer), len(words_of(answer))
-        factor = min(1.0, self.slack * len(words_of(str(rollout.answer))) / max(1, length))
+            raise Unread("not one answer block", response.whole)
+        answer = Answer(response.text[slice(*spans[0])][:40_000], *spans[0], "tag")
+        said, length = fold(answer.text), len(words_of(answer.text))
+        factor = min(1.0, self.slack * len(words_of(str(gold))) / max(1, length))
         places = [_first(term, said) for term in terms]
-        if self.where == "answer":
-            return factor * sum(place >= 0 for place in places) / len(terms)
-        return factor * _in_order(places, [_first(term, reference) for term in terms])
+        found = sum(place >= 0 for place in places)
+        order = self.where == "order"
+        share = (
+            _in_order(places, [_first(term, reference) for term in terms]) if order else found / len(terms)
+        )
+        return self.scored(answer, factor * share, None, f"{found} of {len(terms)} terms")
 
-    def _terms(self, rollout: Rollout) -> list[list[str]]:
+    def _terms(self, row: Row) -> list[list[str]]:
         found = [
             [fold(str(t)) for t in (term if isinstance(term, (list, tuple)) else [term])]
-            for term in rollout.row.meta.get(self.terms, ())
+            for term in row.meta.get(self.terms, ())
         ]
         if not found or not all(text for term in found for text in term):
-            raise ValueError(
-                f"row {rollout.row.id!r}: meta[{self.terms!r}] must be a list of translated terms"
-            )
+            raise GoldError(f"row {row.id!r}: meta[{self.terms!r}] must be a list of translated terms")
         return found
 
 

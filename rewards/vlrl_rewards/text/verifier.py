@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict, right, verdict, wrong
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.math.answer import find_answer
 from vlrl_rewards.math.dates import same_moment
 from vlrl_rewards.math.judge import judge
@@ -19,21 +21,14 @@ from vlrl_rewards.math.wording import without_markup
 from vlrl_rewards.math.written_numbers import number_words
 from vlrl_rewards.parsing import (
     MAX_REPEATS,
-    Answer,
     answer_tags,
     boxes_in,
     clean,
+    committed,
+    committed_answer,
+    final_answer,
     unmarked,
-)
-from vlrl_rewards.scoring import (
-    GoldError,
-    Response,
-    Unread,
-    Verdict,
-    right,
-    verdict,
-    verifier,
-    wrong,
+    visible,
 )
 from vlrl_rewards.text import metrics as metric
 from vlrl_rewards.text.denials import WRONG, hedges, refuses, settled, taken_back
@@ -129,10 +124,10 @@ def text(response: Response, gold: Any, row: Row, *, case_sensitive: bool = Fals
     """Whether the committed answer has the words of a gold answer; case, punctuation and articles are
     ignored."""
     golds = golds_of(gold)
-    seen = response.visible
+    seen = visible(response.text)
     if not seen.strip():
         raise Unread("nothing outside the thinking" if response.text.strip() else "empty")
-    answer = response.answer or _last_sentence(seen, golds)
+    answer = committed(response.text) or _last_sentence(seen, golds)
     if answer.problem:
         raise Unread(answer.problem, answer)
     if taken_back(seen[answer.end :]) or (
@@ -193,7 +188,7 @@ def _last_sentence(seen: str, golds: Sequence[str]) -> Answer:
 
 def body(response: Response) -> Answer:
     """The last `<answer>` block, else the visible text. Raises Unread where there are several, or no word."""
-    seen = response.visible
+    seen = visible(response.text)
     spans = answer_tags(seen)
     if len({clean(seen[a:b]) for a, b in spans}) > 1 or len(spans) > MAX_REPEATS:
         raise Unread("several answer blocks")
@@ -253,7 +248,7 @@ _metric(
 @verifier("anls")
 def anls(response: Response, gold: Any, row: Row, *, correct_at: float = 0.5) -> Verdict:
     """Average normalised Levenshtein similarity, of the committed answer."""
-    golds, answer = golds_of(gold), response.final_answer()
+    golds, answer = golds_of(gold), final_answer(response)
     answer = replace(answer, text=body(Response(answer.text)).text)
     return graded(answer, golds, metric.anls, correct_at, "ANLS")
 
@@ -277,9 +272,7 @@ class Exact(Graded):
         wanted = clean(str(gold if gold is not None else ""))
         if not wanted:
             raise GoldError(f"row {row.id!r}: the gold answer is empty, so no answer can be right")
-        if response.answer is None:
-            raise Unread("no committed answer")
-        answer = response.final_answer()
+        answer = committed_answer(response)
         said = clean(answer.text)
         same = said == wanted if self.case else said.casefold() == wanted.casefold()
         return self.scored(answer, float(same), same, "equal" if same else "different")

@@ -23,19 +23,12 @@ class Wordiness(Reward):
 
         r = -max(L, R),  R = max(R_word, R_phrase, R_variety)
         L = `long` min(1, (n - `words`) / `span`)         above `words` words
-        R_word = 0.1 min(5, k - 4)                        above 50 words, where one word stands k >= 5 times
-        in a row
-        R_phrase = 0.15 c                                 above 100 words, where a phrase of 3, 5, 7 or 9
-        words (w) occurs c >= 2 times in the 3 w
-                                                          words behind it
-        R_variety = max(0, 0.5 - share of distinct ones)  above 200 words, over the first 500 sequences of
-        five words
+        R_word = 0.1 min(5, k - 4)                        above 50 words: one word k >= 5 times in a row
+        R_phrase = 0.15 c                                 above 100: w words c >= 2 times in the next 3 w
+        R_variety = max(0, 0.5 - share of distinct ones)  above 200: the first 500 sequences of five
 
-    n is the number of words, parted by white space.
-    Paper: Time-R1, arXiv:2505.13508 (length and repetition penalty); released code: ulab-uiuc/Time-R1,
-    verl/utils/reward_score/time_reasoning.py and time_prediction.py, commit 4078886, whose numbers all of
-    these are. Edge: 50 words or fewer: 0. Range [-0.5, 0]. Raises ValueError for a negative `words` or `long`
-    and for a `span` below 1.
+    n: words, parted by white space; w: 3, 5, 7 or 9. Paper: Time-R1, arXiv:2505.13508 (length and repetition
+    penalty, with the numbers of its release). Edge: 50 words or fewer: 0. Range [-0.5, 0].
     """
 
     reads_answer: ClassVar[bool] = False

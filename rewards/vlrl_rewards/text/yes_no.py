@@ -7,18 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict, right, wrong
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import Answer, clean, committed
-from vlrl_rewards.scoring import (
-    GoldError,
-    Response,
-    Unread,
-    Verdict,
-    right,
-    verifier,
-    wrong,
-)
+from vlrl_rewards.kinds import verifier
+from vlrl_rewards.parsing import clean, committed, visible
 from vlrl_rewards.text.choice import context_of
 from vlrl_rewards.text.denials import CANNOT, MIGHT, SECOND_THOUGHT, TURN, WRONG, refuses, taken_back
 from vlrl_rewards.text.letters import TAIL_CHARS
@@ -98,8 +91,8 @@ def yes_no(response: Response, gold: Any, row: Row) -> Verdict:
     wanted = gold if isinstance(gold, bool) else yes_or_no(str(gold))
     if wanted is None:
         raise GoldError(f"gold: {gold!r} is neither yes nor no")
-    text = response.visible
-    answer = committed(response.text, lambda said: yes_or_no(said) is not None) or response.answer
+    text = visible(response.text)
+    answer = committed(response.text, lambda said: yes_or_no(said) is not None) or committed(response.text)
     answer = answer or Answer(text.strip(), 0, len(text), "text")
     if answer.problem or not answer.text.strip():
         raise Unread(answer.problem or "empty", answer)

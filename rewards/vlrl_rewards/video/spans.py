@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from vlrl.plugins.scoring import GoldError
 from vlrl_rewards.literals import MAX_CHARS
 from vlrl_rewards.text.denials import denied
 
@@ -162,7 +163,7 @@ def gold_spans(gold: Any) -> list[Span]:
             span for part in (gold if isinstance(gold, (list, tuple)) else ()) for span in gold_spans(part)
         ]
     if not spans or not all(0 <= a < b for a, b in spans):
-        raise ValueError(
+        raise GoldError(
             f"answer: {gold!r} is not a time span; give [start, end] in seconds with 0 <= start < end"
         )
     return spans

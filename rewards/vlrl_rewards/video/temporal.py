@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.boxes.matching import hungarian
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import Answer
-from vlrl_rewards.scoring import GoldError, Response, Unread, Verdict, verifier
+from vlrl_rewards.kinds import verifier
 from vlrl_rewards.video.spans import Span, gold_spans, plain_times, read_spans, read_times, temporal_iou
 
 _FINAL = re.compile(r"\n|[.;!?]\s")
@@ -30,11 +30,9 @@ class TemporalIou(Graded):
         with `timestamps`, for one gold span:  r = IoU (1 - |start - start*| / duration) (1 - |end - end*| /
         duration), duration from row.meta with `binary`:  r = 1[IoU >= correct_at]
 
-    Paper: Time-R1, arXiv:2503.13377 (temporal IoU and the factor for the time stamps);
-    VideoSSR, arXiv:2511.06281 (anomaly grounding).
-    Edge: no span, an end before its start, or several spans for one gold span: 0. In free text the last
-    statement that names a span counts. Range [0, 1]. Units: seconds; hours, minutes and milliseconds in the
-    answer are converted. Limit: the first 20,000 characters are read.
+    Paper: Time-R1, arXiv:2503.13377 (temporal IoU and the factor for the time stamps); VideoSSR,
+    arXiv:2511.06281 (anomaly grounding). Edge: no span, an end before its start, or several spans for one
+    gold span: 0. Range [0, 1]. Units: seconds.
     """
 
     binary: bool = False

@@ -235,6 +235,19 @@ def gradient_at_high_covariance(record: Record) -> float:
 
 
 @observable
+def gradient_by_likelihood(record: Record) -> float:
+    """Correlation over tokens of the log-prob when they were sampled with |d loss / d log-prob| per unit of
+    the rollout's mean: below 0 where unlikely tokens weigh more."""
+    pairs = [
+        (logp, abs(value) / size)
+        for rollout, values in record.gradients()
+        if (size := mean([abs(value) for value in values]))
+        for logp, value in zip(rollout.logp, values)
+    ]
+    return correlation([a for a, _ in pairs], [b for _, b in pairs])
+
+
+@observable
 def advantage_by_length(record: Record) -> float:
     """Correlation of a rollout's length with its advantage, mean over groups."""
     return mean(

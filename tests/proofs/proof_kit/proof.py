@@ -94,13 +94,11 @@ def model_of(task: str) -> str:
     """The tiny model that can read a task's rows, and the pictures that its environment answers with: text,
     or pictures and videos."""
     from vlrl.methods.common.conversation import PICTURE_REPLIES
-    from vlrl.trainer.data.rows import read_rows
     from vlrl.trainer.plan import Plan
-    from vlrl.trainer.session import Session
 
-    run = Session(Plan.of(load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}"])))
-    rows = next(iter(read_rows(run, "train").values()))
-    return "models/tiny_qwen2_5_vl" if rows[0].media or run.has(PICTURE_REPLIES) else "models/tiny_text"
+    phase = Plan.of(load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}"])).phases[0]
+    rows = next(iter(phase.rows("train").values()))
+    return "models/tiny_qwen2_5_vl" if rows[0].media or phase.has(PICTURE_REPLIES) else "models/tiny_text"
 
 
 def proof_config(preset: str, task: str, proof: Proof | None, overrides: Sequence[str] = ()) -> Config:

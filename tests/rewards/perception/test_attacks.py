@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 
 import pytest
 from vlrl_rewards.audit.perception import ALIASES, SEEDS, attacks
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.kinds import VERIFIERS
+from vlrl_rewards.kinds import KINDS
 from vlrl_rewards.verification import kinds, verify
+from vlrl_rewards.verified import ByKind
 
 from vlrl.plugins.registry import get, names
 from vlrl.plugins.stages import Reward
 
+# graded rewards that have their cases with the puzzles and with text
 ELSEWHERE = {
-    "sat",
-    "chain",
-    "graph",
-    "stated_steps",
-}  # graded rewards that have their cases with the puzzles and with text
+    *("sat", "chain", "graph", "sequence", "stated_steps", "exact", "filled", "places", "date_decay"),
+    *("date_gap", "date_order", "masked_date", "rerank", "table_evidence", "term_recall"),
+    *("patch_similarity", "code_edit"),
+}
 
 
 def perception_rewards():
     """Names of the graded rewards of this chapter."""
-    return {name for name in names(Reward) if issubclass(get(Reward, name), Graded)} - ELSEWHERE
+    graded = {name for name in names(Reward) if issubclass(get(Reward, name), Graded)}
+    return {name for name in graded if not issubclass(get(Reward, name), ByKind)} - ELSEWHERE
 
 
 def graded_kinds():
+    """Kind -> the reward that defines it."""
     kinds()
-    return {
-        kind: function.__qualname__
-        for kind, function in VERIFIERS.items()
-        if function.__qualname__.startswith("judge_")
-    }
+    return {name: kind.reward for name, kind in KINDS.items() if kind.reward}
 
 
 @pytest.mark.parametrize("kind", sorted(SEEDS))
@@ -66,18 +64,18 @@ def test_the_right_answer_does(kind):
 
 
 def test_every_kind_is_attacked():
-    judges = set(graded_kinds().values())
+    rewards = set(graded_kinds().values())
     assert set(ALIASES.values()) <= set(SEEDS) and all(
-        VERIFIERS[alias] is VERIFIERS[kind] for alias, kind in ALIASES.items()
+        KINDS[alias] is KINDS[kind] for alias, kind in ALIASES.items()
     )
-    assert {f"judge_{kind}" for kind in SEEDS if kind not in ALIASES} == judges
+    assert {KINDS[kind].reward for kind in SEEDS if kind not in ALIASES} == rewards
 
 
 def test_silence_earns_the_least_of_every_reward(rollout):
     tried = set()
     for kind, seed in SEEDS.items():
         kinds()
-        cls = get(Reward, re.search(r"reward '(\w+)'", VERIFIERS[kind].__doc__)[1])
+        cls = get(Reward, KINDS[kind].reward)
         reward = cls(**{k: v for k, v in seed.options.items() if k not in ("meta", "spaces")})
         assert isinstance(reward, Graded)
         for text in ("", "<answer></answer>", f"<think>{seed.right}</think>"):

@@ -52,7 +52,7 @@ def test_what_is_read():
     ],
 )
 def test_each_dimension_counts_once(change, score):
-    grade = ChartCode().judge(GOLD, fenced(GOLD.replace(*change) if change[0] else GOLD))
+    grade = ChartCode().verify(GOLD, fenced(GOLD.replace(*change) if change[0] else GOLD))
     assert grade.score == pytest.approx(score) and grade.correct == (score >= 0.9)
 
 
@@ -76,27 +76,28 @@ def test_numbers_are_compared_with_all_their_digits():
     ],
 )
 def test_no_chart_earns_nothing(text):
-    assert ChartCode().judge(GOLD, text).score == 0
+    assert ChartCode().verify(GOLD, text).score == 0
 
 
 def test_layout_by_names():
     named = GOLD.replace("subplots(1, 2,", "subplots(nrows=1, ncols=2,")
     assert (
-        chart_of(named)["layout"] == {"subplots 1 2": 1} and ChartCode().judge(GOLD, fenced(named)).score == 1
+        chart_of(named)["layout"] == {"subplots 1 2": 1}
+        and ChartCode().verify(GOLD, fenced(named)).score == 1
     )
     assert chart_of("fig, ax = plt.subplots()\nax.bar([1], [2])")["layout"] == {"subplots 1 1": 1}
 
 
 def test_extra_calls_cost_and_the_last_block_counts():
-    assert ChartCode().judge(GOLD, fenced(GOLD + "\nplt.pie([1, 2, 3])" * 20)).score < 0.75
-    assert ChartCode().judge(GOLD, fenced("plt.pie([1])") + "\nBetter:\n" + fenced(GOLD)).score == 1
-    assert ChartCode().judge(GOLD, fenced(GOLD) + "\nOr:\n" + fenced("plt.pie([1])")).score < 0.2
+    assert ChartCode().verify(GOLD, fenced(GOLD + "\nplt.pie([1, 2, 3])" * 20)).score < 0.75
+    assert ChartCode().verify(GOLD, fenced("plt.pie([1])") + "\nBetter:\n" + fenced(GOLD)).score == 1
+    assert ChartCode().verify(GOLD, fenced(GOLD) + "\nOr:\n" + fenced("plt.pie([1])")).score < 0.2
 
 
 def test_nothing_is_run(tmp_path):
     file = tmp_path / "written"
     code = f"import os\nopen({str(file)!r}, 'w').write('1')\nos._exit(1)\n{GOLD}"
-    assert ChartCode().judge(GOLD, fenced(code)).score == pytest.approx(1) and not file.exists()
+    assert ChartCode().verify(GOLD, fenced(code)).score == pytest.approx(1) and not file.exists()
 
 
 @pytest.mark.parametrize(
@@ -112,11 +113,11 @@ def test_nothing_is_run(tmp_path):
 )
 def test_bombs_are_read_in_time(bomb):
     started = time.thread_time()
-    ChartCode().judge(GOLD, fenced(bomb))
+    ChartCode().verify(GOLD, fenced(bomb))
     assert time.thread_time() - started < 2
 
 
 def test_a_gold_that_draws_nothing_raises():
     for broken in ("print(1)", "plt.bar(", None, 7):
         with pytest.raises(ValueError, match="chart"):
-            ChartCode().judge(broken, "")
+            ChartCode().verify(broken, "")

@@ -27,16 +27,16 @@ def test_reading(text, rgb):
 
 
 def test_colour_reward():
-    assert Colour().judge("red", "<answer>#ff0000</answer>").score == 1
-    assert Colour().judge("black", "<answer>white</answer>").score == 0
-    assert Colour(limit=200).judge("black", "<answer>white</answer>").score == pytest.approx(
+    assert Colour().verify("red", "<answer>#ff0000</answer>").score == 1
+    assert Colour().verify("black", "<answer>white</answer>").score == 0
+    assert Colour(limit=200).verify("black", "<answer>white</answer>").score == pytest.approx(
         0.5, abs=1e-4
     )  # L* from 0 to 100
-    assert Colour(mode="exact").judge([255, 0, 0], "<answer>254, 0, 0</answer>").score == 1
+    assert Colour(mode="exact").verify([255, 0, 0], "<answer>254, 0, 0</answer>").score == 1
     for text in ("", "<answer>red green blue</answer>", "<think>red</think>", "<answer>colourful</answer>"):
-        assert Colour().judge("red", text).score == 0
+        assert Colour().verify("red", text).score == 0
     with pytest.raises(ValueError, match="colour"):
-        Colour().judge("reddish", "")
+        Colour().verify("reddish", "")
     with pytest.raises(ValueError, match="limit"):
         Colour(limit=0)
 

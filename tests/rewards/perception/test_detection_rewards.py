@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.boxes.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
 from vlrl_rewards.boxes.matching import by_confidence, hungarian
-from vlrl_rewards.graded import Scene
 
 GOLD = [{"bbox": [0, 0, 10, 10], "label": "cat"}, {"bbox": [20, 20, 40, 40], "label": "dog"}]
 BOTH = '{"bbox_2d": [0,0,10,10], "label": "cat"}, {"bbox_2d": [20,20,40,40], "label": "dog"}'
@@ -50,7 +49,7 @@ def test_by_hand(text, detection, f1, ap, weighted):
         (DetectionWeighted(), weighted),
     )
     for reward, expected in rewards:
-        assert reward.judge(GOLD, answer(text)).score == pytest.approx(expected, abs=1e-9), reward
+        assert reward.verify(GOLD, answer(text)).score == pytest.approx(expected, abs=1e-9), reward
 
 
 @pytest.mark.parametrize("reward", REWARDS, ids=lambda r: r.name)
@@ -72,22 +71,22 @@ def test_by_hand(text, detection, f1, ap, weighted):
     ],
 )
 def test_nothing_right_earns_nothing(reward, response):
-    grade = reward.judge(GOLD, response)
+    grade = reward.verify(GOLD, response)
     assert grade.score == 0 and not grade.correct
 
 
 @pytest.mark.parametrize("reward", REWARDS, ids=lambda r: r.name)
 def test_absence(reward):
-    assert reward.judge([], "<answer>None</answer>").score == 1
-    assert reward.judge([], "<answer>[]</answer>").correct
-    assert reward.judge([], answer(BOTH)).score == 0
+    assert reward.verify([], "<answer>None</answer>").score == 1
+    assert reward.verify([], "<answer>[]</answer>").correct
+    assert reward.verify([], answer(BOTH)).score == 0
     assert (
-        reward.judge([], "").score == reward.judge([], "I am not sure").score == 0
+        reward.verify([], "").score == reward.verify([], "I am not sure").score == 0
     )  # unlike od_reward, which gives 1 when no fence is there
 
 
 def test_a_box_without_label_is_wrong_not_an_error():
-    assert DetectionWeighted().judge(GOLD, answer("[0,0,10,10], [20,20,40,40]")).score == pytest.approx(0.3)
+    assert DetectionWeighted().verify(GOLD, answer("[0,0,10,10], [20,20,40,40]")).score == pytest.approx(0.3)
 
 
 def test_confidence():
@@ -95,21 +94,21 @@ def test_confidence():
         "{'Position': [0,0,10,10], 'Confidence': 0.8, 'label': 'cat'}, {'Position': [50,50,60,60], "
         "'Confidence': 0.3, 'label': 'dog'}"
     )
-    assert DetectionConfidence().judge(GOLD, answer(said)).score == pytest.approx((0.8 + 0.7 + 0) / 3)
+    assert DetectionConfidence().verify(GOLD, answer(said)).score == pytest.approx((0.8 + 0.7 + 0) / 3)
     assert (
-        DetectionConfidence().judge(GOLD, answer(said.replace("0.8", "-7").replace("0.3", "99"))).score == 0
+        DetectionConfidence().verify(GOLD, answer(said.replace("0.8", "-7").replace("0.3", "99"))).score == 0
     )
 
 
 def test_salience():
-    scene = Scene(meta={"weights": [3, 1]})
+    scene = {"meta": {"weights": [3, 1]}}
     only_cat = answer('{"bbox_2d": [0,0,10,10], "label": "cat"}')
-    assert Detection(salience="weights").judge(GOLD, only_cat, scene).score == pytest.approx(0.75)
-    assert Detection(salience="weights").judge(GOLD, answer(BOTH + ", " + FAR), scene).score == pytest.approx(
-        4 / (4 + 18 * 2)
-    )
+    assert Detection(salience="weights").verify(GOLD, only_cat, **scene).score == pytest.approx(0.75)
+    assert Detection(salience="weights").verify(
+        GOLD, answer(BOTH + ", " + FAR), **scene
+    ).score == pytest.approx(4 / (4 + 18 * 2))
     with pytest.raises(ValueError, match="2 positive weights"):
-        Detection(salience="weights").judge(GOLD, only_cat, Scene(meta={"weights": [3]}))
+        Detection(salience="weights").verify(GOLD, only_cat, meta={"weights": [3]})
 
 
 def test_options_and_gold_are_checked():
@@ -117,17 +116,17 @@ def test_options_and_gold_are_checked():
         with pytest.raises(ValueError, match="must"):
             DetectionWeighted(**bad)
     with pytest.raises(ValueError, match="labels"):
-        Detection(labels="yes").judge([[0, 0, 1, 1]], "")
+        Detection(labels="yes").verify([[0, 0, 1, 1]], "")
     with pytest.raises(ValueError, match="no area"):
-        Detection().judge([[0, 0, 0, 1]], "")
+        Detection().verify([[0, 0, 0, 1]], "")
 
 
 def test_invented_classes_cost():
     extra = BOTH + ', {"bbox_2d": [0,0,10,10], "label": "unicorn"}'
-    assert DetectionMap(length_penalty=False, extra="ignore").judge(
+    assert DetectionMap(length_penalty=False, extra="ignore").verify(
         GOLD, answer(extra)
     ).score == pytest.approx(1)  # the released behaviour
-    assert DetectionMap(length_penalty=False).judge(GOLD, answer(extra)).score == pytest.approx(2 / 3)
+    assert DetectionMap(length_penalty=False).verify(GOLD, answer(extra)).score == pytest.approx(2 / 3)
 
 
 # --- references ---------------------------------------------------------------------------------------------
@@ -161,11 +160,11 @@ boxes = st.lists(coordinates.map(lambda c: [c[0], c[1], c[0] + c[2], c[1] + c[3]
 @given(boxes, boxes, st.randoms(use_true_random=False))
 def test_bounds_perfection_and_order(gold, said, random):
     for reward in (Detection(), Detection(denominator="f1"), DetectionWeighted(), DetectionMap()):
-        score = reward.judge(gold, f"<answer>{said}</answer>").score
+        score = reward.verify(gold, f"<answer>{said}</answer>").score
         assert 0 <= score <= 1 + 1e-12
-        assert reward.judge(gold, f"<answer>{gold}</answer>").score == pytest.approx(1)
+        assert reward.verify(gold, f"<answer>{gold}</answer>").score == pytest.approx(1)
         shuffled = random.sample(gold, len(gold))
-        assert reward.judge(shuffled, f"<answer>{said}</answer>").score == pytest.approx(score, abs=1e-9)
+        assert reward.verify(shuffled, f"<answer>{said}</answer>").score == pytest.approx(score, abs=1e-9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -174,6 +173,6 @@ def test_more_false_alarms_never_help(gold, extra):
     far = [[1000 + 20 * i, 1000, 1010 + 20 * i, 1010] for i in range(extra)]
     for reward in (Detection(), Detection(denominator="f1"), DetectionWeighted(), DetectionMap()):
         assert (
-            reward.judge(gold, f"<answer>{gold + far}</answer>").score
-            < reward.judge(gold, f"<answer>{gold}</answer>").score
+            reward.verify(gold, f"<answer>{gold + far}</answer>").score
+            < reward.verify(gold, f"<answer>{gold}</answer>").score
         )

@@ -8,8 +8,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.graded import Scene
-from vlrl_rewards.graphs.graph import Graph
+from vlrl_rewards.graphs.graph import GraphAnswer
 from vlrl_rewards.graphs.scene_graph import SceneGraph
 from vlrl_rewards.graphs.triples import Triples
 from vlrl_rewards.recognition.labels import MultiLabel
@@ -49,8 +48,8 @@ TRIPLES = [["man", "rides", "horse"], ["horse", "on", "beach"]]
     ],
 )
 def test_triples(text, f1, recall):
-    assert Triples().judge(TRIPLES, tag(text)).score == pytest.approx(f1)
-    assert Triples(metric="recall").judge(TRIPLES, tag(text)).score == pytest.approx(recall)
+    assert Triples().verify(TRIPLES, tag(text)).score == pytest.approx(f1)
+    assert Triples(metric="recall").verify(TRIPLES, tag(text)).score == pytest.approx(recall)
 
 
 SAYS_NONE = ["none", "None.", "[]", "nothing", "No objects found"]
@@ -59,53 +58,55 @@ SAYS_NOTHING = [".", "?", "...", "-", "()", '""', "*", "and", ",", "\u200b.", "<
 
 @pytest.mark.parametrize("text", SAYS_NOTHING)
 def test_an_empty_gold_answer_asks_for_a_word(text):
-    for reward in (Triples(), MultiLabel(), Graph()):
-        assert reward.judge([], tag(text)).score == 0 and not reward.judge([], tag(text)).correct, reward.name
+    for reward in (Triples(), MultiLabel(), GraphAnswer()):
+        assert reward.verify([], tag(text)).score == 0 and not reward.verify([], tag(text)).correct, (
+            reward.name
+        )
 
 
 @pytest.mark.parametrize("text", SAYS_NONE)
 def test_an_empty_gold_answer_is_said(text):
-    for reward in (Triples(), MultiLabel(), Graph()):
-        assert reward.judge([], tag(text)).score == 1 and reward.judge([], tag(text)).correct, reward.name
+    for reward in (Triples(), MultiLabel(), GraphAnswer()):
+        assert reward.verify([], tag(text)).score == 1 and reward.verify([], tag(text)).correct, reward.name
 
 
 def test_triples_spam_and_nothing():
     spam = [[a, "on", b] for a in "abcdefgh" for b in "abcdefgh"] + TRIPLES
     assert (
-        Triples(metric="recall").judge(TRIPLES, tag(spam)).score == 0
+        Triples(metric="recall").verify(TRIPLES, tag(spam)).score == 0
     )  # the right ones come after the fiftieth
-    assert Triples().judge([], tag("none")).score == 1
+    assert Triples().verify([], tag("none")).score == 1
     for text in JUNK:
-        assert Triples().judge(TRIPLES, text).score == 0
+        assert Triples().verify(TRIPLES, text).score == 0
     with pytest.raises(ValueError, match="triples"):
-        Triples().judge("a man", "")
+        Triples().verify("a man", "")
 
 
 GRAPH = {
     "objects": [{"id": "person.1", "bbox": [0, 0, 50, 100]}, {"id": "dog.2", "bbox": [50, 50, 100, 100]}],
     "relationships": [{"subject": "person.1", "predicate": "holding", "object": "dog.2"}],
 }
-SIZE = Scene(meta={"size": (100, 100)})
+SIZE = {"meta": {"size": (100, 100)}}
 
 
 def test_scene_graph_by_hand():
     reward = SceneGraph()
-    assert reward.judge(GRAPH, tag(GRAPH), SIZE).score == pytest.approx(1)
-    assert reward.judge(GRAPH, tag(GRAPH), SIZE).correct
+    assert reward.verify(GRAPH, tag(GRAPH), **SIZE).score == pytest.approx(1)
+    assert reward.verify(GRAPH, tag(GRAPH), **SIZE).correct
     renamed = json.dumps(GRAPH).replace("person.1", "person.7")
-    assert reward.judge(GRAPH, tag(renamed), SIZE).score == pytest.approx(1)
+    assert reward.verify(GRAPH, tag(renamed), **SIZE).score == pytest.approx(1)
     other = json.dumps(GRAPH).replace("holding", "eating")
-    assert reward.judge(GRAPH, tag(other), SIZE).score == pytest.approx(4 / 9)
+    assert reward.verify(GRAPH, tag(other), **SIZE).score == pytest.approx(4 / 9)
     one = {"objects": GRAPH["objects"][:1], "relationships": []}
-    assert reward.judge(GRAPH, tag(one), SIZE).score == pytest.approx((2 * 0.5 + 2 * 0.5) / 9)
+    assert reward.verify(GRAPH, tag(one), **SIZE).score == pytest.approx((2 * 0.5 + 2 * 0.5) / 9)
     spam = {
         **GRAPH,
         "objects": GRAPH["objects"] + [{"id": f"tree.{i}", "bbox": [i, 0, i + 1, 1]} for i in range(3, 9)],
     }
-    assert reward.judge(GRAPH, tag(spam), SIZE).score == pytest.approx((2 * 0.25 + 2 * 0.25 + 5) / 9)
+    assert reward.verify(GRAPH, tag(spam), **SIZE).score == pytest.approx((2 * 0.25 + 2 * 0.25 + 5) / 9)
     scaled = json.dumps(GRAPH).replace("100", "10").replace("50", "5")
-    assert reward.judge(
-        GRAPH, tag(scaled), Scene((CoordinateSpace((100, 100), (10, 10), "seen"),))
+    assert reward.verify(
+        GRAPH, tag(scaled), spaces=(CoordinateSpace((100, 100), (10, 10), "seen"),)
     ).score == pytest.approx(1)
 
 
@@ -122,7 +123,7 @@ def test_scene_graph_by_hand():
     ],
 )
 def test_scene_graph_refuses(text):
-    assert SceneGraph().judge(GRAPH, text, SIZE).score == 0
+    assert SceneGraph().verify(GRAPH, text, **SIZE).score == 0
 
 
 def test_relations_of_misplaced_objects_do_not_count():
@@ -130,34 +131,36 @@ def test_relations_of_misplaced_objects_do_not_count():
         **GRAPH,
         "objects": [{"id": "person.1", "bbox": [60, 0, 90, 20]}, {"id": "dog.2", "bbox": [0, 80, 20, 100]}],
     }
-    grade = SceneGraph().judge(GRAPH, tag(far), SIZE)
+    grade = SceneGraph().verify(GRAPH, tag(far), **SIZE)
     assert (
         grade.reason == "node 1.00, box 0.00, edge 0.00"
         and grade.score == pytest.approx(2 / 9)
         and not grade.correct
     )
-    assert SceneGraph(iou_threshold=0).judge(GRAPH, tag(far), SIZE).score == pytest.approx(7 / 9)
+    assert SceneGraph(iou_threshold=0).verify(GRAPH, tag(far), **SIZE).score == pytest.approx(7 / 9)
     one_off = {**GRAPH, "objects": [GRAPH["objects"][0], far["objects"][1]]}
-    assert "edge 0.00" in SceneGraph().judge(GRAPH, tag(one_off), SIZE).reason
+    assert "edge 0.00" in SceneGraph().verify(GRAPH, tag(one_off), **SIZE).reason
     near = {
         **GRAPH,
         "objects": [{"id": "person.1", "bbox": [0, 0, 45, 100]}, {"id": "dog.2", "bbox": [50, 55, 100, 100]}],
     }
-    assert "edge 1.00" in SceneGraph().judge(GRAPH, tag(near), SIZE).reason
+    assert "edge 1.00" in SceneGraph().verify(GRAPH, tag(near), **SIZE).reason
 
 
 def test_scene_graph_gold_and_names():
     assert (
-        SceneGraph(similarity="ratio").judge(GRAPH, tag(json.dumps(GRAPH).replace("dog", "dogs")), SIZE).score
+        SceneGraph(similarity="ratio")
+        .verify(GRAPH, tag(json.dumps(GRAPH).replace("dog", "dogs")), **SIZE)
+        .score
         > 0.9
     )
     for gold, scene in (
-        (GRAPH, Scene()),
+        (GRAPH, {}),
         ({}, SIZE),
         ({"objects": [{"id": "a", "bbox": [5, 5, 1, 1]}]}, SIZE),
     ):
         with pytest.raises(ValueError):
-            SceneGraph().judge(gold, "", scene)
+            SceneGraph().verify(gold, "", **scene)
 
 
 # --- reading ------------------------------------------------------------------------------------------------
@@ -184,16 +187,16 @@ def test_ocr(text, cer, wer, edit, anls):
         ("anls", anls),
         ("exact", float(cer == 1)),
     ):
-        assert Ocr(metric=metric).judge("hello world", text).score == pytest.approx(expected), metric
+        assert Ocr(metric=metric).verify("hello world", text).score == pytest.approx(expected), metric
 
 
 def test_ocr_options():
-    assert Ocr(case=False, punctuation=False).judge("Hello, World!", tag("hello world")).score == 1
-    assert Ocr().judge(["first", "second"], tag("second")).score == 1
-    assert Ocr().judge("x", tag("y" * 30_000)).score == 0
+    assert Ocr(case=False, punctuation=False).verify("Hello, World!", tag("hello world")).score == 1
+    assert Ocr().verify(["first", "second"], tag("second")).score == 1
+    assert Ocr().verify("x", tag("y" * 30_000)).score == 0
     for broken in ("", None, [], [" "]):
         with pytest.raises(ValueError, match="empty"):
-            Ocr().judge(broken, "")
+            Ocr().verify(broken, "")
 
 
 def test_error_rates_agree_with_jiwer():
@@ -224,7 +227,7 @@ FORM = {"name": "Ann Lee", "age": 31, "tests": [{"item": "FEV1", "result": "1.61
     ],
 )
 def test_fields(text, expected):
-    assert Fields().judge(FORM, tag(text)).score == pytest.approx(expected)
+    assert Fields().verify(FORM, tag(text)).score == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -232,41 +235,41 @@ def test_fields(text, expected):
     [("4915112345678", 1), (4915112345678.0, 1), ("4915112345679", 0), ("4915112399999", 0), ("-0", 0)],
 )
 def test_numbers_of_fields_are_compared_with_all_their_digits(said, score):
-    assert Fields().judge({"phone": "4915112345678"}, tag({"phone": said})).score == pytest.approx(score)
+    assert Fields().verify({"phone": "4915112345678"}, tag({"phone": said})).score == pytest.approx(score)
 
 
 def test_fields_options():
     said = {"name": "Ann Leo", "age": 31, "tests": []}
-    assert Fields(f1=True).judge(FORM, tag(said)).score == pytest.approx(2 * 1 / (2 + 4))
-    assert Fields(f1=True, fuzzy=0.8).judge(FORM, tag(said)).score == pytest.approx(2 * 2 / (2 + 4))
-    assert Fields(lists="bag").judge({"a": [1, 2]}, tag({"a": [2, 1]})).score == 1
-    assert Fields().judge({"a": [1, 2]}, tag({"a": [2, 1]})).score == 0
+    assert Fields(f1=True).verify(FORM, tag(said)).score == pytest.approx(2 * 1 / (2 + 4))
+    assert Fields(f1=True, fuzzy=0.8).verify(FORM, tag(said)).score == pytest.approx(2 * 2 / (2 + 4))
+    assert Fields(lists="bag").verify({"a": [1, 2]}, tag({"a": [2, 1]})).score == 1
+    assert Fields().verify({"a": [1, 2]}, tag({"a": [2, 1]})).score == 0
     assert (
-        Fields(alpha=1).judge(FORM, tag({"age": 31})).score == 1
-        and Fields(alpha=0).judge(FORM, tag({"age": 31})).score == 0.25
+        Fields(alpha=1).verify(FORM, tag({"age": 31})).score == 1
+        and Fields(alpha=0).verify(FORM, tag({"age": 31})).score == 0.25
     )
     for text in JUNK:
-        assert Fields().judge(FORM, text).score == 0
+        assert Fields().verify(FORM, text).score == 0
     with pytest.raises(ValueError, match="alpha"):
         Fields(alpha=2)
     with pytest.raises(ValueError, match="fields"):
-        Fields().judge({}, "")
+        Fields().verify({}, "")
 
 
 def test_evidence():
     gold = {"answer": "42 kg", "bbox": [0, 0, 10, 10]}
     full = {"rephrase_question": "?", "bbox_2d": [0, 0, 10, 5], "final_answer": "42 KG"}
-    assert Evidence().judge(gold, tag(full)).score == pytest.approx(0.75)
+    assert Evidence().verify(gold, tag(full)).score == pytest.approx(0.75)
     wrong = {**full, "final_answer": "41 kg"}
     assert (
-        Evidence().judge(gold, tag(wrong)).score == pytest.approx(0.25)
-        and Evidence(needs_answer=True).judge(gold, tag(wrong)).score == 0
+        Evidence().verify(gold, tag(wrong)).score == pytest.approx(0.25)
+        and Evidence(needs_answer=True).verify(gold, tag(wrong)).score == 0
     )
-    assert Evidence().judge(gold, tag({**full, "bbox_2d": [[0, 0, 10, 10], [1, 1, 2, 2]]})).score == 0.5
+    assert Evidence().verify(gold, tag({**full, "bbox_2d": [[0, 0, 10, 10], [1, 1, 2, 2]]})).score == 0.5
     for text in JUNK:
-        assert Evidence().judge(gold, text).score == 0
+        assert Evidence().verify(gold, text).score == 0
     with pytest.raises(ValueError, match="bbox"):
-        Evidence().judge({"answer": "x"}, "")
+        Evidence().verify({"answer": "x"}, "")
 
 
 @settings(max_examples=60, deadline=None)
@@ -278,8 +281,8 @@ def test_evidence():
 def test_reading_bounds(gold, said, metric):
     if not gold.strip():
         return
-    assert 0 <= Ocr(metric=metric).judge(gold, tag(said)).score <= 1
-    assert Ocr(metric=metric).judge(gold, tag(gold)).score == 1
+    assert 0 <= Ocr(metric=metric).verify(gold, tag(said)).score <= 1
+    assert Ocr(metric=metric).verify(gold, tag(gold)).score == 1
 
 
 @pytest.mark.parametrize(
@@ -294,4 +297,4 @@ def test_reading_bounds(gold, said, metric):
     ],
 )
 def test_evidence_under_two_keys(said, score):
-    assert Evidence().judge({"answer": "42", "bbox": [20, 20, 40, 40]}, tag(said)).score == score
+    assert Evidence().verify({"answer": "42", "bbox": [20, 20, 40, 40]}, tag(said)).score == score

@@ -255,11 +255,11 @@ def test_overlaps_are_correct_from_one_half_on(name):
 
 def test_a_squared_iou_is_compared_with_its_own_score():
     reward = build(Reward, {"name": "iou", "power": 2.0, "correct_at": 0.25})
-    grade = reward.judge([0, 0, 100, 100], "<answer>[0, 0, 50, 100]</answer>")
+    grade = reward.verify([0, 0, 100, 100], "<answer>[0, 0, 50, 100]</answer>")
     assert grade.score == 0.25 and grade.correct
     assert (
         not build(Reward, {"name": "iou", "power": 2.0})
-        .judge([0, 0, 100, 100], "<answer>[0, 0, 50, 100]</answer>")
+        .verify([0, 0, 100, 100], "<answer>[0, 0, 50, 100]</answer>")
         .correct
     )
 
@@ -277,5 +277,5 @@ def test_the_edge_of_soft_rewards_is_correct():
         (stamp, 10, "12 s", "12.1 s"),
     ):
         for text, correct in ((hit, True), (miss, False)):
-            grade = reward.judge(gold, f"<answer>{text}</answer>")
+            grade = reward.verify(gold, f"<answer>{text}</answer>")
             assert grade.correct is correct and (grade.score >= reward.correct_at) is correct, text

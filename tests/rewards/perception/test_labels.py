@@ -7,8 +7,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.graded import Scene
-from vlrl_rewards.math.closeness import Angle, Closeness, Counts
+from vlrl_rewards.math.closeness import Angle, Closeness, SeveralCounts
 from vlrl_rewards.puzzles.jigsaw import JigsawQuestion, relation
 from vlrl_rewards.recognition.classification import OpenSet
 from vlrl_rewards.recognition.labels import Hierarchy, MultiLabel
@@ -37,26 +36,26 @@ def tag(text):
 )
 def test_closeness(text, decayed, relative, mra):
     for mode, expected in (("decay", decayed), ("relative", relative), ("mra", mra)):
-        assert Closeness(mode=mode).judge(10, text).score == pytest.approx(expected, abs=1e-6)
+        assert Closeness(mode=mode).verify(10, text).score == pytest.approx(expected, abs=1e-6)
 
 
 def test_closeness_options():
     distance = Closeness(mode="distance")
     found = [
-        distance.judge(gold, tag(said)).score
+        distance.verify(gold, tag(said)).score
         for gold, said in ((4, "4"), (4, "4.2"), (4, "5"), (4, "99"), (0, "0.5"))
     ]
     assert found == pytest.approx([1.0, 1 - 0.1 - 0.025, 1 - 0.5 - 0.125, 0.0, 1 - 0.25 - 0.5], abs=1e-6)
-    assert Closeness(mode="absolute", rate=1).judge(0, tag("2")).score == pytest.approx(math.exp(-2))
-    assert Closeness(mode="relative").judge(0, tag("0")).score == 1
+    assert Closeness(mode="absolute", rate=1).verify(0, tag("2")).score == pytest.approx(math.exp(-2))
+    assert Closeness(mode="relative").verify(0, tag("0")).score == 1
     assert (
-        Closeness(correct_within=0.1).judge(10, tag("11")).correct
-        and not Closeness().judge(10, tag("11")).correct
+        Closeness(correct_within=0.1).verify(10, tag("11")).correct
+        and not Closeness().verify(10, tag("11")).correct
     )
     with pytest.raises(ValueError, match="rate"):
         Closeness(rate=0)
     with pytest.raises(ValueError, match="number"):
-        Closeness().judge("far", "")
+        Closeness().verify("far", "")
 
 
 @settings(max_examples=100, deadline=None)
@@ -69,9 +68,9 @@ def test_closeness_options():
 def test_closer_is_never_worse(gold, first, second, mode):
     near, far = sorted((abs(first), abs(second)))
     reward = Closeness(mode=mode)
-    scores = [reward.judge(gold, tag(gold + d)).score for d in (near, far)]
+    scores = [reward.verify(gold, tag(gold + d)).score for d in (near, far)]
     assert 0 <= scores[1] <= scores[0] + 1e-12 <= 1 + 1e-12
-    assert reward.judge(gold, tag(gold)).score == 1
+    assert reward.verify(gold, tag(gold)).score == 1
 
 
 @pytest.mark.parametrize(
@@ -87,13 +86,13 @@ def test_closer_is_never_worse(gold, first, second, mode):
     ],
 )
 def test_angle(text, exact, linear):
-    assert Angle().judge(0, text).score == exact
-    assert Angle(mode="linear").judge(0, text).score == pytest.approx(linear)
+    assert Angle().verify(0, text).score == exact
+    assert Angle(mode="linear").verify(0, text).score == pytest.approx(linear)
 
 
 def test_angle_period():
-    assert Angle(period=180).judge(10, tag("190")).score == 1
-    assert Angle(mode="decay", tolerance=10).judge(10, tag("20")).score == pytest.approx(math.exp(-1))
+    assert Angle(period=180).verify(10, tag("190")).score == 1
+    assert Angle(mode="decay", tolerance=10).verify(10, tag("20")).score == pytest.approx(math.exp(-1))
     with pytest.raises(ValueError, match="tolerance"):
         Angle(tolerance=-1)
 
@@ -112,8 +111,8 @@ def test_angle_period():
     ],
 )
 def test_counts(text, expected):
-    assert Counts().judge([2, 4, 0], tag(text)).score == pytest.approx(expected)
-    assert Counts(exact=True).judge("2,4,0", tag(text)).score == float(expected == 1)
+    assert SeveralCounts().verify([2, 4, 0], tag(text)).score == pytest.approx(expected)
+    assert SeveralCounts(exact=True).verify("2,4,0", tag(text)).score == float(expected == 1)
 
 
 # --- labels -------------------------------------------------------------------------------------------------
@@ -137,21 +136,21 @@ def test_counts(text, expected):
     ],
 )
 def test_multi_label(text, f1, jaccard):
-    assert MultiLabel().judge(["cat", "dog"], tag(text)).score == pytest.approx(f1)
-    assert MultiLabel(metric="jaccard").judge("cat, dog", tag(text)).score == pytest.approx(jaccard)
-    assert MultiLabel(metric="exact").judge({"cat", "dog"}, tag(text)).score == float(f1 == 1)
+    assert MultiLabel().verify(["cat", "dog"], tag(text)).score == pytest.approx(f1)
+    assert MultiLabel(metric="jaccard").verify("cat, dog", tag(text)).score == pytest.approx(jaccard)
+    assert MultiLabel(metric="exact").verify({"cat", "dog"}, tag(text)).score == float(f1 == 1)
 
 
 def test_multi_label_spam_nothing_and_aliases():
     everything = ", ".join(f"thing {i}" for i in range(50)) + ", cat, dog"
-    assert MultiLabel(metric="recall").judge(["cat", "dog"], tag(everything)).score == 0
-    assert MultiLabel().judge(["cat", "dog"], tag(everything)).score == pytest.approx(4 / 54)
+    assert MultiLabel(metric="recall").verify(["cat", "dog"], tag(everything)).score == 0
+    assert MultiLabel().verify(["cat", "dog"], tag(everything)).score == pytest.approx(4 / 54)
     assert (
-        MultiLabel().judge([], tag("none")).score == 1
-        and MultiLabel().judge([], tag("cat")).score == MultiLabel().judge([], "").score == 0
+        MultiLabel().verify([], tag("none")).score == 1
+        and MultiLabel().verify([], tag("cat")).score == MultiLabel().verify([], "").score == 0
     )
-    assert MultiLabel(aliases={"cat": ("feline",)}).judge(["cat"], tag("feline")).score == 1
-    assert MultiLabel().judge(["cat", "dog"], tag("A, C"), Scene(choices=("cat", "cow", "dog"))).score == 1
+    assert MultiLabel(aliases={"cat": ("feline",)}).verify(["cat"], tag("feline")).score == 1
+    assert MultiLabel().verify(["cat", "dog"], tag("A, C"), choices=("cat", "cow", "dog")).score == 1
 
 
 TREE = {"animal": "", "dog": "animal", "cat": "animal", "poodle": "dog", "plant": ""}
@@ -171,21 +170,21 @@ TREE = {"animal": "", "dog": "animal", "cat": "animal", "poodle": "dog", "plant"
     ],
 )
 def test_hierarchy(text, expected):
-    assert Hierarchy(parents=TREE).judge("poodle", tag(text)).score == pytest.approx(expected)
+    assert Hierarchy(parents=TREE).verify("poodle", tag(text)).score == pytest.approx(expected)
 
 
 def test_hierarchy_broken_tree():
     with pytest.raises(ValueError, match="not in the tree"):
-        Hierarchy(parents=TREE).judge("wolf", "")
+        Hierarchy(parents=TREE).verify("wolf", "")
     with pytest.raises(ValueError, match="ancestor"):
-        Hierarchy(parents={"a": "b", "b": "a"}).judge("a", "")
+        Hierarchy(parents={"a": "b", "b": "a"}).verify("a", "")
 
 
 def test_open_set():
     reward = OpenSet(abstain=0.2)
-    assert [reward.judge("cat", tag(t)).score for t in ("cat", "dog", "unknown", "")] == [1, 0, 0.2, 0]
+    assert [reward.verify("cat", tag(t)).score for t in ("cat", "dog", "unknown", "")] == [1, 0, 0.2, 0]
     assert [
-        reward.judge("unknown", tag(t)).score for t in ("None of the above", "dog", "", "cat or unknown")
+        reward.verify("unknown", tag(t)).score for t in ("None of the above", "dog", "", "cat or unknown")
     ] == [1, 0, 0, 0]
     with pytest.raises(ValueError, match="abstain"):
         OpenSet(abstain=1.0)
@@ -220,8 +219,8 @@ def test_open_set():
     ],
 )
 def test_jigsaw_questions(gold, kind, text, expected):
-    scene = Scene(choices=("left of", "right of"), meta={"answer_type": kind})
-    assert JigsawQuestion().judge(gold, tag(text), scene).score == expected
+    scene = {"choices": ("left of", "right of"), "meta": {"answer_type": kind}}
+    assert JigsawQuestion().verify(gold, tag(text), **scene).score == expected
 
 
 def test_jigsaw_relations_and_errors():
@@ -233,7 +232,7 @@ def test_jigsaw_relations_and_errors():
         "apart",
     ]
     with pytest.raises(ValueError, match="answer_type"):
-        JigsawQuestion().judge("B", "")
+        JigsawQuestion().verify("B", "")
     for gold, kind in (
         ("BB", "letter"),
         ("x", "digit"),
@@ -241,4 +240,4 @@ def test_jigsaw_relations_and_errors():
         ([[0, 0, 1, 1], [2, 2, 3, 3]], "box"),
     ):
         with pytest.raises(ValueError, match="answer"):
-            JigsawQuestion(kind_of=kind).judge(gold, "")
+            JigsawQuestion(kind_of=kind).verify(gold, "")

@@ -7,7 +7,6 @@ import pytest
 from vlrl_rewards.charts.chart_code import ChartCode, parsed
 from vlrl_rewards.charts.crashes import crash_reason
 from vlrl_rewards.format.tags import TagFormat
-from vlrl_rewards.graded import Scene
 from vlrl_rewards.gui.actions import GuiAction
 from vlrl_rewards.gui.grounding import Blink
 from vlrl_rewards.puzzles.plans import PlanFormat
@@ -46,11 +45,11 @@ def test_btl_ui_tolerance_is_relative_to_each_side(point, expected):
     """W = 100, H = 200, 0.14: 14 pixels across and 28 down from the gold point (100, 100), edge excluded, in
     a gold box that holds all."""
     gold = {"action": "click", "box": [0, 0, 199, 199], "point": [100, 100]}
-    scene = Scene((CoordinateSpace((100, 200), (100, 200)),))
+    scene = {"spaces": (CoordinateSpace((100, 200), (100, 200)),)}
     point = [min(point[0], 1000), point[1] - (point[1] == 128)]
     assert (
         GuiAction(relative=0.14)
-        .judge(gold, f'<answer>{{"action": "click", "point": {point}}}</answer>', scene)
+        .verify(gold, f'<answer>{{"action": "click", "point": {point}}}</answer>', **scene)
         .score
         == expected
     )
@@ -61,7 +60,7 @@ def test_btl_ui_tolerance_is_relative_to_each_side(point, expected):
 )
 def test_blink_of_an_action_without_a_place(blink, expected):
     gold = {"action": "scroll", "direction": "up"}
-    assert Blink().judge(gold, f"<blink>{blink}</blink><think>so</think><link>x</link>").score == expected
+    assert Blink().verify(gold, f"<blink>{blink}</blink><think>so</think><link>x</link>").score == expected
 
 
 def plan(*steps, keys=("reasoning_and_reflection", "visual_state_description", "language_plan")):
@@ -133,8 +132,8 @@ def test_scripts_that_stop(code, reason):
 
 def test_a_script_that_stops_scores_nothing():
     gold = HEAD + 'plt.bar(["a", "b"], [1, 2], color="red")\nplt.title("T")'
-    assert ChartCode().judge(gold, f"```python\n{gold}\n```").score == 1.0
-    assert ChartCode().judge(gold, f"```python\n{gold}\nplt.title(name)\n```").score == 0.0
+    assert ChartCode().verify(gold, f"```python\n{gold}\n```").score == 1.0
+    assert ChartCode().verify(gold, f"```python\n{gold}\nplt.title(name)\n```").score == 0.0
 
 
 def test_bmas_by_hand():

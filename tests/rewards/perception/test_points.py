@@ -7,7 +7,6 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.graded import Scene
 from vlrl_rewards.gui.actions import GuiAction
 from vlrl_rewards.gui.grounding import GuiGrounding, harmonic
 from vlrl_rewards.points.points import PointReward, Points
@@ -36,23 +35,23 @@ BOX = [10, 10, 30, 20]
     ],
 )
 def test_click_in_box(text, hit):
-    grade = PointReward().judge(BOX, text)
+    grade = PointReward().verify(BOX, text)
     assert (grade.score, grade.correct) == (hit, bool(hit))
 
 
 def test_point_options():
-    assert PointReward(from_box=True).judge(BOX, "<answer>[10,10,30,20]</answer>").score == 1
-    assert PointReward(from_box=True).judge(BOX, "<answer>[30,20,10,10]</answer>").score == 0
-    assert PointReward(radius=5).judge([10, 10], "<answer>(13, 14)</answer>").score == 1
-    assert PointReward(radius=5).judge((10, 10), "<answer>(14, 14)</answer>").score == 0
-    assert PointReward(radius=5, soft=True).judge(
+    assert PointReward(from_box=True).verify(BOX, "<answer>[10,10,30,20]</answer>").score == 1
+    assert PointReward(from_box=True).verify(BOX, "<answer>[30,20,10,10]</answer>").score == 0
+    assert PointReward(radius=5).verify([10, 10], "<answer>(13, 14)</answer>").score == 1
+    assert PointReward(radius=5).verify((10, 10), "<answer>(14, 14)</answer>").score == 0
+    assert PointReward(radius=5, soft=True).verify(
         [10, 10], "<answer>(13, 14)</answer>"
     ).score == pytest.approx(math.exp(-1))
-    assert PointReward(soft=True).judge(BOX, "<answer>(20, 15)</answer>").score == 1
-    seen = Scene((CoordinateSpace((100, 100), (1000, 1000), "seen"),))
-    assert PointReward().judge(BOX, "<answer>(200, 150)</answer>", seen).score == 1
+    assert PointReward(soft=True).verify(BOX, "<answer>(20, 15)</answer>").score == 1
+    seen = {"spaces": (CoordinateSpace((100, 100), (1000, 1000), "seen"),)}
+    assert PointReward().verify(BOX, "<answer>(200, 150)</answer>", **seen).score == 1
     with pytest.raises(ValueError, match="radius"):
-        PointReward().judge([10, 10], "")
+        PointReward().verify([10, 10], "")
 
 
 @pytest.mark.parametrize(
@@ -69,24 +68,24 @@ def test_point_options():
 )
 def test_sets_of_points(text, f1, largest):
     gold = [[0, 0, 10, 10], [20, 0, 30, 10]]
-    assert Points().judge(gold, text).score == pytest.approx(f1)
-    assert Points(metric="max").judge(gold, text).score == pytest.approx(largest)
-    assert Points(metric="exact").judge(gold, text).score == float(f1 == 1)
+    assert Points().verify(gold, text).score == pytest.approx(f1)
+    assert Points(metric="max").verify(gold, text).score == pytest.approx(largest)
+    assert Points(metric="exact").verify(gold, text).score == float(f1 == 1)
 
 
 def test_points_against_points_and_nothing():
-    assert Points(radius=2).judge([[0, 0], [10, 0]], "<answer>[[1,1],[10,1]]</answer>").score == 1
-    assert Points().judge([], "<answer>None</answer>").score == 1
-    assert Points().judge([], "<answer>[1,2]</answer>").score == Points().judge([], "").score == 0
+    assert Points(radius=2).verify([[0, 0], [10, 0]], "<answer>[[1,1],[10,1]]</answer>").score == 1
+    assert Points().verify([], "<answer>None</answer>").score == 1
+    assert Points().verify([], "<answer>[1,2]</answer>").score == Points().verify([], "").score == 0
     with pytest.raises(ValueError, match="radius"):
-        Points().judge([[0, 0], [10, 0]], "")
+        Points().verify([[0, 0], [10, 0]], "")
 
 
 def test_gui_g1_by_hand():
-    scene = Scene((CoordinateSpace((100, 50), (100, 50), "original"),))
-    assert GuiGrounding().judge(BOX, "<answer>[10,10,30,20]</answer>", scene).score == pytest.approx(1.375)
+    scene = {"spaces": (CoordinateSpace((100, 50), (100, 50), "original"),)}
+    assert GuiGrounding().verify(BOX, "<answer>[10,10,30,20]</answer>", **scene).score == pytest.approx(1.375)
     # sides off by 10 of 100 and 0 of 50: harmonic mean of .9, 1, 1, 1
-    grade = GuiGrounding().judge(BOX, "<answer>[20,10,30,20]</answer>", scene)
+    grade = GuiGrounding().verify(BOX, "<answer>[20,10,30,20]</answer>", **scene)
     assert grade.score == pytest.approx(1 + 0.25 * 0.5 + 0.125 * 4 / (1 / 0.9 + 3))
     for bad in (
         "<answer>[40,10,60,20]</answer>",
@@ -95,10 +94,10 @@ def test_gui_g1_by_hand():
         "<answer>x</answer>",
         "<answer>[10,10,30,20][0,0,1,1]</answer>",
     ):
-        assert GuiGrounding().judge(BOX, bad, scene).score == 0
+        assert GuiGrounding().verify(BOX, bad, **scene).score == 0
     assert harmonic([1, -1]) == 0
     with pytest.raises(ValueError, match="size"):
-        GuiGrounding().judge(BOX, "")
+        GuiGrounding().verify(BOX, "")
 
 
 CLICK, TYPE, SCROLL = (
@@ -148,29 +147,29 @@ CLICK, TYPE, SCROLL = (
     ],
 )
 def test_gui_actions(gold, text, action, full):
-    assert GuiAction().judge(gold, f"<answer>{text}</answer>").score == full
-    assert GuiAction(type_credit=0.5).judge(gold, f"<answer>{text}</answer>").score == (action + full) / 2
-    assert GuiAction().judge(gold, f"<think>{text}</think>").score == 0
+    assert GuiAction().verify(gold, f"<answer>{text}</answer>").score == full
+    assert GuiAction(type_credit=0.5).verify(gold, f"<answer>{text}</answer>").score == (action + full) / 2
+    assert GuiAction().verify(gold, f"<think>{text}</think>").score == 0
 
 
 def test_gui_distance_and_broken_gold():
-    scene = Scene((CoordinateSpace((100, 100), (100, 100), "original"),))
+    scene = {"spaces": (CoordinateSpace((100, 100), (100, 100), "original"),)}
     gold = {"action": "click", "box": [0, 0, 100, 100], "point": [50, 50]}
     assert (
         GuiAction(relative=0.14)
-        .judge(gold, "<answer>{'action': 'click', 'point': [52, 50]}</answer>", scene)
+        .verify(gold, "<answer>{'action': 'click', 'point': [52, 50]}</answer>", **scene)
         .score
         == 1
     )
     assert (
         GuiAction(relative=0.14)
-        .judge(gold, "<answer>{'action': 'click', 'point': [90, 90]}</answer>", scene)
+        .verify(gold, "<answer>{'action': 'click', 'point': [90, 90]}</answer>", **scene)
         .score
         == 0
     )
     assert (
         GuiAction(radius=10)
-        .judge(
+        .verify(
             {"action": "click", "point": [50, 50]}, "<answer>{'action': 'click', 'point': [56, 58]}</answer>"
         )
         .score
@@ -180,15 +179,15 @@ def test_gui_distance_and_broken_gold():
         "<blink>[[10,10,30,20]]</blink><think>tap it</think><link>[{'Action': 'tap', 'point_2d': [20, "
         "15]}]</link>"
     )
-    assert GuiAction(tag="link").judge(CLICK, linked).score == 1
+    assert GuiAction(tag="link").verify(CLICK, linked).score == 1
     assert (
-        GuiAction(tag="link").judge(CLICK, linked * 2).score
-        == GuiAction(tag="link").judge(CLICK, "").score
+        GuiAction(tag="link").verify(CLICK, linked * 2).score
+        == GuiAction(tag="link").verify(CLICK, "").score
         == 0
     )
     for broken in ({"action": "click"}, {"action": "type"}, {}, "click", 7):
         with pytest.raises(ValueError, match="answer"):
-            GuiAction().judge(broken, "")
+            GuiAction().verify(broken, "")
     assert word_f1("red shoes", "red hats") == 0.5 and word_f1("", "a") == 0
 
 
@@ -200,8 +199,8 @@ def test_gui_distance_and_broken_gold():
 def test_points_do_not_care_for_order(points, random):
     said = [list(p) for p in points]
     gold = random.sample(said, len(said))
-    assert Points(radius=0.5).judge(gold, f"<answer>{said}</answer>").score == 1
-    assert Points(radius=0.5).judge(gold, f"<answer>{[*said, [500, 500]]}</answer>").score < 1
+    assert Points(radius=0.5).verify(gold, f"<answer>{said}</answer>").score == 1
+    assert Points(radius=0.5).verify(gold, f"<answer>{[*said, [500, 500]]}</answer>").score < 1
 
 
 BUTTON = {"action": "click", "box": [20, 20, 40, 40]}
@@ -223,7 +222,7 @@ IN, OUT = [30, 30], [90, 90]
     ],
 )
 def test_a_second_action_or_point_under_another_key_counts(said):
-    assert GuiAction().judge(BUTTON, f"<answer>{said}</answer>").score == 0
+    assert GuiAction().verify(BUTTON, f"<answer>{said}</answer>").score == 0
 
 
 @pytest.mark.parametrize(
@@ -237,7 +236,7 @@ def test_a_second_action_or_point_under_another_key_counts(said):
     ],
 )
 def test_the_same_action_twice_is_one(said):
-    assert GuiAction().judge(BUTTON, f"<answer>{said}</answer>").score == 1
+    assert GuiAction().verify(BUTTON, f"<answer>{said}</answer>").score == 1
 
 
 def test_arguments_of_typing_and_scrolling_are_one():
@@ -250,7 +249,7 @@ def test_arguments_of_typing_and_scrolling_are_one():
         ({"content": "blue hats", "text": "red shoes"}, 0),
         ({}, 0),
     ):
-        assert GuiAction().judge(typed, f"<answer>{ {'action': 'type', **said} }</answer>").score == score, (
+        assert GuiAction().verify(typed, f"<answer>{ {'action': 'type', **said} }</answer>").score == score, (
             said
         )
     for said, score in (
@@ -259,11 +258,11 @@ def test_arguments_of_typing_and_scrolling_are_one():
         ({"direction": "up", "scroll_direction": "down"}, 0),
     ):
         assert (
-            GuiAction().judge(scrolled, f"<answer>{ {'action': 'scroll', **said} }</answer>").score == score
+            GuiAction().verify(scrolled, f"<answer>{ {'action': 'scroll', **said} }</answer>").score == score
         ), said
     assert (
         GuiAction()
-        .judge(
+        .verify(
             {"action": "open_app", "app": "Shop"}, "<answer>{'action': 'open', 'app_name': 'shop'}</answer>"
         )
         .score

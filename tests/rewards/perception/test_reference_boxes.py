@@ -11,7 +11,6 @@ import pytest
 from coco_kit import coco_ap, scenes
 from vlrl_rewards.boxes.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
 from vlrl_rewards.boxes.group import BoxAgreement, IouHard
-from vlrl_rewards.graded import Scene
 from vlrl_rewards.gui.grounding import Blink, GuiGrounding
 from vlrl_rewards.points.points import PointReward, Points
 
@@ -63,13 +62,13 @@ def test_matched_overlap_is_that_of_the_best_assignment():
         pairs = best_matching(np.where(iou >= 0.5, iou, 0))
         total, n, m = sum(iou[p] for p in pairs), len(said), len(gold)
         for name, bottom in (("max", max(n, m)), ("f1", (n + m) / 2), ("recall", m)):
-            assert Detection(denominator=name).judge(gold, tag(said)).score == pytest.approx(
+            assert Detection(denominator=name).verify(gold, tag(said)).score == pytest.approx(
                 total / bottom, abs=1e-9
             )
         mixed = (
             0.7 * total / max(n, m) + 0.3 * (1 - (2 - len(pairs) / n - len(pairs) / m) / 2) if pairs else 0.0
         )
-        assert DetectionWeighted().judge(gold, tag(said)).score == pytest.approx(mixed, abs=1e-9)
+        assert DetectionWeighted().verify(gold, tag(said)).score == pytest.approx(mixed, abs=1e-9)
 
 
 def test_stated_confidence_by_the_published_loop():
@@ -86,10 +85,10 @@ def test_stated_confidence_by_the_published_loop():
                 hit[i] = iou[i, j]
         said = tag([{"Position": box, "Confidence": c} for box, c in zip(boxes, sure, strict=True)])
         gained = sum(c if i in hit else 1 - c for i, c in enumerate(sure)) if hit else 0.0
-        assert DetectionConfidence().judge(gold, said).score == pytest.approx(
+        assert DetectionConfidence().verify(gold, said).score == pytest.approx(
             gained / (len(boxes) + len(free)), abs=1e-9
         )
-        score = Detection(matching="confidence").judge(gold, said).score
+        score = Detection(matching="confidence").verify(gold, said).score
         assert score == pytest.approx(sum(hit.values()) / max(len(boxes), len(gold)), abs=1e-9)
 
 
@@ -100,12 +99,12 @@ def test_map_of_an_answer_is_that_of_pycocotools():
         expected = coco_ap(said, gold)
         for metric, value in zip(("map", "ap50"), expected, strict=True):
             reward = DetectionMap(metric=metric, length_penalty=False, ranking="answer", extra="ignore")
-            assert reward.judge(truth, answer).score == pytest.approx(value, abs=1e-12)
+            assert reward.verify(truth, answer).score == pytest.approx(value, abs=1e-12)
             listed = tag(
                 [{"bbox_2d": list(b.xyxy), "label": b.label} for b in sorted(said, key=lambda b: -b.score)]
             )
             penalty = min(1, len(gold) / len(said)) if said else 1
-            plain = DetectionMap(metric=metric, extra="ignore").judge(truth, listed).score
+            plain = DetectionMap(metric=metric, extra="ignore").verify(truth, listed).score
             assert plain == pytest.approx(value * penalty, abs=1e-12)
 
 
@@ -117,7 +116,7 @@ def test_candidates_survive_non_maximum_suppression():
         boxes = torch.tensor(said, dtype=torch.float64)
         survives = len(ops.nms(boxes, torch.arange(len(said), 0, -1, dtype=torch.float64), 0.5)) == len(said)
         expected = survives and bool((ious(said, gold) > 0.5).any())
-        assert Blink().judge(gold[0], f"<blink>{said}</blink>").score == expected
+        assert Blink().verify(gold[0], f"<blink>{said}</blink>").score == expected
 
 
 def test_points_by_bipartite_matching_and_containment():
@@ -131,11 +130,11 @@ def test_points_by_bipartite_matching_and_containment():
             [(("p", i), ("g", j)) for i, row in enumerate(holds) for j, held in enumerate(row) if held]
         )
         hits = len(nx.max_weight_matching(graph, maxcardinality=True))
-        assert Points().judge(gold, tag(said)).score == pytest.approx(2 * hits / (len(said) + len(gold)))
-        assert Points(metric="max").judge(gold, tag(said)).score == pytest.approx(
+        assert Points().verify(gold, tag(said)).score == pytest.approx(2 * hits / (len(said) + len(gold)))
+        assert Points(metric="max").verify(gold, tag(said)).score == pytest.approx(
             hits / max(len(said), len(gold))
         )
-        assert PointReward().judge(gold[0], tag(said[0])).score == holds[0][0]
+        assert PointReward().verify(gold[0], tag(said[0])).score == holds[0][0]
 
 
 def test_distance_of_points_by_scipy():
@@ -143,13 +142,13 @@ def test_distance_of_points_by_scipy():
     rng = np.random.default_rng(4)
     for a, b in rng.integers(0, 100, (CASES, 2, 2)).tolist():
         away = distance.euclidean(a, b) / 30
-        assert PointReward(radius=30).judge(a, tag(b)).score == (away <= 1)
-        assert PointReward(radius=30, soft=True).judge(a, tag(b)).score == pytest.approx(math.exp(-away))
+        assert PointReward(radius=30).verify(a, tag(b)).score == (away <= 1)
+        assert PointReward(radius=30, soft=True).verify(a, tag(b)).score == pytest.approx(math.exp(-away))
 
 
 def test_gui_grounding_by_torchvision_and_scipy():
     hmean = pytest.importorskip("scipy.stats").hmean
-    rng, scene = np.random.default_rng(5), Scene(meta={"size": (60, 80)})
+    rng, scene = np.random.default_rng(5), {"meta": {"size": (60, 80)}}
     for _ in range(CASES):
         gold = random_boxes(rng, 1)
         said = random_boxes(rng, 1, gold)[:1]
@@ -159,7 +158,9 @@ def test_gui_grounding_by_torchvision_and_scipy():
             [1 - abs(x1 - a1) / 60, 1 - abs(y1 - b1) / 80, 1 - abs(x2 - a2) / 60, 1 - abs(y2 - b2) / 80]
         )
         expected = 1 + 0.25 * ious(said, gold)[0, 0] + 0.125 * fit if hit else 0.0
-        assert GuiGrounding().judge(gold[0], tag(said[0]), scene).score == pytest.approx(expected, abs=1e-9)
+        assert GuiGrounding().verify(gold[0], tag(said[0]), **scene).score == pytest.approx(
+            expected, abs=1e-9
+        )
 
 
 def test_groups_of_boxes(group):

@@ -11,14 +11,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from vlrl_rewards.graded import Scene
 from vlrl_rewards.graphs.scene_graph import SceneGraph
 from vlrl_rewards.graphs.triples import Triples
-from vlrl_rewards.math.closeness import Angle, Closeness, Counts
+from vlrl_rewards.math.closeness import Angle, Closeness, SeveralCounts
 from vlrl_rewards.puzzles.jigsaw import Jigsaw
 from vlrl_rewards.puzzles.maze import Maze
 from vlrl_rewards.puzzles.ordering import METRICS
-from vlrl_rewards.puzzles.plans import Plan, alignment, word_f1
+from vlrl_rewards.puzzles.plans import PlanSteps, alignment, word_f1
 from vlrl_rewards.recognition.classification import OpenSet
 from vlrl_rewards.recognition.counting import Counting
 from vlrl_rewards.recognition.labels import Hierarchy, MultiLabel
@@ -42,19 +41,19 @@ def test_counts_and_measures_by_numpy():
     for gold, said in rng.integers(1, 60, (CASES, 2)).tolist():
         error = abs(said - gold) / gold
         mra = float(np.mean(error <= 1 - thresholds))
-        assert Counting(mode="mra").judge(gold, tag(said)).score == pytest.approx(mra)
-        assert Counting(mode="relative").judge(gold, tag(said)).score == pytest.approx(
+        assert Counting(mode="mra").verify(gold, tag(said)).score == pytest.approx(mra)
+        assert Counting(mode="relative").verify(gold, tag(said)).score == pytest.approx(
             float(np.clip(1 - error, 0, 1))
         )
-        assert Counting().judge(gold, tag(said)).score == (gold == said)
-        assert Closeness(mode="mra").judge(gold, tag(said)).score == pytest.approx(mra)
-        assert Closeness().judge(gold, tag(said)).score == pytest.approx(float(np.exp(-5 * error)), rel=1e-4)
-        assert Closeness(mode="absolute", rate=0.1).judge(gold, tag(said)).score == pytest.approx(
+        assert Counting().verify(gold, tag(said)).score == (gold == said)
+        assert Closeness(mode="mra").verify(gold, tag(said)).score == pytest.approx(mra)
+        assert Closeness().verify(gold, tag(said)).score == pytest.approx(float(np.exp(-5 * error)), rel=1e-4)
+        assert Closeness(mode="absolute", rate=0.1).verify(gold, tag(said)).score == pytest.approx(
             float(np.exp(-abs(said - gold) / 10))
         )
     for gold, said in rng.integers(1, 9, (CASES, 2, 3)):
         expected = np.clip(1 - np.abs(said - gold) / gold, 0, 1).mean()
-        assert Counts().judge(gold.tolist(), tag(", ".join(map(str, said)))).score == pytest.approx(
+        assert SeveralCounts().verify(gold.tolist(), tag(", ".join(map(str, said)))).score == pytest.approx(
             float(expected)
         )
 
@@ -62,12 +61,12 @@ def test_counts_and_measures_by_numpy():
 def test_angles_on_the_circle_of_complex_numbers():
     for gold, said in np.random.default_rng(1).integers(-720, 720, (CASES, 2)).tolist():
         away = abs(math.degrees(np.angle(np.exp(1j * math.radians(gold - said)))))
-        assert Angle(mode="linear").judge(gold, tag(said)).score == pytest.approx(1 - away / 180, abs=1e-9)
-        assert Angle(mode="decay", tolerance=20).judge(gold, tag(said)).score == pytest.approx(
+        assert Angle(mode="linear").verify(gold, tag(said)).score == pytest.approx(1 - away / 180, abs=1e-9)
+        assert Angle(mode="decay", tolerance=20).verify(gold, tag(said)).score == pytest.approx(
             math.exp(-away / 20), abs=1e-9
         )
         half = abs(math.degrees(np.angle(np.exp(2j * math.radians(gold - said))))) / 2
-        assert Angle(mode="linear", period=180).judge(gold, tag(said)).score == pytest.approx(
+        assert Angle(mode="linear", period=180).verify(gold, tag(said)).score == pytest.approx(
             1 - half / 90, abs=1e-9
         )
 
@@ -85,7 +84,7 @@ def test_several_labels_by_scikit_learn():
         saids.append(said)
         scores.append(
             [
-                MultiLabel(metric=name).judge(chosen[0], answer).score
+                MultiLabel(metric=name).verify(chosen[0], answer).score
                 for name in ("f1", "jaccard", "recall", "exact")
             ]
         )
@@ -109,7 +108,7 @@ def test_trees_by_networkx():
         gold, said = rng.choice(names), rng.choice(names)
         common = nx.lowest_common_ancestor(tree, gold, said)
         expected = 2 * depth[common] / (depth[gold] + depth[said])
-        assert Hierarchy(parents=parents).judge(gold, tag(said)).score == pytest.approx(expected)
+        assert Hierarchy(parents=parents).verify(gold, tag(said)).score == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -123,16 +122,16 @@ def test_trees_by_networkx():
     ],
 )
 def test_open_sets_by_table(gold, said, score):
-    assert OpenSet(reject=0.9, abstain=0.3).judge(gold, tag(said)).score == score
+    assert OpenSet(reject=0.9, abstain=0.3).verify(gold, tag(said)).score == score
 
 
 def test_verdict_lists_by_numpy():
     for gold, said in np.random.default_rng(4).integers(0, 2, (CASES, 2, 5)):
         texts = [" ".join("FT"[v] for v in row) for row in (gold, said)]
-        assert TrueFalse(mode="share").judge(texts[0], tag(texts[1])).score == pytest.approx(
+        assert TrueFalse(mode="share").verify(texts[0], tag(texts[1])).score == pytest.approx(
             float((gold == said).mean())
         )
-        assert TrueFalse().judge(texts[0], tag(texts[1])).score == np.array_equal(gold, said)
+        assert TrueFalse().verify(texts[0], tag(texts[1])).score == np.array_equal(gold, said)
 
 
 def neighbours(picture):
@@ -150,7 +149,7 @@ def test_jigsaws_by_putting_the_picture_together():
         if rows * columns < 2:
             continue
         gold, said = (rng.permutation(rows * columns) + 1 for _ in range(2))
-        scene = Scene(meta={"rows": rows, "columns": columns})
+        scene = {"meta": {"rows": rows, "columns": columns}}
         built = []
         for order in (gold, said):
             picture = np.zeros(rows * columns, int)
@@ -160,8 +159,10 @@ def test_jigsaws_by_putting_the_picture_together():
             built.append(neighbours(picture.reshape(rows, columns)))
         text = tag(" ".join(map(str, said)))
         seams = len(built[0] & built[1]) / len(built[0])
-        assert Jigsaw(mode="adjacency").judge(gold.tolist(), text, scene).score == pytest.approx(seams)
-        assert Jigsaw().judge(gold.tolist(), text, scene).score == pytest.approx(float((gold == said).mean()))
+        assert Jigsaw(mode="adjacency").verify(gold.tolist(), text, **scene).score == pytest.approx(seams)
+        assert Jigsaw().verify(gold.tolist(), text, **scene).score == pytest.approx(
+            float((gold == said).mean())
+        )
 
 
 def test_orders_by_scipy_and_rapidfuzz():
@@ -189,14 +190,14 @@ def test_spans_by_counting_seconds():
             spans.append((start, start + length))
         seconds = [set(range(*span)) for span in spans]
         expected = len(seconds[0] & seconds[1]) / len(seconds[0] | seconds[1])
-        assert TemporalIou().judge(
+        assert TemporalIou().verify(
             list(spans[0]), tag(f"{spans[1][0]} to {spans[1][1]}")
         ).score == pytest.approx(expected)
         moment, said = spans[0][0], spans[1][0]
-        assert Timestamp(mode="decay", tolerance=5).judge(moment, tag(f"{said} s")).score == pytest.approx(
+        assert Timestamp(mode="decay", tolerance=5).verify(moment, tag(f"{said} s")).score == pytest.approx(
             math.exp(-abs(moment - said) / 5)
         )
-        assert Timestamp(tolerance=5).judge(moment, tag(f"{said} s")).score == (abs(moment - said) <= 5)
+        assert Timestamp(tolerance=5).verify(moment, tag(f"{said} s")).score == (abs(moment - said) <= 5)
 
 
 def test_texts_by_jiwer():
@@ -215,7 +216,7 @@ def test_texts_by_jiwer():
             "anls": similarity * (similarity >= 0.5),
         }
         for metric, value in expected.items():
-            assert Ocr(metric=metric).judge(meant, tag(said)).score == pytest.approx(value, abs=1e-9)
+            assert Ocr(metric=metric).verify(meant, tag(said)).score == pytest.approx(value, abs=1e-9)
 
 
 def removed(left, right):
@@ -232,12 +233,12 @@ def test_triples_fields_and_words_by_pairing():
             for _ in range(2)
         )
         hits = removed(said, gold)
-        assert Triples().judge(gold, tag(said)).score == pytest.approx(2 * hits / (len(said) + len(gold)))
+        assert Triples().verify(gold, tag(said)).score == pytest.approx(2 * hits / (len(said) + len(gold)))
         form, other = (
             {rng.choice("abcd"): rng.choice("xyz") for _ in range(rng.randint(1, 4))} for _ in range(2)
         )
         both = len(form.items() & other.items())
-        assert Fields(alpha=0.3).judge(form, tag(other)).score == pytest.approx(
+        assert Fields(alpha=0.3).verify(form, tag(other)).score == pytest.approx(
             0.3 * both / len(other) + 0.7 * both / len(form)
         )
         a, b = (rng.choices("xyz", k=rng.randint(1, 5)) for _ in range(2))
@@ -264,8 +265,8 @@ def test_captions_by_dense_vectors():
     for _ in range(CASES):
         said, first, second = (" ".join(rng.choices(WORDS, k=rng.randint(1, 8))) for _ in range(3))
         scores = [dense_cider(words_of(said), words_of(text)) for text in (first, second)]
-        assert Caption().judge([first, second], tag(said)).score == pytest.approx(max(scores))
-        assert Caption(references="mean").judge([first, second], tag(said)).score == pytest.approx(
+        assert Caption().verify([first, second], tag(said)).score == pytest.approx(max(scores))
+        assert Caption(references="mean").verify([first, second], tag(said)).score == pytest.approx(
             sum(scores) / 2
         )
 
@@ -292,10 +293,10 @@ def test_mazes_by_networkx():
             next(name for name, step in steps.items() if (a[0] + step[0], a[1] + step[1]) == b)
             for a, b in itertools.pairwise(route)
         ]
-        assert Maze().judge(rows, tag(", ".join(moves))).score == 1
+        assert Maze().verify(rows, tag(", ".join(moves))).score == 1
         cut = rng.randint(1, len(moves) - 1)
         left = nx.shortest_path_length(grid, route[cut], (3, 3))
-        progress = Maze(mode="progress").judge(rows, tag(", ".join(moves[:cut]))).score
+        progress = Maze(mode="progress").verify(rows, tag(", ".join(moves[:cut]))).score
         assert progress == pytest.approx(0.5 * (1 - left / (len(route) - 1)))
 
 
@@ -308,7 +309,7 @@ def test_plans_and_processes_by_trying_everything():
         n = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(gold, said, strict=False))))
         extra = 0.25 * (n == len(gold) < len(said))
         share = sum(range(1, n + 1)) / sum(range(1, len(gold) + 1))
-        assert Plan().judge(gold, tag(said)).score == pytest.approx(max(0, share - extra))
+        assert PlanSteps().verify(gold, tag(said)).score == pytest.approx(max(0, share - extra))
         steps, states = (
             [" ".join(rng.choices("abc", k=3)) for _ in range(rng.randint(1, 4))] for _ in range(2)
         )
@@ -334,14 +335,14 @@ def test_scene_graphs_keep_their_score_under_new_names_and_orders():
             dict(zip(("subject", "predicate", "object"), (a, rng.choice(["on", "holds"]), b), strict=True))
             for a, b in itertools.pairwise(ids)
         ]
-        gold, scene = {"objects": objects, "relationships": relations}, Scene(meta={"size": (100, 100)})
+        gold, scene = {"objects": objects, "relationships": relations}, {"meta": {"size": (100, 100)}}
         turned = {"objects": objects[::-1], "relationships": relations[::-1]}
         renamed = json.loads(json.dumps(turned).replace(".", ".7"))
-        assert SceneGraph().judge(gold, tag(gold), scene).score == pytest.approx(1)
-        assert SceneGraph().judge(gold, tag(renamed), scene).score == pytest.approx(1)
+        assert SceneGraph().verify(gold, tag(gold), **scene).score == pytest.approx(1)
+        assert SceneGraph().verify(gold, tag(renamed), **scene).score == pytest.approx(1)
         fewer = {"objects": objects[:3], "relationships": relations[:2]}
-        score = SceneGraph().judge(gold, tag(fewer), scene).score
+        score = SceneGraph().verify(gold, tag(fewer), **scene).score
         assert (
             0 < score < 1
-            and SceneGraph().judge(gold, tag({**fewer, "relationships": []}), scene).score < score
+            and SceneGraph().verify(gold, tag({**fewer, "relationships": []}), **scene).score < score
         )

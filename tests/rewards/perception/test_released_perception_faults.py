@@ -9,13 +9,12 @@ from vlrl_rewards.audit.perception import SEEDS
 from vlrl_rewards.boxes.detection import Detection, DetectionConfidence, DetectionMap, DetectionWeighted
 from vlrl_rewards.boxes.group import IouHard
 from vlrl_rewards.boxes.iou import Iou
-from vlrl_rewards.graded import Scene
 from vlrl_rewards.graphs.scene_graph import SceneGraph
 from vlrl_rewards.gui.actions import GuiAction
 from vlrl_rewards.gui.grounding import Blink
 from vlrl_rewards.math.closeness import Closeness
 from vlrl_rewards.puzzles.jigsaw import Jigsaw, JigsawQuestion
-from vlrl_rewards.puzzles.plans import Plan
+from vlrl_rewards.puzzles.plans import PlanSteps
 from vlrl_rewards.recognition.classification import Classification
 from vlrl_rewards.recognition.counting import Counting
 from vlrl_rewards.recognition.ocr import Ocr
@@ -37,8 +36,8 @@ CROWD = (
 )
 CLICK = SEEDS["gui_action"].gold
 EXTRA = json.dumps({**GRAPH, "objects": [*GRAPH["objects"], {"id": "tree.3", "bbox": [0, 0, 9, 9]}]})
-HALF = Scene((CoordinateSpace((100, 100), (200, 200), "seen"),))
-SIZE = Scene(meta={"size": (100, 100)})
+HALF = {"spaces": (CoordinateSpace((100, 100), (200, 200), "seen"),)}
+SIZE = {"meta": {"size": (100, 100)}}
 
 
 def tag(text):
@@ -331,7 +330,7 @@ FAULTS = [
     (
         "Reinforced Planner",
         "steps after the goal are free",
-        Plan(),
+        PlanSteps(),
         ["find cup", "take cup"],
         tag('["find cup", "take cup", "dance"]'),
         None,
@@ -373,7 +372,7 @@ FAULTS = [
     ids=[f"{f[0]}: {f[1]}" for f in FAULTS],
 )
 def test_ours_does_not(source, fault, reward, gold, response, scene, ours):
-    assert reward.judge(gold, response, scene).score == pytest.approx(ours), f"{source}: {fault}"
+    assert reward.verify(gold, response, **scene or {}).score == pytest.approx(ours), f"{source}: {fault}"
 
 
 @pytest.mark.parametrize("kind", sorted(SEEDS))

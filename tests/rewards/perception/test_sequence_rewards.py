@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vlrl_rewards.boxes.group import BoxAgreement, IouHard
-from vlrl_rewards.graded import Scene
 from vlrl_rewards.gui.grounding import Blink
 from vlrl_rewards.puzzles.maze import Maze
-from vlrl_rewards.puzzles.plans import Plan, alignment
+from vlrl_rewards.puzzles.plans import PlanSteps, alignment
 from vlrl_rewards.text.captions import Caption, cider
 from vlrl_rewards.text.mentions import Keywords, ObjectsNamed, words_of
 from vlrl_rewards.text.process import ProcessOrder, section
 from vlrl_rewards.text.yes_no import TrueFalse
+
+from vlrl.plugins.scoring import Answer, Response, Unread
 
 
 def tag(text):
@@ -36,7 +37,7 @@ def tag(text):
     ],
 )
 def test_keywords(text, expected):
-    assert Keywords().judge(["red", "bus", "street"], tag(text)).score == pytest.approx(expected)
+    assert Keywords().verify(["red", "bus", "street"], tag(text)).score == pytest.approx(expected)
 
 
 def test_objects_named():
@@ -49,10 +50,10 @@ def test_objects_named():
         ("", 0),
         ("A bus", 0),
     ):
-        assert reward.judge(["dog", "red bus"], tag(text)).score == pytest.approx(expected), text
-    assert reward.judge([], tag("An empty field.")).score == 1 and reward.judge([], "").score == 0
+        assert reward.verify(["dog", "red bus"], tag(text)).score == pytest.approx(expected), text
+    assert reward.verify([], tag("An empty field.")).score == 1 and reward.verify([], "").score == 0
     with pytest.raises(ValueError, match="wolf"):
-        reward.judge(["wolf"], "")
+        reward.verify(["wolf"], "")
 
 
 def test_cider_by_hand():
@@ -64,17 +65,17 @@ def test_cider_by_hand():
         math.exp(-1 / 72) * (5 / math.sqrt(30) + 4 / math.sqrt(20) + 3 / math.sqrt(12) + 2 / math.sqrt(6)) / 4
     )
     assert cider(["x"], [reference], {("a",): 2.0}) == 0
-    assert Caption().judge(["a dog runs", "the dog is running"], tag("a dog runs")).score == pytest.approx(1)
+    assert Caption().verify(["a dog runs", "the dog is running"], tag("a dog runs")).score == pytest.approx(1)
     assert (
         0.3
-        < Caption(references="mean").judge(["a dog runs", "the dog is running"], tag("a dog runs")).score
+        < Caption(references="mean").verify(["a dog runs", "the dog is running"], tag("a dog runs")).score
         < 0.6
     )
-    assert Caption().judge("a dog runs", tag("a dog runs " * 30)).score < 1e-3
+    assert Caption().verify("a dog runs", tag("a dog runs " * 30)).score < 1e-3
     for text in ("", tag(""), tag("???"), "<think>a dog runs</think>"):
-        assert Caption().judge("a dog runs", text).score == 0
+        assert Caption().verify("a dog runs", text).score == 0
     with pytest.raises(ValueError, match="caption"):
-        Caption().judge("", "")
+        Caption().verify("", "")
 
 
 @settings(max_examples=60, deadline=None)
@@ -111,14 +112,14 @@ MAZE = ["S.#", "#..", "##G"]
     ],
 )
 def test_maze(text, reach, progress):
-    assert Maze().judge(MAZE, tag(text)).score == reach
-    assert Maze(mode="progress").judge("\n".join(MAZE), tag(text)).score == pytest.approx(progress)
+    assert Maze().verify(MAZE, tag(text)).score == reach
+    assert Maze(mode="progress").verify("\n".join(MAZE), tag(text)).score == pytest.approx(progress)
 
 
 def test_maze_without_a_way():
     for broken in (["S#G"], ["S."], "x", ["SSG"], None):
         with pytest.raises(ValueError, match="maze"):
-            Maze().judge(broken, "")
+            Maze().verify(broken, "")
 
 
 @pytest.mark.parametrize(
@@ -137,9 +138,9 @@ def test_maze_without_a_way():
     ],
 )
 def test_plan(text, expected):
-    assert Plan().judge(["find a cup", "pick up the cup", "put down"], tag(text)).score == pytest.approx(
-        expected
-    )
+    assert PlanSteps().verify(
+        ["find a cup", "pick up the cup", "put down"], tag(text)
+    ).score == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -156,29 +157,29 @@ def test_plan(text, expected):
     ],
 )
 def test_true_false(text, exact, share):
-    assert TrueFalse().judge("TFF", tag(text)).score == exact
-    assert TrueFalse(mode="share").judge([True, False, False], tag(text)).score == pytest.approx(share)
+    assert TrueFalse().verify("TFF", tag(text)).score == exact
+    assert TrueFalse(mode="share").verify([True, False, False], tag(text)).score == pytest.approx(share)
 
 
 def test_process_order():
     states = ["the door opens", "a man walks in", "he sits down"]
-    scene = Scene(meta={"states": states})
+    scene = {"meta": {"states": states}}
     told = "<think>The door opens. A man walks in. He sits down.</think><answer>A</answer>"
-    assert ProcessOrder().judge("A", told, scene).score == pytest.approx(1)
+    assert ProcessOrder().verify("A", told, **scene).score == pytest.approx(1)
     backwards = "<think>He sits down. A man walks in. The door opens.</think>"
-    assert ProcessOrder().judge("A", backwards, scene).score < 0.5
+    assert ProcessOrder().verify("A", backwards, **scene).score < 0.5
     stuffed = "<think>" + "The door opens. A man walks in. He sits down. " * 20 + "</think>"
-    assert ProcessOrder().judge("A", stuffed, scene).score == pytest.approx(0.1)
+    assert ProcessOrder().verify("A", stuffed, **scene).score == pytest.approx(0.1)
     for text in (
         "",
         "<think></think>",
         "The door opens. A man walks in. He sits down.",
         "<think>unclosed the door opens",
     ):
-        assert ProcessOrder().judge("A", text, scene).score == 0
+        assert ProcessOrder().verify("A", text, **scene).score == 0
     assert alignment(["a b", "c d"], ["a b", "c d"]) == 1 and alignment([], ["a"]) == 0
     with pytest.raises(ValueError, match="states"):
-        ProcessOrder().judge("A", told, Scene())
+        ProcessOrder().verify("A", told)
 
 
 def test_blink():
@@ -190,16 +191,17 @@ def test_blink():
         ("[]", 0),
         ("none", 0),
     ):
-        assert Blink().judge(gold, f"<blink>{boxes}</blink><think></think><link>x</link>").score == expected
+        assert Blink().verify(gold, f"<blink>{boxes}</blink><think></think><link>x</link>").score == expected
     many = [[20 * i, 0, 20 * i + 10, 10] for i in range(9)]
     assert (
-        Blink().judge(gold, f"<blink>{many}</blink>").score == 0
-        and Blink(most=9).judge(gold, f"<blink>{many}</blink>").score == 1
+        Blink().verify(gold, f"<blink>{many}</blink>").score == 0
+        and Blink(most=9).verify(gold, f"<blink>{many}</blink>").score == 1
     )
-    assert Blink().judge([], "<blink>[]</blink>").score == 1 and Blink().judge(gold, "").score == 0
-    assert (
-        section("<a>x</a><a>y</a>", "a") == section("</a>x<a>", "a") == "" and section("<A>x</a>", "a") == "x"
-    )
+    assert Blink().verify([], "<blink>[]</blink>").score == 1 and Blink().verify(gold, "").score == 0
+    assert section(Response("<A>x</a>"), "a") == Answer("x", 3, 4, "section")
+    for text in ("<a>x</a><a>y</a>", "</a>x<a>", "<a></a>"):
+        with pytest.raises(Unread):
+            section(Response(text), "a")
 
 
 # --- groups -------------------------------------------------------------------------------------------------

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from shapely import affinity, box
 from vlrl_rewards import verify
 from vlrl_rewards.boxes.geometry import overlap
-from vlrl_rewards.graded import Scene
 from vlrl_rewards.masks.mask import MaskReward, code_pixels, encode, mask_iou, mask_of, read_mask
 from vlrl_rewards.masks.polygons import (
     PolygonReward,
@@ -62,7 +62,7 @@ JUNK = [
     ],
 )
 def test_polygon(text, expected):
-    assert PolygonReward().judge(SQUARE, f"<answer>{text}</answer>").score == pytest.approx(
+    assert PolygonReward().verify(SQUARE, f"<answer>{text}</answer>").score == pytest.approx(
         expected, abs=1e-9
     )
 
@@ -70,30 +70,30 @@ def test_polygon(text, expected):
 @pytest.mark.parametrize("reward", [PolygonReward(), RotatedBox(), RotatedBox(sharpness=2)])
 @pytest.mark.parametrize("text", JUNK)
 def test_shapes_refuse_junk(reward, text):
-    assert reward.judge(SQUARE, text).score == 0
+    assert reward.verify(SQUARE, text).score == 0
 
 
 def test_rotated_box_direction_and_units():
     gold = [50, 50, 40, 20, 30]
-    assert RotatedBox(sharpness=1).judge(
+    assert RotatedBox(sharpness=1).verify(
         gold, "<answer>[50, 50, 40, 20, 30]</answer>"
     ).score == pytest.approx(1)
-    assert RotatedBox(sharpness=1).judge(
+    assert RotatedBox(sharpness=1).verify(
         gold, "<answer>[50, 50, 20, 40, 120]</answer>"
     ).score == pytest.approx(1)  # the same box, said otherwise
-    assert RotatedBox(sharpness=1).judge(
+    assert RotatedBox(sharpness=1).verify(
         [0, 0, 10, 9.99, 0], "<answer>[0, 0, 10, 9.99, 45]</answer>"
     ).score == pytest.approx(0, abs=1e-9)
-    squeezed = Scene((CoordinateSpace((200, 100), (100, 100), "seen"),))
+    squeezed = {"spaces": (CoordinateSpace((200, 100), (100, 100), "seen"),)}
     assert (
         PolygonReward()
-        .judge([[0, 0], [20, 0], [20, 10], [0, 10]], f"<answer>{SQUARE}</answer>", squeezed)
+        .verify([[0, 0], [20, 0], [20, 10], [0, 10]], f"<answer>{SQUARE}</answer>", **squeezed)
         .score
         == 1
     )
     for broken in ("x", [[0, 0], [1, 1]], [[0, 0], [10, 10], [10, 0], [0, 10]], 5, [SQUARE, SQUARE]):
         with pytest.raises(ValueError, match="gold polygon"):
-            PolygonReward().judge(broken, "")
+            PolygonReward().verify(broken, "")
 
 
 def test_agrees_with_shapely():
@@ -139,14 +139,14 @@ def test_mask_reward():
     half = array.copy()
     half[4:] = False
     for gold in (array, code, rle):
-        assert MaskReward().judge(gold, f"<answer>{code}</answer>".replace("\\\\", "\\")).score == 1
-        assert MaskReward().judge(gold, "<answer>[[1,2],[5,2],[5,6],[1,6]]</answer>").score == 1
-        assert MaskReward().judge(gold, "<answer>[[1,2],[5,2],[5,4],[1,4]]</answer>").score == pytest.approx(
+        assert MaskReward().verify(gold, f"<answer>{code}</answer>".replace("\\\\", "\\")).score == 1
+        assert MaskReward().verify(gold, "<answer>[[1,2],[5,2],[5,6],[1,6]]</answer>").score == 1
+        assert MaskReward().verify(gold, "<answer>[[1,2],[5,2],[5,4],[1,4]]</answer>").score == pytest.approx(
             0.5
         )
     runs = mask_of([12, 4, 6, 4, 6, 4, 6, 4, 34], 10, 8)
     assert (
-        MaskReward().judge(array, '<answer>{"counts": [12,4,6,4,6,4,6,4,34], "size": [10,8]}</answer>').score
+        MaskReward().verify(array, '<answer>{"counts": [12,4,6,4,6,4,6,4,34], "size": [10,8]}</answer>').score
         == mask_iou(runs, rle)
         == 1
     )
@@ -157,10 +157,10 @@ def test_mask_reward():
         '{"counts": "0", "size": [900000000,9]}',
         "[1,2,5,6]",
     ):
-        assert MaskReward().judge(array, bad).score == 0
+        assert MaskReward().verify(array, bad).score == 0
     for broken in (np.zeros((3, 3)), {"counts": "~", "size": [3, 3]}, [[0, 0], [1, 1]], "x"):
         with pytest.raises(ValueError, match="gold mask"):
-            MaskReward().judge(broken, "")
+            MaskReward().verify(broken, "")
 
 
 def test_broken_codes_never_reach_the_decoder():
@@ -212,16 +212,16 @@ def test_oks_agrees_with_pycocotools():
 def test_keypoint_reward():
     gold = {"keypoints": {"nose": [10, 10], "left eye": [20, 10]}, "area": 400}
     reward = Keypoints()
-    assert reward.judge(gold, '<answer>{"nose": [10, 10], "left_eye": [20, 10]}</answer>').score == 1
-    assert reward.judge(gold, '<answer>{"nose": [10, 10]}</answer>').score == 0.5
+    assert reward.verify(gold, '<answer>{"nose": [10, 10], "left_eye": [20, 10]}</answer>').score == 1
+    assert reward.verify(gold, '<answer>{"nose": [10, 10]}</answer>').score == 0.5
     away = np.exp(-(3**2) / (2 * 400 * (2 * 0.026) ** 2))
-    assert reward.judge(
+    assert reward.verify(
         gold, '<answer>{"nose": [13, 10], "left eye": [20, 10]}</answer>'
     ).score == pytest.approx((away + 1) / 2)
     listed = [[10, 10], [20, 10]] + [None] * 15
-    assert reward.judge(gold, f"<answer>{listed}</answer>").score == 1
+    assert reward.verify(gold, f"<answer>{listed}</answer>").score == 1
     everywhere = [[10, 10], [20, 10]] + [[1, 1]] * 15
-    assert Keypoints(false_points=True).judge(gold, f"<answer>{everywhere}</answer>").score == pytest.approx(
+    assert Keypoints(false_points=True).verify(gold, f"<answer>{everywhere}</answer>").score == pytest.approx(
         2 / 17
     )
     for bad in (
@@ -231,7 +231,7 @@ def test_keypoint_reward():
         "[[10,10],[20,10]]",
         '{"tail": [10,10]}',
     ):
-        assert reward.judge(gold, bad).score == 0
+        assert reward.verify(gold, bad).score == 0
     for broken in (
         {},
         {"keypoints": [], "area": 1},
@@ -240,7 +240,7 @@ def test_keypoint_reward():
         None,
     ):
         with pytest.raises(ValueError, match="keypoint"):
-            reward.judge(broken, "")
+            reward.verify(broken, "")
     with pytest.raises(ValueError, match="sigmas"):
         Keypoints(sigmas=(0.1,))
     assert len(COCO_NAMES) == len(COCO_SIGMAS) == 17
@@ -296,5 +296,6 @@ def test_the_limits_are_said():
     for kind in ("mask", "polygon"):
         verdict = verify(SQUARE, tag(f"{SQUARE}{' ' * 20_000}{SQUARE}"), kind, meta=SIZE)
         assert verdict.score == 0 and "20,000" in verdict.reason
-    for reward in (MaskReward, PolygonReward):
-        assert "500 corners" in reward.__doc__ and "20,000 characters" in reward.__doc__
+    limits = (Path(__file__).parents[3] / "rewards" / "README.md").read_text()
+    assert "| 500, 100 | corners of a shape, polygons of a mask |" in limits
+    assert "an answer of a perception kind" in limits

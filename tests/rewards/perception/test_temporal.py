@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vlrl_rewards.graded import Scene
-from vlrl_rewards.puzzles.ordering import METRICS, Order, kendall_tau
+from vlrl_rewards.puzzles.ordering import METRICS, Ordering, kendall_tau
 from vlrl_rewards.video.spans import read_spans, read_times, temporal_iou
 from vlrl_rewards.video.temporal import TemporalIou, Timestamp
 
@@ -41,47 +40,47 @@ JUNK = [
     ],
 )
 def test_temporal_iou(text, expected):
-    assert TemporalIou().judge([2, 6], text).score == pytest.approx(expected)
-    assert TemporalIou(binary=True, correct_at=0.5).judge("2-6", text).score == float(expected >= 0.5)
+    assert TemporalIou().verify([2, 6], text).score == pytest.approx(expected)
+    assert TemporalIou(binary=True, correct_at=0.5).verify("2-6", text).score == float(expected >= 0.5)
 
 
 @pytest.mark.parametrize("text", JUNK)
 def test_junk(text):
     assert (
-        TemporalIou().judge([2, 6], text).score
-        == Order().judge([2, 1, 3], text).score
-        == Timestamp().judge(3, text).score
+        TemporalIou().verify([2, 6], text).score
+        == Ordering().verify([2, 1, 3], text).score
+        == Timestamp().verify(3, text).score
         == 0
     )
 
 
 def test_several_spans_and_timestamps():
     gold = [[0, 10], [20, 30]]
-    assert TemporalIou().judge(gold, "<answer>0-10, 20-30</answer>").score == 1
-    assert TemporalIou().judge(gold, "<answer>0-10</answer>").score == 0.5
-    assert TemporalIou().judge(gold, "<answer>0-10, 20-30, 40-50, 60-70</answer>").score == 0.5
-    scene = Scene(meta={"duration": 20})
-    assert TemporalIou(timestamps=True).judge([2, 6], "<answer>2 - 4</answer>", scene).score == pytest.approx(
-        0.5 * 0.9
-    )
+    assert TemporalIou().verify(gold, "<answer>0-10, 20-30</answer>").score == 1
+    assert TemporalIou().verify(gold, "<answer>0-10</answer>").score == 0.5
+    assert TemporalIou().verify(gold, "<answer>0-10, 20-30, 40-50, 60-70</answer>").score == 0.5
+    scene = {"meta": {"duration": 20}}
+    assert TemporalIou(timestamps=True).verify(
+        [2, 6], "<answer>2 - 4</answer>", **scene
+    ).score == pytest.approx(0.5 * 0.9)
     with pytest.raises(ValueError, match="duration"):
-        TemporalIou(timestamps=True).judge([2, 6], "")
+        TemporalIou(timestamps=True).verify([2, 6], "")
     for broken in ([6, 2], "soon", None, [1], [[1, 2], [4, 3]]):
         with pytest.raises(ValueError, match="span"):
-            TemporalIou().judge(broken, "")
+            TemporalIou().verify(broken, "")
     assert read_spans("1:00:05 to 1:00:10.5") == [((3605.0, 3610.5), 0)]
 
 
 def test_timestamp():
-    assert Timestamp().judge(3, "<answer>3.5 s</answer>").score == 1
-    assert Timestamp().judge(3, "<answer>4.5</answer>").score == 0
-    assert Timestamp(mode="decay", tolerance=2).judge(3, "<answer>0:05</answer>").score == pytest.approx(
+    assert Timestamp().verify(3, "<answer>3.5 s</answer>").score == 1
+    assert Timestamp().verify(3, "<answer>4.5</answer>").score == 0
+    assert Timestamp(mode="decay", tolerance=2).verify(3, "<answer>0:05</answer>").score == pytest.approx(
         np.exp(-1)
     )
-    assert Timestamp().judge([2, 6], "<answer>4</answer>").score == 1
+    assert Timestamp().verify([2, 6], "<answer>4</answer>").score == 1
     assert (
-        Timestamp().judge([2, 6], "<answer>6.5</answer>").score
-        == Timestamp().judge([2, 6], "<answer>1 2 3 4 5 6</answer>").score
+        Timestamp().verify([2, 6], "<answer>6.5</answer>").score
+        == Timestamp().verify([2, 6], "<answer>1 2 3 4 5 6</answer>").score
         == 0
     )
     with pytest.raises(ValueError, match="tolerance"):
@@ -126,7 +125,7 @@ def test_order(text, exact, kendall, positive, footrule, positions):
         ("positions", positions),
     ):
         for gold in ([3, 1, 2], "3 1 2", "3, 1, 2"):
-            assert Order(metric=metric).judge(gold, text).score == pytest.approx(expected)
+            assert Ordering(metric=metric).verify(gold, text).score == pytest.approx(expected)
 
 
 def test_named_items():
@@ -137,14 +136,14 @@ def test_named_items():
         '["red cup", "a book", "lamp"]',
         "red_cup > book > lamp",
     ):
-        assert Order().judge(gold, f"<answer>{text}</answer>").score == 1
-    assert Order(metric="adjacency").judge(
+        assert Ordering().verify(gold, f"<answer>{text}</answer>").score == 1
+    assert Ordering(metric="adjacency").verify(
         ["a", "b", "c", "d"], "<answer>a b d c</answer>"
     ).score == pytest.approx(1 / 3)
-    assert Order(metric="lcs").judge(["a", "b", "c", "d"], "<answer>b c d a</answer>").score == 0.75
+    assert Ordering(metric="lcs").verify(["a", "b", "c", "d"], "<answer>b c d a</answer>").score == 0.75
     for broken in ([], ["a", "a"], "", 5, [" "]):
         with pytest.raises(ValueError, match="order"):
-            Order().judge(broken, "")
+            Ordering().verify(broken, "")
 
 
 def test_kendall_agrees_with_scipy():
@@ -163,7 +162,7 @@ def test_centred_takes_away_exactly_what_chance_earns(metric):
     for n in (3, 4, 5):
         gold = list(range(n))
         mean = np.mean([METRICS[metric](p, gold) for p in itertools.permutations(gold)])
-        assert Order(metric=metric).chance(n) == pytest.approx(mean, abs=1e-9)
+        assert Ordering(metric=metric).chance(n) == pytest.approx(mean, abs=1e-9)
 
 
 @settings(max_examples=100, deadline=None)
@@ -173,7 +172,8 @@ def test_bounds(order, gold, metric):
     assert 0 <= score <= 1
     assert METRICS[metric](gold, gold) == 1
     assert (
-        Order(metric=metric, centred=True).judge(list(gold), f"<answer>{' '.join(order)}</answer>").score <= 1
+        Ordering(metric=metric, centred=True).verify(list(gold), f"<answer>{' '.join(order)}</answer>").score
+        <= 1
     )
 
 
@@ -198,8 +198,8 @@ def test_bounds(order, gold, metric):
     ],
 )
 def test_ranges_in_any_unit_are_seconds(text):
-    assert TemporalIou().judge([60, 120], f"<answer>{text}</answer>").score == 1
-    assert TemporalIou().judge([1, 2], f"<answer>{text}</answer>").score < 0.1
+    assert TemporalIou().verify([60, 120], f"<answer>{text}</answer>").score == 1
+    assert TemporalIou().verify([1, 2], f"<answer>{text}</answer>").score < 0.1
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_ranges_in_any_unit_are_seconds(text):
 )
 def test_numbers_in_other_units_are_no_times(text):
     assert read_spans(text) == [] == read_times(text)
-    assert TemporalIou().judge([10, 20], text).score == Timestamp().judge(10, text).score == 0
+    assert TemporalIou().verify([10, 20], text).score == Timestamp().verify(10, text).score == 0
 
 
 def test_times_in_any_unit():
@@ -230,9 +230,9 @@ def test_times_in_any_unit():
         ("12 s", 12),
     ):
         assert read_times(text) == [expected], text
-    assert Timestamp().judge(5, "<answer>5-10</answer>").score == 0, "a range is not one time"
-    assert Timestamp().judge(12, "<answer>12 s-14 s</answer>").score == 0
-    assert Timestamp().judge(62, "<answer>-62</answer>").score == 0
+    assert Timestamp().verify(5, "<answer>5-10</answer>").score == 0, "a range is not one time"
+    assert Timestamp().verify(12, "<answer>12 s-14 s</answer>").score == 0
+    assert Timestamp().verify(62, "<answer>-62</answer>").score == 0
 
 
 @given(

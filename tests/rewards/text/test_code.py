@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from vlrl_rewards import verify
 from vlrl_rewards.code import isolation, sandbox
-from vlrl_rewards.code.sandbox import Limits, SandboxError
+from vlrl_rewards.code.sandbox import SandboxError, SandboxLimits
 from vlrl_rewards.code.verifier import program_in, same_output, same_result, unit_tests
 
 from vlrl.plugins.registry import build
@@ -107,7 +107,7 @@ def test_a_process_limit_binds():
     fork = (
         f"import os, time\nn = 0\ntry:\n    while True:\n{child}        n += 1\nexcept OSError:\n    print(n)"
     )
-    ran = sandbox.run(fork, [""], limits=Limits(seconds=1, processes=20))
+    ran = sandbox.run(fork, [""], limits=SandboxLimits(seconds=1, processes=20))
     assert 0 < int(ran[0].out) <= 20
 
 
@@ -115,7 +115,7 @@ def test_a_process_limit_binds():
 def test_children_die_with_the_test(mode):
     mark = f"sleep 98{os.getpid() % 1000:03d}"
     code = f"import subprocess\nsubprocess.Popen({mark.split()!r}, start_new_session=True)\nprint(input())"
-    sandbox.run(code, ["1"], limits=Limits(seconds=1), sandbox=mode)
+    sandbox.run(code, ["1"], limits=SandboxLimits(seconds=1), sandbox=mode)
     lines = [
         (p / "cmdline").read_bytes().replace(b"\0", b" ")
         for p in Path("/proc").iterdir()

@@ -44,14 +44,14 @@ def test_length_budget(rollout):
     assert score(at_most, rollout("4", WRONG, ids=10)) == 0.0
 
 
-def test_length_range_and_soft_overlong(rollout):
+def test_length_range_and_its_soft_edge(rollout):
     bounds = {"name": "length_range", "low": 10, "high": 20}
     assert [score(bounds, rollout("4", "x", ids=n)) for n in (10, 20, 5, 25, 90)] == [0, 0, -0.25, -0.25, -1]
     assert score(bounds, rollout("4", "x", ids=15, finish="length")) == -1
-    soft = {"name": "soft_overlong", "max_tokens": 100, "cache": 20}
+    soft = {"name": "length_range", "high": 80, "scale": 20}
     assert [score(soft, rollout("4", "x", ids=n)) for n in (80, 90, 100, 200)] == [0, -0.5, -1, -1]
     for broken in (
-        {**soft, "cache": 0},
+        {"name": "length_range", "high": 0},
         {"name": "length_range", "low": 5, "high": 1},
         {"name": "cosine_length", "max_tokens": 0},
     ):

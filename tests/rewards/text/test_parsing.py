@@ -1,16 +1,18 @@
 """Thinking is never read, the last commitment counts, guesses are no answer."""
 
 import pytest
-from vlrl_rewards.kinds import Case
 from vlrl_rewards.parsing import (
     answer_or_text,
     answer_tags,
     boxes_in,
     committed,
+    final_answer,
     last_answer,
     strip_thinking,
     visible,
 )
+
+from vlrl.plugins.scoring import Response, Unread
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,12 @@ def test_last_answer(text, answer):
     ],
 )
 def test_answer_or_text_is_the_commitment_or_else_the_visible_text(text, answer):
-    assert answer_or_text(text) == answer == Case("", text).answer_or_text
+    assert answer_or_text(text) == answer
+    if answer:
+        assert final_answer(Response(text)).text == answer
+    else:
+        with pytest.raises(Unread):
+            final_answer(Response(text))
 
 
 def test_span_points_into_the_response():

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from vlrl_rewards import verify
 from vlrl_rewards.code import isolation, sandbox
-from vlrl_rewards.code.sandbox import Limits, run, run_check
+from vlrl_rewards.code.sandbox import SandboxLimits, run, run_check
 from vlrl_rewards.code.verifier import check_in
 
 HAS = not sandbox.available()
 isolated = pytest.mark.skipif(not HAS, reason=sandbox.available())
 MODES = [pytest.param("bubblewrap", marks=isolated), "unsafe"]
-LIMITS = Limits(seconds=3, total_seconds=8, memory=256 << 20)
+LIMITS = SandboxLimits(seconds=3, total_seconds=8, memory=256 << 20)
 MARK = "marigold"
 CHECK = f"""
 def check(candidate):
@@ -150,7 +150,7 @@ def f(backwards):
     return [any(word in text for text in found) for word in (backwards[::-1], canary)]
 """
     check = "def check(candidate):\n    word = 'marigold'\n    assert candidate(word[::-1]) == [False, True]"
-    assert judge(code, mode, check, Limits(seconds=8, memory=1 << 30)) == "ok"
+    assert judge(code, mode, check, SandboxLimits(seconds=8, memory=1 << 30)) == "ok"
 
 
 @isolated
@@ -218,7 +218,7 @@ for _ in range(7):
     kids.append(pid)
 print(sum(os.waitpid(pid, 0)[1] == 0 for pid in kids))
 """
-    ran = run(code, [""], limits=Limits(seconds=8, total_seconds=12, memory=200 << 20))
+    ran = run(code, [""], limits=SandboxLimits(seconds=8, total_seconds=12, memory=200 << 20))
     survivors = int(ran[0].out or 0) if ran and ran[0].out.strip().isdigit() else 0
     if isolation.groups():
         assert survivors * 100 <= 200 + 64 + 128
@@ -244,7 +244,7 @@ for place in ("/", "/dev", "/dev/shm", "/usr", "/opt", "/var", "/run"):
     except OSError:
         pass
 """
-    number, mib = run(code, [""], limits=Limits(seconds=8, disk=32 << 20))[0].out.split()
+    number, mib = run(code, [""], limits=SandboxLimits(seconds=8, disk=32 << 20))[0].out.split()
     assert int(number) == 28 and 15 <= int(mib) <= 32  # ENOSPC
 
 
@@ -278,7 +278,7 @@ def test_bombs_leave_nothing(bomb):
     run(
         bomb,
         ["", ""],
-        limits=Limits(seconds=1, total_seconds=6, memory=128 << 20, output=1 << 16),
+        limits=SandboxLimits(seconds=1, total_seconds=6, memory=128 << 20, output=1 << 16),
         stop=False,
     )
     assert time.perf_counter() - start < 60
@@ -311,7 +311,7 @@ print(tries(lambda: socket.socketpair()), tries(lambda: os.kill(1, 0)), os.cpu_c
     numbers = isolation.MACHINES[platform.machine()].refused
     names = [name for name in numbers if name not in ("clone3",)]
     calls = ", ".join(f"call({numbers[name]}, 0, 0, 0, 0)" for name in names)
-    first, second, third = run(code % calls, [""], limits=Limits(seconds=4))[0].out.splitlines()
+    first, second, third = run(code % calls, [""], limits=SandboxLimits(seconds=4))[0].out.splitlines()
     assert dict(zip(names, map(int, first.split()), strict=True)) == dict.fromkeys(names, 1)  # EPERM
     assert second.split() == ["1", "97", "97"]  # EPERM, EAFNOSUPPORT
     assert third.split()[0] == "0" and third.split()[2] == "True"

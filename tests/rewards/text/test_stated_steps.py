@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from vlrl_data.lab.chains import LabChains
-from vlrl_rewards.graded import Scene
 
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import Reward
@@ -14,11 +13,7 @@ GOLD = ["a27+5=32", "b32+3=35", "c35+4=39"]
 
 def score(thinking: str, gold: object = GOLD) -> float:
     response = f"<think>{thinking}</think><answer>39</answer>"
-    return (
-        build(Reward, {"name": "stated_steps"})
-        .judge("39", response, Scene(meta={"steps": gold}, response=response))
-        .score
-    )
+    return build(Reward, {"name": "stated_steps"}).verify("39", response, meta={"steps": gold}).score
 
 
 @pytest.mark.parametrize(
@@ -45,12 +40,7 @@ def test_share_of_gold_steps_stated(thinking: str, wanted: float) -> None:
     "response", ["", "a27+5=32b32+3=35c35+4=39", "<think>a27+5=32", "<answer>a27+5=32</answer>"]
 )
 def test_only_closed_thinking_counts(response: str) -> None:
-    assert (
-        build(Reward, {"name": "stated_steps"})
-        .judge("39", response, Scene(meta={"steps": GOLD}, response=response))
-        .score
-        == 0.0
-    )
+    assert build(Reward, {"name": "stated_steps"}).verify("39", response, meta={"steps": GOLD}).score == 0.0
 
 
 @pytest.mark.parametrize("gold", [[], None, ["a+b"], ["a27+5=32", "a27+6=33"], [7]])
@@ -63,9 +53,7 @@ def test_every_demonstration_of_chains_that_writes_its_steps_states_them() -> No
     reward = build(Reward, {"name": "stated_steps"})
     seen = {row.meta["style"]: [] for row in rows()}
     for row in rows():
-        seen[row.meta["style"]].append(
-            reward.judge(row.answer, row.target, Scene(meta=row.meta, response=row.target)).score
-        )
+        seen[row.meta["style"]].append(reward.verify(row.answer, row.target, meta=row.meta).score)
     assert set(seen["stepwise"]) == set(seen["checked"]) == {1.0} and set(seen["guess"]) == {0.0}
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from vlrl.eval.scorer import Aggregate, Record, ScoredResponse
+from vlrl.eval.scorer import Aggregate, Record
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Verdict
 
 COCO_STATS = (
     "AP",
@@ -27,7 +28,7 @@ COCO_STATS = (
 )
 
 
-def coco_sets(scored: Sequence[ScoredResponse]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def coco_sets(scored: Sequence[Verdict]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(annotations, detections) in COCO's format, one image per scored response; the categories are the
     labels of all gold boxes, sorted.
 
@@ -62,7 +63,7 @@ def coco_sets(scored: Sequence[ScoredResponse]) -> tuple[dict[str, Any], list[di
     return {"info": {}, "images": images, "annotations": annotations, "categories": categories}, detections
 
 
-def coco_stats(scored: Sequence[ScoredResponse], most: int = 100) -> dict[str, float]:
+def coco_stats(scored: Sequence[Verdict], most: int = 100) -> dict[str, float]:
     """pycocotools' twelve figures, with at most `most` detections per picture; -1 for a figure without gold
     boxes.
 
@@ -113,7 +114,7 @@ class CocoMap(Aggregate):
     most: int = 100
     by_frequency: bool = False
 
-    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+    def __call__(self, records: Sequence[Record], scored: Sequence[Verdict]) -> dict[str, float]:
         stats = coco_stats(scored, self.most)
         out = {"overall": stats["AP"], **stats}
         if self.by_frequency:
@@ -128,10 +129,10 @@ class CocoMap(Aggregate):
         return out
 
 
-def _with_labels(entry: ScoredResponse, labels: set[str]) -> ScoredResponse:
+def _with_labels(entry: Verdict, labels: set[str]) -> Verdict:
     """The scored response with only the boxes of some labels."""
     kept = {
         name: [box for box in entry.details.get(name, ()) if box["label"] in labels]
         for name in ("boxes", "gold_boxes")
     }
-    return ScoredResponse(entry.score, entry.extracted, entry.rule, {**entry.details, **kept})
+    return replace(entry, details={**entry.details, **kept})

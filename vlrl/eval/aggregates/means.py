@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.eval.scorer import Aggregate, Record, ScoredResponse
+from vlrl.eval.scorer import Aggregate, Record
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Verdict
 
 
 def values_of(record: Record, path: str) -> list[str]:
@@ -28,9 +29,7 @@ def mean(scores: Sequence[float]) -> float:
     return sum(scores) / len(scores) if scores else 0.0
 
 
-def by_group(
-    records: Sequence[Record], scored: Sequence[ScoredResponse], path: str
-) -> dict[str, list[float]]:
+def by_group(records: Sequence[Record], scored: Sequence[Verdict], path: str) -> dict[str, list[float]]:
     """Scores by the value at `path`, in order of first appearance; a record with several values counts under
     each."""
     groups: dict[str, list[float]] = {}
@@ -51,7 +50,7 @@ class Mean(Aggregate):
 
     by: tuple[str, ...] = ()
 
-    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+    def __call__(self, records: Sequence[Record], scored: Sequence[Verdict]) -> dict[str, float]:
         out = {"overall": mean([entry.score for entry in scored])}
         for path in self.by:
             for value, scores in by_group(records, scored, path).items():
@@ -84,7 +83,7 @@ class NestedMean(Aggregate):
             out.append((self.merge.get(values[0], values[0]), *values[1:]) if values else ())
         return out
 
-    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+    def __call__(self, records: Sequence[Record], scored: Sequence[Verdict]) -> dict[str, float]:
         paths = self.paths(records)
         scores = [entry.score for entry in scored]
         out = {"overall": self._fold(paths, scores, 0)}
@@ -122,7 +121,7 @@ class WholeGroups(Aggregate):
     groups: tuple[str, ...] = ()
     headline: str = ""
 
-    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+    def __call__(self, records: Sequence[Record], scored: Sequence[Verdict]) -> dict[str, float]:
         out = {"overall": mean([entry.score for entry in scored])}
         for group in self.groups:
             name, _, fields = group.partition("=")
@@ -152,7 +151,7 @@ class WeMath(Aggregate):
     key: str = "key"
     strict: bool = True
 
-    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+    def __call__(self, records: Sequence[Record], scored: Sequence[Verdict]) -> dict[str, float]:
         problems: dict[str, dict[str, float]] = {}
         for record, entry in zip(records, scored, strict=True):
             problems.setdefault(str(record[self.id]), {})[str(record[self.key])] = entry.score
@@ -190,7 +189,7 @@ class KnowledgeGain(Aggregate):
     by: str = "track"
     before: str = "before"
 
-    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+    def __call__(self, records: Sequence[Record], scored: Sequence[Verdict]) -> dict[str, float]:
         out = {"overall": mean([entry.score for entry in scored])}
         out |= {
             f"{self.by}/{name}": mean(scores) for name, scores in by_group(records, scored, self.by).items()
@@ -208,7 +207,7 @@ class KnowledgeGain(Aggregate):
 
 @register("instructions")
 @dataclass(frozen=True)
-class Instructions(Aggregate):
+class InstructionFigures(Aggregate):
     """IFEval: overall = share of prompts with every instruction followed; instruction = share of instructions
     followed.
 
@@ -218,7 +217,7 @@ class Instructions(Aggregate):
 
     count: str = "instruction_id_list"
 
-    def __call__(self, records: Sequence[Record], scored: Sequence[ScoredResponse]) -> dict[str, float]:
+    def __call__(self, records: Sequence[Record], scored: Sequence[Verdict]) -> dict[str, float]:
         numbers = [max(1, len(record.get(self.count) or ())) for record in records]
         kept = sum(entry.score * number for entry, number in zip(scored, numbers, strict=True))
         return {

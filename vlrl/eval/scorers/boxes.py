@@ -12,8 +12,9 @@ from typing import Any, Literal
 from PIL.Image import Image
 
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import Record, Scorer
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Response, Verdict
 from vlrl.types import CoordinateSpace
 
 _N = r"(-?\d+(?:\.\d+)?)"
@@ -22,6 +23,7 @@ _SQUARE = re.compile(rf"\[{_FOUR}\]")
 _ROUND = re.compile(rf"[\[\(]{_FOUR}[\]\)]")
 _POINT = re.compile(rf"[\[\(]\s*{_N}(%?)\s*(?:,|\s)\s*{_N}(%?)\s*[\]\)]")
 Box = tuple[float, float, float, float]
+Spaces = Sequence[CoordinateSpace]  # of the model's pictures; empty where the run recorded none
 
 
 def iou(a: Sequence[float], b: Sequence[float]) -> float:
@@ -60,17 +62,17 @@ def bracketed_or_numbers(response: str) -> Box | None:
     return box or (to_box(float(n) for n in numbers) if len(numbers) >= 4 else None)
 
 
-def unit_box(box: Box, size: tuple[float, float], record: Record) -> Box:
+def unit_box(box: Box, size: tuple[float, float], spaces: Spaces) -> Box:
     """Coordinates are in 0-1 and stay unchanged."""
     return box
 
 
-def per_mille_above_one(box: Box, size: tuple[float, float], record: Record) -> Box:
+def per_mille_above_one(box: Box, size: tuple[float, float], spaces: Spaces) -> Box:
     """Coordinates are in 0-1000 where any is above 1, else in 0-1. ScreenSpot in lmms-eval."""
     return to_box(value / 1000 for value in box) if max(box) > 1 else box
 
 
-def guessed(box: Box, size: tuple[float, float], record: Record) -> Box:
+def guessed(box: Box, size: tuple[float, float], spaces: Spaces) -> Box:
     """The unit follows from the largest coordinate: 0-1 up to 1.5, 0-1000 up to 1000, else pixels.
     VLMEvalKit.
 
@@ -83,10 +85,9 @@ def guessed(box: Box, size: tuple[float, float], record: Record) -> Box:
     return to_box(value / size[i % 2] for i, value in enumerate(box))
 
 
-def declared(box: Box, size: tuple[float, float], record: Record) -> Box:
+def declared(box: Box, size: tuple[float, float], spaces: Spaces) -> Box:
     """Coordinates are in the units that the model family declares and the run recorded; in pixels of the
     original picture without them."""
-    spaces = [CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in record.get("_spaces") or ()]
     pixels = spaces[0].to_original(box) if spaces else box
     return to_box(value / size[i % 2] for i, value in enumerate(pixels))
 
@@ -96,7 +97,7 @@ FINDERS: dict[str, Callable[[str], Box | None]] = {
     "first_bracketed": first_bracketed,
     "bracketed_or_numbers": bracketed_or_numbers,
 }
-UNITS: dict[str, Callable[[Box, tuple[float, float], Record], Box]] = {
+UNITS: dict[str, Callable[[Box, tuple[float, float], Spaces], Box]] = {
     "unit": unit_box,
     "per_mille_above_one": per_mille_above_one,
     "guessed": guessed,
@@ -144,15 +145,15 @@ class _Located(Scorer):
     find: Find = "first_square"
     units: Unit = "unit"
 
-    def located(self, record: Record, response: str) -> tuple[Box, Box | None, tuple[float, float]]:
-        """(gold box, predicted box or None, picture size), boxes as xyxy in 0-1."""
+    def expected(self, record: Record) -> tuple[Box, tuple[float, float]]:
+        """(gold box as xyxy in 0-1, picture size)."""
         size = size_of(record, self.size)
-        found = FINDERS[self.find](response)
-        return (
-            gold_box(record, self.answer, self.layout, size),
-            UNITS[self.units](found, size, record) if found else None,
-            size,
-        )
+        return gold_box(record, self.answer, self.layout, size), size
+
+    def found(self, response: Response, size: tuple[float, float]) -> Box | None:
+        """The predicted box as xyxy in 0-1; None if there is none."""
+        box = FINDERS[self.find](response.text)
+        return UNITS[self.units](box, size, response.spaces) if box else None
 
     def pixel_boxes(self, gold: Box, box: Box | None, size: tuple[float, float]) -> dict[str, Any]:
         """Both boxes in original pixels, for the report page."""
@@ -162,9 +163,8 @@ class _Located(Scorer):
             if b is not None
         }
 
-    def gold(self, record: Record) -> list[str]:
-        size = size_of(record, self.size)
-        box = gold_box(record, self.answer, self.layout, size)
+    def demonstrations(self, record: Record) -> list[str]:
+        box, size = self.expected(record)
         scale = size if self.units == "declared" else (1.0, 1.0)
         return ["[" + ", ".join(f"{value * scale[i % 2]:.6f}" for i, value in enumerate(box)) + "]"]
 
@@ -180,18 +180,13 @@ class Referring(_Located):
 
     correct_at: float = 0.5
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        gold, box, size = self.located(record, response)
-        value = iou(box, gold) if box else 0.0
-        return ScoredResponse(
-            float(box is not None and value >= self.correct_at),
-            None if box is None else str(list(box)),
-            self.find,
-            self._details(gold, box, size, value),
-        )
-
-    def _details(self, gold: Box, box: Box | None, size: tuple[float, float], value: float) -> dict[str, Any]:
-        return {**self.pixel_boxes(gold, box, size), "iou": value}
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        wanted, size = gold
+        box = self.found(response, size)
+        value = iou(box, wanted) if box else 0.0
+        details = {**self.pixel_boxes(wanted, box, size), "iou": value}
+        read = None if box is None else str(list(box))
+        return self.scored(float(box is not None and value >= self.correct_at), read, self.find, details)
 
 
 def centre(box: Sequence[float]) -> tuple[float, float]:
@@ -227,26 +222,25 @@ class PointInBox(_Located):
 
     box_only: bool = False
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        size = size_of(record, self.size)
-        gold = gold_box(record, self.answer, self.layout, size)
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        wanted, size = gold
         if self.box_only:
-            found = FINDERS[self.find](response)
-            point = centre(UNITS[self.units](found, size, record)) if found else None
+            box = self.found(response, size)
+            point = centre(box) if box else None
         else:
-            point = self._point(first_point(response), size, record)
-        hit = point is not None and gold[0] <= point[0] <= gold[2] and gold[1] <= point[1] <= gold[3]
+            point = self._point(first_point(response.text), size, response.spaces)
+        hit = point is not None and wanted[0] <= point[0] <= wanted[2] and wanted[1] <= point[1] <= wanted[3]
         details = {
-            **self.pixel_boxes(gold, None, size),
+            **self.pixel_boxes(wanted, None, size),
             **({"point": [point[0] * size[0], point[1] * size[1]]} if point else {}),
         }
-        return ScoredResponse(float(hit), None if point is None else str(list(point)), "point", details)
+        return self.scored(float(hit), None if point is None else str(list(point)), "point", details)
 
     def _point(
-        self, point: tuple[float, float] | None, size: tuple[float, float], record: Record
+        self, point: tuple[float, float] | None, size: tuple[float, float], spaces: Spaces
     ) -> tuple[float, float] | None:
         if point is None:
             return None
         if self.units == "unit":
             return (point[0] / size[0], point[1] / size[1]) if max(point) > 1 else point
-        return UNITS[self.units]((*point, *point), size, record)[:2]
+        return UNITS[self.units]((*point, *point), size, spaces)[:2]

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import string
 from dataclasses import dataclass
+from typing import Any
 
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import Record, Scorer
 from vlrl.eval.scorers.readers import READERS
 from vlrl.plugins.registry import register, suggest
+from vlrl.plugins.scoring import Response, Verdict
 
 
 @register("choice")
@@ -31,18 +33,18 @@ class Choice(Scorer):
         if self.reader not in READERS:
             raise ValueError(f"reader: no reader {self.reader!r}.{suggest(self.reader, READERS)}")
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        choices = [str(choice) for choice in (evaluate(self.choices, record) or ())] if self.choices else []
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        choices = [str(choice) for choice in (evaluate(self.choices, row) or ())] if self.choices else []
         letters = self.letters or string.ascii_uppercase[: len(choices)] or "ABCDEFGH"
-        read = READERS[self.reader](response, letters, choices)
-        return ScoredResponse(float(read is not None and read == self.letter(record)), read, self.reader)
+        read = READERS[self.reader](response.text, letters, choices)
+        return self.scored(float(read is not None and read == gold), read, self.reader)
 
-    def letter(self, record: Record) -> str:
+    def expected(self, record: Record) -> str:
         """The gold letter."""
         return str(evaluate(self.answer, record)).strip().strip("().")
 
-    def gold(self, record: Record) -> list[str]:
-        letter = self.letter(record)
+    def demonstrations(self, record: Record) -> list[str]:
+        letter = self.expected(record)
         table = {
             "answer_line": [f"Answer: {letter}"],
             "we_math": [f"Answer: {letter}"],
@@ -53,7 +55,7 @@ class Choice(Scorer):
 
 @register("yes_no")
 @dataclass(frozen=True)
-class YesNo(Scorer):
+class YesNoScorer(Scorer):
     """Yes-or-no questions: score = [the response has exactly one of the words "yes" and "no", and it is the
     gold one].
 
@@ -64,16 +66,16 @@ class YesNo(Scorer):
 
     answer: str = "row.answer"
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        words = response.lower().translate({ord(mark): " " for mark in string.punctuation}).split()
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        words = response.text.lower().translate({ord(mark): " " for mark in string.punctuation}).split()
         answers = {word for word in words if word in ("yes", "no")}
         read = answers.pop() if len(answers) == 1 else None
-        return ScoredResponse(float(read == self.expected(record)), read, "yes or no")
+        return self.scored(float(read == gold), read, "yes or no")
 
     def expected(self, record: Record) -> str:
         """The gold answer: "yes" or "no"."""
         value = str(evaluate(self.answer, record)).strip().lower()
         return {"1": "yes", "0": "no", "true": "yes", "false": "no"}.get(value, value)
 
-    def gold(self, record: Record) -> list[str]:
+    def demonstrations(self, record: Record) -> list[str]:
         return [self.expected(record)]

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import Record, Scorer
 from vlrl.eval.scorers.boxes import UNITS, iou, to_box
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Response, Verdict
 
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
 _BOX_KEYS, _LABEL_KEYS, _SCORE_KEYS = (
@@ -73,7 +74,7 @@ def detections(response: str) -> list[dict[str, Any]] | None:
 
 @register("detection")
 @dataclass(frozen=True)
-class Detection(Scorer):
+class DetectionScorer(Scorer):
     """Object detection: score = F1 of this picture at IoU 0.5 with equal labels, matched greedily by
     detection score.
 
@@ -90,19 +91,18 @@ class Detection(Scorer):
     # an expression: the labels for which this picture is annotated (LVIS); boxes of other labels are left out
     allowed: str = ""
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        width, height = (float(value) for value in evaluate(self.size, record))
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        width, height = (float(value) for value in evaluate(self.size, row))
         size = (width, height)
-        gold = self.golds(record)
-        found = detections(response)
+        found = detections(response.text)
         labels = (
-            {str(label).strip().lower() for label in evaluate(self.allowed, record)} if self.allowed else None
+            {str(label).strip().lower() for label in evaluate(self.allowed, row)} if self.allowed else None
         )
         boxes = []
         for place, item in enumerate(found or ()):
             if labels is not None and item["label"] not in labels:
                 continue
-            unit = UNITS[self.units](to_box(item["box"]), size, record)
+            unit = UNITS[self.units](to_box(item["box"]), size, response.spaces)
             rank = item["score"] if item["score"] is not None else 1 - place / max(1, len(found or ()))
             boxes.append(
                 {
@@ -112,11 +112,10 @@ class Detection(Scorer):
                 }
             )
         details = {"boxes": boxes, "gold_boxes": gold, "size": size}
-        return ScoredResponse(
-            self._f1(gold, boxes), None if found is None else f"{len(boxes)} boxes", "json", details
-        )
+        read = None if found is None else f"{len(boxes)} boxes"
+        return self.scored(self._f1(gold, boxes), read, "json", details)
 
-    def golds(self, record: Record) -> list[dict[str, Any]]:
+    def expected(self, record: Record) -> list[dict[str, Any]]:
         """The gold objects, boxes as xyxy pixels."""
         value = evaluate(self.objects, record)
         table = evaluate(self.names, record) if self.names else None
@@ -151,9 +150,9 @@ class Detection(Scorer):
                 hits += 1
         return 2 * hits / (len(expected) + len(boxes)) if expected or boxes else 1.0
 
-    def gold(self, record: Record) -> list[str]:
+    def demonstrations(self, record: Record) -> list[str]:
         return [
             json.dumps(
-                [{"bbox_2d": g["box"], "label": g["label"]} for g in self.golds(record) if not g["crowd"]]
+                [{"bbox_2d": g["box"], "label": g["label"]} for g in self.expected(record) if not g["crowd"]]
             )
         ]

@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import Record, Scorer
 from vlrl.eval.scorers.verifier import training_verifier
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Response, Verdict
 
 
 def boxes(text: str) -> list[str]:
@@ -159,14 +160,12 @@ class Maths(Scorer):
     answer: str = "row.answer"
     split: str = ""
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        answer = EXTRACT[self.extract](response)
-        correct = answer is not None and any(
-            COMPARE[self.compare](answer, gold) for gold in self.golds(record)
-        )
-        return ScoredResponse(float(correct), answer, self.extract)
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        answer = EXTRACT[self.extract](response.text)
+        correct = answer is not None and any(COMPARE[self.compare](answer, right) for right in gold)
+        return self.scored(float(correct), answer, self.extract)
 
-    def golds(self, record: Record) -> list[str]:
+    def expected(self, record: Record) -> list[str]:
         """The accepted answers."""
         value = evaluate(self.answer, record)
         values = [str(entry) for entry in value] if isinstance(value, (list, tuple)) else [str(value)]
@@ -175,8 +174,8 @@ class Maths(Scorer):
             for entry in values
         ]
 
-    def gold(self, record: Record) -> list[str]:
-        gold = self.golds(record)[0]
+    def demonstrations(self, record: Record) -> list[str]:
+        gold = self.expected(record)[0]
         table = {
             "after_hashes": f"#### {gold}",
             "last_number": f"So it is {gold}",
@@ -209,20 +208,21 @@ class Olympiad(Scorer):
 
     answer: str = "row.final_answer"
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        found = boxes(response)
-        parts = olympiad_golds(",".join(found)) if found else []
+    def expected(self, record: Record) -> list[str]:
+        """The parts of the gold answer."""
         value = evaluate(self.answer, record)
-        golds = olympiad_golds(
-            ",".join(str(entry) for entry in value) if isinstance(value, (list, tuple)) else str(value)
-        )
-        left = list(golds)
+        return olympiad_golds(",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value))
+
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        found = boxes(response.text)
+        parts = olympiad_golds(",".join(found)) if found else []
+        left = list(gold)
         for part in parts:
             same = next((gold for gold in left if self._same(part, gold)), None)
             if same is not None:
                 left.remove(same)
-        correct = bool(parts) and len(parts) == len(golds) and not left
-        return ScoredResponse(float(correct), ",".join(found) if found else None, "all boxes")
+        correct = bool(parts) and len(parts) == len(gold) and not left
+        return self.scored(float(correct), ",".join(found) if found else None, "all boxes")
 
     @staticmethod
     def _same(answer: str, gold: str) -> bool:
@@ -232,7 +232,7 @@ class Olympiad(Scorer):
         except ValueError:
             return hendrycks(answer) == hendrycks(gold) or _same_value(answer, gold)
 
-    def gold(self, record: Record) -> list[str]:
+    def demonstrations(self, record: Record) -> list[str]:
         value = evaluate(self.answer, record)
         return [
             " ".join(

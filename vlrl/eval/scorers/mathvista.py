@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 import string
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rapidfuzz.distance import Levenshtein
 
-from vlrl.eval.scorer import Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import Record, Scorer
 from vlrl.eval.scorers.readers import vlmevalkit_choice
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Response, Verdict
 
 EXTRACTOR_REPLIES = ("response", "extraction", "extraction_ignore_empty", "rule_end_to_end")
 Stage = Literal["response", "extraction", "extraction_ignore_empty", "rule_end_to_end"]
@@ -100,7 +100,7 @@ class _MathVista(Scorer):
             raise ValueError(f"mathvista: no stage {stage!r}; known: {', '.join(EXTRACTOR_REPLIES)}")
         return stage
 
-    def gold(self, record: Record) -> list[str]:
+    def demonstrations(self, record: Record) -> list[str]:
         answers = [str(record["answer"])]
         if record["question_type"] == "multi_choice":
             choices = choices_of(record)
@@ -108,8 +108,9 @@ class _MathVista(Scorer):
             answers += [letter, f"({letter})"] if letter else []
         return answers
 
-    @abstractmethod
-    def __call__(self, record: Record, response: str) -> ScoredResponse: ...
+    def expected(self, record: Record) -> Any:
+        """The gold answer as the record has it."""
+        return record["answer"]
 
 
 def _extracted(record: Record, response: str, stage: str, quoted: bool) -> tuple[str, str]:
@@ -153,15 +154,12 @@ class MathVistaOfficial(_MathVista):
     is 1.1), units and percent signs are not read.
     """
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        stage = self.stage_for(record)
-        extraction, rule = _extracted(record, response, stage, quoted=True)
-        answer = normalised(
-            record, extraction, _float_official, ignore_empty=stage == "extraction_ignore_empty"
-        )
-        return ScoredResponse(
-            float(answer is not None and answer == record["answer"]), answer, rule, {"extraction": extraction}
-        )
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        stage = self.stage_for(row)
+        extraction, rule = _extracted(row, response.text, stage, quoted=True)
+        answer = normalised(row, extraction, _float_official, ignore_empty=stage == "extraction_ignore_empty")
+        same = answer is not None and answer == gold
+        return self.scored(float(same), answer, rule, {"extraction": extraction})
 
 
 @register("mathvista_lmms_eval")
@@ -174,15 +172,11 @@ class MathVistaLmmsEval(_MathVista):
     on, as for the official scorer.
     """
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        extraction, rule = _extracted(record, response.strip(), self.stage_for(record), quoted=False)
-        answer = normalised(record, extraction, _float_lmms_eval)
-        return ScoredResponse(
-            float(str(answer).strip() == str(record["answer"]).strip()),
-            answer,
-            rule,
-            {"extraction": extraction},
-        )
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        extraction, rule = _extracted(row, response.text.strip(), self.stage_for(row), quoted=False)
+        answer = normalised(row, extraction, _float_lmms_eval)
+        same = str(answer).strip() == str(gold).strip()
+        return self.scored(float(same), answer, rule, {"extraction": extraction})
 
 
 @register("mathvista_vlmevalkit")
@@ -196,11 +190,11 @@ class MathVistaVlmevalkit(_MathVista):
     correct; in `rule_end_to_end` the correct answers 0 and 0.0 count as not found.
     """
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        read = self.read(record, response)
-        if self.stage_for(record) == "rule_end_to_end" and not read:
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        read = self.read(row, response.text)
+        if self.stage_for(row) == "rule_end_to_end" and not read:
             read = None
-        return ScoredResponse(float(read is not None and read == self.expected(record)), read, "rules")
+        return self.scored(float(read is not None and read == gold), read, "rules")
 
     def read(self, record: Record, response: str) -> Any:
         """The letter or number of a response; None where the rules find none."""

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.eval.scorer import Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import Record, Scorer
 from vlrl.eval.scorers.choice import Choice
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Response, Verdict
 
 _NUMBERS = (
     r"-?\b\d{1,3}(?:,\d{3})+\b",
@@ -93,30 +94,28 @@ class MMMU(Scorer):
     more_indicators: bool = False
     broken_open: bool = False
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        if record["question_type"] == "multiple-choice":
-            return self._choice()(record, response)
-        candidates = (
-            open_answers(response, MORE_INDICATORS if self.more_indicators else INDICATORS)
-            if response.strip()
-            else []
-        )
-        expected = [value for gold in golds(record["answer"]) for value in normal(gold)]
+    def expected(self, record: Record) -> Any:
+        """The gold answer as the record has it."""
+        return record["answer"]
+
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        if row["question_type"] == "multiple-choice":
+            choice = self._choice()
+            return choice.grade(response, choice.expected(row), row)
+        indicators = MORE_INDICATORS if self.more_indicators else INDICATORS
+        candidates = open_answers(response.text, indicators) if response.text.strip() else []
+        expected = [value for right in golds(gold) for value in normal(right)]
         correct = any(
             any(isinstance(e, str) and e in c for e in expected) if isinstance(c, str) else c in expected
             for c in candidates
         )
-        return ScoredResponse(
-            float(correct and not self.broken_open),
-            candidates[0] if candidates else None,
-            "open",
-            {"candidates": candidates},
-        )
+        read = candidates[0] if candidates else None
+        return self.scored(float(correct and not self.broken_open), read, "open", {"candidates": candidates})
 
     def _choice(self) -> Choice:
         return Choice(reader=self.reader, answer="row.answer", choices=self.options)
 
-    def gold(self, record: Record) -> list[str]:
+    def demonstrations(self, record: Record) -> list[str]:
         return (
             [str(record["answer"])]
             if record["question_type"] == "multiple-choice"

@@ -8,12 +8,13 @@ import pickletools
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from vlrl.eval.scorer import Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import Record, Scorer
 from vlrl.eval.scorers.verifier import training_verifier
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Response, Unread, Verdict
 
 _FENCED = re.compile(r"```(?:python3?|py)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
 STOPS = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint(")
@@ -25,10 +26,11 @@ def last_fenced(response: str) -> str | None:
     return found[-1] if found else None
 
 
-def passes(program: str, tests: Any, seconds: float, total: float, sandbox: str) -> Any:
+def passes(program: str, tests: Any, seconds: float, total: float, sandbox: str) -> Verdict:
     """The training verifier's verdict on a program."""
     options = {"sandbox": sandbox, "seconds": seconds, "total_seconds": total}
-    return training_verifier()(tests, f"```python\n{program}\n```", kind="code", **options)
+    verdict = training_verifier()(tests, f"```python\n{program}\n```", kind="code", **options)
+    return replace(verdict, extracted=program[:2000], span=None, unread=False)
 
 
 @register("humaneval")
@@ -46,17 +48,16 @@ class HumanEval(Scorer):
     seconds: float = 10.0
     sandbox: str = "bubblewrap"
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        program = self.program(record, response)
-        if not response.strip():
-            return ScoredResponse(0.0, None, "empty")
-        gold = {
-            "check": record["test"],
-            "fn_name": record["entry_point"],
-            "setup": f"{record['prompt']}\n    pass\n",
-        }
-        verdict = passes(program, gold, self.seconds, self.seconds + 5, self.sandbox)
-        return ScoredResponse(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason})
+    def expected(self, record: Record) -> dict[str, Any]:
+        """The check, in the verifier's form."""
+        setup = f"{record['prompt']}\n    pass\n"
+        return {"check": record["test"], "fn_name": record["entry_point"], "setup": setup}
+
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        if not response.text.strip():
+            raise Unread("empty")
+        program = self.program(row, response.text)
+        return passes(program, gold, self.seconds, self.seconds + 5, self.sandbox)
 
     def program(self, record: Record, response: str) -> str:
         """The whole program of a response: its last code block, or the prompt continued by the response."""
@@ -66,7 +67,7 @@ class HumanEval(Scorer):
         ends = [response.find(stop) for stop in STOPS if stop in response]
         return record["prompt"] + response[: min(ends, default=len(response))]
 
-    def gold(self, record: Record) -> list[str]:
+    def demonstrations(self, record: Record) -> list[str]:
         return [str(record["canonical_solution"])]
 
 
@@ -96,17 +97,14 @@ class LiveCodeBench(Scorer):
     seconds: float = 6.0
     sandbox: str = "bubblewrap"
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        program = last_fenced(response)
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        program = last_fenced(response.text)
         if program is None or not program.strip():
-            return ScoredResponse(0.0, None, "no fenced program")
-        tests = self.tests(record)
-        verdict = passes(
-            program, tests, self.seconds, (self.seconds + 1) * len(tests["inputs"]) + 5, self.sandbox
-        )
-        return ScoredResponse(float(verdict.correct), program[:2000], "program", {"reason": verdict.reason})
+            raise Unread("no fenced program")
+        total = (self.seconds + 1) * len(gold["inputs"]) + 5
+        return passes(program, gold, self.seconds, total, self.sandbox)
 
-    def tests(self, record: Record) -> dict[str, Any]:
+    def expected(self, record: Record) -> dict[str, Any]:
         """The tests of a record, in the verifier's form."""
         tests = [
             *json.loads(record["public_test_cases"]),
@@ -116,5 +114,5 @@ class LiveCodeBench(Scorer):
         found = {"inputs": [test["input"] for test in tests], "outputs": [test["output"] for test in tests]}
         return {**found, "fn_name": name} if name else found
 
-    def gold(self, record: Record) -> list[str]:
+    def demonstrations(self, record: Record) -> list[str]:
         return [f"```python\n{record['solution']}\n```"] if record.get("solution") else []

@@ -62,8 +62,8 @@ _PHRASES = (
     "best answer is", "the correct option is",
     "correct option is", "the best option is", "best option is", "the choice is", "choice is",
     "the correct choice is", "correct choice is",
-    "i choose", "i select", "i pick", "my answer is", "my choice is", "옵션", "정답은", "답은", "답:", "答案是", "答案为",
-    "选", "答えは",
+    "i choose", "i select", "i pick", "my answer is", "my choice is", "옵션", "정답은", "답은", "답:",
+    "答案是", "答案为", "选", "答えは",
 )  # fmt: skip
 
 
@@ -260,7 +260,10 @@ _LABEL = re.compile(r"^\s*([A-F])\s*[\.．:：\)\]】、-]\s+", re.IGNORECASE)
 _INLINE = re.compile(
     _FREE + r"[*_`（\[\{\(]*\s*([A-F])\s*[*_`）\]\})]*(?=$|[\s\.,:;!?\)\]】》」』，。；、：）])"
 )
-_EASI_PHRASES = r"(?:final\s*answer|the\s*answer\s*is|answer(?:\s*is)?|correct\s*answer|答案|最终答案|结论|所以|因此|我选(?:择)?|选择|选)"
+_EASI_PHRASES = (
+    r"(?:final\s*answer|the\s*answer\s*is|answer(?:\s*is)?|correct\s*answer"
+    r"|答案|最终答案|结论|所以|因此|我选(?:择)?|选择|选)"
+)
 
 
 def _only(letters: list[str]) -> str | None:

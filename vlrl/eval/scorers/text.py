@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rapidfuzz.distance import Levenshtein
 
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import Record, Scorer
 from vlrl.eval.scorers.readers import strip_punctuation
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Response, Verdict
 
 _ONES = (
     "zero",
@@ -45,8 +47,12 @@ class _Text(Scorer):
 
     answer: str = "row.answer"
 
-    def gold(self, record: Record) -> list[str]:
-        return answers_of(record, self.answer)[:1]
+    def expected(self, record: Record) -> list[str]:
+        """The accepted answers."""
+        return answers_of(record, self.answer)
+
+    def demonstrations(self, record: Record) -> list[str]:
+        return self.expected(record)[:1]
 
 
 @register("exact_text")
@@ -61,13 +67,10 @@ class ExactText(_Text):
     fold: bool = False
     words: bool = False
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        answer = self._plain(response)
-        return ScoredResponse(
-            float(any(answer == self._plain(gold) for gold in answers_of(record, self.answer))),
-            answer or None,
-            "whole response",
-        )
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        answer = self._plain(response.text)
+        same = any(answer == self._plain(right) for right in gold)
+        return self.scored(float(same), answer or None, "whole response")
 
     def _plain(self, text: str) -> str:
         plain = text.strip().lower() if self.fold else text.strip()
@@ -82,12 +85,9 @@ class ContainsText(_Text):
     Code: CountBench in VLMEvalKit. Edge: "12" is correct for 2, and a list of all numbers is always correct.
     """
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        return ScoredResponse(
-            float(any(gold in response for gold in answers_of(record, self.answer))),
-            response.strip() or None,
-            "substring",
-        )
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        found = any(right in response.text for right in gold)
+        return self.scored(float(found), response.text.strip() or None, "substring")
 
 
 def folded(text: str) -> str:
@@ -109,8 +109,8 @@ class OCRBench(_Text):
 
     fullwidth: bool = False
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        formula = record.get("dataset") == "HME100k"
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        formula = row.get("dataset") == "HME100k"
 
         def plain(text: str) -> str:
             text = text.strip().replace("\n", " ")
@@ -118,12 +118,8 @@ class OCRBench(_Text):
                 return text.replace(" ", "")
             return (folded(text) if self.fullwidth else text).lower().strip()
 
-        answer = plain(response)
-        return ScoredResponse(
-            float(any(plain(gold) in answer for gold in answers_of(record, self.answer))),
-            answer or None,
-            "substring",
-        )
+        answer = plain(response.text)
+        return self.scored(float(any(plain(right) in answer for right in gold)), answer or None, "substring")
 
 
 def _number(text: str) -> float | None:
@@ -144,18 +140,18 @@ class Relaxed(_Text):
 
     tolerance: float = 0.05
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        answer = _number(response)
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        answer = _number(response.text)
         score = 0.0
-        for gold in answers_of(record, self.answer):
-            expected = _number(gold)
+        for right in gold:
+            expected = _number(right)
             near = (
                 abs(answer - expected) / abs(expected) <= self.tolerance
                 if answer is not None and expected
-                else response.lower() == gold.lower()
+                else response.text.lower() == right.lower()
             )
             score = max(score, float(near))
-        return ScoredResponse(score, response.strip() or None, "relaxed")
+        return self.scored(score, response.text.strip() or None, "relaxed")
 
 
 @register("anls")
@@ -170,15 +166,14 @@ class ANLS(_Text):
 
     threshold: float = 0.5
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
         best = 0.0
-        for gold in answers_of(record, self.answer):
-            a, b = (" ".join(text.strip().lower().split()) for text in (gold, response))
-            length = max(len(gold), len(response))
+        for right in gold:
+            a, b = (" ".join(text.strip().lower().split()) for text in (right, response.text))
+            length = max(len(right), len(response.text))
             best = max(best, 1 - (Levenshtein.distance(a, b) / length if length else 0.0))
-        return ScoredResponse(
-            best if best >= self.threshold else 0.0, response.strip() or None, "edit distance"
-        )
+        score = best if best >= self.threshold else 0.0
+        return self.scored(score, response.text.strip() or None, "edit distance")
 
 
 _CONTRACTED = (
@@ -250,14 +245,14 @@ class VQA(Scorer):
 
     answers: str = "row.answers"
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        answer = vqa_normal(response)
-        return ScoredResponse(
-            vqa_accuracy(answer, [vqa_normal(gold) for gold in answers_of(record, self.answers)]),
-            answer or None,
-            "vqa",
-        )
+    def expected(self, record: Record) -> list[str]:
+        """The annotators' answers."""
+        return answers_of(record, self.answers)
 
-    def gold(self, record: Record) -> list[str]:
-        listed = answers_of(record, self.answers)
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        answer = vqa_normal(response.text)
+        return self.scored(vqa_accuracy(answer, [vqa_normal(one) for one in gold]), answer or None, "vqa")
+
+    def demonstrations(self, record: Record) -> list[str]:
+        listed = self.expected(record)
         return [max(listed, key=listed.count)] if listed else []

@@ -9,10 +9,10 @@ from functools import lru_cache
 from typing import Any
 
 from vlrl.eval.expressions import evaluate
-from vlrl.eval.scorer import Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import Record, Scorer
 from vlrl.plugins.registry import ConfigError, home_of, register
+from vlrl.plugins.scoring import Response, Verdict
 from vlrl.plugins.stages import Reward
-from vlrl.types import CoordinateSpace
 
 
 @lru_cache(maxsize=1)
@@ -45,27 +45,21 @@ class Verifier(Scorer):
     options_of: str = ""
     spaces: bool = False
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        kind = str(evaluate(self.kind_of, record)) if self.kind_of else self.answer_kind
-        choices = evaluate(self.choices, record) if self.choices else None
-        gold = evaluate(self.answer, record)
-        options = {**self.options, **((evaluate(self.options_of, record) or {}) if self.options_of else {})}
-        if self.spaces and record.get("_spaces"):
-            options["spaces"] = tuple(
-                CoordinateSpace((s[0], s[1]), (s[2], s[3]), s[4]) for s in record["_spaces"]
-            )
-        verdict = training_verifier()(
-            gold, response, kind=kind, choices=list(choices) if choices else None, **options
-        )
-        return ScoredResponse(
-            float(verdict.score),
-            verdict.extracted,
-            verdict.route or verdict.reason,
-            {"span": verdict.span, "reason": verdict.reason},
-        )
+    def expected(self, record: Record) -> Any:
+        """The gold answer, as the kind reads it."""
+        return evaluate(self.answer, record)
 
-    def gold(self, record: Record) -> list[str]:
-        answer = evaluate(self.answer, record)
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        kind = str(evaluate(self.kind_of, row)) if self.kind_of else self.answer_kind
+        choices = evaluate(self.choices, row) if self.choices else None
+        options = {**self.options, **((evaluate(self.options_of, row) or {}) if self.options_of else {})}
+        if self.spaces and response.spaces:
+            options["spaces"] = tuple(response.spaces)
+        choices = list(choices) if choices else None
+        return training_verifier()(gold, response.text, kind=kind, choices=choices, **options)
+
+    def demonstrations(self, record: Record) -> list[str]:
+        answer = self.expected(record)
         accepted = (
             isinstance(answer, (list, tuple))
             and bool(answer)
@@ -99,9 +93,12 @@ class IFEval(Scorer):
 
     strict: bool = True
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        verdict = training_verifier()(constraints(record), response, kind="ifeval", strict=self.strict)
-        return ScoredResponse(float(verdict.score), verdict.extracted, verdict.reason)
+    def expected(self, record: Record) -> list[dict[str, Any]]:
+        """The record's instructions."""
+        return constraints(record)
 
-    def gold(self, record: Record) -> list[str]:
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        return training_verifier()(gold, response.text, kind="ifeval", strict=self.strict)
+
+    def demonstrations(self, record: Record) -> list[str]:
         return [str(record["example"])] if record.get("example") else []

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from vlrl.eval.scorer import Record, ScoredResponse, Scorer
+from vlrl.eval.scorer import Record, Scorer
 from vlrl.eval.scorers.readers import easi_letter
 from vlrl.plugins.registry import register
+from vlrl.plugins.scoring import Response, Verdict
 
 CHOICE_TYPES = frozenset(
     {
@@ -76,10 +78,28 @@ def to_float(text: str) -> float | None:
 
 
 _DIGITS = re.compile(r"-?\d+(?:\.\d+)?")
-_ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen"
-).split()  # noqa: SIM905
+_ONES = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]  # noqa: SIM905
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
 WORDS = (
     {word: i for i, word in enumerate(_ONES)}
@@ -163,8 +183,12 @@ def last_number(response: str) -> float | None:
 class _Vsi(Scorer):
     """A scorer of VSI-Bench, whose gold answer is the field `ground_truth`."""
 
-    def gold(self, record: Record) -> list[str]:
-        return [str(record["ground_truth"])]
+    def expected(self, record: Record) -> str:
+        """The gold answer: a letter or a number."""
+        return str(record["ground_truth"])
+
+    def demonstrations(self, record: Record) -> list[str]:
+        return [self.expected(record)]
 
 
 @register("vsi_official")
@@ -178,12 +202,12 @@ class VsiOfficial(_Vsi):
     unreadable: 0.
     """
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        token, gold = first_token(response), str(record["ground_truth"])
-        if is_choice(record):
-            return ScoredResponse(float(token.lower() == gold.lower()), token or None, "first token")
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        token = first_token(response.text)
+        if is_choice(row):
+            return self.scored(float(token.lower() == gold.lower()), token or None, "first token")
         number = to_float(token)
-        return ScoredResponse(mean_relative_accuracy(number, float(gold)), number, "first token")
+        return self.scored(mean_relative_accuracy(number, float(gold)), number, "first token")
 
 
 @register("vsi_lmms_eval")
@@ -195,13 +219,12 @@ class VsiLmmsEval(_Vsi):
     Code: lmms-eval 75571cfe (the rule for numbers since eab6655a, 2026-07-14; before that, as the authors).
     """
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        gold = str(record["ground_truth"])
-        if is_choice(record):
-            token = first_token(response)
-            return ScoredResponse(float(token.lower() == gold.lower()), token or None, "first token")
-        number = first_number(response)
-        return ScoredResponse(mean_relative_accuracy(number, float(gold)), number, "first number")
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        if is_choice(row):
+            token = first_token(response.text)
+            return self.scored(float(token.lower() == gold.lower()), token or None, "first token")
+        number = first_number(response.text)
+        return self.scored(mean_relative_accuracy(number, float(gold)), number, "first number")
 
 
 @register("vsi_vlmevalkit")
@@ -213,10 +236,9 @@ class VsiVlmevalkit(_Vsi):
     Code: VLMEvalKit e8e78f05 (spatial_bench). Its optional judge is not used.
     """
 
-    def __call__(self, record: Record, response: str) -> ScoredResponse:
-        gold = str(record["ground_truth"])
-        if is_choice(record):
-            letter = easi_letter(response)
-            return ScoredResponse(float(str(letter) == str(easi_letter(gold.strip()))), letter, "letter")
-        number = last_number(response)
-        return ScoredResponse(mean_relative_accuracy(number, float(gold), guard=True), number, "last number")
+    def grade(self, response: Response, gold: Any, row: Record) -> Verdict:
+        if is_choice(row):
+            letter = easi_letter(response.text)
+            return self.scored(float(str(letter) == str(easi_letter(gold.strip()))), letter, "letter")
+        number = last_number(response.text)
+        return self.scored(mean_relative_accuracy(number, float(gold), guard=True), number, "last number")
