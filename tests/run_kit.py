@@ -1,4 +1,5 @@
-"""A small object with the attributes of a plug-in's context (`vlrl/plugins/contexts.py`), for tests of plug-ins
+"""A small object with the attributes of a plug-in's context (`vlrl/plugins/contexts.py`), for tests of
+plug-ins
 without a session."""
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def last_step(session: Session) -> Step:
 
 
 class View(SimpleNamespace):
-    """A context on one process: what is given, and what every context has. `warnings` are those that were given;
+    """A context on one process: what is given, and what every context has. `warnings` are those that were
+    given;
     `record` is the step, `score_counts` what was scored."""
 
     def __init__(self, **parts: Any) -> None:

@@ -1,9 +1,9 @@
 """Records (plain mappings) of dataset files by number, without reading the files into memory.
 
-JSON lines are found through an index of line starts. A parquet file is opened by its footer and read by
-blocks (`parquet.py`). Arrow files are memory-mapped tables, and so are CSV files, converted once into the
-disk cache (`text_table.py`). Compressed files (.gz, .bz2, .zst) are unpacked there. Ten million records open
-in seconds; a record takes memory only while it is read. Values are those of the file (`plain_values.py`).
+JSON lines are found through an index of line starts, parquet files are read by blocks (`parquet.py`), arrow
+files are memory-mapped, CSV files are converted once into the disk cache (`text_table.py`), compressed ones
+(.gz, .bz2, .zst) unpacked there. Ten million records open in seconds; a record takes memory only while it is
+read. Values are those of the file (`plain_values.py`).
 
 A fault of one record (broken JSON, a byte that is not UTF-8, nesting or integers beyond what Python parses)
 is a `BadRecord`; a fault of a whole file (an unknown suffix, UTF-16, a container that is cut short) is a

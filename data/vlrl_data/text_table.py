@@ -51,7 +51,7 @@ def convert(path: Path, target: Path) -> None:
 
 def _header(path: Path, reader: Any) -> list[str]:
     try:
-        names = next(reader, [])
+        names: list[str] = next(reader, [])
     except csv.Error as error:
         raise ConfigError(f"{path}: its header cannot be read: {error}") from None
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from vlrl_data.media import video as video_module
+from vlrl_data.media.images import open_image
+from vlrl_data.media.parse import MediaSettings, parse_video
+from vlrl_data.media.video import NATIVE, Frames, decode, encode
 
 from vlrl.services.media_files import check_container, container_of
 from vlrl.types import MediaError
-from vlrl_data.media import video as video_module
-from vlrl_data.media.images import open_image
-from vlrl_data.media.parse import MediaSettings, parse_image, parse_video
-from vlrl_data.media.video import NATIVE, Frames, decode, encode
 
 ROOT = Path(__file__).parents[2]
 BACKENDS = ["pyav", "decord"]

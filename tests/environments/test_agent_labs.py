@@ -50,7 +50,7 @@ def test_held_out_people_and_products_are_new_and_small_sums_are_not():
     first = Plan.of(load(["experiments/lab_search"])).phases[0]
     asked = {row.question for row in first.rows("train")["lookup"]}
     assert not asked & {row.question for row in first.heldout_by_task()["lookup"]}
-    first = Plan.of(load(["experiments/lab_python_pays"])).phases[0]
+    first = Plan.of(load(["experiments/lab_python_pays"], [f"environment.mode={MODE}"])).phases[0]
     asked, held_out = (
         {row.question for rows in first.rows("train").values() for row in rows},
         first.heldout_by_task(),

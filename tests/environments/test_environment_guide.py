@@ -50,15 +50,19 @@ def test_the_page_names_its_files():
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_configs_of_the_guide_load(tmp_path, name):
+def test_the_configs_of_the_guide_load(tmp_path, monkeypatch, name):
+    pytest.importorskip({"lights": "gymnasium", "mcp_towns": "mcp"}.get(name, "vlrl"))
     saved(tmp_path)
-    if name == "lights":
-        pytest.importorskip("gymnasium")
+    monkeypatch.chdir(tmp_path)  # the server of mcp_towns is started as `python my_server.py`
+    monkeypatch.setenv("PATH", environment_of(tmp_path)["PATH"])
     config = Config.load([str(tmp_path / f"{name}.yaml")])
     for file in config.tree.get("plugins") or ():
         load_plugin_file(tmp_path / Path(file).name)
-    phase = one_phase(config, "rl")
-    phase.check()
+    phase = one_phase(config, config.phases[0])
+    try:
+        phase.check()
+    finally:
+        phase.environment.close()
     assert phase.environment.name == CONFIGS[name] and phase.rewards
 
 

@@ -225,18 +225,15 @@ def test_a_conversation_that_goes_on_with_pictures_is_one_row(
 
 
 def test_the_cost_of_a_group_counts_what_is_shared_once() -> None:
-    import types
-
     policy, prompt = policy_of("text"), PROMPTS["text"]
-    run = types.SimpleNamespace(policy=policy)
     trunk = list(range(100))
     group = Group(
         prompt, [Rollout(prompt, [*trunk, 1, 2]), Rollout(prompt, [*trunk, 3, 4]), Rollout(prompt, [5, 6, 7])]
     )
-    assert cost(run, group) == len(policy.encode(prompt)) + 100 + 1 + 1 + 2 + 3
+    assert cost(policy, group) == len(policy.encode(prompt)) + 100 + 1 + 1 + 2 + 3
     flat = Group(prompt, [Rollout(prompt, [k, 1, 2]) for k in range(4)])
-    assert cost(run, flat) == len(policy.encode(prompt)) + 12, (
+    assert cost(policy, flat) == len(policy.encode(prompt)) + 12, (
         "a group that shares its prompt alone costs prompt and completions"
     )
-    padded = types.SimpleNamespace(policy=policy_of("text", layout="padded"))
+    padded = policy_of("text", layout="padded")
     assert cost(padded, flat) == 4 * (len(policy.encode(prompt)) + 3)

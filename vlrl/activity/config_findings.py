@@ -32,7 +32,8 @@ def _warmup(phase: PhasePlan) -> Iterator[Finding]:
 
 
 def _late_starts(phase: PhasePlan) -> Iterator[Finding]:
-    for slot, plugin in phase.plugins():
+    plugins: Iterator[tuple[str, Any]] = phase.plugins()
+    for slot, plugin in plugins:
         for field in dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ():
             value = getattr(plugin, field.name)
             if (

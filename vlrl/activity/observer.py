@@ -10,7 +10,7 @@ import copy
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vlrl.activity.figures import Figures
 from vlrl.plugins.episodes import CALLS, EPISODE_RETURN

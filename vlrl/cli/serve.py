@@ -145,4 +145,4 @@ def _run(command: Sequence[str], told: str, environment: dict[str, str]) -> None
     """Become the server."""
     sys.stderr.write(f"{shlex.join(command)}\nserving {told}\n")
     sys.stderr.flush()
-    os.execve(command[0], command, {**os.environ, **environment})
+    os.execve(command[0], list(command), {**os.environ, **environment})

@@ -40,7 +40,7 @@ class Fake(Engine):
     "length".
     """
 
-    own_weights = True  # type: ignore[assignment]  # a property elsewhere: it samples while the trainer trains
+    own_weights = True  # it can sample while the trainer trains
     options: tuple[str, ...] = ("<answer>{answer}</answer>", "<answer>0</answer>")
     table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     function: Respond | None = None

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-
 from vlrl.logging.pictures import encode
 from vlrl.logging.rollouts import PART, REWARD, read
 from vlrl.services.media_files import open_picture

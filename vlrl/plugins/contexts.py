@@ -270,7 +270,8 @@ class PolicyView(Protocol):
 
     @property
     def forbidden_ids(self) -> Sequence[int]:
-        """Ids with probability 0: placeholders of media, and rows of the output layer beyond the tokenizer."""
+        """Ids with probability 0: placeholders of media, and rows of the output layer beyond the
+        tokenizer."""
 
     @property
     def has_dropout(self) -> bool:
@@ -292,7 +293,8 @@ class PolicyView(Protocol):
         """The coordinate space of each image, then of each video."""
 
     def forward(self, batch: TokenBatch, aux_tensors: Sequence[AuxTensorView] = ()) -> dict[str, Tensor]:
-        """{"logp": (B, T), aux tensor: (B, T) or (B, T, K)}, temperature-scaled. Honours the autograd mode."""
+        """{"logp": (B, T), aux tensor: (B, T) or (B, T, K)}, temperature-scaled. Honours the autograd
+        mode."""
 
     def gather_params(self) -> AbstractContextManager[object]:
         """Inside, all weights are on every rank. A collective if weights are sharded."""

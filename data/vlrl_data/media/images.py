@@ -31,7 +31,7 @@ _TRUNCATED_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Limits:
+class ImageLimits:
     """Limits of an image file. `max_pixels` guards against decompression bombs and is no budget; `truncated`
     accepts files that end too early."""
 
@@ -42,7 +42,7 @@ class Limits:
     truncated: bool = False
 
 
-LIMITS = Limits()
+LIMITS = ImageLimits()
 
 
 def digest(*parts: bytes | str) -> str:
@@ -81,7 +81,7 @@ def shorten(path: str) -> str:
 
 
 @contextmanager
-def _opened(source: str | bytes, limits: Limits) -> Iterator[Image.Image]:
+def _opened(source: str | bytes, limits: ImageLimits) -> Iterator[Image.Image]:
     """The image, its header read and within the limits. Every error inside becomes a MediaError."""
     place = f"image of {len(source)} bytes" if isinstance(source, bytes) else shorten(source)
     try:
@@ -105,13 +105,13 @@ def _opened(source: str | bytes, limits: Limits) -> Iterator[Image.Image]:
         raise MediaError(f"{place}: {os_fault(error)}") from None
 
 
-def open_image(source: str | bytes, limits: Limits = LIMITS) -> Image.Image:
+def open_image(source: str | bytes, limits: ImageLimits = LIMITS) -> Image.Image:
     """Decode a file (a path, or its bytes) to 8-bit RGB, upright. Raises MediaError."""
     with _opened(source, limits) as image:
         return _upright_rgb(image, limits)
 
 
-def image_size(source: str | bytes, limits: Limits = LIMITS) -> tuple[int, int]:
+def image_size(source: str | bytes, limits: ImageLimits = LIMITS) -> tuple[int, int]:
     """Width and height of the image that `open_image` gives, from the header alone. Raises MediaError."""
     with _opened(source, limits) as image:
         if image.format == "TIFF":  # Pillow's versions differ in whether the header size is upright
@@ -120,7 +120,7 @@ def image_size(source: str | bytes, limits: Limits = LIMITS) -> tuple[int, int]:
         return (image.height, image.width) if turned else image.size
 
 
-def _check_size(image: Image.Image, limits: Limits, place: str) -> None:
+def _check_size(image: Image.Image, limits: ImageLimits, place: str) -> None:
     width, height = image.size
     if width * height > limits.max_pixels:
         raise MediaError(
@@ -134,7 +134,7 @@ def _check_size(image: Image.Image, limits: Limits, place: str) -> None:
         )
 
 
-def _upright_rgb(image: Image.Image, limits: Limits) -> Image.Image:
+def _upright_rgb(image: Image.Image, limits: ImageLimits) -> Image.Image:
     DECODED["count"] += 1
     if limits.truncated:
         with _TRUNCATED_LOCK:  # the switch is global in Pillow
@@ -199,7 +199,7 @@ class StoredImage(EqualByKey, Media):
     """An image file: its path, or its bytes."""
 
     source: str | bytes
-    limits: Limits = LIMITS
+    limits: ImageLimits = LIMITS
     kind: Literal["image", "video"] = field(default="image", init=False)
 
     @cached_property

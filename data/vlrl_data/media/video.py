@@ -25,7 +25,7 @@ from vlrl_data.media.images import (
     IMAGE_SUFFIXES,
     LIMITS,
     EqualByKey,
-    Limits,
+    ImageLimits,
     digest,
     file_key,
     open_image,
@@ -161,7 +161,7 @@ def _resized(image: np.ndarray, width: int, height: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Video(EqualByKey, Media):
+class StoredVideo(EqualByKey, Media):
     """A video file, its bytes, or its frame files in order (then `rate` is their frames per second). `span`:
     (start, end) in seconds."""
 
@@ -169,7 +169,7 @@ class Video(EqualByKey, Media):
     frames: Frames = SAMPLED
     span: tuple[float | None, float | None] = (None, None)
     rate: float = 2.0
-    limits: Limits = LIMITS
+    limits: ImageLimits = LIMITS
     kind: Literal["image", "video"] = field(default="video", init=False)
 
     @cached_property

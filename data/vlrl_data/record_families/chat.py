@@ -99,7 +99,7 @@ class MMEureka:
 @record_family(
     "verl", ("prompt", "images", "videos", "audios", "data_source", "reward_model", "extra_info", "ability")
 )
-class Verl:
+class VerlRecords:
     """verl: `prompt` messages, `reward_model.ground_truth`. `extra_info` goes to `meta`."""
 
     @staticmethod

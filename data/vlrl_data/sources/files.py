@@ -15,7 +15,7 @@ from vlrl.plugins.stages import Source, State, transient
 from vlrl.types import Row
 from vlrl_data.dataset import Dataset, DatasetPart, check_records
 from vlrl_data.media.fetch import Web
-from vlrl_data.media.images import LIMITS, Limits
+from vlrl_data.media.images import LIMITS, ImageLimits
 from vlrl_data.media.parse import WEB, MediaSettings
 from vlrl_data.media.video import SAMPLED, Frames
 from vlrl_data.quarantine import LOG, Quarantine
@@ -43,19 +43,14 @@ class RecordSourceState(State):
 class RecordSource(Source):
     """Base of all sources that read records.
 
-    `format`: a record family, or auto. `fields` renames columns ({theirs: ours}). `media_root`: folders that
-    relative media paths start from (default: the folder of the file). `outside_media`: whether a media path
-    may leave these folders by `..`, an absolute path or a symlink: allow, refuse, or auto (refuse where
-    `media_root` is given). `task`, `rewards`, `system` and `question` (where a record has none) are set for
-    all rows, and `target` is the demonstration of rows without one, with their answer for {answer}:
-    "<answer>{answer}</answer>". `check_level`: how closely rows are checked before training: rows, headers
-    (media are opened), decode (media are
-    decoded), none (the first 2,000), auto (by number of rows). `max_bad`: the share of unusable rows above
-    which the run stops; unusable rows are written to `quarantine` (default: quarantine.jsonl in the run's
-    folder). `max_characters`: longest text of a row. `row_pixels`: pixels of a row's images together; rows
-    above it are resized or dropped (`over_budget`). `difficulty`: a table written by `vlrl data difficulty`,
-    whose rates become `meta.pass_rate`. `limit`: only the first so many records. `workers`: processes that
-    decode media for the check (0: one per core).
+    `fields` renames columns ({theirs: ours}). `media_root`: folders of relative media paths (default: that of
+    the file); by `outside_media` they may leave these (allow, refuse, or auto: refuse where `media_root` is
+    given). `task`, `rewards`, `system`, `question` (where there is none) are set for all rows, `target`
+    ("<answer>{answer}</answer>") where there is none. `check_level`: rows, headers (media are opened), decode,
+    none (the first 2,000), auto (by their number); beyond a share `max_bad` of unusable rows the run stops,
+    others go to `quarantine`. Rows of more than `row_pixels` are resized or dropped (`over_budget`).
+    `difficulty`: a table of `vlrl data difficulty`, for `meta.pass_rate`. `limit`: records. `workers`:
+    processes of the check (0: one per core).
     """
 
     format: str = "auto"
@@ -78,7 +73,7 @@ class RecordSource(Source):
     limit: int = 0
     workers: int = 0
     frames: Frames = SAMPLED
-    limits: Limits = LIMITS
+    limits: ImageLimits = LIMITS
     web: Web = WEB
 
     def __post_init__(self) -> None:

@@ -89,7 +89,7 @@ class VLLMServer(VLLMEngine):
     sent: ValueError. Log-probs and seeds are as in engine 'vllm'.
     """
 
-    own_weights = True  # type: ignore[assignment]  # a property elsewhere: it samples while the trainer trains
+    own_weights = True  # it can sample while the trainer trains
     replicas: int = 1
     parallel: int = 64
     host: str = "127.0.0.1"

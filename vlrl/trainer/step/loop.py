@@ -83,7 +83,8 @@ def update(
 
 
 def collect(view: StepView) -> None:
-    """Fill the step with this rank's share of its groups: sampled, scored, shaped, filtered; refilled until all
+    """Fill the step with this rank's share of its groups: sampled, scored, shaped, filtered; refilled until
+    all
     ranks together have `prompts_per_step`."""
     settings, accelerator, step = view.settings, view.accelerator, view.record
     rank, world = accelerator.process_index, accelerator.num_processes
@@ -188,7 +189,8 @@ def assign(view: StepView) -> None:
         for rollout, value, per_token in zip(group, advantages, tokens, strict=True):
             if len(per_token) != len(rollout):
                 raise ConfigError(
-                    f"token_credit: {view.token_credit.name!r} gave {len(per_token)} values for {len(rollout)} "
+                    f"token_credit: {view.token_credit.name!r} gave {len(per_token)} values for "
+                    f"{len(rollout)} "
                     "tokens"
                 )
             rollout.advantage, rollout.advantages = float(value), list(per_token)
@@ -196,7 +198,8 @@ def assign(view: StepView) -> None:
 
 
 def advantages_of(groups: Sequence[Group], advantage: AdvantageEstimator) -> list[list[float]]:
-    """The estimator's advantages. An episode of several rollouts counts once in the statistics of its group: all
+    """The estimator's advantages. An episode of several rollouts counts once in the statistics of its group:
+    all
     of them get that of the last one.
 
     Estimators that write advantages per token see every rollout.
@@ -278,7 +281,8 @@ def first_mini_batches(view: StepView) -> list[MiniBatch]:
 
 
 def mini_batches(view: StepView, epoch: int) -> list[MiniBatch]:
-    """The step's groups as optimizer steps of micro-batches. All ranks make the same number of both: a rank with
+    """The step's groups as optimizer steps of micro-batches. All ranks make the same number of both: a rank
+    with
     fewer adds dummy batches."""
     groups, settings, accelerator = view.record.groups, view.settings, view.session.accelerator
     order = list(range(len(groups)))

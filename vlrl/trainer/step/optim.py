@@ -173,7 +173,8 @@ def _check_precision(
 
 
 def scheduled_rate(optimizer: torch.optim.Optimizer, settings: Settings, step: Step) -> float:
-    """Set the schedule's rate for the next optimizer step, before its backward pass, in which DeepSpeed steps.
+    """Set the schedule's rate for the next optimizer step, before its backward pass, in which DeepSpeed
+    steps.
     Returns the base rate."""
     per_step = settings.num_minibatches * settings.ppo_epochs
     index = step.phase_step * per_step + step.updates
@@ -218,7 +219,8 @@ def optimizer_step(
     norm = float("nan") if known is None else float(known)
     if known is not None and not math.isfinite(norm):
         raise FloatingPointError(
-            f"step {step.number}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts"
+            f"step {step.number}: the gradient norm is {norm}; lower optimizer.lr or look at the last "
+            "rollouts"
         )
     optimizer.step()
     optimizer.zero_grad()
