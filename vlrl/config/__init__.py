@@ -1,4 +1,5 @@
-"""Configs: YAML files and overrides, merged into one tree per phase, checked, with the origin of each value."""
+"""Configs: YAML files and overrides, merged into one tree per phase, checked, with the origin of each
+value."""
 
 from vlrl.config.config import (
     MAP_SLOTS as MAP_SLOTS,
