@@ -22,7 +22,7 @@ def config_findings(phase: PhasePlan) -> list[Finding]:
 def _warmup(phase: PhasePlan) -> Iterator[Finding]:
     settings = phase.settings
     updates = settings.steps * settings.num_minibatches * settings.ppo_epochs
-    if settings.optimizer.warmup >= updates:
+    if settings.optimizer.warmup_steps(updates) >= updates:
         never = f"the learning rate never reaches {settings.optimizer.lr:g}"
         message = (
             f"warmup={settings.optimizer.warmup} optimizer steps outlast the phase, which has {updates}: "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proof_kit.observables import OBSERVABLES, Record, StepRecord
-from proof_kit.proof import Proof, base_of, proof_config, proof_of, task_of
+from proof_kit.proof import Proof, base_of, proof_config, proof_of, task_of, trainer_settings
 from proof_kit.reversal import reversed_config
 from proof_kit.row_observables import NAMED_OBSERVABLES
 from vlrl.activity.check import PhaseCheck, check
@@ -160,7 +160,9 @@ def prove(preset: str, turn: bool = False) -> Verdict:
         raise ConfigError(f"{preset}: no proof; state one in tests/proofs")
     on_config = proof_config(preset, task, proof, proof.on)
     off_config = proof_config(preset, task, proof, proof.off)
-    base_config = proof_config(base_of(preset, proof), task, proof, proof.base)
+    base_config = proof_config(
+        base_of(preset, proof), task, proof, proof.base, trainer_settings(preset, proof)
+    )
     on, off = observe(on_config, proof.steps), observe(off_config, proof.steps)
     same = _essence(off_config) == _essence(base_config) or off.log == observe(base_config, proof.steps).log
     failed = moved_otherwise(proof, on, off)

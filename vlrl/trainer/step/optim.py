@@ -106,9 +106,10 @@ def _optimizer_class(kind: str, device: str = "cpu") -> tuple[Any, dict[str, Any
 def learning_rate_factor(settings: Optimizer, step: int, steps: int) -> float:
     """The factor on `lr` at optimizer step `step` (0-based) of `steps`: linear warm-up, then constant, linear
     or cosine decay to `min_lr_share`."""
-    if step < settings.warmup:
-        return (step + 1) / settings.warmup
-    share = (step - settings.warmup) / max(1, steps - settings.warmup)
+    warmup = settings.warmup_steps(steps)
+    if step < warmup:
+        return (step + 1) / warmup
+    share = (step - warmup) / max(1, steps - warmup)
     floor = settings.min_lr_share
     table = {
         "constant": 1.0,
