@@ -33,13 +33,18 @@ TAGS = (
 # The text that the merges are learned from: prompts of the lab tasks stay short, other text falls back to
 # bytes.
 TRAINING_TEXT = """
-system user assistant You are a helpful assistant. Answer the question. Give the final answer in the tags as a number, letter or box.
-How many digits are there in the picture? Which digit is in this image? Find the digit and give its box in pixels. Where is it?
-The picture was cut into pieces and shuffled. Say which piece is shown at each place, row by row, from the top left to the bottom right.
+system user assistant You are a helpful assistant. Answer the question. Give the final answer in the tags \
+as a number, letter or box.
+How many digits are there in the picture? Which digit is in this image? Find the digit and give its box in \
+pixels. Where is it?
+The picture was cut into pieces and shuffled. Say which piece is shown at each place, row by row, from the \
+top left to the bottom right.
 Which way does the digit move in the video? left right up down first second before after What comes first?
-What is the sum of these numbers? Compute plus minus times. Think step by step, then answer. Choose one of these options: A B C D
-Each person is a knight or a knave. A knight always tells the truth and a knave always lies. says that we both is not Who is what? yes no
-"""  # noqa: E501
+What is the sum of these numbers? Compute plus minus times. Think step by step, then answer. Choose one of \
+these options: A B C D
+Each person is a knight or a knave. A knight always tells the truth and a knave always lies. says that we \
+both is not Who is what? yes no
+"""
 
 # Messages between <|im_start|> and <|im_end|>; media as pads between vision marks, as in the Qwen-VL models.
 TEMPLATE = (

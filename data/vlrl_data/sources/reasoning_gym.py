@@ -35,8 +35,7 @@ MAX_DRAWS = (
 @dataclass(frozen=True, kw_only=True)
 class ReasoningGymRows(GeneratedSource):
     """Questions of reasoning_gym's generators (Reasoning Gym, arXiv:2505.24760), mixed by weight: `pip
-    install
-    'vlrl[gym]'`.
+    install 'vlrl[gym]'`.
 
         generators:
           chain_sum: {weight: 2, max_terms: 3}     # fields of the generator's own config
@@ -46,8 +45,7 @@ class ReasoningGymRows(GeneratedSource):
     No generator named: all, equally often. A row's task is "gym_" and its generator's name; the source brings
     the reward `reasoning_gym`. A row is a function of (seed, split, index) and the config. A fifth of the
     questions is held out, by the hash of their text. A question whose gold answer its own check refuses is
-    drawn
-    again. Raises ConfigError for unknown or refused generators, wrong fields, and too few questions.
+    drawn again. Raises ConfigError for unknown or refused generators, wrong fields, and too few questions.
     """
 
     generators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
