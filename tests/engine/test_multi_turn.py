@@ -261,7 +261,7 @@ def run_with(environment, *others):
 
 def test_the_strategy_is_checked(text_policy):
     with pytest.raises(ConfigError, match="needs an environment"):
-        MultiTurn().check(SimpleNamespace(environment=None))
+        MultiTurn().check(View())
     with pytest.raises(ConfigError, match="conversation"):
         MultiTurn().check(run_with(Zoom()))
     MultiTurn().check(run_with(Zoom(), LastTurnReward()))

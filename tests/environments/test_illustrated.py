@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from PIL import Image
+from run_kit import View
 from vlrl_data.generators.illustrated import GenIllustrated
 
 from vlrl.engine.fake import Fake
@@ -41,7 +42,7 @@ def world(
     environment = LlmIIllustrated(
         **{"tools_allowed": TOOLS, "text_judge": judge(text), "picture_judge": judge(pictures), **settings}
     )
-    environment.setup(SimpleNamespace(policy=None, seed=0))
+    environment.setup(View())
     return environment
 
 
@@ -242,7 +243,7 @@ def test_services_that_fail_are_the_environments_failure():
 
 def test_impossible_configs_are_refused():
     with pytest.raises(ConfigError, match="text_judge"):
-        LlmIIllustrated(tools_allowed=TOOLS).check(SimpleNamespace())
+        LlmIIllustrated(tools_allowed=TOOLS).check(View())
     with pytest.raises(ValueError, match="tools_allowed"):
         LlmIIllustrated(tools_allowed=("paint",))
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from run_kit import View
 
 from vlrl.config import load
 from vlrl.methods.core.callback import EMA
@@ -15,14 +16,13 @@ from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
 
 
-def run_of(model: torch.nn.Module, steps: int) -> SimpleNamespace:
+def run_of(model: torch.nn.Module, steps: int) -> View:
     synced: list[int] = []
     engine = SimpleNamespace(sync=lambda policy: synced.append(1))
-    return SimpleNamespace(
+    return View(
         policy=SimpleNamespace(model=model),
         engine=engine,
         synced=synced,
-        phase_step=0,
         settings=SimpleNamespace(steps=steps),
     )
 

@@ -383,7 +383,7 @@ class Document(Episode):
     def code(self, code: str) -> Image.Image | None:
         """What a program draws with plt, in the sandbox."""
         box = home_of(Reward, "code.sandbox")
-        limits = box.Limits(
+        limits = box.SandboxLimits(
             seconds=self.settings.seconds, total_seconds=self.settings.seconds + 5.0, output=4 << 20
         )
         results = box.run(f"{BEFORE}{code}{AFTER}", [""], limits=limits)
