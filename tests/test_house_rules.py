@@ -65,9 +65,10 @@ def length(node: ast.AST) -> int:
 def test_files_functions_and_classes_are_short():
     """A file has at most 500 lines of at most 110 columns, a function 60, a class 300."""
     broken = [f"{place(path)}: {n} lines" for path in FILES if (n := len(text_of(path).splitlines())) > 500]
-    for path in [*FILES, *TESTS]:
-        wide = [n for n, line in enumerate(text_of(path).splitlines(), 1) if len(line) > 110]
-        broken += [f"{place(path, n)}: wider than 110 columns" for n in wide]
+    for path in [*FILES, *TESTS]:  # as ruff's E501: marks for tools, and one long word, may stand out
+        for number, line in enumerate(text_of(path).splitlines(), 1):
+            if len(re.sub(r"\s*# (type: ignore|noqa).*", "", line)) > 110 and " " in line.strip():
+                broken.append(f"{place(path, number)}: wider than 110 columns")
     for path, node in nodes(FILES, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
         limit = 300 if isinstance(node, ast.ClassDef) else 60
         if length(node) > limit:

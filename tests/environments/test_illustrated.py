@@ -1,4 +1,4 @@
-"""LlmIIllustrated documents: tags, counts and ratings by hand; tools; the hybrid reward; documents that must not
+"""Illustrated documents: tags, counts and ratings by hand; tools; the hybrid reward; documents that must not
 raise or earn by trickery."""
 
 import json
@@ -20,7 +20,8 @@ TOOLS = ("search", "diffusion", "edit")
 
 
 def tag(source="diffusion", **params):
-    return f"<imgen>{json.dumps({'source': source, 'description': 'x', 'params': params or {'prompt': 'a red circle'}})}</imgen>"
+    said = {"source": source, "description": "x", "params": params or {"prompt": "a red circle"}}
+    return f"<imgen>{json.dumps(said)}</imgen>"
 
 
 def world(

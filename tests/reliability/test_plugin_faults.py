@@ -48,7 +48,8 @@ FAULTS = [
 MACHINE = [
     MemoryError(), OutOfMemoryOfADevice("CUDA out of memory"), OSError(errno.ENOMEM,
         "Cannot allocate memory"),
-    RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you " "tried to allocate 9 bytes"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: "
+        "you tried to allocate 9 bytes"),
 ]  # fmt: skip
 
 

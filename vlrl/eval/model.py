@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from vlrl.config import config
+from vlrl.config import folders, load
 from vlrl.config.model_folder import check_model, located
 from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.stages import Engine
@@ -67,13 +67,13 @@ def policy_spec(model: str) -> dict[str, Any]:
         }
     for name in (model, f"models/{model}", f"models/{model.replace('-', '_').replace('.', '_').lower()}"):
         try:
-            tree = config.load([name]).tree
+            tree = load([name]).tree
         except ConfigError:
             continue
         if "policy" in tree:
             return dict(tree["policy"])
     if path.exists() or "/" not in model:
-        known = {file.stem for folder in config.folders() for file in (folder / "models").glob("*.yaml")}
+        known = {file.stem for folder in folders() for file in (folder / "models").glob("*.yaml")}
         raise ConfigError(
             f"--model {model}: no config, no model folder and no hub id of that name.{suggest(model, known)}"
         )

@@ -27,7 +27,8 @@ from vlrl.version import __version__
 if TYPE_CHECKING:
     from vlrl.config import Config
 
-MODULE = '''"""The task {name!r} of vlrl {version} as an environment of verifiers: `load_environment` for 0.1, `VlrlTaskset` and `VlrlEnv` for 0.4."""
+MODULE = '''"""The task {name!r} of vlrl {version} as an environment of verifiers: `load_environment` for 0.1,
+`VlrlTaskset` and `VlrlEnv` for 0.4."""
 
 from pathlib import Path
 
@@ -46,7 +47,7 @@ else:
 
     __all__ = ["VlrlEnv", "VlrlTaskset"]
     VlrlTaskset, VlrlEnv = taskset_04(HERE)
-'''
+'''  # noqa: E501
 
 PROJECT = """[build-system]
 requires = ["hatchling"]

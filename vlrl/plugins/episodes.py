@@ -198,7 +198,8 @@ class Frames(Media):
 
     @cached_property
     def key(self) -> str:
-        return f"frames/{self.fps:g}/{hashlib.sha256('/'.join(f.key for f in self.frames).encode()).hexdigest()[:24]}"
+        frames = "/".join(frame.key for frame in self.frames)
+        return f"frames/{self.fps:g}/{hashlib.sha256(frames.encode()).hexdigest()[:24]}"
 
     def load(self) -> Clip:
         import numpy as np

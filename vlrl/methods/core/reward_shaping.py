@@ -107,9 +107,7 @@ class RewardClip(RewardShaping):
 
     def check(self, phase: PhaseContext) -> None:
         if not self.low < self.high:
-            raise ConfigError(
-                f"reward_shaping: 'reward_clip' low={self.low} must be below high={self.high}"
-            )
+            raise ConfigError(f"reward_shaping: 'reward_clip' low={self.low} must be below high={self.high}")
 
     def __call__(self, group: Group) -> list[float]:
         return [min(max(rollout.reward, self.low), self.high) for rollout in group]

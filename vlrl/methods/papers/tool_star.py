@@ -43,9 +43,8 @@ class ToolStarHierarchicalReward(RewardShaping):
     def check(self, phase: PhaseContext) -> None:
         for slot in (self.answer, self.format):
             if slot not in phase.rewards:
-                raise ConfigError(
-                    f"reward_shaping: {self.name!r} reads reward {slot!r}; there are {', '.join(phase.rewards)}"
-                )
+                known = ", ".join(phase.rewards)
+                raise ConfigError(f"reward_shaping: {self.name!r} reads reward {slot!r}; there are {known}")
 
     def __call__(self, group: Group) -> list[float]:
         return [self.reward(rollout) for rollout in group]
