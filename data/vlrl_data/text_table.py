@@ -38,7 +38,7 @@ def convert(path: Path, target: Path) -> None:
         longest = csv.field_size_limit(LONGEST)
         try:
             reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
-            names = _header(path, reader)
+            names: list[str] = _header(path, reader)
             fields = [pa.field(str(place), pa.binary()) for place in range(len(names))]
             head = {"names": "\x00".join(names).encode("utf-8", "surrogateescape")}
             schema = pa.schema(

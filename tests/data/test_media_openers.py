@@ -75,7 +75,7 @@ def test_what_names_other_files_is_refused(tmp_path, kind, backend):
     "head", ["%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "%PDF-1.4\n", "<svg/>"]
 )
 def test_what_runs_a_program_is_no_picture(tmp_path, head):
-    from vlrl.eval.media import Picture as SuitePicture
+    from vlrl.eval.media import SuitePicture
     from vlrl.plugins.episodes import Picture
 
     (tmp_path / "a.png").write_text(head + "showpage\n")

@@ -191,7 +191,8 @@ def value_clip_fraction(value: Tensor, old_value: Tensor, target: Tensor, clip: 
     tensor([1., 0.])
     """
     clipped = value_loss(value.detach(), old_value, target, clip)
-    return (clipped > value_loss(value.detach(), old_value, target)).to(value.dtype)
+    larger = clipped > value_loss(value.detach(), old_value, target)
+    return (larger & ((value.detach() - old_value).abs() > clip)).to(value.dtype)  # inside it is rounding
 
 
 def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float = 0.0) -> Tensor:
