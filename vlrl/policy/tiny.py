@@ -39,7 +39,7 @@ The picture was cut into pieces and shuffled. Say which piece is shown at each p
 Which way does the digit move in the video? left right up down first second before after What comes first?
 What is the sum of these numbers? Compute plus minus times. Think step by step, then answer. Choose one of these options: A B C D
 Each person is a knight or a knave. A knight always tells the truth and a knave always lies. says that we both is not Who is what? yes no
-"""
+"""  # noqa: E501
 
 # Messages between <|im_start|> and <|im_end|>; media as pads between vision marks, as in the Qwen-VL models.
 TEMPLATE = (

@@ -41,9 +41,10 @@ def configure_attention(family: Family, model: Any, device: torch.device) -> Non
     models whose vision towers do not support it), and the attention of this module on a CPU."""
     if family.attn == "flex":
         model.config.get_text_config()._attn_implementation = "flex_attention"
-    elif family.attn == "sdpa" and device.type == "cpu" and family.layout == "packed":
-        if family.supports_packing:
-            install(model)
+        return
+    packs = family.layout == "packed" and family.supports_packing
+    if packs and family.attn == "sdpa" and device.type == "cpu":
+        install(model)
 
 
 def is_installed(model: nn.Module) -> bool:
