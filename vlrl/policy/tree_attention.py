@@ -41,12 +41,9 @@ def configure_attention(family: Family, model: Any, device: torch.device) -> Non
     models whose vision towers do not support it), and the attention of this module on a CPU."""
     if family.attn == "flex":
         model.config.get_text_config()._attn_implementation = "flex_attention"
-    elif (
-        family.attn == "sdpa"
-        and device.type == "cpu"
-        and family.layout == "packed"
-        and family.supports_packing
-    ):
+        return
+    packs = family.layout == "packed" and family.supports_packing
+    if packs and family.attn == "sdpa" and device.type == "cpu":
         install(model)
 
 

@@ -90,15 +90,9 @@ class Gemma3(VisionFamily):
         return model
 
     def limit_image(self, part: Any, config: Any) -> None:
-        """Only pan and scan, which shows crops of wide and high pictures beside the whole, adds tiles: at
-        most as many crops as `max_pixels` leaves room for."""
-        side = part.size["height"]
-        least, most = self.tile_bounds(side)
-        if least > 1:
-            self.refuse_pixels("min_pixels", f"{self.name!r} shows pictures of {side} x {side} pixels")
-        if part.do_pan_and_scan and self.max_pixels is not None:
-            crops = min(part.pan_and_scan_max_num_crops, most - 1)
-            part.do_pan_and_scan, part.pan_and_scan_max_num_crops = crops >= 2, crops
+        side = part.size["height"]  # pan and scan, which adds crops, is off unless a call asks for it
+        if self.tile_bounds(side)[0] > 1:
+            self.refuse_pixels("min_pixels", f"{self.name!r} shows its tower {side} x {side} pixels")
 
     def processor_batch(self, media: list[Any]) -> list[Any]:
         return [media]

@@ -82,27 +82,29 @@ class QwenVL(VisionFamily):
     # --- pixel bounds ---------------------------------------------------------------------------------------
 
     def limit_image(self, part: Any, config: Any) -> None:
-        self.limit_size(part, "max_pixels", self.max_pixels)
+        size = self.limited_size(part, "max_pixels")
+        if self.min_pixels is not None:
+            if self.min_pixels > size["longest_edge"]:
+                self.refuse_pixels("min_pixels", f"the processor's maximum is {size['longest_edge']}")
+            size["shortest_edge"] = self.min_pixels
+        part.size = type(part.size)(**size)
 
     def limit_frame(self, part: Any) -> None:
-        self.limit_size(part, "video_max_pixels", self.video_max_pixels)
+        part.size = type(part.size)(**self.limited_size(part, "video_max_pixels"))
 
-    def limit_size(self, part: Any, field: str, most: int | None) -> None:
-        """Set the bounds in a processor's size, whose "edges" are numbers of pixels. Its own minimum gives
-        way where small pictures, enlarged to it, would exceed the maximum."""
-        size, unit = dict(part.size), (part.patch_size * part.merge_size) ** 2
-        if most is not None:
-            if most < unit:
-                self.refuse_pixels(
-                    field, f"the least that {self.name!r} shows its tower is one unit of {unit} pixels"
-                )
-            size = {"shortest_edge": min(size["shortest_edge"], max(unit, most // 2)), "longest_edge": most}
-        if self.min_pixels is not None:
-            size["shortest_edge"] = self.min_pixels
-            if self.min_pixels > size["longest_edge"]:
-                self.refuse_pixels("min_pixels", f"it is above {field}, which is {size['longest_edge']}")
-        if most is not None or self.min_pixels is not None:
-            part.size = type(part.size)(**size)
+    def limited_size(self, part: Any, field: str) -> dict[str, int]:
+        """A processor's size under the bound `field`; its "edges" are numbers of pixels. Its own minimum
+        gives way where small pictures, enlarged to it, would exceed the bound."""
+        most, unit = getattr(self, field), (part.patch_size * part.merge_size) ** 2
+        size = dict(part.size)
+        if most is None:
+            return size
+        if most < unit:
+            self.refuse_pixels(
+                field,
+                f"{self.name!r} shows its tower one unit of {unit} pixels or more; give at least {unit}",
+            )
+        return {"shortest_edge": min(size["shortest_edge"], max(unit, most // 2)), "longest_edge": most}
 
     def picture_cost(self, processor: Any, config: Any, width: int, height: int) -> PictureCost:
         tokens, patches = self.count_tokens(processor, config, width, height)

@@ -53,16 +53,11 @@ class Qwen3VL(QwenVL):
     def limit_frame(self, part: Any) -> None:
         """The processor's size bounds a whole video here, over all its frames; a frame is bounded by its
         largest number of tokens."""
-        most, unit = self.video_max_pixels, (part.patch_size * part.merge_size) ** 2
-        if most is None:
-            return super().limit_frame(part)
-        if most < unit:
-            self.refuse_pixels(
-                "video_max_pixels", f"the least of a frame is one unit of {unit} pixels in {self.name!r}"
-            )
-        part.cap_pixels_per_frame, part.max_video_tokens = True, most // unit
-        part.size = type(part.size)(**dict(part.size) | {"shortest_edge": self.min_pixels or unit})
-        return None
+        if self.video_max_pixels is not None:
+            unit = (part.patch_size * part.merge_size) ** 2
+            shortest = min(self.limited_size(part, "video_max_pixels")["shortest_edge"], unit)
+            part.size = type(part.size)(**dict(part.size) | {"shortest_edge": shortest})
+            part.cap_pixels_per_frame, part.max_video_tokens = True, self.video_max_pixels // unit
 
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
         from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures

@@ -109,11 +109,7 @@ class SmolVLM(VisionFamily):
         if not allowed:
             self.refuse_pixels(
                 "min_pixels",
-                (
-                    f"no number of tiles of {side} x {side} pixels is within the bounds; lower it, or "
-                    "leave it "
-                    "out"
-                ),
+                f"no number of tiles of {side} x {side} pixels is within the bounds; lower it",
             )
         k = min(allowed, key=lambda number: abs(number - own))
         if k != own:

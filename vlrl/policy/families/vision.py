@@ -72,13 +72,14 @@ class VisionFamily(Family):
         the processor's settings."""
 
     def limit_frame(self, part: Any) -> None:
-        """Set `min_pixels` and `video_max_pixels` in a video processor; here, of frames of one size."""
+        """Set `video_max_pixels` in a video processor; here, of frames of one size."""
         pixels = self.frame_side(part) ** 2
-        fixed = f"{self.name!r} shows its tower frames of {pixels} pixels, of no other size"
         if self.video_max_pixels is not None and self.video_max_pixels < pixels:
-            self.refuse_pixels("video_max_pixels", f"{fixed}; give at least {pixels}, or leave it out")
-        if self.min_pixels is not None and self.min_pixels > pixels:
-            self.refuse_pixels("min_pixels", f"{fixed}; give at most {pixels}, or leave it out")
+            self.refuse_pixels(
+                "video_max_pixels",
+                f"{self.name!r} shows its tower frames of {pixels} pixels; give at least {pixels}, or leave "
+                "it out",
+            )
 
     def frame_side(self, part: Any) -> int:
         """Side of a video frame in pixels."""
