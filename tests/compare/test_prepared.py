@@ -18,7 +18,7 @@ import torch
 assert threading.active_count() == 1, threading.enumerate()
 assert not os.path.isdir("/proc/self/task") or len(os.listdir("/proc/self/task")) == 1, os.listdir("/proc/self/task")
 assert not torch.cuda.is_initialized()
-assert {"transformers.modeling_utils", "accelerate", "vlrl.trainer.train", "vlrl.compare.work", "vlrl.engine.hf.engine"} <= set(sys.modules)
+assert {"transformers.modeling_utils", "accelerate", "vlrl.training", "vlrl.compare.work", "vlrl.engine.hf.engine"} <= set(sys.modules)
 assert {"vlrl.logging.report", "scipy.special", "pydantic", "transformers.models.auto.image_processing_auto"} <= set(sys.modules)
 assert "accelerate.state" not in sys.modules or not sys.modules["accelerate.state"].PartialState._shared_state
 print("safe to fork")
@@ -30,7 +30,7 @@ from vlrl.compare.run import _apart, process_context
 
 
 def seen():
-    return os.getpid(), os.getppid(), "vlrl.trainer.train" in sys.modules
+    return os.getpid(), os.getppid(), "vlrl.training" in sys.modules
 
 
 if __name__ == "__main__":

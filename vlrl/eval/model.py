@@ -16,6 +16,7 @@ from vlrl.config import folders, load
 from vlrl.config.model_folder import check_model, located
 from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.stages import Engine
+from vlrl.policy import Family, Policy
 
 log = logging.getLogger("vlrl")
 
@@ -121,8 +122,6 @@ def _spec_of_hub(model: str) -> dict[str, Any]:
 
 def _family(model_type: str, model: str) -> str:
     """The model family of a model type. Raises ConfigError where there is none."""
-    from vlrl.policy import Family
-
     known = names(Family)
     if model_type in known:
         return model_type
@@ -149,8 +148,6 @@ def open_model(
     policy = None
     if getattr(built, "needs_policy", True):
         import torch
-
-        from vlrl.policy import Family, Policy
 
         spec = policy_spec(model) | ({"dtype": dtype} if dtype else {})
         default = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vlrl.interop.verifiers_task import FILE, KEPT, ExportedTask, Play, data_url
+from vlrl.methods.common.conversation import with_opening
 from vlrl.plugins.episodes import Picture
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Reward
+from vlrl.policy.tool_template import tools_as_text
 from vlrl.trainer.phase import PhasePlan, applies, with_own_rewards
 from vlrl.trainer.plan import one_phase
 from vlrl.types import Prompt, Row
@@ -155,9 +157,6 @@ def _lines(phase: PhasePlan, split: str) -> Iterator[str]:
 def _kept(phase: PhasePlan, row: Row, where: str) -> dict[str, Any]:
     """One row: its opening messages in OpenAI's form, and its fields. Raises ConfigError where JSON cannot
     hold them."""
-    from vlrl.methods.common.conversation import with_opening
-    from vlrl.policy.tool_template import tools_as_text
-
     prompt: Prompt = phase.prompt_template(row)
     environment = phase.environment
     if prompt.prefix:
