@@ -137,6 +137,25 @@ def test_there_is_no_circle_of_imports():
     assert not circles, circles
 
 
+MAX_INNER_IMPORTS = 12  # of vlrl/: classes that derive from torch's, and `Config.load`
+
+
+def test_few_imports_of_the_project_are_inside_functions():
+    """Modules import each other at the top, where the reader looks."""
+    found = []
+    for path in (path for path in FILES if path.is_relative_to(PACKAGES["vlrl"])):
+        top = {line for *_, line in imports_of(path, into_functions=False)}
+        found += sorted(
+            f"{place(path, line)}: {module}"
+            for module, _, line in imports_of(path)
+            if line not in top and module.partition(".")[0] in PACKAGES
+        )
+    assert len(found) <= MAX_INNER_IMPORTS, (len(found), found)
+
+
+LAZY = "vlrl.services.lazy"  # imports nothing; every room may use it
+
+
 # The rooms in the direction of imports: a room imports rooms of the rows above it, and none of its own row.
 ARROWS = (
     ("version", "services"),

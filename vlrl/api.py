@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 
 from vlrl.config import Config, folders, load
 from vlrl.config.trl_names import TRL_NAMES
+from vlrl.eval.model import policy_spec
 from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.stages import Reward, Source, Stage
 from vlrl.services.third_party import quiet
@@ -507,8 +508,6 @@ def _policy(model: Any) -> Any:
         return load([presets[name]]).tree["policy"]
     if not Path(model).exists() and str(model).count("/") != 1:
         raise ConfigError(f"model: no config, folder or hub id {str(model)!r}.{suggest(name, presets)}")
-    from vlrl.eval.model import policy_spec
-
     return policy_spec(str(model))
 
 

@@ -22,6 +22,7 @@ from vlrl.services import third_party as libraries
 from vlrl.services.failures import StoppedError
 from vlrl.trainer.ranks.launch import LAUNCHED, Launch
 from vlrl.trainer.ranks.stopping import SIGNALS, STOP_FILE
+from vlrl.training import train as run_training
 
 if TYPE_CHECKING:
     from vlrl.config import Config
@@ -76,8 +77,6 @@ def train(
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))
     for kept in config.kept if main else ():
         sys.stderr.write(f"{kept}\n")
-    from vlrl.training import train as run_training
-
     with redirect_stdout(sys.stderr):  # output of libraries does not belong to the summary
         summary = run_training(
             config, resume=resume, live=False if quiet or as_json else None, overwrite=overwrite

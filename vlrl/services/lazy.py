@@ -21,9 +21,9 @@ T = TypeVar("T")
 _PROXIES: dict[str, tuple[Any, str]] = {}  # name in modules -> proxy, what it stands for
 
 if TYPE_CHECKING:
+    import filelock as filelock
     import httpx as httpx
     import networkx as nx
-    import numpy as np
     import torch as torch
     from scipy import special as special
     from torch import Tensor as Tensor
@@ -45,12 +45,13 @@ else:
     class Tensor(metaclass=_IsTensor):
         """Stands for `torch.Tensor` in annotations and `isinstance`."""
 
-    httpx, nx, np, special = map(_Module, ("httpx", "networkx", "numpy", "scipy.special"))
+    filelock, httpx, nx = map(_Module, ("filelock", "httpx", "networkx"))
+    special = _Module("scipy.special")
     torch, nn = map(_Module, ("torch", "torch.nn"))
     _PROXIES |= {
+        "filelock": (filelock, "filelock"),
         "httpx": (httpx, "httpx"),
         "nx": (nx, "networkx"),
-        "np": (np, "numpy"),
         "special": (special, "scipy.special"),
         "torch": (torch, "torch"),
         "nn": (nn, "torch.nn"),
