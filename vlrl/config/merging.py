@@ -25,7 +25,8 @@ def merge(
     over_origins: Origins,
     keep: bool = False,
 ) -> Tree:
-    """`base` with `over` merged into it. `keep` leaves nulls in place: a file's removals must still act on what
+    """`base` with `over` merged into it. `keep` leaves nulls in place: a file's removals must still act on
+    what
     it is merged into later. Adds the origins of `over` to `origins`."""
     if "name" in over and base.get("name", over["name"]) != over["name"]:
         base = {}
