@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from task_kit import MODELS
+from task_kit import MODELS, params
 
 from vlrl.config import folders, load
 from vlrl.trainer.plan import Plan
@@ -39,7 +39,7 @@ def test_something_is_there():
     assert "quickstart" in ALL and len(ALL) > 20
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name.partition("/")[0] in STACKS])
+@pytest.mark.parametrize("name", params(name for name in ALL if name.partition("/")[0] in STACKS))
 def test_config_builds(name):
     if name == "tasks/reasoning_gym":
         pytest.importorskip("reasoning_gym")

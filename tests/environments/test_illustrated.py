@@ -13,8 +13,7 @@ from vlrl.engine.fake import Fake
 from vlrl.methods.papers.llm_i import LlmI, judged
 from vlrl.methods.papers.llm_i_environment import LlmIIllustrated, Tag, count_score, drawn, rating, tag_of
 from vlrl.plugins.episodes import TURN_PARTS, Action, EnvironmentFailure, Picture
-from vlrl.plugins.registry import ConfigError, home_of
-from vlrl.plugins.stages import Reward
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row
 
 TOOLS = ("search", "diffusion", "edit")
@@ -182,7 +181,7 @@ def test_the_library_is_searched(tmp_path):
         world(library=str(tmp_path / "library.jsonl"))
 
 
-@pytest.mark.skipif(bool(home_of(Reward, "code.sandbox").available()), reason="no sandbox")
+@pytest.mark.needs("bwrap")
 def test_code_draws_in_the_sandbox():
     codes = ("plt.title('x')\nplt.plot([1, 2, 0])", "1 / 0", "print('PNGAAAA')\nplt.savefig = print")
     seen = written(

@@ -70,7 +70,7 @@ def test_hostile_programs_end_and_are_told(code, told):
     )
 
 
-@pytest.mark.skipif(MODE == "unsafe", reason="needs bubblewrap")
+@pytest.mark.needs("bwrap")
 def test_programs_see_no_files_and_no_network(tmp_path):
     secret = tmp_path / "gold.txt"
     secret.write_text("42")

@@ -164,9 +164,7 @@ class Told(HTMLParser):
         self.text += data if self.inside else ""
 
 
-@pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on this machine; the facts behind the page are tested above"
-)
+@pytest.mark.needs("chromium")
 def test_a_real_browser_sorts_filters_and_opens_an_item(runs, tmp_path):
     page = tmp_path / "page.html"
     write_page(runs, page)

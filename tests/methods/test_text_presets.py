@@ -7,7 +7,7 @@ import json
 
 import pytest
 from run_kit import last_step
-from task_kit import MODELS
+from task_kit import MODELS, params
 from tiny import steps, text_run
 
 SHAPED = [
@@ -75,7 +75,7 @@ OWN_DATA = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", OWN_DATA)
+@pytest.mark.parametrize("method", params(OWN_DATA))
 def test_the_preset_scores_its_own_rows(method, tmp_path):
     """A right answer and an empty one on a row made for the preset's reward: what each earns, and a step of
     training."""
