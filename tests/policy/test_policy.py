@@ -9,8 +9,8 @@ import torch
 from samples import PROMPTS, Noise, ask, groups_of, policy_of
 
 from vlrl.methods.core.aux_tensor import Entropy, RefLogp
-from vlrl.plugins.contexts import PolicyView
 from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.views import PolicyView
 from vlrl.policy import Family, Policy
 from vlrl.policy.encoder import LRUCache
 from vlrl.policy.forward import score_tokens

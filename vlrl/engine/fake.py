@@ -13,7 +13,7 @@ from vlrl.plugins.stages import Engine, State, transient
 from vlrl.types import Completion, Prompt, Request
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import PolicyView
+    from vlrl.plugins.views import PolicyView
 
 Respond = Callable[[Request, int], str]
 

@@ -26,16 +26,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import (
-    CallbackContext,
-    PolicyView,
-    SamplingContext,
-)
+from vlrl.plugins.contexts import CallbackContext, SamplingContext
 from vlrl.plugins.episodes import EPISODE_END, Episode
 from vlrl.plugins.stage import Stage as Stage
 from vlrl.plugins.state import State as State
 from vlrl.plugins.state import transient as transient
 from vlrl.plugins.text_scoring import ScoresTexts
+from vlrl.plugins.views import PolicyView
 from vlrl.types import (
     Completion,
     Denominators,

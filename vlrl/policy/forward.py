@@ -21,7 +21,7 @@ from vlrl.policy.tower import MediaEncoder
 from vlrl.policy.tree_attention import attention_arguments
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import AuxTensorView
+    from vlrl.plugins.views import AuxTensorView
 
 CACHE_NUMBERS = 1 << 18  # numbers that fit into a CPU's cache over several passes
 

@@ -27,7 +27,7 @@ from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import CoordinateSpace, Prompt, Rollout, TokenBatch
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import AuxTensorView
+    from vlrl.plugins.views import AuxTensorView
 
 
 class Policy:

@@ -173,8 +173,7 @@ class PhasePlan:
         The configured `outcome`; then, in the order of the config, those with a weight that read the answer,
         those with a weight, and the others. Only slots that apply to the row.
         """
-        rewards = self.rewards
-        named = self.outcome.get(row.task, self.outcome.get("", ""))
+        rewards, named = self.rewards, self.outcome.get(row.task, self.outcome.get("", ""))
         slots = [slot for slot, reward in rewards.items() if applies(slot, reward.tasks, row)]
         return sorted(
             slots,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from vlrl.policy.policy import Policy
 from vlrl.services.lazy import Tensor, torch
 from vlrl.trainer.data.bad_rows import BadRows
 from vlrl.trainer.phase import PhaseAttributes, PhasePlan
@@ -28,6 +27,8 @@ from vlrl.types import Completion, Group, Rollout, Row, TokenBatch
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+
+    from vlrl.policy.policy import Policy
 
 
 log = logging.getLogger("vlrl")
@@ -75,6 +76,8 @@ class Session(PhaseAttributes):
 
     def open(self, weights: str | Path | None = None) -> None:
         """Load the policy (from `weights` where given) and start the engine."""
+        from vlrl.policy.policy import Policy  # imports torch
+
         self.connect()
         seed_everything(self.seed)
         if self.plan.threads:
