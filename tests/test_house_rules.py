@@ -56,16 +56,22 @@ def nodes(paths: list[Path], *kinds: type) -> Iterator[tuple[Path, ast.AST]]:
 
 
 def length(node: ast.AST) -> int:
-    return node.end_lineno - node.lineno + 1
+    """Lines of a function or class, docstrings apart."""
+    inner = [
+        n for n in ast.walk(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    ]
+    docs = [n.body[0] for n in inner if ast.get_docstring(n) is not None]
+    return node.end_lineno - node.lineno + 1 - sum(doc.end_lineno - doc.lineno + 1 for doc in docs)
 
 
 # --- sizes --------------------------------------------------------------------------------------------------
 
 
 def test_files_functions_and_classes_are_short():
-    """A file has at most 500 lines, a function 60, a class 300. Ruff counts the columns (110)."""
+    """A file has at most 500 lines, a function 60, a class 300, docstrings apart. Ruff counts the columns."""
     broken = [f"{place(path)}: {n} lines" for path in FILES if (n := len(text_of(path).splitlines())) > 500]
-    for path, node in nodes(FILES, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+    packaged = [path for path in FILES if any(path.is_relative_to(root) for root in PACKAGES.values())]
+    for path, node in nodes(packaged, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
         limit = 300 if isinstance(node, ast.ClassDef) else 60
         if length(node) > limit:
             broken.append(f"{place(path, node)}: {node.name} has {length(node)} lines")

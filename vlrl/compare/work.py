@@ -14,7 +14,6 @@ from vlrl.compare.plan import Plan
 from vlrl.config import Config
 from vlrl.eval.statistics.samples import pass_at_k
 from vlrl.logging.recorder import METRICS, read_record
-from vlrl.policy import Policy
 from vlrl.trainer.heldout import check_answers, evaluate_run
 from vlrl.trainer.plan import Plan as RunPlan
 from vlrl.trainer.session import Session
@@ -176,6 +175,8 @@ def divergence(run: Session, groups: Sequence[Group], weights: str) -> float:
     """Mean over tokens of k3 between the run's policy, which sampled `groups`, and the policy in
     `weights`."""
     import torch
+
+    from vlrl.policy.policy import Policy  # imports torch
 
     start = Policy(replace(run.family, model=weights), device=run.policy.device)
     total, count = 0.0, 0.0

@@ -16,7 +16,7 @@ from vlrl.config import folders, load
 from vlrl.config.model_folder import check_model, located
 from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.stages import Engine
-from vlrl.policy import Family, Policy
+from vlrl.policy.family import Family
 
 log = logging.getLogger("vlrl")
 
@@ -151,6 +151,8 @@ def open_model(
 
         spec = policy_spec(model) | ({"dtype": dtype} if dtype else {})
         default = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+        from vlrl.policy.policy import Policy  # imports torch
+
         policy = Policy(build(Family, spec, "policy"), device=device or default, seed=seed)
         description["policy"] = spec
     served = ServedModel(policy, built, seed, description=description)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from vlrl.config.settings import Optimizer, Settings
 from vlrl.plugins.registry import ConfigError
-from vlrl.policy.params import trains_in_half_precision
 from vlrl.services.lazy import torch
 from vlrl.services.third_party import skip_unused
 from vlrl.trainer.phase import PhasePlan
@@ -159,6 +158,8 @@ def _check_precision(
 ) -> None:
     """Warn where small updates are rounded away. Raises ConfigError where DeepSpeed would cast the weights by
     itself."""
+    from vlrl.policy.params import trains_in_half_precision  # imports torch
+
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     for name in ("bf16", "fp16"):
         if plugin is not None and plugin.deepspeed_config.get(name, {}).get("enabled") is True:
