@@ -33,7 +33,7 @@ scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. Observa
 functions in `tests/proofs/proof_kit/`, `log/...` are metrics, the others figures of `vlrl check`.
 
 {counts}
-"""
+"""  # noqa: E501
 
 
 def titles() -> dict[str, tuple[str, str]]:

@@ -36,7 +36,8 @@ MODELS = {
     "asearcher": ["environment={name: search}"],
     "ikea": ["environment={name: search}"],
     "router_r1": [
-        "environment={name: router, models: {small: {price: 1, engine: {name: scripted, scored: false}}}}"
+        "environment={name: router_r1.router, "
+        "models: {small: {price: 1, engine: {name: scripted, scored: false}}}}"
     ],
     "mctr": WITH_TOOLS[:1],
     "llm_i": WITH_TOOLS,

@@ -102,7 +102,8 @@ LAB = sorted(f"experiments/{path.stem}" for path in (ROOT / "experiments").glob(
 
 @pytest.mark.parametrize("name", LAB)
 def test_the_lab_keeps_its_own_learning_rate(name):
-    """A random tiny model learns nothing at a paper's 1e-6: base/lab's phases win over what a preset states."""
+    """A random tiny model learns nothing at a paper's 1e-6: base/lab's phases win over what a preset
+    states."""
     config = load([name])
     for phase in config.phases:
         assert config.phase(phase)["optimizer"]["lr"] >= 1e-4, f"{name}: phase {phase}"

@@ -98,6 +98,10 @@ class Dataset(RowView):
         """Column -> number of checked records that have it and whose rows do not carry it."""
         return dict(sum((part.dropped for part in self.parts), Counter()).most_common())
 
+    def guesses(self) -> dict[str, int]:
+        """What was assumed to read checked records -> their number."""
+        return dict(sum((part.guessed for part in self.parts), Counter()).most_common())
+
     @property
     def block_ends(self) -> np.ndarray:
         """Row numbers where blocks end: rows of one block (row groups, a tar file) are cheap to read

@@ -189,8 +189,8 @@ class RowBuilder:
             )
 
     def _take_explicit(self, draft: Draft, extra: dict[str, Any]) -> None:
-        """A record's own `task` and `target` columns, and columns that `fields` names like fields of a row, go
-        before what its family infers."""
+        """A record's own `task` and `target` columns, and columns that `fields` names like fields of a row,
+        go before what its family infers."""
         named = {"choices", "id", "images", "question", "system", "videos"} & {*self.options.fields.values()}
         for name in ("task", "target", *sorted(named)):
             value = extra.pop(name, None)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from vlrl.plugins.scoring import Answer, Response, Unread
-from vlrl_rewards.text.denials import MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG
+from vlrl_rewards.text.denials import MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG, doubted
 
 _THINK = r"think(?:ing)?|thought|reasoning|scratchpad|reflection|analysis"
 _OPEN_CLOSE = re.compile(
@@ -38,6 +38,10 @@ _FOREIGN = (
     r"|\bla\s+risposta(?:\s+(?:finale|corretta))?\s+è|\bhet\s+antwoord\s+is(?!\s+niet)|\b(?:der\s+wert|"
     r"das\s+ergebnis)\s+(?:ist|beträgt)(?!\s+nicht)"
     r"|\ble\s+résultat\s+est|\bel\s+resultado\s+es|\bo\s+resultado\s+é|\bil\s+risultato\s+è|答えは|정답은|답은"
+    r"|(?:الجواب|الإجابة|الاجابة|الناتج|النتيجة|الحل)(?:\s+(?:النهائي|النهائية|الصحيح|الصحيحة))?\s+(?:هو|هي|هما)(?!\s+ليس)"
+    r"|คำตอบ(?:สุดท้าย|ที่ถูกต้อง)?\s?(?:คือ|:)|उत्तर(?=\s+[-\d])|\bответ\s*(?:—|–|-|равен|будет)\s|"
+    r"\bđáp\s+(?:án|số)\s+là|\bjawaban(?:nya)?\s+adalah|\bodpowiedź\s+to|\bodpowiedzią\s+jest|\bsvaret\s+är|"
+    r"התשובה\s+היא"
 )
 FOREIGN_LEAD = re.compile(rf"\W*(?:{_FOREIGN})[*_\s]{{0,3}}[:：]?\s*", re.IGNORECASE)
 _PHRASE_WORD = re.compile(r"\banswers?\b(?!.*\banswers?\b).{0,40}$", re.IGNORECASE | re.DOTALL)
@@ -96,7 +100,13 @@ _AMENDS = re.compile(  # "No wait, it's 24": behind an answer, this replaces it
     rf"|i\s+meant?|make\s+(?:it|that)|should\s+(?:be|have\s+been))\s+(?P<rest>(?={_VALUE})[^\n]{{1,60}})",
     re.IGNORECASE,
 )
+_NOT_BUT = re.compile(  # "n't 17; it's 18", "not 17. It is 18"
+    r"(?:n['’]t|\s*not)\b[^\n;!?]{0,40}?[.;,]\s+(?:rather,?\s+|instead,?\s+)?(?:it|that|this)(?:['’]s|\s+is)\s+"
+    rf"(?={_VALUE})",
+    re.IGNORECASE,
+)
 _SENTENCE_END = re.compile(r"(?<=[^\d\s.])\.(?=\s|$)|(?<=\d)\.(?=\s+[A-Z]|\s*$)|[。!?！？](?=\s|$)|;(?=\s)")
+_SENTENCE_START = re.compile(r"(?<=[.!?。])\s|\n")
 _CORRECTION = re.compile(
     rf"\b(?:{PAUSES}|{TAKES_BACK}|{WRONG}|correct(?:ing|ed)|recheck|re-?check|double.?check|mistake|error|"
     r"instead|rather"
@@ -252,6 +262,9 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
         if not stated and not (leads and _HEADING.search(text[max(0, match.start() - 40) : match.start()])):
             continue
         start, rest = match.start("rest"), match["rest"]
+        instead = _NOT_BUT.match(rest)
+        if instead:
+            start, rest = start + instead.end(), rest[instead.end() :]
         if not rest.strip(" *_.:$"):
             lead = _LEADING.match(text[match.end() : match.end() + 500])
             start = match.end() + (lead.end() if lead else 0)
@@ -259,15 +272,11 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
         stop = _SENTENCE_END.search(rest)
         end = start + (stop.start() if stop else len(rest))
         if text[start:end].strip(" *_.:$"):
-            found.append(
-                (
-                    start,
-                    end,
-                    "denied"
-                    if _DENIED.search(text[max(0, match.start() - 40) : match.start("link")])
-                    else "phrase",
-                )
+            said = text[max(0, match.start() - 120) : match.start()]
+            denied = _DENIED.search(text[max(0, match.start() - 40) : match.start("link")]) or doubted(
+                _SENTENCE_START.split(said)[-1]
             )
+            found.append((start, end, "denied" if denied else "phrase"))
     return found
 
 

@@ -534,7 +534,8 @@ def test_check_looks_at_rows_that_code_makes(tmp_path):
 
     (tmp_path / "broken_rows.py").write_text(
         "from dataclasses import dataclass\n"
-        "from vlrl.plugins.registry import register\nfrom vlrl.plugins.stages import Source\nfrom vlrl.types import Row\n"
+        "from vlrl.plugins.registry import register\nfrom vlrl.plugins.stages import Source\n"
+        "from vlrl.types import Row\n"
         "@register('broken_rows')\n@dataclass(frozen=True, kw_only=True)\nclass Broken(Source):\n"
         "    def __call__(self):\n        return [Row('a', '?', 1), Row('b', ['?'], 1), Row('c', '', 1)]\n"
     )

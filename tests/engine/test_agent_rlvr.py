@@ -7,9 +7,9 @@ from run_kit import View
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.calculator import Calculator
-from vlrl.methods.common.conversation import CONVERSATION
 from vlrl.methods.core.sampling import Plain
 from vlrl.methods.papers.agent_rlvr import GUIDED, AgentRlvr
+from vlrl.plugins.episodes import CONVERSATION
 from vlrl.types import Prompt, Row
 
 CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "1/0"}}</tool_call>'

@@ -9,10 +9,10 @@ from run_kit import View
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.calculator import Calculator
-from vlrl.methods.common.conversation import CONVERSATION, Conversation, Segment
+from vlrl.methods.common.conversation import Conversation, Segment
 from vlrl.methods.core.sampling import Plain
 from vlrl.methods.papers.arpo import BRANCHED, Arpo, Entropies, branch_of, turn_entropy
-from vlrl.plugins.episodes import ACTIONS
+from vlrl.plugins.episodes import ACTIONS, CONVERSATION
 
 CALL = f"<tool_call>{json.dumps({'name': 'calculator', 'arguments': {'expression': '1+1'}})}</tool_call>"
 

@@ -14,7 +14,6 @@ from vlrl_rewards.code.sandbox import available
 from vlrl.engine.fake import Fake
 from vlrl.engine.hf.engine import HF
 from vlrl.environments.python import Python
-from vlrl.environments.tool_calls import last_call
 from vlrl.environments.zoom import Crop, Zoom
 from vlrl.methods.common.conversation import tool_reply_ids
 from vlrl.methods.core.reward_shaping import LastTurnReward
@@ -23,6 +22,7 @@ from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.episodes import Action, Episode, Observation
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Environment
+from vlrl.plugins.tool_calls import last_call
 from vlrl.types import CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
 

@@ -12,10 +12,9 @@ from vlrl_rewards.recognition.classification import Classification
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.zoom import Zoom
-from vlrl.methods.common.conversation import TURNS
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
-from vlrl.plugins.episodes import EPISODE_END, EPISODE_RETURN, Action, Picture
+from vlrl.plugins.episodes import EPISODE_END, EPISODE_RETURN, TURNS, Action, Picture
 from vlrl.types import CoordinateSpace, Prompt, Row
 
 SIZE, SEEN = (100, 80), (50, 40)

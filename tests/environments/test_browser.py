@@ -239,21 +239,24 @@ def test_the_list_of_hosts(address, reachable):
 def hostile(tmp_path_factory):
     """A folder of hostile pages, a server that is not allowed, and one that is and never ends."""
     secret, endless = Elsewhere(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret"), Elsewhere()
-    forwards = Elsewhere(
-        f"HTTP/1.1 302 Found\r\nLocation: http://{secret.host}/redirected\r\nContent-Length: 0\r\n\r\n".encode()
-    )
+    moved = f"HTTP/1.1 302 Found\r\nLocation: http://{secret.host}/redirected\r\nContent-Length: 0\r\n\r\n"
+    forwards = Elsewhere(moved.encode())
     outside = f"http://{secret.host}"
     pages = {
-        "out": f"""<link rel=prefetch href={outside}/prefetch><link rel=preconnect href={outside}><link rel=dns-prefetch href={outside}>
-            <img src={outside}/image><iframe src={outside}/frame></iframe><script src={outside}/script></script>
+        "out": f"""<link rel=prefetch href={outside}/prefetch><link rel=preconnect href={outside}>
+            <link rel=dns-prefetch href={outside}><img src={outside}/image>
+            <iframe src={outside}/frame></iframe><script src={outside}/script></script>
             <a href='{outside}/link' id=link>link</a>
             <iframe src=file:///etc/passwd></iframe><object data={outside}/object></object>
-            <script>fetch('{outside}/fetch',{{mode:'no-cors'}}).catch(()=>0); try{{new WebSocket('ws://{secret.host}/socket')}}catch(e){{}}
+            <script>fetch('{outside}/fetch',{{mode:'no-cors'}}).catch(()=>0);
+            try{{new WebSocket('ws://{secret.host}/socket')}}catch(e){{}}
             navigator.sendBeacon('{outside}/beacon','x'); new EventSource('{outside}/events'); 
             navigator.serviceWorker?.register('/sw.js').catch(()=>0);
-            try{{const p=new RTCPeerConnection({{iceServers:[{{urls:'turn:{secret.host}?transport=tcp',username:'a',credential:'b'}}]}});
+            try{{const turn={{urls:'turn:{secret.host}?transport=tcp',username:'a',credential:'b'}};
+            const p=new RTCPeerConnection({{iceServers:[turn]}});
             p.createDataChannel('x');p.createOffer().then(o=>p.setLocalDescription(o))}}catch(e){{}}
-            try{{new Worker('{outside}/worker')}}catch(e){{}} import('{outside}/module').catch(()=>0);</script><p>seen""",
+            try{{new Worker('{outside}/worker')}}catch(e){{}}
+            import('{outside}/module').catch(()=>0);</script><p>seen""",
         "redirect": f"<meta http-equiv=refresh content='0;url=http://{forwards.host}/'><p>moving",
         "popups": "<script>for(let i=0;i<9;i++)window.open('/begging.html');alert('pay "
         "me');confirm('reward?')</script><p>popped"

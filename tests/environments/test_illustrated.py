@@ -9,8 +9,8 @@ from PIL import Image
 from vlrl_data.generators.illustrated import GenIllustrated
 
 from vlrl.engine.fake import Fake
-from vlrl.environments.illustrated import Illustrated, Tag, count_score, drawn, rating, tag_of
 from vlrl.methods.papers.llm_i import LlmI, judged
+from vlrl.methods.papers.llm_i_environment import LlmIIllustrated, Tag, count_score, drawn, rating, tag_of
 from vlrl.plugins.episodes import TURN_PARTS, Action, EnvironmentFailure, Picture
 from vlrl.plugins.registry import ConfigError, home_of
 from vlrl.plugins.stages import Reward
@@ -20,7 +20,8 @@ TOOLS = ("search", "diffusion", "edit")
 
 
 def tag(source="diffusion", **params):
-    return f"<imgen>{json.dumps({'source': source, 'description': 'x', 'params': params or {'prompt': 'a red circle'}})}</imgen>"
+    said = {"source": source, "description": "x", "params": params or {"prompt": "a red circle"}}
+    return f"<imgen>{json.dumps(said)}</imgen>"
 
 
 def world(
@@ -37,7 +38,7 @@ def world(
 
         return {"model": "m@1", "engine": Fake(function=respond)}
 
-    environment = Illustrated(
+    environment = LlmIIllustrated(
         **{"tools_allowed": TOOLS, "text_judge": judge(text), "picture_judge": judge(pictures), **settings}
     )
     environment.setup(SimpleNamespace(policy=None, seed=0))
@@ -241,9 +242,9 @@ def test_services_that_fail_are_the_environments_failure():
 
 def test_impossible_configs_are_refused():
     with pytest.raises(ConfigError, match="text_judge"):
-        Illustrated(tools_allowed=TOOLS).check(SimpleNamespace())
+        LlmIIllustrated(tools_allowed=TOOLS).check(SimpleNamespace())
     with pytest.raises(ValueError, match="tools_allowed"):
-        Illustrated(tools_allowed=("paint",))
+        LlmIIllustrated(tools_allowed=("paint",))
 
 
 def test_rows_have_demonstrations_with_the_right_number_of_pictures():

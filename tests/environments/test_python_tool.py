@@ -88,13 +88,8 @@ def test_a_program_that_hangs_ends_within_the_turn():
     with EpisodePool(Python(mode=MODE, seconds=1.0, turn_seconds=60.0)) as pool:
         handle = pool.start("x", Row("r", "q"), 0)
         pool.collect(30.0)
-        pool.step(
-            handle,
-            Action(
-                f"<tool_call>{json.dumps({'name': 'python', 'arguments': {'code': 'import time; time.sleep(600)'}})}</tool_call>",
-                1,
-            ),
-        )
+        called = {"name": "python", "arguments": {"code": "import time; time.sleep(600)"}}
+        pool.step(handle, Action(f"<tool_call>{json.dumps(called)}</tool_call>", 1))
         pool.collect(60.0)
         assert handle.error is None and "Error (timeout)" in handle.observation.text, (
             "a slow program is the policy's, not the environment's fault"

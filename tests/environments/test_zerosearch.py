@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from vlrl.engine.fake import Fake
-from vlrl.environments.zerosearch import ZeroSearch, noise_probability
+from vlrl.methods.papers.zerosearch import ZeroSearch, noise_probability
 from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError

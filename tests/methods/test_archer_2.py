@@ -11,7 +11,6 @@ from run_kit import last_step
 from test_turn_advantage import PROMPT, episode
 from tiny import steps, text_run
 
-from vlrl.methods.common.conversation import SEGMENT
 from vlrl.methods.papers.archer_2 import (
     UTTERANCE_ADVANTAGE,
     Archer2,
@@ -26,6 +25,7 @@ from vlrl.methods.papers.archer_2 import (
     unpacked,
     utterance_advantages,
 )
+from vlrl.plugins.episodes import SEGMENT
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Row, Sampling
 

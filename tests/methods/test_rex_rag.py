@@ -12,7 +12,6 @@ from make import inputs
 from tiny import text_run
 
 from vlrl.functional import clipped_ratio_loss
-from vlrl.methods.common.conversation import CALLS, CONVERSATION, TRANSCRIPT, TURNS
 from vlrl.methods.papers.rex_rag import (
     ERROR_RATE,
     INSERTED,
@@ -21,7 +20,7 @@ from vlrl.methods.papers.rex_rag import (
     RexRagBalanceHeuristic,
     draw_logp,
 )
-from vlrl.plugins.episodes import Episode, Observation
+from vlrl.plugins.episodes import CALLS, CONVERSATION, TRANSCRIPT, TURNS, Episode, Observation
 from vlrl.plugins.stages import Environment
 from vlrl.trainer.views import StepView
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from vlrl.methods.common.conversation import CONVERSATION, SEGMENT
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.turn_advantage import GiGPO, TurnReturn, returns_to_go, turn_rewards
-from vlrl.plugins.episodes import TURN_REWARDS, TURN_SPANS, TURN_STATES
+from vlrl.plugins.episodes import CONVERSATION, SEGMENT, TURN_REWARDS, TURN_SPANS, TURN_STATES
 from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.trainer.step.loop import advantages_of
 from vlrl.types import Group, Prompt, Rollout, Row

@@ -15,11 +15,11 @@ from kit import open_run, warnings_of
 from reliability_kit import CONFIGS, ENVIRONMENT, ROOT, WORDS, config
 
 from vlrl.engine.fake import Fake
-from vlrl.environments.tool_calls import last_call
 from vlrl.environments.zoom import Zoom
 from vlrl.plugins.episodes import Action, Episode, Observation
 from vlrl.plugins.registry import ConfigError, load_plugin_file, register
 from vlrl.plugins.stages import Callback, Environment, Reward
+from vlrl.plugins.tool_calls import last_call
 from vlrl.services.failures import OutOfMemoryError, RunFailure, out_of_memory
 from vlrl.services.files import read_jsonl
 from vlrl.trainer.step.loop import train_step
@@ -48,7 +48,8 @@ FAULTS = [
 MACHINE = [
     MemoryError(), OutOfMemoryOfADevice("CUDA out of memory"), OSError(errno.ENOMEM,
         "Cannot allocate memory"),
-    RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you " "tried to allocate 9 bytes"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: "
+        "you tried to allocate 9 bytes"),
 ]  # fmt: skip
 
 

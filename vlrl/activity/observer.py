@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vlrl.activity.figures import Figures
-from vlrl.methods.common.conversation import CALLS
-from vlrl.plugins.episodes import EPISODE_RETURN
+from vlrl.plugins.episodes import CALLS, EPISODE_RETURN
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.observer import RunObserver
 from vlrl.trainer.step.step import Step

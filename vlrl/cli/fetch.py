@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from vlrl.config.model_folder import FETCHABLE
+
 
 def fetch(
     name: Annotated[
@@ -23,7 +25,6 @@ def fetch(
     dtype: Annotated[str, typer.Option("--dtype", help="float32 (default) or bfloat16; for smollm2.")] = "",
 ) -> None:
     """Download or convert a model once, and print its folder."""
-    from vlrl.config.model_folder import FETCHABLE
     from vlrl.interop.fetch import fetch as get
 
     got = get(name, to, dtype)

@@ -19,6 +19,9 @@ import yaml
 from vlrl.cli.words import ConfigWords, load_words
 from vlrl.plugins.registry import ConfigError
 from vlrl.services import third_party as libraries
+from vlrl.services.failures import StoppedError
+from vlrl.trainer.ranks.launch import LAUNCHED, Launch
+from vlrl.trainer.ranks.stopping import SIGNALS, STOP_FILE
 
 if TYPE_CHECKING:
     from vlrl.config import Config
@@ -69,8 +72,6 @@ def train(
             "--overwrite and --resume exclude each other: the first replaces what the second continues from"
         )
     main = int(os.environ.get("RANK", "0")) == 0
-    from vlrl.trainer.ranks.launch import LAUNCHED, Launch
-
     if processes is not None and LAUNCHED not in os.environ:
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))
     for kept in config.kept if main else ():
@@ -122,9 +123,6 @@ def _run_and_stop(command: list[str], environment: dict[str, str], folder: Path,
     """
     import signal
     import subprocess
-
-    from vlrl.services.failures import StoppedError
-    from vlrl.trainer.ranks.stopping import SIGNALS, STOP_FILE
 
     asked: list[int] = []
 

@@ -12,6 +12,7 @@ quiet()
 skip_unused()
 
 import pydantic.main  # noqa: E402, F401
+import scipy.special  # noqa: E402, F401
 import transformers.models.auto.image_processing_auto  # noqa: E402, F401
 import transformers.models.auto.modeling_auto  # noqa: E402, F401
 import transformers.models.auto.processing_auto  # noqa: E402, F401

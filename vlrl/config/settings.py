@@ -60,9 +60,9 @@ class Watch:
 
     `stop_seconds` bounds the time from a signal to the end of the process: the step in progress and its
     checkpoint. `rank_timeout` is the number of seconds after which a silent rank ends all ranks.
-    `heldout_answers` is the number of held-out answers per task that the summary and the report show, before and after training.
-    The activity of every slot is watched for the first `activity_steps` of each phase (0: never); what did
-    nothing until then is warned of.
+    `heldout_answers` is the number of held-out answers per task that the summary and the report show, before
+    and after training. The activity of every slot is watched for the first `activity_steps` of each phase (0:
+    never); what did nothing until then is warned of.
     """
 
     rollouts_every: int = 1

@@ -19,13 +19,12 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from vlrl.environments.browser_sites import CONTROLS, PORTS, Desk, Served
-from vlrl.environments.tool_calls import call_text, written
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.plugins.contexts import PhaseContext
-from vlrl.plugins.episodes import Action, EnvironmentFailure, Observation, Picture
+from vlrl.plugins.episodes import PICTURE_REPLIES, Action, EnvironmentFailure, Observation, Picture
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
+from vlrl.plugins.tool_calls import call_text, written
 from vlrl.services.reaper import REAPER
 from vlrl.types import Row, RowError
 

@@ -205,7 +205,7 @@ class Environment(Stage):
     """
 
     kind: ClassVar[str] = "environment"
-    home: ClassVar[str] = "vlrl.environments"
+    home: ClassVar[str] = "vlrl.environments,vlrl.methods"
     stops: ClassVar[tuple[str, ...]] = ()  # strings that end the policy's turn
     concurrency: int = 16
     call_seconds: float = 30.0

@@ -7,15 +7,117 @@ per token.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from vlrl.services.lazy import Tensor, torch
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from vlrl.policy.cpu_matmul import CPULinear, HeadLogp, fill_forbidden, is_whole, plain_float
+from vlrl.policy.encoded import Features
+from vlrl.policy.family import Family, base, logit_rule
+from vlrl.policy.packing import Layout
+from vlrl.policy.tower import MediaEncoder
+from vlrl.policy.tree_attention import attention_arguments
 
 if TYPE_CHECKING:
-    from vlrl.plugins.stages import AuxTensor
+    from vlrl.plugins.contexts import AuxTensorView
+
+CACHE_NUMBERS = 1 << 18  # numbers that fit into a CPU's cache over several passes
 
 
-def needs_logits_graph(aux: AuxTensor) -> bool:
+class Net(nn.Module):
+    """The module that distributed engines wrap: a model and its family's forward. Every collective of a step
+    is inside its forward and backward.
+
+    `forbidden_ids` have probability 0 (see `Params`). `media` runs the vision tower, and keeps its outputs
+    while it is frozen.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        family: Family,
+        forbidden_ids: Sequence[int] = (),
+        media: MediaEncoder | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.family = family
+        self.forbidden_ids = tuple(forbidden_ids)
+        self.media = MediaEncoder(family) if media is None else media
+        self._no_split_modules = getattr(model, "_no_split_modules", None)  # FSDP shards at these modules
+        self._tied_weights_keys = None
+
+    def forward(
+        self,
+        layout: Layout,
+        ids_N: Tensor,
+        temperature_N: Tensor,
+        features: Sequence[Features],
+        shown: Sequence[int],
+        aux_tensors: Sequence[AuxTensorView] = (),
+        dummies: Sequence[Features] = (),
+    ) -> dict[str, Tensor]:
+        """{"logp": (N,), aux tensor name: (N,) or (N, K)} of the completion tokens `ids_N`.
+
+        Args: `features` are the distinct media; `shown` indexes them in the order of the rows' placeholders.
+        `dummies` are media that go through the vision tower with weight 0, because all ranks must take part
+        in the tower's collectives.
+        """
+        family = self.family
+        with family.autocast(ids_N.device):
+            embeds = self.media(self.model, [*features, *dummies])
+            kinds = [features[i].kind for i in shown]
+            shown_embeds = [embeds[i] for i in shown]
+            attention = attention_arguments(family, self.model, layout)
+            hidden_RLH, _ = family.hidden(
+                self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **attention
+            )
+            hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
+            weight_VH = head_weight(self.model)
+            if (
+                weight_VH is not None
+                and len(ids_N)
+                and not any(needs_logits_graph(aux) for aux in aux_tensors)
+            ):
+                out = score_by_weight(
+                    weight_VH, hidden_NH, ids_N, temperature_N, aux_tensors, self.forbidden_ids, family.chunk
+                )
+            else:
+                out = score_tokens(self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk)
+            for dummy in embeds[len(features) :]:
+                out["logp"] = out["logp"] + 0.0 * dummy.embeds_NH.sum()
+            return out
+
+    def _logits(self, hidden_NH: Tensor) -> Tensor:
+        return forbid(self.family.logits(self.model, hidden_NH), self.forbidden_ids)
+
+
+def forbid(logits: Tensor, ids: Sequence[int]) -> Tensor:
+    """Logits (..., V), -inf at `ids`, in place: log softmax is then the law over the other tokens, with
+    gradient 0 at `ids`.
+
+    Autograd does not see the change (`data`), which saves a copy of the gradient; it would refuse one where a
+    module has backward hooks, as with ZeRO-3. What reads the logits other than through a softmax must leave
+    out -inf.
+    """
+    if ids:
+        fill_forbidden(logits.data, tuple(ids))
+    return logits
+
+
+def head_weight(model: nn.Module) -> Tensor | None:
+    """The output layer's weight (V, H) if logits are hidden W^T and nothing else, with W a whole float32
+    matrix on a CPU; None otherwise."""
+    head = base(model).get_output_embeddings()
+    if type(head) not in (nn.Linear, CPULinear) or head.bias is not None or logit_rule(model) != (1, None):
+        return None
+    hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
+    return head.weight if is_whole(head.weight) and plain_float(head.weight) and not any(hooks) else None
+
+
+def needs_logits_graph(aux: AuxTensorView) -> bool:
     """Whether a gradient flows through the tensor's values into the logits."""
     return torch.is_grad_enabled() and not (aux.reads_hidden or aux.no_grad)
 
@@ -25,7 +127,7 @@ def score_by_weight(
     hidden_NH: Tensor,
     ids_N: Tensor,
     temperature_N: Tensor,
-    aux_tensors: Sequence[AuxTensor] = (),
+    aux_tensors: Sequence[AuxTensorView] = (),
     forbidden_ids: Sequence[int] = (),
     chunk: int = 1024,
 ) -> dict[str, Tensor]:
@@ -34,8 +136,6 @@ def score_by_weight(
     It keeps the probabilities of 2 `chunk` tokens, in place of the logits of `chunk` tokens and their
     gradient.
     """
-    from vlrl.policy.autograd import HeadLogp
-
     temperature_N = torch.where(temperature_N > 0, temperature_N, torch.ones_like(temperature_N))
     by_logits = [aux for aux in aux_tensors if not aux.reads_hidden]
     logged = [aux.from_logits for aux in by_logits]
@@ -51,7 +151,7 @@ def score_tokens(
     hidden_NH: Tensor,
     ids_N: Tensor,
     temperature_N: Tensor,
-    aux_tensors: Sequence[AuxTensor] = (),
+    aux_tensors: Sequence[AuxTensorView] = (),
     chunk: int = 1024,
 ) -> dict[str, Tensor]:
     """{"logp": (N,), aux tensor name: (N,) or (N, K)} of tokens `ids_N`, given the hidden states that predict
@@ -61,8 +161,6 @@ def score_tokens(
     counts as 1). All chunks but the last are recomputed in the backward pass. The backward pass begins with
     the last chunk, so keeping its logits does not raise the memory peak.
     """
-    from vlrl.policy.autograd import TokenLogp
-
     temperature_N = torch.where(temperature_N > 0, temperature_N, torch.ones_like(temperature_N))
     unscaled = bool((temperature_N == 1).all())
 
@@ -77,15 +175,13 @@ def score_tokens(
 
     recompute = torch.is_grad_enabled() and hidden_NH.requires_grad
     count = len(ids_N)
-    begins = [
-        0,
-        *range(count % chunk or chunk, count, chunk),
-    ]  # the first chunk has the odd size, because the last one is kept
+    # the first chunk has the odd size, because the last one is kept
+    begins = [0, *range(count % chunk or chunk, count, chunk)]
     parts = []
     for start, end in zip(begins, [*begins[1:], count]):
         args = [x[start:end] for x in (hidden_NH, ids_N, temperature_N)]
         parts.append(
-            torch.utils.checkpoint.checkpoint(score_chunk, *args, use_reentrant=False)
+            checkpoint(score_chunk, *args, use_reentrant=False)
             if recompute and end < count
             else score_chunk(*args)
         )
@@ -95,7 +191,39 @@ def score_tokens(
     }
 
 
-def once(
+class TokenLogp(torch.autograd.Function):
+    """log softmax(logits)_id = logits_id - logsumexp(logits), (N,).
+
+    Its gradient, g (1[v = id] - softmax(logits)_v), allocates one new (N, V) tensor.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
+        total_N = torch.cat([rows.logsumexp(-1) for rows in logits_NV.split(_rows_per_pass(logits_NV))])
+        ctx.save_for_backward(logits_NV, ids_N, total_N)
+        return logits_NV.gather(-1, ids_N[:, None])[:, 0] - total_N
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (grad_N,) = grads
+        logits_NV, ids_N, total_N = ctx.saved_tensors
+        out_NV = torch.empty_like(logits_NV)
+        size = _rows_per_pass(logits_NV)
+        for out, logits, ids, total, grad in zip(
+            *(x.split(size) for x in (out_NV, logits_NV, ids_N, total_N, grad_N))
+        ):
+            torch.sub(logits, total[:, None], out=out).exp_().mul_(-grad[:, None])
+            out.scatter_add_(-1, ids[:, None], grad[:, None])
+        return out_NV, None
+
+
+def _rows_per_pass(logits_NV: Tensor) -> int:
+    """Rows that are processed together."""
+    count, width = logits_NV.shape
+    return max(1, CACHE_NUMBERS // width if logits_NV.device.type == "cpu" else count)
+
+
+def dedupe(
     source_N: Tensor, ids_N: Tensor, temperature_N: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """The scored tokens without repetitions: a token that several completions share is predicted from the

@@ -7,17 +7,25 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from vlrl.policy import adapters, cpu_matmul, sharding
-from vlrl.policy.adapters import cast_weights, has_adapter
+from vlrl.policy.adapters import cast_weights
 from vlrl.policy.family import Family, forbidden_ids
+from vlrl.policy.forward import Net
 from vlrl.policy.tower import MediaEncoder
-from vlrl.services.lazy import Tensor, nn, torch
+from vlrl.policy.tree_attention import configure_attention
 from vlrl.services.third_party import without_mistral
 
-if TYPE_CHECKING:
-    from vlrl.policy.net import Net
+MATMUL_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def is_matmul(module: nn.Module) -> bool:
+    """Whether a layer is a matrix product or a convolution."""
+    return isinstance(module, MATMUL_LAYERS)
 
 
 class Params:
@@ -39,10 +47,10 @@ class Params:
         forbidden_ids: tuple[int, ...] = (),
     ) -> None:
         self.media = MediaEncoder(family)
-        self.family = family
+        self.net = Net(model.eval(), family, forbidden_ids, self.media)
         self.forbidden_ids = forbidden_ids
-        self.net = self._net(model.eval())
         self.wrapped: nn.Module | None = None
+        self.family = family
         self.device = device
         self.gathered = False
         self.base_origin = base_origin
@@ -62,24 +70,21 @@ class Params:
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(source.tiny.seed + seed)
                     model, processor = source.build(source.tiny)
-        family.configure_attention(model, device)
+        family.limit_pixels(processor, model.config)
+        configure_attention(family, model, device)
         if device.type == "cpu":
             cpu_matmul.install(model)
         if not family.quantize:
             module: nn.Module = model
             cast_weights(module.to(device), family.load_dtype)
         if device.type == "cpu" and source.model:
-            for tensor in (
-                *model.parameters(),
-                *model.buffers(),
-            ):  # the alignment of memory-mapped tensors changes the last bits of results
+            # the alignment of memory-mapped tensors changes the last bits of results
+            for tensor in (*model.parameters(), *model.buffers()):
                 tensor.data = tensor.data.clone()
         if family.checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        own_checkpoint = (
-            bool(source.model) and (Path(source.model) / "trainer").is_dir()
-        )  # of a run, which may delete it
-        base_origin = None if own_checkpoint else adapters.base_description(source, seed)
+        # a run may delete its own checkpoints
+        base_origin = None if source.is_own_checkpoint else adapters.base_description(source, seed)
         forbidden = forbidden_ids(family, model, processor)
         if forbidden and getattr(model, "generation_config", None) is not None:
             model.generation_config.suppress_tokens = list(forbidden)
@@ -96,16 +101,16 @@ class Params:
     def model(self, model: nn.Module) -> None:
         self.net.model = model
 
+    @property
+    def has_adapter(self) -> bool:
+        """Whether an adapter (PEFT) is on the model."""
+        return adapters.has_adapter(self.model)
+
     def with_model(self, model: nn.Module) -> Params:
         """A view that runs `model` instead, unwrapped; everything else is shared."""
         other = copy.copy(self)
-        other.net, other.wrapped = self._net(model), None
+        other.net, other.wrapped = Net(model, self.family, self.forbidden_ids, self.media), None
         return other
-
-    def _net(self, model: nn.Module) -> Net:
-        from vlrl.policy.net import Net
-
-        return Net(model, self.family, self.forbidden_ids, self.media)
 
     # --- precision ------------------------------------------------------------------------------------------
 
@@ -176,7 +181,7 @@ class Params:
             self.wrapped
         ):  # FSDP's hooks would gather and free in every forward, so an unsharded copy replaces the module
             copied = sharding.unsharded_copy(self.wrapped, self.model, self.family.attn_implementation)
-            self.net = self._net(copied)
+            self.net = Net(copied, self.family, self.forbidden_ids, self.media)
         gather = nullcontext() if sharding.is_fsdp(self.wrapped) else sharding.gather_params(self.wrapped)
         with gather, self.autocast():
             self.gathered = True
@@ -196,7 +201,7 @@ class Params:
         `base_is_trained`: the weights differ from the loaded ones, so that they must be saved with the
         adapter; so do those of an adapter that is initialised from the weights (`options["alters_base"]`).
         """
-        if has_adapter(self.model):
+        if self.has_adapter:
             return
         fields = dict(options)
         if fields.pop("alters_base", False) or base_is_trained:
@@ -208,7 +213,7 @@ class Params:
 
         With an adapter there is no copy: the reference is the model with the adapter switched off.
         """
-        if has_adapter(self.model) or (self.reference is not None and not renew):
+        if self.has_adapter or (self.reference is not None and not renew):
             return
         if sharding.is_sharded(self.wrapped):  # sharded weights cannot be copied directly
             with self.gather_params():
@@ -224,7 +229,7 @@ class Params:
     def disable_adapter(self) -> AbstractContextManager:
         """Inside, the adapter is switched off. Raises RuntimeError if there is neither an adapter nor a
         reference."""
-        if not has_adapter(self.model):
+        if not self.has_adapter:
             raise RuntimeError("no reference was kept: call keep_reference() before training")
         return self.model.disable_adapter()
 
@@ -243,7 +248,7 @@ class Params:
             }
         if not sharding.is_main():
             return
-        if has_adapter(self.model):
+        if self.has_adapter:
             model = (
                 self.model
                 if state is None
@@ -284,11 +289,6 @@ def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
     for module in tables:
         if _rows_in_float32 not in module._forward_hooks.values():
             module.register_forward_hook(_rows_in_float32)
-
-
-def is_matmul(module: nn.Module) -> bool:
-    """Whether a module multiplies its input with a matrix."""
-    return isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))
 
 
 def _own_parameters(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> set[int]:

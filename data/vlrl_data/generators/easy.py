@@ -19,12 +19,13 @@ THINGS = ("apples", "pears", "plums", "limes", "books", "coins")
 COUNTS = (1, 2, 3)  # of a letter in a word
 # Words of four to nine letters, many of them with a letter that occurs twice or three times.
 _WORDS = """
-added apple assist attitude balloon banana barrier battle beehive between bottle breeze bubble butter cabbage cannon carrier carrot cheese
-chocolate classes cocoon coffee corridor cotton daddy degree dinner eleven engine error flower follow forest freeze garden giggle glasses
-hammer horror igloo illegal kitten ladder letter level lilac lollipop mirror mummy muffin needle nineteen onion pajama papaya parallel
-pebble pepper pillow planet princess puppy puzzle rabbit river rubber running session silver sleeve spinning success summer sunless
+added apple assist attitude balloon banana barrier battle beehive between bottle breeze bubble butter cabbage
+cannon carrier carrot cheese chocolate classes cocoon coffee corridor cotton daddy degree dinner eleven engine
+error flower follow forest freeze garden giggle glasses hammer horror igloo illegal kitten ladder letter level
+lilac lollipop mirror mummy muffin needle nineteen onion pajama papaya parallel pebble pepper pillow planet
+princess puppy puzzle rabbit river rubber running session silver sleeve spinning success summer sunless
 syllable tattoo terror tomorrow tunnel turtle window winter yellow
-"""
+"""  # noqa: E501
 WORDS = tuple(_WORDS.split())
 
 

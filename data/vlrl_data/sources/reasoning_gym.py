@@ -34,8 +34,8 @@ MAX_DRAWS = (
 @register("reasoning_gym")
 @dataclass(frozen=True, kw_only=True)
 class ReasoningGymRows(GeneratedSource):
-    """Questions of reasoning_gym's generators (Reasoning Gym, arXiv:2505.24760), mixed by weight: `pip install
-    'vlrl[gym]'`.
+    """Questions of reasoning_gym's generators (Reasoning Gym, arXiv:2505.24760), mixed by weight: `pip
+    install 'vlrl[gym]'`.
 
         generators:
           chain_sum: {weight: 2, max_terms: 3}     # fields of the generator's own config
@@ -44,8 +44,8 @@ class ReasoningGymRows(GeneratedSource):
 
     No generator named: all, equally often. A row's task is "gym_" and its generator's name; the source brings
     the reward `reasoning_gym`. A row is a function of (seed, split, index) and the config. A fifth of the
-    questions is held out, by the hash of their text. A question whose gold answer its own check refuses is drawn
-    again. Raises ConfigError for unknown or refused generators, wrong fields, and too few questions.
+    questions is held out, by the hash of their text. A question whose gold answer its own check refuses is
+    drawn again. Raises ConfigError for unknown or refused generators, wrong fields, and too few questions.
     """
 
     generators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

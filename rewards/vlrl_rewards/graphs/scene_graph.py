@@ -72,7 +72,8 @@ class SceneGraph(Graded):
         objects have IoU >= iou_threshold
 
     Paper: R1-SGG, arXiv:2504.13617, sec. 3 (weights 2, 2, 5 of the release). Deviates: rewards/DEVIATIONS.md.
-    Gold and answer: {"objects": [{"id": "dog.1", "bbox": [...]}], "relationships": [...]}. Edge: no graph, several graphs, equal ids, relations of undeclared ids: 0. Range
+    Gold and answer: {"objects": [{"id": "dog.1", "bbox": [...]}], "relationships": [...]}. Edge: no graph,
+    several graphs, equal ids, relations of undeclared ids: 0. Range
     [0, 1].
     """
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 import re
 
 from vlrl.plugins.scoring import Answer, Response
-from vlrl_rewards.math.read import is_code, read
+from vlrl_rewards.math.read import is_code, is_mark, read
+from vlrl_rewards.math.units import parse_unit
 from vlrl_rewards.math.wording import without_markup
 from vlrl_rewards.math.written_numbers import number_words, total_in
 from vlrl_rewards.parsing import committed, visible
-from vlrl_rewards.text.denials import AND_MORE, bounded, denied, hedges, settled, taken_back
+from vlrl_rewards.text.denials import AND_MORE, bounded, denied, doubted, hedges, settled, taken_back
 
 NO_ANSWER = "no committed answer"
 _PROSE = re.compile(
@@ -43,6 +44,8 @@ _QUOTES = re.compile(
     r"\W*(?:if|suppose|exception|assert|return|print|the\s+(?:problem|question|task|prompt|text))\b",
     re.IGNORECASE,
 )  # a sentence that quotes the question gives no answer
+_UNIT_WORD = r"[A-Za-zµμΩ°]+(?:[\^²³]\d?)?"
+_OPEN_END = re.compile(r"\b(?:or|and)\W*$|-\s*$", re.IGNORECASE)
 _BROKEN_OFF = re.compile(r"\b(?:answer|result|solution)\s+is\W*$", re.IGNORECASE)
 _ONE_WORD = (
     r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|"
@@ -148,6 +151,8 @@ def lone_number(sentence: str) -> tuple[int, int] | None:
     sentence = settled(sentence)
     if hedges(sentence) or bounded(sentence.rstrip(" .")) or _QUOTES.match(sentence) or is_code(sentence):
         return None
+    if is_mark(sentence) or _OPEN_END.search(sentence):
+        return None
     found = [match for match in _LITERAL.finditer(sentence) if not denied(sentence, *match.span())]
     found = [match for match in found if sentence[: match.start()].rstrip()[-1:] not in (*"+*/^×÷",)]
     total = (
@@ -171,4 +176,26 @@ def lone_number(sentence: str) -> tuple[int, int] | None:
             else None
         )
     alone = len(found) == 1 and not re.search(r"[\^_]", sentence) and re.search(r"[a-zA-Z]{2}", sentence)
-    return found[-1].span() if alone or sentence[: found[-1].start()].rstrip(" $").endswith("=") else None
+    if not alone and not sentence[: found[-1].start()].rstrip(" $").endswith("="):
+        return None
+    if doubted(sentence[: found[-1].start()]):
+        return None
+    return found[-1].start(), found[-1].end() + _unit_behind(sentence[found[-1].end() :])
+
+
+def _unit_behind(rest: str) -> int:
+    """The length of the unit right behind a number, white space included; 0 without one."""
+    for words in (3, 2, 1):
+        unit = re.match(
+            rf"\s?{_UNIT_WORD}(?:(?:\s?/\s?|\s){_UNIT_WORD}){{{words - 1}}}(?![\w^])",
+            rest,
+        )
+        parsed = parse_unit(unit[0].strip()) if unit else None
+        if (
+            unit
+            and parsed is not None
+            and not parsed.noun
+            and (len(unit[0].strip()) > 1 or unit[0][0] == " ")
+        ):
+            return unit.end()
+    return 0

@@ -14,12 +14,13 @@ from fractions import Fraction
 from functools import lru_cache
 
 from vlrl.plugins.scoring import Answer
+from vlrl_rewards.math.chemistry import read_chemistry, same_chemistry
 from vlrl_rewards.math.equality import equal
 from vlrl_rewards.math.latex import MAX_CHARS, plain_latex
 from vlrl_rewards.math.lexer import Node
 from vlrl_rewards.math.pool import compare
 from vlrl_rewards.math.read import Reading, read
-from vlrl_rewards.math.units import DEGREE, Unit, conflict, pounds
+from vlrl_rewards.math.units import DEGREE, Unit, conflict, meant
 from vlrl_rewards.math.value import NoValue, TooBig, exact, refuel, symbols
 from vlrl_rewards.parsing import clean, committed
 from vlrl_rewards.text.denials import hedges
@@ -28,6 +29,10 @@ GLUED_UNIT = re.compile(r"(?<=\d)(?=[a-zA-Z]{1,3}\b)")
 _UNFIT = re.compile(
     r"\\(?:partial|nabla|[lc]?dots)\b|__|\.\.\.|…|\d\s+\d"
 )  # math-verify reads these as products of letters, or must not get them
+_UNREAD = re.compile(  # words, and commands that the library would drop without a word
+    r"\\(?:text|mathrm|ce|mbox|operatorname|tag|unit|SI|qty|vee|wedge|lor|land|mid|quad|big|cancel|not)\b"
+    r"|(?<![\\a-zA-Z])[a-zA-Z]{2,}|[^\x20-\x7e]|[?@#;:\"`~$&]"
+)
 _OPTION = re.compile(r"^\\text\w*\{\s*\(?[A-J][).:]\s*\}\s*|^\(?[A-J][).:]\s+(?=\S)")
 
 
@@ -61,7 +66,7 @@ def in_base_unit(reading: Reading, other: Unit | None) -> Node:
     """The value in the base unit if both sides have a known unit and these differ; else unchanged."""
     unit = reading.unit
     if unit is not None and other is not None:
-        unit, other = pounds(unit, other), pounds(other, unit)
+        unit, other = meant(unit, other), meant(other, unit)
     if (
         unit is None
         or other is None
@@ -147,6 +152,14 @@ def judge(gold: str, answer: Answer, library: bool = True) -> tuple[bool, str, s
     wanted = read_gold(gold)
     if clean(gold) == clean(answer.text) or (wanted is None and _texts(gold, answer.text)):
         return True, "same text", "text"
+    chemical, formula = read_chemistry(gold), read_chemistry(answer.text)
+    if chemical is not None and (formula is not None or wanted is None):
+        same = formula is not None and same_chemistry(chemical, formula)
+        return (
+            same,
+            "the same formula" if same else f"{clean(answer.text)[:80]!r} is not {gold[:80]!r}",
+            "formula",
+        )
     said = read(_OPTION.sub("", answer.text)) or read(answer.text)
     if wanted is not None and said is not None:
         if wanted.unit is not None and said.unit is None and symbols(said.node):  # "5m"
@@ -168,13 +181,8 @@ def _by_library(gold: str, answer: Answer) -> tuple[bool, str, str]:
     if _too_complex(answer.text):
         return False, f"{clean(answer.text)[:80]!r} does not read as {gold[:80]!r}", "text"
     sides = [plain_latex(text).strip(" .") for text in (gold, answer.text)]
-    mathematical = all(re.search(r"\\[a-z]+|[\d^_=]", side) for side in sides)
-    wordy = any(
-        re.search(r"(?<![\\a-zA-Z{])[a-zA-Z]{4,}", re.sub(r"\\[a-zA-Z]+", " ", side)) for side in sides
-    )
     if (
-        not mathematical
-        or wordy
+        not all(re.search(r"\\[a-z]+|[\d^_=]", side) and not _UNREAD.search(side) for side in sides)
         or hedges(answer.text)
         or _UNFIT.search(gold + answer.text)
         or len(sides[1]) > 600

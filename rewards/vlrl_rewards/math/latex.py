@@ -91,12 +91,22 @@ _DOTTED = re.compile(
     r"(\d*\.\d{0,12}?)(\d{1,6}?)\2{2,}\d{0,5}(?:\.{3}|…|\\ldots)|(\d*\.\d{0,6}?)(\d{2,6}?)\4(?:\.{3}|…|"
     r"\\ldots)|(\d*\.\d{0,2}?)(\d)\6(?:\.{3}|…|\\ldots)"
 )
+_OTHER_DIGITS = re.compile(r"\d(?:[.,٫٬]?\d)*")
+_OVER = re.compile(r"\{\s?([^{}\\]{1,40})\\over(?![a-z])\s?([^{}\\]{1,40})\}")
 _COMBINING_BAR = re.compile("((?:\\d[\u0304\u0305])+)")
 
 
 def _scripts(text: str, table: dict[str, str], mark: str) -> str:
     run = re.compile("[" + "".join(map(re.escape, table)) + "]+")
     return run.sub(lambda m: mark + "{" + "".join(table[c] for c in m.group()) + "}", text)
+
+
+def _western(match: re.Match[str]) -> str:
+    """A number in Arabic, Indic or Thai digits in ASCII digits; one that mixes scripts unchanged."""
+    digits = [char for char in match[0] if char.isdecimal()]
+    if len({ord(char) - int(char) for char in digits}) > 1:
+        return match[0]
+    return "".join(str(int(c)) if c.isdecimal() else {"٫": ".", "٬": ","}.get(c, c) for c in match[0])
 
 
 def _rename(match: re.Match[str]) -> str:
@@ -137,6 +147,7 @@ def plain_latex(text: str) -> str:
     """The canonical spelling of written mathematics; text commands become `\\text{...}`. Callers pass at most
     MAX_CHARS characters."""
     text = _INVISIBLE.sub("", text)
+    text = text if text.isascii() else _OTHER_DIGITS.sub(_western, text)
     text = _ROW_SPACING.sub(lambda _: r"\\ ", text)
     text = _ALIGNED.sub(_aligned, text)
     text = _COMBINING_BAR.sub(lambda m: r"\overline{" + re.sub("[\u0304\u0305]", "", m[1]) + "}", text)
@@ -173,6 +184,7 @@ def plain_latex(text: str) -> str:
     text = _TEXT.sub(lambda m: r"\text{" + m[1] + "}", text)
     text = _SPACES.sub(" ", text).replace(r"\bar{", r"\overline{")
     text = _CHOOSE.sub(r"\\binom{\1}{\2}", text) if r"\choose" in text else text
+    text = _OVER.sub(r"\\frac{\1}{\2}", text) if r"\over" in text else text
     text = (
         text.replace("\\%", "%")
         .replace("\\#", "#")

@@ -178,5 +178,5 @@ class TokenCursor:
         """The next token as a lower-case word; "" if it is no word."""
         kind, token = self.peek()
         return (
-            token.lower() if kind == "word" else (token[6:-1].strip(" ,").lower() if kind == "text" else "")
+            token.lower() if kind == "word" else (token[6:-1].strip(" ,.").lower() if kind == "text" else "")
         )

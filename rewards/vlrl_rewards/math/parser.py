@@ -13,6 +13,7 @@ body).
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from vlrl_rewards.math.atoms import ATOMS, Grammar, named
@@ -33,6 +34,11 @@ from vlrl_rewards.math.lexer import (
 MAX_DEPTH = 60
 
 
+def is_bound(node: Node) -> bool:
+    """Whether a tree is an inequality."""
+    return node[0] == "rel" and all(op in ("<", ">", "<=", ">=", "!=") for op in node[2::2])
+
+
 class Parser(Grammar):
     """The grammar's rules, one method each, from the loosest binding to the tightest."""
 
@@ -49,20 +55,25 @@ class Parser(Grammar):
 
     def items(self) -> list[Node]:
         """Relations separated by commas, semicolons, "and", "or"."""
-        items = [self.relation()]
-        while self.separator():
+        items, joins = [self.relation()], set()
+        while joined := self.separator():
             token = self.peek()[1]
             if not token or token in (")", "]", "}", r"\}", r"\rangle", r"\cr") or token.startswith(r"\end"):
+                if joined & {"and", "or"}:
+                    raise NotMath("an open list")
                 break
+            joins |= joined
             items.append(self.relation())
+        if "or" in joins and all(is_bound(item) for item in items):
+            return [reduce(lambda a, b: ("cup", a, b), items)]
         return items
 
-    def separator(self) -> bool:
-        """Consume separators; whether there were any."""
-        found = False
+    def separator(self) -> set[str]:
+        """Consume separators: those there were."""
+        found = set()
         while self.peek()[1] in (",", ";") or self.word() in ("and", "or"):
+            found.add(self.word() or ",")
             self.take()
-            found = True
         return found
 
     def relation(self) -> Node:

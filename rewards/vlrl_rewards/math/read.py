@@ -11,6 +11,7 @@ from vlrl_rewards.math.latex import MAX_CHARS, plain_latex
 from vlrl_rewards.math.lexer import MAX_DIGITS, Node, NotMath
 from vlrl_rewards.math.parser import parse
 from vlrl_rewards.math.units import SCALE, Unit, currency, known, parse_unit, split_unit
+from vlrl_rewards.math.value import NoValue, numeric
 from vlrl_rewards.math.wording import (
     congruence,
     decimal_comma,
@@ -20,9 +21,19 @@ from vlrl_rewards.math.wording import (
     without_entities,
     worded_quantity,
 )
-from vlrl_rewards.math.written_numbers import number_words, numbers_in, total_in
+from vlrl_rewards.math.written_numbers import ONE_WORD, number_words, numbers_in, total_in
 from vlrl_rewards.parsing import FOREIGN_LEAD
-from vlrl_rewards.text.denials import bounded, hedges, settled
+from vlrl_rewards.text.denials import (
+    MAYBE,
+    MIGHT,
+    PAUSES,
+    TAKES_BACK,
+    WRONG,
+    bounded,
+    doubted,
+    hedges,
+    settled,
+)
 
 _SAYS = re.compile(
     (
@@ -46,6 +57,8 @@ _REASON = re.compile(
     ),
     re.IGNORECASE | re.DOTALL,
 )
+_FEET = re.compile(r"^(\d{1,3})\s?'\s?(\d{1,2}(?:\.\d+)?)\s?(?:\"|'')?$")
+_CAUSE = re.compile(r",?\s*\b(?:because|since|as|which|where|for|when|after|by|if)\b", re.IGNORECASE)
 _NAMED = re.compile(
     r"^(?:[A-Za-z]{2,}[\w\s']{0,40}|\\text\{[^{}]{1,60}\}|\\angle\s*[A-Z]+|[a-zA-Z]\((?:[a-z],?\s?){1,4}\)|"
     r"[a-z]'+(?:\([a-z]\))?)\s*=\s*(?=\S)"
@@ -85,6 +98,28 @@ _CONNECT = re.compile(
     r"^(?:(?:therefore|thus|so|hence|then|finally|we\s+(?:get|have|find|obtain))\b[,:]?\s+)+", re.IGNORECASE
 )
 _SO = re.compile(r",?\s(?:so|therefore|thus|hence)\b,?\s", re.IGNORECASE)
+# What must not stand in the part of an answer that is left out: "17 (wrong)", "17 (but really 18)".
+_TAKES_AWAY = re.compile(
+    rf"\b(?:{WRONG}|untrue|or|but|not|never|no|nope|really|actually|instead|rather|{MAYBE}|{MIGHT}|{PAUSES}|"
+    rf"{TAKES_BACK}|unless|except|alternatively|otherwise|else|versus|vs)\b|n['’]t\b|\?",
+    re.IGNORECASE,
+)
+_JOINS = re.compile(
+    rf"(?:\d|\}}|\)|\b(?:{ONE_WORD}))[%\s]*"
+    r"(?:\b(?:to|through|till|until|or|and|vs\.?|versus|up\s+to)\b|[-–—/~,;&+]|\.\.)\s*$",
+    re.IGNORECASE,
+)
+_MARK = re.compile(  # a mark that an answer gives itself
+    r"\W*(?:(?:my|final|the|overall|total)\s+)?(?:score|grade|mark|marks|reward|rating|verdict|correct|correctness|"
+    r"evaluation|confidence)\s*(?:is\b|[:=])\s*.*|\W*(?:points?|credits?)\s*[:=]\s*(\d+)\s*(?:/|out\s+of)\s*\1\W*",
+    re.IGNORECASE | re.DOTALL,
+)
+_INSIDE = re.compile(
+    r"\s?\(\s*(?:≈|~|=|about|approx(?:imately|\.)?|i\.?e\.?,?)?\s*(-?[\d.,/]{1,20})\s*\)\s*\.?$"
+)
+_UNIT_TEXT = re.compile(
+    r"(?<=[\d}\)%])\s*\\text\s*\{\s*((?:per\s?cent|[A-Za-zµμΩ°][A-Za-zµμΩ°/^0-9\s.*·-]{0,29}))\.?\s*\}(?!\s*\^)"
+)
 _BOLD = re.compile(r"(?<![\w)\]])\*\*([^*\n]{1,120})\*\*(?!\w)")
 _STATEMENT = re.compile(r"(?:[a-zA-Z](?:_\w)?\s?=\s?)?[-+−\d./√\s]{1,30}[,;.]?")
 _BUILDER = re.compile(
@@ -103,7 +138,7 @@ _CJK = {
     "平方千米": "km^2",
 }  # fmt: skip
 _COMMENT = re.compile(r"\s*\\text\w*\s*\{\s*\([^{}()]{1,80}\)\s*\}\s*\.?\s*$")  # "4 \text{ (the only root)}"
-_COPULA = re.compile(r"(?:です|だ|である|でした|입니다|이다|예요|이에요)[。.!]?\s*$")
+_COPULA = re.compile(r"(?:です|だ|である|でした|입니다|이다|예요|이에요|है|होगा)[。.!।]?\s*$")
 _DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 
 
@@ -117,6 +152,11 @@ class Reading:
     text: str
     listed: Node | None = None
     decimal: Node | None = None
+
+
+def is_mark(text: str) -> bool:
+    """Whether a text is a mark that an answer gives itself: "Score: 1"."""
+    return _MARK.fullmatch(text) is not None
 
 
 def is_code(text: str) -> bool:
@@ -187,12 +227,21 @@ def _in_words(plain: str) -> Reading | None:
     return None if node is None else Reading(node, None, plain)
 
 
+def _bare_unit(match: re.Match[str]) -> str:
+    """The words of `\\text{...}` behind a number, where they are a unit or "percent"."""
+    unit = parse_unit(match[1])
+    measured = unit is not None and not unit.noun
+    return f" {match[1].strip()} " if measured or match[1].lower().startswith("per") else match[0]
+
+
 def _plain(text: str) -> Reading:
     """The reading of a text that is only mathematics. Raises NotMath."""
     amount, unit = currency(text)
     whole = re.fullmatch(r"\s*\$?\s*\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}\s*\.?\s*\$?\s*", amount)
     amount = whole[1] if whole else amount
-    plain = _trim(re.sub(r"(?i)\bper\s?cent(?:age)?\b", "%", plain_latex(_trim(amount))))
+    plain = " ".join(_UNIT_TEXT.sub(_bare_unit, plain_latex(_trim(amount))).split())
+    plain = _FEET.sub(r"\1 ft \2 in", plain)
+    plain = _trim(re.sub(r"(?i)\bper\s?cent(?:age)?\b", "%", plain))
     if len(plain) > MAX_CHARS:
         raise NotMath("too long")
     plain = _CJK_UNIT.sub(lambda m: " " + _CJK.get(m[1], "item"), _MINUS.sub("-", plain))
@@ -249,6 +298,39 @@ def _listed(body: str) -> Node | None:
         return None
 
 
+def _sound(whole: str, piece: str) -> bool:
+    """Whether what is left out of an answer, before and behind a piece of it, takes nothing of it away: no
+    doubt, no range, no second value, no correction."""
+    before, found, after = whole.partition(piece.strip()) if piece.strip() else (whole, "", "")
+    if not found:  # the piece is no part as it stands: a total, or flattened text
+        return not doubted(whole)
+    if doubted(before) or _JOINS.search(_flat(before)):
+        return False
+    after = _flat(after)
+    inner = _INSIDE.fullmatch(after)
+    if inner and not _close(piece, inner[1]):
+        return False
+    cause = _CAUSE.match(after)
+    return _TAKES_AWAY.search(after[: cause.start()] if cause else after) is None
+
+
+def _flat(text: str) -> str:
+    return _TEXTS.sub(r" \1 ", text).replace("$", " ")
+
+
+def _close(piece: str, other: str) -> bool:
+    """Whether a number in brackets is that of the piece, to two digits: "2/3 (0.67)", "five (5)"."""
+    values = []
+    for text in (piece, other):
+        words = number_words(text)
+        try:
+            value = numeric(parse(plain_latex(_trim(text))), {}).real if words is None else words
+            values.append(float(value))
+        except (NotMath, NoValue, RecursionError, AttributeError):
+            return False
+    return abs(values[0] - values[1]) <= 0.01 * abs(values[0])
+
+
 def _pieces(text: str) -> Iterator[str]:
     """Parts of an answer that may be its mathematics, the most likely first."""
     yield text
@@ -282,6 +364,13 @@ def _pieces(text: str) -> Iterator[str]:
         yield f"{found[total][0]:.15g}"
 
 
+def _concluded(text: str) -> str:
+    """The conclusion of a text that draws one: "12 altogether" of "4 boxes of 3, so 12 altogether"."""
+    drawn = list(_SO.finditer(text))
+    said = text[drawn[-1].end() :] if drawn and "\\" not in text else ""
+    return said if any(char.isdigit() for char in said) else text
+
+
 def _bare(text: str) -> str:
     """The text without bold marks and without dollar signs of amounts; statements on separate lines become a
     list."""
@@ -300,9 +389,9 @@ def _bare(text: str) -> str:
 
 def read(text: str) -> Reading | None:
     """The mathematics of an answer; None if it has none, or hedges."""
-    if len(text) > MAX_CHARS or _ENDLESS.search(text) or _CODE.search(text):
+    if len(text) > MAX_CHARS or _ENDLESS.search(text) or _CODE.search(text) or is_mark(text):
         return None
-    text = without_entities(text)
+    text = _concluded(without_entities(text))
     hedged = hedges(settled(text))
     if bounded(re.sub(r"\\text\w*\s*\{([^{}]*)\}", r"\1", _REASON.sub("", _trim(text)))) or bounded(
         _trim(text)
@@ -310,7 +399,7 @@ def read(text: str) -> Reading | None:
         return None
     text = _bare(settled(text))
     for piece in dict.fromkeys(_pieces(text)):
-        if not piece.strip():
+        if not piece.strip() or not _sound(text, piece):
             continue
         try:
             return _plain(piece)

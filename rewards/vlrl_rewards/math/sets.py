@@ -25,7 +25,7 @@ def is_real_set(node: Node) -> bool:
     """Whether `node` is written as an interval with a square bracket or an infinite end, a union, or an
     inequality in one symbol."""
     if node[0] in ("cup", "minus", "cap"):
-        return all(child[0] in ("seq", "cup", "minus", "cap") for child in node[1:])
+        return all(child[0] in ("seq", "cup", "minus", "cap") or is_inequality(child) for child in node[1:])
     if node[0] == "seq":
         if node[1] in ("", "(") and len(node) >= 5 and all(is_inequality(item) for item in node[3:]):
             return True
@@ -106,36 +106,57 @@ def _merged(found: list[Piece]) -> list[Piece]:
 
 
 def _pieces(node: Node) -> list[Piece] | None:
-    if node[0] == "cup":
+    if node[0] in ("cup", "cap", "minus"):
         left, right = _pieces(node[1]), _pieces(node[2])
-        return None if left is None or right is None else left + right
-    if node[0] == "minus" and node[2][0] == "seq" and node[2][1] == "{":
-        return _without(_pieces(node[1]), node[2][3:])
+        if left is None or right is None:
+            return None
+        return (
+            left + right
+            if node[0] == "cup"
+            else _common(left, right if node[0] == "cap" else _outside(right))
+        )
     if node[0] == "rel":
         return _bounds(node)
+    if node == ("const", "empty"):
+        return []
     if node[0] == "seq" and node[1] == "{":
         return [Piece(item, True, item, True) for item in node[3:]]
     if node[0] == "seq" and all(is_inequality(item) for item in node[3:]) and len(node) > 4:
-        return [piece for item in node[3:] for piece in _bounds(item) or []]
+        return _together([_bounds(item) or [] for item in node[3:]])
     if node[0] == "seq" and len(node) == 5 and node[1] in ("(", "["):
         return [Piece(node[3], node[1] == "[", node[4], node[2] == "]")]
     return None
 
 
-def _without(whole: list[Piece] | None, points: tuple[Node, ...]) -> list[Piece] | None:
-    if whole is None:
-        return None
-    for point in points:
-        at = _ordinal(point)
-        for i, piece in enumerate(whole):
-            if _ordinal(piece.low) < at < _ordinal(piece.high):
-                whole = (
-                    whole[:i]
-                    + [
-                        Piece(piece.low, piece.low_closed, point, False),
-                        Piece(point, False, piece.high, piece.high_closed),
-                    ]
-                    + whole[i + 1 :]
-                )
-                break
-    return whole
+def _together(conditions: list[list[Piece]]) -> list[Piece]:
+    """What several conditions leave: "x > 1, x < 5" is (1, 5). Conditions that exclude each other are
+    alternatives: "x < 1, x > 5"."""
+    found = conditions[0]
+    for condition in conditions[1:]:
+        found = _common(found, condition)
+    return found or [piece for condition in conditions for piece in condition]
+
+
+def _outside(found: list[Piece]) -> list[Piece]:
+    """The complement of sorted pieces."""
+    out, low, closed = [], LOWEST, False
+    for piece in _merged(sorted(found, key=lambda piece: (_ordinal(piece.low), _ordinal(piece.high)))):
+        out.append(Piece(low, closed, piece.low, not piece.low_closed and piece.low != LOWEST))
+        low, closed = piece.high, not piece.high_closed and piece.high != INFINITE
+    return [piece for piece in [*out, Piece(low, closed, INFINITE, False)] if not _is_void(piece)]
+
+
+def _common(a: list[Piece], b: list[Piece]) -> list[Piece]:
+    """The intersection of two unions of pieces."""
+    out = []
+    for x in a:
+        for y in b:
+            low = max((x.low, x.low_closed), (y.low, y.low_closed), key=lambda e: (_ordinal(e[0]), not e[1]))
+            high = min((x.high, x.high_closed), (y.high, y.high_closed), key=lambda e: (_ordinal(e[0]), e[1]))
+            out.append(Piece(*low, *high))
+    return [piece for piece in out if not _is_void(piece)]
+
+
+def _is_void(piece: Piece) -> bool:
+    low, high = _ordinal(piece.low), _ordinal(piece.high)
+    return low > high or (low == high and not (piece.low_closed and piece.high_closed))

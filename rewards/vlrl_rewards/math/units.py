@@ -237,7 +237,7 @@ def parse_unit(text: str) -> Unit | None:
     nouns: list[str] = []
     for part in _PART.finditer(plain):
         word = part["word"]
-        if word.lower() in _NOT_NOUNS and not (word.lower() in ("a", "i") and part["op"]):
+        if word.lower() in _NOT_NOUNS and not (word.lower() in ("a", "i") and part["op"]) and word != "A":
             return None
         below = bool(part["op"])
         unit = known(word)
@@ -248,7 +248,7 @@ def parse_unit(text: str) -> Unit | None:
         found.append((unit, power))
     if nouns:
         return Unit(Fraction(1), (), " ".join(nouns[:6]))
-    return _product(found)
+    return _product([(_electric(unit), power) for unit, power in found] if len(found) > 1 else found)
 
 
 def _product(found: list[tuple[Unit, int]]) -> Unit | None:
@@ -295,9 +295,17 @@ def currency(text: str) -> tuple[str, Unit | None]:
     return re.sub(rf"\s?{code}$", "", rest, flags=re.IGNORECASE), Unit(Fraction(1), ((code, 1),))
 
 
-def pounds(unit: Unit, other: Unit) -> Unit:
-    """Pounds sterling where the other side is an amount of them, else the unit itself."""
-    return Unit(Fraction(1), other.dims) if other.dims == (("gbp", 1),) and unit == known("pound") else unit
+def _electric(unit: Unit) -> Unit:
+    """Coulomb of C, farad of F; any other unit unchanged."""
+    names = {_SPECIAL["C"]: "coulomb", _SPECIAL["F"]: "farad"}
+    return _worth(names[unit]) if unit in names else unit
+
+
+def meant(unit: Unit, other: Unit) -> Unit:
+    """What a unit with two meanings means beside another: pounds sterling, coulomb (C), farad (F)."""
+    if other.dims == (("gbp", 1),) and unit == known("pound"):
+        return Unit(Fraction(1), other.dims)
+    return _electric(unit) if _electric(unit).dims == other.dims else unit
 
 
 def conflict(gold: Unit | None, said: Unit | None) -> bool:
@@ -308,4 +316,4 @@ def conflict(gold: Unit | None, said: Unit | None) -> bool:
         return "item" not in (gold.noun, said.noun) and not (
             gold.noun and said.noun and bool(set(gold.noun.split()) & set(said.noun.split()))
         )
-    return pounds(gold, said).dims != pounds(said, gold).dims
+    return meant(gold, said).dims != meant(said, gold).dims

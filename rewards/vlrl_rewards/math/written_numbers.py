@@ -34,13 +34,13 @@ _NUMBER = re.compile(
     r"(?<![\w.])[-+]?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}(?:\.[0-9]{1,30})?|[0-9]{1,15}(?:\.[0-9]{1,30})?|"
     r"\.[0-9]{1,30})(?:[eE][-+]?[0-9]{1,2})?(?!\.?[0-9])"
 )
-_ONE = (
+ONE_WORD = (
     r"zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|"
     r"sixteen|seventeen|eighteen|nineteen|twenty|thirty|"
     r"forty|fifty|sixty|seventy|eighty|ninety"
 )
 _WORD = re.compile(
-    rf"(?<![\w-])(?:none|(?:{_ONE})(?:[\s-](?:and\s)?(?:{_ONE}|hundred|thousand)){{0,9}})(?![\w-])",
+    rf"(?<![\w-])(?:none|(?:{ONE_WORD})(?:[\s-](?:and\s)?(?:{ONE_WORD}|hundred|thousand)){{0,9}})(?![\w-])",
     re.IGNORECASE,
 )
 _FINAL = re.compile(r"\n|[.;!?](?:\s|$)")
@@ -77,7 +77,7 @@ def number_words(text: str) -> Fraction | None:
     """The value of number words ("minus twenty-one", "two hundred and five", "three quarters", "one half");
     None for anything else."""
     words = re.findall(r"[a-z]+", text.lower())
-    if not words or len(words) > 24 or re.search(r"[^a-zA-Z\s,.-]", text):
+    if not words or len(words) > 24 or re.search(r"[^a-zA-Z\s,.-]|[-,]\s*$", text):
         return None
     sign = 1
     if words[0] in ("minus", "negative"):

@@ -21,6 +21,7 @@ from vlrl_rewards.text.denials import (
     TURN,
     WRONG,
     refuses,
+    retraction,
     taken_back,
 )
 from vlrl_rewards.text.letters import DENIED, LETTERS, TAIL_CHARS, label_of, mentions
@@ -42,6 +43,16 @@ _TURN = re.compile(
     re.IGNORECASE,
 )
 _DOUBTED = re.compile(r"\?\s*(?:no|nope|wrong|incorrect)\b\W*$", re.IGNORECASE)  # "B? No."
+_OFFERS = re.compile(
+    r"\bor\s+(?:any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b", re.IGNORECASE
+)
+_TWO_FACED = re.compile(  # "B is right and wrong", "B is right and B is wrong"
+    r"\b([A-J])\b(?:(?!\b[A-J]\b)[^.!?]){0,40}\b(?:right|correct)\b\W+(?:and|but|yet)\s+(?:also\s+)?"
+    rf"(?:\1\W+(?:is\s+)?(?:also\s+)?)?(?:{WRONG})\b"
+)
+_IS_RIGHT = re.compile(
+    r"\b([A-J])\b[)*\]]{0,3}\s+(?:is|must\s+be|would\s+be)\s+(?:the\s+)?(?:right|correct|best|answer)\b"
+)
 _LISTED = re.compile(r"\W*[A-J](?:[\s,;/&]+[A-J])+\W*")  # "A C"
 _OFFERED = re.compile(r"\b[A-J]\b\W+or\W+[A-J]\b")
 # A word that is the subject of a statement names no option: "B because the cat is hidden".
@@ -182,7 +193,8 @@ def chosen(text: str, options: Options) -> frozenset[str]:
     """The options that an answer names by letters, else by words; empty if none. The text behind "but
     actually" replaces the text before."""
     text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-TAIL_CHARS:])
-    if _DOUBTED.search(text):
+    text = text[retraction(text) :]
+    if _DOUBTED.search(text) or _OFFERS.search(text) or _TWO_FACED.search(text):
         return frozenset()
     turns = list(_TURN.finditer(text))
     later = _named(text[turns[-1].end() :], options) if turns else frozenset()
@@ -207,6 +219,9 @@ def _named(text: str, options: Options) -> frozenset[str]:
     head = _REASON.sub("", text)
     head = text if _BARE_LETTERS.fullmatch(text[len(head) :]) else head  # "B; C"
     letters = frozenset(mentions(head, options.count)) or frozenset(mentions(text, options.count))
+    letters |= {m[1] for m in _IS_RIGHT.finditer(text[len(head) :])} & frozenset(
+        mentions(text, options.count)
+    )
     words = (
         frozenset(by_text(head, options, whole=False) or by_text(text, options, whole=False))
         if options.texts
@@ -259,6 +274,9 @@ def _concluding(text: str, options: Options, most: int) -> tuple[Answer | None, 
     whole = Answer(text.strip(), shift + len(text) - len(text.lstrip()), shift + len(text.rstrip()), "text")
     if len(whole.text) <= 200:
         letters = chosen(whole.text, options)
+        called = {m[1] for m in _IS_RIGHT.finditer(whole.text)} & set(mentions(whole.text, options.count))
+        if len(called) > most:
+            return whole, frozenset(called), ""
         if len(letters) <= most or not re.search(r"[\n.!?;]\s*\w", whole.text):
             return whole, letters, "names no option"
     parts = [

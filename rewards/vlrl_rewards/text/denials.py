@@ -72,7 +72,19 @@ _TAIL_HEDGE = re.compile(
     rf"(?:al)?though\b.{{1,40}}\bequally\b|"
     r"\?\s*(?:hardly|nope|no\s+way|never|not\s+(?:really|quite|so))\b|"
     rf"(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:{WRONG}|not)\b|\(?(?:wrong|incorrect)\b|(?:{TAKES_BACK}|"
-    r"make\s+that)\b|correction\s*:)",
+    r"make\s+that)\b|correction\s*:"
+    r"|(?:but\s+|however,?\s+)?(?:they|that|this|it|which|he|she|those|these|all\s+of\s+(?:them|this))"
+    r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s+(?:\w+\s+)?"
+    rf"(?:{WRONG}|untrue|mistaken|a\s+(?:mistake|lie|joke))\b"
+    r"|(?:but\s+|no,?\s+)?(?:it|that|this)(?:\s+(?:is|was)\s+not|\s+(?:is|was)n['’]t|['’]s\s+not)"
+    r"(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
+    re.IGNORECASE,
+)
+_RETRACTED = re.compile(
+    r"[.;!?—\n]\s*(?:(?:but|no|however|and|yet)\b,?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
+    r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s*"
+    rf"(?:(?:all|both|quite|simply|just|\w+ly)\s+)?(?:{WRONG}|untrue|mistaken|a\s+(?:mistake|lie|joke)"
+    r"|(?:not|n['’]t)(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
     re.IGNORECASE,
 )
 # A number that is an operand, a bound or a label, not the answer ("greater than 5", "the square of 5", "5
@@ -91,6 +103,22 @@ _BOUND = re.compile(
     rf"|\b(?:{WRONG})\b\s*[:=]|\bfor\s+\w{{1,20}}(?:\s+\w{{1,20}})?,?\s+and\s+[-$]?\d"
     r"|\b(?:equation|eq|figure|fig|step|section|row|column|chapter|part|question|problem|item|line|page|"
     r"exercise|table|lemma|theorem)\.?\s*\d+\W*$",
+    re.IGNORECASE,
+)
+# Words before a statement that deny or doubt it: "I doubt that it is", "It is false that the answer is".
+_DOUBT = (
+    rf"(?:(?:{WRONG}|untrue|unlikely|impossible|absurd|nonsense|ridiculous|a\s+(?:lie|mistake|myth|error))"
+    r"(?:\s+to\s+(?:say|think|claim|believe|assume|conclude))?"
+    r"|(?<!no )(?<!without )(?<!without a )(?<!beyond )doubt\w*|den(?:y|ies|ied|ying)"
+    r"|(?:not|n['’]t|never|hardly)\s+(?:\w+\s+){0,2}(?:true|right|correct|case|so|certain|sure|clear|convinced|"
+    r"likely|possible)"
+    rf"|(?:not|n['’]t|never|hardly|nobody|no\s+one|nothing|few|refuse\s+to|{CANNOT})\s+(?:\w+\s+){{0,2}}"
+    r"(?:think|believe|say|claim|mean|suggest|assume|agree|accept|conclude|imply|guarantee|promise)\w*)"
+)
+_DOUBTED = re.compile(
+    rf"{_DOUBT}(?:\s+that)?\s+(?:(?:the|my|your|our|its|this|that|it|they)\b['’]?s?\s*)?"
+    r"(?:(?:final|correct|right|true|best|only)\s+)?"
+    r"(?:(?:answer|result|value|solution|choice|option|number|total)\s*)?(?:(?:is|are|was|equals?|be|=)\s*)?[:\s]*$",
     re.IGNORECASE,
 )
 _LOOK = 80
@@ -122,9 +150,8 @@ _CONTRAST = re.compile(
 )
 _REPLACED = re.compile(
     (
-        rf"(?:(?:it\s+is|it's)\s+)?(?:not|instead\s+of|rather\s+than)\s+(?:an?\s+|the\s+)?{_ITEM}\s*(?:,"
-        r"\s*but|"
-        r"\bbut|,)\s+(?P<said>.*)"
+        rf"(?:(?:it\s+is|it's)\s+)?(?:not|n['’]t|instead\s+of|rather\s+than)\s+(?:an?\s+|the\s+)?{_ITEM}\s*"
+        r"(?:,\s*but|\bbut|[,;])\s+(?P<said>.*)"
     ),
     re.IGNORECASE | re.DOTALL,
 )
@@ -165,6 +192,17 @@ def refuses(text: str) -> bool:
 def hedges(answer: str) -> bool:
     """Whether an answer is uncertain, offers alternatives, or says what the answer is not."""
     return _HEDGE.search(answer.replace("\u2019", "'")) is not None
+
+
+def retraction(text: str) -> int:
+    """Where the last retraction of a text ends ("They are wrong.", "No, it is not."); 0 without one."""
+    ends = [match.end() for match in _RETRACTED.finditer(text)]
+    return ends[-1] if ends else 0
+
+
+def doubted(before: str) -> bool:
+    """Whether the words right before a statement ("the answer is ...", "it is ...") deny or doubt it."""
+    return _DOUBTED.search(before[-120:]) is not None
 
 
 def taken_back(rest: str) -> bool:

@@ -58,6 +58,8 @@ _DENIED_LIST = re.compile(
 )
 _TAKEN_BACK = re.compile(r"\b([A-J]),?\s+or\s+not\s+\1\b")
 _NOT_OPTIONS = re.compile(
+    r"(?i:\b(?:grade|score|mark|rating)s?\s*(?:is\s+|:\s*|=\s*)(?:an?\s+)?[A-J]\b)|"
+    r"(?i:\b(?:give|gives|gave|deserve|deserves|earn|earns|award|awards)\b)[^.\n]{0,40}\ban?\s+[A-J]\b|"
     r"\b(?:[Pp]lan|[Gg]rade|[Vv]itamin|[Hh]epatitis|[Gg]roup|[Tt]ype|[Ss]ection|[Tt]eam)\s+[A-J]\b|"
     r"\b[A-J](?:\+\+|#)(?!\w)"
 )

@@ -74,13 +74,14 @@ def folded(text: str) -> str:
     """The folded form in which texts are compared: SQuAD folding, else (for "C++", "-") the cleaned text;
     number words as digits."""
     text = re.sub(r"\\(?:text\w*|mathrm|mathbf)\s*\{([^{}]*)\}", r"\1", text).strip().strip("$*`\"'“”")
+    text = text.replace("\u2212", "-")
     text = re.sub(r"\b([A-Za-z])\.\s?(?=[A-Za-z]\b)", r"\1", text)  # "U.S." as "US", "J. K." as "JK"
     plain = (
         metric.fold(text)
         if not re.search(r"[+#*/<>=^%$€£-]", text)
         else clean(text).casefold().strip(" .,;:!")
     )
-    plain = plain or clean(text).casefold()
+    plain = re.sub(r"^-\s+(?=[\d.])", "-", plain or clean(text).casefold())
     number = number_words(plain) if plain and plain.replace("-", " ").replace(" ", "").isalpha() else None
     return str(number) if number is not None else plain
 
@@ -92,10 +93,14 @@ def same_text(said: str, golds: Sequence[str]) -> bool:
         return True
     golds = [form for gold in golds for form in dict.fromkeys((gold, _PLACE.sub("", gold)))]
     return bool(mine) and any(
-        mine in (folded(gold), folded(gold.replace("-", " ")))
-        or folded(said.replace("-", " ")) == folded(gold.replace("-", " "))
+        mine in (folded(gold), folded(_parted(gold))) or folded(_parted(said)) == folded(_parted(gold))
         for gold in golds
     )
+
+
+def _parted(text: str) -> str:
+    """The text with spaces for the hyphens inside words; a sign before a number stays."""
+    return re.sub(r"(?<=\w)-(?=\w)", " ", text)
 
 
 def _without_lead(text: str) -> str:

@@ -52,7 +52,12 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = r"\W{1,3}(?:(?:and|or)\W)?"
+_JOINED = (
+    r"[^.!?\n]{0,30}\b(?:but|and|or|also|though|although|yet|well|maybe|perhaps|then)\W+"
+    r"(?:also\W+|then\W+|maybe\W+)?"
+)
 _BOTH = re.compile(
+    rf"\b(?:{_YES})\b{_JOINED}(?:{_NO})\b(?=\W*(?:$|[.,;!?)]))|\b(?:{_NO})\b{_JOINED}(?:{_YES})\b(?=\W*(?:$|[.,;!?)]))|"
     rf"\b(?:{_YES}){_BETWEEN}(?:{_NO})\b(?!\s+(?:doubt|problem|question))|\b(?:{_NO}){_BETWEEN}(?:{_YES})\b",
     re.IGNORECASE,
 )

@@ -102,7 +102,7 @@ def proof_of(preset: str) -> Proof | None:
 def model_of(task: str) -> str:
     """The tiny model that can read a task's rows, and the pictures that its environment answers with: text,
     or pictures and videos."""
-    from vlrl.methods.common.conversation import PICTURE_REPLIES
+    from vlrl.plugins.episodes import PICTURE_REPLIES
     from vlrl.trainer.plan import Plan
 
     phase = Plan.of(load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}"])).phases[0]

@@ -18,7 +18,6 @@ from vlrl.engine.hf.kv_cache import KVCache, PrefixEntry, shared_attention
 from vlrl.engine.hf.lookup import NgramLookup, worth_running
 from vlrl.engine.hf.sampler import Sampler
 from vlrl.engine.hf.sequence import Finish, SequenceState, completion_of, finish_reason, start_sequence
-from vlrl.policy.cpu_matmul import pack, packed_weights
 from vlrl.policy.encoded import EncodedPrompt, MediaEmbeds
 from vlrl.policy.packing import Layout, Node
 from vlrl.services.lazy import Tensor, torch
@@ -239,6 +238,8 @@ class Scheduler:
     def _decode(self, drafts_R: list[list[int]]) -> Tensor:
         """One forward of all running sequences and their drafts: (R, S, V) logits of the next token after the
         last one and after each drafted one."""
+        from vlrl.policy.cpu_matmul import pack, packed_weights  # imports torch
+
         running, device = self.running, self.lm.device
         tokens = 1 + max(map(len, drafts_R))
         self.cache.begin_step(tokens)

@@ -26,7 +26,6 @@ from vlrl.engine.vllm.prompts import (
     finish_reason,
     finished_prefix,
     prompt_ids,
-    ranges,
     scored_prefix,
     versions_of,
 )
@@ -319,7 +318,7 @@ class VLLMServer(VLLMEngine):
         """Make the model of a replica that has just started compute what the trainer's does."""
         client.post(
             "/collective_rpc",
-            {"method": "vlrl_prepare", "kwargs": {"runs": ranges(self.state.policy.forbidden_ids)}},
+            {"method": "vlrl_prepare", "kwargs": self.preparation(self.state.policy)},
         )
 
     def _open_nccl(self, policy: Any) -> NCCLTransfer:

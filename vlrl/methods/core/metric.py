@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
 from vlrl.functional import pass_at_k
-from vlrl.methods.common.conversation import CALLS, CONVERSATION
 from vlrl.plugins.contexts import PhaseContext, StepContext
+from vlrl.plugins.episodes import CALLS, CONVERSATION
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Metric, State
 from vlrl.types import Group, Rollout

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from vlrl.methods.common.conversation import CONVERSATION, SEGMENT
+from vlrl.plugins.episodes import CONVERSATION, SEGMENT
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.trainer.data.bad_rows import reason_of
