@@ -345,3 +345,17 @@ def changed_weights(record: Record) -> float:
     """Mean over steps of the share of the policy's weights that the step changed; the phase's first step does
     not count."""
     return mean([step.changed for step in record.steps if step.changed is not None])
+
+
+@observable
+def advantage_size_by_likelihood(record: Record) -> float:
+    """Correlation of a rollout's mean log-prob when it was sampled with its |advantage|, mean over groups."""
+    groups = [[rollout for rollout in group if rollout.logp] for group in record.trained()]
+    return mean(
+        [
+            correlation(
+                [mean(rollout.logp) for rollout in group], [abs(rollout.advantage) for rollout in group]
+            )
+            for group in groups
+        ]
+    )

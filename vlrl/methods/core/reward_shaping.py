@@ -2,7 +2,6 @@
 
 soft_overlong      DAPO's penalty before the length limit
 overlong_filter    DAPO's overlong filtering: no loss on truncated completions
-reward_clip        bounds of the total reward
 kl_in_reward       the KL to the reference as a penalty on the rollout, with an adaptive coefficient if wanted
 kl_token_reward    the KL to the reference as a reward of every token
 last_turn_reward   one reward for all rollouts of a conversation
@@ -91,26 +90,6 @@ class SoftOverlong(RewardShaping):
         return [
             rollout.reward + self.factor * penalty for rollout, penalty in zip(group, penalties, strict=True)
         ]
-
-
-@register("reward_clip")
-@dataclass(frozen=True)
-class RewardClip(RewardShaping):
-    """The total reward within [low, high]: min(max(r, low), high). Shapings that come later are not bounded.
-
-    As OpenRLHF's reward_clip_range (OpenRLHF/OpenRLHF c05a994d, openrlhf/cli/train_ppo_ray.py:339: -10 and
-    10, before the KL is subtracted).
-    """
-
-    low: float = -10.0
-    high: float = 10.0
-
-    def check(self, phase: PhaseContext) -> None:
-        if not self.low < self.high:
-            raise ConfigError(f"reward_shaping: 'reward_clip' low={self.low} must be below high={self.high}")
-
-    def __call__(self, group: Group) -> list[float]:
-        return [min(max(rollout.reward, self.low), self.high) for rollout in group]
 
 
 @dataclass
