@@ -72,15 +72,20 @@ def compare(
     plan = Plan(
         tuple(presets), task, seeds, output.resolve(), steps, cold_start, samples, model, tuple(sets or ())
     )
+    _report(plan, jobs or os.cpu_count() or 1, as_json)
+
+
+def _report(plan: Plan, jobs: int, as_json: bool) -> None:
+    """Run the comparison; write and print its numbers."""
     load(plan.bases, plan.overrides)  # all names before torch is imported
+    presets, remark = plan.presets, ""
     for preset in presets:
         preset_file(preset)
-    remark = ""
     if others := plan.with_other_rows():
         remark = f"; held out, {', '.join(others)} cannot be compared with {presets[0]}: other rows"
         typer.echo(f"compare{remark}. Give both the same: --set 'data.heldout.NAME={{...}}'", err=True)
-    cells, starts = run_plan(plan, jobs or os.cpu_count() or 1, quiet=as_json)
-    title = f"{task}: {', '.join(presets)} ({steps} steps, {seeds} seeds{remark})"
+    title = f"{plan.task}: {', '.join(presets)} ({plan.steps} steps, {plan.seeds} seeds{remark})"
+    cells, starts = run_plan(plan, jobs, quiet=as_json)
     page(cells, title, plan.output / "compare.html", starts)
     table = markdown(cells, title, starts)
     (plan.output / "compare.md").write_text(table, encoding="utf-8")
