@@ -58,9 +58,8 @@ class Plan(RunParts):
         return plan
 
     def check(self, rows: int = 2000, golds: bool = True) -> None:
-        """Check the folder, the first `rows` rows of every source, and (`golds`) each reward on the rows' own gold
-        answers.
-        Raises ConfigError."""
+        """Check the folder, the first `rows` rows of every source, and with `golds` each reward on the rows'
+        own gold answers. Raises ConfigError."""
         check_cached(self.family.model or "")
         check_output(self.output)
         check_rows(self.phases, rows)
