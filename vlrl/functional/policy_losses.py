@@ -42,7 +42,7 @@ def reinforce_loss(logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None =
     >>> reinforce_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([3.0])).loss
     tensor([[3., 6.]])
     """
-    advantage_BT, kept_BT = prepare(logp_BT, advantages, mask_BT)
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     return PerToken(-advantage_BT * torch.where(kept_BT, logp_BT, 0.0), {})
 
 
@@ -139,7 +139,7 @@ def ppo_clip_loss(
     >>> ppo_clip_loss(logp, old, torch.tensor([1.0])).loss
     tensor([[-1.2000, -1.0000]])
     """
-    advantage_BT, _ = prepare(logp_BT, advantages, mask_BT)
+    advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
     log_r_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
     loss_BT, metrics = clipped_ratio_loss(log_r_BT.exp(), advantage_BT, low, high, dual_clip)
     return PerToken(loss_BT, {**metrics, "ppo_kl": -log_r_BT.detach()})
@@ -178,7 +178,7 @@ def gspo_loss(
     ... high=1.0).loss
     tensor([[-1.6487, -1.6487]])
     """
-    advantage_BT, _ = prepare(logp_BT, advantages, mask_BT)
+    advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
     ratio_BT = sequence_log_ratio(logp_BT, old_logp_BT, mask_BT).expand_as(logp_BT).exp()
     return clipped_ratio_loss(ratio_BT, advantage_BT, low, high)
 
@@ -216,7 +216,7 @@ def gspo_token_loss(
     ... high=1.0).loss
     tensor([[-1.6487, -1.6487]])
     """
-    advantage_BT, kept_BT = prepare(logp_BT, advantages, mask_BT)
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     own_BT = torch.where(kept_BT, logp_BT, 0.0)
     log_s_BT = sequence_log_ratio(logp_BT, old_logp_BT, mask_BT).detach() + own_BT - own_BT.detach()
     return clipped_ratio_loss(log_s_BT.exp(), advantage_BT, low, high)
@@ -254,7 +254,7 @@ def cispo_loss(
     >>> cispo_loss(torch.tensor([[-1.0]]), torch.tensor([[-3.0]]), torch.tensor([1.0]), high=1.0).loss
     tensor([[2.]])
     """
-    advantage_BT, kept_BT = prepare(logp_BT, advantages, mask_BT)
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).exp().detach()
     weight_BT = ratio_BT.clamp(1 - low, 1 + high)
     loss_BT = -weight_BT * advantage_BT * torch.where(kept_BT, logp_BT, 0.0)
@@ -306,7 +306,7 @@ def dppo_loss(
     measure = choose("divergence", divergence, DIVERGENCES)
     if min(low, high) <= 0:
         raise ValueError(f"low={low} and high={high} must be above 0")
-    advantage_BT, kept_BT = prepare(logp_BT, advantages, mask_BT)
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     log_r_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).detach()
     new_BT = torch.where(kept_BT, logp_BT, 0.0)
     p_BT, old_BT = new_BT.detach().exp(), torch.where(kept_BT, old_logp_BT.detach(), 0.0).exp()
@@ -370,7 +370,7 @@ def gmpo_loss(
     >>> gmpo_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -2.0]]), torch.tensor([1.0])).loss
     tensor([[-1.2214, -1.2214]])
     """
-    advantage_BT, kept_BT = prepare(logp_BT, advantages, mask_BT)
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     log_r_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
     bounded_BT = torch.where(advantage_BT > 0, log_r_BT.clamp(max=high), log_r_BT.clamp(min=-low))
     ratio_B1 = (torch.where(kept_BT, bounded_BT, 0.0).sum(-1) / lengths(kept_BT, logp_BT.dtype)).exp()[
@@ -380,7 +380,7 @@ def gmpo_loss(
     return PerToken(-advantage_BT * ratio_B1, metrics)
 
 
-def prepare(logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]:
+def _prepare(logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]:
     """(B, T) advantages, 0 outside the mask and without gradient, and the mask as bool."""
     check_shapes("BT", logp_BT=logp_BT)
     kept_BT = kept_tokens(mask_BT, logp_BT, "logp_BT")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from vlrl.functional.checks import lengths
-from vlrl.functional.policy_losses import prepare
+from vlrl.functional.policy_losses import _prepare
 from vlrl.functional.ratios import log_ratio
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import PerToken
@@ -50,7 +50,7 @@ def sapo_loss(
     >>> sapo_loss(torch.tensor([[-1.0]]), torch.tensor([[-1.0]]), torch.tensor([1.0])).loss
     tensor([[-2.]])
     """
-    advantage_BT, _ = prepare(logp_BT, advantages, mask_BT)
+    advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
     ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).exp()
     tau_BT = torch.where(advantage_BT > 0, ratio_BT.new_full((), positive), ratio_BT.new_full((), negative))
     gate_BT = torch.sigmoid(tau_BT * (ratio_BT - 1)) * 4 / tau_BT
@@ -90,7 +90,7 @@ def vespo_loss(
     >>> vespo_loss(torch.tensor([[-1.0, -2.0]]), torch.tensor([[-1.0, -2.0]]), torch.tensor([1.0])).loss
     tensor([[1., 2.]])
     """
-    advantage_BT, kept_BT = prepare(logp_BT, advantages, mask_BT)
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     log_ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).detach()
     log_w_B = log_ratio_BT.clamp(-20, 20).sum(-1).clamp(math.log(1e-8), 20)
     up_BT = advantage_BT >= 0
@@ -130,7 +130,7 @@ def cpgd_loss(
     """
     if not 0 < eps < 1:
         raise ValueError(f"eps={eps} must be in (0, 1)")
-    advantage_BT, _ = prepare(logp_BT, advantages, mask_BT)
+    advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
     d_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
     bounded_BT = d_BT.clamp(math.log(1 - eps), math.log(1 + eps))
     loss_BT = -torch.minimum(d_BT * advantage_BT, bounded_BT * advantage_BT)
@@ -165,7 +165,7 @@ def mirror_descent_loss(
     ... tau=2.0).loss
     tensor([4.])
     """
-    advantage_BT, kept_BT = prepare(logp_BT, advantages, mask_BT)
+    advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
     advantage_B = advantage_BT.sum(-1) / lengths(kept_BT, logp_BT.dtype)
     log_ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
     drift_B = log_ratio_BT.sum(-1)
