@@ -75,9 +75,9 @@ def _broken(phase: PhasePlan, row: Row) -> str:
 
 
 def _can_try(reward: Reward) -> bool:
-    return not inspect.iscoroutinefunction(type(reward).__call__) and not inspect.iscoroutinefunction(
-        type(reward).score_group
-    )
+    """Whether a reward needs nothing but the rollout: no service, and nothing that other plug-ins write."""
+    waits = any(map(inspect.iscoroutinefunction, (type(reward).__call__, type(reward).score_group)))
+    return not waits and not reward.requires
 
 
 def _demonstration(row: Row) -> Rollout:
