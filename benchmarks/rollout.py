@@ -55,6 +55,7 @@ def compare(
     makers = {
         "vlrl": _ours,
         "transformers": _transformers,
+        "continuous": _continuous,
         "trl": _trl,
         "vllm": _vllm,
         "vllm_bare": _vllm_bare,
@@ -126,9 +127,13 @@ def _transformers(shared: dict[str, Any]) -> Side:
     def side(seed: int) -> int:
         torch.manual_seed(seed)
         chats = [_chat(prompt) for prompt in shared["prompts"]]
-        options = {"padding": True, "padding_side": "left", "return_tensors": "pt"}
+        options: dict[str, Any] = {"padding": True, "padding_side": "left"}
+        if policy.processor is policy.tokenizer:
+            options = {"padding": True, "tokenizer_kwargs": {"padding_side": "left"}, "return_tensors": "pt"}
+        else:
+            options = {"processor_kwargs": {**options, "return_tensors": "pt"}}
         inputs = policy.processor.apply_chat_template(
-            chats, add_generation_prompt=True, tokenize=True, return_dict=True, processor_kwargs=options
+            chats, add_generation_prompt=True, tokenize=True, return_dict=True, **options
         )
         with torch.no_grad():
             out = policy.model.generate(
@@ -138,6 +143,36 @@ def _transformers(shared: dict[str, Any]) -> Side:
                 suppress_tokens=list(policy.forbidden_ids),
             )  # fmt: skip
         return sum(_length(row, ends) for row in out[:, inputs["input_ids"].shape[1] :].tolist())
+
+    return side
+
+
+def _continuous(shared: dict[str, Any]) -> Side:
+    """model.generate_batch: transformers' continuous batching, which takes token ids alone (no pictures)."""
+    from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+
+    policy, ends = shared["policy"], set(shared["ends"])
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        shared["folder"], dtype=torch.float32, attn_implementation="sdpa"
+    )
+    model = loaded.to(policy.device)
+    config = ContinuousBatchingConfig(num_blocks=256, max_batch_tokens=512)
+
+    def side(seed: int) -> int:
+        torch.manual_seed(seed)
+        chats = [_chat(prompt) for prompt in shared["prompts"]]
+        ids = [policy.tokenizer.apply_chat_template(chat, add_generation_prompt=True) for chat in chats]
+        settings = GenerationConfig(
+            do_sample=True, top_k=0, num_return_sequences=shared["group"], eos_token_id=sorted(ends),
+            max_new_tokens=shared["longest"], pad_token_id=policy.pad_id,
+            suppress_tokens=list(policy.forbidden_ids),
+        )  # fmt: skip
+        found = model.generate_batch(
+            [list(prompt["input_ids"]) if hasattr(prompt, "keys") else list(prompt) for prompt in ids],
+            generation_config=settings,
+            continuous_batching_config=config,
+        )
+        return sum(_length(one.generated_tokens, ends) for one in found.values())
 
     return side
 
@@ -222,7 +257,9 @@ def main(
     ] = 3,
     side: Annotated[
         list[str] | None,
-        typer.Option(help="vlrl, transformers, trl, vllm, vllm_bare; the first three by default."),
+        typer.Option(
+            help="vlrl, transformers, continuous, trl, vllm, vllm_bare (default: vlrl, transformers, trl)."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
