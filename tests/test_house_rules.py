@@ -362,6 +362,16 @@ def test_retired_words_stay_away():
     assert not broken, broken
 
 
+def test_a_class_name_is_one_class():
+    """A name of a class stands for one class in the project, private helpers included."""
+    found = defaultdict(list)
+    packaged = set(modules().values())
+    for path, node in nodes([path for path in FILES if path in packaged], ast.ClassDef):
+        found[node.name].append(place(path, node))
+    broken = {name: places for name, places in found.items() if len(places) > 1}
+    assert not broken, broken
+
+
 def test_module_names_are_words():
     """No module name begins with an underscore."""
     broken = [place(path) for path in FILES if path.name.startswith("_") and not path.name.startswith("__")]

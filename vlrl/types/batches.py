@@ -49,7 +49,7 @@ class Denominators:
     groups: float
 
 
-class PerToken(NamedTuple):
+class UnreducedLoss(NamedTuple):
     """An unreduced loss, `(B, T)`, or `(B,)` for a loss per sequence, and numbers for the log (`(B, T)`
     tensors or scalars)."""
 

@@ -20,7 +20,7 @@ CHUNK = 256  # new tokens of a sequence in one forward, which bounds the attenti
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class CachedConversation:
     """Keys and values (N, J, L, D) of a prompt and the completion tokens `ids` behind it."""
 
     keys_NJLD: Tensor
@@ -30,10 +30,12 @@ class Kept:
     def __len__(self) -> int:
         return self.keys_NJLD.shape[2]
 
-    def first(self, count: int) -> Kept:
+    def first(self, count: int) -> CachedConversation:
         """Those of the prompt and the first `count` completion tokens."""
         length = len(self) - len(self.ids) + count
-        return Kept(self.keys_NJLD[:, :, :length], self.values_NJLD[:, :, :length], self.ids[:count])
+        return CachedConversation(
+            self.keys_NJLD[:, :, :length], self.values_NJLD[:, :, :length], self.ids[:count]
+        )
 
 
 class ConversationCache:
@@ -46,7 +48,7 @@ class ConversationCache:
 
     def __init__(self) -> None:
         self.version = -1
-        self.items: OrderedDict[tuple[str, tuple[int, ...]], Kept] = OrderedDict()
+        self.items: OrderedDict[tuple[str, tuple[int, ...]], CachedConversation] = OrderedDict()
         self.of_prompt: dict[str, set[tuple[int, ...]]] = {}  # the same keys, by prompt
         self.tokens = 0
 
@@ -56,7 +58,7 @@ class ConversationCache:
         self.of_prompt.clear()
         self.tokens = 0
 
-    def find(self, sequence: SequenceState, version: int) -> Kept | None:
+    def find(self, sequence: SequenceState, version: int) -> CachedConversation | None:
         """The longest beginning of the sequence, without its last token, that is kept of any completion of
         its prompt; None without one, or where the weights have changed."""
         if version != self.version:
@@ -88,7 +90,7 @@ class ConversationCache:
         if version != self.version:
             self.clear()
             self.version = version
-        kept = Kept(kv_NJLD[0].clone(), kv_NJLD[1].clone(), tuple(ids))
+        kept = CachedConversation(kv_NJLD[0].clone(), kv_NJLD[1].clone(), tuple(ids))
         if (prompt, kept.ids) in self.items:
             self._drop(prompt, kept.ids)
         self.items[prompt, kept.ids] = kept
@@ -110,7 +112,7 @@ def shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def extended(
-    lm: PolicyLM, sequences: Sequence[SequenceState], kept: Sequence[Kept]
+    lm: PolicyLM, sequences: Sequence[SequenceState], kept: Sequence[CachedConversation]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run the tokens behind what is kept: keys and values (N, P, J, L, D) of all tokens, right-padded, and
     the last hidden states (P, H)."""

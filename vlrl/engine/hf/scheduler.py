@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from vlrl.engine.base import PolicyLM
-from vlrl.engine.hf.conversation_cache import ConversationCache, Kept, extended
+from vlrl.engine.hf.conversation_cache import CachedConversation, ConversationCache, extended
 from vlrl.engine.hf.kv_cache import KVCache, PrefixEntry, shared_attention
 from vlrl.engine.hf.lookup import NgramLookup, worth_running
 from vlrl.engine.hf.sampler import Sampler
@@ -169,7 +169,7 @@ class Scheduler:
             entry.pending = 1
             self.entries[sequence.prefill_key] = entry
 
-    def _kept(self, sequence: SequenceState) -> Kept | None:
+    def _kept(self, sequence: SequenceState) -> CachedConversation | None:
         """What is kept of the conversation that the sequence continues; only requests whose prefix is not
         scored are looked up."""
         if not self.conversation_tokens or sequence.request.score_prefix:
@@ -177,7 +177,7 @@ class Scheduler:
         self.counters["prompt_tokens"] += sequence.prompt_length
         return self.kept.find(sequence, self.version)
 
-    def _extend(self, known: Sequence[tuple[SequenceState, Kept]]) -> None:
+    def _extend(self, known: Sequence[tuple[SequenceState, CachedConversation]]) -> None:
         """Prefill only the tokens behind what is kept."""
         if not known:
             return

@@ -71,7 +71,7 @@ class RemoteServer:
         """Nothing: the process that launched it ends it."""
 
 
-class Watch:
+class ServerMonitor:
     """A thread that replaces dead servers, for the requests of other processes, until `close`."""
 
     def __init__(self, servers: Sequence[Server], every: float = 1.0) -> None:

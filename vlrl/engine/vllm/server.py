@@ -29,7 +29,7 @@ from vlrl.engine.vllm.prompts import (
     scored_prefix,
     versions_of,
 )
-from vlrl.engine.vllm.ranks import Ranks, RemoteServer, Watch
+from vlrl.engine.vllm.ranks import Ranks, RemoteServer, ServerMonitor
 from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
@@ -58,7 +58,7 @@ class ServerState(VLLMState):
     """
 
     ranks: Ranks = transient(factory=Ranks)
-    watch: Watch | None = transient()
+    watch: ServerMonitor | None = transient()
 
     root: Path | None = transient()
     base: Path | None = transient()
@@ -200,7 +200,7 @@ class VLLMServer(VLLMEngine):
             if self.transfer == "nccl":
                 state.nccl = self._open_nccl(policy)
         if ranks.ranks > 1:
-            state.watch = Watch(launched)
+            state.watch = ServerMonitor(launched)
             ranks.wait()
         return self
 
