@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vlrl.methods.core.callback import AverageState, ReferenceEMA
-from vlrl.methods.core.token_credit import UnreducedLoss
+from vlrl.methods.core.token_credit import PerToken
 from vlrl.methods.papers.gtr import thought_tokens
 from vlrl.plugins.contexts import CallbackContext
 from vlrl.plugins.registry import register
@@ -142,7 +142,7 @@ class GtrTurbo(ReferenceEMA):
 
 @register("gtr_turbo.guidance")
 @dataclass(frozen=True)
-class GtrTurboGuidance(UnreducedLoss):
+class GtrTurboGuidance(PerToken):
     """GTR-Turbo's guidance by the teacher's probabilities: A' = A - coef RevKL, on every token of a rollout.
 
         RevKL = mean over the thought's tokens of max(0, log pi(t) - log m(t))
