@@ -129,7 +129,7 @@ def list_kept(config: Config, kept: Iterable[tuple[str, str]]) -> None:
     own."""
     by_path: dict[str, list[KeptValue]] = {}
     for phase, path in kept:
-        if found := _kept(config, phase, path):
+        if found := _kept_value(config, phase, path):
             config.kept += [found] if found not in config.kept else []
             by_path.setdefault(path, []).append(found)
     for path, keeping in by_path.items():
@@ -141,7 +141,7 @@ def list_kept(config: Config, kept: Iterable[tuple[str, str]]) -> None:
             )
 
 
-def _kept(config: Config, phase: str, path: str) -> KeptValue | None:
+def _kept_value(config: Config, phase: str, path: str) -> KeptValue | None:
     """What a phase has instead of the value that the user stated for all phases; None where it has that
     value, or where the command line names it."""
     if at(config.phase(phase), path) in (ABSENT, at(config.tree, path)) and not _replaced(

@@ -92,7 +92,7 @@ class MediaEncoder:
             (embeds,) = self.family.encode_media(model, [medium])
             return embeds.embeds_NH, *embeds.deep
 
-        first, *deep = self._kept(model, key, medium, encode)
+        first, *deep = self._lookup(model, key, medium, encode)
         return MediaEmbeds(first, tuple(deep))
 
     def _projected(self, model: nn.Module, key: str, medium: Features) -> MediaEmbeds:
@@ -101,10 +101,10 @@ class MediaEncoder:
                 self.family.encode_media(model, [medium])
             return tuple(inputs)
 
-        with without_tower(model, self._kept(model, key, medium, encode)):
+        with without_tower(model, self._lookup(model, key, medium, encode)):
             return self.family.encode_media(model, [medium])[0]
 
-    def _kept(self, model: nn.Module, key: str, medium: Features, encode: Any) -> tuple[Tensor, ...]:
+    def _lookup(self, model: nn.Module, key: str, medium: Features, encode: Any) -> tuple[Tensor, ...]:
         """The tensors under `key`, on the model's device; `encode()` computes them if they are missing."""
         device, known = next(model.parameters()).device, key in self.cache.items
         self.counters["media_reused"] += known

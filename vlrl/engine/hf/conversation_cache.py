@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.engine.base import PolicyLM
+from vlrl.engine.base import PolicyView
 from vlrl.engine.hf.kv_cache import KVCache, shared_attention
 from vlrl.engine.hf.sequence import SequenceState
 from vlrl.services.lazy import Tensor, nn, torch
@@ -63,6 +63,7 @@ class ConversationCache:
         its prompt; None without one, or where the weights have changed."""
         if version != self.version:
             self.clear()
+        # at least one token has to run, for the logits behind it
         ids, prompt = sequence.ids[:-1], sequence.request.prompt.key
         found = (
             {known: shared(known, ids) for known in self.of_prompt.get(prompt, ())} if sequence.ids else {}
@@ -70,10 +71,11 @@ class ConversationCache:
         best = max(found, key=lambda known: found[known], default=None)
         return None if best is None else self.items[prompt, best].first(found[best])
 
-    def keep(
+    def store(
         self, sequence: SequenceState, keys_NJLD: Tensor, values_NJLD: Tensor, version: int, capacity: int
     ) -> None:
         """Keep the keys and values of all tokens of a sequence but its last, which has none yet."""
+        # this one begins with what the turn before it has stored
         prompt, before = sequence.request.prompt.key, sequence.request.prefix_ids
         for old in [
             ids
@@ -90,6 +92,7 @@ class ConversationCache:
         if version != self.version:
             self.clear()
             self.version = version
+        # copies: a view would keep the whole batch's tensors alive
         kept = CachedConversation(kv_NJLD[0].clone(), kv_NJLD[1].clone(), tuple(ids))
         if (prompt, kept.ids) in self.items:
             self._drop(prompt, kept.ids)
@@ -112,7 +115,7 @@ def shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def extended(
-    lm: PolicyLM, sequences: Sequence[SequenceState], kept: Sequence[CachedConversation]
+    lm: PolicyView, sequences: Sequence[SequenceState], kept: Sequence[CachedConversation]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run the tokens behind what is kept: keys and values (N, P, J, L, D) of all tokens, right-padded, and
     the last hidden states (P, H)."""
@@ -140,7 +143,7 @@ def extended(
             hidden_PSH, _ = lm.hidden(
                 ids_PS, positions, lm.no_mask, past_key_values=cache, use_cache=True, kv_cache=cache
             )
-        cache.take_back([width - len(part) for part in parts])
+        cache.take_back([width - len(part) for part in parts])  # the padding's keys
         for p, part in enumerate(parts):
             if part:
                 last_PH[p] = hidden_PSH[p, len(part) - 1]

@@ -117,10 +117,10 @@ class AgentRlvr(MultiTurn):
         second = [Group(conversation.prompt, conversation.finished) for _, _, conversation in failed]
         run.score(second)
         for (group, first, _), attempt in zip(failed, second, strict=True):
-            self.settle(group, first, attempt.rollouts)
+            self.add_attempt(group, first, attempt.rollouts)
         return groups
 
-    def settle(self, group: Group, first: Rollout, attempt: Sequence[Rollout]) -> None:
+    def add_attempt(self, group: Group, first: Rollout, attempt: Sequence[Rollout]) -> None:
         """Put a second attempt, of one rollout or several segments, into the group."""
         if not attempt:
             return

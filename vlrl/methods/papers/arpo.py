@@ -181,7 +181,7 @@ class Arpo(MultiTurn):
                 )
         super().converse(conversations, run, counted)
 
-    def say(self, completion: Completion, handle: Any, pool: Any, run: SamplingContext) -> None:
+    def on_turn(self, completion: Completion, handle: Any, pool: Any, run: SamplingContext) -> None:
         start = len(handle.owner.segment.ids)
         if self.state.wanted and handle.owner.sampling.top_logprobs:
             if completion.top_logprobs is None:
@@ -193,7 +193,7 @@ class Arpo(MultiTurn):
             now = turn_entropy(completion.top_logprobs[start:], self.tokens, len(run.policy.tokenizer))
             known = self.state.entropy.get(id(handle.owner))
             self.state.entropy[id(handle.owner)] = Entropies(now if known is None else known.first, now)
-        super().say(completion, handle, pool, run)
+        super().on_turn(completion, handle, pool, run)
 
     def before_turns(self, ready: Sequence[Any], pool: Any, run: SamplingContext) -> None:
         state: ArpoState = self.state

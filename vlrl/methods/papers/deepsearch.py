@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from vlrl.functional.exact import mean
+from vlrl.functional.length_rewards import overlong_penalty
 from vlrl.methods.common.branching import branch_request, branch_rollout, run_in_rounds
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import Independent
@@ -28,6 +29,7 @@ from vlrl.plugins.capabilities import Annotation, Capability
 from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
+from vlrl.services.lazy import torch
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 VALUES: Annotation[list[float]] = Annotation(
@@ -197,16 +199,17 @@ class Deepsearch(Independent):
             child.visits += not child.end_value
         return ended
 
-    def overlong_penalty(self, length: int, limit: int) -> float:
+    def length_penalty(self, length: int, limit: int) -> float:
         """DAPO's soft overlong punishment, 0 to -1, over the last `overlong` share of the limit."""
-        buffer = self.overlong * limit
-        return min((limit - buffer - length) / buffer, 0.0) if buffer else 0.0
+        if not self.overlong:
+            return 0.0
+        return overlong_penalty(torch.tensor([length]), limit, self.overlong * limit).item()
 
     def with_values(self, leaf: SearchNode, run: SamplingContext) -> Rollout:
         """The whole path as a rollout, with the value of every token's chunk in VALUES: tanh q, and +-1 for
         the last chunk."""
         values: list[float] = []
-        penalty = self.overlong_penalty(len(leaf.rollout), run.sampling(leaf.rollout.prompt, 0).max_tokens)
+        penalty = self.length_penalty(len(leaf.rollout), run.sampling(leaf.rollout.prompt, 0).max_tokens)
         for node in leaf.path:
             values += [(math.tanh(node.q) if node is not leaf else float(leaf.end_value)) + penalty] * (
                 len(node.rollout) - len(values)
@@ -226,7 +229,7 @@ class Deepsearch(Independent):
             )
         run.score([group])
         for rollout in group:
-            penalty = self.overlong_penalty(len(rollout), run.sampling(group.prompt, 0).max_tokens)
+            penalty = self.length_penalty(len(rollout), run.sampling(group.prompt, 0).max_tokens)
             VALUES.set(rollout, [(1.0 if rollout.correct else -1.0) + penalty] * len(rollout))
         return group
 

@@ -68,6 +68,7 @@ class LoopAhead(Loop):
         self.submitted = self.stock[-1].step.number if self.stock else session.step
         self.lock = threading.Lock()
         self.can_overlap = can_overlap(session)
+        # one thread: batches are collected in the order of their steps, as a seed's draws require
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="vlrl-collect") if self.can_overlap else None
         # the trainer's collectives go on while a batch is collected
         self.accelerator: Any = OwnGroup(session.accelerator) if self.can_overlap else session.accelerator
@@ -85,6 +86,7 @@ class LoopAhead(Loop):
                 Step(number, session.phase_step),
                 self.accelerator,
                 LockedSampler(session.current.prompt_sampler, self.lock, self.accelerator),
+                # a copy: the main thread writes the session's while this batch is scored
                 replace(session.score_counts),
             )
             if self.pool is not None:
@@ -165,6 +167,7 @@ class OneStepOff(LoopAhead):
         self.session.begin_step()
         batch = self.next()
         self.submit(self.session.step + 1)
+        # the next batch is finished before the engine gets new weights: it is one step old, never mixed
         return self.train_on(batch, before_sync=self.drain)
 
 
@@ -183,6 +186,7 @@ class Asynchronous(LoopAhead):
 
     def step(self) -> Step:
         self.session.begin_step()
+        # without draining: the engine takes new weights in mid-sequence, with a version per token
         self.submit(self.session.step + self.ahead)
         return self.train_on(self.next())
 
@@ -211,6 +215,7 @@ class LockedSampler:
     accelerator: Accelerator
 
     def __call__(self, n: int) -> list[Row]:
+        # a sampler's call and its `end_step` both change its state
         with self.lock:
             rows: list[Row] = self.sampler(n)
         drawn = gather(self.accelerator, [[row.id for row in rows]])
