@@ -1,10 +1,8 @@
 """Policy-gradient losses with smooth or sequence-level bounds in place of PPO's clip; arguments, shapes and
-results
-as in `vlrl.functional.policy_losses`.
+results as in `vlrl.functional.policy_losses`.
 
 Shape legend: B sequences, T tokens. Log-probs are in nats. r = pi / pi_old is a token's importance ratio, A
-its
-advantage.
+its advantage.
 """
 
 from __future__ import annotations

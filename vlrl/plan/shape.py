@@ -31,9 +31,8 @@ class ModelShape:
     `parts` counts parameters by part ("language", "vision", "projector"; "head" is the output head, also
     where it is tied). `trained` are those with a gradient, `matmul_trained` those that autocast copies into
     `dtype`, `largest` the largest of them, `head_trained` the head's numbers if it is trained. `matmul` are
-    all
-    parameters of matrix products without the head. `size` is the bytes of the products' type, `rank` the rank
-    of adapters (0: none).
+    all parameters of matrix products without the head. `size` is the bytes of the products' type, `rank` the
+    rank of adapters (0: none).
     """
 
     parts: Mapping[str, int]

@@ -2,9 +2,8 @@
 one.
 
 A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, made by
-`init_state`,
-which the run saves and restores. It acts at declared moments only, and sees no more than they need
-(`vlrl/plugins/contexts.py`):
+`init_state`, which the run saves and restores. It acts at declared moments only, and sees no more than they
+need (`vlrl/plugins/contexts.py`):
 
     check(phase)    before anything slow is loaded: refuse impossible combinations
     setup(run)      once per phase, when the policy is loaded; `self.run` afterwards

@@ -1,8 +1,7 @@
 """Groups as tensors: what a loss reads and returns.
 
 Shape legend: B rollouts of a micro-batch (whole groups, in order), T the longest completion of the
-micro-batch,
-V the vocabulary.
+micro-batch, V the vocabulary.
 """
 
 from __future__ import annotations

@@ -366,7 +366,7 @@ class VLLMServer(VLLMEngine):
         end = time.monotonic() + self.start_timeout
         while True:
             answer: dict[str, Any] = client.post("/inference/v1/generate", body)
-            # a replica answers as soon as it is up, with the weights of `base`, until it gets the present ones
+            # a replica answers as soon as it is up, with the weights of `base`, before it gets the newest
             if not has_unlabelled(answer):
                 return answer
             if time.monotonic() > end:

@@ -89,10 +89,9 @@ class DPPO(PolicyLoss):
     than `low` (A <= 0) or `high` (A > 0).
 
     `divergence` "tv": |pi - pi_old|; "kl": the KL of the two coins (token or not). `cap` 0 is no cap. Unlike
-    a clip of the ratio it leaves rare tokens free and holds frequent ones.
-    Paper: Qi et al. 2026 (DPPO), arXiv:2602.04879; dppo_tv and dppo_kl of verl-project/verl 1dda039b, whose
-    examples have thresholds 0.15 (tv) and
-    0.05 (kl). Edge: on the old policy it is REINFORCE.
+    a clip of the ratio it leaves rare tokens free and holds frequent ones. Paper: Qi et al. 2026 (DPPO),
+    arXiv:2602.04879; dppo_tv and dppo_kl of verl-project/verl 1dda039b, whose examples have thresholds 0.15
+    (tv) and 0.05 (kl). Edge: on the old policy it is REINFORCE.
     """
 
     divergence: Literal["tv", "kl"] = "tv"

@@ -4,8 +4,7 @@ one.
 `cpgd` is the policy loss, `cpgd.policy_drift` the loss term.
 
 Paper: Liu et al. 2025 (CPGD), arXiv:2505.12504, eq. 5-7 (loss), sec. 3.2 (drift). Of the released code only
-the options were read: drift coefficient
-0.01, clip range 0.2 (cap 1.2).
+the options were read: drift coefficient 0.01, clip range 0.2 (cap 1.2).
 """
 
 from __future__ import annotations

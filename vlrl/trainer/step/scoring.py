@@ -2,9 +2,8 @@
 
 A rollout on which a reward raises is dropped and counted, as is an episode whose environment fails
 (`vlrl/trainer/step/episodes.py`); a failed verifier never counts as a score. What is dropped leaves its
-group,
-so that neither mean, std nor loss sees it. Where the machine has no memory, disk or file handles left, the
-reward is asked again when all others are done; if it fails again, the run ends.
+group, so that neither mean, std nor loss sees it. Where the machine has no memory, disk or file handles left,
+the reward is asked again when all others are done; if it fails again, the run ends.
 """
 
 from __future__ import annotations
@@ -37,13 +36,11 @@ def score(
     groups: Sequence[Group], phase: PhasePlan, counts: ScoreCounts, warn: Callable[[str], None], moment: str
 ) -> None:
     """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward
-    raised
-    on leave their group.
+    raised on leave their group.
 
     Scores of rewards that score rollouts one by one are kept (a rollout strategy may have scored before);
     rewards that compare siblings score anew. Raises RewardError once more than `error_limit` of all rollouts
-    of
-    the run so far (and at least 3) could not be scored.
+    of the run so far (and at least 3) could not be scored.
     """
     new = [not rollout.rewards for group in groups for rollout in group]
     failures = run_rewards(groups, phase.rewards, f"{moment}, ")
