@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.engine.base import PolicyView
+from vlrl.engine.base import SamplingModel
 from vlrl.engine.hf.kv_cache import KVCache, shared_attention
 from vlrl.engine.hf.sequence import SequenceState
 from vlrl.services.lazy import Tensor, nn, torch
@@ -115,7 +115,7 @@ def shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def extended(
-    lm: PolicyView, sequences: Sequence[SequenceState], kept: Sequence[CachedConversation]
+    lm: SamplingModel, sequences: Sequence[SequenceState], kept: Sequence[CachedConversation]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run the tokens behind what is kept: keys and values (N, P, J, L, D) of all tokens, right-padded, and
     the last hidden states (P, H)."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vlrl.engine.base import EngineState, PolicyEngine, PolicyView
+from vlrl.engine.base import EngineState, PolicyEngine, SamplingModel
 from vlrl.engine.hf.conversation_cache import ConversationCache
 from vlrl.engine.hf.scheduler import Limits, Scheduler, given_logp, prefill
 from vlrl.plugins.registry import ConfigError, register
@@ -96,7 +96,7 @@ class HF(PolicyEngine):
 
     def attach(self, policy: Any) -> HF:
         """Use this policy. Raises ConfigError for a model that the shared attention cannot run."""
-        lm = PolicyView(policy)
+        lm = SamplingModel(policy)
         unsupported = set(getattr(lm.text_config, "layer_types", None) or ()) - {
             "full_attention",
             "sliding_attention",

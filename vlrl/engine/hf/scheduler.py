@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from vlrl.engine.base import PolicyView
+from vlrl.engine.base import SamplingModel
 from vlrl.engine.hf.conversation_cache import CachedConversation, ConversationCache, extended
 from vlrl.engine.hf.kv_cache import KVCache, PrefixEntry, shared_attention
 from vlrl.engine.hf.lookup import NgramLookup, worth_running
@@ -41,7 +41,7 @@ class Scheduler:
 
     def __init__(
         self,
-        lm: PolicyView,
+        lm: SamplingModel,
         requests: Sequence[Request],
         limits: Limits,
         counters: Counter[str],
@@ -359,7 +359,7 @@ def entry_of(sequence: SequenceState) -> PrefixEntry:
 
 
 def prefill(
-    lm: PolicyView,
+    lm: SamplingModel,
     sources: Sequence[tuple[EncodedPrompt, Sequence[int]]],
     embeds: dict[str, MediaEmbeds],
     counters: Counter[str],
@@ -409,7 +409,7 @@ def prefill(
 
 
 def given_logp(
-    lm: PolicyView, hidden_LH: Tensor, prompt_length: int, ids: Sequence[int], sampling: Sampling
+    lm: SamplingModel, hidden_LH: Tensor, prompt_length: int, ids: Sequence[int], sampling: Sampling
 ) -> list[float]:
     """Log-probs (nats) of given completion tokens under the policy, at the sampling's temperature, without
     bans and filters."""
