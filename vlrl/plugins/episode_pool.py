@@ -139,7 +139,6 @@ class EpisodePool:
         for handle in self.handles:
             self.close(handle)
         with self.changed:
-            # closes that hang are left to their threads, which are daemons
             self.changed.wait_for(lambda: not self.closing, CLOSE_SECONDS + 1.0)
             self.open = False
             self.changed.notify_all()
@@ -275,8 +274,7 @@ class EpisodePool:
     def _submit(self, job: _Job) -> None:
         with self.changed:
             if job.what == "close":
-                # before turns that wait: what a closed episode holds is freed first
-                self.queue.appendleft(job)
+                self.queue.appendleft(job)  # before turns that wait: it frees what they may need
                 self.closing += 1
             else:
                 self.queue.append(job)
@@ -322,8 +320,7 @@ class EpisodePool:
                     self._note_end(job, result, error)
                     continue
                 self.hanging -= 1
-            # the call came back after its deadline: its answer is void, another thread has taken this one's
-            # place, and the episode may have been made only now, after the pool closed the handle
+            # after its deadline: another thread has this one's place; a reset may have made the episode late
             self._close(job.handle)
             return
 
@@ -384,8 +381,7 @@ class EpisodePool:
                 if handle.past is not None and not episode.stateless:
                     self._repeat(episode, opening, handle.past)
             except FAULTS as error:
-                if handle.closed:
-                    # `close` ran before this thread had set `handle.episode`, and could not close it
+                if handle.closed:  # before `handle.episode` was set, so that it could not be closed
                     self._close(handle)
                 if (
                     handle.closed
