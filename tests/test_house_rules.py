@@ -350,7 +350,7 @@ def test_docstrings_are_short():
 def test_retired_words_stay_away():
     """Words of an earlier dialect are not used: the field's words are in docs/architecture.md."""
     old = re.compile(
-        r"\b(minds_company|PolicyLM|ways_on|first_s|LEAST_\w+|"
+        r"\b(minds_company|ways_on|first_s|LEAST_\w+|"
         r"run\.(sampler|scaffold|decode|strategy|env|shape|gate|credit|surrogate|reduce|tune|probes|tally|fields))\b"
     )
     riddles = re.compile(

@@ -4,8 +4,10 @@
 
 response: the text of the policy, and the coordinate spaces of its pictures. gold: what is right, in the form
 that the function reads. row: the `Row`, or a benchmark's raw record. A scoring function raises GoldError
-where the row is broken and Unread where the response holds no answer that it can read; it raises nothing else
-because of the response. Whoever calls one turns Unread into the lowest score (`settled`).
+where
+the row is broken and Unread where the response holds no answer that it can read; it raises nothing else
+because
+of the response. Whoever calls one turns Unread into the lowest score (`settled`).
 
 Rewards that score an answer, the kinds of `verify`, and the scorers of evaluation are such functions.
 """
@@ -80,8 +82,10 @@ class Verdict:
 
     `correct`: the answer is right. `unread`: no answer could be read, so it is neither right nor wrong.
     `extracted`: the answer as it was read. `span`: its [start, end) character offsets in the response.
-    `route`: how it was found and which rule decided ("box>rational"). `details`: what reports draw.
-    `seconds`: wall-clock time.
+    `route`:
+    how it was found and which rule decided ("box>rational"). `details`: what reports draw. `seconds`:
+    wall-clock
+    time.
     """
 
     score: float

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.engine.base import SamplingModel
+from vlrl.engine.base import PolicyLM
 from vlrl.engine.hf.kv_cache import KVCache, shared_attention
 from vlrl.engine.hf.sequence import SequenceState
 from vlrl.services.lazy import Tensor, nn, torch
@@ -20,7 +20,7 @@ CHUNK = 256  # new tokens of a sequence in one forward, which bounds the attenti
 
 
 @dataclass(frozen=True, eq=False)
-class CachedConversation:
+class Kept:
     """Keys and values (N, J, L, D) of a prompt and the completion tokens `ids` behind it."""
 
     keys_NJLD: Tensor
@@ -30,12 +30,10 @@ class CachedConversation:
     def __len__(self) -> int:
         return self.keys_NJLD.shape[2]
 
-    def first(self, count: int) -> CachedConversation:
+    def first(self, count: int) -> Kept:
         """Those of the prompt and the first `count` completion tokens."""
         length = len(self) - len(self.ids) + count
-        return CachedConversation(
-            self.keys_NJLD[:, :, :length], self.values_NJLD[:, :, :length], self.ids[:count]
-        )
+        return Kept(self.keys_NJLD[:, :, :length], self.values_NJLD[:, :, :length], self.ids[:count])
 
 
 class ConversationCache:
@@ -48,7 +46,7 @@ class ConversationCache:
 
     def __init__(self) -> None:
         self.version = -1
-        self.items: OrderedDict[tuple[str, tuple[int, ...]], CachedConversation] = OrderedDict()
+        self.items: OrderedDict[tuple[str, tuple[int, ...]], Kept] = OrderedDict()
         self.of_prompt: dict[str, set[tuple[int, ...]]] = {}  # the same keys, by prompt
         self.tokens = 0
 
@@ -58,12 +56,11 @@ class ConversationCache:
         self.of_prompt.clear()
         self.tokens = 0
 
-    def find(self, sequence: SequenceState, version: int) -> CachedConversation | None:
+    def find(self, sequence: SequenceState, version: int) -> Kept | None:
         """The longest beginning of the sequence, without its last token, that is kept of any completion of
         its prompt; None without one, or where the weights have changed."""
         if version != self.version:
             self.clear()
-        # at least one token has to run, for the logits behind it
         ids, prompt = sequence.ids[:-1], sequence.request.prompt.key
         found = (
             {known: shared(known, ids) for known in self.of_prompt.get(prompt, ())} if sequence.ids else {}
@@ -71,11 +68,10 @@ class ConversationCache:
         best = max(found, key=lambda known: found[known], default=None)
         return None if best is None else self.items[prompt, best].first(found[best])
 
-    def store(
+    def keep(
         self, sequence: SequenceState, keys_NJLD: Tensor, values_NJLD: Tensor, version: int, capacity: int
     ) -> None:
         """Keep the keys and values of all tokens of a sequence but its last, which has none yet."""
-        # this one begins with what the turn before it has stored
         prompt, before = sequence.request.prompt.key, sequence.request.prefix_ids
         for old in [
             ids
@@ -92,8 +88,7 @@ class ConversationCache:
         if version != self.version:
             self.clear()
             self.version = version
-        # copies: a view would keep the whole batch's tensors alive
-        kept = CachedConversation(kv_NJLD[0].clone(), kv_NJLD[1].clone(), tuple(ids))
+        kept = Kept(kv_NJLD[0].clone(), kv_NJLD[1].clone(), tuple(ids))
         if (prompt, kept.ids) in self.items:
             self._drop(prompt, kept.ids)
         self.items[prompt, kept.ids] = kept
@@ -115,7 +110,7 @@ def shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def extended(
-    lm: SamplingModel, sequences: Sequence[SequenceState], kept: Sequence[CachedConversation]
+    lm: PolicyLM, sequences: Sequence[SequenceState], kept: Sequence[Kept]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run the tokens behind what is kept: keys and values (N, P, J, L, D) of all tokens, right-padded, and
     the last hidden states (P, H)."""
@@ -143,7 +138,7 @@ def extended(
             hidden_PSH, _ = lm.hidden(
                 ids_PS, positions, lm.no_mask, past_key_values=cache, use_cache=True, kv_cache=cache
             )
-        cache.take_back([width - len(part) for part in parts])  # the padding's keys
+        cache.take_back([width - len(part) for part in parts])
         for p, part in enumerate(parts):
             if part:
                 last_PH[p] = hidden_PSH[p, len(part) - 1]

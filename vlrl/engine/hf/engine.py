@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vlrl.engine.base import EngineState, PolicyEngine, SamplingModel
+from vlrl.engine.base import EngineState, PolicyEngine, PolicyLM
 from vlrl.engine.hf.conversation_cache import ConversationCache
 from vlrl.engine.hf.scheduler import Limits, Scheduler, given_logp, prefill
 from vlrl.plugins.registry import ConfigError, register
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class HFState(EngineState):
     """The handles of the engine, and the keys and values of conversations that go on."""
 
-    conversations: ConversationCache = transient(factory=ConversationCache)
+    kept: ConversationCache = transient(factory=ConversationCache)
 
 
 @register("hf")
@@ -96,7 +96,7 @@ class HF(PolicyEngine):
 
     def attach(self, policy: Any) -> HF:
         """Use this policy. Raises ConfigError for a model that the shared attention cannot run."""
-        lm = SamplingModel(policy)
+        lm = PolicyLM(policy)
         unsupported = set(getattr(lm.text_config, "layer_types", None) or ()) - {
             "full_attention",
             "sliding_attention",
@@ -113,7 +113,7 @@ class HF(PolicyEngine):
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         self.counters["requests"] += len(requests)
         limits = Limits(self.token_budget, self.prefill_tokens, self.lookup_tokens, self.conversation_tokens)
-        scheduler = Scheduler(self.lm, requests, limits, self.counters, self.state.conversations)
+        scheduler = Scheduler(self.lm, requests, limits, self.counters, self.state.kept)
         training = self.lm.model.training
         self.lm.model.eval()
         try:
@@ -129,7 +129,7 @@ class HF(PolicyEngine):
         self.release()
 
     def release(self) -> None:
-        self.state.conversations.clear()
+        self.state.kept.clear()
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         return self.score_all([(prompt, ids)])[0]
@@ -157,7 +157,7 @@ class HF(PolicyEngine):
                             torch.stack([x[p, :, :length] for x in side])
                             for side in zip(*((y.keys, y.values) for y in kv.layers))
                         )
-                        self.state.conversations.put(
+                        self.state.kept.put(
                             pairs[i][0].key, ids, (keys, values), self.lm.version, self.conversation_tokens
                         )
         return out

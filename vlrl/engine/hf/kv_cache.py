@@ -78,7 +78,6 @@ class KVCache:
         n, _, j, _, d = self.prompt_kv_NPJLD[0].shape
         rows, width = (held[0].shape[1], held[0].shape[3]) if held else (0, 0)
         if total > rows or capacity > width:
-            # most completions end long before `max_tokens`: begin small, `begin_step` doubles the width
             width = max(width, min(capacity, 64))
             grown = [x.new_zeros(n, max(total, rows), j, width, d) for x in self.prompt_kv_NPJLD]
             for new, old in zip(grown, held or ()):
@@ -123,12 +122,11 @@ class KVCache:
         self.length_R = [self.length_R[r] for r in order]
         self._plan = {}
         needed = set(self.prompt_R) | {entry.index for entry in self.entries if entry.pending}
-        # copying all prompts at every end would cost more than the memory is worth: only when half can go
         if len(needed) <= len(self.entries) // 2:
-            self._compact_prompts(sorted(needed))
+            self._keep_prompts(sorted(needed))
         return order
 
-    def _compact_prompts(self, kept: list[int]) -> None:
+    def _keep_prompts(self, kept: list[int]) -> None:
         assert self.prompt_kv_NPJLD is not None
         new_index = {p: i for i, p in enumerate(kept)}
         self.entries = [self.entries[p] for p in kept]
@@ -156,13 +154,12 @@ class KVCache:
             self._plan = _plan_step(self.prompt_R, self.length_P, device)
         length_R = torch.tensor(self.length_R, device=device)
         place_RS = length_R[:, None] + torch.arange(tokens, device=device)
-        # keys behind a sequence's own place are other steps' leftovers or unset
         own_RSC = torch.arange(longest, device=device) > place_RS[..., None]
         self._plan.update(
             longest=longest,
             place_RS=place_RS,
             masks={},
-            own_RSC=own_RSC if min(self.length_R) + 1 < longest else None,  # None: nothing to mask
+            own_RSC=own_RSC if min(self.length_R) + 1 < longest else None,
         )
         self.length_R = [n + tokens for n in self.length_R]
 
@@ -213,7 +210,6 @@ class KVCache:
         scores = torch.cat([_to_rows(shared_PJXL, place_R, most, q), own_RJQC], dim=-1)
         if window is not None:
             scores.unflatten(2, (-1, new)).masked_fill_(self._outside(window)[:, None, None], float("-inf"))
-        # one softmax over both parts, in float32 as transformers' eager attention
         weights = scores.softmax(-1, dtype=torch.float32).to(query_RHSD.dtype)
         shared_PJXD = _to_prompts(weights[..., :width], place_R, prompts, most) @ values_PJLD
         out_RJQD = _to_rows(shared_PJXD, place_R, most, q) + weights[..., width:] @ value_RJCD
@@ -302,7 +298,6 @@ def shared_attention(text_config: Any) -> Iterator[None]:
     from transformers import AttentionInterface
 
     AttentionInterface.register(ATTENTION_NAME, _attention)
-    # the field behind the setter, which would change the configs below this one too
     previous = text_config._attn_implementation_internal
     text_config._attn_implementation_internal = ATTENTION_NAME
     try:

@@ -12,8 +12,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from vlrl.engine.base import SamplingModel
-from vlrl.engine.hf.conversation_cache import CachedConversation, ConversationCache, extended
+from vlrl.engine.base import PolicyLM
+from vlrl.engine.hf.conversation_cache import ConversationCache, Kept, extended
 from vlrl.engine.hf.kv_cache import KVCache, PrefixEntry, shared_attention
 from vlrl.engine.hf.lookup import NgramLookup, worth_running
 from vlrl.engine.hf.sampler import Sampler
@@ -36,18 +36,18 @@ class Limits(NamedTuple):
 
 
 class Scheduler:
-    """Continuous batching of the sequences of some requests. `limits` are the engine's; `conversations` holds
-    keys and values between its calls."""
+    """Continuous batching of the sequences of some requests. `limits` are the engine's; `kept` holds keys and
+    values between its calls."""
 
     def __init__(
         self,
-        lm: SamplingModel,
+        lm: PolicyLM,
         requests: Sequence[Request],
         limits: Limits,
         counters: Counter[str],
-        conversations: ConversationCache,
+        kept: ConversationCache,
     ) -> None:
-        self.lm, self.conversations = lm, conversations
+        self.lm, self.kept = lm, kept
         self.token_budget, self.prefill_tokens, self.lookup_tokens, self.conversation_tokens = limits
         self.counters = counters
         self.drafted: Counter[str] = Counter()  # drafted and accepted tokens of this call
@@ -64,8 +64,6 @@ class Scheduler:
         )
         self.version = lm.version
         waiting = [start_sequence(lm, request, index) for request in requests for index in range(request.n)]
-        # by length: similar prompts are prefilled together, with little padding, and the completions of a
-        # prompt, which share its entry, follow each other
         self.waiting = deque(sorted(waiting, key=lambda sequence: -len(sequence.encoded)))
 
     def run(self) -> Iterator[Completion]:
@@ -86,8 +84,6 @@ class Scheduler:
 
         Only whole batches are admitted: nothing happens while less than a quarter of the budget is free.
         """
-        # a prefill stops all decoding, so it waits until it admits many; `max_keys` reserves all tokens that
-        # a sequence may reach, so no running sequence has to be evicted later
         free = self.token_budget - sum(sequence.max_keys for sequence in self.running)
         if not self.waiting or (
             self.running
@@ -95,7 +91,6 @@ class Scheduler:
         ):
             return []
         admitted: list[SequenceState] = []
-        # a sequence larger than the budget is admitted alone, or nothing would ever run
         while self.waiting and (self.waiting[0].max_keys <= free or not (self.running or admitted)):
             sequence = self.waiting.popleft()
             free -= sequence.max_keys
@@ -121,7 +116,6 @@ class Scheduler:
     def _requeue_under_new_weights(self) -> None:
         """The policy has changed: drop all keys, values and embeddings; unfinished sequences wait again and
         continue from their own tokens."""
-        # keys of the old weights are wrong for the new ones; drawn tokens, log-probs and versions stay
         self.counters["interrupted"] += len(self.running)
         self.waiting.extendleft(reversed(self.running))
         self.running, self.entries, self.embeds, self.cache, self.sampler = [], {}, {}, KVCache(), None
@@ -138,7 +132,7 @@ class Scheduler:
             ):
                 count += 1
             batch, sequences = sequences[: max(count, 1)], sequences[max(count, 1) :]
-            known = [(sequence, kept) for sequence in batch if (kept := self._lookup(sequence)) is not None]
+            known = [(sequence, kept) for sequence in batch if (kept := self._kept(sequence)) is not None]
             self._extend(known)
             found = {id(sequence) for sequence, _ in known}
             batch = [sequence for sequence in batch if id(sequence) not in found]
@@ -175,15 +169,15 @@ class Scheduler:
             entry.pending = 1
             self.entries[sequence.prefill_key] = entry
 
-    def _lookup(self, sequence: SequenceState) -> CachedConversation | None:
+    def _kept(self, sequence: SequenceState) -> Kept | None:
         """What is kept of the conversation that the sequence continues; only requests whose prefix is not
         scored are looked up."""
         if not self.conversation_tokens or sequence.request.score_prefix:
             return None
         self.counters["prompt_tokens"] += sequence.prompt_length
-        return self.conversations.find(sequence, self.version)
+        return self.kept.find(sequence, self.version)
 
-    def _extend(self, known: Sequence[tuple[SequenceState, CachedConversation]]) -> None:
+    def _extend(self, known: Sequence[tuple[SequenceState, Kept]]) -> None:
         """Prefill only the tokens behind what is kept."""
         if not known:
             return
@@ -195,7 +189,7 @@ class Scheduler:
             {"prompts_prefilled": len(sequences), "prefill_tokens": whole - cached, "cached_tokens": cached}
         )
 
-    def _cache(self, sequences: Sequence[SequenceState], done: Iterable[int], running: bool) -> None:
+    def _keep(self, sequences: Sequence[SequenceState], done: Iterable[int], running: bool) -> None:
         """Keep the keys and values of finished conversations; those of sequences that ended with their first
         token are their prompt's."""
         for r in done if self.conversation_tokens else ():
@@ -207,7 +201,7 @@ class Scheduler:
                     self.cache.of_sequence(r) if running else self.cache.of_prompt(entry_of(sequence))
                 )
                 length = sequence.prompt_length - 1
-                self.conversations.store(
+                self.kept.keep(
                     sequence,
                     keys[:, :, :length],
                     values[:, :, :length],
@@ -249,7 +243,6 @@ class Scheduler:
         running, device = self.running, self.lm.device
         tokens = 1 + max(map(len, drafts_R))
         self.cache.begin_step(tokens)
-        # padding repeats a real token: what is computed there is dropped by `take_back`
         ids = [
             [sequence.ids[-1], *draft, *[sequence.ids[-1]] * (tokens - 1 - len(draft))]
             for sequence, draft in zip(running, drafts_R)
@@ -286,7 +279,7 @@ class Scheduler:
             done |= self._append_tokens(
                 sequences, drawing, logits_RV, Sampler([sequences[r] for r in drawing], self.lm.device)
             )
-        self._cache(sequences, done, running=False)
+        self._keep(sequences, done, running=False)
         unfinished = [sequence for r, sequence in enumerate(sequences) if r not in done]
         if unfinished:
             capacity = max(sequence.sampling.max_tokens for sequence in unfinished)
@@ -307,7 +300,6 @@ class Scheduler:
         before, rows = [len(sequence.ids) for sequence in running], list(range(len(running)))
         done: dict[int, Finish] = {}
         for place in range(logits_RSV.shape[1]):
-            # place 0 keeps the sampler of all running rows; behind it only rows whose draft was drawn go on
             sampler = Sampler([running[r] for r in rows], self.lm.device) if place else self.sampler
             logits_RV = logits_RSV[rows, place] if place else logits_RSV[:, 0]
             done |= self._append_tokens(running, rows, logits_RV, sampler)
@@ -323,7 +315,7 @@ class Scheduler:
             self.drafted.update(counts)
             self.counters.update(counts)
         if done:
-            self._cache(running, done, running=True)
+            self._keep(running, done, running=True)
             self.running, self.sampler = [running[r] for r in self.cache.remove(list(done))], None
         yield from self._completed(running, done)
 
@@ -337,7 +329,6 @@ class Scheduler:
     ) -> dict[int, Finish]:
         """Draw the next token of the sequences `rows`; the rows that end with it, and why."""
         drawing = [sequences[r] for r in rows]
-        # the random number of a token depends on its place in the completion alone, not on the batch
         numbers = [
             sequence.uniforms[len(sequence.ids) - len(sequence.request.prefix_ids)] for sequence in drawing
         ]
@@ -359,7 +350,7 @@ def entry_of(sequence: SequenceState) -> PrefixEntry:
 
 
 def prefill(
-    lm: SamplingModel,
+    lm: PolicyLM,
     sources: Sequence[tuple[EncodedPrompt, Sequence[int]]],
     embeds: dict[str, MediaEmbeds],
     counters: Counter[str],
@@ -409,11 +400,10 @@ def prefill(
 
 
 def given_logp(
-    lm: SamplingModel, hidden_LH: Tensor, prompt_length: int, ids: Sequence[int], sampling: Sampling
+    lm: PolicyLM, hidden_LH: Tensor, prompt_length: int, ids: Sequence[int], sampling: Sampling
 ) -> list[float]:
     """Log-probs (nats) of given completion tokens under the policy, at the sampling's temperature, without
     bans and filters."""
-    # hidden state c - 1 predicts token c
     logits_CV = lm.logits(hidden_LH[prompt_length - 1 : prompt_length - 1 + len(ids)]).float()
     scale_C1 = torch.tensor(
         [[sampling.temperature_at(c) or 1.0] for c in range(len(ids))], device=logits_CV.device

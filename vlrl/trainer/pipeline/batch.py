@@ -15,7 +15,8 @@ from vlrl.types import Group, Prompt
 @dataclass
 class CollectedBatch:
     """A step whose groups are collected: what `collect` counted, how many rollouts were scored and could not
-    be, and the seconds it took."""
+    be,
+    and the seconds it took."""
 
     step: Step
     scored: int = 0
@@ -58,7 +59,6 @@ def batches_of(session: Session, saved: Mapping[str, Any] | None) -> list[Collec
         groups = []
         for plain in values["groups"]:
             prompt = prompts.get(plain["row"]) or session.prompt_template(rows[plain["row"]])
-            # stored ids and log-probs belong to the old prompt's tokens
             if prompt.key != plain["prompt"]:
                 session.warn(
                     f"resume: the prompt of row {plain['row']!r} is not what it was; "
@@ -77,7 +77,8 @@ def batches_of(session: Session, saved: Mapping[str, Any] | None) -> list[Collec
 
 def redistribute(parts: Sequence[Mapping[str, Any]], rank: int, ranks: int) -> dict[str, Any]:
     """This rank's share of batches that another number of ranks collected ahead: every group goes to one
-    rank, counters to the first."""
+    rank,
+    counters to the first."""
     batches = []
     for same_step in zip(*(part["batches"] for part in parts)):
         trained = [group for batch in same_step for group in batch["groups"][: batch["trained"]]][rank::ranks]

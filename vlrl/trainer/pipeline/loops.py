@@ -86,7 +86,6 @@ class LoopAhead(Loop):
                 Step(number, session.phase_step),
                 self.accelerator,
                 LockedSampler(session.current.prompt_sampler, self.lock, self.accelerator),
-                # a copy: the main thread writes the session's while this batch is scored
                 replace(session.score_counts),
             )
             if self.pool is not None:
@@ -207,14 +206,14 @@ def open_loop(session: Session, saved: Mapping[str, Any] | None = None) -> Loop:
 @dataclass(frozen=True)
 class LockedSampler:
     """The phase's prompt sampler, called in the collecting thread while the main thread runs its `end_step`.
-    All ranks must draw the same rows."""
+    All
+    ranks must draw the same rows."""
 
     sampler: PromptSampler
     lock: threading.Lock
     accelerator: Accelerator
 
     def __call__(self, n: int) -> list[Row]:
-        # a sampler's call and its `end_step` both change its state
         with self.lock:
             rows: list[Row] = self.sampler(n)
         drawn = gather(self.accelerator, [[row.id for row in rows]])
@@ -229,10 +228,12 @@ class LockedSampler:
 
 def can_overlap(session: Session) -> bool:
     """Whether batches can be collected while the trainer works: an engine with its own weights, and no
-    forward passes while collecting.
+    forward
+    passes while collecting.
 
     Several ranks each draw all rows and take their share of them, so their samplers must not learn from
-    steps, which end at other moments on each.
+    steps,
+    which end at other moments on each.
     """
     phase = session.current
     early = [*phase.reward_shaping.values(), *phase.group_filters.values()]
@@ -264,12 +265,15 @@ def staleness(version: int, groups: Sequence[Group]) -> dict[str, float]:
 
 def overlap_seconds(folder: Path) -> dict[str, float]:
     """Seconds over all steps of `timings.jsonl` that have a collected batch: both sides busy and idle, and
-    how much of the collection was hidden.
+    how
+    much of the collection was hidden.
 
     The engine is busy while a batch is collected, the trainer idle while it waits for one; `saved` =
-    engine_busy - trainer_idle (0 for a synchronous loop, which waits for all of the collection). {} for a run
-    without such steps. Edge: with both sides on the same cores, collection takes longer while the trainer
-    works, so `saved` exceeds the wall-clock time that is gained.
+    engine_busy -
+    trainer_idle (0 for a synchronous loop, which waits for all of the collection). {} for a run without such
+    steps. Edge: with both sides on the same cores, collection takes longer while the trainer works, so
+    `saved`
+    exceeds the wall-clock time that is gained.
     """
     timings = read_jsonl(folder / "timings.jsonl")
     steps = [row["seconds"] for row in timings if "collect" in row.get("seconds", ())]
