@@ -79,7 +79,7 @@ def ask(
 PROMPTS = {
     "text": ask("Which digit is it?", prefix="<think>"),
     "image": ask("How many?", (Noise(1),)),
-    "images": ask("Compare them.", (Noise(1), Noise(2, (112, 112)))),
+    "images": ask("Compare them.", (Noise(1), Noise(2, (112, 112)), Noise(3, (60, 150)))),
     "video": ask("Which way?", videos=(Flicker(3),)),
 }
 

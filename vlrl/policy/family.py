@@ -217,7 +217,7 @@ class Family(Stage):
         if "sliding_attention" in kinds:
             window = text.sliding_window
             masks["sliding_attention"] = make_mask(layout.order_RL, layout.subtree_end_RL, window, images_RL)
-        return masks
+        return dict.fromkeys(kinds) | masks  # recurrent layers take none
 
     def hidden(
         self,
