@@ -12,8 +12,9 @@ from vlrl.policy import Family, Policy
 from vlrl.policy.families.text import KINDS
 
 VISION = [name for name in names(Family) if get(Family, name).is_multimodal]
+VARIANTS = ["internvl/qwen3"]  # InternVL3.5
 TEXT = [f"text/{kind}" for kind in KINDS]
-FAMILIES = [*VISION, *TEXT]
+FAMILIES = [*VISION, *VARIANTS, *TEXT]
 
 
 def split(spec: str) -> tuple[str, str]:

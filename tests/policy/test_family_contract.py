@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 from contract_kit import CASES, FAMILIES, VISION, modalities, split, tiny_policy
-from samples import PROMPTS, Noise, ask, groups_of, plain_logp, processed
+from samples import PROMPTS, Noise, ask, given, groups_of, plain_logp, processed
 
 from vlrl.engine.hf.engine import HF
 from vlrl.methods.core.aux_tensor import Entropy
@@ -114,11 +114,8 @@ def test_a_batch_of_all_modalities_is_its_parts_and_chunks_change_nothing(polici
 def by_generate(policy: Policy, request: Request) -> list[int]:
     """A greedy completion by the model's own `generate`."""
     inputs = processed(policy, request.prompt)
-    if not policy.family.is_multimodal:
-        inputs.pop("token_type_ids", None)
-    known = {k: v for k, v in inputs.items() if isinstance(v, torch.Tensor) or k == "second_per_grid_ts"}
     out = policy.model.generate(
-        **known, do_sample=False, max_new_tokens=request.sampling.max_tokens,
+        **given(policy, inputs), do_sample=False, max_new_tokens=request.sampling.max_tokens,
         suppress_tokens=list(policy.forbidden_ids) or None,
         eos_token_id=list(policy.stop_ids), pad_token_id=policy.pad_id,
     )  # fmt: skip
@@ -169,7 +166,7 @@ def test_pixel_bounds_are_kept_or_refused_with_one_that_can_be_kept(name: str) -
             refused += 1
             continue
         assert all(kept(pixels_of(policy, picture), bound) for picture in PICTURES), field
-    assert refused < 2 or len(set(free)) == 1, "only a tower of one size may refuse both"
+    assert refused < 2 or max(free) < 1.2 * min(free), "only a tower of one size may refuse both"
 
 
 @pytest.mark.parametrize("name", VISION)

@@ -298,11 +298,22 @@ def pooled_output(pooled: Any) -> Any:
 def linear_cost(text: Any) -> float:
     """Cost of a token in a layer's matrix products, in units of one attention pair: the layer's weights / (2
     heads * head size)."""
-    heads = text.num_attention_heads
-    size = getattr(text, "head_dim", None) or text.hidden_size // heads
-    keys = getattr(text, "num_key_value_heads", None) or heads
-    weights = text.hidden_size * (2 * (heads + keys) * size + 3 * text.intermediate_size)
+    heads, first = text.num_attention_heads, text.per_layer_config[0]
+    size = getattr(first, "head_dim", None) or text.hidden_size // heads
+    keys = getattr(first, "num_key_value_heads", None) or heads
+    weights = text.hidden_size * (2 * (heads + keys) * size + 3 * inner_width(text))
     return weights / (2 * heads * size)
+
+
+def inner_width(text: Any) -> int:
+    """The width of a layer's MLP that a token goes through: in a mixture, that of its experts together."""
+    each, top = getattr(text, "moe_intermediate_size", None), getattr(text, "num_experts_per_tok", None)
+    if not (each and top):
+        return text.intermediate_size
+    shared = getattr(text, "shared_expert_intermediate_size", None) or each * (
+        getattr(text, "n_shared_experts", None) or 0
+    )
+    return each * top + shared
 
 
 def base(model: nn.Module) -> Any:

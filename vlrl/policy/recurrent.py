@@ -1,10 +1,10 @@
 """Layers that carry a state from token to token (linear attention, short convolutions) on packed rows,
-prefills and decode steps: the hybrid models Qwen3-Next, Qwen3.5 and LFM2.
+prefills and decode steps (Qwen3-Next, Qwen3.5, LFM2).
 
 Such a layer has no mask: it begins every node of a tree (`vlrl.policy.packing`) with the state that the last
 token of the node's parent left, and a row with an empty one. A node is a sequence of a call of transformers'
 own layer; nodes whose parents are done run together. transformers passes `seq_idx` on to all of these layers,
-and nothing else: `States` and `SequenceStates` travel in it.
+and nothing else.
 
 Shape legend: R rows, L tokens of a row, H hidden size, B nodes of a call, T tokens of a node, C channels of a
 convolution, K its width.

@@ -2,8 +2,8 @@
 reads both in place.
 
 A decode step's query attends to its prompt's keys (shared by all completions of the prompt, read once for all
-of them) and to its own sequence's. Nothing is copied per completion but the states of recurrent layers, which
-have no keys; the last row takes the place of a finished one.
+of them) and to its own sequence's. Nothing but the states of recurrent layers is copied per completion; the
+last row takes the place of a finished one.
 
 Shape legend: P prompts, R running sequences, J key-value heads, H query heads, Q query heads per
 key-value head, L prompt tokens, C completion capacity, D head size, S new tokens of a step, X queries of a
@@ -199,14 +199,17 @@ class KVCache:
         layer: int,
         scaling: float,
         window: int | None = None,
+        expand: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
     ) -> Tensor:
         """softmax([q K_prompt, q K_own]) [V_prompt; V_own], (R, S, H, D); with a `window` over the last
-        `window` keys only."""
+        `window` keys only. `expand` makes keys and values of what is stored."""
         plan = self._plan
         rows, heads, new, d = query_RHSD.shape
         prompts, j = len(self.length_P), key_RJCD.shape[1]
         q, most, width, place_R = heads // j * new, plan["most"], plan["width"], plan["place_R"]
         keys_PJLD, values_PJLD = (x[:, :, :width] for x in self.prompt_kv[layer])
+        if expand is not None:
+            keys_PJLD, values_PJLD = expand(keys_PJLD, values_PJLD)
         query_RJQD = (query_RHSD * scaling).reshape(
             rows, j, q, d
         )  # the new tokens of a head are further queries of its key-value head
@@ -307,8 +310,14 @@ def _attention(
     kv_cache: KVCache,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function that transformers calls by name."""
-    return kv_cache.attend(query, key, value, module.layer_idx, scaling, more.get("sliding_window")), None
+    """The attention function that transformers calls by name. A layer without keys of its own (Gemma 4) reads
+    those of the last one of its kind that has some; latent attention (DeepSeek-V3) stores its latents."""
+    layer, window = module.layer_idx, more.get("sliding_window")
+    if layer not in kv_cache.own_kv:
+        kinds = module.config.layer_types
+        layer = max(other for other in kv_cache.own_kv if kinds[other] == kinds[layer])
+    expand = getattr(module, "expand_kv", None)
+    return kv_cache.attend(query, key, value, layer, scaling, window, expand), None
 
 
 @contextmanager
