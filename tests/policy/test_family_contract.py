@@ -7,6 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import contract_kit
 import pytest
 import torch
 import transformers
@@ -288,6 +289,11 @@ def test_layers_of_other_kinds_are_refused_in_one_line() -> None:
     model = transformers.AutoModelForCausalLM.from_config(config)
     with pytest.raises(ConfigError, match="'jamba' has .* layers that no engine here .*: use such a model"):
         recurrent.install(model)
+
+
+def test_the_support_matrix_is_that_of_these_tests() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    assert page == contract_kit.page(), "make docs"
 
 
 def test_a_text_model_refuses_pictures_and_their_bounds() -> None:

@@ -1,5 +1,5 @@
 """Gemma 4: pictures at their own proportions in a fixed budget of patches, pooled 3 x 3; full-attention
-layers with larger heads, embeddings of tokens in every layer, later layers that read the keys of earlier ones.
+layers with larger heads, token embeddings in every layer, later layers that read the keys of earlier ones.
 
 Source: transformers 5.19, models/gemma4.
 """

@@ -15,6 +15,7 @@ from vlrl.plugins.registry import register
 from vlrl.policy.costs import DECODER_QK_NORM, SavedTensors
 from vlrl.policy.families.qwen3_vl import QWEN3_TOWER, Qwen3VL
 from vlrl.policy.families.vision import VisionFamily
+from vlrl.policy.recurrent import with_memory
 from vlrl.policy.tiny import Tiny
 
 
@@ -37,6 +38,9 @@ class Qwen35(Qwen3VL):
         vision = dict(super().tiny_vision(tiny))
         del vision["deepstack_visual_indexes"]
         return vision
+
+    def random_model(self, model_class: Any, config: Any, **options: Any) -> Any:
+        return with_memory(super().random_model(model_class, config, **options))
 
     encoder_outputs = VisionFamily.encoder_outputs  # no DeepStack
 

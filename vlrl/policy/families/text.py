@@ -11,6 +11,7 @@ from vlrl.plugins.registry import ConfigError, register
 from vlrl.policy.costs import DECODER_QK_NORM, SavedTensors
 from vlrl.policy.encoded import Features
 from vlrl.policy.family import Family
+from vlrl.policy.recurrent import with_memory
 from vlrl.policy.tiny import Tiny, qwen_tokenizer
 from vlrl.types import Media
 
@@ -51,7 +52,7 @@ class Text(Family):
         sizes = {"head_dim": tiny.hidden // tiny.heads, **tiny.text(tokenizer), **KINDS[kind](tiny)}
         config = AutoConfig.for_model(kind, **sizes)
         attention = {"attn_implementation": self.attn_implementation}
-        return AutoModelForCausalLM.from_config(config, **attention), tokenizer
+        return with_memory(AutoModelForCausalLM.from_config(config, **attention)), tokenizer
 
     def process(self, processor: Any, medium: Media, single_image: bool = True) -> Features:
         raise ConfigError(
