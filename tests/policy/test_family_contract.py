@@ -22,7 +22,7 @@ from vlrl.policy import Family, Policy, recurrent, tree_attention
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Request, Rollout, Sampling
 
-SHARP = {"std": 0.1, "layers": 4}  # a tiny model whose answers depend on what it is shown
+SHARP = {"std": 0.15, "layers": 4}  # a tiny model whose answers depend on what it is shown
 PICTURES = (Noise(1, (640, 480)), Noise(2, (120, 300)), Noise(3, (60, 40)))
 
 
