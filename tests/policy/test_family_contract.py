@@ -291,6 +291,13 @@ def test_layers_of_other_kinds_are_refused_in_one_line() -> None:
         recurrent.install(model)
 
 
+@pytest.mark.parametrize("name", VISION)
+def test_every_field_of_a_policys_config_can_be_set(name: str) -> None:
+    """A class variable of a subclass would take the place of a field of the same name."""
+    fields = {field.name for field in dataclasses.fields(get(Family, name))}
+    assert {field.name for field in dataclasses.fields(Family)} <= fields
+
+
 def test_the_support_matrix_is_that_of_these_tests() -> None:
     page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
     assert page == contract_kit.page(), "make docs"

@@ -13,7 +13,7 @@ convolution, K its width.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from vlrl.plugins.registry import ConfigError
 from vlrl.policy.packing import Node
@@ -104,12 +104,15 @@ class Rows(Protocol):
         ...
 
 
+Place: TypeAlias = "tuple[int, int]"  # of a node: its row, and its number in the row
+
+
 class _Call(NamedTuple):
     """Nodes that run together: their tokens' places in the flattened rows (R L: padding), the parents whose
     states they continue, whether their own states are needed."""
 
-    nodes: list[tuple[int, int]]  # (row, number in the row)
-    parents: list[tuple[int, int]] | None
+    nodes: tuple[Place, ...]
+    parents: tuple[Place, ...] | None
     places_BT: Tensor
     kept: bool
 
@@ -131,39 +134,42 @@ class States:
     def _calls(self, nodes_R: Sequence[Sequence[Node]]) -> list[_Call]:
         """The calls in an order in which parents come first. Nodes whose states are needed run with others
         of their length; the others are padded on the right, where nothing follows."""
-        groups: dict[tuple, list[tuple[tuple[int, int], Any, Node]]] = {}
+        groups: dict[tuple[int, bool, int, bool], list[tuple[Place, Place, range]]] = {}
         for r, nodes in enumerate(nodes_R):
-            parents: list[tuple[int, int] | None] = []
             for n, node in enumerate(nodes):
                 above = [m for m in range(n) if nodes[m].end <= node.start < nodes[m].subtree_end]
-                parent = next(((r, m) for m in reversed(above) if nodes[m].end > nodes[m].start), None)
-                parents.append(parent)
-                kept = self.keep or node.subtree_end > node.end
-                size = node.end - node.start
-                key = (len(above), parent is not None, size if kept else 0, kept)
+                parent = next((m for m in reversed(above) if nodes[m].end > nodes[m].start), None)
+                kept, size = self.keep or node.subtree_end > node.end, node.end - node.start
                 if size:
-                    groups.setdefault(key, []).append(((r, n), parent, node))
+                    key = (len(above), parent is not None, size if kept else 0, kept)
+                    tokens = range(r * self.length + node.start, r * self.length + node.end)
+                    groups.setdefault(key, []).append(((r, n), (r, n if parent is None else parent), tokens))
         calls = []
         for (_, continues, _, kept), members in sorted(groups.items(), key=lambda item: item[0]):
-            longest = max(node.end - node.start for _, _, node in members)
-            places_BT = torch.full((len(members), longest), self.rows * self.length)
-            for b, ((r, _), _, node) in enumerate(members):
-                begin = r * self.length + node.start
-                places_BT[b, : node.end - node.start] = torch.arange(begin, begin + node.end - node.start)
-            own, above = [own for own, _, _ in members], [parent for _, parent, _ in members]
-            calls.append(_Call(own, above if continues else None, places_BT, kept))
+            nodes_B, parents_B, tokens_B = zip(*members)
+            places_BT = torch.full((len(members), max(map(len, tokens_B))), self.rows * self.length)
+            for b, tokens in enumerate(tokens_B):
+                places_BT[b, : len(tokens)] = torch.arange(tokens.start, tokens.stop)
+            calls.append(_Call(nodes_B, parents_B if continues else None, places_BT, kept))
         return calls
+
+    def _move(self, device: torch.device) -> None:
+        """Put the places on a device, in the first layer of a forward."""
+        if self.back_RL.device != device:
+            self.back_RL = self.back_RL.to(device)
+            self.calls = [call._replace(places_BT=call.places_BT.to(device)) for call in self.calls]
 
     def run(self, layer: int, step: Callable[[Tensor, LayerCache], Tensor], hidden_RLH: Tensor) -> Tensor:
         """`Rows.run`."""
-        width, device = hidden_RLH.shape[-1], hidden_RLH.device
+        width = hidden_RLH.shape[-1]
+        self._move(hidden_RLH.device)
         flat = torch.cat([hidden_RLH.reshape(-1, width), hidden_RLH.new_zeros(1, width)])
-        states: dict[tuple[int, int], State] = {}
+        states: dict[Place, State] = {}
         out = []
         for nodes, parents, places_BT, kept in self.calls:
             before = None if parents is None else joined([states[parent] for parent in parents])
             cache = LayerCache(before)
-            out.append(step(flat[places_BT.to(device)], cache).flatten(0, 1))
+            out.append(step(flat[places_BT], cache).flatten(0, 1))
             if kept:
                 states |= {
                     node: cache.after.map(lambda x, b=b: x[b : b + 1])  # type: ignore[misc]  # b is a default
@@ -172,7 +178,7 @@ class States:
         if self.keep:
             self.after[layer] = joined([states[r, 0] for r in range(self.rows)])
         done = torch.cat([*out, out[0].new_zeros(1, width)])
-        return done[self.back_RL.to(device)].view(self.rows, self.length, width)
+        return done[self.back_RL].view(self.rows, self.length, width)
 
 
 class SequenceStates:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.engine.base import PolicyLM
-from vlrl.engine.hf.kv_cache import KeysValues, KVCache, mapped, shared_attention
+from vlrl.engine.hf.kv_cache import KeysValues, KVCache, first_tokens, mapped, shared_attention
 from vlrl.engine.hf.sequence import SequenceState
 from vlrl.services.lazy import Tensor, nn, torch
 
@@ -32,7 +32,7 @@ class Kept:
     def first(self, count: int) -> Kept:
         """Those of the prompt and the first `count` completion tokens."""
         length = len(self) - len(self.ids) + count
-        return Kept(mapped(self.kv, lambda x: x[:, :length]), self.ids[:count])
+        return Kept(first_tokens(self.kv, length), self.ids[:count])
 
 
 class ConversationCache:

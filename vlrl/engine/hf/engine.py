@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlrl.engine.base import EngineState, PolicyEngine, PolicyLM
 from vlrl.engine.hf.conversation_cache import ConversationCache
-from vlrl.engine.hf.kv_cache import mapped
+from vlrl.engine.hf.kv_cache import first_tokens
 from vlrl.engine.hf.scheduler import Limits, Scheduler, given_logp, prefill
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
@@ -158,7 +158,7 @@ class HF(PolicyEngine):
                     out[i] = given_logp(self.lm, hidden_LH, len(encoded), ids, Sampling())
                     if self.kept_tokens:
                         length = len(encoded) + len(ids)
-                        own = mapped(kv, lambda x, p=p, length=length: x[p, :, :length])
+                        own = first_tokens(kv, length, p)
                         self.state.kept.put(pairs[i][0].key, ids, own, self.lm.version, self.kept_tokens)
         return out
 

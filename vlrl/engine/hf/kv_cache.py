@@ -269,6 +269,11 @@ def mapped(kv: KeysValues, change: Callable[[Tensor], Tensor]) -> KeysValues:
     return {layer: (change(keys), change(values)) for layer, (keys, values) in kv.items()}
 
 
+def first_tokens(kv: KeysValues, length: int, row: int | None = None) -> KeysValues:
+    """The first `length` keys and values, of `row` if they are of several."""
+    return mapped(kv, lambda x: (x if row is None else x[row])[..., :length, :])
+
+
 def _any(kv: KeysValues) -> Tensor:
     """The keys of one layer."""
     return next(iter(kv.values()))[0]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.hf.conversation_cache import ConversationCache, Kept, extended
-from vlrl.engine.hf.kv_cache import KeysValues, KVCache, PrefixEntry, mapped, shared_attention
+from vlrl.engine.hf.kv_cache import KeysValues, KVCache, PrefixEntry, first_tokens, shared_attention
 from vlrl.engine.hf.lookup import NgramLookup, worth_running
 from vlrl.engine.hf.sampler import Sampler
 from vlrl.engine.hf.sequence import Finish, SequenceState, completion_of, finish_reason, start_sequence
@@ -194,8 +194,7 @@ class Scheduler:
                 running or len(sequence.ids) > len(sequence.request.prefix_ids)
             ):
                 kv = self.cache.of_sequence(r) if running else self.cache.of_prompt(entry_of(sequence))
-                length = sequence.prompt_length - 1
-                known = mapped(kv, lambda x, length=length: x[:, :length])
+                known = first_tokens(kv, sequence.prompt_length - 1)
                 self.kept.keep(sequence, known, self.version, self.conversation_tokens)
 
     def _logp_of_given(self, sequence: SequenceState) -> list[float]:

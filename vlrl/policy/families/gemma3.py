@@ -34,7 +34,7 @@ class Gemma3(VisionFamily):
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<end_of_image>",)
     embeds_joined: ClassVar[bool] = True
     template: ClassVar[str] = media_template("<start_of_image>")
-    special_tokens: ClassVar[Mapping[str, str]] = {
+    extra_tokens: ClassVar[Mapping[str, str]] = {
         "boi_token": "<start_of_image>",
         "eoi_token": "<end_of_image>",
         "image_token": "<image_soft_token>",

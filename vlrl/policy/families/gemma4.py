@@ -37,7 +37,7 @@ class Gemma4(VisionFamily):
         "video": ("pixel_values_videos", "video_position_ids", "num_frames_per_video"),
     }
     template: ClassVar[str] = media_template("<|image|>", "<|video|>")
-    special_tokens: ClassVar[Mapping[str, str]] = {
+    extra_tokens: ClassVar[Mapping[str, str]] = {
         "image_token": "<|image|>",
         "boi_token": "<|image>",
         "eoi_token": "<image|>",

@@ -54,7 +54,7 @@ class Glm4V(QwenVL):
     template: ClassVar[str] = media_template(
         "<|begin_of_image|><|image|><|end_of_image|>", "<|begin_of_video|><|video|><|end_of_video|>"
     )
-    special_tokens: ClassVar[Mapping[str, str]] = {
+    extra_tokens: ClassVar[Mapping[str, str]] = {
         "image_token": "<|image|>",
         "video_token": "<|video|>",
         **MARKS,

@@ -32,7 +32,7 @@ class InternVL(VisionFamily):
     frames_are_images: ClassVar[bool] = True
     embeds_joined: ClassVar[bool] = True
     template: ClassVar[str] = media_template("<IMG_CONTEXT>\n", "<video>\n")
-    special_tokens: ClassVar[Mapping[str, str]] = {
+    extra_tokens: ClassVar[Mapping[str, str]] = {
         "start_image_token": "<img>",
         "end_image_token": "</img>",
         "context_image_token": "<IMG_CONTEXT>",

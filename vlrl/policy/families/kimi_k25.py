@@ -34,7 +34,7 @@ class KimiK25(QwenVL):
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<|media_begin|>", "<|media_content|>", "<|media_end|>")
     position_inputs: ClassVar[tuple[str, ...]] = ()
     template: ClassVar[str] = media_template(_MEDIUM.format("image", "<|media_pad|>"), VIDEO)
-    special_tokens: ClassVar[Mapping[str, str]] = {
+    extra_tokens: ClassVar[Mapping[str, str]] = {
         "image_token": "<|media_pad|>",
         "video_token": VIDEO,
         "begin_token": "<|media_begin|>",

@@ -15,7 +15,7 @@ from vlrl.plugins.registry import register
 from vlrl.policy.costs import PictureCost
 from vlrl.policy.encoded import Features
 from vlrl.policy.families.vision import Units, VisionFamily
-from vlrl.policy.tiny import Tiny, media_template, qwen_tokenizer
+from vlrl.policy.tiny import Tiny, media_template
 
 SIDE_TILES = 10  # the tokenizer has a token for each tile of at most so many rows and columns
 TILES = tuple(f"<|img_row_{i}_col_{j}|>" for i in range(1, 1 + SIDE_TILES) for j in range(1, 1 + SIDE_TILES))
@@ -37,7 +37,7 @@ class Lfm2VL(VisionFamily):
         "image": ("pixel_values", "spatial_shapes", "pixel_attention_mask")
     }
     template: ClassVar[str] = media_template("<image>")
-    special_tokens: ClassVar[Mapping[str, str]] = {
+    extra_tokens: ClassVar[Mapping[str, str]] = {
         "image_token": "<image>",
         "image_start_token": "<|image_start|>",
         "image_end_token": "<|image_end|>",
@@ -62,8 +62,7 @@ class Lfm2VL(VisionFamily):
         return {"patch": tiny.patch, "side": 8 * tiny.patch, "max_tiles": 4, **tokens}
 
     def tiny_tokenizer(self, tiny: Tiny) -> Any:
-        extra = {"extra_special_tokens": dict(self.special_tokens)}
-        tokenizer = qwen_tokenizer(tiny.vocabulary, template=self.template, **extra)
+        tokenizer = super().tiny_tokenizer(tiny)
         tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", *TILES]})
         return tokenizer
 

@@ -35,7 +35,7 @@ class LlavaOneVision(VisionFamily):
         "video": ("pixel_values_videos",),
     }
     template: ClassVar[str] = media_template("<image>\n", "<video>\n")
-    special_tokens: ClassVar[Mapping[str, str]] = {"image_token": "<image>", "video_token": "<video>"}
+    extra_tokens: ClassVar[Mapping[str, str]] = {"image_token": "<image>", "video_token": "<video>"}
     config_tokens: ClassVar[Mapping[str, str]] = {
         "image_token_index": "<image>",
         "video_token_index": "<video>",

@@ -28,7 +28,7 @@ class Mistral3(VisionFamily):
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("[IMG_BREAK]", "[IMG_END]")
     tower_inputs: ClassVar[Mapping[str, tuple[str, ...]]] = {"image": ("pixel_values", "image_sizes")}
     template: ClassVar[str] = media_template("[IMG]")
-    special_tokens: ClassVar[Mapping[str, str]] = {
+    extra_tokens: ClassVar[Mapping[str, str]] = {
         "image_token": "[IMG]",
         "image_break_token": "[IMG_BREAK]",
         "image_end_token": "[IMG_END]",
@@ -41,7 +41,7 @@ class Mistral3(VisionFamily):
         patch, merge, size = sizes["patch"], sizes["merge"], {"longest_edge": sizes["longest"]}
         image = PixtralImageProcessor(size=size, patch_size={"height": patch, "width": patch})
         return PixtralProcessor(
-            image, tokenizer, patch, merge, chat_template=self.template, **dict(self.special_tokens)
+            image, tokenizer, patch, merge, chat_template=self.template, **dict(self.extra_tokens)
         )
 
     def tiny_sizes(self, tiny: Tiny) -> Mapping[str, int]:

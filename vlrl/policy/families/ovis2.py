@@ -33,7 +33,7 @@ class Ovis2(VisionFamily):
     embed_token: ClassVar[str] = "<IMG_ATOM>"
     prompt_only_tokens: ClassVar[tuple[str, ...]] = INDICATORS
     template: ClassVar[str] = media_template("<image>")
-    special_tokens: ClassVar[Mapping[str, str]] = {
+    extra_tokens: ClassVar[Mapping[str, str]] = {
         "image_token": "<image>",
         "atom_token": "<IMG_ATOM>",
         **{f"{token[5:-1].lower()}_token": token for token in INDICATORS},

@@ -50,7 +50,7 @@ class SmolVLM(VisionFamily):
     }
     frames_are_images: ClassVar[bool] = True
     template: ClassVar[str] = media_template("<image>", "<video>")
-    special_tokens: ClassVar[Mapping[str, str]] = {
+    extra_tokens: ClassVar[Mapping[str, str]] = {
         "fake_image_token": "<fake_token_around_image>",
         "image_token": "<image>",
         "end_of_utterance_token": "<end_of_utterance>",
@@ -90,7 +90,7 @@ class SmolVLM(VisionFamily):
         return {"scale_factor": self.tiny_grid[1]}
 
     def tiny_tokenizer(self, tiny: Tiny) -> Any:
-        extra = {"extra_special_tokens": dict(self.special_tokens)}
+        extra = {"extra_special_tokens": dict(self.extra_tokens)}
         tokenizer = qwen_tokenizer(tiny.vocabulary, special=TILES[:4], template=self.template, **extra)
         tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", *TILES]})
         return tokenizer

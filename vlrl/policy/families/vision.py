@@ -49,7 +49,7 @@ class VisionFamily(Family):
     # whether the model's forward takes the embeddings of its media one by one, or joined
     embeds_joined: ClassVar[bool] = False
     template: ClassVar[str] = TEMPLATE  # of the chat of a tiny model
-    special_tokens: ClassVar[Mapping[str, str]] = {}  # further ones of a tiny model's tokenizer, by attribute
+    extra_tokens: ClassVar[Mapping[str, str]] = {}  # further ones of a tiny model's tokenizer, by attribute
     config_tokens: ClassVar[Mapping[str, str]] = {}  # fields of the model's config: the tokens they number
 
     # --- building -------------------------------------------------------------------------------------------
@@ -77,7 +77,9 @@ class VisionFamily(Family):
 
     def tiny_tokenizer(self, tiny: Tiny) -> Any:
         """The tokenizer of a tiny model."""
-        special = {"extra_special_tokens": dict(self.special_tokens)} if self.special_tokens else {}
+        special: dict[str, Any] = (
+            {"extra_special_tokens": dict(self.extra_tokens)} if self.extra_tokens else {}
+        )
         return qwen_tokenizer(tiny.vocabulary, template=self.template, **special)
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
@@ -87,7 +89,7 @@ class VisionFamily(Family):
         processor = self.make_processor(tokenizer, self.tiny_sizes(tiny))
         ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in self.config_tokens.items()}
         config = getattr(transformers, f"{self.transformers_name}Config")(
-            text_config=tiny.text(tokenizer) | self.tiny_text(tiny),
+            text_config={**tiny.text(tokenizer), **self.tiny_text(tiny)},
             vision_config=dict(self.tiny_vision(tiny)),
             tie_word_embeddings=tiny.tie,
             **ids,
