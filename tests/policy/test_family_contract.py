@@ -22,6 +22,7 @@ from vlrl.policy import Family, Policy, recurrent, tree_attention
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Request, Rollout, Sampling
 
+RECURRENT = ("qwen3_5", "qwen3_5_moe", "lfm2_vl", "text/qwen3_next", "text/qwen3_5_text")
 SHARP = {"std": 0.15, "layers": 4}  # a tiny model whose answers depend on what it is shown
 PICTURES = (Noise(1, (640, 480)), Noise(2, (120, 300)), Noise(3, (60, 40)))
 
@@ -107,6 +108,23 @@ def test_a_batch_of_all_modalities_is_its_parts_and_chunks_change_nothing(polici
             height, width = part[key].shape
             torch.testing.assert_close(part[key], whole[key][row : row + height, :width], atol=1e-5, rtol=0)
             row += height
+
+
+@pytest.mark.parametrize("spec", RECURRENT)
+def test_states_go_on_through_a_tree_and_leak_nowhere(policies, spec: str) -> None:
+    """Branches of a trunk, and of a branch, next to a row of another prompt: the states are those of each
+    sequence alone, with their gradient."""
+    policy = policies(spec)
+    trunk, branch = list(range(20)), list(range(40, 58))
+    ends = [[], [7, 8, 9], [*branch, 1], [*branch, 2, 3], [*branch, 2, 4, 5, 6]]
+    prompt = PROMPTS["images" if "images" in modalities(spec) else "text"]
+    tree = Group(prompt, [Rollout(prompt, [*trunk, *end], "", [0.0] * len([*trunk, *end])) for end in ends])
+    batch = make_batch([tree, *groups_of([PROMPTS["text"]])], policy.pad_id)
+    packed, plain = policy.forward(batch)["logp"], plain_of(policy, batch)
+    torch.testing.assert_close(packed, plain, atol=1e-5, rtol=0)
+    w = torch.randn(plain.shape, generator=torch.Generator().manual_seed(1))
+    wanted, got = (gradient(policy, (logp * w).sum()) for logp in (plain, packed))
+    assert (got - wanted).norm() / wanted.norm() < 1e-4
 
 
 # --- sampling -----------------------------------------------------------------------------------------------
