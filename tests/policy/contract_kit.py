@@ -42,7 +42,7 @@ def tiny_policy(spec: str, layout: str = "packed", **fields: Any) -> Policy:
 CASES = [(spec, modality) for spec in FAMILIES for modality in modalities(spec)]
 
 # Where a test samples with the real vLLM and compares ids and log-probs (tests/policy/test_pixel_bounds.py).
-VLLM_TESTED = ("qwen2_5_vl", "qwen3_vl", "internvl", "llava_onevision", "smolvlm")
+VLLM_TESTED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "llava_onevision", "mistral3", "smolvlm")
 # What is refused in one line, and what does instead.
 REFUSED = {
     "gemma3": "pictures with vLLM's CPU build (use engine `hf`, or vLLM on a GPU)",
@@ -54,6 +54,9 @@ REFUSED = {
 REFUSED |= dict.fromkeys(
     ("qwen3_5_moe", "lfm2_vl", "text/qwen3_next", "text/qwen3_5_text"), REFUSED["qwen3_5"]
 )
+for _spec in VISION:
+    if _problem := get(Family, _spec).vllm_problem:
+        REFUSED[_spec] = f"engine `vllm`: {_problem} (use `hf`)"
 
 MODELS = {
     "gemma3": "Gemma 3 4B to 27B",
@@ -126,7 +129,7 @@ def page() -> str:
         shown = ["tested" if modality in modalities(spec) else "" for modality in PROMPTS]
         if spec in VISION:
             units.setdefault(family.units, []).append(f"`{spec}`")
-        vllm = "tested" if spec in VLLM_TESTED else "untested"
+        vllm = "tested" if spec in VLLM_TESTED else "refused" if family.vllm_problem else "untested"
         rows.append([f"`{spec}`", MODELS[spec], *shown, *["tested"] * 3, vllm, REFUSED.get(spec, "")])
     told = [[f"`{unit}`", ", ".join(found)] for unit, found in sorted(units.items())]
     return HEAD + table(COLUMNS, rows) + TAIL + table(("units of coordinates", "families"), told)

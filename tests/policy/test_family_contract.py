@@ -15,6 +15,7 @@ from contract_kit import CASES, FAMILIES, VISION, modalities, split, tiny_policy
 from samples import PROMPTS, Noise, ask, given, groups_of, plain_logp, processed
 
 from vlrl.engine.hf.engine import HF
+from vlrl.engine.vllm.prompts import check_pictures
 from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.methods.core.trainable import LoRA, Parts
 from vlrl.plugins.registry import ConfigError, build, get
@@ -296,6 +297,12 @@ def test_a_trained_model_is_saved_as_transformers_loads_it(spec: str, tmp_path: 
 def test_drafts_are_refused_where_states_cannot_go_back() -> None:
     with pytest.raises(ConfigError, match=r"engine.lookup_tokens: 4 drafts .* recurrent layers.*; use 0"):
         HF(lookup_tokens=4).attach(tiny_policy("text/qwen3_next"))
+
+
+@pytest.mark.parametrize("name", [name for name in VISION if get(Family, name).vllm_problem])
+def test_families_that_vllm_runs_otherwise_are_refused(policies, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"family '{name}': .*vLLM 0.32.*; use engine 'hf'"):
+        check_pictures(policies(name).family, PROMPTS["text"], True)
 
 
 def test_layers_of_other_kinds_are_refused_in_one_line() -> None:

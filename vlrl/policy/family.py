@@ -61,6 +61,8 @@ class Family(Stage):
     bidirectional_images: ClassVar[bool] = False
     # "module:function" that vLLM's workers call with their model, so that it computes what the trainer's does
     engine_patch: ClassVar[str] = ""
+    # why engines that run vLLM refuse the family: what differs there from the trainer
+    vllm_problem: ClassVar[str] = ""
     # of layers, by transformers' model type; a decoder is as Llama's, a tower as SigLIP's without an entry
     saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {}
     model: str = ""

@@ -131,6 +131,7 @@ class Tiny:
             "num_experts_per_tok": max(1, self.experts // 2),
             "moe_intermediate_size": self.intermediate // 2,
             "decoder_sparse_step": 1,
+            "norm_topk_prob": True,
         }
 
     def delta_rule(self) -> dict[str, Any]:
