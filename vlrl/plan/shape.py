@@ -112,6 +112,7 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
     matmul = sum(
         p.numel() for p in matmul_weights(model).values() if p is not head and p.dim() > 1
     )  # before an adapter adds some
+    matmul += experts_in_use(model, config.get_text_config())
     from vlrl.policy.params import Params  # imports torch
 
     params = Params(model, replace(family, quantize=""), torch.device("meta"), None)
@@ -148,6 +149,16 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
         tower_layers=tower_depth(vision) if vision is not None else 0,
         tower_merge=getattr(vision, "spatial_merge_size", 1) ** 2 if vision is not None else 1,
     )
+
+
+def experts_in_use(model: Any, text: Any) -> int:
+    """The numbers of a mixture's experts that a token goes through; transformers holds all experts of a layer
+    in one tensor."""
+    whole = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name and p.dim() == 3)
+    counts = (getattr(text, name, None) for name in ("num_experts", "n_routed_experts", "num_local_experts"))
+    count = next((count for count in counts if count), 1)
+    top = getattr(text, "num_experts_per_tok", None) or getattr(text, "top_k_experts", None) or 1
+    return whole * top // count
 
 
 def matmul_weights(model: Any) -> dict[int, Any]:

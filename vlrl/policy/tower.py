@@ -184,8 +184,12 @@ def outermost(model: nn.Module, part: str, in_lists: bool) -> list[nn.Module]:
 def projector_inputs(model: nn.Module) -> Iterator[list[Tensor]]:
     """Inside, the list collects what the projector's modules are called with, in order."""
     inputs: list[Tensor] = []
+
+    def collect(_: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        inputs.append(next(iter((*args, *kwargs.values()))))
+
     hooks = [
-        m.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+        m.register_forward_pre_hook(collect, with_kwargs=True)
         for m in outermost(model, "projector", in_lists=False)
     ]
     try:
@@ -200,8 +204,14 @@ def without_tower(model: nn.Module, inputs: Sequence[Tensor]) -> Iterator[None]:
     """Inside, the tower's layers pass on what they get, and the projector's modules are called with `inputs`,
     in order."""
     remaining = iter(inputs)
+
+    def replace(_: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        if args:
+            return (next(remaining), *args[1:]), kwargs
+        return args, kwargs | {next(iter(kwargs)): next(remaining)}
+
     hooks = [
-        m.register_forward_pre_hook(lambda _, args: (next(remaining), *args[1:]))
+        m.register_forward_pre_hook(replace, with_kwargs=True)
         for m in outermost(model, "projector", in_lists=False)
     ]
     layers = outermost(model, "vision", in_lists=True)

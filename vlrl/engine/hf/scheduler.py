@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vlrl.engine.base import PolicyLM
 from vlrl.engine.hf.conversation_cache import ConversationCache, Kept, extended
-from vlrl.engine.hf.kv_cache import KVCache, PrefixEntry, shared_attention
+from vlrl.engine.hf.kv_cache import KeysValues, KVCache, PrefixEntry, first_tokens, shared_attention
 from vlrl.engine.hf.lookup import NgramLookup, worth_running
 from vlrl.engine.hf.sampler import Sampler
 from vlrl.engine.hf.sequence import Finish, SequenceState, completion_of, finish_reason, start_sequence
 from vlrl.policy.encoded import EncodedPrompt, MediaEmbeds
 from vlrl.policy.packing import Layout, Node
+from vlrl.policy.recurrent import State, States, is_recurrent
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Completion, Request, Sampling
 
@@ -138,7 +139,7 @@ class Scheduler:
             batch = [sequence for sequence in batch if id(sequence) not in found]
             if not batch:
                 continue
-            hidden_PLH, kv = prefill(
+            hidden_PLH, kv, states = prefill(
                 self.lm, [(sequence.encoded, sequence.ids) for sequence in batch], self.embeds, self.counters
             )
             lengths = [sequence.prompt_length for sequence in batch]
@@ -149,22 +150,18 @@ class Scheduler:
                         self.lm, hidden_LH, len(sequence.encoded), sequence.ids, sequence.sampling
                     )
                     self.given_logp[sequence.prefill_key] = logp
-            self._add(
-                batch, [layer.keys for layer in kv.layers], [layer.values for layer in kv.layers], last_PH
-            )
+            self._add(batch, kv, last_PH, states)
 
     def _add(
         self,
         sequences: Sequence[SequenceState],
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
+        kv: KeysValues,
         last_PH: Tensor,
+        states: Mapping[int, State] | None = None,
     ) -> None:
-        """Store the keys and values of prompts, per layer (P, J, L, D), and the logits behind their last
-        hidden states."""
-        entries = self.cache.add_prompts(
-            keys, values, [sequence.prompt_length for sequence in sequences], self.lm.logits(last_PH)
-        )
+        """Store the keys, values and states of prompts, and the logits behind their last hidden states."""
+        lengths = [sequence.prompt_length for sequence in sequences]
+        entries = self.cache.add_prompts(kv, lengths, self.lm.logits(last_PH), states)
         for sequence, entry in zip(sequences, entries):
             entry.pending = 1
             self.entries[sequence.prefill_key] = entry
@@ -182,8 +179,7 @@ class Scheduler:
         if not known:
             return
         sequences, kept = [sequence for sequence, _ in known], [one for _, one in known]
-        keys, values, last_PH = extended(self.lm, sequences, kept)
-        self._add(sequences, list(keys), list(values), last_PH)
+        self._add(sequences, *extended(self.lm, sequences, kept))
         cached, whole = sum(map(len, kept)), sum(sequence.prompt_length for sequence in sequences)
         self.counters.update(
             {"prompts_prefilled": len(sequences), "prefill_tokens": whole - cached, "cached_tokens": cached}
@@ -197,17 +193,9 @@ class Scheduler:
             if not sequence.request.score_prefix and (
                 running or len(sequence.ids) > len(sequence.request.prefix_ids)
             ):
-                keys, values = (
-                    self.cache.of_sequence(r) if running else self.cache.of_prompt(entry_of(sequence))
-                )
-                length = sequence.prompt_length - 1
-                self.kept.keep(
-                    sequence,
-                    keys[:, :, :length],
-                    values[:, :, :length],
-                    self.version,
-                    self.conversation_tokens,
-                )
+                kv = self.cache.of_sequence(r) if running else self.cache.of_prompt(entry_of(sequence))
+                known = first_tokens(kv, sequence.prompt_length - 1)
+                self.kept.keep(sequence, known, self.version, self.conversation_tokens)
 
     def _logp_of_given(self, sequence: SequenceState) -> list[float]:
         """Log-probs of the tokens so far: the request's prefix under the present policy, tokens drawn in this
@@ -257,8 +245,15 @@ class Scheduler:
             self.packed = pack(self.lm.model)
         ids_RS, cache = torch.tensor(ids, device=device), self.cache
         with shared_attention(self.lm.text_config), packed_weights(self.packed):
+            options: dict[str, Any] = {"seq_idx": cache.recurrent} if cache.prompt_states else {}
             hidden_RSH, _ = self.lm.hidden(
-                ids_RS, positions, self.lm.no_mask, past_key_values=cache, use_cache=True, kv_cache=cache
+                ids_RS,
+                positions,
+                self.lm.no_mask,
+                past_key_values=cache,
+                use_cache=True,
+                kv_cache=cache,
+                **options,
             )
             return self.lm.logits(hidden_RSH)
 
@@ -354,9 +349,9 @@ def prefill(
     sources: Sequence[tuple[EncodedPrompt, Sequence[int]]],
     embeds: dict[str, MediaEmbeds],
     counters: Counter[str],
-) -> tuple[Tensor, Any]:
+) -> tuple[Tensor, KeysValues, Mapping[int, State]]:
     """Prompts, each followed by completion tokens, right-padded in one causal forward: last hidden states (P,
-    L, H) and the KV cache.
+    L, H), keys and values (P, J, L, D) by layer, states at their ends by recurrent layer.
 
     Args: `embeds` holds the media embeddings by key; those that are missing are computed and added.
     """
@@ -394,9 +389,22 @@ def prefill(
     counters["prompts_prefilled"] += len(sources)
     counters["prefill_tokens"] += sum(len(encoded) + len(ids) for encoded, ids in sources)
     shown, kinds = [embeds[f.key] for f in features], [f.kind for f in features]
-    return lm.hidden(
-        ids_PL, positions_PL, lm.masks(layout), shown, kinds, past_key_values=DynamicCache(), use_cache=True
+    options: dict[str, Any] = {}
+    if is_recurrent(lm.text_config):
+        ends = [len(encoded) + len(ids) for encoded, ids in sources]
+        options["seq_idx"] = States([(Node(0, end, end),) for end in ends], ids_PL.shape, keep=True)
+    hidden_PLH, cache = lm.hidden(
+        ids_PL,
+        positions_PL,
+        lm.masks(layout),
+        shown,
+        kinds,
+        past_key_values=DynamicCache(),
+        use_cache=True,
+        **options,
     )
+    kv = {i: (layer.keys, layer.values) for i, layer in enumerate(cache.layers) if layer.is_initialized}
+    return hidden_PLH, kv, options["seq_idx"].after if options else {}
 
 
 def given_logp(
