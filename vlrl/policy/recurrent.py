@@ -31,22 +31,24 @@ LAYER_TYPES = ("linear_attention", "conv")  # of such layers, in transformers' c
 ATTENTION_TYPES = ("full_attention", "sliding_attention")
 
 
-class State(NamedTuple):
+class LayerState(NamedTuple):
     """What a recurrent layer carries: the last inputs (B, C, K) of its convolution, and the state of its
     linear attention (B, ...), None where it has none."""
 
     conv_BCK: Tensor
     recurrent_B: Tensor | None
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> State:
+    def map(self, change: Callable[[Tensor], Tensor]) -> LayerState:
         """The state with both tensors changed."""
-        return State(change(self.conv_BCK), None if self.recurrent_B is None else change(self.recurrent_B))
+        return LayerState(
+            change(self.conv_BCK), None if self.recurrent_B is None else change(self.recurrent_B)
+        )
 
 
-def joined(states: Sequence[State]) -> State:
+def joined(states: Sequence[LayerState]) -> LayerState:
     """The states of several calls as one."""
     recurrent = [state.recurrent_B for state in states if state.recurrent_B is not None]
-    return State(torch.cat([s.conv_BCK for s in states]), torch.cat(recurrent) if recurrent else None)
+    return LayerState(torch.cat([s.conv_BCK for s in states]), torch.cat(recurrent) if recurrent else None)
 
 
 class LayerCache:
@@ -55,16 +57,16 @@ class LayerCache:
 
     record_past = True  # no update in place of the convolution's inputs
 
-    def __init__(self, before: State | None = None) -> None:
+    def __init__(self, before: LayerState | None = None) -> None:
         self.before = before
         self.conv: Tensor | None = None
         self.recurrent: Tensor | None = None
 
     @property
-    def after(self) -> State:
+    def after(self) -> LayerState:
         """The state after the call's last token."""
         assert self.conv is not None
-        return State(self.conv, self.recurrent)
+        return LayerState(self.conv, self.recurrent)
 
     @property
     def layers(self) -> LayerCache:
@@ -124,7 +126,7 @@ class States:
     def __init__(self, nodes_R: Sequence[Sequence[Node]], shape: Sequence[int], keep: bool = False) -> None:
         self.rows, self.length = shape
         self.keep = keep
-        self.after: dict[int, State] = {}
+        self.after: dict[int, LayerState] = {}
         self.calls = self._calls(nodes_R)
         places = torch.cat([call.places_BT.flatten() for call in self.calls])
         back = torch.full((self.rows * self.length + 1,), len(places))
@@ -164,7 +166,7 @@ class States:
         width = hidden_RLH.shape[-1]
         self._move(hidden_RLH.device)
         flat = torch.cat([hidden_RLH.reshape(-1, width), hidden_RLH.new_zeros(1, width)])
-        states: dict[Place, State] = {}
+        states: dict[Place, LayerState] = {}
         out = []
         for nodes, parents, places_BT, kept in self.calls:
             before = None if parents is None else joined([states[parent] for parent in parents])
@@ -185,7 +187,7 @@ class SequenceStates:
     """The states of running sequences, by layer, moved on by every decode step."""
 
     def __init__(self) -> None:
-        self.states: dict[int, State] = {}
+        self.states: dict[int, LayerState] = {}
 
     def run(self, layer: int, step: Callable[[Tensor, LayerCache], Tensor], hidden_RLH: Tensor) -> Tensor:
         """`Rows.run`."""

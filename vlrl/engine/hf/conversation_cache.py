@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.engine.base import PolicyLM
+from vlrl.engine.base import SamplingModel
 from vlrl.engine.hf.kv_cache import KeysValues, KVCache, first_tokens, mapped, shared_attention
 from vlrl.engine.hf.sequence import SequenceState
 from vlrl.services.lazy import Tensor, nn, torch
@@ -20,7 +20,7 @@ CHUNK = 256  # new tokens of a sequence in one forward, which bounds the attenti
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class CachedConversation:
     """Keys and values (J, L, D) by layer of a prompt and the completion tokens `ids` behind it."""
 
     kv: KeysValues
@@ -29,10 +29,10 @@ class Kept:
     def __len__(self) -> int:
         return next(iter(self.kv.values()))[0].shape[1]
 
-    def first(self, count: int) -> Kept:
+    def first(self, count: int) -> CachedConversation:
         """Those of the prompt and the first `count` completion tokens."""
         length = len(self) - len(self.ids) + count
-        return Kept(first_tokens(self.kv, length), self.ids[:count])
+        return CachedConversation(first_tokens(self.kv, length), self.ids[:count])
 
 
 class ConversationCache:
@@ -45,7 +45,7 @@ class ConversationCache:
 
     def __init__(self) -> None:
         self.version = -1
-        self.items: OrderedDict[tuple[str, tuple[int, ...]], Kept] = OrderedDict()
+        self.items: OrderedDict[tuple[str, tuple[int, ...]], CachedConversation] = OrderedDict()
         self.of_prompt: dict[str, set[tuple[int, ...]]] = {}  # the same keys, by prompt
         self.tokens = 0
 
@@ -55,11 +55,12 @@ class ConversationCache:
         self.of_prompt.clear()
         self.tokens = 0
 
-    def find(self, sequence: SequenceState, version: int) -> Kept | None:
+    def find(self, sequence: SequenceState, version: int) -> CachedConversation | None:
         """The longest beginning of the sequence, without its last token, that is kept of any completion of
         its prompt; None without one, or where the weights have changed."""
         if version != self.version:
             self.clear()
+        # at least one token has to run, for the logits behind it
         ids, prompt = sequence.ids[:-1], sequence.request.prompt.key
         found = (
             {known: shared(known, ids) for known in self.of_prompt.get(prompt, ())} if sequence.ids else {}
@@ -67,8 +68,9 @@ class ConversationCache:
         best = max(found, key=lambda known: found[known], default=None)
         return None if best is None else self.items[prompt, best].first(found[best])
 
-    def keep(self, sequence: SequenceState, kv: KeysValues, version: int, capacity: int) -> None:
+    def store(self, sequence: SequenceState, kv: KeysValues, version: int, capacity: int) -> None:
         """Keep the keys and values of all tokens of a sequence but its last, which has none yet."""
+        # this one begins with what the turn before it has stored
         prompt, before = sequence.request.prompt.key, sequence.request.prefix_ids
         for old in [
             ids
@@ -83,7 +85,8 @@ class ConversationCache:
         if version != self.version:
             self.clear()
             self.version = version
-        kept = Kept(mapped(kv, lambda x: x.clone()), tuple(ids))
+        # copies: a view would keep the tensors of the whole batch alive
+        kept = CachedConversation(mapped(kv, lambda x: x.clone()), tuple(ids))
         if (prompt, kept.ids) in self.items:
             self._drop(prompt, kept.ids)
         self.items[prompt, kept.ids] = kept
@@ -105,7 +108,7 @@ def shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def extended(
-    lm: PolicyLM, sequences: Sequence[SequenceState], kept: Sequence[Kept]
+    lm: SamplingModel, sequences: Sequence[SequenceState], kept: Sequence[CachedConversation]
 ) -> tuple[KeysValues, Tensor]:
     """Run the tokens behind what is kept: keys and values (P, J, L, D) of all tokens, right-padded, and the
     last hidden states (P, H)."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vlrl.engine.base import EngineState, PolicyEngine, PolicyLM
+from vlrl.engine.base import EngineState, PolicyEngine, SamplingModel
 from vlrl.engine.hf.conversation_cache import ConversationCache
 from vlrl.engine.hf.kv_cache import first_tokens
 from vlrl.engine.hf.scheduler import Limits, Scheduler, given_logp, prefill
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class HFState(EngineState):
     """The handles of the engine, and the keys and values of conversations that go on."""
 
-    kept: ConversationCache = transient(factory=ConversationCache)
+    conversations: ConversationCache = transient(factory=ConversationCache)
 
 
 @register("hf")
@@ -104,7 +104,7 @@ class HF(PolicyEngine):
 
     def attach(self, policy: Any) -> HF:
         """Use this policy. Raises ConfigError for a model that the shared attention cannot run."""
-        lm = PolicyLM(policy)
+        lm = SamplingModel(policy)
         if self.lookup_tokens and is_recurrent(lm.text_config):
             raise ConfigError(
                 f"engine.lookup_tokens: {self.lookup_tokens} drafts cannot be taken back from the states of "
@@ -118,7 +118,7 @@ class HF(PolicyEngine):
         self.counters["requests"] += len(requests)
         kept = self.kept_tokens
         limits = Limits(self.token_budget, self.prefill_tokens, self.lookup_tokens, kept)
-        scheduler = Scheduler(self.lm, requests, limits, self.counters, self.state.kept)
+        scheduler = Scheduler(self.lm, requests, limits, self.counters, self.state.conversations)
         training = self.lm.model.training
         self.lm.model.eval()
         try:
@@ -134,7 +134,7 @@ class HF(PolicyEngine):
         self.release()
 
     def release(self) -> None:
-        self.state.kept.clear()
+        self.state.conversations.clear()
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         return self.score_all([(prompt, ids)])[0]
@@ -159,7 +159,9 @@ class HF(PolicyEngine):
                     if self.kept_tokens:
                         length = len(encoded) + len(ids)
                         own = first_tokens(kv, length, p)
-                        self.state.kept.put(pairs[i][0].key, ids, own, self.lm.version, self.kept_tokens)
+                        self.state.conversations.put(
+                            pairs[i][0].key, ids, own, self.lm.version, self.kept_tokens
+                        )
         return out
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from vlrl.policy.recurrent import SequenceStates, State, joined
+from vlrl.policy.recurrent import LayerState, SequenceStates, joined
 from vlrl.services.lazy import Tensor, nn, torch
 
 ATTENTION_NAME = "vlrl_shared"
@@ -41,7 +41,7 @@ class KVCache:
     def __init__(self) -> None:
         self.prompt_kv: KeysValues = {}  # (P, J, L, D) of each layer
         self.own_kv: KeysValues = {}  # (R, J, C, D) of each layer, and rows that are free
-        self.prompt_states: dict[int, State] = {}  # of each recurrent layer, by prompt
+        self.prompt_states: dict[int, LayerState] = {}  # of each recurrent layer, by prompt
         self.recurrent = SequenceStates()  # of the running sequences
         self.entries: list[PrefixEntry] = []
         self.length_P: list[int] = []
@@ -59,7 +59,7 @@ class KVCache:
         kv: KeysValues,
         lengths: Sequence[int],
         logits_PV: Tensor,
-        states: Mapping[int, State] | None = None,
+        states: Mapping[int, LayerState] | None = None,
     ) -> list[PrefixEntry]:
         """Store a prefill: keys and values (P, J, L, D) by layer, right-padded, the logits of each prompt's
         last token, and the states of recurrent layers."""
@@ -87,6 +87,7 @@ class KVCache:
             held = self.own_kv.get(layer)
             rows, width = (held[0].shape[0], held[0].shape[2]) if held else (0, 0)
             if total > rows or capacity > width:
+                # most completions end long before `max_tokens`: begin small, `begin_step` doubles the width
                 shape = (max(total, rows), max(width, min(capacity, 64)))
                 grown = [x.new_zeros(shape[0], x.shape[1], shape[1], x.shape[3]) for x in pair]
                 for new, old in zip(grown, held or ()):
@@ -135,11 +136,12 @@ class KVCache:
         self.length_R = [self.length_R[r] for r in order]
         self._plan = {}
         needed = set(self.prompt_R) | {entry.index for entry in self.entries if entry.pending}
+        # copying all prompts at every end would cost more than the memory is worth: only when half can go
         if len(needed) <= len(self.entries) // 2:
-            self._keep_prompts(sorted(needed))
+            self._compact_prompts(sorted(needed))
         return order
 
-    def _keep_prompts(self, kept: list[int]) -> None:
+    def _compact_prompts(self, kept: list[int]) -> None:
         new_index = {p: i for i, p in enumerate(kept)}
         self.entries = [self.entries[p] for p in kept]
         for i, entry in enumerate(self.entries):
@@ -332,6 +334,7 @@ def shared_attention(text_config: Any) -> Iterator[None]:
     from transformers import AttentionInterface
 
     AttentionInterface.register(ATTENTION_NAME, _attention)
+    # the field behind the setter, which would change the configs below this one too
     previous = text_config._attn_implementation_internal
     text_config._attn_implementation_internal = ATTENTION_NAME
     try:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vlrl.engine.base import PolicyLM
+from vlrl.engine.base import SamplingModel
 from vlrl.engine.vllm.common import VLLMEngine, VLLMState, check_heads, check_installed
 from vlrl.engine.vllm.prompts import (
     common_parameters,
@@ -138,7 +138,7 @@ class VLLM(VLLMEngine):
         """Start vLLM with this policy's architecture and weights."""
         state = self.state
         check_installed()
-        state.lm, state.policy = PolicyLM(policy), policy
+        state.lm, state.policy = SamplingModel(policy), policy
         check_heads(self.lm.text_config, torch.cuda.is_available())
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         for name, value in self.environment_variables.items():

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vlrl.engine.base import PolicyLM
+from vlrl.engine.base import SamplingModel
 from vlrl.engine.vllm.common import SERVER_MODULE, VLLMEngine, VLLMState, as_flags, check_heads
 from vlrl.engine.vllm.prompts import (
     common_parameters,
@@ -178,7 +178,7 @@ class VLLMServer(VLLMEngine):
             root.mkdir(parents=True, exist_ok=True)
         state.policy, state.lm, state.root, state.version, state.images = (
             policy,
-            PolicyLM(policy),
+            SamplingModel(policy),
             root,
             policy.version,
             {},
@@ -441,7 +441,7 @@ def image_url(medium: Media, known: dict[str, str]) -> str:
 
 
 def completions_of(
-    lm: PolicyLM, request: Request, answer: Mapping[str, Any], version: int
+    lm: SamplingModel, request: Request, answer: Mapping[str, Any], version: int
 ) -> Iterator[Completion]:
     """The completions in a server's answer to a request."""
     prefix = list(request.prefix_ids)
