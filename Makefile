@@ -72,6 +72,7 @@ check: install-test  ## style and types
 docs: install  ## the generated pages
 	$(BIN)/python scripts/make_methods_doc.py
 	$(BIN)/python scripts/make_papers_doc.py
+	$(BIN)/python scripts/make_models_doc.py
 
 wheel: install-test
 	rm -rf dist

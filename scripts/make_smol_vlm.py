@@ -47,7 +47,7 @@ def processor_of(tokenizer: Any) -> Any:
     pictures."""
     from transformers import SmolVLMImageProcessor, SmolVLMProcessor, SmolVLMVideoProcessor
 
-    from vlrl.policy.families.smolvlm import CHAT_TEMPLATE, SPECIAL_TOKENS, TILES
+    from vlrl.policy.families.smolvlm import TILES, SmolVLM
 
     tokenizer = copy.deepcopy(tokenizer)
     ending = tokenizer.convert_tokens_to_ids("<|im_end|>")
@@ -55,17 +55,17 @@ def processor_of(tokenizer: Any) -> Any:
         raise typer.BadParameter(
             "the language model's tokenizer has no <|im_end|>; take a model whose chat template is ChatML"
         )
-    tokenizer.add_special_tokens({"extra_special_tokens": [*SPECIAL_TOKENS.values(), *TILES]})
-    for name, token in SPECIAL_TOKENS.items():
+    tokenizer.add_special_tokens({"extra_special_tokens": [*SmolVLM.extra_tokens.values(), *TILES]})
+    for name, token in SmolVLM.extra_tokens.items():
         setattr(tokenizer, name, token)
         setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(token))
-    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.chat_template = SmolVLM.template
     side = {"longest_edge": SIDE}
     image = SmolVLMImageProcessor(size=side, max_image_size=side)
     video = SmolVLMVideoProcessor(
         size=side, max_image_size=side, video_sampling={"video_size": side, "max_frames": 8, "fps": 1}
     )
-    return SmolVLMProcessor(image, tokenizer, video, image_seq_len=TOKENS, chat_template=CHAT_TEMPLATE)
+    return SmolVLMProcessor(image, tokenizer, video, image_seq_len=TOKENS, chat_template=SmolVLM.template)
 
 
 def assemble(text_folder: str, folder: Path, tower: Mapping[str, int] | None = None, seed: int = 0) -> None:

@@ -47,8 +47,7 @@ def train(
     """Train by `config`; returns the summary that is also written to `summary.json`.
 
     A mistake in the config, in the output folder, in the rows or in their gold answers is found before torch
-    is
-    imported.
+    is imported.
 
     Args:
         config: The resolved config.
@@ -184,8 +183,7 @@ class Training:
 
     def _report_activity(self, activity: Activity) -> None:
         """Write what every slot did so far to events.jsonl, and warn of each slot that did nothing or
-        contradicts
-        another one."""
+        contradicts another one."""
         session = self.session
         found = [*config_findings(session.current), *findings(session.current, activity)]
         self.recorder.event(

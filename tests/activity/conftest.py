@@ -6,7 +6,7 @@ import torch
 
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossTerm, RewardShaping, TokenWeight
-from vlrl.types import PerToken
+from vlrl.types import UnreducedLoss
 
 
 @register("test_activity_plus")
@@ -26,7 +26,7 @@ class Zero(LossTerm):
     """A loss without gradient."""
 
     def __call__(self, x):
-        return PerToken(torch.zeros_like(x.logp_BT), {})
+        return UnreducedLoss(torch.zeros_like(x.logp_BT), {})
 
 
 @register("test_activity_one")

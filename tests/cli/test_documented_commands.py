@@ -11,7 +11,7 @@ from typer.models import CommandInfo
 
 from vlrl.cli.train import train
 from vlrl.compare.cli import compare
-from vlrl.compare.plan import Plan
+from vlrl.compare.plan import ComparisonPlan
 from vlrl.config import at, load
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +141,7 @@ def test_a_documented_comparison_resolves(command, workplace):
     given = parsed(compare, shlex.split(command)[2:])
     sets = tuple(given["sets"] or ())
     lengths = (given["steps"], given["cold_start"], given["samples"])
-    plan = Plan(
+    plan = ComparisonPlan(
         tuple(given["presets"]),
         given["task"],
         given["seeds"],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vlrl.compare import work
-from vlrl.compare.plan import Plan
+from vlrl.compare.plan import ComparisonPlan
 from vlrl.compare.statistics import (
     bootstrap,
     improvement_interval,
@@ -124,7 +124,7 @@ def test_table_and_page(tmp_path):
 )
 def test_senseless_plans_are_refused(tmp_path, bad):
     with pytest.raises(ConfigError, match="compare"):
-        Plan(**{"presets": ("grpo",), "task": "arithmetic", "seeds": 1, "output": tmp_path, **bad})
+        ComparisonPlan(**{"presets": ("grpo",), "task": "arithmetic", "seeds": 1, "output": tmp_path, **bad})
 
 
 def plan(folder, *presets):
@@ -135,7 +135,7 @@ def plan(folder, *presets):
         "data.heldout.arithmetic.count=6",
         "sampling.max_tokens=8",
     )
-    return Plan(presets, "arithmetic", 1, folder, steps=2, cold_steps=2, samples=2, overrides=words)
+    return ComparisonPlan(presets, "arithmetic", 1, folder, steps=2, cold_steps=2, samples=2, overrides=words)
 
 
 def test_presets_keep_their_own_values(tmp_path):
@@ -239,7 +239,7 @@ def test_a_folder_holds_one_comparison(tmp_path):
 
 def test_presets_with_held_out_rows_of_their_own_are_told(tmp_path):
     same = "data.heldout.sat={name: gen_sat, split: heldout, count: 8, width: 3, variables: 5, clauses: 13}"
-    sat = Plan(
+    sat = ComparisonPlan(
         ("grpo", "dapo", "saturn"), "tasks/gen_sat", 1, tmp_path, overrides=("data.heldout.sat.count=8",)
     )
     assert sat.with_other_rows() == ["saturn"] and replace(sat, overrides=(same,)).with_other_rows() == []
@@ -264,13 +264,15 @@ def test_without_a_cold_start_all_runs_begin_with_the_pretrained_model(tmp_path)
     terms = "loss_terms: {entropy: {name: entropy_bonus, coef: 1.0}}"
     task.write_text(f"extends: [tasks/lab_arithmetic, methods/grpo]\noptimizer: {{lr: 3.0e-4}}\n{terms}\n")
     tiny = plan(tmp_path, "grpo").overrides
-    first = Plan(
+    first = ComparisonPlan(
         ("grpo",), "arithmetic", 1, tmp_path / "first", steps=1, cold_steps=1, samples=2, overrides=tiny
     )
     weights = work.cold_start(first, 0)
     (tmp_path / "model.yaml").write_text(f"policy: {{name: text, model: {weights}}}\n")
     rest = tuple(word for word in tiny if not word.startswith("policy"))
-    small = Plan(("grpo", "nsr"), str(task), 1, tmp_path / "out", 1, 0, 2, str(tmp_path / "model.yaml"), rest)
+    small = ComparisonPlan(
+        ("grpo", "nsr"), str(task), 1, tmp_path / "out", 1, 0, 2, str(tmp_path / "model.yaml"), rest
+    )
     check(small)
     tree = small.config("nsr", 2, small.pretrained).tree
     assert (
@@ -299,7 +301,7 @@ def test_unknown_presets_and_tasks_are_config_errors(tmp_path):
     with pytest.raises(ConfigError, match="nonsense"):
         plan(tmp_path, "nonsense").config("nonsense", 0, "")
     with pytest.raises(ConfigError, match="lab_chess"):
-        Plan(("grpo",), "chess", 1, tmp_path).cold_config(0)
+        ComparisonPlan(("grpo",), "chess", 1, tmp_path).cold_config(0)
 
 
 def test_a_comparison_runs_once(tmp_path):

@@ -37,14 +37,16 @@ def run_of(folder: Path, *more: str, resume: bool = False) -> list[dict]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("tune", ["{name: full}", "{name: lora, r: 4}", "{name: parts, freeze: [vision]}"])
-def test_the_reference_of_the_phase_survives_a_restart(tune: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "trainable", ["{name: full}", "{name: lora, r: 4}", "{name: parts, freeze: [vision]}"]
+)
+def test_the_reference_of_the_phase_survives_a_restart(trainable: str, tmp_path: Path) -> None:
     assert kit.Ids.name == "test_loop_ids"  # a reward that differs from rollout to rollout
-    whole = run_of(tmp_path / "run", f"phases.rl.trainable={tune}")
+    whole = run_of(tmp_path / "run", f"phases.rl.trainable={trainable}")
     assert (
         whole[1]["kl"] < 1e-9 < 1e-5 < whole[2]["kl"] < whole[3]["kl"]
     )  # it starts at the reference and leaves it
     for folder in (tmp_path / "run" / "checkpoints").glob("step-*"):
         if int(folder.name[5:]) > 2:
             shutil.rmtree(folder)
-    assert run_of(tmp_path / "run", f"phases.rl.trainable={tune}", resume=True) == whole
+    assert run_of(tmp_path / "run", f"phases.rl.trainable={trainable}", resume=True) == whole

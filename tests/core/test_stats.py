@@ -2,7 +2,7 @@
 
 from kit import collected, open_run
 
-from vlrl.trainer.step.ending import answered, describe, end_step
+from vlrl.trainer.step.ending import describe, end_step, policy_only
 from vlrl.types import Group, Prompt, Rollout, Row
 
 
@@ -45,7 +45,7 @@ def test_what_others_wrote_is_no_answer_of_the_policy():
         group(("expert", 1.0, 9)),
         group(),
     )
-    out = answered([mixed, plain, taught, empty])
+    out = policy_only([mixed, plain, taught, empty])
     assert [g.rewards for g in out] == [[0.0], [1.0], []] and len(mixed) == 2
 
 

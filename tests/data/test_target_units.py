@@ -33,15 +33,12 @@ CASES = [  # source, fields, reward
     ("lab_grounding", {}, "iou"),
     ("lab_detection", {}, "detection"),
 ]
-FAMILIES = ("qwen2_5_vl", "qwen2_vl", "qwen3_vl", "internvl", "llava_onevision", "gemma3", "smolvlm")
-UNITS = {
-    "qwen2_5_vl": "seen",
-    "qwen2_vl": "per_mille",
-    "qwen3_vl": "per_mille",
-    "internvl": "per_mille",
-    "gemma3": "per_mille",
-}
-UNITS |= {"llava_onevision": "unit", "smolvlm": "unit"}
+UNITS = {"qwen2_5_vl": "seen"}
+UNITS |= dict.fromkeys(("qwen2_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), "per_mille")
+UNITS |= dict.fromkeys(("glm4v", "glm4v_moe", "glm46v", "gemma3", "gemma4"), "per_mille")
+UNITS |= dict.fromkeys(("internvl", "mistral3", "ovis2"), "per_mille")
+UNITS |= dict.fromkeys(("llava_onevision", "smolvlm", "lfm2_vl", "kimi_k25"), "unit")
+FAMILIES = tuple(UNITS)
 COORDINATES = re.compile(r"\[\s*-?\d+\s*,\s*-?\d+(\s*,\s*-?\d+\s*,\s*-?\d+)?\s*\]")
 
 

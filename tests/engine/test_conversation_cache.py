@@ -47,7 +47,9 @@ def test_conversations_are_the_same_and_only_what_is_new_is_prefilled(text_polic
     turned = after.counters["cached_tokens"]
     assert turned > 0 and before.counters["cached_tokens"] == 0 == before.counters["prompt_tokens"]
     assert after.counters["prefill_tokens"] + turned == before.counters["prefill_tokens"]
-    assert not after.state.kept.items and not after.state.kept.tokens, "the conversations are over"
+    assert not after.state.conversations.items and not after.state.conversations.tokens, (
+        "the conversations are over"
+    )
     if not engine:
         opened = sum(len(text_policy.encode(prompt)) for prompt in prompts)
         ends = sum(
@@ -108,7 +110,7 @@ def test_what_is_kept_is_of_one_policy_and_bounded(tools):
     engine, prompt = HF().attach(policy), tools.prompt("Go")
     length = len(policy.encode(prompt))
     first = turn(engine, tools, prompt)
-    kept = engine.state.kept
+    kept = engine.state.conversations
     assert kept.tokens == length + 3 and engine.counters["cached_tokens"] == 0, (
         "the last token has no keys yet"
     )
@@ -131,7 +133,7 @@ def test_what_is_kept_is_of_one_policy_and_bounded(tools):
     assert not kept.items and kept.tokens == 0
     small = HF(conversation_tokens=length + 5).attach(policy)
     one, two = turn(small, tools, prompt, seed=1), turn(small, tools, prompt, seed=2)
-    assert len(small.state.kept.items) == 1, "the oldest one left"
+    assert len(small.state.conversations.items) == 1, "the oldest one left"
     turn(small, tools, prompt, one.ids)
     assert (
         small.counters["cached_tokens"] == length + conversation_cache.shared(one.ids, two.ids) and two.ids
@@ -147,7 +149,7 @@ def test_what_is_kept_is_of_one_policy_and_bounded(tools):
 def test_a_turn_of_one_token_and_one_that_has_no_room(text_policy, tools):
     engine, prompt = HF().attach(text_policy), tools.prompt("Go")
     first = turn(engine, tools, prompt, stop_ids=tuple(range(len(text_policy.tokenizer))))
-    assert len(first.ids) == 1 and engine.state.kept.tokens == len(text_policy.encode(prompt))
+    assert len(first.ids) == 1 and engine.state.conversations.tokens == len(text_policy.encode(prompt))
     again = turn(engine, tools, prompt, [*first.ids, 5, 6])
     fresh = turn(HF(conversation_tokens=0).attach(text_policy), tools, prompt, [*first.ids, 5, 6])
     assert again.ids == fresh.ids and again.logp == pytest.approx(fresh.logp, abs=1e-5)

@@ -9,7 +9,7 @@ from test_episodes_in_rollouts import make_run
 from vlrl.environments.image_tools import ImageTools
 from vlrl.environments.video_frames import VideoFrames
 from vlrl.methods.core.rollout import MultiTurn
-from vlrl.plugins.episodes import Frames, Picture
+from vlrl.plugins.episodes import FrameSequence, Picture
 from vlrl.types import Prompt, Row
 
 
@@ -33,7 +33,9 @@ def test_a_turned_and_a_drawn_picture_are_the_next_numbers(policy, tools):
 
 
 def test_frames_of_a_video_that_is_not_in_the_prompt(policy, tools):
-    video = Frames(tuple(Picture.of(np.full((56, 56, 3), 12 * n, np.uint8)) for n in range(20)), fps=2.0)
+    video = FrameSequence(
+        tuple(Picture.of(np.full((56, 56, 3), 12 * n, np.uint8)) for n in range(20)), fps=2.0
+    )
     prompt = Prompt(
         Row("v", "When?", videos=(video,)),
         ({"role": "user", "content": [{"type": "text", "text": "When?"}]},),

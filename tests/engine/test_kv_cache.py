@@ -26,7 +26,7 @@ def test_shared_prompts_equal_copies(seed):
         if len(cache) < 3 or rng.random() < 0.3:
             lengths = [rng.randint(1, 6) for _ in range(rng.randint(1, 3))]
             kv = [torch.randn(LAYERS, len(lengths), J, max(lengths), D, generator=g) for _ in range(2)]
-            entries = cache.add_prompts(list(kv[0]), list(kv[1]), lengths, torch.zeros(len(lengths), 5))
+            entries = cache.add_prompts(dict(enumerate(zip(*kv))), lengths, torch.zeros(len(lengths), 5))
             chosen = [i for i in range(len(entries)) for _ in range(rng.randint(1, 3))]
             cache.add_sequences([entries[i] for i in chosen], 2)
             plain += [[[x[layer, i, :, : lengths[i]] for x in kv] for layer in range(LAYERS)] for i in chosen]
@@ -51,9 +51,9 @@ def test_shared_prompts_equal_copies(seed):
 def test_pending_prompts_outlive_their_sequences():
     cache = KVCache()
     kv = torch.randn(LAYERS, 2, J, 3, D)
-    first, second = cache.add_prompts(list(kv), list(kv), [3, 2], torch.zeros(2, 5))
+    first, second = cache.add_prompts(dict(enumerate(zip(kv, kv))), [3, 2], torch.zeros(2, 5))
     second.pending = 4
     cache.add_sequences([first], 2)
     cache.remove([0])
     assert cache.entries == [second] and second.index == 0 and cache.length_P == [2]
-    torch.testing.assert_close(cache.prompt_kv_NPJLD[0][:, 0], kv[:, 1, :, :2])
+    torch.testing.assert_close(torch.stack([k[0] for k, _ in cache.prompt_kv.values()]), kv[:, 1, :, :2])

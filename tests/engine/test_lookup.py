@@ -42,7 +42,7 @@ def test_several_new_tokens_attend_as_one_by_one():
 
     def cache():
         made = KVCache()
-        entries = made.add_prompts(list(prompt[0]), list(prompt[1]), [5, 3], torch.zeros(2, 7))
+        entries = made.add_prompts(dict(enumerate(zip(*prompt))), [5, 3], torch.zeros(2, 7))
         made.add_sequences([entries[0], entries[1], entries[0]], 4)
         return made
 

@@ -234,7 +234,7 @@ def test_blocks_of_the_vocabulary_keep_the_law(vocabulary):
 def test_stop_strings_decode_only_where_a_token_can_end_one(text_policy, tools, monkeypatch):
     """Every sampled text stops where a decode of all of it at every token would; few tokens are decoded for
     that."""
-    from vlrl.engine.base import PolicyLM
+    from vlrl.engine.base import SamplingModel
     from vlrl.engine.hf.engine import HF
 
     engine, prompt, stops = (
@@ -243,8 +243,10 @@ def test_stop_strings_decode_only_where_a_token_can_end_one(text_policy, tools, 
         ("é", "e t", "</answer>", "q", "\n\n"),
     )
     calls = []
-    decode = PolicyLM.decode_all
-    monkeypatch.setattr(PolicyLM, "decode_all", lambda self, ids: calls.append(len(ids)) or decode(self, ids))
+    decode = SamplingModel.decode_all
+    monkeypatch.setattr(
+        SamplingModel, "decode_all", lambda self, ids: calls.append(len(ids)) or decode(self, ids)
+    )
     free = {
         c.index: c.ids for c in engine.generate([tools.request(prompt, n=12, max_tokens=60, temperature=1.0)])
     }

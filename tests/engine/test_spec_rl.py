@@ -103,7 +103,7 @@ def second_visit(folder, kept_tokens):
     run.policy.advance()
     run.engine.sync(run.policy)
     before = run.engine.counters["prefill_tokens"]
-    run.rollout.state.reused = 0
+    run.rollout.state.counts.clear()
     rollouts = [rollout for group in run.rollout(prompts, [4, 4], view) for rollout in group]
     scored = run.engine.score_all([(r.prompt, r.ids) for r in rollouts])
     counted = (
@@ -112,7 +112,8 @@ def second_visit(folder, kept_tokens):
         - sum(len(run.policy.encode(r.prompt)) + len(r) for r in rollouts)
     )
     run.close()
-    return [r.ids for r in rollouts], [r.logp for r in rollouts], scored, counted, run.rollout.state.reused
+    reused = run.rollout.state.counts.get("reused", 0.0)
+    return [r.ids for r in rollouts], [r.logp for r in rollouts], scored, counted, reused
 
 
 def test_generation_continues_from_the_keys_and_values_of_the_verification(tmp_path):

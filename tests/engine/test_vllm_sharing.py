@@ -60,7 +60,7 @@ def test_fused_and_padded_tensors_are_shared_by_their_rows() -> None:
     plain, fused = Plain(), Fused()
     before = {name: p.detach().clone() for name, p in plain.named_parameters()}
     shared = shared_by(plain, fused)
-    assert set(shared.address) == {"q", "k", "v", "embed", "norm"} and set(shared.apart()) == {"turned"}
+    assert set(shared.address) == {"q", "k", "v", "embed", "norm"} and set(shared.unshared()) == {"turned"}
     assert shared.refused == {"vLLM holds it in another layout": 5 * 3 * 4}
     assert shared.shared_bytes == 4 * (12 + 6 + 6 + 18 + 3)
     assert all(torch.equal(p, before[name]) for name, p in plain.named_parameters())
@@ -76,7 +76,7 @@ def test_a_weight_that_the_trainer_moves_is_sent_again() -> None:
     plain, fused = Plain(), Fused()
     shared = shared_by(plain, fused)
     plain.norm.data = plain.norm.data.clone()
-    assert set(shared.apart()) == {"norm", "turned"}
+    assert set(shared.unshared()) == {"norm", "turned"}
 
 
 def test_other_types_are_refused() -> None:

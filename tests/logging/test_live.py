@@ -43,7 +43,7 @@ def test_sparkline_spans_its_own_range():
 def test_everything_is_shown(terminal):
     out, live = view(terminal)
     live.update(5, "rl", METRICS, {"step": 2.0})
-    live.say("heldout", {"name": "[final]", "scores": {"digits": 0.5}})
+    live.on_event("heldout", {"name": "[final]", "scores": {"digits": 0.5}})
     live.close()
     text = out.getvalue()
     for piece in (
@@ -76,7 +76,7 @@ def test_plain_lines_are_few_but_each_phase_starts_one_and_the_last_is_shown():
 
 def test_heldout_scores_of_a_phase_are_shown_beside_the_first_one():
     out, live = view(False)
-    live.say("heldout", {"name": "start", "scores": {"digits": 0.25}})
+    live.on_event("heldout", {"name": "start", "scores": {"digits": 0.25}})
     live.update(5, "rl", METRICS, {"step": 0.1})
     live.update(6, "rl", METRICS | {"heldout/digits": 0.75, "heldout/errors": 2.0}, {"step": 0.1})
     lines = out.getvalue().splitlines()
@@ -99,8 +99,8 @@ def test_rewards_of_another_phase_do_not_scale_the_curve():
 
 def test_what_the_log_prints_is_not_printed_twice():
     out, live = view(False)
-    live.say("warning", {"message": "the disk is full"})
-    live.say("activity", {"lines": ["phase rl"]})
+    live.on_event("warning", {"message": "the disk is full"})
+    live.on_event("activity", {"lines": ["phase rl"]})
     assert out.getvalue() == ""
 
 

@@ -72,7 +72,7 @@ def test_overlong_filtering_in_a_run():
     short = ["sampling.max_tokens=2", "optimizer.lr=1e-3"]
     plain = steps(text_run(["methods/dr_grpo"], short), 1)[0]
     filtered = steps(
-        text_run(["methods/dr_grpo"], [*short, "reward_shaping={overlong: {name: overlong_filter}}"]), 1
+        text_run(["methods/dr_grpo"], [*short, "reward_shaping={truncated: {name: overlong_filter}}"]), 1
     )[0]
     assert plain["truncated"] == filtered["truncated"] > 0
     assert (

@@ -17,7 +17,7 @@ from vlrl.methods.papers.deepsearch import (
     VALUES,
     Deepsearch,
     DeepsearchChunkValues,
-    Node,
+    SearchNode,
     back_up,
     mean_surprisal,
 )
@@ -31,10 +31,10 @@ PROMPT = Prompt(Row("r", "q"), ({"role": "user", "content": "q"},))
 
 def chain(*lengths, end_value=0):
     """Nodes of these lengths, one below the other; the last has `end_value`."""
-    node = Node(Rollout(PROMPT, []))
+    node = SearchNode(Rollout(PROMPT, []))
     for length in lengths:
         ids = list(range(len(node.rollout) + length))
-        node = Node(Rollout(PROMPT, ids, logp=[-1.0] * len(ids)), node, node.depth + 1)
+        node = SearchNode(Rollout(PROMPT, ids, logp=[-1.0] * len(ids)), node, node.depth + 1)
     node.end_value = end_value
     return node
 
@@ -49,7 +49,7 @@ def test_what_is_backed_up():
     ] == [1, 1, 1]
     back_up(wrong)
     assert [n.q for n in wrong.path] == [-1.0, -1.5, -2.0]  # the same sign adds
-    right = Node(Rollout(PROMPT, [0] * 5), first, 2, end_value=1)
+    right = SearchNode(Rollout(PROMPT, [0] * 5), first, 2, end_value=1)
     back_up(right)
     assert (
         first.q == pytest.approx(2 / 3) and right.q == 1.0 and first.parent.q == pytest.approx(1 / 3)
@@ -218,4 +218,4 @@ def test_a_chunk_is_the_limit_over_the_depth_where_none_is_given(chunk, depth, l
     run = View(sampling=lambda prompt, attempt: Sampling(max_tokens=limit), step=0)
     strategy = Deepsearch(chunk=chunk, depth=depth)
     strategy.setup(run)
-    assert strategy.request(Node(Rollout(prompt, [])), prompt, 4, run).sampling.max_tokens == expected
+    assert strategy.request(SearchNode(Rollout(prompt, [])), prompt, 4, run).sampling.max_tokens == expected

@@ -73,8 +73,8 @@ def test_the_share_of_right_verdicts_is_logged_once_per_conversation():
     first, second = rollout(no_useless=1.0, yes_useless=1.0), rollout(no_useless=1.0, yes_useless=1.0)
     SEGMENT.set(second, 1)
     shaping(Group(PROMPT, [first, second, rollout(yes_useful=2.0)]))
-    shaping.end_step(SimpleNamespace(gather_and_clear=lambda values: [values.pop() for _ in list(values)]))
-    assert shaping.metrics() == {"reseek/right_verdicts": 0.75}
+    shaping.end_step(SimpleNamespace())
+    assert shaping.metrics() == {"reseek/right_verdicts": (3.0, 4.0)}
 
 
 @pytest.mark.parametrize("wrong", [{"reward": -0.1}, {"penalty": 0.1}, {"quiet": 2.0}, {"near": -1.0}])

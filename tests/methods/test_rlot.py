@@ -17,8 +17,8 @@ from vlrl.methods.papers.rlot import (
     REFINE,
     SIZES,
     TERMINATE,
+    BlockTransition,
     Rlot,
-    Transition,
     double_q_loss,
     first_weights,
     listed,
@@ -78,7 +78,7 @@ def test_double_dqn_by_hand():
     1)."""
     weights, target = linear([5.0, 0, 0, 0, 0]), linear([-5.0, 0, 0, 0, 0])
     assert navigator_values(weights, torch.zeros(1, 7)).tolist() == [[4, -1, -1, -1, -1]]
-    going = Transition([1.0] * 7, 0, 0.5, False, [2.0] * 7)
+    going = BlockTransition([1.0] * 7, 0, 0.5, False, [2.0] * 7)
     assert float(double_q_loss(weights, target, [going], 0.9)) == pytest.approx(
         (4 - (0.5 + 0.9 * -4)) ** 2, rel=1e-6
     )
@@ -97,7 +97,7 @@ def test_updates_are_those_of_pytorch():
     state = strategy.state
     state.weights, state.target = reference.flat(), reference.flat()
     batch = [
-        Transition(
+        BlockTransition(
             [float((i + j) % 4) for j in range(7)],
             i % 5,
             i / 4,

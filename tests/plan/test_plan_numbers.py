@@ -16,7 +16,7 @@ from vlrl.plan.compute import (
     rounds_of,
 )
 from vlrl.plan.gpus import GPUS, gpu
-from vlrl.plan.layouts import LAYOUTS, Layout, state_bytes
+from vlrl.plan.layouts import LAYOUTS, ShardingLayout, state_bytes
 from vlrl.plan.memory import (
     LOGGED_NUMBERS,
     Activations,
@@ -70,8 +70,8 @@ def test_state_of_each_layout():
     assert (two["fsdp2"].weights, two["fsdp2"].gradients, two["fsdp2"].optimizer) == (30, 20, 40)
     assert two["zero2"].buffers == 4 * 500_000_000
     assert two["zero3"].buffers == 4 * 500_000_000 + 60  # no more is gathered than there is
-    assert state_bytes(Layout("single"), 1, 10, 40.0, 20.0, "adamw_8bit").total == 60 + 40 + 20
-    assert state_bytes(Layout("single"), 1, 10, 40.0, 20.0, "sgd").optimizer == 0
+    assert state_bytes(ShardingLayout("single"), 1, 10, 40.0, 20.0, "adamw_8bit").total == 60 + 40 + 20
+    assert state_bytes(ShardingLayout("single"), 1, 10, 40.0, 20.0, "sgd").optimizer == 0
 
 
 def test_the_table_of_seven_billion_weights_in_the_docs():
@@ -129,7 +129,7 @@ def test_the_highest_moment():
     acts = Activations(
         language=100, vision=0, masks=0, ends=0, cast_weights=10, logits=50, head_backward=30, recomputed=0
     )
-    state = state_bytes(Layout("single"), 1, 10, 40.0, 0.0, "adamw")  # 40 + 40 + 80
+    state = state_bytes(ShardingLayout("single"), 1, 10, 40.0, 0.0, "adamw")  # 40 + 40 + 80
     options = {"kv_cache": 0.0, "engine": 0.0, "engine_sleeps": False, "step_workspace": 8.0}
     assert highest(state, 0.0, acts, micro_batches=2, **options).peak == 120 + 40 + 160
     assert (

@@ -16,13 +16,13 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "methods"), str(HERE.parent)]
 os.environ["ACCELERATE_TORCH_DEVICE"] = "fake:0"
 
 from accelerate.state import AcceleratorState  # noqa: E402
+from contract_kit import modalities  # noqa: E402
 from fake_device import NAME, FakeDevice, refuses, register  # noqa: E402
 from samples import PROMPTS, build  # noqa: E402
-from test_engine_families import VIDEO  # noqa: E402
 from tiny import steps, text_run, vision_run  # noqa: E402
 
 from vlrl.engine.hf.engine import HF  # noqa: E402
-from vlrl.plugins.registry import get, names  # noqa: E402
+from vlrl.plugins.registry import names  # noqa: E402
 from vlrl.policy import Family, Policy  # noqa: E402
 from vlrl.trainer.step.loss_inputs import make_batch  # noqa: E402
 from vlrl.types import Group, Request, Rollout, Sampling  # noqa: E402
@@ -56,11 +56,7 @@ def family(name: str, device: str) -> dict[str, Any]:
     """Sampled tokens, log-probs and the size of the gradient of a family's tiny model."""
     torch.manual_seed(0)
     policy = Policy(build(Family, {"name": name, "tiny": {}, "layout": "packed"}), device=device)
-    kinds = [
-        kind
-        for kind in PROMPTS
-        if kind == "text" or (get(Family, name).is_multimodal and (kind != "video" or name in VIDEO))
-    ]
+    kinds = modalities(name)
     engine = HF(prefill_tokens=64).attach(policy)
     completions = engine.generate(
         [Request(PROMPTS[kind], Sampling(max_tokens=6), tag=(kind, i)) for kind in kinds for i in range(2)]

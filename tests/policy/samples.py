@@ -14,6 +14,7 @@ from transformers.video_utils import VideoMetadata
 
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
+from vlrl.policy.family import base
 from vlrl.types import Clip, Group, Media, Prompt, Rollout, Row
 
 
@@ -79,7 +80,7 @@ def ask(
 PROMPTS = {
     "text": ask("Which digit is it?", prefix="<think>"),
     "image": ask("How many?", (Noise(1),)),
-    "images": ask("Compare them.", (Noise(1), Noise(2, (112, 112)))),
+    "images": ask("Compare them.", (Noise(1), Noise(2, (112, 112)), Noise(3, (60, 150)))),
     "video": ask("Which way?", videos=(Flicker(3),)),
 }
 
@@ -117,23 +118,41 @@ def processed(policy: Policy, prompt: Prompt) -> dict[str, Any]:
             for c in clips
         ]
         media["do_sample_frames"] = False
-    return dict(
+    inputs = dict(
         policy.processor(text=[policy.render(prompt)], add_special_tokens=False, return_tensors="pt", **media)
     )
+    return {
+        name: value
+        for name, value in inputs.items()
+        if policy.family.is_multimodal or "token_type" not in name
+    }
+
+
+def given(policy: Policy, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What the model's forward takes of the processor's output. The frames of Gemma 4's videos are encoded
+    here: transformers 5.19 does not tell its tower how many a video has."""
+    known = {k: v for k, v in inputs.items() if isinstance(v, Tensor) or k == "second_per_grid_ts"}
+    if "num_frames_per_video" in known:
+        names = ("pixel_values_videos", "video_position_ids", "num_frames_per_video")
+        video = {name: known.pop(name) for name in names}
+        output = base(policy.model).model.get_video_features(**video, return_dict=True)
+        known["mm_encoder_outputs"] = {"video": output}
+    return known
 
 
 def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:
     """Log-probs of one rollout by the model's own forward: no packing, no caches, no custom mask. Forbidden
     ids are taken out of the softmax."""
     inputs = processed(policy, rollout.prompt)
-    inputs.pop("token_type_ids", None) if not policy.family.is_multimodal else None
     completion = torch.tensor([rollout.ids])
     inputs["input_ids"] = torch.cat([inputs["input_ids"], completion], 1)
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     for name in ("mm_token_type_ids", "token_type_ids"):
         if name in inputs:
             inputs[name] = torch.cat([inputs[name], torch.zeros_like(completion)], 1)
-    inputs = {k: v for k, v in inputs.items() if isinstance(v, Tensor) or k == "second_per_grid_ts"}
-    logits = policy.model(**inputs).logits[0, -completion.shape[1] - 1 : -1].float() / rollout.temperature
+    logits = (
+        policy.model(**given(policy, inputs)).logits[0, -completion.shape[1] - 1 : -1].float()
+        / rollout.temperature
+    )
     logits[:, list(policy.forbidden_ids)] = float("-inf")
     return logits.log_softmax(-1).gather(-1, completion[0][:, None])[:, 0]

@@ -226,8 +226,7 @@ def vision_policy(folders, monkeypatch):
             tokenizer.chat_template = TEMPLATES.get(name, TEMPLATE)
             return tokenizer
 
-        for module in ("qwen2_5_vl", "gemma3"):
-            monkeypatch.setattr(f"vlrl.policy.families.{module}.qwen_tokenizer", released)
+        monkeypatch.setattr("vlrl.policy.families.vision.qwen_tokenizer", released)
         sizes = {
             "hidden": 32,
             "layers": 1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from samples import PROMPTS, groups_of, policy_of
 from torch.nn.attention.flex_attention import create_mask
 
 from vlrl.plugins.registry import ConfigError, build
@@ -18,6 +19,7 @@ from vlrl.policy.packing import (
     mask_mod,
     packing_is_cheaper,
 )
+from vlrl.trainer.step.loss_inputs import make_batch
 
 
 def prompt(*ids: int, next_position: int | None = None) -> EncodedPrompt:
@@ -150,3 +152,15 @@ def test_flex_masks_equal_dense_masks(window: int | None) -> None:
 def test_unavailable_attention_implementations_are_refused(bad: dict) -> None:
     with pytest.raises(ConfigError, match=r"policy\.attn"):
         build(Family, {"name": "text", "tiny": {}, **bad})
+
+
+def test_long_completions_of_short_prompts_are_not_packed_where_attention_is_dense() -> None:
+    fast, plain = policy_of("qwen2_5_vl", attn="eager"), policy_of("qwen2_5_vl", "padded")
+    for longest, alike in ((8, False), (400, True)):
+        batch = make_batch(groups_of([PROMPTS["image"]], (4,), longest=longest), fast.pad_id)
+        tokens = []
+        for policy in (fast, plain):
+            before = policy.counters["tokens"]
+            policy.forward(batch)
+            tokens.append(policy.counters["tokens"] - before)
+        assert (tokens[0] == tokens[1]) is alike

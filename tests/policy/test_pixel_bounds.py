@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from contract_kit import VLLM_TESTED
 from samples import Flicker, Noise, ask, groups_of, plain_logp, policy_of
 
 from vlrl.plugins.registry import ConfigError, build
@@ -127,7 +128,7 @@ def test_bounded_pictures_are_packed_as_plain_transformers_runs_them(name: str, 
 
 @pytest.mark.vllm
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["qwen2_5_vl", "qwen3_vl", "internvl", "llava_onevision", "smolvlm"])
+@pytest.mark.parametrize("name", VLLM_TESTED)
 def test_vllm_shows_its_model_the_same(name: str) -> None:
     pytest.importorskip("vllm")
     from benchmarks.vllm_shapes import check_policy

@@ -90,6 +90,7 @@ def test_spaces_units_and_prefix(policy: Policy) -> None:
     assert policy.spaces(PROMPTS["images"]) == (
         CoordinateSpace((90, 60), (84, 56)),
         CoordinateSpace((112, 112), (112, 112)),
+        CoordinateSpace((60, 150), (56, 140)),
     )
     encoded = policy.encode(PROMPTS["text"])
     assert policy.tokenizer.decode(encoded.ids).endswith("<|im_start|>assistant\n<think>")

@@ -19,9 +19,9 @@ from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Request, Sampling
 
 
-def half(name: str = "qwen2_5_vl", tune=None, **fields) -> tuple[Policy, list[dict]]:
+def half(name: str = "qwen2_5_vl", trainable=None, **fields) -> tuple[Policy, list[dict]]:
     policy = policy_of(name, dtype="bfloat16", **fields)
-    groups = (tune or Full())(policy)
+    groups = (trainable or Full())(policy)
     policy.params.upcast_trainable()
     return policy, groups
 
@@ -74,7 +74,7 @@ def test_log_softmax_is_float32_over_bfloat16_logits() -> None:
 
 def test_frozen_weights_are_bfloat16_and_change_no_result() -> None:
     full, _ = half()
-    parts, _ = half(tune=Parts(freeze=("vision", "language")))
+    parts, _ = half(trainable=Parts(freeze=("vision", "language")))
     batch = batch_of(full, "image", "text")
     logp = full.forward(batch)["logp"].detach()
     torch.testing.assert_close(parts.forward(batch)["logp"], logp, atol=0, rtol=0)
@@ -129,7 +129,7 @@ def test_a_checkpoint_keeps_the_master_weights(tmp_path) -> None:
 
 
 def test_an_adapter_over_bfloat16_merges_without_loss(tmp_path) -> None:
-    policy, groups = half("text", tune=LoRA(r=4))
+    policy, groups = half("text", trainable=LoRA(r=4))
     batch = batch_of(policy)
     start = policy.forward(batch)["logp"].detach()
     assert {p.dtype for group in groups for p in group["params"]} == {torch.float32}

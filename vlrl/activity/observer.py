@@ -17,7 +17,7 @@ from vlrl.plugins.episodes import CALLS, EPISODE_RETURN
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.observer import RunObserver
 from vlrl.trainer.step.step import Step
-from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt, Rollout
+from vlrl.types import FilterDecision, Group, LossInputs, Prompt, Rollout, UnreducedLoss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -214,9 +214,9 @@ class Activity(RunObserver):
     def loss_computed(
         self,
         x: LossInputs,
-        main: PerToken,
+        main: UnreducedLoss,
         weights: Mapping[str, Tensor],
-        terms: Mapping[str, tuple[float, PerToken]],
+        terms: Mapping[str, tuple[float, UnreducedLoss]],
         aggregation: Tensor | None,
         total: Tensor,
     ) -> None:

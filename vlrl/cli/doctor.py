@@ -57,7 +57,7 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Finding:
+class MachineCheck:
     """The result of one check."""
 
     name: str
@@ -101,7 +101,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def versions() -> Iterator[Finding]:
+def versions() -> Iterator[MachineCheck]:
     """The installed versions against the matrix."""
     for name, needs in MATRIX.items():
         found = platform.python_version() if name == "python" else installed(name)
@@ -118,34 +118,34 @@ def installed(name: str) -> str | None:
     return None
 
 
-def compare(name: str, found: str | None, needs: Needs) -> Finding:
+def compare(name: str, found: str | None, needs: Needs) -> MachineCheck:
     """One package against its row: too old fails, newer than tested warns."""
     if found is None:
-        return Finding(
+        return MachineCheck(
             name,
             "warn" if needs.optional else "fail",
             "not installed" + (" (optional)" if needs.optional else ""),
             needs.fix,
         )
     if Version(found) < Version(needs.low):
-        return Finding(name, "fail", f"{found}, needs {needs.low} or newer", needs.fix)
+        return MachineCheck(name, "fail", f"{found}, needs {needs.low} or newer", needs.fix)
     if Version(found).release >= Version(needs.below).release:
-        return Finding(
+        return MachineCheck(
             name,
             "warn",
             f"{found} is newer than what vlrl is tested with (below {needs.below})",
             f'pip install "{name}<{needs.below}"',
         )
-    return Finding(name, "ok", found)
+    return MachineCheck(name, "ok", found)
 
 
-def imports() -> Iterator[Finding]:
+def imports() -> Iterator[MachineCheck]:
     """Whether vlrl's own packages import (an editable install may be broken)."""
     for name in ("vlrl.trainer.session", "vlrl_rewards", "vlrl_data"):
         try:
             importlib.import_module(name)
         except ImportError as error:
-            yield Finding(
+            yield MachineCheck(
                 name,
                 "fail",
                 f"does not import: {error}",
@@ -153,15 +153,15 @@ def imports() -> Iterator[Finding]:
             )
 
 
-def device() -> Finding:
+def device() -> MachineCheck:
     """The accelerators that torch sees."""
     try:
         import torch
     except ImportError:
-        return Finding("device", "fail", "torch does not import", 'pip install "vlrl[train]"')
+        return MachineCheck("device", "fail", "torch does not import", 'pip install "vlrl[train]"')
     if torch.cuda.is_available():
         cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-        return Finding(
+        return MachineCheck(
             "device",
             "ok",
             ", ".join(f"{card.name} {card.total_memory / GIB:.0f} GiB" for card in cards)
@@ -173,7 +173,7 @@ def device() -> Finding:
         if built
         else "install a CUDA build of torch (pytorch.org) if this machine has a GPU"
     )
-    return Finding(
+    return MachineCheck(
         "device",
         "warn",
         f"CPU only, {os.cpu_count()} cores: enough for the tiny models"
@@ -182,13 +182,13 @@ def device() -> Finding:
     )
 
 
-def memory() -> Finding:
+def memory() -> MachineCheck:
     """Main memory."""
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
-        return Finding("memory", "ok", f"unknown on {sys.platform}")
+        return MachineCheck("memory", "ok", f"unknown on {sys.platform}")
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
     low = total < 8
-    return Finding(
+    return MachineCheck(
         "memory",
         "warn" if low else "ok",
         f"{total:.0f} GiB",
@@ -196,34 +196,34 @@ def memory() -> Finding:
     )
 
 
-def video() -> Finding:
+def video() -> MachineCheck:
     """A decoder for videos."""
     found = [name for name in _DECODERS if installed(name)]
     if found:
-        return Finding("video", "ok", ", ".join(f"{name} {installed(name)}" for name in found))
-    return Finding("video", "warn", "no decoder: rows with videos will not load", "pip install av")
+        return MachineCheck("video", "ok", ", ".join(f"{name} {installed(name)}" for name in found))
+    return MachineCheck("video", "warn", "no decoder: rows with videos will not load", "pip install av")
 
 
-def sandbox() -> Iterator[Finding]:
+def sandbox() -> Iterator[MachineCheck]:
     """The isolation of programs that a model writes: what this machine lacks, and what bounds a program
     instead."""
     lacks = home_of(Reward, "code.isolation").missing()
     for sentence in lacks:
         what, _, fix = sentence.rpartition("; ")
-        yield Finding("sandbox", "warn", what or fix, fix if what else "")
+        yield MachineCheck("sandbox", "warn", what or fix, fix if what else "")
     if not lacks:
-        yield Finding("sandbox", "ok", "namespaces, seccomp filter, control group, sized /tmp")
+        yield MachineCheck("sandbox", "ok", "namespaces, seccomp filter, control group, sized /tmp")
 
 
-def folder(output: Path) -> Iterator[Finding]:
+def folder(output: Path) -> Iterator[MachineCheck]:
     """Whether the output folder can be written, and the room on its disk."""
     place = output.resolve()
     while not place.exists():
         place = place.parent
     if place.is_dir() and os.access(place, os.W_OK):
-        yield Finding("output", "ok", f"{output} can be written")
+        yield MachineCheck("output", "ok", f"{output} can be written")
     else:
-        yield Finding(
+        yield MachineCheck(
             "output",
             "fail",
             f"{output} cannot be written ({place})",
@@ -231,7 +231,7 @@ def folder(output: Path) -> Iterator[Finding]:
         )
     free = shutil.disk_usage(place).free / GIB
     low = free < 10
-    yield Finding(
+    yield MachineCheck(
         "disk",
         "warn" if low else "ok",
         f"{free:.0f} GiB free",
@@ -239,16 +239,16 @@ def folder(output: Path) -> Iterator[Finding]:
     )
 
 
-def hub(url: str | None = None) -> Finding:
+def hub(url: str | None = None) -> MachineCheck:
     """Whether the model hub responds; any response counts, also a refusal."""
     url = url or os.environ.get("HF_ENDPOINT", "https://huggingface.co")
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=10) as answer:  # noqa: S310 - the user's own endpoint
-            return Finding("hub", "ok", f"{url} answers ({answer.status})")
+            return MachineCheck("hub", "ok", f"{url} answers ({answer.status})")
     except urllib.error.HTTPError as error:
-        return Finding("hub", "ok", f"{url} answers ({error.code})")
+        return MachineCheck("hub", "ok", f"{url} answers ({error.code})")
     except (OSError, ValueError) as error:
-        return Finding(
+        return MachineCheck(
             "hub",
             "warn",
             f"{url}: {error}",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from vlrl.compare.plan import Plan, preset_file
+from vlrl.compare.plan import ComparisonPlan, preset_file
 from vlrl.compare.run import run_plan
 from vlrl.compare.table import markdown, page, summarise
 from vlrl.config import load
@@ -69,13 +69,13 @@ def compare(
 ) -> None:
     """Train presets on a lab task from the same cold start and compare them: `vlrl compare grpo dapo --task
     counting --seeds 5`."""
-    plan = Plan(
+    plan = ComparisonPlan(
         tuple(presets), task, seeds, output.resolve(), steps, cold_start, samples, model, tuple(sets or ())
     )
     _report(plan, jobs or os.cpu_count() or 1, as_json)
 
 
-def _report(plan: Plan, jobs: int, as_json: bool) -> None:
+def _report(plan: ComparisonPlan, jobs: int, as_json: bool) -> None:
     """Run the comparison; write and print its numbers."""
     load(plan.bases, plan.overrides)  # all names before torch is imported
     presets, remark = plan.presets, ""

@@ -18,13 +18,13 @@ import yaml
 
 from vlrl.config import Config, at, find, load
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.plan import Plan as RunPlan
+from vlrl.trainer.plan import Plan
 
 TEXT_TASKS = ("arithmetic", "chains", "knights")
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """A comparison. `steps` are a run's, `cold_steps` those of the common cold start; then `samples`
     completions per held-out row are scored.
 
@@ -179,7 +179,7 @@ def preset_file(preset: str) -> Path:
     return find(f"methods/{preset}")
 
 
-def check_plugins(plan: RunPlan, preset: str) -> None:
+def check_plugins(plan: Plan, preset: str) -> None:
     """Every plug-in of a run comes with vlrl or from a file that its own config names, not from one that
     another config has loaded.
 

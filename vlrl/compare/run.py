@@ -13,11 +13,11 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from typing import Any
 
-from vlrl.compare.plan import Plan, check_plugins
+from vlrl.compare.plan import ComparisonPlan, check_plugins
 from vlrl.compare.work import cell, start
 from vlrl.config.model_folder import check_cached
 from vlrl.services.parent import end_with_parent
-from vlrl.trainer.plan import Plan as RunPlan
+from vlrl.trainer.plan import Plan
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -35,7 +35,7 @@ PLUG_INS = (
 
 
 def run_plan(
-    plan: Plan, jobs: int, quiet: bool = False
+    plan: ComparisonPlan, jobs: int, quiet: bool = False
 ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
     """All cells, by preset and seed, and the numbers of the cold starts by seed.
 
@@ -71,14 +71,14 @@ def run_plan(
     return {preset: [results[preset, seed] for seed in range(plan.seeds)] for preset in plan.presets}, starts
 
 
-def check(plan: Plan) -> None:
+def check(plan: ComparisonPlan) -> None:
     """Build every run's plug-ins once. Raises ConfigError."""
     weights = "" if plan.cold_steps else plan.pretrained
     check_cached(weights, "compare --model")
     if plan.cold_steps:
-        check_plugins(RunPlan.of(plan.cold_config(0)), "cold start")
+        check_plugins(Plan.of(plan.cold_config(0)), "cold start")
     for preset in plan.presets:
-        check_plugins(RunPlan.of(plan.config(preset, 0, weights)), preset)
+        check_plugins(Plan.of(plan.config(preset, 0, weights)), preset)
 
 
 def process_context() -> Any:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vlrl.compare.plan import Plan
+from vlrl.compare.plan import ComparisonPlan
 from vlrl.config import Config
 from vlrl.eval.statistics.samples import pass_at_k
 from vlrl.logging.recorder import METRICS, read_record
 from vlrl.trainer.heldout import check_answers, evaluate_run
-from vlrl.trainer.plan import Plan as RunPlan
+from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.trainer.views import StepView
@@ -25,7 +25,7 @@ from vlrl.types import Group, Request
 LAST = 0.1  # the share of steps at the end over which entropy and length are averaged
 
 
-def cold_start(plan: Plan, seed: int) -> str:
+def cold_start(plan: ComparisonPlan, seed: int) -> str:
     """The weights that all runs of a seed start from: a folder, or the name of the pretrained model."""
     if not plan.cold_steps:
         return plan.pretrained
@@ -44,7 +44,7 @@ def cold_start(plan: Plan, seed: int) -> str:
     return json.loads(done.read_text())["weights"]
 
 
-def start(plan: Plan, seed: int) -> dict[str, Any]:
+def start(plan: ComparisonPlan, seed: int) -> dict[str, Any]:
     """The numbers of a seed's cold start, before any preset: the baseline of the comparison."""
     done = plan.cold(seed) / "cell.json"
     if not done.is_file():
@@ -67,7 +67,7 @@ def start(plan: Plan, seed: int) -> dict[str, Any]:
     return json.loads(done.read_text())
 
 
-def cell(plan: Plan, preset: str, seed: int) -> dict[str, Any]:
+def cell(plan: ComparisonPlan, preset: str, seed: int) -> dict[str, Any]:
     """Train a preset from a seed's cold start and measure it."""
     folder = plan.cell(preset, seed)
     done = folder / "cell.json"
@@ -121,7 +121,7 @@ def tail_of(rows: Sequence[dict[str, Any]], name: str) -> list[float]:
 
 def opened(config: Config, weights: str) -> Session:
     """A session in its last phase with these weights, ready to sample."""
-    run = Session(RunPlan.of(config))
+    run = Session(Plan.of(config))
     run.open(weights=weights)
     run.use(len(run.phases) - 1)
     run.engine.sync(run.policy)

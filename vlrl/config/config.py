@@ -56,7 +56,7 @@ OTHER_KEYS = ("about", "outcome", "seed", "threads", "output", "plugins", "data"
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptValue:
     """A value that a phase with `keeps` has instead of the one that the user set for all phases."""
 
     phase: str
@@ -81,7 +81,7 @@ class Config:
 
     tree: Tree
     origins: Origins = field(default_factory=dict)
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[KeptValue] = field(default_factory=list)
 
     @classmethod
     def load(cls, names: Sequence[str | Path], overrides: Iterable[str] = ()) -> Config:
@@ -127,9 +127,9 @@ class Config:
 def list_kept(config: Config, kept: Iterable[tuple[str, str]]) -> None:
     """Fill `config.kept`. Raises ConfigError for a value that holds nowhere, because every phase keeps its
     own."""
-    by_path: dict[str, list[Kept]] = {}
+    by_path: dict[str, list[KeptValue]] = {}
     for phase, path in kept:
-        if found := _kept(config, phase, path):
+        if found := _kept_value(config, phase, path):
             config.kept += [found] if found not in config.kept else []
             by_path.setdefault(path, []).append(found)
     for path, keeping in by_path.items():
@@ -141,7 +141,7 @@ def list_kept(config: Config, kept: Iterable[tuple[str, str]]) -> None:
             )
 
 
-def _kept(config: Config, phase: str, path: str) -> Kept | None:
+def _kept_value(config: Config, phase: str, path: str) -> KeptValue | None:
     """What a phase has instead of the value that the user stated for all phases; None where it has that
     value, or where the command line names it."""
     if at(config.phase(phase), path) in (ABSENT, at(config.tree, path)) and not _replaced(
@@ -154,7 +154,11 @@ def _kept(config: Config, phase: str, path: str) -> Kept | None:
     origin = config.origins.get(own) or next(
         (config.origins[leaf] for leaf in leaves({own: at(config.tree, own)}) if leaf in config.origins), ""
     )
-    return None if origin == COMMAND_LINE else Kept(phase, own.split(".", 2)[2], at(config.tree, own), origin)
+    return (
+        None
+        if origin == COMMAND_LINE
+        else KeptValue(phase, own.split(".", 2)[2], at(config.tree, own), origin)
+    )
 
 
 def _replaced(config: Config, phase: str, path: str) -> bool:

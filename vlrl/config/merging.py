@@ -26,8 +26,7 @@ def merge(
     keep: bool = False,
 ) -> Tree:
     """`base` with `over` merged into it. `keep` leaves nulls in place: a file's removals must still act on
-    what
-    it is merged into later. Adds the origins of `over` to `origins`."""
+    what it is merged into later. Adds the origins of `over` to `origins`."""
     if "name" in over and base.get("name", over["name"]) != over["name"]:
         base = {}
     if "*" in over and over["*"] is None and not where.startswith("phases."):

@@ -102,7 +102,7 @@ class Settings:
     (prompt once per group plus completions).
     `error_limit` is the share of rollouts whose rewards may raise before the run stops, `row_error_limit` the
     share of drawn rows that may be unusable (at least 10 of them); `max_refill_rounds` bounds the refilling
-    after gates.
+    after group filters.
     """
 
     steps: int = 100

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 
 
-class PolicyLM:
+class SamplingModel:
     """The policy as the language model that an engine samples from."""
 
     def __init__(self, policy: Any) -> None:
@@ -124,7 +124,7 @@ class EngineState(State):
     `counters` count since the engine was made, `step_counts` are those of the last finished step.
     """
 
-    lm: PolicyLM | None = transient()
+    lm: SamplingModel | None = transient()
     counters: Counter[str] = transient(factory=Counter)
     counted: Counter[str] = transient(factory=Counter)  # `counters` at the last `end_step`
     step_counts: Counter[str] = transient(factory=Counter)
@@ -137,7 +137,7 @@ class PolicyEngine(Engine):
         return EngineState()
 
     @property
-    def lm(self) -> PolicyLM:
+    def lm(self) -> SamplingModel:
         """The policy that was attached."""
         assert self.state.lm is not None, "setup() was not called"
         return self.state.lm

@@ -125,7 +125,7 @@ class MCP(ToolEnvironment):
             command=self.command[0], args=list(self.command[1:]), env=dict(self.env) or None
         )
 
-    def connect(self) -> Session:
+    def connect(self) -> McpSession:
         """A new session. Raises EnvironmentFailure where the server does not start, ConfigError where the SDK
         is not installed."""
         try:
@@ -135,9 +135,9 @@ class MCP(ToolEnvironment):
                 f"environment 'mcp' needs the package mcp, 2.0 or newer ({error}); install it: pip install "
                 "'vlrl[mcp]'"
             ) from None
-        return Session(self.target(), self.start_seconds, self.headers, self.pictures)
+        return McpSession(self.target(), self.start_seconds, self.headers, self.pictures)
 
-    def session(self) -> Session:
+    def session(self) -> McpSession:
         """The shared session; a dead one is replaced."""
         with self.state.lock:
             if self.state.session is None or self.state.session.dead:
@@ -176,7 +176,7 @@ class MCPEpisode(ToolEpisode):
     def __init__(self, settings: MCP) -> None:
         super().__init__([])
         self.settings = settings
-        self.session: Session | None = None
+        self.session: McpSession | None = None
 
     def reset(self, row: Row, seed: int) -> Observation:
         self.session = self.settings.connect() if self.settings.isolated else self.settings.session()
@@ -200,7 +200,7 @@ class MCPEpisode(ToolEpisode):
             session.close()
 
 
-class Session:
+class McpSession:
     """A connection to a server, owned by one task of an event loop in a thread of its own: the SDK wants to
     be entered and left by the same task."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from vlrl.functional.checks import check_choice, check_shapes, choose, kept_tokens
 from vlrl.functional.ratios import log_ratio
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import PerToken
+from vlrl.types import UnreducedLoss
 
 ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "k1": lambda u: -u,
@@ -77,7 +77,7 @@ def kl_penalty(
     old_logp_BT: Tensor | None = None,
     clamp_log: float = 0.0,
     clamp_value: float = 0.0,
-) -> PerToken:
+) -> UnreducedLoss:
     """KL penalty as a loss term: an estimate of KL(pi || ref) per token with a choice of gradient.
 
     On-policy the mean gradient of k2 is that of KL(pi || ref), that of k3 is KL(ref || pi)'s, and that of k1
@@ -126,7 +126,7 @@ def kl_penalty(
         loss_BT = kl_BT.detach() + k2_BT - k2_BT.detach()
     elif old_logp_BT is not None and gradient == "importance":
         loss_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).exp() * kl_BT
-    return PerToken(loss_BT, {"kl": kl_BT.detach()})
+    return UnreducedLoss(loss_BT, {"kl": kl_BT.detach()})
 
 
 def adaptive_kl_coef(

@@ -1,6 +1,6 @@
 """Policy-gradient losses, unreduced: one number per token, to be summed by `vlrl.functional.aggregate`.
 
-Every function returns `PerToken(loss, metrics)`: the loss, (B, T) and zero outside the mask (a loss per
+Every function returns `UnreducedLoss(loss, metrics)`: the loss, (B, T) and zero outside the mask (a loss per
 sequence is (B,)), and numbers for the log without gradient. Gradients flow through `logp_BT` only; old
 log-probs and advantages are constants. Whatever stands outside the mask (padding, also inf and nan) reaches
 neither losses nor gradients. `advantages` are (B, T), or (B,) for one number per sequence. `mask_BT` is 1 or
@@ -17,10 +17,10 @@ from collections.abc import Callable
 from vlrl.functional.checks import check_shapes, choose, kept_tokens, lengths, per_token
 from vlrl.functional.ratios import log_ratio, sequence_log_ratio
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import PerToken
+from vlrl.types import UnreducedLoss
 
 
-def reinforce_loss(logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None) -> PerToken:
+def reinforce_loss(logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None) -> UnreducedLoss:
     """REINFORCE: the policy gradient without ratio and without clip.
 
         L = -A log pi
@@ -43,7 +43,7 @@ def reinforce_loss(logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None =
     tensor([[3., 6.]])
     """
     advantage_BT, kept_BT = _prepare(logp_BT, advantages, mask_BT)
-    return PerToken(-advantage_BT * torch.where(kept_BT, logp_BT, 0.0), {})
+    return UnreducedLoss(-advantage_BT * torch.where(kept_BT, logp_BT, 0.0), {})
 
 
 def clipped_ratio_loss(
@@ -52,7 +52,7 @@ def clipped_ratio_loss(
     low: Tensor | float,
     high: Tensor | float,
     dual_clip: float | None = None,
-) -> PerToken:
+) -> UnreducedLoss:
     """PPO's clipped objective of given ratios, the common part of the clipped losses.
 
         L = -min(r A, clip(r, 1 - low, 1 + high) A);   with `dual_clip` c and A < 0 at most -c A
@@ -98,7 +98,7 @@ def clipped_ratio_loss(
         held_BT = (advantage_BT < 0) & (loss_BT.detach() > -dual_clip * advantage_BT)
         metrics["dual_clip_fraction"] = held_BT.float()
         loss_BT = torch.where(held_BT, -dual_clip * advantage_BT, loss_BT)
-    return PerToken(loss_BT, metrics)
+    return UnreducedLoss(loss_BT, metrics)
 
 
 def ppo_clip_loss(
@@ -109,7 +109,7 @@ def ppo_clip_loss(
     low: Tensor | float = 0.2,
     high: Tensor | float = 0.2,
     dual_clip: float | None = None,
-) -> PerToken:
+) -> UnreducedLoss:
     """PPO's clipped surrogate, per token; with high > low DAPO's clip-higher.
 
         L = -min(r A, clip(r, 1 - low, 1 + high) A)
@@ -142,7 +142,7 @@ def ppo_clip_loss(
     advantage_BT, _ = _prepare(logp_BT, advantages, mask_BT)
     log_r_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
     loss_BT, metrics = clipped_ratio_loss(log_r_BT.exp(), advantage_BT, low, high, dual_clip)
-    return PerToken(loss_BT, {**metrics, "ppo_kl": -log_r_BT.detach()})
+    return UnreducedLoss(loss_BT, {**metrics, "ppo_kl": -log_r_BT.detach()})
 
 
 def gspo_loss(
@@ -152,7 +152,7 @@ def gspo_loss(
     mask_BT: Tensor | None = None,
     low: float = 3e-4,
     high: float = 4e-4,
-) -> PerToken:
+) -> UnreducedLoss:
     """GSPO: PPO's clip on the sequence's length-normalised ratio, the same for every token of a sequence.
 
         L = -min(s A, clip(s, 1 - low, 1 + high) A),  s = (pi(y) / pi_old(y))^(1 / |y|)
@@ -190,7 +190,7 @@ def gspo_token_loss(
     mask_BT: Tensor | None = None,
     low: float = 3e-4,
     high: float = 4e-4,
-) -> PerToken:
+) -> UnreducedLoss:
     """GSPO-token: the value of GSPO's sequence ratio with the gradient of each token's own log-prob.
 
         L = -min(s_t A_t, clip(s_t, 1 - low, 1 + high) A_t),  s_t = sg(s) pi_t / sg(pi_t)
@@ -229,7 +229,7 @@ def cispo_loss(
     mask_BT: Tensor | None = None,
     low: float = 1.0,
     high: float = 4.0,
-) -> PerToken:
+) -> UnreducedLoss:
     """CISPO: REINFORCE with a clipped importance weight; every token keeps its gradient.
 
         L = -sg(clip(r, 1 - low, 1 + high)) A log pi
@@ -258,7 +258,7 @@ def cispo_loss(
     ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).exp().detach()
     weight_BT = ratio_BT.clamp(1 - low, 1 + high)
     loss_BT = -weight_BT * advantage_BT * torch.where(kept_BT, logp_BT, 0.0)
-    return PerToken(loss_BT, {"clip_fraction": (weight_BT != ratio_BT).float(), "ratio": ratio_BT})
+    return UnreducedLoss(loss_BT, {"clip_fraction": (weight_BT != ratio_BT).float(), "ratio": ratio_BT})
 
 
 def dppo_loss(
@@ -270,7 +270,7 @@ def dppo_loss(
     low: float = 0.15,
     high: float = 0.15,
     cap: float | None = 20.0,
-) -> PerToken:
+) -> UnreducedLoss:
     """DPPO: a trust region on the change of a token's probability in place of one on its ratio (binary TV or
     binary KL).
 
@@ -323,7 +323,7 @@ def dppo_loss(
         "ratio": ratio_BT,
         "ppo_kl": -log_r_BT,
     }
-    return PerToken(-weight_BT * advantage_BT * new_BT, metrics)
+    return UnreducedLoss(-weight_BT * advantage_BT * new_BT, metrics)
 
 
 def _binary_kl(p: Tensor, old: Tensor) -> Tensor:
@@ -345,7 +345,7 @@ def gmpo_loss(
     mask_BT: Tensor | None = None,
     low: float = 0.4,
     high: float = 0.4,
-) -> PerToken:
+) -> UnreducedLoss:
     """GMPO: the geometric mean of a sequence's token ratios, each clipped on its own.
 
         L = -A exp(mean_t m_A(log r_t)),  m_A(u) = min(u, high) for A > 0, else max(u, -low)
@@ -377,7 +377,7 @@ def gmpo_loss(
         :, None
     ]
     metrics = {"clip_fraction": (bounded_BT != log_r_BT).float(), "ratio": log_r_BT.exp().detach()}
-    return PerToken(-advantage_BT * ratio_B1, metrics)
+    return UnreducedLoss(-advantage_BT * ratio_B1, metrics)
 
 
 def _prepare(logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -131,8 +131,7 @@ def batch_normalised(weight_BT: Tensor, mask_BT: Tensor | None = None, *, level:
         "geometric")
 
     Paper: self-normalised importance sampling, Owen 2013, Monte Carlo theory, ch. 9;
-    rollout_is_batch_normalize in
-    verl/trainer/ppo/rollout_corr_helper.py of verl-project/verl 1dda039b.
+    rollout_is_batch_normalize in verl/trainer/ppo/rollout_corr_helper.py of verl-project/verl 1dda039b.
 
     Args:
         weight_BT: (B, T), or (B, 1) for weights per sequence, for instance of `importance_weights`.

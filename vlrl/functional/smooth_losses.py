@@ -1,10 +1,8 @@
 """Policy-gradient losses with smooth or sequence-level bounds in place of PPO's clip; arguments, shapes and
-results
-as in `vlrl.functional.policy_losses`.
+results as in `vlrl.functional.policy_losses`.
 
 Shape legend: B sequences, T tokens. Log-probs are in nats. r = pi / pi_old is a token's importance ratio, A
-its
-advantage.
+its advantage.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from vlrl.functional.checks import lengths
 from vlrl.functional.policy_losses import _prepare
 from vlrl.functional.ratios import log_ratio
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import PerToken
+from vlrl.types import UnreducedLoss
 
 
 def sapo_loss(
@@ -25,7 +23,7 @@ def sapo_loss(
     mask_BT: Tensor | None = None,
     positive: float = 1.0,
     negative: float = 1.05,
-) -> PerToken:
+) -> UnreducedLoss:
     """SAPO: a sigmoid gate in place of the clip.
 
         L = -f(r) A,  f(r) = 4 / tau sigmoid(tau (r - 1)),  tau = `positive` for A > 0, else `negative`
@@ -54,7 +52,7 @@ def sapo_loss(
     ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT).exp()
     tau_BT = torch.where(advantage_BT > 0, ratio_BT.new_full((), positive), ratio_BT.new_full((), negative))
     gate_BT = torch.sigmoid(tau_BT * (ratio_BT - 1)) * 4 / tau_BT
-    return PerToken(-gate_BT * advantage_BT, {"ratio": ratio_BT.detach()})
+    return UnreducedLoss(-gate_BT * advantage_BT, {"ratio": ratio_BT.detach()})
 
 
 def vespo_loss(
@@ -64,7 +62,7 @@ def vespo_loss(
     mask_BT: Tensor | None = None,
     positive: tuple[float, float] = (2.0, 3.0),
     negative: tuple[float, float] = (3.0, 2.0),
-) -> PerToken:
+) -> UnreducedLoss:
     """VESPO: REINFORCE with a gamma-shaped weight of the whole sequence's ratio.
 
         L = -sg(phi(w)) A log pi,  phi(w) = w^k e^(lambda (1 - w)),  w = pi(y) / pi_old(y)
@@ -100,12 +98,12 @@ def vespo_loss(
     )
     phi_BT = (lam_BT + k_BT * log_w_B[:, None] - lam_BT * log_w_B.exp()[:, None]).exp()
     loss_BT = -phi_BT * advantage_BT * torch.where(kept_BT, logp_BT, 0.0)
-    return PerToken(loss_BT, {"phi": phi_BT, "ratio": log_ratio_BT.exp()})
+    return UnreducedLoss(loss_BT, {"phi": phi_BT, "ratio": log_ratio_BT.exp()})
 
 
 def cpgd_loss(
     logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, eps: float = 0.2
-) -> PerToken:
+) -> UnreducedLoss:
     """CPGD: the policy gradient clipped in the log-ratio, so that no ratio multiplies the gradient.
 
         L = -min(d A, clip(d, log(1 - eps), log(1 + eps)) A),  d = log pi - log pi_old
@@ -135,12 +133,12 @@ def cpgd_loss(
     bounded_BT = d_BT.clamp(math.log(1 - eps), math.log(1 + eps))
     loss_BT = -torch.minimum(d_BT * advantage_BT, bounded_BT * advantage_BT)
     clip_BT = (bounded_BT != d_BT) & (d_BT * advantage_BT > bounded_BT * advantage_BT)
-    return PerToken(loss_BT, {"clip_fraction": clip_BT.float(), "ratio": d_BT.exp().detach()})
+    return UnreducedLoss(loss_BT, {"clip_fraction": clip_BT.float(), "ratio": d_BT.exp().detach()})
 
 
 def mirror_descent_loss(
     logp_BT: Tensor, old_logp_BT: Tensor, advantages: Tensor, mask_BT: Tensor | None = None, tau: float = 0.1
-) -> PerToken:
+) -> UnreducedLoss:
     """Online policy mirror descent (Kimi k1.5), a loss per sequence.
 
         L_i = -A_i log pi(y_i) + tau / 2 (log pi(y_i) - log pi_old(y_i))^2, log-probs summed over the sequence
@@ -170,7 +168,7 @@ def mirror_descent_loss(
     log_ratio_BT = log_ratio(logp_BT, old_logp_BT, mask_BT)
     drift_B = log_ratio_BT.sum(-1)
     logp_B = torch.where(kept_BT, logp_BT, 0.0).sum(-1)
-    return PerToken(
+    return UnreducedLoss(
         -advantage_B * logp_B + tau / 2 * drift_B.square(),
         {"drift": drift_B.detach(), "ratio": log_ratio_BT.exp().detach()},
     )

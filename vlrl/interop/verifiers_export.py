@@ -152,10 +152,10 @@ def _lines(phase: PhasePlan, split: str) -> Iterator[str]:
     for slot, source in getattr(phase, split).items():
         for row in source():
             if any(applies(name, reward.tasks, row) for name, reward in phase.rewards.items()):
-                yield json.dumps(_kept(phase, row, f"data.{split}.{slot}"), ensure_ascii=False) + "\n"
+                yield json.dumps(_task_row(phase, row, f"data.{split}.{slot}"), ensure_ascii=False) + "\n"
 
 
-def _kept(phase: PhasePlan, row: Row, where: str) -> dict[str, Any]:
+def _task_row(phase: PhasePlan, row: Row, where: str) -> dict[str, Any]:
     """One row: its opening messages in OpenAI's form, and its fields. Raises ConfigError where JSON cannot
     hold them."""
     prompt: Prompt = phase.prompt_template(row)

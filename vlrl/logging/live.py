@@ -115,7 +115,7 @@ class LiveView:
             ]
         )
 
-    def say(self, kind: str, data: Mapping[str, Any]) -> None:
+    def on_event(self, kind: str, data: Mapping[str, Any]) -> None:
         """Print an event above the table. Warnings and the activity report are left to the log, which prints
         them too."""
         if kind in _SAID_ELSEWHERE:

@@ -143,7 +143,7 @@ class Recorder(RunObserver):
                 self.folder / EVENTS, {"step": max(self._last, 0), **self._now, "kind": kind, **data}
             )
             if self._view:
-                self._view.say(kind, data)
+                self._view.on_event(kind, data)
 
     def warned(self, message: str) -> None:
         self.event("warning", message=message)

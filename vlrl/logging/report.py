@@ -26,7 +26,7 @@ PARSED = 3000  # steps of a run that are read for curves of 240 points
 _TEMPLATES = Path(__file__).parent / "templates"
 _FIRST = ("reward/total", "loss", "entropy", "kl", "clip_fraction", "length/mean", "grad_norm", "lr")
 _SECTIONS = ("reward", "heldout", "training", "length")
-_CLOSED = ("engine", "data", "gate", "loss", "other")  # plumbing: there, but not in the way
+_CLOSED = ("engine", "data", "group_filter", "loss", "other")  # plumbing: there, but not in the way
 
 
 def render_report(folder: str | Path) -> Path:

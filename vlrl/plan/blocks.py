@@ -23,7 +23,7 @@ from typing import Any
 
 from vlrl.plugins.registry import shipped
 from vlrl.policy.costs import DECODER, SIGLIP, SavedTensors
-from vlrl.policy.family import Family
+from vlrl.policy.family import Family, inner_width
 
 FLOAT = 4  # bytes
 
@@ -83,14 +83,14 @@ def checkpoint_per_token(width: Width, size: int) -> float:
 
 def text_width(text: Any) -> Width:
     """The widths of a language model's layers, from its transformers config."""
-    heads = text.num_attention_heads
-    size = getattr(text, "head_dim", None) or text.hidden_size // heads
-    keys = getattr(text, "num_key_value_heads", None) or heads
+    heads, first = text.num_attention_heads, text.per_layer_config[0]
+    size = getattr(first, "head_dim", None) or text.hidden_size // heads
+    keys = getattr(first, "num_key_value_heads", None) or heads
     return Width(
         text.hidden_size,
         heads * size,
         keys * size,
-        text.intermediate_size,
+        inner_width(text),
         heads,
         saved_tensors().get(text.model_type, DECODER),
     )

@@ -35,7 +35,7 @@ OPTIMIZER_BYTES = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class ShardingLayout:
     """A way of sharing over ranks. The fields say whether weights, gradients and states are divided, and what
     the engine adds."""
 
@@ -53,13 +53,13 @@ class Layout:
 LAYOUTS = {
     layout.name: layout
     for layout in (
-        Layout("single"),
-        Layout("ddp", gradient_copies=2),
-        Layout("zero1", states_shared=True, master_copy=True, reduce_bucket=REDUCE_BUCKET),
-        Layout(
+        ShardingLayout("single"),
+        ShardingLayout("ddp", gradient_copies=2),
+        ShardingLayout("zero1", states_shared=True, master_copy=True, reduce_bucket=REDUCE_BUCKET),
+        ShardingLayout(
             "zero2", states_shared=True, gradients_shared=True, master_copy=True, reduce_bucket=REDUCE_BUCKET
         ),
-        Layout(
+        ShardingLayout(
             "zero3",
             True,
             True,
@@ -69,7 +69,7 @@ LAYOUTS = {
             max_live=MAX_LIVE,
             keeps_casts=False,
         ),
-        Layout("fsdp2", True, True, True),
+        ShardingLayout("fsdp2", True, True, True),
     )
 }
 
@@ -90,7 +90,7 @@ class StateBytes:
 
 
 def state_bytes(
-    layout: Layout,
+    layout: ShardingLayout,
     ranks: int,
     trained: int,
     trained_bytes: float,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.plan.blocks import FLOAT, Width, checkpoint_per_token, saved_per_token
-from vlrl.plan.layouts import Layout, StateBytes, state_bytes
+from vlrl.plan.layouts import ShardingLayout, StateBytes, state_bytes
 from vlrl.plan.shape import ModelShape
 
 LOGGED_NUMBERS = 1 << 22  # as in vlrl.trainer.step.loss_inputs, which a test compares
@@ -221,7 +221,7 @@ def highest(
     return Memory(state, reference, acts, kv_cache, engine, step_workspace, moments[when], when)
 
 
-def step_bytes(layout: Layout, ranks: int, trained: int, largest: int, on_gpu: bool) -> float:
+def step_bytes(layout: ShardingLayout, ranks: int, trained: int, largest: int, on_gpu: bool) -> float:
     """Temporaries of AdamW's step: on a GPU one number per trained number of the rank (its multi-tensor
     form), on a CPU two of the largest matrix. DeepSpeed flattens a rank's gradients first, and its share is a
     single matrix."""
@@ -234,7 +234,7 @@ def step_bytes(layout: Layout, ranks: int, trained: int, largest: int, on_gpu: b
 def rank_memory(
     shape: ModelShape,
     micro: MicroBatch,
-    layout: Layout,
+    layout: ShardingLayout,
     ranks: int,
     checkpointing: bool,
     chunk: int,

@@ -72,7 +72,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CostPlan:
     """All of a plan. `chosen` is the fastest trial that fits (None: none does), `change` the overrides of the
     smallest change that makes one fit."""
 
@@ -240,7 +240,7 @@ def best_of(found: Iterator[Trial]) -> Trial | None:
     return min((t for t in found if t.fits), key=lambda t: t.step_seconds, default=None)
 
 
-def make_plan(config: Config, words: list[str], ask: Ask) -> Plan:
+def make_plan(config: Config, words: list[str], ask: Ask) -> CostPlan:
     """The plan of a config. Raises ConfigError for a model whose shape is not known."""
     found = setup(config, ask.phase, ask.assumed)
     shape = found.shape()
@@ -248,7 +248,7 @@ def make_plan(config: Config, words: list[str], ask: Ask) -> Plan:
     chosen = best_of(iter(all_trials))
     change, after = ((), None) if chosen else smallest_change(words, found, ask)
     micro = longest_micro_batch(shape, found.work)
-    return Plan(
+    return CostPlan(
         ask,
         found,
         micro,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from vlrl.plan.plan import Plan, Trial
+from vlrl.plan.plan import CostPlan, Trial
 
 GIB = 2**30
 
 
-def as_values(plan: Plan) -> dict[str, Any]:
+def as_values(plan: CostPlan) -> dict[str, Any]:
     """Everything as plain values: bytes, FLOPs, seconds."""
     shape, work = plan.setup.shape(), plan.setup.work
     return {
@@ -30,7 +30,7 @@ def as_values(plan: Plan) -> dict[str, Any]:
     }
 
 
-def trial_values(plan: Plan, trial: Trial) -> dict[str, Any]:
+def trial_values(plan: CostPlan, trial: Trial) -> dict[str, Any]:
     """One trial as plain values."""
     pictures = plan.setup.work.prompts * plan.setup.work.pictures
     return asdict(trial) | {
@@ -42,7 +42,7 @@ def trial_values(plan: Plan, trial: Trial) -> dict[str, Any]:
     }
 
 
-def as_lines(plan: Plan) -> list[str]:
+def as_lines(plan: CostPlan) -> list[str]:
     """The report."""
     shape, work, ask = plan.setup.shape(), plan.setup.work, plan.ask
     flops, micro, speed = plan.flops, plan.micro, ask.speed
@@ -106,7 +106,7 @@ def _line(trial: Trial) -> str:
     )
 
 
-def _chosen(plan: Plan, trial: Trial, what: str) -> list[str]:
+def _chosen(plan: CostPlan, trial: Trial, what: str) -> list[str]:
     values = trial_values(plan, trial)
     place = f"{trial.engines} GPUs for engines" if trial.engines else "engine on the trainer's GPUs"
     rates = (

@@ -31,9 +31,8 @@ class ModelShape:
     `parts` counts parameters by part ("language", "vision", "projector"; "head" is the output head, also
     where it is tied). `trained` are those with a gradient, `matmul_trained` those that autocast copies into
     `dtype`, `largest` the largest of them, `head_trained` the head's numbers if it is trained. `matmul` are
-    all
-    parameters of matrix products without the head. `size` is the bytes of the products' type, `rank` the rank
-    of adapters (0: none).
+    all parameters of matrix products without the head. `size` is the bytes of the products' type, `rank` the
+    rank of adapters (0: none).
     """
 
     parts: Mapping[str, int]
@@ -113,6 +112,7 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
     matmul = sum(
         p.numel() for p in matmul_weights(model).values() if p is not head and p.dim() > 1
     )  # before an adapter adds some
+    matmul += experts_in_use(model, config.get_text_config())
     from vlrl.policy.params import Params  # imports torch
 
     params = Params(model, replace(family, quantize=""), torch.device("meta"), None)
@@ -149,6 +149,16 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
         tower_layers=tower_depth(vision) if vision is not None else 0,
         tower_merge=getattr(vision, "spatial_merge_size", 1) ** 2 if vision is not None else 1,
     )
+
+
+def experts_in_use(model: Any, text: Any) -> int:
+    """The numbers of a mixture's experts that a token goes through; transformers holds all experts of a layer
+    in one tensor."""
+    whole = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name and p.dim() == 3)
+    counts = (getattr(text, name, None) for name in ("num_experts", "n_routed_experts", "num_local_experts"))
+    count = next((count for count in counts if count), 1)
+    top = getattr(text, "num_experts_per_tok", None) or getattr(text, "top_k_experts", None) or 1
+    return whole * top // count
 
 
 def matmul_weights(model: Any) -> dict[int, Any]:

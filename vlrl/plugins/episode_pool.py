@@ -134,6 +134,7 @@ class EpisodePool:
 
     def __exit__(self, *_: object) -> None:
         with self.changed:
+            # calls that have not begun are dropped; closes stay, because they free processes and folders
             self.queue = deque(job for job in self.queue if job.what == "close")
         for handle in self.handles:
             self.close(handle)
@@ -235,6 +236,7 @@ class EpisodePool:
         """
         with self.changed:
             self.changed.wait_for(lambda: not self.outstanding, patience)
+            # then without a limit: the watcher ends every call at its deadline, so one of them finishes
             self.changed.wait_for(lambda: self.finished or not self.outstanding)
             found, self.finished = self.finished, []
             hanging = self.hanging
@@ -272,18 +274,19 @@ class EpisodePool:
     def _submit(self, job: _Job) -> None:
         with self.changed:
             if job.what == "close":
-                self.queue.appendleft(job)
+                self.queue.appendleft(job)  # before turns that wait: it frees what they may need
                 self.closing += 1
             else:
                 self.queue.append(job)
                 self.outstanding += 1
             if self.watcher is None:
+                # daemons, as the workers: a call that hangs in C code must not keep the process from ending
                 self.watcher = threading.Thread(target=self._watch, name="episodes-watch", daemon=True)
                 self.watcher.start()
-            self._hire()
+            self._spawn_workers()
             self.changed.notify_all()
 
-    def _hire(self) -> None:
+    def _spawn_workers(self) -> None:
         """Start threads for what waits. Called with the lock; closing is never kept waiting by busy
         threads."""
         spare = self.workers - len(self.running)
@@ -298,13 +301,14 @@ class EpisodePool:
     def _work(self) -> None:
         while True:
             with self.changed:
+                # threads that were started for closes come on top of `concurrency`; all but one of them leave
                 if not self.queue or self.workers > self.concurrency + 1:
                     self.workers -= 1
                     return
                 job = self.queue.popleft()
                 job.begun = time.monotonic()
                 self.running.add(job)
-                self.changed.notify_all()
+                self.changed.notify_all()  # the watcher has a new deadline
             result: Observation | None = None
             error: BaseException | None = None
             try:
@@ -313,13 +317,14 @@ class EpisodePool:
                 error = raised
             with self.changed:
                 if not job.abandoned:
-                    self._settle(job, result, error)
+                    self._note_end(job, result, error)
                     continue
                 self.hanging -= 1
+            # after its deadline: another thread has this one's place; a reset may have made the episode late
             self._close(job.handle)
             return
 
-    def _settle(self, job: _Job, result: Observation | None, error: BaseException | None) -> None:
+    def _note_end(self, job: _Job, result: Observation | None, error: BaseException | None) -> None:
         """Note the end of a job. Called with the lock."""
         handle = job.handle
         self.running.discard(job)
@@ -346,17 +351,18 @@ class EpisodePool:
             while self.open:
                 now = time.monotonic()
                 for job in [job for job in self.running if now >= job.begun + job.seconds]:
+                    # a thread cannot be ended from outside: it is left alone and no longer counted
                     job.abandoned = True
                     self.workers -= 1
                     self.hanging += 1
-                    self._settle(
+                    self._note_end(
                         job,
                         None,
                         EnvironmentFailure(
                             f"no answer to the {job.what} within {max(job.seconds, 0.0):.3g} seconds"
                         ),
                     )
-                    self._hire()
+                    self._spawn_workers()
                 deadlines = [job.begun + job.seconds for job in self.running]
                 self.changed.wait(max(min(deadlines) - now, 0.0) if deadlines else None)
 
@@ -375,7 +381,7 @@ class EpisodePool:
                 if handle.past is not None and not episode.stateless:
                     self._repeat(episode, opening, handle.past)
             except FAULTS as error:
-                if handle.closed:
+                if handle.closed:  # before `handle.episode` was set, so that it could not be closed
                     self._close(handle)
                 if (
                     handle.closed

@@ -185,7 +185,7 @@ class Picture(Media):
 
 
 @dataclass(frozen=True)
-class Frames(Media):
+class FrameSequence(Media):
     """A video clip of encoded frames. `fps` is frames per second of these frames."""
 
     frames: tuple[Picture, ...]
@@ -302,7 +302,7 @@ def _plain_medium(medium: Media) -> dict[str, Any]:
     clip: Any = medium.load()
     frames = (
         medium.frames
-        if isinstance(medium, Frames)
+        if isinstance(medium, FrameSequence)
         else tuple(Picture.of(frame) for frame in clip.frames_THWC)
     )
     return {
@@ -315,7 +315,7 @@ def _plain_medium(medium: Media) -> dict[str, Any]:
 def _medium(values: Mapping[str, Any]) -> Media:
     if values["kind"] == "image":
         return Picture(base64.b64decode(values["data"]))
-    return Frames(tuple(Picture(base64.b64decode(frame)) for frame in values["frames"]), values["fps"])
+    return FrameSequence(tuple(Picture(base64.b64decode(frame)) for frame in values["frames"]), values["fps"])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import PhaseContext, StageContext, StepContext
-from vlrl.plugins.state import State
+from vlrl.plugins.state import State, StepCounts
 
 
 class Stage(ABC):  # noqa: B024
@@ -86,7 +86,10 @@ class Stage(ABC):  # noqa: B024
 
     def end_step(self, run: StepContext) -> None:
         """Called after each step on all ranks, in the order of the slots; collectives are allowed. Groups of
-        other ranks come without media."""
+        other ranks come without media. The sums of a `StepCounts` become those for the log: an override calls
+        `super().end_step(run)`."""
+        if isinstance(self.state, StepCounts):
+            self.state.roll()
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
         """Numbers for the log, read once per step after `end_step`; changes nothing.

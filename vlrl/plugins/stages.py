@@ -2,9 +2,8 @@
 one.
 
 A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, made by
-`init_state`,
-which the run saves and restores. It acts at declared moments only, and sees no more than they need
-(`vlrl/plugins/contexts.py`):
+`init_state`, which the run saves and restores. It acts at declared moments only, and sees no more than they
+need (`vlrl/plugins/contexts.py`):
 
     check(phase)    before anything slow is loaded: refuse impossible combinations
     setup(run)      once per phase, when the policy is loaded; `self.run` afterwards
@@ -30,6 +29,7 @@ from vlrl.plugins.contexts import CallbackContext, SamplingContext
 from vlrl.plugins.episodes import EPISODE_END, Episode
 from vlrl.plugins.stage import Stage as Stage
 from vlrl.plugins.state import State as State
+from vlrl.plugins.state import StepCounts as StepCounts
 from vlrl.plugins.state import transient as transient
 from vlrl.plugins.text_scoring import ScoresTexts
 from vlrl.plugins.views import PolicyView
@@ -39,13 +39,13 @@ from vlrl.types import (
     FilterDecision,
     Group,
     LossInputs,
-    PerToken,
     Prompt,
     Request,
     Rollout,
     Row,
     Sampling,
     TokenBatch,
+    UnreducedLoss,
 )
 
 if TYPE_CHECKING:
@@ -381,7 +381,7 @@ class PolicyLoss(Stage):
     )
 
     @abstractmethod
-    def __call__(self, x: LossInputs) -> PerToken: ...
+    def __call__(self, x: LossInputs) -> UnreducedLoss: ...
 
 
 class TokenWeight(Stage):
@@ -407,7 +407,7 @@ class LossTerm(Stage):
     coef: float = 1.0
 
     @abstractmethod
-    def __call__(self, x: LossInputs) -> PerToken: ...
+    def __call__(self, x: LossInputs) -> UnreducedLoss: ...
 
 
 class LossAggregation(Stage):

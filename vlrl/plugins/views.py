@@ -257,6 +257,10 @@ class PolicyView(Protocol):
         tokenizer."""
 
     @property
+    def has_adapter(self) -> bool:
+        """Whether an adapter (PEFT) is on the model."""
+
+    @property
     def has_dropout(self) -> bool:
         """Whether a forward pass with gradient drops activations at random."""
 

@@ -25,6 +25,7 @@ ADAPTER = "adapter"
 PARTS = {
     "projector": re.compile(
         r"\bvisual\.(merger|deepstack_merger_list)\b|multi_modal_projector|\bconnector\b|image_newline"
+        r"|\bmm_projector\b|\bembed_vision\b|visual_embeddings_table"
     ),
     "vision": re.compile(r"\bvisual\b|vision_tower|vision_model"),
 }

@@ -61,6 +61,8 @@ class Family(Stage):
     bidirectional_images: ClassVar[bool] = False
     # "module:function" that vLLM's workers call with their model, so that it computes what the trainer's does
     engine_patch: ClassVar[str] = ""
+    # why engines that run vLLM refuse the family: what differs there from the trainer
+    vllm_problem: ClassVar[str] = ""
     # of layers, by transformers' model type; a decoder is as Llama's, a tower as SigLIP's without an entry
     saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {}
     model: str = ""
@@ -221,7 +223,7 @@ class Family(Stage):
         if "sliding_attention" in kinds:
             window = text.sliding_window
             masks["sliding_attention"] = make_mask(layout.order_RL, layout.subtree_end_RL, window, images_RL)
-        return masks
+        return dict.fromkeys(kinds) | masks  # recurrent layers take none
 
     def hidden(
         self,
@@ -302,11 +304,22 @@ def pooled_output(pooled: Any) -> Any:
 def linear_cost(text: Any) -> float:
     """Cost of a token in a layer's matrix products, in units of one attention pair: the layer's weights / (2
     heads * head size)."""
-    heads = text.num_attention_heads
-    size = getattr(text, "head_dim", None) or text.hidden_size // heads
-    keys = getattr(text, "num_key_value_heads", None) or heads
-    weights = text.hidden_size * (2 * (heads + keys) * size + 3 * text.intermediate_size)
+    heads, first = text.num_attention_heads, text.per_layer_config[0]
+    size = getattr(first, "head_dim", None) or text.hidden_size // heads
+    keys = getattr(first, "num_key_value_heads", None) or heads
+    weights = text.hidden_size * (2 * (heads + keys) * size + 3 * inner_width(text))
     return weights / (2 * heads * size)
+
+
+def inner_width(text: Any) -> int:
+    """The width of a layer's MLP that a token goes through: in a mixture, that of its experts together."""
+    each, top = getattr(text, "moe_intermediate_size", None), getattr(text, "num_experts_per_tok", None)
+    if not (each and top):
+        return text.intermediate_size
+    shared = getattr(text, "shared_expert_intermediate_size", None) or each * (
+        getattr(text, "n_shared_experts", None) or 0
+    )
+    return each * top + shared
 
 
 def base(model: nn.Module) -> Any:

@@ -64,7 +64,7 @@ _MEDIA = "<|vision_start|><|{kind}_pad|><|vision_end|>"
 
 _SIZES = (
     *("hidden", "layers", "heads", "kv_heads", "intermediate", "vocabulary"),
-    *("vision_hidden", "vision_layers", "vision_heads", "patch"),
+    *("vision_hidden", "vision_layers", "vision_heads", "patch", "experts"),
 )
 _LARGEST = 65_536
 
@@ -93,6 +93,7 @@ class Tiny:
     tie: bool = True
     std: float = 0.02
     mrope_theta: float = 10000.0  # small images have few positions: a small base separates them
+    experts: int = 4  # of a mixture's layer; each token goes through half of them
     kind: str = ""  # the architecture, for families that cover several ("qwen2", "qwen3")
     seed: int = 0
 
@@ -121,6 +122,30 @@ class Tiny:
             "pad_token_id": tokenizer.pad_token_id,
             "eos_token_id": tokenizer.eos_token_id,
             "bos_token_id": None,
+        }
+
+    def mixture(self) -> dict[str, Any]:
+        """A mixture of experts' part of a transformers config, in the names of Qwen3."""
+        return {
+            "num_experts": self.experts,
+            "num_experts_per_tok": max(1, self.experts // 2),
+            "moe_intermediate_size": self.intermediate // 2,
+            "decoder_sparse_step": 1,
+            "norm_topk_prob": True,
+        }
+
+    def delta_rule(self) -> dict[str, Any]:
+        """The linear attention's part of a transformers config, in the names of Qwen3-Next; every fourth
+        layer and the last are full attention."""
+        size, last = self.hidden // self.heads, self.layers - 1
+        full = [i == last or i % 4 == 3 for i in range(self.layers)]
+        return {
+            "layer_types": ["full_attention" if one else "linear_attention" for one in full],
+            "head_dim": size,
+            "linear_key_head_dim": size,
+            "linear_value_head_dim": size,
+            "linear_num_key_heads": self.kv_heads,
+            "linear_num_value_heads": self.heads,
         }
 
     def tower(self) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class MediaEncoder:
             (embeds,) = self.family.encode_media(model, [medium])
             return embeds.embeds_NH, *embeds.deep
 
-        first, *deep = self._kept(model, key, medium, encode)
+        first, *deep = self._lookup(model, key, medium, encode)
         return MediaEmbeds(first, tuple(deep))
 
     def _projected(self, model: nn.Module, key: str, medium: Features) -> MediaEmbeds:
@@ -101,10 +101,10 @@ class MediaEncoder:
                 self.family.encode_media(model, [medium])
             return tuple(inputs)
 
-        with without_tower(model, self._kept(model, key, medium, encode)):
+        with without_tower(model, self._lookup(model, key, medium, encode)):
             return self.family.encode_media(model, [medium])[0]
 
-    def _kept(self, model: nn.Module, key: str, medium: Features, encode: Any) -> tuple[Tensor, ...]:
+    def _lookup(self, model: nn.Module, key: str, medium: Features, encode: Any) -> tuple[Tensor, ...]:
         """The tensors under `key`, on the model's device; `encode()` computes them if they are missing."""
         device, known = next(model.parameters()).device, key in self.cache.items
         self.counters["media_reused"] += known
@@ -184,8 +184,12 @@ def outermost(model: nn.Module, part: str, in_lists: bool) -> list[nn.Module]:
 def projector_inputs(model: nn.Module) -> Iterator[list[Tensor]]:
     """Inside, the list collects what the projector's modules are called with, in order."""
     inputs: list[Tensor] = []
+
+    def collect(_: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        inputs.append(next(iter((*args, *kwargs.values()))))
+
     hooks = [
-        m.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+        m.register_forward_pre_hook(collect, with_kwargs=True)
         for m in outermost(model, "projector", in_lists=False)
     ]
     try:
@@ -200,8 +204,14 @@ def without_tower(model: nn.Module, inputs: Sequence[Tensor]) -> Iterator[None]:
     """Inside, the tower's layers pass on what they get, and the projector's modules are called with `inputs`,
     in order."""
     remaining = iter(inputs)
+
+    def replace(_: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        if args:
+            return (next(remaining), *args[1:]), kwargs
+        return args, kwargs | {next(iter(kwargs)): next(remaining)}
+
     hooks = [
-        m.register_forward_pre_hook(lambda _, args: (next(remaining), *args[1:]))
+        m.register_forward_pre_hook(replace, with_kwargs=True)
         for m in outermost(model, "projector", in_lists=False)
     ]
     layers = outermost(model, "vision", in_lists=True)

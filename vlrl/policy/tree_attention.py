@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from vlrl.policy.family import Family, base, no_mask
 from vlrl.policy.packing import Layout, Node, image_runs
+from vlrl.policy.recurrent import States, is_recurrent
 
 ATTENTION_NAME = "vlrl_tree"
 MIN_ROW = 384  # tokens of a row: below, one call with a dense mask takes less time than several calls
@@ -50,10 +51,14 @@ def is_installed(model: nn.Module) -> bool:
 
 def attention_arguments(family: Family, model: nn.Module, layout: Layout) -> dict[str, Any]:
     """The arguments of `Family.hidden` that say which tokens attend to which: a mask, or the trees of long
-    rows."""
+    rows; and the trees of recurrent layers."""
+    recurrent = {}
+    if layout.is_tree and is_recurrent(base(model).config.get_text_config()):
+        recurrent["seq_idx"] = States(layout.nodes_R, layout.ids_RL.shape)
     if layout.is_tree and layout.ids_RL.shape[1] >= MIN_ROW and is_installed(model):
-        return {"mask": no_mask(model), "trees": RowTrees(layout, family.bidirectional_images)}
-    return {"mask": family.masks(model, layout)}
+        trees = RowTrees(layout, family.bidirectional_images)
+        return {"mask": no_mask(model), "trees": trees, **recurrent}
+    return {"mask": family.masks(model, layout), **recurrent}
 
 
 @dataclass(frozen=True)

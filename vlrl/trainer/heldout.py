@@ -166,8 +166,7 @@ def check_answers(groups: Sequence[Group], phase: PhasePlan) -> list[tuple[bool 
 
 def evaluate_run(run: EvaluationContext) -> HeldoutResult:
     """`evaluate` on all held-out rows of the run's phase; an empty result where it has none. Every process
-    calls
-    it."""
+    calls it."""
     rows = run.current.heldout_by_task()
     if not rows:
         return HeldoutResult()

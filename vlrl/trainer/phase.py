@@ -49,8 +49,7 @@ MAPS: dict[str, type[S.Stage]] = {
 @dataclass(frozen=True, eq=False)
 class RunParts:
     """What all phases of a plan share: the config, the kind of model, the engine, the seed, the folder, and
-    the
-    phases themselves, in order."""
+    the phases themselves, in order."""
 
     config: Config
     family: Family
@@ -148,8 +147,7 @@ class PhasePlan:
     @property
     def signal_needs(self) -> list[str]:
         """Auxiliary tensors that are read before the loss: by reward shaping, group filters, replay,
-        advantage,
-        token credit and callbacks."""
+        advantage, token credit and callbacks."""
         parts: list[S.Stage | None] = [self.advantage, self.token_credit, self.replay]
         parts += [*self.reward_shaping.values(), *self.group_filters.values(), *self.callbacks.values()]
         return sorted({name for part in parts if part is not None for name in part.needs})
@@ -227,8 +225,7 @@ class PhasePlan:
 
     def plugins(self) -> Iterator[tuple[str, S.Stage]]:
         """(dotted slot, plug-in) of all of them, in a stable order; a reward is followed by the rewards that
-        it
-        holds, `rewards.SLOT.0` and so on."""
+        it holds, `rewards.SLOT.0` and so on."""
         for slot in (*REQUIRED, *OPTIONAL):
             if getattr(self, slot) is not None:
                 yield slot, getattr(self, slot)
@@ -241,8 +238,7 @@ class PhasePlan:
 
     def check(self) -> None:
         """Raise ConfigError for a capability that nothing provides, a reward slot that is not there, and what
-        a
-        plug-in refuses."""
+        a plug-in refuses."""
         known = self.provided
         for slot, plugin in self.plugins():
             for capability in plugin.requires:
@@ -447,8 +443,7 @@ def _build_map(stage: type[S.Stage], tree: Any, where: str) -> dict[str, Any]:
 
 def with_own_rewards(tree: Any, sources: Mapping[str, S.Source]) -> Any:
     """The map `rewards` with the slots that sources bring along (`Source.own_rewards`) in front; the config
-    may
-    have an entry of its own.
+    may have an entry of its own.
 
     With the same `name` it changes fields, with another it replaces the reward. A slot that several sources
     bring scores the tasks of them all. Raises ConfigError where two sources mean different rewards by one

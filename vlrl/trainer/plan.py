@@ -2,8 +2,7 @@
 model.
 
 `vlrl train` makes it first, so that a mistake ends before anything slow is loaded; `check`, `show` and `plan`
-look
-at the same object.
+look at the same object.
 """
 
 from __future__ import annotations

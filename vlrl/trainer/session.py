@@ -1,6 +1,5 @@
 """A session: a plan whose model is loaded. It holds what lasts from step to step: policy, engine, optimizer,
-the
-phase in use, counters, and the memory of the rows."""
+the phase in use, counters, and the memory of the rows."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class Session(PhaseAttributes):
     phase.
 
     `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row
-    id
-    that checkpoints keep; its values are plain (JSON). See `StageContext` for what plug-ins see of it.
+    id that checkpoints keep; its values are plain (JSON). See `StageContext` for what plug-ins see of it.
     """
 
     accelerator: Accelerator

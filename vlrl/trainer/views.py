@@ -1,6 +1,5 @@
 """What the parts of a step are given, and plug-ins with narrower types (`vlrl/plugins/contexts.py`): the
-slots
-of the phase, the session, and the step's own. Plain delegation."""
+slots of the phase, the session, and the step's own. Plain delegation."""
 
 from __future__ import annotations
 
@@ -175,14 +174,11 @@ class StepView(PhaseAttributes):
 
     def score(self, groups: Sequence[Group]) -> None:
         """Rewards before the rollout strategy is done: fills `rewards`, `reward`, `outcome` and `correct`;
-        drops
-        rollouts on which a reward raised.
+        drops rollouts on which a reward raised.
 
         A reward that scores rollouts one by one is not called again for a rollout that has its score; a
-        rollout
-        that changes afterwards must lose its `rewards`. Rewards that compare siblings score the finished
-        group
-        anew.
+        rollout that changes afterwards must lose its `rewards`. Rewards that compare siblings score the
+        finished group anew.
         """
         score(groups, self.current, self.score_counts, self.warn, moment_of(self))
 

@@ -1,6 +1,6 @@
 """The nouns of vlrl: what flows from a dataset row to an optimizer step. No torch is imported here.
 
-Row -> Prompt -> Rollout (in a Group) -> TokenBatch -> LossInputs -> PerToken
+Row -> Prompt -> Rollout (in a Group) -> TokenBatch -> LossInputs -> UnreducedLoss
 """
 
 from vlrl.types.batches import (
@@ -10,10 +10,10 @@ from vlrl.types.batches import (
     LossInputs as LossInputs,
 )
 from vlrl.types.batches import (
-    PerToken as PerToken,
+    TokenBatch as TokenBatch,
 )
 from vlrl.types.batches import (
-    TokenBatch as TokenBatch,
+    UnreducedLoss as UnreducedLoss,
 )
 from vlrl.types.media import (
     TARGET_UNITS as TARGET_UNITS,

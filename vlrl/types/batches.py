@@ -1,8 +1,7 @@
 """Groups as tensors: what a loss reads and returns.
 
 Shape legend: B rollouts of a micro-batch (whole groups, in order), T the longest completion of the
-micro-batch,
-V the vocabulary.
+micro-batch, V the vocabulary.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Denominators:
     groups: float
 
 
-class PerToken(NamedTuple):
+class UnreducedLoss(NamedTuple):
     """An unreduced loss, `(B, T)`, or `(B,)` for a loss per sequence, and numbers for the log (`(B, T)`
     tensors or scalars)."""
 

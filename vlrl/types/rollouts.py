@@ -234,7 +234,7 @@ class Group:
     untrained: list[Rollout] = field(default_factory=list)
 
     def set_untrained_aside(self) -> None:
-        """Move rollouts that are not trained on out of the group: gates, advantages and the loss do not see
+        """Move rollouts that are not trained on out of the group: filters, advantages and the loss do not see
         them."""
         self.untrained += [rollout for rollout in self.rollouts if not rollout.trained]
         self.rollouts = [rollout for rollout in self.rollouts if rollout.trained]
@@ -286,7 +286,7 @@ class Group:
 
 
 class FilterDecision(NamedTuple):
-    """A gate's decision about a group."""
+    """A group filter's decision about a group."""
 
     keep: bool
     reason: str = ""

@@ -11,7 +11,7 @@ from vlrl.types import Row
 from vlrl_data.lab.base import GeneratedSource, tagged_answer
 
 
-class Step(NamedTuple):
+class ChainStep(NamedTuple):
     """One addition of a chain: its letter, the sum before it, the addend, the sum after it."""
 
     letter: str
@@ -23,22 +23,22 @@ class Step(NamedTuple):
         return f"{self.letter}{self.before}+{self.addend}={self.after}"
 
 
-def guess(steps: list[Step], rng: random.Random) -> str:
+def guess(steps: list[ChainStep], rng: random.Random) -> str:
     """Only the last sum. A small model that answers so is mostly wrong."""
     return str(steps[-1].after)
 
 
-def running(steps: list[Step], rng: random.Random) -> str:
+def running(steps: list[ChainStep], rng: random.Random) -> str:
     """Every sum after its letter: "a32b35c39"."""
     return "".join(f"{step.letter}{step.after}" for step in steps)
 
 
-def stepwise(steps: list[Step], rng: random.Random) -> str:
+def stepwise(steps: list[ChainStep], rng: random.Random) -> str:
     """Every addition written out: "a27+5=32b32+3=35c35+4=39"."""
     return "".join(map(str, steps))
 
 
-def checked(steps: list[Step], rng: random.Random) -> str:
+def checked(steps: list[ChainStep], rng: random.Random) -> str:
     """Every addition, repeated after "?" with probability 1/3, again and again: this style has no longest
     text."""
     text = ""
@@ -102,7 +102,7 @@ class LabChains(GeneratedSource):
             rng.shuffle(addends)
         steps = []
         for letter, addend in addends:
-            steps.append(Step(letter, value, addend, (value + addend) % self.modulus))
+            steps.append(ChainStep(letter, value, addend, (value + addend) % self.modulus))
             value = steps[-1].after
         style = rng.choice(self.styles)
         return Row(

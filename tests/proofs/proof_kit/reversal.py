@@ -23,7 +23,7 @@ from proof_kit.proof import Proof, proof_config
 from vlrl.config import Config, at
 from vlrl.plugins import stages as S
 from vlrl.plugins.registry import ConfigError, build, get, register
-from vlrl.types import FilterDecision, PerToken
+from vlrl.types import FilterDecision, UnreducedLoss
 
 SIGNS = {"rewards": (S.Reward, "weight"), "loss_terms": (S.LossTerm, "coef")}
 TURNED: dict[str, tuple[Any, Callable[[Any, Any], dict[str, Any]]]] = {}  # slot -> stage, what is replaced
@@ -161,13 +161,13 @@ def _loss(cls: Any, plain: Any) -> dict[str, Any]:
         own = cls.needs.fget(self) if isinstance(cls.needs, property) else cls.needs
         return tuple(dict.fromkeys([*own, *plain.needs]))
 
-    def call(self: Any, x: Any) -> PerToken:
+    def call(self: Any, x: Any) -> UnreducedLoss:
         own, other = cls.__call__(self, x), ready(self, plain)(x).loss
         if own.loss.dim() != other.dim():
             raise ConfigError(
                 "reversed: policy_loss: one of a sequence, the other of a token; write overrides"
             )
-        return PerToken(2 * other - own.loss, own.metrics)
+        return UnreducedLoss(2 * other - own.loss, own.metrics)
 
     return {"needs": property(needs), "__call__": call}
 

@@ -2,6 +2,5 @@
 
 `engine` is the plug-in, `scheduler` the continuous batching of one call, `sequence` the state of one
 completion, `kv_cache` the keys and values with shared prompts, `conversation_cache` those of conversations
-between calls, `sampler` the draw of tokens,
-`lookup` drafts for speculative decoding.
+between calls, `sampler` the draw of tokens, `lookup` drafts for speculative decoding.
 """

@@ -1,7 +1,7 @@
 """Keys and values of conversations and of scored drafts, kept from one call of the in-process engine to the
 next: only what is new is prefilled.
 
-Shape legend: N layers, P prompts, J key-value heads, L tokens, D head size, S new tokens of a step, R
+Shape legend: P prompts, J key-value heads, L tokens, D head size, S new tokens of a step, R
 sequences, H hidden size.
 """
 
@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.engine.base import PolicyLM
-from vlrl.engine.hf.kv_cache import KVCache, shared_attention
+from vlrl.engine.base import SamplingModel
+from vlrl.engine.hf.kv_cache import KeysValues, KVCache, first_tokens, mapped, shared_attention
 from vlrl.engine.hf.sequence import SequenceState
 from vlrl.services.lazy import Tensor, nn, torch
 
@@ -20,20 +20,19 @@ CHUNK = 256  # new tokens of a sequence in one forward, which bounds the attenti
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """Keys and values (N, J, L, D) of a prompt and the completion tokens `ids` behind it."""
+class CachedConversation:
+    """Keys and values (J, L, D) by layer of a prompt and the completion tokens `ids` behind it."""
 
-    keys_NJLD: Tensor
-    values_NJLD: Tensor
+    kv: KeysValues
     ids: tuple[int, ...]
 
     def __len__(self) -> int:
-        return self.keys_NJLD.shape[2]
+        return next(iter(self.kv.values()))[0].shape[1]
 
-    def first(self, count: int) -> Kept:
+    def first(self, count: int) -> CachedConversation:
         """Those of the prompt and the first `count` completion tokens."""
         length = len(self) - len(self.ids) + count
-        return Kept(self.keys_NJLD[:, :, :length], self.values_NJLD[:, :, :length], self.ids[:count])
+        return CachedConversation(first_tokens(self.kv, length), self.ids[:count])
 
 
 class ConversationCache:
@@ -46,7 +45,7 @@ class ConversationCache:
 
     def __init__(self) -> None:
         self.version = -1
-        self.items: OrderedDict[tuple[str, tuple[int, ...]], Kept] = OrderedDict()
+        self.items: OrderedDict[tuple[str, tuple[int, ...]], CachedConversation] = OrderedDict()
         self.of_prompt: dict[str, set[tuple[int, ...]]] = {}  # the same keys, by prompt
         self.tokens = 0
 
@@ -56,11 +55,12 @@ class ConversationCache:
         self.of_prompt.clear()
         self.tokens = 0
 
-    def find(self, sequence: SequenceState, version: int) -> Kept | None:
+    def find(self, sequence: SequenceState, version: int) -> CachedConversation | None:
         """The longest beginning of the sequence, without its last token, that is kept of any completion of
         its prompt; None without one, or where the weights have changed."""
         if version != self.version:
             self.clear()
+        # at least one token has to run, for the logits behind it
         ids, prompt = sequence.ids[:-1], sequence.request.prompt.key
         found = (
             {known: shared(known, ids) for known in self.of_prompt.get(prompt, ())} if sequence.ids else {}
@@ -68,10 +68,9 @@ class ConversationCache:
         best = max(found, key=lambda known: found[known], default=None)
         return None if best is None else self.items[prompt, best].first(found[best])
 
-    def keep(
-        self, sequence: SequenceState, keys_NJLD: Tensor, values_NJLD: Tensor, version: int, capacity: int
-    ) -> None:
+    def store(self, sequence: SequenceState, kv: KeysValues, version: int, capacity: int) -> None:
         """Keep the keys and values of all tokens of a sequence but its last, which has none yet."""
+        # this one begins with what the turn before it has stored
         prompt, before = sequence.request.prompt.key, sequence.request.prefix_ids
         for old in [
             ids
@@ -79,16 +78,15 @@ class ConversationCache:
             if len(ids) < len(before) and before[: len(ids)] == ids
         ]:
             self._drop(prompt, old)
-        self.put(prompt, sequence.ids[:-1], (keys_NJLD, values_NJLD), version, capacity)
+        self.put(prompt, sequence.ids[:-1], kv, version, capacity)
 
-    def put(
-        self, prompt: str, ids: Sequence[int], kv_NJLD: tuple[Tensor, Tensor], version: int, capacity: int
-    ) -> None:
+    def put(self, prompt: str, ids: Sequence[int], kv: KeysValues, version: int, capacity: int) -> None:
         """Keep copies of the keys and values of a prompt and of completion tokens `ids`."""
         if version != self.version:
             self.clear()
             self.version = version
-        kept = Kept(kv_NJLD[0].clone(), kv_NJLD[1].clone(), tuple(ids))
+        # copies: a view would keep the tensors of the whole batch alive
+        kept = CachedConversation(mapped(kv, lambda x: x.clone()), tuple(ids))
         if (prompt, kept.ids) in self.items:
             self._drop(prompt, kept.ids)
         self.items[prompt, kept.ids] = kept
@@ -110,19 +108,14 @@ def shared(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def extended(
-    lm: PolicyLM, sequences: Sequence[SequenceState], kept: Sequence[Kept]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Run the tokens behind what is kept: keys and values (N, P, J, L, D) of all tokens, right-padded, and
-    the last hidden states (P, H)."""
-    cache, widest, device = KVCache(), max(map(len, kept)), lm.device
-    keys, values = (
-        torch.stack([_padded(x, widest) for x in side], dim=1)
-        for side in zip(*((k.keys_NJLD, k.values_NJLD) for k in kept))
-    )
+    lm: SamplingModel, sequences: Sequence[SequenceState], kept: Sequence[CachedConversation]
+) -> tuple[KeysValues, Tensor]:
+    """Run the tokens behind what is kept: keys and values (P, J, L, D) of all tokens, right-padded, and the
+    last hidden states (P, H)."""
+    cache, device = KVCache(), lm.device
     lengths = [len(k) for k in kept]
-    cache.add_sequences(
-        cache.add_prompts(list(keys), list(values), lengths, torch.zeros(len(kept), 1)), CHUNK
-    )
+    known = stacked([k.kv for k in kept])
+    cache.add_sequences(cache.add_prompts(known, lengths, torch.zeros(len(kept), 1)), CHUNK)
     tails = [sequence.ids[len(k.ids) :] for sequence, k in zip(sequences, kept)]
     last_PH: list[Tensor] = [torch.empty(0)] * len(tails)
     for begin in range(0, max(map(len, tails)), CHUNK):
@@ -142,11 +135,15 @@ def extended(
         for p, part in enumerate(parts):
             if part:
                 last_PH[p] = hidden_PSH[p, len(part) - 1]
-    rows = [cache.of_sequence(p) for p in range(len(tails))]
-    full = max(keys_NJLD.shape[2] for keys_NJLD, _ in rows)
-    keys, values = (torch.stack([_padded(x, full) for x in side], dim=1) for side in zip(*rows))
-    return keys, values, torch.stack(last_PH)
+    return stacked([cache.of_sequence(p) for p in range(len(tails))]), torch.stack(last_PH)
 
 
-def _padded(x_NJLD: Tensor, width: int) -> Tensor:
-    return nn.functional.pad(x_NJLD, (0, 0, 0, width - x_NJLD.shape[2]))
+def stacked(rows: Sequence[KeysValues]) -> KeysValues:
+    """Keys and values (J, L, D) of several rows as (P, J, L, D), right-padded."""
+    out = {}
+    for layer in rows[0]:
+        width = max(row[layer][0].shape[1] for row in rows)
+        pad = [[nn.functional.pad(x, (0, 0, 0, width - x.shape[1])) for x in row[layer]] for row in rows]
+        keys, values = (torch.stack(side) for side in zip(*pad))
+        out[layer] = keys, values
+    return out

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vlrl.engine.base import EngineState, PolicyEngine, PolicyLM
+from vlrl.engine.base import EngineState, PolicyEngine, SamplingModel
 from vlrl.engine.hf.conversation_cache import ConversationCache
+from vlrl.engine.hf.kv_cache import first_tokens
 from vlrl.engine.hf.scheduler import Limits, Scheduler, given_logp, prefill
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
-from vlrl.services.lazy import no_grad, torch
+from vlrl.policy.recurrent import is_recurrent
+from vlrl.services.lazy import no_grad
 from vlrl.types import Completion, Prompt, Request, Sampling
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 class HFState(EngineState):
     """The handles of the engine, and the keys and values of conversations that go on."""
 
-    kept: ConversationCache = transient(factory=ConversationCache)
+    conversations: ConversationCache = transient(factory=ConversationCache)
 
 
 @register("hf")
@@ -36,7 +38,7 @@ class HF(PolicyEngine):
     as in Yu et al., OSDI 2022). Prompts and images that requests share are computed once per call. If the
     weights are updated during a call (while the generator is suspended at a `yield`), unfinished completions
     continue under the new weights, with a version per token. Edge: a single completion larger than the budget
-    runs alone; models with recurrent or chunked layers are refused.
+    runs alone.
 
     Attributes:
         token_budget: Keys and values held at once, in tokens: prompt plus `max_tokens` of every running
@@ -47,7 +49,8 @@ class HF(PolicyEngine):
             that the completion's own random number draws, so the samples stay the same (Leviathan et al.
             2023, arXiv:2211.17192, for a draft without randomness).
         conversation_tokens: Keys and values kept between the turns of conversations, in tokens, so that a
-            turn prefills only what is new (0: none; a prompt with new pictures is prefilled whole).
+            turn prefills only what is new (0: none; a prompt with new pictures is prefilled whole, and so is
+            all of a model with recurrent layers).
     """
 
     token_budget: int = 131072
@@ -68,6 +71,11 @@ class HF(PolicyEngine):
                 f"conversation_tokens is {self.conversation_tokens}; allowed: 0 (nothing is kept) or a "
                 "number of tokens"
             )
+
+    @property
+    def kept_tokens(self) -> int:
+        """`conversation_tokens`, 0 where states cannot be cut to a shorter beginning."""
+        return 0 if is_recurrent(self.lm.text_config) else self.conversation_tokens
 
     def init_state(self) -> HFState:
         return HFState()
@@ -96,15 +104,11 @@ class HF(PolicyEngine):
 
     def attach(self, policy: Any) -> HF:
         """Use this policy. Raises ConfigError for a model that the shared attention cannot run."""
-        lm = PolicyLM(policy)
-        unsupported = set(getattr(lm.text_config, "layer_types", None) or ()) - {
-            "full_attention",
-            "sliding_attention",
-        }
-        if unsupported:
+        lm = SamplingModel(policy)
+        if self.lookup_tokens and is_recurrent(lm.text_config):
             raise ConfigError(
-                "engine 'hf' runs full and sliding-window attention only, this model has "
-                f"{', '.join(sorted(unsupported))} layers; use engine 'vllm'"
+                f"engine.lookup_tokens: {self.lookup_tokens} drafts cannot be taken back from the states of "
+                "recurrent layers, which this model has; use 0"
             )
         self.state.lm = lm
         return self
@@ -112,8 +116,9 @@ class HF(PolicyEngine):
     @no_grad
     def generate(self, requests: Sequence[Request]) -> Iterator[Completion]:
         self.counters["requests"] += len(requests)
-        limits = Limits(self.token_budget, self.prefill_tokens, self.lookup_tokens, self.conversation_tokens)
-        scheduler = Scheduler(self.lm, requests, limits, self.counters, self.state.kept)
+        kept = self.kept_tokens
+        limits = Limits(self.token_budget, self.prefill_tokens, self.lookup_tokens, kept)
+        scheduler = Scheduler(self.lm, requests, limits, self.counters, self.state.conversations)
         training = self.lm.model.training
         self.lm.model.eval()
         try:
@@ -129,7 +134,7 @@ class HF(PolicyEngine):
         self.release()
 
     def release(self) -> None:
-        self.state.kept.clear()
+        self.state.conversations.clear()
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         return self.score_all([(prompt, ids)])[0]
@@ -147,18 +152,15 @@ class HF(PolicyEngine):
                 width = len(sources[order[0]][0]) + len(sources[order[0]][1])
                 count = max(1, self.prefill_tokens // width)
                 batch, order = order[:count], order[count:]
-                hidden_PLH, kv = prefill(self.lm, [sources[i] for i in batch], embeds, self.counters)
+                hidden_PLH, kv, _ = prefill(self.lm, [sources[i] for i in batch], embeds, self.counters)
                 for p, (i, hidden_LH) in enumerate(zip(batch, hidden_PLH)):
                     encoded, ids = sources[i]
                     out[i] = given_logp(self.lm, hidden_LH, len(encoded), ids, Sampling())
-                    if self.conversation_tokens:
+                    if self.kept_tokens:
                         length = len(encoded) + len(ids)
-                        keys, values = (
-                            torch.stack([x[p, :, :length] for x in side])
-                            for side in zip(*((y.keys, y.values) for y in kv.layers))
-                        )
-                        self.state.kept.put(
-                            pairs[i][0].key, ids, (keys, values), self.lm.version, self.conversation_tokens
+                        own = first_tokens(kv, length, p)
+                        self.state.conversations.put(
+                            pairs[i][0].key, ids, own, self.lm.version, self.kept_tokens
                         )
         return out
 

@@ -2,24 +2,26 @@
 reads both in place.
 
 A decode step's query attends to its prompt's keys (shared by all completions of the prompt, read once for all
-of them) and to its own sequence's. Nothing is copied per completion; the last row takes the place of a
-finished one.
+of them) and to its own sequence's. Nothing but the states of recurrent layers is copied per completion; the
+last row takes the place of a finished one.
 
-Shape legend: N layers, P prompts, R running sequences, J key-value heads, H query heads, Q query heads per
+Shape legend: P prompts, R running sequences, J key-value heads, H query heads, Q query heads per
 key-value head, L prompt tokens, C completion capacity, D head size, S new tokens of a step, X queries of a
 prompt (completions x Q x S), K keys (L + C), V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+from vlrl.policy.recurrent import LayerState, SequenceStates, joined
 from vlrl.services.lazy import Tensor, nn, torch
 
 ATTENTION_NAME = "vlrl_shared"
+KeysValues: TypeAlias = "dict[int, tuple[Tensor, Tensor]]"  # by the index of their layer
 
 
 @dataclass(eq=False)
@@ -37,8 +39,10 @@ class KVCache:
     several whose last ones may be taken back."""
 
     def __init__(self) -> None:
-        self.prompt_kv_NPJLD: tuple[Tensor, Tensor] | None = None
-        self.own_kv_NRJCD: tuple[Tensor, Tensor] | None = None
+        self.prompt_kv: KeysValues = {}  # (P, J, L, D) of each layer
+        self.own_kv: KeysValues = {}  # (R, J, C, D) of each layer, and rows that are free
+        self.prompt_states: dict[int, LayerState] = {}  # of each recurrent layer, by prompt
+        self.recurrent = SequenceStates()  # of the running sequences
         self.entries: list[PrefixEntry] = []
         self.length_P: list[int] = []
         self.prompt_R: list[int] = []  # the prompt of each sequence
@@ -51,17 +55,23 @@ class KVCache:
     # --- prompts and sequences ------------------------------------------------------------------------------
 
     def add_prompts(
-        self, keys: Sequence[Tensor], values: Sequence[Tensor], lengths: Sequence[int], logits_PV: Tensor
+        self,
+        kv: KeysValues,
+        lengths: Sequence[int],
+        logits_PV: Tensor,
+        states: Mapping[int, LayerState] | None = None,
     ) -> list[PrefixEntry]:
-        """Store a prefill: per layer (P, J, L, D), right-padded, and the logits of each prompt's last
-        token."""
-        new = torch.stack(list(keys)), torch.stack(list(values))
-        held = self.prompt_kv_NPJLD
-        if held is None:
-            self.prompt_kv_NPJLD = new
-        else:
-            width = max(new[0].shape[3], held[0].shape[3])
-            self.prompt_kv_NPJLD = _joined(held[0], new[0], width), _joined(held[1], new[1], width)
+        """Store a prefill: keys and values (P, J, L, D) by layer, right-padded, the logits of each prompt's
+        last token, and the states of recurrent layers."""
+        held = self.prompt_kv
+        self.prompt_kv = (
+            {layer: (_joined(held[layer][0], k), _joined(held[layer][1], v)) for layer, (k, v) in kv.items()}
+            if held
+            else dict(kv)
+        )
+        for layer, state in (states or {}).items():
+            known = self.prompt_states.get(layer)
+            self.prompt_states[layer] = state if known is None else joined([known, state])
         entries = [PrefixEntry(len(self.entries) + i, logits_V) for i, logits_V in enumerate(logits_PV)]
         self.entries += entries
         self.length_P += lengths
@@ -72,37 +82,40 @@ class KVCache:
         """Append empty sequences of these prompts. `capacity` tokens are expected; the tensors grow when they
         need more."""
         prompts = [entry.index for entry in entries]
-        assert self.prompt_kv_NPJLD is not None
         total = len(self.prompt_R) + len(prompts)
-        held = self.own_kv_NRJCD
-        n, _, j, _, d = self.prompt_kv_NPJLD[0].shape
-        rows, width = (held[0].shape[1], held[0].shape[3]) if held else (0, 0)
-        if total > rows or capacity > width:
-            width = max(width, min(capacity, 64))
-            grown = [x.new_zeros(n, max(total, rows), j, width, d) for x in self.prompt_kv_NPJLD]
-            for new, old in zip(grown, held or ()):
-                new[:, : old.shape[1], :, : old.shape[3]] = old
-            self.own_kv_NRJCD = grown[0], grown[1]
+        for layer, pair in self.prompt_kv.items():
+            held = self.own_kv.get(layer)
+            rows, width = (held[0].shape[0], held[0].shape[2]) if held else (0, 0)
+            if total > rows or capacity > width:
+                # most completions end long before `max_tokens`: begin small, `begin_step` doubles the width
+                shape = (max(total, rows), max(width, min(capacity, 64)))
+                grown = [x.new_zeros(shape[0], x.shape[1], shape[1], x.shape[3]) for x in pair]
+                for new, old in zip(grown, held or ()):
+                    new[: old.shape[0], :, : old.shape[2]] = old
+                self.own_kv[layer] = grown[0], grown[1]
+        for layer, state in self.prompt_states.items():
+            new_states, running = state.map(lambda x: x[prompts]), self.recurrent.states.get(layer)
+            self.recurrent.states[layer] = joined([running, new_states]) if running else new_states
         self.prompt_R += prompts
         self.length_R += [0] * len(prompts)
         self._plan = {}
 
-    def of_sequence(self, row: int) -> tuple[Tensor, Tensor]:
-        """Keys and values (N, J, L, D) of a running sequence: those of its prompt and its own."""
-        assert self.prompt_kv_NPJLD is not None and self.own_kv_NRJCD is not None
+    def of_sequence(self, row: int) -> KeysValues:
+        """Keys and values (J, L, D) of a running sequence, by layer: those of its prompt and its own."""
         prompt, own = self.prompt_R[row], self.length_R[row]
-        pairs = zip(self.prompt_kv_NPJLD, self.own_kv_NRJCD)
-        keys, values = (
-            torch.cat([shared[:, prompt, :, : self.length_P[prompt]], new[:, row, :, :own]], dim=2)
-            for shared, new in pairs
-        )
-        return keys, values
+        length = self.length_P[prompt]
+        out = {}
+        for layer, shared in self.prompt_kv.items():
+            keys, values = (
+                torch.cat([x[prompt, :, :length], new[row, :, :own]], dim=1)
+                for x, new in zip(shared, self.own_kv[layer])
+            )
+            out[layer] = keys, values
+        return out
 
-    def of_prompt(self, entry: PrefixEntry) -> tuple[Tensor, Tensor]:
-        """Keys and values (N, J, L, D) of a prompt."""
-        assert self.prompt_kv_NPJLD is not None
-        keys, values = (x[:, entry.index, :, : self.length_P[entry.index]] for x in self.prompt_kv_NPJLD)
-        return keys, values
+    def of_prompt(self, entry: PrefixEntry) -> KeysValues:
+        """Keys and values (J, L, D) of a prompt, by layer."""
+        return mapped(self.prompt_kv, lambda x: x[entry.index, :, : self.length_P[entry.index]])
 
     def remove(self, finished: Sequence[int]) -> list[int]:
         """Remove sequences: the last ones move into their places. Returns the old index of each remaining
@@ -112,44 +125,45 @@ class KVCache:
         order = list(range(total))
         movers = [r for r in range(keep, total) if r not in removed]
         holes = sorted(r for r in removed if r < keep)
-        if movers and self.own_kv_NRJCD is not None:
-            for kv in self.own_kv_NRJCD:
-                kv[:, holes] = kv[:, movers]
+        for kv in (x for pair in self.own_kv.values() for x in pair) if movers else ():
+            kv[holes] = kv[movers]
         for hole, mover in zip(holes, movers):
             order[hole] = mover
         order = order[:keep]
+        for layer, state in self.recurrent.states.items():
+            self.recurrent.states[layer] = state.map(lambda x: x[order])
         self.prompt_R = [self.prompt_R[r] for r in order]
         self.length_R = [self.length_R[r] for r in order]
         self._plan = {}
         needed = set(self.prompt_R) | {entry.index for entry in self.entries if entry.pending}
+        # copying all prompts at every end would cost more than the memory is worth: only when half can go
         if len(needed) <= len(self.entries) // 2:
-            self._keep_prompts(sorted(needed))
+            self._compact_prompts(sorted(needed))
         return order
 
-    def _keep_prompts(self, kept: list[int]) -> None:
-        assert self.prompt_kv_NPJLD is not None
+    def _compact_prompts(self, kept: list[int]) -> None:
         new_index = {p: i for i, p in enumerate(kept)}
         self.entries = [self.entries[p] for p in kept]
         for i, entry in enumerate(self.entries):
             entry.index = i
         self.length_P = [self.length_P[p] for p in kept]
         width = max(self.length_P, default=0)
-        index = torch.tensor(kept, dtype=torch.long, device=self.prompt_kv_NPJLD[0].device)
-        keys, values = (x[:, :, :, :width].index_select(1, index) for x in self.prompt_kv_NPJLD)
-        self.prompt_kv_NPJLD = (keys, values) if kept else None
+        index = torch.tensor(kept, dtype=torch.long, device=_any(self.prompt_kv).device)
+        self.prompt_kv = (
+            mapped(self.prompt_kv, lambda x: x[:, :, :width].index_select(0, index)) if kept else {}
+        )
+        states = self.prompt_states if kept else {}
+        self.prompt_states = {layer: state.map(lambda x: x[kept]) for layer, state in states.items()}
         self.prompt_R = [new_index[p] for p in self.prompt_R]
 
     # --- decode step ----------------------------------------------------------------------------------------
 
     def begin_step(self, tokens: int = 1) -> None:
         """Make room for `tokens` new tokens per sequence and plan the step."""
-        assert self.prompt_kv_NPJLD is not None and self.own_kv_NRJCD is not None
-        device = self.prompt_kv_NPJLD[0].device
-        width = self.own_kv_NRJCD[0].shape[3]
+        device, width = _any(self.own_kv).device, _any(self.own_kv).shape[2]
         longest = max(self.length_R) + tokens
         if longest > width:
-            keys, values = (_widened(x, max(longest, 2 * width)) for x in self.own_kv_NRJCD)
-            self.own_kv_NRJCD = keys, values
+            self.own_kv = mapped(self.own_kv, lambda x: _widened(x, max(longest, 2 * width)))
         if not self._plan:
             self._plan = _plan_step(self.prompt_R, self.length_P, device)
         length_R = torch.tensor(self.length_R, device=device)
@@ -171,11 +185,9 @@ class KVCache:
         self, key_RJSD: Tensor, value_RJSD: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Store the new tokens and return the sequences' keys and values, (R, J, longest, D)."""
-        assert self.own_kv_NRJCD is not None
         plan, rows = self._plan, key_RJSD.shape[0]
         out = []
-        for kv, new in zip(self.own_kv_NRJCD, (key_RJSD, value_RJSD)):
-            layer = kv[layer_idx]
+        for layer, new in zip(self.own_kv[layer_idx], (key_RJSD, value_RJSD)):
             # under autocast a prefill's keys have a wider type than a step's
             layer[plan["arange_R"][:, None], :, plan["place_RS"]] = new.transpose(1, 2).to(layer.dtype)
             out.append(layer[:rows, :, : plan["longest"]])
@@ -189,15 +201,17 @@ class KVCache:
         layer: int,
         scaling: float,
         window: int | None = None,
+        expand: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
     ) -> Tensor:
         """softmax([q K_prompt, q K_own]) [V_prompt; V_own], (R, S, H, D); with a `window` over the last
-        `window` keys only."""
-        assert self.prompt_kv_NPJLD is not None
+        `window` keys only. `expand` makes keys and values of what is stored."""
         plan = self._plan
         rows, heads, new, d = query_RHSD.shape
         prompts, j = len(self.length_P), key_RJCD.shape[1]
         q, most, width, place_R = heads // j * new, plan["most"], plan["width"], plan["place_R"]
-        keys_PJLD, values_PJLD = (x[layer, :, :, :width] for x in self.prompt_kv_NPJLD)
+        keys_PJLD, values_PJLD = (x[:, :, :width] for x in self.prompt_kv[layer])
+        if expand is not None:
+            keys_PJLD, values_PJLD = expand(keys_PJLD, values_PJLD)
         query_RJQD = (query_RHSD * scaling).reshape(
             rows, j, q, d
         )  # the new tokens of a head are further queries of its key-value head
@@ -213,7 +227,7 @@ class KVCache:
         weights = scores.softmax(-1, dtype=torch.float32).to(query_RHSD.dtype)
         shared_PJXD = _to_prompts(weights[..., :width], place_R, prompts, most) @ values_PJLD
         out_RJQD = _to_rows(shared_PJXD, place_R, most, q) + weights[..., width:] @ value_RJCD
-        return out_RJQD.reshape(rows, heads, new, d).transpose(1, 2).contiguous()
+        return out_RJQD.reshape(rows, heads, new, -1).transpose(1, 2).contiguous()
 
     def _outside(self, window: int) -> Tensor:
         """(R, S, K): the keys outside a sliding window; equal in all layers of a step."""
@@ -252,14 +266,30 @@ def _plan_step(prompt_R: Sequence[int], length_P: Sequence[int], device: torch.d
     }
 
 
-def _joined(a: Tensor, b: Tensor, width: int) -> Tensor:
-    """Prompts of both tensors, (N, P, J, width, D)."""
-    return torch.cat([_widened(a, width), _widened(b, width)], dim=1)
+def mapped(kv: KeysValues, change: Callable[[Tensor], Tensor]) -> KeysValues:
+    """Keys and values, all changed."""
+    return {layer: (change(keys), change(values)) for layer, (keys, values) in kv.items()}
+
+
+def first_tokens(kv: KeysValues, length: int, row: int | None = None) -> KeysValues:
+    """The first `length` keys and values, of `row` if they are of several."""
+    return mapped(kv, lambda x: (x if row is None else x[row])[..., :length, :])
+
+
+def _any(kv: KeysValues) -> Tensor:
+    """The keys of one layer."""
+    return next(iter(kv.values()))[0]
+
+
+def _joined(a_PJLD: Tensor, b_PJLD: Tensor) -> Tensor:
+    """Prompts of both tensors."""
+    width = max(a_PJLD.shape[2], b_PJLD.shape[2])
+    return torch.cat([_widened(a_PJLD, width), _widened(b_PJLD, width)])
 
 
 def _widened(x: Tensor, width: int) -> Tensor:
-    """Zero-padded to `width` in dimension 3."""
-    return x if x.shape[3] >= width else nn.functional.pad(x, (0, 0, 0, width - x.shape[3]))
+    """Zero-padded to `width` in dimension -2."""
+    return x if x.shape[-2] >= width else nn.functional.pad(x, (0, 0, 0, width - x.shape[-2]))
 
 
 def _to_prompts(x_RJQY: Tensor, place_R: Tensor | None, prompts: int, most: int) -> Tensor:
@@ -287,8 +317,14 @@ def _attention(
     kv_cache: KVCache,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function that transformers calls by name."""
-    return kv_cache.attend(query, key, value, module.layer_idx, scaling, more.get("sliding_window")), None
+    """The attention function that transformers calls by name. A layer without keys of its own (Gemma 4) reads
+    those of the last one of its kind that has some; latent attention (DeepSeek-V3) stores its latents."""
+    layer, window = module.layer_idx, more.get("sliding_window")
+    if layer not in kv_cache.own_kv:
+        kinds = module.config.layer_types
+        layer = max(other for other in kv_cache.own_kv if kinds[other] == kinds[layer])
+    expand = getattr(module, "expand_kv", None)
+    return kv_cache.attend(query, key, value, layer, scaling, window, expand), None
 
 
 @contextmanager
@@ -298,6 +334,7 @@ def shared_attention(text_config: Any) -> Iterator[None]:
     from transformers import AttentionInterface
 
     AttentionInterface.register(ATTENTION_NAME, _attention)
+    # the field behind the setter, which would change the configs below this one too
     previous = text_config._attn_implementation_internal
     text_config._attn_implementation_internal = ATTENTION_NAME
     try:

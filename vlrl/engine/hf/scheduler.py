@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vlrl.engine.base import PolicyLM
-from vlrl.engine.hf.conversation_cache import ConversationCache, Kept, extended
-from vlrl.engine.hf.kv_cache import KVCache, PrefixEntry, shared_attention
+from vlrl.engine.base import SamplingModel
+from vlrl.engine.hf.conversation_cache import CachedConversation, ConversationCache, extended
+from vlrl.engine.hf.kv_cache import KeysValues, KVCache, PrefixEntry, first_tokens, shared_attention
 from vlrl.engine.hf.lookup import NgramLookup, worth_running
 from vlrl.engine.hf.sampler import Sampler
 from vlrl.engine.hf.sequence import Finish, SequenceState, completion_of, finish_reason, start_sequence
 from vlrl.policy.encoded import EncodedPrompt, MediaEmbeds
 from vlrl.policy.packing import Layout, Node
+from vlrl.policy.recurrent import LayerState, States, is_recurrent
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Completion, Request, Sampling
 
@@ -36,18 +37,18 @@ class Limits(NamedTuple):
 
 
 class Scheduler:
-    """Continuous batching of the sequences of some requests. `limits` are the engine's; `kept` holds keys and
-    values between its calls."""
+    """Continuous batching of the sequences of some requests. `limits` are the engine's; `conversations` holds
+    keys and values between its calls."""
 
     def __init__(
         self,
-        lm: PolicyLM,
+        lm: SamplingModel,
         requests: Sequence[Request],
         limits: Limits,
         counters: Counter[str],
-        kept: ConversationCache,
+        conversations: ConversationCache,
     ) -> None:
-        self.lm, self.kept = lm, kept
+        self.lm, self.conversations = lm, conversations
         self.token_budget, self.prefill_tokens, self.lookup_tokens, self.conversation_tokens = limits
         self.counters = counters
         self.drafted: Counter[str] = Counter()  # drafted and accepted tokens of this call
@@ -64,6 +65,8 @@ class Scheduler:
         )
         self.version = lm.version
         waiting = [start_sequence(lm, request, index) for request in requests for index in range(request.n)]
+        # by length: similar prompts are prefilled together, with little padding, and the completions of a
+        # prompt, which share its entry, follow each other
         self.waiting = deque(sorted(waiting, key=lambda sequence: -len(sequence.encoded)))
 
     def run(self) -> Iterator[Completion]:
@@ -84,6 +87,8 @@ class Scheduler:
 
         Only whole batches are admitted: nothing happens while less than a quarter of the budget is free.
         """
+        # a prefill stops all decoding, so it waits until it admits many; `max_keys` reserves all tokens that
+        # a sequence may reach, so no running sequence has to be evicted later
         free = self.token_budget - sum(sequence.max_keys for sequence in self.running)
         if not self.waiting or (
             self.running
@@ -91,6 +96,7 @@ class Scheduler:
         ):
             return []
         admitted: list[SequenceState] = []
+        # a sequence larger than the budget is admitted alone, or nothing would ever run
         while self.waiting and (self.waiting[0].max_keys <= free or not (self.running or admitted)):
             sequence = self.waiting.popleft()
             free -= sequence.max_keys
@@ -116,6 +122,7 @@ class Scheduler:
     def _requeue_under_new_weights(self) -> None:
         """The policy has changed: drop all keys, values and embeddings; unfinished sequences wait again and
         continue from their own tokens."""
+        # keys of the old weights are wrong for the new ones; drawn tokens, log-probs and versions stay
         self.counters["interrupted"] += len(self.running)
         self.waiting.extendleft(reversed(self.running))
         self.running, self.entries, self.embeds, self.cache, self.sampler = [], {}, {}, KVCache(), None
@@ -132,13 +139,13 @@ class Scheduler:
             ):
                 count += 1
             batch, sequences = sequences[: max(count, 1)], sequences[max(count, 1) :]
-            known = [(sequence, kept) for sequence in batch if (kept := self._kept(sequence)) is not None]
+            known = [(sequence, kept) for sequence in batch if (kept := self._lookup(sequence)) is not None]
             self._extend(known)
             found = {id(sequence) for sequence, _ in known}
             batch = [sequence for sequence in batch if id(sequence) not in found]
             if not batch:
                 continue
-            hidden_PLH, kv = prefill(
+            hidden_PLH, kv, states = prefill(
                 self.lm, [(sequence.encoded, sequence.ids) for sequence in batch], self.embeds, self.counters
             )
             lengths = [sequence.prompt_length for sequence in batch]
@@ -149,47 +156,42 @@ class Scheduler:
                         self.lm, hidden_LH, len(sequence.encoded), sequence.ids, sequence.sampling
                     )
                     self.given_logp[sequence.prefill_key] = logp
-            self._add(
-                batch, [layer.keys for layer in kv.layers], [layer.values for layer in kv.layers], last_PH
-            )
+            self._add(batch, kv, last_PH, states)
 
     def _add(
         self,
         sequences: Sequence[SequenceState],
-        keys: Sequence[Tensor],
-        values: Sequence[Tensor],
+        kv: KeysValues,
         last_PH: Tensor,
+        states: Mapping[int, LayerState] | None = None,
     ) -> None:
-        """Store the keys and values of prompts, per layer (P, J, L, D), and the logits behind their last
-        hidden states."""
-        entries = self.cache.add_prompts(
-            keys, values, [sequence.prompt_length for sequence in sequences], self.lm.logits(last_PH)
-        )
+        """Store the keys, values and states of prompts, and the logits behind their last hidden states."""
+        lengths = [sequence.prompt_length for sequence in sequences]
+        entries = self.cache.add_prompts(kv, lengths, self.lm.logits(last_PH), states)
         for sequence, entry in zip(sequences, entries):
             entry.pending = 1
             self.entries[sequence.prefill_key] = entry
 
-    def _kept(self, sequence: SequenceState) -> Kept | None:
+    def _lookup(self, sequence: SequenceState) -> CachedConversation | None:
         """What is kept of the conversation that the sequence continues; only requests whose prefix is not
         scored are looked up."""
         if not self.conversation_tokens or sequence.request.score_prefix:
             return None
         self.counters["prompt_tokens"] += sequence.prompt_length
-        return self.kept.find(sequence, self.version)
+        return self.conversations.find(sequence, self.version)
 
-    def _extend(self, known: Sequence[tuple[SequenceState, Kept]]) -> None:
+    def _extend(self, known: Sequence[tuple[SequenceState, CachedConversation]]) -> None:
         """Prefill only the tokens behind what is kept."""
         if not known:
             return
         sequences, kept = [sequence for sequence, _ in known], [one for _, one in known]
-        keys, values, last_PH = extended(self.lm, sequences, kept)
-        self._add(sequences, list(keys), list(values), last_PH)
+        self._add(sequences, *extended(self.lm, sequences, kept))
         cached, whole = sum(map(len, kept)), sum(sequence.prompt_length for sequence in sequences)
         self.counters.update(
             {"prompts_prefilled": len(sequences), "prefill_tokens": whole - cached, "cached_tokens": cached}
         )
 
-    def _keep(self, sequences: Sequence[SequenceState], done: Iterable[int], running: bool) -> None:
+    def _cache(self, sequences: Sequence[SequenceState], done: Iterable[int], running: bool) -> None:
         """Keep the keys and values of finished conversations; those of sequences that ended with their first
         token are their prompt's."""
         for r in done if self.conversation_tokens else ():
@@ -197,17 +199,9 @@ class Scheduler:
             if not sequence.request.score_prefix and (
                 running or len(sequence.ids) > len(sequence.request.prefix_ids)
             ):
-                keys, values = (
-                    self.cache.of_sequence(r) if running else self.cache.of_prompt(entry_of(sequence))
-                )
-                length = sequence.prompt_length - 1
-                self.kept.keep(
-                    sequence,
-                    keys[:, :, :length],
-                    values[:, :, :length],
-                    self.version,
-                    self.conversation_tokens,
-                )
+                kv = self.cache.of_sequence(r) if running else self.cache.of_prompt(entry_of(sequence))
+                known = first_tokens(kv, sequence.prompt_length - 1)
+                self.conversations.store(sequence, known, self.version, self.conversation_tokens)
 
     def _logp_of_given(self, sequence: SequenceState) -> list[float]:
         """Log-probs of the tokens so far: the request's prefix under the present policy, tokens drawn in this
@@ -257,8 +251,15 @@ class Scheduler:
             self.packed = pack(self.lm.model)
         ids_RS, cache = torch.tensor(ids, device=device), self.cache
         with shared_attention(self.lm.text_config), packed_weights(self.packed):
+            options: dict[str, Any] = {"seq_idx": cache.recurrent} if cache.prompt_states else {}
             hidden_RSH, _ = self.lm.hidden(
-                ids_RS, positions, self.lm.no_mask, past_key_values=cache, use_cache=True, kv_cache=cache
+                ids_RS,
+                positions,
+                self.lm.no_mask,
+                past_key_values=cache,
+                use_cache=True,
+                kv_cache=cache,
+                **options,
             )
             return self.lm.logits(hidden_RSH)
 
@@ -279,7 +280,7 @@ class Scheduler:
             done |= self._append_tokens(
                 sequences, drawing, logits_RV, Sampler([sequences[r] for r in drawing], self.lm.device)
             )
-        self._keep(sequences, done, running=False)
+        self._cache(sequences, done, running=False)
         unfinished = [sequence for r, sequence in enumerate(sequences) if r not in done]
         if unfinished:
             capacity = max(sequence.sampling.max_tokens for sequence in unfinished)
@@ -300,6 +301,7 @@ class Scheduler:
         before, rows = [len(sequence.ids) for sequence in running], list(range(len(running)))
         done: dict[int, Finish] = {}
         for place in range(logits_RSV.shape[1]):
+            # place 0 keeps the sampler of all running rows; behind it only rows whose draft was drawn go on
             sampler = Sampler([running[r] for r in rows], self.lm.device) if place else self.sampler
             logits_RV = logits_RSV[rows, place] if place else logits_RSV[:, 0]
             done |= self._append_tokens(running, rows, logits_RV, sampler)
@@ -315,7 +317,7 @@ class Scheduler:
             self.drafted.update(counts)
             self.counters.update(counts)
         if done:
-            self._keep(running, done, running=True)
+            self._cache(running, done, running=True)
             self.running, self.sampler = [running[r] for r in self.cache.remove(list(done))], None
         yield from self._completed(running, done)
 
@@ -329,6 +331,7 @@ class Scheduler:
     ) -> dict[int, Finish]:
         """Draw the next token of the sequences `rows`; the rows that end with it, and why."""
         drawing = [sequences[r] for r in rows]
+        # the random number of a token depends on its place in the completion alone, not on the batch
         numbers = [
             sequence.uniforms[len(sequence.ids) - len(sequence.request.prefix_ids)] for sequence in drawing
         ]
@@ -350,13 +353,13 @@ def entry_of(sequence: SequenceState) -> PrefixEntry:
 
 
 def prefill(
-    lm: PolicyLM,
+    lm: SamplingModel,
     sources: Sequence[tuple[EncodedPrompt, Sequence[int]]],
     embeds: dict[str, MediaEmbeds],
     counters: Counter[str],
-) -> tuple[Tensor, Any]:
+) -> tuple[Tensor, KeysValues, Mapping[int, LayerState]]:
     """Prompts, each followed by completion tokens, right-padded in one causal forward: last hidden states (P,
-    L, H) and the KV cache.
+    L, H), keys and values (P, J, L, D) by layer, states at their ends by recurrent layer.
 
     Args: `embeds` holds the media embeddings by key; those that are missing are computed and added.
     """
@@ -394,16 +397,30 @@ def prefill(
     counters["prompts_prefilled"] += len(sources)
     counters["prefill_tokens"] += sum(len(encoded) + len(ids) for encoded, ids in sources)
     shown, kinds = [embeds[f.key] for f in features], [f.kind for f in features]
-    return lm.hidden(
-        ids_PL, positions_PL, lm.masks(layout), shown, kinds, past_key_values=DynamicCache(), use_cache=True
+    options: dict[str, Any] = {}
+    if is_recurrent(lm.text_config):
+        ends = [len(encoded) + len(ids) for encoded, ids in sources]
+        options["seq_idx"] = States([(Node(0, end, end),) for end in ends], ids_PL.shape, keep=True)
+    hidden_PLH, cache = lm.hidden(
+        ids_PL,
+        positions_PL,
+        lm.masks(layout),
+        shown,
+        kinds,
+        past_key_values=DynamicCache(),
+        use_cache=True,
+        **options,
     )
+    kv = {i: (layer.keys, layer.values) for i, layer in enumerate(cache.layers) if layer.is_initialized}
+    return hidden_PLH, kv, options["seq_idx"].after if options else {}
 
 
 def given_logp(
-    lm: PolicyLM, hidden_LH: Tensor, prompt_length: int, ids: Sequence[int], sampling: Sampling
+    lm: SamplingModel, hidden_LH: Tensor, prompt_length: int, ids: Sequence[int], sampling: Sampling
 ) -> list[float]:
     """Log-probs (nats) of given completion tokens under the policy, at the sampling's temperature, without
     bans and filters."""
+    # hidden state c - 1 predicts token c
     logits_CV = lm.logits(hidden_LH[prompt_length - 1 : prompt_length - 1 + len(ids)]).float()
     scale_C1 = torch.tensor(
         [[sampling.temperature_at(c) or 1.0] for c in range(len(ids))], device=logits_CV.device

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vlrl.engine.base import PolicyLM
+from vlrl.engine.base import SamplingModel
 from vlrl.engine.guided import processor_for
 from vlrl.engine.hf.kv_cache import PrefixEntry
 from vlrl.engine.hf.lookup import NgramLookup
@@ -63,7 +63,7 @@ class SequenceState:
         return len(self.encoded) + len(self.ids)
 
 
-def start_sequence(lm: PolicyLM, request: Request, index: int) -> SequenceState:
+def start_sequence(lm: SamplingModel, request: Request, index: int) -> SequenceState:
     """A sequence that holds the request's prefix, which may be empty."""
     sampling, prefix = request.sampling, list(request.prefix_ids)
     count = max(0, sampling.max_tokens - len(prefix))
@@ -81,7 +81,7 @@ def start_sequence(lm: PolicyLM, request: Request, index: int) -> SequenceState:
     )
 
 
-def finish_reason(lm: PolicyLM, sequence: SequenceState) -> Finish | None:
+def finish_reason(lm: SamplingModel, sequence: SequenceState) -> Finish | None:
     """Why the sequence ends with its last token; None if it continues."""
     if sequence.ids[-1] in sequence.stop_ids:
         return "stop"
@@ -97,7 +97,7 @@ def finish_reason(lm: PolicyLM, sequence: SequenceState) -> Finish | None:
     return "length" if len(sequence.ids) >= sequence.sampling.max_tokens else None
 
 
-def completion_of(lm: PolicyLM, sequence: SequenceState, finish: Finish) -> Completion:
+def completion_of(lm: SamplingModel, sequence: SequenceState, finish: Finish) -> Completion:
     """The completion of a finished sequence. `version` is a list if the weights changed on the way."""
     same_version = len(set(sequence.versions)) <= 1
     return Completion(

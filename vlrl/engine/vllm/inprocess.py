@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vlrl.engine.base import PolicyLM
+from vlrl.engine.base import SamplingModel
 from vlrl.engine.vllm.common import VLLMEngine, VLLMState, check_heads, check_installed
 from vlrl.engine.vllm.prompts import (
     common_parameters,
@@ -131,14 +131,14 @@ class VLLM(VLLMEngine):
                 "engine.share_weights: the trainer's weights are sharded over processes; use ZeRO-2 or "
                 "DDP, or set it to false"
             )
-        if not self.lora or has_adapter(run.policy):
+        if not self.lora or run.policy.has_adapter:
             self.attach(run.policy)
 
     def attach(self, policy: Any) -> VLLM:
         """Start vLLM with this policy's architecture and weights."""
         state = self.state
         check_installed()
-        state.lm, state.policy = PolicyLM(policy), policy
+        state.lm, state.policy = SamplingModel(policy), policy
         check_heads(self.lm.text_config, torch.cuda.is_available())
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         for name, value in self.environment_variables.items():
@@ -168,7 +168,7 @@ class VLLM(VLLMEngine):
     def _prepare_sharing(self, policy: Any) -> SharedWeights:
         """Let vLLM load from the policy's memory. Raises ConfigError for an adapter that would be merged: the
         base would then be trained on it."""
-        if has_adapter(policy) and not self.lora:
+        if policy.has_adapter and not self.lora:
             raise ConfigError(
                 "engine.share_weights: an adapter must be passed separately, since the base is the "
                 "trainer's; set engine.lora to true"
@@ -223,7 +223,7 @@ class VLLM(VLLMEngine):
             if self.lora:
                 self._sync_adapter(policy)
             elif self.state.shared is not None:
-                self._send_apart(self.state.shared)
+                self._send_unshared(self.state.shared)
             else:
                 with policy.gather_params():
                     self.core.collective_rpc("vlrl_load", kwargs={"weights": named_weights(policy.model)})
@@ -234,20 +234,20 @@ class VLLM(VLLMEngine):
         self.counters["syncs"] += 1
         self._sleep()
 
-    def _send_apart(self, shared: SharedWeights) -> None:
+    def _send_unshared(self, shared: SharedWeights) -> None:
         """Load what vLLM does not share. Raises ConfigError if that is everything: the trainer has moved its
         weights since."""
-        apart = shared.apart()
+        unshared = shared.unshared()
         if not shared.shared_bytes:
-            held = next(iter(apart.values())).dtype
+            held = next(iter(unshared.values())).dtype
             raise ConfigError(
                 f"engine.share_weights: the trainer now holds its weights in {held}, apart from vLLM's; "
                 "set engine.dtype to that type, "
                 "policy.fp32_master_weights to false, train an adapter with engine.lora, or set it to false"
             )
-        if apart:
-            self.core.collective_rpc("vlrl_load_some", kwargs={"weights": list(apart.items())})
-        self.counters["weights_sent"] += len(apart)
+        if unshared:
+            self.core.collective_rpc("vlrl_load_some", kwargs={"weights": list(unshared.items())})
+        self.counters["weights_sent"] += len(unshared)
 
     def _set_version(self, policy: Any) -> None:
         self.state.version = policy.version
@@ -380,14 +380,9 @@ def _most_likely(table: Mapping[int, Any], count: int) -> dict[int, float]:
     return {token: value for value, token in ranked[:count]}
 
 
-def has_adapter(policy: Any) -> bool:
-    """Whether the policy has LoRA adapters."""
-    return bool(getattr(policy.model, "peft_config", None))
-
-
 def max_lora_rank(policy: Any) -> int:
     """The smallest `max_lora_rank` of vLLM that holds the policy's adapters."""
-    if not has_adapter(policy):
+    if not policy.has_adapter:
         raise ConfigError(
             "engine.lora: the policy has no adapter; set `trainable: {name: lora}`, or engine.lora to false"
         )

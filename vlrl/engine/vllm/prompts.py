@@ -34,6 +34,8 @@ def check_pictures(family: Any, prompt: Prompt, on_gpu: bool) -> None:
     """Raise ConfigError for pictures that vLLM 0.32 shows its model in another way than the trainer does:
     samples would come from another policy."""
     shown, where = len(prompt.images), f"engine: row {prompt.row.id!r}, family {family.name!r}"
+    if family.vllm_problem:
+        raise ConfigError(f"{where}: {family.vllm_problem}; use engine 'hf'")
     if shown > 1 and family.multi_image_sensitive:
         raise ConfigError(
             f"{where}: the row shows {shown} images. The model sees several images of a prompt at low "

@@ -34,7 +34,7 @@ class Ranks:
     def first(self) -> bool:
         return self.rank == 0
 
-    def first_s(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """The first process's value. A collective."""
         return self.gather([value])[0]
 
@@ -71,7 +71,7 @@ class RemoteServer:
         """Nothing: the process that launched it ends it."""
 
 
-class Watch:
+class ServerMonitor:
     """A thread that replaces dead servers, for the requests of other processes, until `close`."""
 
     def __init__(self, servers: Sequence[Server], every: float = 1.0) -> None:
@@ -83,6 +83,7 @@ class Watch:
     def _run(self) -> None:
         while self.servers and not self.ended.wait(self.every):
             for server in list(self.servers):
+                # requests of this process call `ensure` themselves; other processes cannot start a server
                 try:
                     server.ensure()
                 except ServiceError as error:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vlrl.engine.base import PolicyLM
+from vlrl.engine.base import SamplingModel
 from vlrl.engine.vllm.common import SERVER_MODULE, VLLMEngine, VLLMState, as_flags, check_heads
 from vlrl.engine.vllm.prompts import (
     common_parameters,
@@ -29,7 +29,7 @@ from vlrl.engine.vllm.prompts import (
     scored_prefix,
     versions_of,
 )
-from vlrl.engine.vllm.ranks import Ranks, RemoteServer, Watch
+from vlrl.engine.vllm.ranks import Ranks, RemoteServer, ServerMonitor
 from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
@@ -58,7 +58,7 @@ class ServerState(VLLMState):
     """
 
     ranks: Ranks = transient(factory=Ranks)
-    watch: Watch | None = transient()
+    watch: ServerMonitor | None = transient()
 
     root: Path | None = transient()
     base: Path | None = transient()
@@ -172,20 +172,20 @@ class VLLMServer(VLLMEngine):
         ranks that share them."""
         state, ranks = self.state, self.state.ranks
         root = Path(
-            ranks.first_s(self.folder or (tempfile.mkdtemp(prefix="vlrl-server-") if ranks.first else ""))
+            ranks.broadcast(self.folder or (tempfile.mkdtemp(prefix="vlrl-server-") if ranks.first else ""))
         )
         if ranks.first:
             root.mkdir(parents=True, exist_ok=True)
         state.policy, state.lm, state.root, state.version, state.images = (
             policy,
-            PolicyLM(policy),
+            SamplingModel(policy),
             root,
             policy.version,
             {},
         )
         state.base = self._save(policy)
         launched = self._launch(root) if ranks.first else []
-        reached = ranks.first_s([(server.url, server.token) for server in launched])
+        reached = ranks.broadcast([(server.url, server.token) for server in launched])
         servers: list[Server | RemoteServer] = [*launched] or [
             RemoteServer(url, token, self.start_timeout) for url, token in reached
         ]
@@ -200,7 +200,7 @@ class VLLMServer(VLLMEngine):
             if self.transfer == "nccl":
                 state.nccl = self._open_nccl(policy)
         if ranks.ranks > 1:
-            state.watch = Watch(launched)
+            state.watch = ServerMonitor(launched)
             ranks.wait()
         return self
 
@@ -283,6 +283,7 @@ class VLLMServer(VLLMEngine):
             if state.ranks.first:
                 for server, client in state.servers:
                     self._load(server.url, client)
+                # a replacement starts from `base`, so that folder stays until the end
                 if old not in (state.base, new):
                     shutil.rmtree(old)
             state.ranks.wait()
@@ -297,7 +298,7 @@ class VLLMServer(VLLMEngine):
 
     def _load(self, url: str, client: JsonClient) -> None:
         """Let a replica load the newest weights in place."""
-        client.url = url
+        client.url = url  # a replacement may have another port
         folder, version = self.state.weights  # read together: another thread may be saving the next version
         # no step may come between load and resets: it would look for image embeddings that the load has
         # dropped
@@ -354,7 +355,7 @@ class VLLMServer(VLLMEngine):
                     self.counters.update(completions=1, tokens=sampled)
                     yield completion
         finally:
-            for future in futures:
+            for future in futures:  # the caller may stop early: what has not been sent yet is not sent
                 future.cancel()
             self.counters["retries"] = sum(client.retries for _, client in state.servers)
             self.counters["replaced"] = sum(server.starts - 1 for server, _ in state.servers)
@@ -365,6 +366,7 @@ class VLLMServer(VLLMEngine):
         end = time.monotonic() + self.start_timeout
         while True:
             answer: dict[str, Any] = client.post("/inference/v1/generate", body)
+            # a replica answers as soon as it is up, with the weights of `base`, before it gets the newest
             if not has_unlabelled(answer):
                 return answer
             if time.monotonic() > end:
@@ -439,7 +441,7 @@ def image_url(medium: Media, known: dict[str, str]) -> str:
 
 
 def completions_of(
-    lm: PolicyLM, request: Request, answer: Mapping[str, Any], version: int
+    lm: SamplingModel, request: Request, answer: Mapping[str, Any], version: int
 ) -> Iterator[Completion]:
     """The completions in a server's answer to a request."""
     prefix = list(request.prefix_ids)

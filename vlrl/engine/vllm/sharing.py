@@ -68,13 +68,13 @@ class SharedWeights:
                 "set it to false"
             )
 
-    def apart(self) -> dict[str, Tensor]:
+    def unshared(self) -> dict[str, Tensor]:
         """The weights that vLLM does not share, or no longer does because the trainer has moved them: they
         must be sent."""
         return {
             name: weight.data
             for name, weight in self.weights.items()
-            if self.address.get(name) != weight.data_ptr()
+            if self.address.get(name) != weight.data_ptr()  # moved: the trainer gave it new memory
         }
 
     def reasons(self) -> str:

@@ -11,9 +11,9 @@ from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import demonstrations, expert_rollout
 from vlrl.methods.common.stored_groups import rows_of
 from vlrl.methods.core.loss_term import NLL
-from vlrl.plugins.contexts import PhaseContext, StageContext, StepContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError
-from vlrl.plugins.stages import ReplayBuffer, State, transient
+from vlrl.plugins.stages import ReplayBuffer, StepCounts
 from vlrl.types import Group, Prompt
 
 
@@ -39,18 +39,11 @@ def restore_prompts(waiting: dict[str, Prompt | None], run: StageContext) -> Non
 
 
 @dataclass
-class HardPromptsState(State):
-    """The waiting prompts by row id (None: after a restart, until the prompt is made again), and counts of
-    the step.
-
-    `logged` has the counts of the last step. Saved are the row ids.
-    """
+class HardPromptsState(StepCounts):
+    """The waiting prompts by row id (None: after a restart, until the prompt is made again). Saved are the
+    row ids."""
 
     waiting: dict[str, Prompt | None] = field(default_factory=dict)
-    failed: int = transient(0)
-    without: int = transient(0)
-    used: int = transient(0)
-    logged: dict[str, float] = transient(factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
         return {"waiting": list(self.waiting)}
@@ -97,28 +90,19 @@ class HardPrompts(ReplayBuffer):
         state: HardPromptsState = self.state
         for group in groups:
             if len(group) and not success_rate(group.rollouts):
-                state.failed += 1
+                state.add(failed=1)
                 if demonstrations(group.row):
                     state.waiting[group.row.id] = group.prompt
                 else:
-                    state.without += 1
+                    state.add(without=1)
         if len(state.waiting) < self.rank_size:
             return list(groups)
         used = [state.waiting.pop(key) for key in list(state.waiting)[: self.rank_size]]
-        state.used += len(used)
+        state.add(used=len(used))
         return [*groups, *(demonstration_group(prompt, self.run) for prompt in used if prompt is not None)]
-
-    def end_step(self, run: StepContext) -> None:
-        state: HardPromptsState = self.state
-        state.logged = {
-            "failed": float(state.failed),
-            "without": float(state.without),
-            "used": float(state.used),
-            "waiting": float(len(state.waiting)),
-        }
-        state.failed = state.without = state.used = 0
 
     def metrics(self) -> dict[str, tuple[float, float]]:
         """The step's failed groups, those of them without a demonstration, the demonstrations used, and the
         prompts in the buffer."""
-        return {f"hard/{name}": (value, 0.0) for name, value in self.state.logged.items()}
+        waiting = (float(len(self.state.waiting)), 0.0)
+        return {**self.state.totals("hard", "failed", "without", "used"), "hard/waiting": waiting}

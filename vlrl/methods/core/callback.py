@@ -119,7 +119,7 @@ class ReferenceEMA(Callback):
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
-        if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
+        if run.state_sharded or run.policy.has_adapter:
             raise ConfigError(
                 "callbacks: 'reference_ema' moves a copy of all weights, which neither adapters nor "
                 "sharded weights have; "

@@ -278,7 +278,7 @@ class CriticModel(Callback):
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
-        if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
+        if run.state_sharded or run.policy.has_adapter:
             raise ConfigError(
                 "callbacks: 'critic_model' copies the whole policy, which adapters and sharded weights do "
                 "not allow; use 'critic'"

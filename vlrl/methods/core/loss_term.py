@@ -23,7 +23,7 @@ from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import LossTerm
 from vlrl.services.lazy import nn, torch
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("kl")
@@ -71,7 +71,7 @@ class KL(LossTerm):
                 "twice; drop one of them"
             )
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         return functional.kl_penalty(
             x.logp_BT,
             x[self.ref],
@@ -101,10 +101,10 @@ class TrustRegion(KL):
     def needs(self) -> tuple[str, ...]:
         return ("old_logp",)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         out = super().__call__(x)
         loss_BT = (out.loss + 1e-12).sqrt() if self.root else out.loss
-        return PerToken(loss_BT, {"kl_old": out.metrics["kl"]})
+        return UnreducedLoss(loss_BT, {"kl_old": out.metrics["kl"]})
 
 
 @register("entropy_bonus")
@@ -119,8 +119,8 @@ class EntropyBonus(LossTerm):
     coef: float = 0.001
     needs = ("entropy",)
 
-    def __call__(self, x: LossInputs) -> PerToken:
-        return PerToken(-x["entropy"], {"entropy": x["entropy"].detach()})
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
+        return UnreducedLoss(-x["entropy"], {"entropy": x["entropy"].detach()})
 
 
 @register("nll")
@@ -143,7 +143,7 @@ class NLL(LossTerm):
     def requires(self) -> tuple[Capability, ...]:
         return (GIVEN_TOKENS,) if self.given else ()
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         keep = [
             (not self.source or r.source == self.source) and (r.correct or not self.correct)
             for r in x.batch.rollouts
@@ -151,7 +151,7 @@ class NLL(LossTerm):
         keep_B = torch.tensor(keep, device=x.logp_BT.device) & (x.reward_B >= self.min_reward)
         keep_BT = keep_B[:, None] & ~after_given_tokens(x) if self.given else keep_B[:, None]
         nll_BT = torch.where(keep_BT, -x.logp_BT, 0.0)
-        return PerToken(nll_BT, {"nll": nll_BT.detach()})
+        return UnreducedLoss(nll_BT, {"nll": nll_BT.detach()})
 
 
 @register("dpo")
@@ -178,7 +178,7 @@ class DPO(LossTerm):
         if self.beta <= 0:
             raise ValueError(f"beta={self.beta} must be above 0")
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         ratio_B = torch.where(x.mask_BT > 0, x.logp_BT - x["ref_logp"], 0.0).sum(-1)
         place = {id(rollout): b for b, rollout in enumerate(x.batch.rollouts)}
         rows, margins = [], []
@@ -193,7 +193,7 @@ class DPO(LossTerm):
             rows += [loss] * len(group)
             margins += [margin.detach() for margin in found]
         told = torch.stack(margins) if margins else ratio_B.detach()[:0]
-        return PerToken(torch.stack(rows), {"dpo/margin": told, "dpo/ranked_right": (told > 0).float()})
+        return UnreducedLoss(torch.stack(rows), {"dpo/margin": told, "dpo/ranked_right": (told > 0).float()})
 
     def chosen(self, episodes: Sequence[tuple[bool, float]]) -> list[tuple[int, int]]:
         """(better, worse) places among episodes given as (correct, reward)."""

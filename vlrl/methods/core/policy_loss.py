@@ -17,7 +17,7 @@ from vlrl.plugins.capabilities import NO_POLICY_GRADIENT
 from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import PolicyLoss
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class PPOClip(PolicyLoss):
         if self.dual_clip and self.dual_clip <= 1:
             raise ValueError(f"dual_clip={self.dual_clip} must be above 1 (3 is usual), or 0 for none")
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         dual_clip = self.dual_clip or None
         return functional.ppo_clip_loss(
             x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.low, self.high, dual_clip
@@ -89,10 +89,9 @@ class DPPO(PolicyLoss):
     than `low` (A <= 0) or `high` (A > 0).
 
     `divergence` "tv": |pi - pi_old|; "kl": the KL of the two coins (token or not). `cap` 0 is no cap. Unlike
-    a clip of the ratio it leaves rare tokens free and holds frequent ones.
-    Paper: Qi et al. 2026 (DPPO), arXiv:2602.04879; dppo_tv and dppo_kl of verl-project/verl 1dda039b, whose
-    examples have thresholds 0.15 (tv) and
-    0.05 (kl). Edge: on the old policy it is REINFORCE.
+    a clip of the ratio it leaves rare tokens free and holds frequent ones. Paper: Qi et al. 2026 (DPPO),
+    arXiv:2602.04879; dppo_tv and dppo_kl of verl-project/verl 1dda039b, whose examples have thresholds 0.15
+    (tv) and 0.05 (kl). Edge: on the old policy it is REINFORCE.
     """
 
     divergence: Literal["tv", "kl"] = "tv"
@@ -109,7 +108,7 @@ class DPPO(PolicyLoss):
     def check(self, phase: PhaseContext) -> None:
         check_several_updates(phase, self.name)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         settings = (self.divergence, self.low, self.high, self.cap or None)
         return functional.dppo_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, *settings)
 
@@ -125,9 +124,9 @@ class PolicyGradient(PolicyLoss):
 
     is_plain: ClassVar[bool] = True
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         loss_BT, _ = functional.reinforce_loss(x.logp_BT, x.advantage_BT, x.mask_BT)
-        return PerToken(loss_BT, {"ratio": x.log_ratio_BT.exp().detach()})
+        return UnreducedLoss(loss_BT, {"ratio": x.log_ratio_BT.exp().detach()})
 
 
 @register("zero_loss")
@@ -148,5 +147,5 @@ class ZeroLoss(PolicyLoss):
                 "policy_loss: {name: ppo_clip}"
             )
 
-    def __call__(self, x: LossInputs) -> PerToken:
-        return PerToken(x.logp_BT * 0.0, {})
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
+        return UnreducedLoss(x.logp_BT * 0.0, {})

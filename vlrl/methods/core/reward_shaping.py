@@ -20,7 +20,7 @@ from vlrl.plugins.capabilities import Annotation, Capability
 from vlrl.plugins.contexts import PhaseContext, StepContext
 from vlrl.plugins.episodes import CONVERSATION, ONE_REWARD_PER_CONVERSATION, SEGMENT
 from vlrl.plugins.registry import ConfigError, register
-from vlrl.plugins.stages import RewardShaping, State, transient
+from vlrl.plugins.stages import RewardShaping, State, StepCounts, transient
 from vlrl.services.lazy import torch
 from vlrl.types import Group, Rollout
 
@@ -92,15 +92,6 @@ class SoftOverlong(RewardShaping):
         ]
 
 
-@dataclass
-class OverlongFilterState(State):
-    """Rollouts that were seen and that were masked in this step; `logged` are both of the last step."""
-
-    seen: int = transient(0)
-    masked: int = transient(0)
-    logged: tuple[float, float] = transient((0.0, 0.0))
-
-
 @register("overlong_filter")
 @dataclass(frozen=True)
 class OverlongFilter(RewardShaping):
@@ -114,23 +105,19 @@ class OverlongFilter(RewardShaping):
 
     provides = (MASKS_TRUNCATED,)
 
-    def init_state(self) -> OverlongFilterState:
-        return OverlongFilterState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def __call__(self, group: Group) -> list[float]:
         for rollout in group:
-            self.state.seen += 1
+            self.state.add(seen=1, masked=rollout.truncated)
             if rollout.truncated:
-                self.state.masked += 1
                 rollout.leave_out([False] * len(rollout))
         return group.rewards
 
-    def end_step(self, run: StepContext) -> None:
-        self.state.logged = (float(self.state.masked), float(self.state.seen))
-        self.state.masked = self.state.seen = 0
-
     def metrics(self) -> dict[str, float | tuple[float, float]]:
-        return {"overlong_filter/masked": self.state.logged} if self.state.logged[1] else {}
+        masked = self.state.share("masked", "seen")
+        return {"overlong_filter/masked": masked} if self.state.logged else {}
 
 
 KL_ESTIMATES: dict[str, Callable[[float], float]] = {  # of u = log ref - log old, in nats

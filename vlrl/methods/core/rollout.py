@@ -328,7 +328,9 @@ class MultiTurn(SampledStrategy):
                     conversation.past,
                 )
             while pool.busy:
-                ready = [handle for handle in pool.collect(self.patience) if self.hear(handle, pool, run)]
+                ready = [
+                    handle for handle in pool.collect(self.patience) if self.on_observation(handle, pool, run)
+                ]
                 ready.sort(key=lambda handle: (handle.owner.prompt_index, handle.owner.attempt))
                 ready = self.summarise(ready, pool, run)
                 self.before_turns(ready, pool, run)
@@ -338,7 +340,7 @@ class MultiTurn(SampledStrategy):
                     if ready
                     else ()
                 ):
-                    self.say(completion, handles[id(completion.request.tag)], pool, run)
+                    self.on_turn(completion, handles[id(completion.request.tag)], pool, run)
         if run.engine is not None:  # demonstrations need none
             run.engine.release()
 
@@ -350,7 +352,7 @@ class MultiTurn(SampledStrategy):
         """The policy's next turns; a strategy that samples them from several policies overrides it."""
         return run.engine.generate(requests)
 
-    def say(self, completion: Completion, handle: Any, pool: Any, run: SamplingContext) -> None:
+    def on_turn(self, completion: Completion, handle: Any, pool: Any, run: SamplingContext) -> None:
         """Append a finished turn and hand it to the environment; a turn that was cut is not carried out."""
         conversation: Conversation = handle.owner
         room = conversation.room(run.policy)
@@ -366,13 +368,13 @@ class MultiTurn(SampledStrategy):
             completion.finish,
         )
 
-    def hear(self, handle: Any, pool: Any, run: SamplingContext) -> bool:
+    def on_observation(self, handle: Any, pool: Any, run: SamplingContext) -> bool:
         """Append what the environment answered. Returns True where it is the policy's turn."""
         conversation: Conversation = handle.owner
         end: EpisodeEnd | None = None
         if handle.error is None:
             with pool.guard(handle):
-                end = self.heard(conversation, handle.observation, pool, run)
+                end = self.append_answer(conversation, handle.observation, pool, run)
         if handle.error is not None:
             conversation.fail(handle.error)
             return False
@@ -410,7 +412,7 @@ class MultiTurn(SampledStrategy):
             tool_reply_ids(run.policy, prompt, [message], run.policy.encode_text("x")[-1])
         )
 
-    def heard(
+    def append_answer(
         self, conversation: Conversation, answer: Observation, pool: Any, run: SamplingContext
     ) -> EpisodeEnd | None:
         """Append an answer. Returns why the conversation is over, or None."""

@@ -13,7 +13,7 @@ from vlrl.methods.core.loss_term import EntropyBonus
 from vlrl.plugins.contexts import PhaseContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import LossTerm, State, transient
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @dataclass
@@ -57,10 +57,10 @@ class AdaptiveEntropy(LossTerm):
                 "fixed force to it; drop one"
             )
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         self.state.entropy_sum += float((x["entropy"].detach() * x.mask_BT).sum())
         self.state.tokens += float(x.mask_BT.sum())
-        return PerToken(-self.state.alpha * x["entropy"], {})
+        return UnreducedLoss(-self.state.alpha * x["entropy"], {})
 
     def end_step(self, run: StepContext) -> None:
         state = self.state

@@ -15,24 +15,15 @@ from vlrl.methods.common.demonstrations import demonstrations
 from vlrl.methods.common.prompts import neutralised, with_text, within_limit
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
+from vlrl.plugins.contexts import SamplingContext, StageContext
 from vlrl.plugins.episodes import CONVERSATION, TRANSCRIPT
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import State, transient
+from vlrl.plugins.stages import StepCounts
 from vlrl.types import Group, Prompt, Rollout
 
 GUIDED: Annotation[bool] = Annotation(
     "agent_rlvr.guided", bool, hint="rollout: {name: agent_rlvr}", doc="True on second attempts with guidance"
 )
-
-
-@dataclass
-class AgentRlvrState(State):
-    """Second attempts of the step, and those that are correct; `logged` are both of the last step."""
-
-    tried: int = transient(0)
-    solved: int = transient(0)
-    logged: tuple[float, float] = transient((0.0, 0.0))
 
 
 @register("agent_rlvr")
@@ -78,16 +69,12 @@ class AgentRlvr(MultiTurn):
                 f"text={self.text!r} must hold {{guidance}} or {{attempt}}"
             )
 
-    def init_state(self) -> AgentRlvrState:
-        return AgentRlvrState()
-
-    def end_step(self, run: StepContext) -> None:
-        self.state.logged = (float(self.state.solved), float(self.state.tried))
-        self.state.tried = self.state.solved = 0
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
-        solved, tried = self.state.logged
-        return {"agent_rlvr/tried": (tried, 0.0), "agent_rlvr/solved": (solved, tried)}
+        share = self.state.share("solved", "tried")
+        return {**self.state.totals("agent_rlvr", "tried"), "agent_rlvr/solved": share}
 
     def guided(self, prompt: Prompt, failed: Rollout, run: StageContext) -> Prompt | None:
         """The prompt with guidance for a failed attempt; None where the row has none or the prompt becomes
@@ -130,16 +117,15 @@ class AgentRlvr(MultiTurn):
         second = [Group(conversation.prompt, conversation.finished) for _, _, conversation in failed]
         run.score(second)
         for (group, first, _), attempt in zip(failed, second, strict=True):
-            self.settle(group, first, attempt.rollouts)
+            self.add_attempt(group, first, attempt.rollouts)
         return groups
 
-    def settle(self, group: Group, first: Rollout, attempt: Sequence[Rollout]) -> None:
+    def add_attempt(self, group: Group, first: Rollout, attempt: Sequence[Rollout]) -> None:
         """Put a second attempt, of one rollout or several segments, into the group."""
         if not attempt:
             return
         solved = attempt[-1].correct
-        self.state.tried += 1
-        self.state.solved += solved
+        self.state.add(tried=1, solved=solved)
         if not solved and self.keep != "all":
             return
         for rollout in attempt:

@@ -21,7 +21,7 @@ from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, build, register
-from vlrl.plugins.stages import Engine, State, transient
+from vlrl.plugins.stages import Engine, StepCounts, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Sampling
 
 
@@ -36,16 +36,13 @@ class OtherPolicy:
 
 
 @dataclass
-class AgentrlState(State):
+class AgentrlState(StepCounts):
     """The stale policy's engine and model (None: not yet made), the steps since it was renewed, and the turns
     of the step by policy."""
 
     engine: Any = transient()
     policy: Any = transient()
     age: int = transient(0)
-    stale: int = transient(0)
-    turns: int = transient(0)
-    logged: tuple[float, float] = transient((0.0, 0.0))
 
 
 @register("agentrl")
@@ -91,7 +88,7 @@ class Agentrl(MultiTurn):
 
     def end_step(self, run: StepContext) -> None:
         state: AgentrlState = self.state
-        state.logged, state.stale, state.turns = (float(state.stale), float(state.turns)), 0, 0
+        super().end_step(run)
         state.age += 1
         if state.age >= self.every and state.policy is not None:
             state.policy.model.load_state_dict(run.policy.model.state_dict())
@@ -99,7 +96,8 @@ class Agentrl(MultiTurn):
             state.age = 0
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
-        return {"agentrl/stale_turns": self.state.logged} if self.state.logged[1] else {}
+        share = self.state.share("stale", "turns")
+        return {"agentrl/stale_turns": share} if share[1] else {}
 
     def play(
         self, prompts: Sequence[Prompt], samplings: Sequence[Sampling], run: SamplingContext
@@ -112,8 +110,7 @@ class Agentrl(MultiTurn):
     def turns(self, requests: Sequence[Request], run: StageContext) -> Iterable[Completion]:
         state: AgentrlState = self.state
         chosen = [random.Random(f"{request.seed}/agentrl").random() < self.share for request in requests]
-        state.turns += len(requests)
-        state.stale += sum(chosen)
+        state.add(stale=sum(chosen), turns=len(requests))
         for engine, which in ((run.engine, False), (state.engine, True)):
             own = [request for request, stale in zip(requests, chosen, strict=True) if stale is which]
             if own:

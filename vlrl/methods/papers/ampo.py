@@ -19,20 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS
-from vlrl.plugins.contexts import StepContext
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import ReplayBuffer, State, transient
+from vlrl.plugins.stages import ReplayBuffer, StepCounts
 from vlrl.types import Group, Rollout
-
-
-@dataclass
-class AmpoState(State):
-    """Groups of the current step, and those of them that got demonstrations; `logged` has the two numbers of
-    the last step."""
-
-    groups: float = transient(0.0)
-    guided: float = transient(0.0)
-    logged: tuple[float, float] = transient((0.0, 0.0))
 
 
 @register("ampo")
@@ -57,8 +46,8 @@ class Ampo(ReplayBuffer):
         if self.k < 1:
             raise ValueError(f"k={self.k} must be at least 1: demonstrations per failed group")
 
-    def init_state(self) -> AmpoState:
-        return AmpoState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         out = []
@@ -67,8 +56,7 @@ class Ampo(ReplayBuffer):
                 rollout for rollout in group.untrained if rollout.source == "expert" and rollout.correct
             ]
             failed = bool(teachers) and len(group) > 0 and not any(rollout.correct for rollout in group)
-            self.state.groups += 1
-            self.state.guided += failed
+            self.state.add(groups=1, guided=failed)
             out.append(
                 self.guided(group, self.ranked(teachers) if len(teachers) > self.k else teachers)
                 if failed
@@ -107,13 +95,9 @@ class Ampo(ReplayBuffer):
         answer = encode(str(teacher.row.answer))
         return [*reasoning, *answer], max(len(answer), 1)
 
-    def end_step(self, run: StepContext) -> None:
-        self.state.logged = (self.state.guided, max(self.state.groups, 1.0))
-        self.state.groups = self.state.guided = 0.0
-
     def metrics(self) -> dict[str, tuple[float, float]]:
         """The share of groups that got demonstrations."""
-        return {"ampo/guided": self.state.logged}
+        return {"ampo/guided": self.state.share("guided", "groups")}
 
 
 def comprehension(logp: Sequence[float]) -> float:

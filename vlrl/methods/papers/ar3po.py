@@ -16,19 +16,10 @@ from dataclasses import dataclass
 from vlrl.methods.core.rollout import Independent, score_into_groups
 from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import State, transient
+from vlrl.plugins.stages import StepCounts
 from vlrl.types import Group, Prompt, Rollout
 
 KEY = "ar3po"  # of a row's memory in the run's history
-
-
-@dataclass
-class Ar3poState(State):
-    """Counts of the current step; `logged` has those of the last one."""
-
-    reused: float = transient(0.0)
-    skipped: float = transient(0.0)
-    logged: dict[str, float] = transient(factory=dict)
 
 
 @register("ar3po")
@@ -55,8 +46,8 @@ class Ar3po(Independent):
                 f"stages={self.stages} must be at least 1, and keep={self.keep} not negative (0: no reuse)"
             )
 
-    def init_state(self) -> Ar3poState:
-        return Ar3poState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = [Group(prompt, []) for prompt in prompts]
@@ -71,7 +62,7 @@ class Ar3po(Independent):
             solved = [
                 done or any(rollout.correct for rollout in rollouts) for done, rollouts in zip(solved, new)
             ]
-        self.state.skipped += sum(counts) - sum(map(len, groups))
+        self.state.add(skipped=sum(counts) - sum(map(len, groups)))
         for group, done in zip(groups, solved):
             if len(group) and not done:
                 self.reuse(group, run)
@@ -95,7 +86,7 @@ class Ar3po(Independent):
         if not self.learn:
             stored.leave_out([False] * len(stored))
         group.rollouts[-1] = stored
-        self.state.reused += 1
+        self.state.add(reused=1)
 
     def end_step(self, run: StepContext) -> None:
         for group in run.sampled_groups if self.keep else ():
@@ -104,9 +95,8 @@ class Ar3po(Independent):
                 memory = run.history.setdefault(group.row.id, {})
                 items = [{"ids": list(r.ids), "text": r.text, "temperature": r.temperature} for r in correct]
                 memory[KEY] = [*memory.get(KEY, []), *items][-self.keep :]
-        self.state.logged = {"reused": self.state.reused, "skipped": self.state.skipped}
-        self.state.reused = self.state.skipped = 0.0
+        super().end_step(run)
 
     def metrics(self) -> dict[str, tuple[float, float]]:
         """The step's reused successes, and its rollouts that were not sampled."""
-        return {f"ar3po/{name}": (value, 0.0) for name, value in self.state.logged.items()}
+        return self.state.totals("ar3po", "reused", "skipped")

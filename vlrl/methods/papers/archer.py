@@ -19,7 +19,7 @@ from vlrl.methods.core.loss_term import KL
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
 from vlrl.services.lazy import torch
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("archer")
@@ -38,7 +38,7 @@ class Archer(PolicyLoss):
     share: float = 0.2
     needs = ("entropy",)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         high_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
         range_BT = torch.where(high_BT, self.high_entropy, self.low_entropy).to(x.logp_BT)
         return clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, range_BT, range_BT)
@@ -61,7 +61,7 @@ class ArcherLowEntropyKl(KL):
     def needs(self) -> tuple[str, ...]:
         return (self.ref, "entropy")
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         loss_BT, metrics = super().__call__(x)
         high_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
-        return PerToken(loss_BT * (~high_BT + high_BT * self.high_entropy_coef), metrics)
+        return UnreducedLoss(loss_BT * (~high_BT + high_BT * self.high_entropy_coef), metrics)

@@ -276,7 +276,7 @@ class Archer2(ReplayBuffer):
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
-        if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
+        if run.state_sharded or run.policy.has_adapter:
             raise ConfigError(
                 "replay: 'archer_2' copies the whole policy, which adapters and sharded weights do not "
                 "allow; train all weights on each rank"

@@ -17,10 +17,10 @@ from typing import Any
 from vlrl.methods.common.conversation import Conversation, Segment
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import SamplingContext, StepContext
+from vlrl.plugins.contexts import SamplingContext
 from vlrl.plugins.episodes import CONVERSATION
 from vlrl.plugins.registry import ConfigError, register
-from vlrl.plugins.stages import State, transient
+from vlrl.plugins.stages import StepCounts, transient
 from vlrl.types import Completion, Group, Prompt
 
 BRANCHED: Annotation[int] = Annotation(
@@ -44,20 +44,17 @@ class Entropies:
 
 
 @dataclass
-class ArpoState(State):
-    """Of the present call: all conversations, those wanted per prompt, entropies by conversation. Of the
-    step: branches and chances to branch."""
+class ArpoState(StepCounts):
+    """Of the present call: all conversations, those wanted per prompt, entropies by conversation. Counted
+    are branches and chances to branch."""
 
     forest: list[Conversation] = transient(factory=list)
     wanted: dict[int, int] = transient(factory=dict)
     entropy: dict[int, Entropies] = transient(factory=dict)
-    branches: int = transient(0)
-    chances: int = transient(0)
-    logged: tuple[float, float] = transient((0.0, 0.0))
 
 
 @dataclass(eq=False)
-class Branch(Conversation):
+class BranchedConversation(Conversation):
     """A conversation that begins as a copy of another one up to a tool's answer. `left_at` is the turn at
     which it leaves."""
 
@@ -69,7 +66,7 @@ class Branch(Conversation):
         return made
 
 
-def branch_of(trunk: Conversation, attempt: int, seed: int) -> Branch:
+def branch_of(trunk: Conversation, attempt: int, seed: int) -> BranchedConversation:
     """A copy of a conversation in which it is the policy's turn."""
     own = trunk.segment
     copy = Segment(
@@ -95,7 +92,7 @@ def branch_of(trunk: Conversation, attempt: int, seed: int) -> Branch:
             "opened",
         )
     }
-    made = Branch(**values, attempt=attempt, seed=seed, segment=copy, left_at=trunk.turns)
+    made = BranchedConversation(**values, attempt=attempt, seed=seed, segment=copy, left_at=trunk.turns)
     made.actions, made.rewards, made.states = list(trunk.actions), list(trunk.rewards), list(trunk.states)
     made.parts, made.state = dict(trunk.parts), trunk.state
     return made
@@ -142,13 +139,9 @@ class Arpo(MultiTurn):
     def init_state(self) -> ArpoState:
         return ArpoState()
 
-    def end_step(self, run: StepContext) -> None:
-        state: ArpoState = self.state
-        state.logged, state.branches, state.chances = (float(state.branches), float(state.chances)), 0, 0
-
     def metrics(self) -> dict[str, float | tuple[float, float]]:
-        branches, chances = self.state.logged
-        return {"arpo/branches": (branches, 0.0), "arpo/branch_rate": (branches, chances)}
+        rate = self.state.share("branches", "chances")
+        return {**self.state.totals("arpo", "branches"), "arpo/branch_rate": rate}
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         state: ArpoState = self.state
@@ -188,7 +181,7 @@ class Arpo(MultiTurn):
                 )
         super().converse(conversations, run, counted)
 
-    def say(self, completion: Completion, handle: Any, pool: Any, run: SamplingContext) -> None:
+    def on_turn(self, completion: Completion, handle: Any, pool: Any, run: SamplingContext) -> None:
         start = len(handle.owner.segment.ids)
         if self.state.wanted and handle.owner.sampling.top_logprobs:
             if completion.top_logprobs is None:
@@ -200,7 +193,7 @@ class Arpo(MultiTurn):
             now = turn_entropy(completion.top_logprobs[start:], self.tokens, len(run.policy.tokenizer))
             known = self.state.entropy.get(id(handle.owner))
             self.state.entropy[id(handle.owner)] = Entropies(now if known is None else known.first, now)
-        super().say(completion, handle, pool, run)
+        super().on_turn(completion, handle, pool, run)
 
     def before_turns(self, ready: Sequence[Any], pool: Any, run: SamplingContext) -> None:
         state: ArpoState = self.state
@@ -216,11 +209,11 @@ class Arpo(MultiTurn):
                 )
                 if siblings >= state.wanted.get(trunk.prompt_index, 0):
                     break
-                state.chances += 1
+                state.add(chances=1)
                 if draw.random() - self.weight * (known.latest - known.first) > self.base:
                     continue
                 branch = branch_of(trunk, siblings, draw.getrandbits(62))
                 state.forest.append(branch)
                 state.entropy[id(branch)] = known
-                state.branches += 1
+                state.add(branches=1)
                 pool.branch(branch, handle)

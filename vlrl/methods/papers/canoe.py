@@ -5,9 +5,8 @@ follows from the long one alone.
 reward `proxy` scores what comes back.
 
 Paper: Si et al. 2025 (CANOE, Dual-GRPO), arXiv:2505.16483; checked against the release: S1s-Z/CANOE at
-c6b215cc,
-train/src/open_r1/grpo.py (the rewards) and train/TRL/trl/trainer/grpo_trainer.py (one sample per long answer,
-at the run's temperature).
+c6b215cc, train/src/open_r1/grpo.py (the rewards) and train/TRL/trl/trainer/grpo_trainer.py (one sample per
+long answer, at the run's temperature).
 """
 
 from __future__ import annotations

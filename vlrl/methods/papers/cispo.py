@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from vlrl.functional import cispo_loss
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("cispo")
@@ -29,5 +29,5 @@ class CISPO(PolicyLoss):
     low: float = 1.0
     high: float = 4.0
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         return cispo_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.low, self.high)

@@ -18,7 +18,7 @@ from vlrl.functional import group_mean
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossTerm
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("correlated_proxies")
@@ -42,12 +42,12 @@ class CorrelatedProxies(LossTerm):
     def needs(self) -> tuple[str, ...]:
         return (self.ref,)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         log_u_B = ((x.logp_BT - x[self.ref]) * x.mask_BT).sum(-1)
         chi_B = group_mean(
             expm1_tangent(log_u_B, self.clamp) + expm1_tangent(-log_u_B, self.clamp), x.group_B
         )
-        return PerToken(chi_B.clamp(min=self.floor).sqrt(), {"chi_squared": chi_B.detach()})
+        return UnreducedLoss(chi_B.clamp(min=self.floor).sqrt(), {"chi_squared": chi_B.detach()})
 
 
 def expm1_tangent(log_ratio_B: Tensor, clamp: float) -> Tensor:

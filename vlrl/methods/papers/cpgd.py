@@ -4,8 +4,7 @@ one.
 `cpgd` is the policy loss, `cpgd.policy_drift` the loss term.
 
 Paper: Liu et al. 2025 (CPGD), arXiv:2505.12504, eq. 5-7 (loss), sec. 3.2 (drift). Of the released code only
-the options were read: drift coefficient
-0.01, clip range 0.2 (cap 1.2).
+the options were read: drift coefficient 0.01, clip range 0.2 (cap 1.2).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from vlrl.functional import cpgd_loss
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossTerm, PolicyLoss
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("cpgd")
@@ -30,7 +29,7 @@ class CPGD(PolicyLoss):
 
     eps: float = 0.2
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         return cpgd_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.eps)
 
 
@@ -47,9 +46,9 @@ class CpgdPolicyDrift(LossTerm):
     coef: float = 0.01
     cap: float = 1.2
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         d_BT = x.log_ratio_BT
         ratio_BT = d_BT.exp().detach()
         value_BT = ratio_BT - 1 - d_BT.detach()
         slope_BT = ratio_BT.clamp(max=self.cap) - 1
-        return PerToken(value_BT + slope_BT * (d_BT - d_BT.detach()), {"drift": value_BT})
+        return UnreducedLoss(value_BT + slope_BT * (d_BT - d_BT.detach()), {"drift": value_BT})

@@ -17,19 +17,10 @@ from typing import Literal
 
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import Independent, score_into_groups
-from vlrl.plugins.contexts import SamplingContext, StepContext
+from vlrl.plugins.contexts import SamplingContext
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import State, transient
+from vlrl.plugins.stages import StepCounts
 from vlrl.types import Group, Prompt
-
-
-@dataclass
-class DarsState(State):
-    """Counts of the current step; `logged` has those of the last one."""
-
-    added: float = transient(0.0)
-    solved: float = transient(0.0)
-    logged: dict[str, float] = transient(factory=dict)
 
 
 @register("dars")
@@ -67,8 +58,8 @@ class Dars(Independent):
         peak = (n if self.std else 0.5 * n) * (2 * (1 - a) if self.schedule == "hardness" else 1)
         return max(min(math.ceil((peak - n * one) / one), self.max_total - n), 0)
 
-    def init_state(self) -> DarsState:
-        return DarsState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
@@ -80,14 +71,12 @@ class Dars(Independent):
         added = score_into_groups(
             groups, self.draw([(group.prompt, n, ()) for group, n in zip(groups, missing)], run), run
         )
-        self.state.added += sum(map(len, added))
-        self.state.solved += sum(failed and success_rate(new) > 0 for failed, new in zip(unsolved, added))
+        self.state.add(
+            added_rollouts=sum(map(len, added)),
+            solved_by_added=sum(failed and success_rate(new) > 0 for failed, new in zip(unsolved, added)),
+        )
         return groups
-
-    def end_step(self, run: StepContext) -> None:
-        self.state.logged = {"added_rollouts": self.state.added, "solved_by_added": self.state.solved}
-        self.state.added = self.state.solved = 0.0
 
     def metrics(self) -> dict[str, tuple[float, float]]:
         """The step's further rollouts, and the prompts that only these solved."""
-        return {f"dars/{name}": (value, 0.0) for name, value in self.state.logged.items()}
+        return self.state.totals("dars", "added_rollouts", "solved_by_added")

@@ -17,7 +17,7 @@ from vlrl.functional.exact import centred, mean, std
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AdvantageEstimator, LossAggregation, PolicyLoss, State
 from vlrl.services.lazy import Tensor
-from vlrl.types import Denominators, Group, LossInputs, PerToken
+from vlrl.types import Denominators, Group, LossInputs, UnreducedLoss
 
 
 @dataclass
@@ -86,7 +86,7 @@ class DCPO(PolicyLoss):
     high: float = 0.2
     r_max: float = 10.0
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         q_BT = x.old_logp_BT.exp().clamp(min=1e-12)
         lower_BT = 0.5 + 0.5 * (1 - 4 * self.low / q_BT).clamp(min=0).sqrt()
         upper_BT = (0.5 + 0.5 * (1 + 4 * self.high / q_BT).sqrt()).clamp(max=self.r_max)

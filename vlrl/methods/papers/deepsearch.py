@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from vlrl.functional.exact import mean
+from vlrl.functional.length_rewards import overlong_penalty
 from vlrl.methods.common.branching import branch_request, branch_rollout, run_in_rounds
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import Independent
@@ -28,6 +29,7 @@ from vlrl.plugins.capabilities import Annotation, Capability
 from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
+from vlrl.services.lazy import torch
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 VALUES: Annotation[list[float]] = Annotation(
@@ -45,21 +47,21 @@ KEY = "deepsearch"  # of a row's memory in the run's history: its cached correct
 
 
 @dataclass(eq=False)
-class Node:
+class SearchNode:
     """A chunk of a solution. `rollout` is the solution up to its end, `end_value` is 1 for a correct end, -1
     for another end, 0 within a path."""
 
     rollout: Rollout
-    parent: Node | None = None
+    parent: SearchNode | None = None
     depth: int = 0
     q: float = 0.0
     visits: int = 0
     expanded: bool = False
-    children: list[Node] = field(default_factory=list)
+    children: list[SearchNode] = field(default_factory=list)
     end_value: Literal[-1, 0, 1] = 0
 
     @property
-    def path(self) -> list[Node]:
+    def path(self) -> list[SearchNode]:
         """The chunks from the first to this one; the root, which is the prompt, is not one of them."""
         return [*self.parent.path, self] if self.parent is not None else []
 
@@ -129,13 +131,13 @@ class Deepsearch(Independent):
 
     def search(
         self, prompt: Prompt, count: int, run: SamplingContext
-    ) -> Generator[list[Request], list[Completion], list[Node]]:
+    ) -> Generator[list[Request], list[Completion], list[SearchNode]]:
         """Yields requests, is sent completions, returns the ends of the backed-up paths."""
-        root = Node(Rollout(prompt, []))
-        node: Node | None = root
-        nodes: list[Node] = []
-        waiting: list[Node] = []
-        leaves: list[Node] = []
+        root = SearchNode(Rollout(prompt, []))
+        node: SearchNode | None = root
+        nodes: list[SearchNode] = []
+        waiting: list[SearchNode] = []
+        leaves: list[SearchNode] = []
         while node is not None and len(leaves) < count:
             completions = yield [self.request(node, prompt, count, run)]
             ended = self.expand(node, completions, run)
@@ -152,7 +154,7 @@ class Deepsearch(Independent):
             back_up(leaves[-1])
         return leaves
 
-    def priority(self, node: Node) -> float:
+    def priority(self, node: SearchNode) -> float:
         """Eq. 7."""
         parent = node.parent
         value = parent.q / parent.visits if parent is not None and parent.visits else 0.0
@@ -164,21 +166,23 @@ class Deepsearch(Independent):
             + self.depth_bonus * math.sqrt(node.depth / self.depth)
         )
 
-    def request(self, node: Node, prompt: Prompt, count: int, run: SamplingContext) -> Request:
+    def request(self, node: SearchNode, prompt: Prompt, count: int, run: SamplingContext) -> Request:
         """The request for the children of a node."""
         sampling, length = run.sampling(prompt, 0), len(node.rollout)
         chunk = self.chunk or math.ceil(sampling.max_tokens / self.depth)
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens, length + chunk))
         return branch_request(node.rollout, length, sampling, self.seeds(run, prompt), count)
 
-    def expand(self, node: Node, completions: Sequence[Completion], run: SamplingContext) -> list[Node]:
+    def expand(
+        self, node: SearchNode, completions: Sequence[Completion], run: SamplingContext
+    ) -> list[SearchNode]:
         """Add the children to a node; returns those that end a path, with their `end_value`. Ends that could
         not be scored are dropped."""
         limit = run.sampling(node.rollout.prompt, 0).max_tokens
         node.expanded = True
         for completion in completions:
             rollout = branch_rollout(run, completion, node.rollout, len(node.rollout), trained=True)
-            node.children.append(Node(rollout, node, node.depth + 1))
+            node.children.append(SearchNode(rollout, node, node.depth + 1))
         over = [
             c
             for c in node.children
@@ -195,16 +199,17 @@ class Deepsearch(Independent):
             child.visits += not child.end_value
         return ended
 
-    def overlong_penalty(self, length: int, limit: int) -> float:
+    def length_penalty(self, length: int, limit: int) -> float:
         """DAPO's soft overlong punishment, 0 to -1, over the last `overlong` share of the limit."""
-        buffer = self.overlong * limit
-        return min((limit - buffer - length) / buffer, 0.0) if buffer else 0.0
+        if not self.overlong:
+            return 0.0
+        return overlong_penalty(torch.tensor([length]), limit, self.overlong * limit).item()
 
-    def with_values(self, leaf: Node, run: SamplingContext) -> Rollout:
+    def with_values(self, leaf: SearchNode, run: SamplingContext) -> Rollout:
         """The whole path as a rollout, with the value of every token's chunk in VALUES: tanh q, and +-1 for
         the last chunk."""
         values: list[float] = []
-        penalty = self.overlong_penalty(len(leaf.rollout), run.sampling(leaf.rollout.prompt, 0).max_tokens)
+        penalty = self.length_penalty(len(leaf.rollout), run.sampling(leaf.rollout.prompt, 0).max_tokens)
         for node in leaf.path:
             values += [(math.tanh(node.q) if node is not leaf else float(leaf.end_value)) + penalty] * (
                 len(node.rollout) - len(values)
@@ -224,7 +229,7 @@ class Deepsearch(Independent):
             )
         run.score([group])
         for rollout in group:
-            penalty = self.overlong_penalty(len(rollout), run.sampling(group.prompt, 0).max_tokens)
+            penalty = self.length_penalty(len(rollout), run.sampling(group.prompt, 0).max_tokens)
             VALUES.set(rollout, [(1.0 if rollout.correct else -1.0) + penalty] * len(rollout))
         return group
 
@@ -239,12 +244,12 @@ class Deepsearch(Independent):
                 run.history.setdefault(group.row.id, {})[KEY] = deepcopy(stored)
 
 
-def best_end(ended: Sequence[Node]) -> Node:
+def best_end(ended: Sequence[SearchNode]) -> SearchNode:
     """A correct end before a wrong one, and among these the one with the least mean -log p."""
     return min(ended, key=lambda leaf: (-leaf.end_value, mean_surprisal(leaf.rollout.logp)))
 
 
-def back_up(leaf: Node, min_gain: float = 0.1) -> None:
+def back_up(leaf: SearchNode, min_gain: float = 0.1) -> None:
     """Eq. 3-5, for the root (i = 0) and the chunks i = 1 .. l of a path with l chunks and end value v, g =
     max((i + 1) / (l + 1), min_gain):
 
@@ -252,7 +257,7 @@ def back_up(leaf: Node, min_gain: float = 0.1) -> None:
 
     The end itself is i = l, whose g is 1.
     """
-    node: Node | None = leaf
+    node: SearchNode | None = leaf
     while node is not None:
         gain = max((node.depth + 1) / (leaf.depth + 1), min_gain) * leaf.end_value
         node.q = node.q + gain if node.q * leaf.end_value >= 0 else gain if leaf.end_value > 0 else node.q

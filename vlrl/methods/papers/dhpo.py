@@ -17,7 +17,7 @@ from vlrl.methods.common.groups import normalised
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
 from vlrl.services.lazy import torch
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("dhpo")
@@ -43,7 +43,7 @@ class DHPO(PolicyLoss):
     def needs(self) -> tuple[str, ...]:
         return ("entropy",) if self.mixing == "entropy" else ()
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         token = clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, self.token_low, self.token_high)
         ratio_BT = sequence_log_ratio(x.logp_BT, x.old_logp_BT, x.mask_BT).exp().expand_as(x.logp_BT)
         sequence = clipped_ratio_loss(ratio_BT, x.advantage_BT, self.sequence_low, self.sequence_high)
@@ -52,4 +52,4 @@ class DHPO(PolicyLoss):
         else:
             w_BT = torch.full_like(x.logp_BT, self.share).detach()
         metrics = {**token.metrics, "sequence_clip_fraction": sequence.metrics["clip_fraction"]}
-        return PerToken(w_BT * token.loss + (1 - w_BT) * sequence.loss, metrics)
+        return UnreducedLoss(w_BT * token.loss + (1 - w_BT) * sequence.loss, metrics)

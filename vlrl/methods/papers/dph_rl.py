@@ -23,7 +23,7 @@ from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossTerm, ReplayBuffer, State
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import Group, LossInputs, PerToken, Rollout
+from vlrl.types import Group, LossInputs, Rollout, UnreducedLoss
 
 BASE_ROLLOUTS = Capability("dph_rl.base_rollouts", hint="replay: {name: dph_rl}")
 BASE_DIVERGENCE = Capability("dph_rl.base_divergence", hint="loss_terms: {f: {name: dph_rl.f_divergence}}")
@@ -174,10 +174,10 @@ class DphRlFDivergence(LossTerm):
             return u * log_u - (u + 1) * ((u + 1) / 2).log()
         return (u.pow(1 - a) - (1 - a) * u - a) / (a * (a - 1))
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         keep_B = torch.tensor(
             [rollout.source == self.source for rollout in x.batch.rollouts], device=x.logp_BT.device
         )
         log_u_BT = ((x.logp_BT - x.sampled_logp_BT) * x.mask_BT * keep_B[:, None]).clamp(-20, 20)
         value_BT = torch.where(keep_B[:, None], self.f(log_u_BT), torch.zeros_like(log_u_BT))
-        return PerToken(value_BT, {"f_divergence": value_BT.detach()})
+        return UnreducedLoss(value_BT, {"f_divergence": value_BT.detach()})

@@ -24,7 +24,7 @@ from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("entropy_mechanism.clip_cov")
@@ -45,7 +45,7 @@ class EntropyMechanismClipCov(PPOClip):
     scope: Scope = "group"
     off_policy: bool = True
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         out = super().__call__(x)
         cov_BT = covariance(x, self.scope)
         eligible_BT = (
@@ -65,7 +65,7 @@ class EntropyMechanismClipCov(PPOClip):
             chosen = places[order]
             detached_BT[rows[chosen[:, 0]], chosen[:, 1]] = True
         loss_BT = torch.where(detached_BT, out.loss.detach(), out.loss)
-        return PerToken(loss_BT, {**out.metrics, "held_back": detached_BT.float()})
+        return UnreducedLoss(loss_BT, {**out.metrics, "held_back": detached_BT.float()})
 
 
 @register("entropy_mechanism.kl_cov")
@@ -88,12 +88,12 @@ class EntropyMechanismKlCov(PolicyLoss):
     def check(self, phase: PhaseContext) -> None:
         check_several_updates(phase, self.name)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         log_ratio_BT = x.log_ratio_BT
         chosen_BT = top_tokens(covariance(x, self.scope), x.mask_BT, x.group_B, self.share, self.scope)
         drift_BT = log_ratio_BT.abs()
         loss_BT = -log_ratio_BT.exp() * x.advantage_BT + torch.where(chosen_BT, self.beta * drift_BT, 0.0)
-        return PerToken(loss_BT, {"held_back": chosen_BT.float(), "ratio": log_ratio_BT.exp().detach()})
+        return UnreducedLoss(loss_BT, {"held_back": chosen_BT.float(), "ratio": log_ratio_BT.exp().detach()})
 
 
 def top_tokens(

@@ -14,7 +14,7 @@ from vlrl.functional import clipped_ratio_loss, group_mean
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("etr")
@@ -32,7 +32,7 @@ class ETR(PolicyLoss):
     micro: float = 0.5
     macro: float = 0.5
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         p_B = group_mean(correct_rollouts(x), x.group_B)
         stretch_BT = (1 + self.micro * x.advantage_BT.abs().tanh()) * (1 + self.macro * 4 * p_B * (1 - p_B))[
             :, None
@@ -43,4 +43,4 @@ class ETR(PolicyLoss):
             (self.low * stretch_BT).clamp(max=1.0),
             self.high * stretch_BT,
         )
-        return PerToken(out.loss, {**out.metrics, "stretch": stretch_BT})
+        return UnreducedLoss(out.loss, {**out.metrics, "stretch": stretch_BT})

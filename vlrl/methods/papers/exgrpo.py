@@ -25,7 +25,7 @@ from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
-from vlrl.plugins.stages import State, transient
+from vlrl.plugins.stages import StepCounts, transient
 from vlrl.services.lazy import torch
 from vlrl.types import Group, Prompt, Rollout, Row
 
@@ -190,14 +190,6 @@ def add_rollouts(stored: list[dict[str, Any]], correct: Sequence[Rollout], keep:
     del stored[:-keep]
 
 
-@dataclass
-class ReplayedState(State):
-    """Replayed rollouts of the current step and of the last one."""
-
-    replayed: int = transient(0)
-    logged: float = transient(0.0)
-
-
 @register("exgrpo.with_experience")
 @dataclass(frozen=True)
 class ExgrpoWithExperience(Independent):
@@ -229,17 +221,14 @@ class ExgrpoWithExperience(Independent):
             if rollouts:
                 values = [next(entropies) for _ in rollouts] if len(rollouts) > 1 else [0.0]
                 group.rollouts.append(rollouts[values.index(min(values))])
-                self.state.replayed += 1
+                self.state.add(replayed=1)
         return groups
 
-    def init_state(self) -> ReplayedState:
-        return ReplayedState()
-
-    def end_step(self, run: StepContext) -> None:
-        self.state.logged, self.state.replayed = float(self.state.replayed), 0
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def metrics(self) -> dict[str, tuple[float, float]]:
-        return {"exgrpo/replayed": (self.state.logged, 0.0)}
+        return self.state.totals("exgrpo", "replayed")
 
 
 def replayed_rollout(prompt: Prompt, item: Mapping[str, Any], run: SamplingContext) -> Rollout:

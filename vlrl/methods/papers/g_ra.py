@@ -9,20 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.plugins.contexts import PhaseContext, StepContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
-from vlrl.plugins.stages import RewardShaping, State, transient
+from vlrl.plugins.stages import RewardShaping, StepCounts
 from vlrl.types import Group
-
-
-@dataclass
-class GRaState(State):
-    """Rollouts of the step for which some reward was closed off, and all of them; `logged` are both of the
-    last step."""
-
-    closed: int = transient(0)
-    seen: int = transient(0)
-    logged: tuple[float, float] = transient((0.0, 0.0))
 
 
 @register("g_ra")
@@ -42,8 +32,8 @@ class GRa(RewardShaping):
 
     levels: tuple[tuple[str, float], ...] = ()
 
-    def init_state(self) -> GRaState:
-        return GRaState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def check(self, phase: PhaseContext) -> None:
         unknown = [slot for slot, _ in self.levels if slot not in phase.rewards]
@@ -63,14 +53,9 @@ class GRa(RewardShaping):
                     total -= self.run.rewards[slot].weight * rollout.rewards.get(slot, 0.0)
                 is_open = is_open and rollout.rewards.get(slot, -float("inf")) >= threshold
             first = self.levels[0]
-            self.state.closed += rollout.rewards.get(first[0], -float("inf")) < first[1]
-            self.state.seen += 1
+            self.state.add(closed=rollout.rewards.get(first[0], -float("inf")) < first[1], seen=1)
             totals.append(total)
         return totals
 
-    def end_step(self, run: StepContext) -> None:
-        self.state.logged = (float(self.state.closed), float(self.state.seen))
-        self.state.closed = self.state.seen = 0
-
     def metrics(self) -> dict[str, float | tuple[float, float]]:
-        return {"g_ra/closed": self.state.logged} if self.state.logged[1] else {}
+        return {"g_ra/closed": self.state.share("closed", "seen")} if self.state.logged else {}

@@ -17,9 +17,9 @@ from vlrl.methods.common.demonstrations import check_demonstrations, demonstrati
 from vlrl.methods.common.prompts import with_text, within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
+from vlrl.plugins.contexts import SamplingContext, StageContext
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import State, transient
+from vlrl.plugins.stages import StepCounts
 from vlrl.types import Group, Prompt, Row
 
 HINT_SHARE: Annotation[float] = Annotation(
@@ -28,17 +28,6 @@ HINT_SHARE: Annotation[float] = Annotation(
     hint="rollout: {name: ghpo}",
     doc="share of the demonstration that the rollout's prompt contained",
 )
-
-
-@dataclass
-class GhpoState(State):
-    """Groups of the current step: all, those that failed, those of them that a hint solved; `logged` has the
-    numbers of the last step."""
-
-    groups: int = transient(0)
-    failed: int = transient(0)
-    solved: int = transient(0)
-    logged: dict[str, tuple[float, float]] = transient(factory=dict)
 
 
 @register("ghpo")
@@ -79,8 +68,8 @@ class Ghpo(Independent):
                 f"{{reference}}"
             )
 
-    def init_state(self) -> GhpoState:
-        return GhpoState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
@@ -105,8 +94,7 @@ class Ghpo(Independent):
         groups = super().__call__(prompts, counts, run)
         run.score(groups)
         failed = [group for group in groups if len(group) and not success_rate(group.rollouts)]
-        self.state.groups += sum(len(group) > 0 for group in groups)
-        self.state.failed += len(failed)
+        self.state.add(groups=sum(len(group) > 0 for group in groups), failed=len(failed))
         for share in self.shares:
             pairs = [
                 (group, hinted)
@@ -121,16 +109,11 @@ class Ghpo(Independent):
                 group.rollouts = rollouts
             run.score([group for group, _ in pairs])
             solved = [group for group, _ in pairs if success_rate(group.rollouts)]
-            self.state.solved += len(solved)
+            self.state.add(solved=len(solved))
             failed = [group for group in failed if not any(group is other for other in solved)]
         return groups
 
-    def end_step(self, run: StepContext) -> None:
-        state = self.state
-        groups, failed, solved = float(state.groups), float(state.failed), float(state.solved)
-        state.logged = {"hint/failed": (failed, groups), "hint/helped": (solved, failed)}
-        state.groups = state.failed = state.solved = 0
-
     def metrics(self) -> dict[str, tuple[float, float]]:
         """The share of the step's groups that failed, and the share of the failed ones that a hint solved."""
-        return self.state.logged
+        share = self.state.share
+        return {"hint/failed": share("failed", "groups"), "hint/helped": share("solved", "failed")}

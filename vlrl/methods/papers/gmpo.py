@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vlrl.functional import gmpo_loss
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.plugins.registry import register
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("gmpo")
@@ -28,5 +28,5 @@ class GMPO(SequencePolicyLoss):
     low: float = 0.4
     high: float = 0.4
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         return gmpo_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.low, self.high)

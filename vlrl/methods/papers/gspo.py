@@ -12,7 +12,7 @@ from vlrl.functional import gspo_loss, gspo_token_loss
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import register
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("gspo")
@@ -36,6 +36,6 @@ class GSPO(SequencePolicyLoss):
         if not self.token_level:
             super().check(phase)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         loss = gspo_token_loss if self.token_level else gspo_loss
         return loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.low, self.high)

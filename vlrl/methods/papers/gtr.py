@@ -22,9 +22,9 @@ from vlrl.methods.common.prompts import neutralised, with_text
 from vlrl.methods.common.stored_groups import packed, unpacked
 from vlrl.methods.core.advantage import GAE
 from vlrl.methods.core.critic import RETURNS
-from vlrl.plugins.contexts import StageContext, StepContext
+from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import build, register
-from vlrl.plugins.stages import TOKEN_ADVANTAGES, Engine, ReplayBuffer, State, TokenWeight, transient
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, Engine, ReplayBuffer, StepCounts, TokenWeight, transient
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, LossInputs, Request, Rollout
 
@@ -33,16 +33,13 @@ CORRECTED = "corrected"
 
 
 @dataclass
-class GtrState(State):
+class GtrState(StepCounts):
     """The aggregated corrected thoughts, oldest first, the corrector's engine, and of the step the thoughts
     that were corrected and rewritten."""
 
     pairs: list[Group] = field(default_factory=list)
     saved: list[dict[str, Any]] = transient(factory=list)  # of a checkpoint, until the rows are there
     corrector: Any = transient()
-    seen: int = transient(0)
-    rewritten: int = transient(0)
-    logged: tuple[float, float] = transient((0.0, 0.0))
 
     def state_dict(self) -> dict[str, Any]:
         return {"pairs": [packed(group) for group in self.pairs] or self.saved}
@@ -99,13 +96,9 @@ class Gtr(ReplayBuffer):
             self.state.corrector = build(Engine, dict(self.corrector), "replay.corrector")
             self.state.corrector.setup(run)
 
-    def end_step(self, run: StepContext) -> None:
-        self.state.logged = (float(self.state.rewritten), float(self.state.seen))
-        self.state.seen = self.state.rewritten = 0
-
     def metrics(self) -> dict[str, float | tuple[float, float]]:
-        rewritten, seen = self.state.logged
-        return {"gtr/corrected": (seen, 0.0), "gtr/rewritten": (rewritten, seen)}
+        share = self.state.share("rewritten", "corrected")
+        return {**self.state.totals("gtr", "corrected"), "gtr/rewritten": share}
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         state, run = self.state, self.run
@@ -141,8 +134,7 @@ class Gtr(ReplayBuffer):
             rollout, thought = chosen[place]
             better = completion.text.partition("</think>")[0].replace("<think>", "").strip()
             if better:
-                self.state.seen += 1
-                self.state.rewritten += better != thought.strip()
+                self.state.add(corrected=1, rewritten=better != thought.strip())
                 made[place] = self.pair(rollout, better, f"{run.step}/gtr/{rollout.row.id}/{place}")
         return [made[place] for place in sorted(made)]
 

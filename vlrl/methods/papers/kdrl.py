@@ -24,7 +24,7 @@ from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, State, transient
 from vlrl.plugins.views import PolicyView
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import LossInputs, PerToken, TokenBatch
+from vlrl.types import LossInputs, TokenBatch, UnreducedLoss
 
 START = "start"  # as `model`: the policy as it is at the start
 
@@ -134,7 +134,7 @@ class Kdrl(KL):
             else self.start
         )
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         loss_BT, metrics = super().__call__(x)
         correct_B = correct_rollouts(x)
         masks = {
@@ -142,7 +142,7 @@ class Kdrl(KL):
             "response": 1 - correct_B,
             "group": (group_mean(correct_B, x.group_B) == 0).to(correct_B),
         }
-        return PerToken(self.beta() * masks[self.mask][:, None] * loss_BT, {"kl_teacher": metrics["kl"]})
+        return UnreducedLoss(self.beta() * masks[self.mask][:, None] * loss_BT, {"kl_teacher": metrics["kl"]})
 
     def metrics(self) -> dict[str, float]:
         return {"teacher/beta": self.beta()}

@@ -20,7 +20,7 @@ from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.services.lazy import torch
-from vlrl.types import Completion, Group, LossInputs, PerToken, Prompt, Request, Rollout
+from vlrl.types import Completion, Group, LossInputs, Prompt, Request, Rollout, UnreducedLoss
 
 
 @register("kimi_k1_5.length_reward")
@@ -67,7 +67,7 @@ class KimiK15(SequencePolicyLoss):
 
     tau: float = 0.1
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         return mirror_descent_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.tau)
 
 

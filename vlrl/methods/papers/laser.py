@@ -26,7 +26,7 @@ from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping, State
 from vlrl.services.lazy import torch
-from vlrl.types import Group, LossInputs, PerToken, Rollout
+from vlrl.types import Group, LossInputs, Rollout, UnreducedLoss
 
 SELF_REWARD_AT: Annotation[int] = Annotation(
     "laser.self_reward_at",
@@ -234,7 +234,7 @@ class Laser(LossTerm):
         advantage: Any = self.run.advantage  # that of `check`
         return advantage.constant or 0.0
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         waiting = self.start and self.run.phase_step < steps_of(self.start, self.run)
         places = [-1 if waiting else SELF_REWARD_AT.get(rollout, -1) for rollout in x.batch.rollouts]
         correct = [float(rollout.correct) for rollout in x.batch.rollouts]
@@ -248,7 +248,7 @@ class Laser(LossTerm):
         scored_B = weight_B > 0
         loss_B = torch.where(scored_B, weight_B * (score_B - correct_B).square(), 0.0 * x.logp_BT[:, 0])
         agrees = ((score_B.detach() > 0.5) == (correct_B > 0.5))[scored_B].to(x.logp_BT.dtype)
-        return PerToken(loss_B, {"laser/agrees": agrees.mean() if len(agrees) else loss_B.new_zeros(())})
+        return UnreducedLoss(loss_B, {"laser/agrees": agrees.mean() if len(agrees) else loss_B.new_zeros(())})
 
     def weights(self, places: Sequence[int], groups: Sequence[int], correct: Sequence[float]) -> list[float]:
         """w of every rollout; 0 for one without z (place -1)."""

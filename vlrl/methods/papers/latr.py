@@ -19,9 +19,9 @@ from rapidfuzz.distance import Levenshtein
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout, run_in_rounds
 from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext
 from vlrl.plugins.registry import ConfigError, register
-from vlrl.plugins.stages import State, transient
+from vlrl.plugins.stages import StepCounts
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 FROM_TREE: Annotation[bool] = Annotation(
@@ -150,15 +150,6 @@ class Lookahead:
         )
 
 
-@dataclass
-class LatrState(State):
-    """Numbers of the current step and of the last one: rollouts wanted from trees, branches found, branches
-    pruned."""
-
-    counts: dict[str, float] = transient(factory=dict)
-    logged: dict[str, float] = transient(factory=dict)
-
-
 @register("latr")
 @dataclass(frozen=True)
 class Latr(Branching):
@@ -209,15 +200,12 @@ class Latr(Branching):
                 "to 1 and min_p to 0 in `sampling`"
             )
 
-    def init_state(self) -> LatrState:
-        return LatrState()
-
-    def end_step(self, run: StepContext) -> None:
-        self.state.logged, self.state.counts = self.state.counts, {}
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
         share = {"latr/share": self.eta(self.run.phase_step)} if self.is_set_up else {}
-        return {**share, **{f"latr/{name}": (value, 0.0) for name, value in self.state.logged.items()}}
+        return {**share, **self.state.totals("latr")}
 
     def eta(self, step: int) -> float:
         """The share of a group that comes from a tree."""
@@ -261,12 +249,11 @@ class Latr(Branching):
                 rulebook[place] = rules
                 growing[place] = rules.grow(partial(self.greedy, run, prompt))
         trees = run_in_rounds(run, growing)
-        new = {
-            "wanted": float(sum(widths)),
-            "found": float(sum(len(branches) for branches, _ in trees.values())),
-            "pruned": float(sum(sum(rules.pruned) for rules in rulebook.values())),
-        }
-        self.state.counts = {name: value + self.state.counts.get(name, 0.0) for name, value in new.items()}
+        self.state.add(
+            wanted=sum(widths),
+            found=sum(len(branches) for branches, _ in trees.values()),
+            pruned=sum(sum(rules.pruned) for rules in rulebook.values()),
+        )
         return [trees.get(place, ([], 0)) for place in range(len(prompts))]
 
     def greedy(self, run: SamplingContext, prompt: Prompt, ids: Sequence[int]) -> Request:

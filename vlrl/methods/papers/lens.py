@@ -19,11 +19,11 @@ from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext, StepContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
-from vlrl.plugins.stages import PolicyLoss, State, TokenWeight, transient
+from vlrl.plugins.stages import PolicyLoss, StepCounts, TokenWeight
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import Group, LossInputs, Message, PerToken, Prompt
+from vlrl.types import Group, LossInputs, Message, Prompt, UnreducedLoss
 
 WEIGHT: Annotation[float] = Annotation(
     "lens.weight",
@@ -32,20 +32,6 @@ WEIGHT: Annotation[float] = Annotation(
     doc="weight of a rollout in a group with rollouts of the purified prompt",
 )
 CORRECTS_PURIFIED = Capability("lens.corrects_purified", hint="policy_loss: {name: lens.calibrated_clip}")
-
-
-@dataclass
-class LensState(State):
-    """Counts of the current step and of the last one: failing and purified prompts, removed tokens,
-    exchanges, success rates."""
-
-    counts: dict[str, float] = transient(factory=dict)
-    logged: dict[str, float] = transient(factory=dict)
-
-    def add(self, **values: float) -> None:
-        """Add to the counts of the step."""
-        for name, value in values.items():
-            self.counts[name] = self.counts.get(name, 0.0) + value
 
 
 @register("lens")
@@ -74,8 +60,8 @@ class Lens(Independent):
         if not 0 < self.gamma < 1 or not 0 < self.below <= 1:
             raise ValueError(f"gamma={self.gamma} must be in (0, 1) and below={self.below} in (0, 1]")
 
-    def init_state(self) -> LensState:
-        return LensState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def check(self, phase: PhaseContext) -> None:
         super().check(phase)
@@ -114,22 +100,12 @@ class Lens(Independent):
                 self.state.add(exchanged=sum(rollout.source == "purified" for rollout in group))
         return groups
 
-    def end_step(self, run: StepContext) -> None:
-        self.state.logged, self.state.counts = self.state.counts, {}
-
     def metrics(self) -> dict[str, tuple[float, float]]:
-        counts = self.state.logged
-        sums = {
-            f"lens/{name}": (counts.get(name, 0.0), 0.0)
-            for name in ("failing", "purified", "removed_tokens", "exchanged")
-        }
+        state: StepCounts = self.state
+        found = ("before", "after") if state.logged.get("purified") else ()
         return {
-            **sums,
-            **{
-                f"lens/success_{name}": (counts.get(name, 0.0), counts["purified"])
-                for name in ("before", "after")
-                if counts.get("purified")
-            },
+            **state.totals("lens", "failing", "purified", "removed_tokens", "exchanged"),
+            **{f"lens/success_{name}": state.share(name, "purified") for name in found},
         }
 
     def purified(self, prompt: Prompt, run: StageContext) -> Prompt:
@@ -251,7 +227,7 @@ class LensCalibratedClip(PolicyLoss):
     sources: tuple[str, ...] = ("purified",)
     provides = (CORRECTS_PURIFIED,)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         purified_B1 = torch.tensor(
             [[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device
         )

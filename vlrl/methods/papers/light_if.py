@@ -18,7 +18,7 @@ from vlrl.methods.papers.entropy_mechanism import covariance
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossTerm
 from vlrl.services.lazy import torch
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("light_if.surprise_nll")
@@ -44,14 +44,16 @@ class LightIfSurpriseNll(LossTerm):
                 f"share={self.share} must be in (0, 1]: the share of tokens that are learned from"
             )
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         delta_BT = (-x.logp_BT - self.rho * x["entropy"]).detach()
         chosen_BT = top_share(delta_BT, x.mask_BT, x.group_B, self.share)
         scale_B = torch.ones_like(x.reward_B)
         for rows in members(x.group_B, "group"):
             scale_B[rows] = x.mask_BT[rows].sum() / chosen_BT[rows].sum().clamp(min=1)
         loss_BT = torch.where(chosen_BT, -x.logp_BT * scale_B[:, None], 0.0)
-        return PerToken(loss_BT, {"nll": -x.logp_BT.detach() * x.mask_BT, "chosen": chosen_BT.to(x.logp_BT)})
+        return UnreducedLoss(
+            loss_BT, {"nll": -x.logp_BT.detach() * x.mask_BT, "chosen": chosen_BT.to(x.logp_BT)}
+        )
 
 
 @register("light_if.covariance_entropy")
@@ -72,7 +74,9 @@ class LightIfCovarianceEntropy(LossTerm):
     max_coef: float = 5.0
     needs = ("entropy",)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         cov_BT = covariance(x).masked_fill(x.mask_BT == 0, -torch.inf)
         coef_BT = (self.alpha * cov_BT.softmax(-1)).clamp(max=self.max_coef).nan_to_num() * x.mask_BT
-        return PerToken(-coef_BT * x["entropy"], {"entropy": x["entropy"].detach(), "entropy_coef": coef_BT})
+        return UnreducedLoss(
+            -coef_BT * x["entropy"], {"entropy": x["entropy"].detach(), "entropy_coef": coef_BT}
+        )

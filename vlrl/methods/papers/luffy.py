@@ -26,7 +26,7 @@ from vlrl.plugins.contexts import SamplingContext, StageContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import Group, LossInputs, PerToken, Prompt
+from vlrl.types import Group, LossInputs, Prompt, UnreducedLoss
 
 
 @register("luffy")
@@ -129,18 +129,18 @@ class LuffyPolicyShaping(PolicyLoss):
         if self.clip_others and self.beta:
             raise ValueError(f"clip_others clips the ratio u itself: set beta to 0, not {self.beta}")
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         other_B1 = torch.tensor(
             [[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device
         )
         ratio_BT = x.log_ratio_BT.exp()
-        own = self.clipped(ratio_BT, x) if self.clip else PerToken(-ratio_BT * x.advantage_BT, {})
+        own = self.clipped(ratio_BT, x) if self.clip else UnreducedLoss(-ratio_BT * x.advantage_BT, {})
         u_BT = self.relative(x)
         f_BT = u_BT / (u_BT + self.beta) if self.beta else u_BT
         exploration_BT = (1 - x.logp_BT.detach().exp()).clamp(min=0).pow(self.explore)
         others_BT = self.clipped(u_BT, x).loss if self.clip_others else -f_BT * x.advantage_BT
         loss_BT = torch.where(other_B1, others_BT * exploration_BT, own.loss)
-        return PerToken(
+        return UnreducedLoss(
             loss_BT,
             {
                 **own.metrics,
@@ -149,7 +149,7 @@ class LuffyPolicyShaping(PolicyLoss):
             },
         )
 
-    def clipped(self, ratio_BT: Tensor, x: LossInputs) -> PerToken:
+    def clipped(self, ratio_BT: Tensor, x: LossInputs) -> UnreducedLoss:
         """PPO's clipped loss of these ratios."""
         return clipped_ratio_loss(ratio_BT, x.advantage_BT, self.low, self.high, self.dual_clip or None)
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vlrl.methods.common.hard_prompts import HardPrompts, HardPromptsState
+from vlrl.methods.common.hard_prompts import HardPrompts
 from vlrl.methods.common.prompts import with_system
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import SamplingContext, StepContext
+from vlrl.plugins.contexts import SamplingContext
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import transient
 from vlrl.types import Group, Prompt, Rollout
 
 SYSTEMS = (
@@ -70,13 +69,6 @@ class MemlGrpo(Independent):
         return groups
 
 
-@dataclass
-class MemlGrpoMutualState(HardPromptsState):
-    """The buffer's state, and the number of rollouts taught in the step."""
-
-    taught: int = transient(0)
-
-
 @register("meml_grpo.mutual")
 @dataclass(frozen=True)
 class MemlGrpoMutual(HardPrompts):
@@ -93,22 +85,17 @@ class MemlGrpoMutual(HardPrompts):
 
     requires = (EXPERT,)
 
-    def init_state(self) -> MemlGrpoMutualState:
-        return MemlGrpoMutualState()
-
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         taught = [
             Group(rollout.prompt, [rollout], f"{group.id}/taught")
             for group in groups
             if (rollout := lesson(group)) is not None
         ]
-        self.state.taught += len(taught)
+        self.state.add(taught=len(taught))
         return [*super().__call__(groups), *taught]
 
-    def end_step(self, run: StepContext) -> None:
-        super().end_step(run)
-        self.state.logged["taught"] = float(self.state.taught)
-        self.state.taught = 0
+    def metrics(self) -> dict[str, tuple[float, float]]:
+        return {**super().metrics(), **self.state.totals("hard", "taught")}
 
 
 def lesson(group: Group) -> Rollout | None:

@@ -14,7 +14,7 @@ from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.plugins.registry import register
 from vlrl.services.lazy import torch
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("nft")
@@ -34,7 +34,7 @@ class NFT(SequencePolicyLoss):
     negative: float = 1.0
     prompt_weight: Literal["linear", "sqrt"] = "linear"
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         correct_B = correct_rollouts(x)
         share_B = group_mean(correct_B, x.group_B)
         q_B = share_B.clamp(0.02, 0.98)
@@ -44,4 +44,4 @@ class NFT(SequencePolicyLoss):
         implicit_BT = (1 - q_B[:, None] * log_ratio_BT.exp()) / (1 - q_B[:, None])
         floored_BT = implicit_BT + (implicit_BT.clamp(min=self.eps) - implicit_BT).detach()
         loss_BT = torch.where(correct_B[:, None] > 0, -log_ratio_BT, -self.negative * floored_BT.log())
-        return PerToken(weight_B[:, None] * loss_BT, {"ratio": log_ratio_BT.exp().detach()})
+        return UnreducedLoss(weight_B[:, None] * loss_BT, {"ratio": log_ratio_BT.exp().detach()})

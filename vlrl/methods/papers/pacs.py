@@ -16,7 +16,7 @@ from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.plugins.registry import register
 from vlrl.services.lazy import nn, torch
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("pacs")
@@ -40,7 +40,7 @@ class PACS(SequencePolicyLoss):
     balance: bool = False
     zero_without_advantage = False
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         proxy_B = self.beta * x.log_ratio_BT.sum(-1)
         if self.length_normalised:
             proxy_B = proxy_B / x.length_B
@@ -57,4 +57,4 @@ class PACS(SequencePolicyLoss):
             correct_share_B = group_mean(correct_B, x.group_B)
             class_share_B = torch.where(correct_B > 0, correct_share_B, 1 - correct_share_B)
             loss_B = loss_B / (2 * class_share_B)
-        return PerToken(loss_B, {"psi": psi_B.detach(), "ratio": x.log_ratio_BT.exp().detach()})
+        return UnreducedLoss(loss_B, {"psi": psi_B.detach(), "ratio": x.log_ratio_BT.exp().detach()})

@@ -24,7 +24,7 @@ from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, LossTerm
 from vlrl.plugins.views import PolicyView
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import LossInputs, Media, PerToken, Prompt, TokenBatch
+from vlrl.types import LossInputs, Media, Prompt, TokenBatch, UnreducedLoss
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ class PapoMaskedKl(LossTerm):
                 f"{phase.family.name!r} has no images; use a vision family"
             )
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         kl_BT = kl_estimate(
             x.logp_BT, x["papo.masked_logp"], x.mask_BT, kind="k3", clamp_log=20.0, clamp_value=10.0
         )
         metrics = {"kl_perception": kl_BT.detach()}
         if self.share < 1:
             kl_BT = torch.where(top_share(kl_BT, x.mask_BT, x.group_B, self.share, "rollout"), kl_BT, 0.0)
-        return PerToken(-(kl_BT.clamp(max=self.limit) if self.limit else kl_BT), metrics)
+        return UnreducedLoss(-(kl_BT.clamp(max=self.limit) if self.limit else kl_BT), metrics)

@@ -121,7 +121,7 @@ class PeftForRlvr(LoRA):
         return options
 
     def __call__(self, policy: Any) -> list[dict[str, Any]]:
-        fresh = not hasattr(policy.model, "disable_adapter")
+        fresh = not policy.has_adapter
         policy.add_adapter(self.options(), self.parts, self.targets)
         if self.adapter == "milora" and fresh:
             for module in lora_layers(policy.model):

@@ -17,7 +17,7 @@ from vlrl.functional import clipped_ratio_loss
 from vlrl.functional.exact import mean, std
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AdvantageEstimator, PolicyLoss
-from vlrl.types import Group, LossInputs, PerToken
+from vlrl.types import Group, LossInputs, UnreducedLoss
 
 
 @register("r1_reward.sigma_filter")
@@ -73,6 +73,6 @@ class R1RewardPreClip(PolicyLoss):
                 "above 0"
             )
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         ratio_BT = x.log_ratio_BT.clamp(math.log(self.floor), math.log(self.ceiling)).exp()
         return clipped_ratio_loss(ratio_BT, x.advantage_BT, self.low, self.high)

@@ -65,7 +65,7 @@ class ReDistillationKeepCorrect(Callback):
         super().setup(run)
         if not self.go_back:
             return
-        if run.state_sharded or hasattr(run.policy.model, "disable_adapter"):
+        if run.state_sharded or run.policy.has_adapter:
             raise ConfigError(
                 "callbacks: 're_distillation.keep_correct' restores a copy of all weights, which neither "
                 "adapters nor sharded weights have; "

@@ -18,23 +18,14 @@ from typing import Literal
 
 from vlrl.environments.search import ACTION, CorpusEpisode, Search
 from vlrl.plugins.capabilities import Capability
-from vlrl.plugins.contexts import StepContext
 from vlrl.plugins.episodes import ACTIONS, EPISODE_END, FORGETS, SEGMENT, TURN_PARTS, Action, Observation
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import RewardShaping, State, transient
+from vlrl.plugins.stages import RewardShaping, StepCounts
 from vlrl.plugins.tool_calls import last_call
 from vlrl.services.http import JsonClient
 from vlrl.types import Group, Rollout, Row, RowError
 
 RIGHT, WRONG = ("yes_useful", "no_useless"), ("yes_useless", "no_useful")
-
-
-@dataclass
-class ReseekState(State):
-    """(right, all) verdicts of the conversations of the current step, and their sums of the last one."""
-
-    verdicts: list[tuple[float, float]] = transient(factory=list)
-    logged: tuple[float, float] = transient((0.0, 0.0))
 
 
 @register("reseek")
@@ -71,13 +62,13 @@ class Reseek(RewardShaping):
                 f"quiet={self.quiet} and near={self.near} in [0, 1]"
             )
 
-    def init_state(self) -> ReseekState:
-        return ReseekState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def __call__(self, group: Group) -> list[float]:
         for parts in (TURN_PARTS[rollout] for rollout in group if not SEGMENT.get(rollout, 0)):
             right, wrong = (math.fsum(parts.get(name, 0.0) for name in names) for names in (RIGHT, WRONG))
-            self.state.verdicts.append((right, right + wrong))
+            self.state.add(right=right, all=right + wrong)
         return [rollout.reward + (self.paid(rollout) if answered(rollout) else 0.0) for rollout in group]
 
     def paid(self, rollout: Rollout) -> float:
@@ -92,16 +83,8 @@ class Reseek(RewardShaping):
         parts = TURN_PARTS[rollout]
         return math.fsum(parts.get(name, 0.0) * value for name, value in each.items())
 
-    def end_step(self, run: StepContext) -> None:
-        verdicts = run.gather_and_clear(self.state.verdicts)
-        self.state.logged = (
-            math.fsum(right for right, _ in verdicts),
-            math.fsum(every for _, every in verdicts),
-        )
-
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
-        right, every = self.state.logged
-        return {"reseek/right_verdicts": right / every if every else 0.0}
+        return {"reseek/right_verdicts": self.state.share("right", "all")}
 
 
 def answered(rollout: Rollout) -> bool:

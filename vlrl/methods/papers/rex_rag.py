@@ -43,9 +43,9 @@ from vlrl.plugins.episodes import (
     Past,
 )
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import PolicyLoss, State, transient
+from vlrl.plugins.stages import PolicyLoss, StepCounts
 from vlrl.services.lazy import torch
-from vlrl.types import Group, LossInputs, PerToken, Prompt, Rollout
+from vlrl.types import Group, LossInputs, Prompt, Rollout, UnreducedLoss
 
 INSERTED: Annotation[tuple[int, int]] = Annotation(
     "rex_rag.inserted",
@@ -93,14 +93,10 @@ class Probe(Conversation):
 
 
 @dataclass
-class RexRagState(State):
-    """`keep` is the present bound on probes; of the current step the kept probes and how many are correct,
-    `logged` those of the last one."""
+class RexRagState(StepCounts):
+    """`keep` is the present bound on probes; counted are the kept probes and how many are correct."""
 
     keep: float = -1.0
-    probes: int = transient(0)
-    correct: int = transient(0)
-    logged: tuple[float, float] = transient((0.0, 0.0))
 
 
 @register("rex_rag")
@@ -167,8 +163,7 @@ class RexRag(MultiTurn):
         for _, index in best:
             place, rollout = scored[index]
             groups[place].rollouts.append(rollout)
-            self.state.probes += 1
-            self.state.correct += rollout.correct
+            self.state.add(probes=1, correct=rollout.correct)
         for rollout in (rollout for group in groups for rollout in group):
             PROBE_SHARE.set(rollout, len(best) / (len(own) + len(best)))
             ERROR_RATE.set(rollout, error_rate)
@@ -176,16 +171,15 @@ class RexRag(MultiTurn):
 
     def end_step(self, run: StepContext) -> None:
         state: RexRagState = self.state
-        counts = run.gather([(state.probes, state.correct)])
-        probes, correct = sum(n for n, _ in counts), sum(n for _, n in counts)
+        super().end_step(run)
+        shares = run.gather([state.share("correct", "probes")])
+        correct, probes = sum(n for n, _ in shares), sum(n for _, n in shares)
         state.keep = 0.9 * self.bound + 0.1 * (correct / probes if probes else 0.0)
-        state.logged, state.probes, state.correct = (float(state.probes), float(state.correct)), 0, 0
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
-        probes, correct = self.state.logged
         return {
-            "rex_rag/probes": (probes, 0.0),
-            "rex_rag/probe_accuracy": (correct, probes),
+            **self.state.totals("rex_rag", "probes"),
+            "rex_rag/probe_accuracy": self.state.share("correct", "probes"),
             "rex_rag/keep": self.bound,
         }
 
@@ -305,7 +299,7 @@ class RexRagBalanceHeuristic(PolicyLoss):
     high: float = 0.2
     requires = (INSERTED, PROBE_SHARE, ERROR_RATE)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         mu_BT = x.old_logp_BT.clone()
         for row, rollout in enumerate(x.batch.rollouts):
             share = PROBE_SHARE.get(rollout, 0.0)

@@ -98,7 +98,7 @@ def first_weights(seed: int) -> Tensor:
 
 
 @dataclass
-class Transition:
+class BlockTransition:
     """A step of an episode: the scores before it, the block, its reward, whether the episode ended, and the
     scores after it."""
 
@@ -109,7 +109,9 @@ class Transition:
     after: list[float]
 
 
-def double_q_loss(weights_P: Tensor, target_P: Tensor, batch: Sequence[Transition], gamma: float) -> Tensor:
+def double_q_loss(
+    weights_P: Tensor, target_P: Tensor, batch: Sequence[BlockTransition], gamma: float
+) -> Tensor:
     """Double DQN's loss: mean over B of (Q(s, a) - y)^2, y = r + gamma Q_target(s', argmax_a' Q(s', a')), y =
     r at an end. Gradient in weights_P."""
     state_BS, after_BS = (torch.tensor([getattr(t, name) for t in batch]) for name in ("state", "after"))
@@ -156,7 +158,7 @@ class Navigation:
     their reward yet), and the answer."""
 
     steps: list[str] = field(default_factory=list)
-    transitions: list[Transition] = field(default_factory=list)
+    transitions: list[BlockTransition] = field(default_factory=list)
     answer: Completion | None = None
 
 
@@ -309,7 +311,7 @@ class Rlot(SampledStrategy):
                 done = "yes" in (yield from writer.ask(CHECK)).lower()
             if done:
                 (made.answer,) = yield [writer.final()]
-            made.transitions.append(Transition(state, action, 0.0, done, after))
+            made.transitions.append(BlockTransition(state, action, 0.0, done, after))
             state = after
         return made
 
@@ -345,7 +347,9 @@ class Rlot(SampledStrategy):
         state: RlotState = self.state
         drawn = random.Random(f"{seed}/rlot/{state.updates}").sample(state.memory, self.batch)
         weights = state.weights.detach().requires_grad_(True)
-        loss = double_q_loss(weights, state.target, [Transition(*values) for values in drawn], self.gamma)
+        loss = double_q_loss(
+            weights, state.target, [BlockTransition(*values) for values in drawn], self.gamma
+        )
         (gradient,) = torch.autograd.grad(loss, weights)
         state.adam(gradient, self.rate * self.rate_decay ** (state.episodes // self.rate_every))
         if state.updates % self.target_every == 0:

@@ -16,7 +16,7 @@ from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, PolicyLoss
 from vlrl.plugins.views import PolicyView
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import LossInputs, PerToken, TokenBatch
+from vlrl.types import LossInputs, TokenBatch, UnreducedLoss
 
 
 @register("rover.vocab_mean")
@@ -73,11 +73,11 @@ class Rover(PolicyLoss):
         if self.rho <= 0:
             raise ValueError(f"rho={self.rho} must be above 0")
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         q_BT = self.rho * x.log_ratio_BT
         value_BT = self.rho * ((x["rover.vocab_mean"] - x["rover.old_vocab_mean"]) * x.mask_BT).detach()
         next_value_BT = torch.cat([value_BT[:, 1:], torch.zeros_like(value_BT[:, :1])], -1)
-        return PerToken(
+        return UnreducedLoss(
             (q_BT - x.advantage_BT - next_value_BT).square(),
             {"q": q_BT.detach(), "ratio": x.log_ratio_BT.exp().detach()},
         )

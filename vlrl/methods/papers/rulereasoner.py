@@ -4,8 +4,7 @@ from its target.
 `rulereasoner` is a prompt sampler. Domains are the sources under `data.train`.
 
 Paper: RuleReasoner, arXiv:2506.08672, sec. 3.2; checked against the release: bigai-nlco/RuleReasoner at
-c6df0212,
-verl/verl/trainer/ppo/ray_trainer.py (compute_weights_v2), verl/verl/utils/dataset/rl_dataset.py
+c6df0212, verl/verl/trainer/ppo/ray_trainer.py (compute_weights_v2), verl/verl/utils/dataset/rl_dataset.py
 (DomainSampler), scripts/train/train_mix.sh. Deviates: the script's switch is the harmonic mean over four
 batches of compute_weights; the decayed mean here is the paper's, with the script's alpha. A domain without
 rows in the batch keeps its mean (the release drops it for good). The paper's eps cancels and is left out.

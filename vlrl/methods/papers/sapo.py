@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from vlrl.functional import sapo_loss
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("sapo")
@@ -27,5 +27,5 @@ class SAPO(PolicyLoss):
     positive: float = 1.0
     negative: float = 1.05
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         return sapo_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.positive, self.negative)

@@ -20,7 +20,7 @@ from vlrl.methods.core.rollout import Independent, score_into_groups
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import State, transient
+from vlrl.plugins.stages import StepCounts
 from vlrl.types import Group, Prompt
 
 START = (10.0, -0.5, 0.0)
@@ -59,17 +59,6 @@ def rate_for(target: float, k: float, mu: float, b: float) -> float:
     return -mu - math.log((1 - b) / (target - b) - 1) / k if b < target else -math.inf
 
 
-@dataclass
-class SeeleState(State):
-    """Sums over the rollouts of the current step: hint rates, correct ones, all; `logged` has the numbers of
-    the last step."""
-
-    rates: float = transient(0.0)
-    correct: float = transient(0.0)
-    rollouts: float = transient(0.0)
-    logged: dict[str, tuple[float, float]] = transient(factory=dict)
-
-
 @register("seele")
 @dataclass(frozen=True)
 class Seele(Independent):
@@ -97,8 +86,8 @@ class Seele(Independent):
         if self.rounds < 1 or not 0 < self.target < 1:
             raise ValueError(f"rounds={self.rounds} must be at least 1 and target={self.target} in (0, 1)")
 
-    def init_state(self) -> SeeleState:
-        return SeeleState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
@@ -134,9 +123,8 @@ class Seele(Independent):
                 if new and parts[i]:
                     pairs[i].append((given_parts[i] / len(parts[i]), success_rate(new)))
                     rates[i] = clamped(rate_for(self.target, *fit(pairs[i])), len(parts[i]))
-                    self.state.rates += pairs[i][-1][0] * len(new)
-                self.state.correct += success_rate(new) * len(new)
-                self.state.rollouts += len(new)
+                    self.state.add(rates=pairs[i][-1][0] * len(new))
+                self.state.add(correct=success_rate(new) * len(new), rollouts=len(new))
         for group, rate, y in zip(groups, rates, parts):
             if y:
                 HINT_RATE.set(group, rate)
@@ -150,17 +138,13 @@ class Seele(Independent):
         for group in run.sampled_groups:
             if HINT_RATE.on(group):
                 run.history.setdefault(group.row.id, {})[KEY] = HINT_RATE[group]
-        state = self.state
-        state.logged = {
-            "hint/rate": (state.rates, state.rollouts),
-            "hint/correct": (state.correct, state.rollouts),
-        }
-        state.rates = state.correct = state.rollouts = 0.0
+        super().end_step(run)
 
     def metrics(self) -> dict[str, tuple[float, float]]:
         """The mean share of the solution that the step's rollouts were given, and the share of correct
         rollouts."""
-        return self.state.logged
+        share = self.state.share
+        return {"hint/rate": share("rates", "rollouts"), "hint/correct": share("correct", "rollouts")}
 
 
 def clamped(rate: float, parts: int) -> float:

@@ -16,7 +16,7 @@ from vlrl.methods.common.groups import top_share
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, PolicyLoss
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("simko.topk_logp")
@@ -62,7 +62,7 @@ class SimKO(PolicyLoss):
     share: float = 0.2
     needs = ("entropy", "simko.topk_logp")
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         forks_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
         ratio_BT = x.log_ratio_BT.exp()
         top_BTK = x["simko.topk_logp"]

@@ -16,7 +16,7 @@ from vlrl.plugins.contexts import StepContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, LossTerm, State
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("siren.nucleus_entropy")
@@ -82,16 +82,16 @@ class Siren(LossTerm):
     def init_state(self) -> SirenState:
         return SirenState()
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         peaks_BT = above_quantile(x["siren.nucleus_entropy"], x.mask_BT, 1 - self.share).to(x.logp_BT)
         mean_B = (x["siren.nucleus_entropy"] * peaks_BT).sum(-1) / peaks_BT.sum(-1).clamp(min=1)
         anchor = self.anchor or self.state.anchor
         if anchor is None:
             self.state.total += mean_B.sum().item()
             self.state.count += len(mean_B)
-            return PerToken(mean_B * 0.0, {"peak_entropy": mean_B.detach()})
+            return UnreducedLoss(mean_B * 0.0, {"peak_entropy": mean_B.detach()})
         level_B = mean_B.mean().expand(len(mean_B)) if self.scope == "batch" else mean_B
-        return PerToken((level_B - anchor).square(), {"peak_entropy": mean_B.detach()})
+        return UnreducedLoss((level_B - anchor).square(), {"peak_entropy": mean_B.detach()})
 
     def end_step(self, run: StepContext) -> None:
         if not self.anchor and self.state.anchor is None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.methods.core.rollout import SampledStrategy
-from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext, StepContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
-from vlrl.plugins.stages import State, transient
+from vlrl.plugins.stages import StepCounts
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
 
 # of a row's memory in the run's history: {"prompt": its key, "drafts": {attempt: ids, logp, finish}}
@@ -29,15 +29,6 @@ def accepted(new: Sequence[float], old: Sequence[float], lenience: float, u: Seq
         if draw > math.exp(min(a - b + lenience, 0.0)):
             return t
     return len(new)
-
-
-@dataclass
-class SpecRLState(State):
-    """Reused tokens and all tokens of the current step; `logged` has those of the last step."""
-
-    reused: float = transient(0.0)
-    tokens: float = transient(0.0)
-    logged: tuple[float, float] = transient((0.0, 0.0))
 
 
 @register("spec_rl")
@@ -56,8 +47,8 @@ class SpecRL(SampledStrategy):
 
     lenience: float = 0.5
 
-    def init_state(self) -> SpecRLState:
-        return SpecRLState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def check(self, phase: PhaseContext) -> None:
         sampling = vars(
@@ -132,15 +123,9 @@ class SpecRL(SampledStrategy):
             "logp": list(completion.logp),
             "finish": completion.finish,
         }
-        self.state.reused += reused
-        self.state.tokens += len(completion.ids)
+        self.state.add(reused=reused, tokens=len(completion.ids))
         return run.make_rollout(completion)
-
-    def end_step(self, run: StepContext) -> None:
-        state = self.state
-        state.logged = (float(state.reused), float(state.tokens))
-        state.reused = state.tokens = 0.0
 
     def metrics(self) -> dict[str, tuple[float, float]]:
         """The share of the step's tokens that were reused."""
-        return {"spec_rl/reused": self.state.logged}
+        return {"spec_rl/reused": self.state.share("reused", "tokens")}

@@ -37,7 +37,7 @@ from vlrl.plugins.capabilities import Annotation, Capability
 from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
 from vlrl.plugins.episodes import EPISODE_ANNOTATIONS, EPISODE_END
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import State, transient
+from vlrl.plugins.stages import StepCounts, transient
 from vlrl.types import Group, Prompt, Rollout, Row, Sampling
 
 SOLVED: Annotation[float] = Annotation(
@@ -63,17 +63,12 @@ CHECK = "Documents:\n{documents}\n\nAnswer the question from the documents, with
 
 
 @dataclass
-class SspState(State):
-    """Valid questions of earlier steps as the fields of their rows, and those of the current step.
-
-    Also sums of the current step and of the last one: proposals, those that keep the rules, those that the
-    gate lets through, and what was solved.
-    """
+class SspState(StepCounts):
+    """Valid questions of earlier steps as the fields of their rows, and those of the current step. Counted
+    are proposals, those that keep the rules, valid ones, and what was solved."""
 
     pool: list[dict[str, Any]] = field(default_factory=list)
     fresh: list[dict[str, Any]] = transient(factory=list)
-    counts: dict[str, float] = transient(factory=dict)
-    logged: dict[str, float] = transient(factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,7 +174,7 @@ class Ssp(MultiTurn):
             SOLVED.set(solving[group.row.id].rollout, success_rate(group.rollouts))
             self.state.fresh.append({key: getattr(group.row, key) for key in POOLED})
         shares = [success_rate(group.rollouts) for group in new]
-        self.count({"proposals": total, "kept": len(kept), "valid": len(shares), "solved": sum(shares)})
+        self.state.add(proposals=total, kept=len(kept), valid=len(shares), solved=sum(shares))
         return [*proposed, *solved]
 
     def older(self, number: int, run: SamplingContext) -> list[Row]:
@@ -245,22 +240,18 @@ class Ssp(MultiTurn):
         run.score(answers)
         return [asked[group.row.id] for group in answers if any(rollout.correct for rollout in group)]
 
-    def count(self, values: Mapping[str, float]) -> None:
-        """Add to the sums of the step."""
-        counts = self.state.counts
-        counts.update({name: counts.get(name, 0.0) + value for name, value in values.items()})
-
     def end_step(self, run: StepContext) -> None:
-        self.state.logged, self.state.counts = self.state.counts, {}
+        super().end_step(run)
         self.state.pool = [*self.state.pool, *run.gather_and_clear(self.state.fresh)]
         if self.reuse and run.step % self.reuse == 0:
             self.state.pool = []
 
     def metrics(self) -> Mapping[str, tuple[float, float]]:
         of = {"kept": "proposals", "valid": "proposals", "solved": "valid"}
-        logged = self.state.logged
         return {
-            f"ssp/{name}": (logged[name], logged[total]) for name, total in of.items() if logged.get(total)
+            f"ssp/{name}": self.state.share(name, total)
+            for name, total in of.items()
+            if self.state.logged.get(total)
         }
 
 

@@ -17,9 +17,9 @@ from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.prompts import check_task, derived_row, neutralised, prompts_within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import State, transient
+from vlrl.plugins.stages import StepCounts
 from vlrl.types import Group, Prompt, Rollout, Row
 
 SOLVE_RATE: Annotation[float] = Annotation(
@@ -28,14 +28,6 @@ SOLVE_RATE: Annotation[float] = Annotation(
     hint="rollout: {name: svs}",
     doc="share of correct solutions of the problem that the rollout wrote; 0 without a problem",
 )
-
-
-@dataclass
-class SvsState(State):
-    """Writing prompts and problems of the current step and of the last one."""
-
-    counts: dict[str, float] = transient(factory=dict)
-    logged: dict[str, float] = transient(factory=dict)
 
 
 @register("svs")
@@ -75,8 +67,8 @@ class Svs(Independent):
     close: str = "```"
     provides = (SOLVE_RATE,)
 
-    def init_state(self) -> SvsState:
-        return SvsState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high < 1 or self.variants < 1 or self.solutions < 0:
@@ -104,10 +96,7 @@ class Svs(Independent):
                     suffix = f"{group.row.id.removeprefix(given.id + '/')}-{place}"
                     row = derived_row(given, suffix, text, given.answer, given.task, given.rewards)
                     problems[row.id] = (row, rollout)
-        self.state.counts = {
-            name: n + self.state.counts.get(name, 0.0)
-            for name, n in {"writing": len(written), "problems": len(problems)}.items()
-        }
+        self.state.add(writing=len(written), problems=len(problems))
         problem_prompts = prompts_within_limit(run, [row for row, _ in problems.values()])
         solved = super().__call__(problem_prompts, [run.group_size] * len(problem_prompts), run)
         run.score(solved)
@@ -142,8 +131,5 @@ class Svs(Independent):
         )
         return neutralised(inside) if closed else ""
 
-    def end_step(self, run: StepContext) -> None:
-        self.state.logged, self.state.counts = self.state.counts, {}
-
     def metrics(self) -> dict[str, tuple[float, float]]:
-        return {f"svs/{name}": (value, 0.0) for name, value in self.state.logged.items()}
+        return self.state.totals("svs")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossTerm
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("ter")
@@ -28,6 +28,6 @@ class Ter(LossTerm):
     target: float = 0.55
     needs = ("entropy",)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         mean_B = (x["entropy"] * x.mask_BT).sum(-1) / x.length_B
-        return PerToken((mean_B - self.target).abs(), {"entropy_gap": (mean_B - self.target).detach()})
+        return UnreducedLoss((mean_B - self.target).abs(), {"entropy_gap": (mean_B - self.target).detach()})

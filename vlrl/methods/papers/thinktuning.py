@@ -19,11 +19,11 @@ from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.prompts import neutralised, with_system, with_text, within_limit
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
+from vlrl.plugins.contexts import SamplingContext, StageContext
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import PolicyLoss, State, transient
+from vlrl.plugins.stages import PolicyLoss, StepCounts
 from vlrl.services.lazy import Tensor, torch
-from vlrl.types import Completion, Group, LossInputs, PerToken, Prompt, Request, Rollout
+from vlrl.types import Completion, Group, LossInputs, Prompt, Request, Rollout, UnreducedLoss
 
 TEACH = (
     "You teach by thinking aloud. You are given a question and a student's response. Write exactly three "
@@ -55,16 +55,6 @@ def lesson(words: str) -> str:
     have the three parts."""
     match = FORM.fullmatch(words)
     return "\n\n" + neutralised(match[1]) + "\n\n" + neutralised(match[2]) if match else ""
-
-
-@dataclass
-class ThinkTuningState(State):
-    """Requests to the teacher and rollouts it continued in the current step; `logged` has the numbers of the
-    last step."""
-
-    requests: int = transient(0)
-    taught: int = transient(0)
-    logged: dict[str, float] = transient(factory=lambda: {"teacher/requests": 0.0, "teacher/taught": 0.0})
 
 
 @register("thinktuning")
@@ -104,8 +94,8 @@ class ThinkTuning(Independent):
                 f"max_teacher_tokens={self.max_teacher_tokens} at least 1"
             )
 
-    def init_state(self) -> ThinkTuningState:
-        return ThinkTuningState()
+    def init_state(self) -> StepCounts:
+        return StepCounts()
 
     def share(self, run: StageContext) -> float:
         """The share of a group's finished rollouts that is extended in this step; the first two steps have
@@ -152,10 +142,10 @@ class ThinkTuning(Independent):
     def extended(self, rollout: Rollout, completion: Completion, run: StageContext) -> Rollout:
         """The rollout with the teacher's text appended; unchanged where that is empty."""
         words = lesson(completion.text) if completion.finish == "stop" else ""
-        self.state.requests += 1
+        self.state.add(requests=1)
         if not words:
             return rollout
-        self.state.taught += 1
+        self.state.add(taught=1)
         tokenizer = run.policy.tokenizer
         own = len(rollout.ids) - (rollout.ids[-1:] == [tokenizer.eos_token_id])
         ids = [*rollout.ids[:own], *run.policy.encode_text(words), tokenizer.eos_token_id]
@@ -175,14 +165,9 @@ class ThinkTuning(Independent):
         OWN_TOKENS.set(extended, own)
         return extended
 
-    def end_step(self, run: StepContext) -> None:
-        state = self.state
-        state.logged = {"teacher/requests": float(state.requests), "teacher/taught": float(state.taught)}
-        state.requests = state.taught = 0
-
     def metrics(self) -> dict[str, float]:
         """Requests to the teacher in the step, and rollouts that it continued."""
-        return self.state.logged
+        return {f"teacher/{name}": self.state.logged.get(name, 0.0) for name in ("requests", "taught")}
 
 
 @register("thinktuning.advantage_aware")
@@ -227,7 +212,7 @@ class ThinktuningAdvantageAware(PolicyLoss):
         below_BT = torch.where(below_BT > 1, fixed_BT / 0.9999, below_BT)
         return pi_BT / below_BT.clamp(min=torch.finfo(below_BT.dtype).tiny)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         taught_B1 = torch.tensor(
             [[rollout.source in self.sources] for rollout in x.batch.rollouts], device=x.logp_BT.device
         )
@@ -237,4 +222,4 @@ class ThinktuningAdvantageAware(PolicyLoss):
         pi_BT = x.logp_BT.exp()
         shaped_BT = taught_B1 & ~((x.advantage_BT < 0) & (pi_BT.detach() < self.rare))
         loss_BT = torch.where(shaped_BT, -x.advantage_BT * self.shaped(pi_BT, x.advantage_BT), own.loss)
-        return PerToken(loss_BT, {**own.metrics, "off_policy": shaped_BT.to(x.logp_BT)})
+        return UnreducedLoss(loss_BT, {**own.metrics, "off_policy": shaped_BT.to(x.logp_BT)})

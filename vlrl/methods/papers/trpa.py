@@ -13,7 +13,7 @@ from vlrl.methods.common.groups import members
 from vlrl.methods.core.policy_loss import SequencePolicyLoss
 from vlrl.plugins.registry import register
 from vlrl.services.lazy import nn, torch
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("trpa")
@@ -38,7 +38,7 @@ class TRPA(SequencePolicyLoss):
     def needs(self) -> tuple[str, ...]:
         return (self.ref,)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         s_B = ((x.logp_BT - x[self.ref]) * x.mask_BT).sum(-1) / x.length_B
         correct_B = correct_rollouts(x) > 0
         loss_B = torch.zeros_like(s_B)
@@ -53,4 +53,4 @@ class TRPA(SequencePolicyLoss):
             else:
                 value = -nn.functional.logsigmoid(torch.where(correct, s, -s)).mean()
             loss_B = loss_B.index_fill(0, rows, 0.0) + torch.zeros_like(s_B).index_fill(0, rows, 1.0) * value
-        return PerToken(loss_B, {"pairs": pairs_B, "ratio": x.log_ratio_BT.exp().detach()})
+        return UnreducedLoss(loss_B, {"pairs": pairs_B, "ratio": x.log_ratio_BT.exp().detach()})

@@ -24,12 +24,11 @@ class UnivgR1(TokenWeight):
     """UniVG-R1's difficulty weight: w(m) = e^(1 - m) ("exp"), (1.05 - m)^k ("power") or -ln(0.02 + m)
     ("log"), m the group's mean reward in [0, 1].
 
-    `slot` names a raw reward, "" is the total reward.
-    Paper: UniVG-R1, arXiv:2505.14231. Released code: AMAP-ML/UniVG-R1,
-    src/open-r1-multimodal/src/open_r1/trainer/grpo_trainer.py and run_scripts/run_grpo_univg.sh, commit
-    44868ea (the three forms; "exp" is run; m is the mean IoU over a device's batch of 8, which is one group).
-    Deviates: weights are at least 0. Edge: a group with m = 1
-    has weight e^0 = 1 under "exp". Raises KeyError where a rollout was not scored by `slot`. Shapes: (B, 1).
+    `slot` names a raw reward, "" is the total reward. Paper: UniVG-R1, arXiv:2505.14231. Released code:
+    AMAP-ML/UniVG-R1, src/open-r1-multimodal/src/open_r1/trainer/grpo_trainer.py and
+    run_scripts/run_grpo_univg.sh, commit 44868ea (the three forms; "exp" is run; m is the mean IoU over a
+    device's batch of 8, which is one group). Deviates: weights are at least 0. Edge: a group with m = 1 has
+    weight e^0 = 1 under "exp". Raises KeyError where a rollout was not scored by `slot`. Shapes: (B, 1).
     """
 
     slot: RewardSlot = ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vlrl.functional import vespo_loss
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
-from vlrl.types import LossInputs, PerToken
+from vlrl.types import LossInputs, UnreducedLoss
 
 
 @register("vespo")
@@ -28,5 +28,5 @@ class VESPO(PolicyLoss):
     positive: tuple[float, float] = (2.0, 3.0)
     negative: tuple[float, float] = (3.0, 2.0)
 
-    def __call__(self, x: LossInputs) -> PerToken:
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
         return vespo_loss(x.logp_BT, x.old_logp_BT, x.advantage_BT, x.mask_BT, self.positive, self.negative)

@@ -7,26 +7,17 @@ image; pan and scan, sec. 2.1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from vlrl.plugins.registry import register
 from vlrl.policy.costs import SavedTensors
-from vlrl.policy.encoded import MediaEmbeds
 from vlrl.policy.families.vision import Units, VisionFamily
-from vlrl.policy.family import pooled_output
-from vlrl.policy.tiny import Tiny, media_template, qwen_tokenizer
-from vlrl.services.lazy import nn, torch
+from vlrl.policy.tiny import Tiny, media_template
 
-SPECIAL_TOKENS = {
-    "boi_token": "<start_of_image>",
-    "eoi_token": "<end_of_image>",
-    "image_token": "<image_soft_token>",
-}
 # single tokens of the released tokenizer; vLLM joins those that meet around an image
 NEWLINES = ("\n", "\n\n", "\n\n\n", "\n\n\n\n")
-CHAT_TEMPLATE = media_template("<start_of_image>")
 
 
 @register("gemma3")
@@ -35,11 +26,24 @@ class Gemma3(VisionFamily):
     """Gemma 3 (4B, 12B, 27B). The model defines no coordinate convention: thousandths are assumed. No
     video."""
 
+    transformers_name: ClassVar[str] = "Gemma3"
     units: ClassVar[Units] = "per_mille"
     bidirectional_images: ClassVar[bool] = True
     image_token: ClassVar[str] = "<start_of_image>"
     embed_token: ClassVar[str] = "<image_soft_token>"
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<end_of_image>",)
+    embeds_joined: ClassVar[bool] = True
+    template: ClassVar[str] = media_template("<start_of_image>")
+    extra_tokens: ClassVar[Mapping[str, str]] = {
+        "boi_token": "<start_of_image>",
+        "eoi_token": "<end_of_image>",
+        "image_token": "<image_soft_token>",
+    }
+    config_tokens: ClassVar[Mapping[str, str]] = {
+        "boi_token_index": "<start_of_image>",
+        "eoi_token_index": "<end_of_image>",
+        "image_token_index": "<image_soft_token>",
+    }
     saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {
         "gemma3_text": SavedTensors(
             hidden=10, hidden_float=8, hidden_cast=5, inner=4, statistics=4, qk_norm=8
@@ -51,36 +55,26 @@ class Gemma3(VisionFamily):
 
         image = Gemma3ImageProcessor(size={"height": sizes["side"], "width": sizes["side"]})
         return Gemma3Processor(
-            image, tokenizer, chat_template=CHAT_TEMPLATE, image_seq_length=sizes["tokens"]
+            image, tokenizer, chat_template=self.template, image_seq_length=sizes["tokens"]
         )
 
-    def build(self, tiny: Tiny) -> tuple[Any, Any]:
+    def tiny_tokenizer(self, tiny: Tiny) -> Any:
         from tokenizers import AddedToken
-        from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
-        tokenizer = qwen_tokenizer(
-            tiny.vocabulary, template=CHAT_TEMPLATE, extra_special_tokens=SPECIAL_TOKENS
-        )
+        tokenizer = super().tiny_tokenizer(tiny)
         tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in NEWLINES])
-        processor = self.make_processor(tokenizer, {"side": 4 * tiny.patch, "tokens": 4})
-        text = tiny.text(tokenizer) | {
+        return tokenizer
+
+    def tiny_text(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {
             "head_dim": tiny.hidden // tiny.heads,
             "query_pre_attn_scalar": tiny.hidden // tiny.heads,
             "sliding_window": 8,
             "layer_types": ["full_attention" if i % 2 else "sliding_attention" for i in range(tiny.layers)],
         }
-        ids = {
-            f"{short}_token_index": tokenizer.convert_tokens_to_ids(SPECIAL_TOKENS[f"{short}_token"])
-            for short in ("boi", "eoi", "image")
-        }
-        config = Gemma3Config(
-            text_config=text,
-            vision_config=tiny.tower() | {"image_size": 4 * tiny.patch},
-            mm_tokens_per_image=4,
-            tie_word_embeddings=tiny.tie,
-            **ids,
-        )
-        return self.random_model(Gemma3ForConditionalGeneration, config), processor
+
+    def tiny_fields(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {"mm_tokens_per_image": 4}
 
     def random_model(self, model_class: Any, config: Any, **options: Any) -> Any:
         model = super().random_model(model_class, config, **options)
@@ -96,6 +90,3 @@ class Gemma3(VisionFamily):
 
     def processor_batch(self, media: list[Any]) -> list[Any]:
         return [media]
-
-    def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
-        return pooled_output(torch.cat([e.embeds_NH for e in embeds]))

@@ -7,38 +7,38 @@ thousandths.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from vlrl.plugins.registry import register
 from vlrl.policy.costs import PictureCost, SavedTensors
-from vlrl.policy.encoded import MediaEmbeds
 from vlrl.policy.families.vision import Units, VisionFamily
-from vlrl.policy.family import pooled_output
-from vlrl.policy.tiny import Tiny, media_template, qwen_tokenizer
-from vlrl.services.lazy import nn, torch
-
-SPECIAL_TOKENS = {
-    "start_image_token": "<img>",
-    "end_image_token": "</img>",
-    "context_image_token": "<IMG_CONTEXT>",
-    "video_token": "<video>",
-}
-CHAT_TEMPLATE = media_template("<IMG_CONTEXT>\n", "<video>\n")
+from vlrl.policy.tiny import Tiny, media_template
 
 
 @register("internvl")
 @dataclass(frozen=True, kw_only=True)
 class InternVL(VisionFamily):
-    """InternVL checkpoints whose names end in "-hf". Coordinates are thousandths of width and height."""
+    """InternVL checkpoints whose names end in "-hf". `tiny.kind`: the language model
+    ("qwen2", "qwen3"). Coordinates are thousandths of width and height."""
 
+    transformers_name: ClassVar[str] = "InternVL"
     units: ClassVar[Units] = "per_mille"
     image_token: ClassVar[str] = "<IMG_CONTEXT>"
     video_token: ClassVar[str] = "<video>"
     embed_token: ClassVar[str] = "<IMG_CONTEXT>"
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<img>", "</img>")
     frames_are_images: ClassVar[bool] = True
+    embeds_joined: ClassVar[bool] = True
+    template: ClassVar[str] = media_template("<IMG_CONTEXT>\n", "<video>\n")
+    extra_tokens: ClassVar[Mapping[str, str]] = {
+        "start_image_token": "<img>",
+        "end_image_token": "</img>",
+        "context_image_token": "<IMG_CONTEXT>",
+        "video_token": "<video>",
+    }
+    config_tokens: ClassVar[Mapping[str, str]] = {"image_token_id": "<IMG_CONTEXT>"}
     saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {
         "internvl_vision": SavedTensors(
             hidden=6, hidden_float=2, hidden_cast=6, inner=2, statistics=4, float_residual=False
@@ -54,25 +54,18 @@ class InternVL(VisionFamily):
             tokenizer,
             InternVLVideoProcessor(size=size),
             image_seq_length=sizes["tokens"],
-            chat_template=CHAT_TEMPLATE,
+            chat_template=self.template,
         )
 
-    def build(self, tiny: Tiny) -> tuple[Any, Any]:
-        from transformers import InternVLConfig, InternVLForConditionalGeneration
+    def tiny_text(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {"model_type": tiny.kind or "qwen2"}
 
-        tokenizer = qwen_tokenizer(
-            tiny.vocabulary, template=CHAT_TEMPLATE, extra_special_tokens=SPECIAL_TOKENS
-        )
+    def tiny_vision(self, tiny: Tiny) -> Mapping[str, Any]:
         sizes = {"image_size": [4 * tiny.patch] * 2, "patch_size": [tiny.patch] * 2}
-        config = InternVLConfig(
-            vision_config=tiny.tower() | sizes | {"initializer_range": tiny.std},
-            text_config=tiny.text(tokenizer) | {"model_type": "qwen2"},
-            image_token_id=tokenizer.convert_tokens_to_ids(self.embed_token),
-            image_seq_length=4,
-            tie_word_embeddings=tiny.tie,
-        )
-        processor = self.make_processor(tokenizer, {"side": 4 * tiny.patch, "tokens": 4, "max_tiles": 4})
-        return self.random_model(InternVLForConditionalGeneration, config), processor
+        return tiny.tower() | sizes | {"initializer_range": tiny.std}
+
+    def tiny_fields(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {"image_seq_length": 4}
 
     def limit_image(self, part: Any, config: Any) -> None:
         """A picture is cut into `min_patches` to `max_patches` tiles; more than one have the whole picture
@@ -90,6 +83,3 @@ class InternVL(VisionFamily):
         cost = super().picture_cost(processor, config, width, height)
         tiles = cost.patches // cost.largest  # each with a class token
         return replace(cost, patches=cost.patches + tiles, largest=cost.largest + 1)
-
-    def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
-        return pooled_output(torch.cat([e.embeds_NH for e in embeds]))

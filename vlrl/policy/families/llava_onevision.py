@@ -14,11 +14,9 @@ from vlrl.plugins.registry import register
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.families.vision import Units, VisionFamily, decoded_image
 from vlrl.policy.family import pooled_output
-from vlrl.policy.tiny import Tiny, media_template, qwen_tokenizer
+from vlrl.policy.tiny import Tiny, media_template
 from vlrl.services.lazy import nn, torch
 from vlrl.types import Media
-
-CHAT_TEMPLATE = media_template("<image>\n", "<video>\n")
 
 
 @register("llava_onevision")
@@ -27,6 +25,7 @@ class LlavaOneVision(VisionFamily):
     """LLaVA-OneVision checkpoints whose names end in "-hf". Coordinates are fractions of the image's width
     and height."""
 
+    transformers_name: ClassVar[str] = "LlavaOnevision"
     units: ClassVar[Units] = "unit"
     multi_image_sensitive: ClassVar[bool] = True
     image_token: ClassVar[str] = "<image>"
@@ -34,6 +33,12 @@ class LlavaOneVision(VisionFamily):
     tower_inputs: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "image": ("pixel_values", "image_sizes", "batch_num_images"),
         "video": ("pixel_values_videos",),
+    }
+    template: ClassVar[str] = media_template("<image>\n", "<video>\n")
+    extra_tokens: ClassVar[Mapping[str, str]] = {"image_token": "<image>", "video_token": "<video>"}
+    config_tokens: ClassVar[Mapping[str, str]] = {
+        "image_token_index": "<image>",
+        "video_token_index": "<video>",
     }
 
     def make_processor(self, tokenizer: Any, sizes: Mapping[str, int]) -> Any:
@@ -43,44 +48,33 @@ class LlavaOneVision(VisionFamily):
             LlavaOnevisionVideoProcessor,
         )
 
-        side, most = sizes["side"], range(1, sizes["max_side_tiles"] + 1)
-        size, grid = (
-            {"height": side, "width": side},
-            [[rows * side, columns * side] for rows in most for columns in most],
-        )
+        size = {"height": sizes["side"], "width": sizes["side"]}
         return LlavaOnevisionProcessor(
-            LlavaOnevisionImageProcessor(size=size, image_grid_pinpoints=grid),
+            LlavaOnevisionImageProcessor(size=size, image_grid_pinpoints=self.grids(sizes)),
             tokenizer,
             LlavaOnevisionVideoProcessor(size=size),
             num_image_tokens=sizes["tokens"],
             vision_feature_select_strategy="full",
-            chat_template=CHAT_TEMPLATE,
+            chat_template=self.template,
         )
 
-    def build(self, tiny: Tiny) -> tuple[Any, Any]:
-        from transformers import LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration
+    def tiny_sizes(self, tiny: Tiny) -> Mapping[str, int]:
+        return {"side": 4 * tiny.patch, "tokens": 16, "max_side_tiles": 2}
 
-        special = {"image_token": "<image>", "video_token": "<video>"}
-        tokenizer = qwen_tokenizer(tiny.vocabulary, template=CHAT_TEMPLATE, extra_special_tokens=special)
-        processor = self.make_processor(
-            tokenizer, {"side": 4 * tiny.patch, "tokens": 16, "max_side_tiles": 2}
-        )
-        vision = {
-            "model_type": "siglip_vision_model",
-            "image_size": 4 * tiny.patch,
-            "vision_use_head": False,
-        }
-        ids = {
-            f"{kind}_token_index": tokenizer.convert_tokens_to_ids(f"<{kind}>") for kind in ("image", "video")
-        }
-        config = LlavaOnevisionConfig(
-            vision_config=tiny.tower() | vision,
-            text_config=tiny.text(tokenizer) | {"model_type": "qwen2"},
-            image_grid_pinpoints=processor.image_processor.image_grid_pinpoints,
-            tie_word_embeddings=tiny.tie,
-            **ids,
-        )
-        return self.random_model(LlavaOnevisionForConditionalGeneration, config), processor
+    def tiny_text(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {"model_type": "qwen2"}
+
+    def tiny_vision(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {**super().tiny_vision(tiny), "model_type": "siglip_vision_model", "vision_use_head": False}
+
+    def tiny_fields(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {"image_grid_pinpoints": self.grids(self.tiny_sizes(tiny))}
+
+    @staticmethod
+    def grids(sizes: Mapping[str, int]) -> list[list[int]]:
+        """(height, width) of every grid of tiles."""
+        side, most = sizes["side"], range(1, sizes["max_side_tiles"] + 1)
+        return [[rows * side, columns * side] for rows in most for columns in most]
 
     def limit_image(self, part: Any, config: Any) -> None:
         """A single picture is cut by the grid that fits it best, with the whole picture beside it; the model

@@ -16,7 +16,7 @@ from vlrl.policy.costs import PictureCost, SavedTensors
 from vlrl.policy.encoded import Features
 from vlrl.policy.families.vision import Units, VisionFamily, decoded_image
 from vlrl.policy.family import base
-from vlrl.policy.tiny import SPECIAL, Tiny, qwen_tokenizer
+from vlrl.policy.tiny import SPECIAL, Tiny
 from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import CoordinateSpace, Media
 
@@ -41,6 +41,12 @@ class QwenVL(VisionFamily):
         "video": ("pixel_values_videos", "video_grid_thw"),
     }
     position_inputs: ClassVar[tuple[str, ...]] = ("second_per_grid_ts",)
+    config_tokens: ClassVar[Mapping[str, str]] = {
+        "image_token_id": "<|image_pad|>",
+        "video_token_id": "<|video_pad|>",
+        "vision_start_token_id": "<|vision_start|>",
+        "vision_end_token_id": "<|vision_end|>",
+    }
 
     # --- building -------------------------------------------------------------------------------------------
 
@@ -60,12 +66,16 @@ class QwenVL(VisionFamily):
             chat_template=tokenizer.chat_template,
         )
 
-    def tiny_parts(self, tiny: Tiny) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        """(processor, tower's config, further fields of the model's config) of a tiny model."""
-        tokenizer, unit = qwen_tokenizer(tiny.vocabulary), (2 * tiny.patch) ** 2
-        sizes = {"patch": tiny.patch, "merge": 2, "min_pixels": unit, "max_pixels": 1280 * unit}
-        processor = self.make_processor(tokenizer, sizes | {"max_frame_pixels": 768 * unit})
-        vision = {
+    def tiny_sizes(self, tiny: Tiny) -> Mapping[str, int]:
+        unit = (2 * tiny.patch) ** 2
+        most = {"max_pixels": 1280 * unit, "max_frame_pixels": 768 * unit}
+        return {"patch": tiny.patch, "merge": 2, "min_pixels": unit, **most}
+
+    def tiny_text(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {"rope_parameters": tiny.mrope()}
+
+    def tiny_vision(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {
             "depth": tiny.vision_layers,
             "hidden_size": tiny.vision_hidden,
             "intermediate_size": 2 * tiny.vision_hidden,
@@ -74,10 +84,6 @@ class QwenVL(VisionFamily):
             "out_hidden_size": tiny.hidden,
             "initializer_range": tiny.std,
         }
-        names = {"image_token_id": self.image_token, "video_token_id": self.video_token}
-        names |= {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>"}
-        ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in names.items()}
-        return processor, vision, {"tie_word_embeddings": tiny.tie, **ids}
 
     # --- pixel bounds ---------------------------------------------------------------------------------------
 
@@ -105,6 +111,9 @@ class QwenVL(VisionFamily):
                 f"{self.name!r} shows its tower one unit of {unit} pixels or more; give at least {unit}",
             )
         return {"shortest_edge": min(size["shortest_edge"], max(unit, most // 2)), "longest_edge": most}
+
+    def pixels_seen(self, processor: Any, features: Features) -> int:
+        return int(features.tensors["image_grid_thw"].prod()) * processor.image_processor.patch_size**2
 
     def picture_cost(self, processor: Any, config: Any, width: int, height: int) -> PictureCost:
         tokens, patches = self.count_tokens(processor, config, width, height)
@@ -172,6 +181,7 @@ def sequential_positions(positions_AL: Tensor, types: Sequence[int]) -> tuple[Te
 class Qwen25VL(QwenVL):
     """Qwen2.5-VL (3B, 7B, 32B, 72B and fine-tunes of them). Coordinates are pixels of the resized image."""
 
+    transformers_name: ClassVar[str] = "Qwen2_5_VL"
     units: ClassVar[Units] = "seen"
     processor_class: ClassVar[str] = "Qwen2_5_VLProcessor"
     saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {
@@ -180,15 +190,10 @@ class Qwen25VL(QwenVL):
         )
     }
 
-    def build(self, tiny: Tiny) -> tuple[Any, Any]:
-        from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
-
-        processor, vision, fields = self.tiny_parts(tiny)
-        vision |= {
+    def tiny_vision(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {
+            **super().tiny_vision(tiny),
             "window_size": 8 * tiny.patch,
             "tokens_per_second": 2,
             "fullatt_block_indexes": [tiny.vision_layers - 1],
         }
-        text = tiny.text(processor.tokenizer) | {"rope_parameters": tiny.mrope()}
-        config = Qwen2_5_VLConfig(text_config=text, vision_config=vision, **fields)
-        return self.random_model(Qwen2_5_VLForConditionalGeneration, config), processor

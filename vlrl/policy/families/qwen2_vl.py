@@ -22,6 +22,7 @@ from vlrl.policy.tiny import Tiny
 class Qwen2VL(QwenVL):
     """Qwen2-VL (2B, 7B, 72B). Coordinates are thousandths of width and height."""
 
+    transformers_name: ClassVar[str] = "Qwen2VL"
     units: ClassVar[Units] = "per_mille"
     processor_class: ClassVar[str] = "Qwen2VLProcessor"
     saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {
@@ -30,12 +31,7 @@ class Qwen2VL(QwenVL):
         )
     }
 
-    def build(self, tiny: Tiny) -> tuple[Any, Any]:
-        from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
-
-        processor, vision, fields = self.tiny_parts(tiny)
+    def tiny_vision(self, tiny: Tiny) -> Mapping[str, Any]:
+        vision = dict(super().tiny_vision(tiny))
         del vision["intermediate_size"], vision["out_hidden_size"]
-        vision |= {"embed_dim": tiny.vision_hidden, "hidden_size": tiny.hidden, "mlp_ratio": 2}
-        text = tiny.text(processor.tokenizer) | {"rope_parameters": tiny.mrope()}
-        config = Qwen2VLConfig(text_config=text, vision_config=vision, **fields)
-        return self.random_model(Qwen2VLForConditionalGeneration, config), processor
+        return vision | {"embed_dim": tiny.vision_hidden, "hidden_size": tiny.hidden, "mlp_ratio": 2}

@@ -18,37 +18,33 @@ from vlrl.policy.families.vision import Units
 from vlrl.policy.tiny import Tiny
 from vlrl.services.lazy import nn
 
+QWEN3_TOWER = SavedTensors(
+    hidden=5, hidden_float=0, hidden_cast=5, inner=2, statistics=4, fused=True, float_residual=False
+)
+
 
 @register("qwen3_vl")
 @dataclass(frozen=True, kw_only=True)
 class Qwen3VL(QwenVL):
     """Qwen3-VL (2B, 4B, 8B, 32B). Coordinates are thousandths of width and height."""
 
+    transformers_name: ClassVar[str] = "Qwen3VL"
     units: ClassVar[Units] = "per_mille"
     processor_class: ClassVar[str] = "Qwen3VLProcessor"
     video_class: ClassVar[str] = "Qwen3VLVideoProcessor"
     position_inputs: ClassVar[tuple[str, ...]] = ()
     saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {
         "qwen3_vl_text": DECODER_QK_NORM,
-        "qwen3_vl_vision": SavedTensors(
-            hidden=5, hidden_float=0, hidden_cast=5, inner=2, statistics=4, fused=True, float_residual=False
-        ),
+        "qwen3_vl_vision": QWEN3_TOWER,
     }
 
-    def build(self, tiny: Tiny) -> tuple[Any, Any]:
-        from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+    def tiny_text(self, tiny: Tiny) -> Mapping[str, Any]:
+        rope = tiny.mrope() | {"mrope_interleaved": True}
+        return {"rope_parameters": rope, "head_dim": tiny.hidden // tiny.heads}
 
-        processor, vision, fields = self.tiny_parts(tiny)
-        vision |= {
-            "num_position_embeddings": 64,
-            "deepstack_visual_indexes": list(range(tiny.vision_layers))[:2],
-        }
-        text = tiny.text(processor.tokenizer) | {
-            "rope_parameters": tiny.mrope() | {"mrope_interleaved": True},
-            "head_dim": tiny.hidden // tiny.heads,
-        }
-        config = Qwen3VLConfig(text_config=text, vision_config=vision, **fields)
-        return self.random_model(Qwen3VLForConditionalGeneration, config), processor
+    def tiny_vision(self, tiny: Tiny) -> Mapping[str, Any]:
+        deep = list(range(tiny.vision_layers))[:2]
+        return {**super().tiny_vision(tiny), "num_position_embeddings": 64, "deepstack_visual_indexes": deep}
 
     def limit_frame(self, part: Any) -> None:
         """The processor's size bounds a whole video here, over all its frames; a frame is bounded by its

@@ -27,18 +27,10 @@ from vlrl.policy.family import base, pooled_output
 from vlrl.policy.tiny import Tiny, media_template, qwen_tokenizer
 from vlrl.services.lazy import Tensor, nn, torch
 
-SPECIAL_TOKENS = {
-    "fake_image_token": "<fake_token_around_image>",
-    "image_token": "<image>",
-    "end_of_utterance_token": "<end_of_utterance>",
-    "global_image_token": "<global-img>",
-    "video_token": "<video>",
-}
 SIDE_TILES = 6  # the tokenizer has a token for each tile of at most so many rows and columns
 TILES = tuple(
     f"<row_{row}_col_{col}>" for row in range(1, 1 + SIDE_TILES) for col in range(1, 1 + SIDE_TILES)
 )
-CHAT_TEMPLATE = media_template("<image>", "<video>")
 
 
 @register("smolvlm")
@@ -47,6 +39,7 @@ class SmolVLM(VisionFamily):
     """SmolVLM2 and Idefics3 checkpoints. They define no coordinate convention: fractions of width and height
     are assumed."""
 
+    transformers_name: ClassVar[str] = "SmolVLM"
     units: ClassVar[Units] = "unit"
     image_token: ClassVar[str] = "<image>"
     video_token: ClassVar[str] = "<video>"
@@ -56,6 +49,15 @@ class SmolVLM(VisionFamily):
         "image": ("pixel_values", "pixel_attention_mask")
     }
     frames_are_images: ClassVar[bool] = True
+    template: ClassVar[str] = media_template("<image>", "<video>")
+    extra_tokens: ClassVar[Mapping[str, str]] = {
+        "fake_image_token": "<fake_token_around_image>",
+        "image_token": "<image>",
+        "end_of_utterance_token": "<end_of_utterance>",
+        "global_image_token": "<global-img>",
+        "video_token": "<video>",
+    }
+    config_tokens: ClassVar[Mapping[str, str]] = {"image_token_id": "<image>"}
     engine_patch: ClassVar[str] = "vlrl.policy.families.smolvlm:use_places_in_vllm"
     # patches on a side of a tiny model's tile, and patches on a side of one embedding
     tiny_grid: ClassVar[tuple[int, int]] = (4, 2)
@@ -70,28 +72,28 @@ class SmolVLM(VisionFamily):
             tokenizer,
             SmolVLMVideoProcessor(size=tile, max_image_size=tile, video_sampling=sampling),
             image_seq_len=sizes["tokens"],
-            chat_template=CHAT_TEMPLATE,
+            chat_template=self.template,
         )
 
-    def build(self, tiny: Tiny) -> tuple[Any, Any]:
-        from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration
-
-        tokenizer = qwen_tokenizer(
-            tiny.vocabulary, special=TILES[:4], template=CHAT_TEMPLATE, extra_special_tokens=SPECIAL_TOKENS
-        )
-        tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", *TILES]})
+    def tiny_sizes(self, tiny: Tiny) -> Mapping[str, int]:
         patches, shuffle = self.tiny_grid
         side = patches * tiny.patch
-        sizes = {"side": side, "longest": 2 * side, "tokens": (patches // shuffle) ** 2}
-        config = SmolVLMConfig(
-            vision_config=tiny.tower() | {"image_size": side, "initializer_range": tiny.std},
-            text_config=tiny.text(tokenizer) | {"model_type": "llama"},
-            image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
-            scale_factor=shuffle,
-            tie_word_embeddings=tiny.tie,
-        )
-        model = self.random_model(SmolVLMForConditionalGeneration, config)
-        return model, self.make_processor(tokenizer, sizes)
+        return {"side": side, "longest": 2 * side, "tokens": (patches // shuffle) ** 2}
+
+    def tiny_text(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {"model_type": "llama"}
+
+    def tiny_vision(self, tiny: Tiny) -> Mapping[str, Any]:
+        return tiny.tower() | {"image_size": self.tiny_sizes(tiny)["side"], "initializer_range": tiny.std}
+
+    def tiny_fields(self, tiny: Tiny) -> Mapping[str, Any]:
+        return {"scale_factor": self.tiny_grid[1]}
+
+    def tiny_tokenizer(self, tiny: Tiny) -> Any:
+        extra = {"extra_special_tokens": dict(self.extra_tokens)}
+        tokenizer = qwen_tokenizer(tiny.vocabulary, special=TILES[:4], template=self.template, **extra)
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", *TILES]})
+        return tokenizer
 
     # --- pixel bounds ---------------------------------------------------------------------------------------
 

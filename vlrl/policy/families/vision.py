@@ -16,7 +16,8 @@ from vlrl.plugins.registry import ConfigError
 from vlrl.policy.checkpoint_names import save_as_released
 from vlrl.policy.costs import PictureCost
 from vlrl.policy.encoded import Features, MediaEmbeds
-from vlrl.policy.family import Family, base
+from vlrl.policy.family import Family, base, pooled_output
+from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
 from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Clip, CoordinateSpace, Media
 
@@ -27,12 +28,14 @@ Units = Literal["seen", "original", "unit", "per_mille"]  # of coordinates: see 
 class VisionFamily(Family):
     """A model that `AutoModelForImageTextToText` loads, with a processor that expands the placeholders.
 
-    A subclass names its tokens and units, builds processor and tiny model, and overrides what its processor
-    and tower do otherwise than tiles of one size: pixel bounds, cost of a picture, form of the embeddings.
+    A subclass names its classes, tokens and units, makes the processor, gives the sizes of a tiny model, and
+    overrides what its processor and tower do otherwise than tiles of one size: pixel bounds, cost of a
+    picture, form of the embeddings. tests/policy/test_family_contract.py holds every family to it.
     """
 
     auto_model: ClassVar[str] = "AutoModelForImageTextToText"
     auto_processor: ClassVar[str] = "AutoProcessor"
+    transformers_name: ClassVar[str] = ""  # "X" of XConfig and XForConditionalGeneration
     units: ClassVar[Units] = "seen"
     image_token: ClassVar[str] = ""  # the chat template's placeholder for an image
     video_token: ClassVar[str] = ""
@@ -43,6 +46,11 @@ class VisionFamily(Family):
     tower_inputs: ClassVar[Mapping[str, tuple[str, ...]]] = {"image": ("pixel_values",)}
     position_inputs: ClassVar[tuple[str, ...]] = ()  # further tensors that `positions` reads
     frames_are_images: ClassVar[bool] = False  # the model treats a video as images
+    # whether the model's forward takes the embeddings of its media one by one, or joined
+    embeds_joined: ClassVar[bool] = False
+    template: ClassVar[str] = TEMPLATE  # of the chat of a tiny model
+    extra_tokens: ClassVar[Mapping[str, str]] = {}  # further ones of a tiny model's tokenizer, by attribute
+    config_tokens: ClassVar[Mapping[str, str]] = {}  # fields of the model's config: the tokens they number
 
     # --- building -------------------------------------------------------------------------------------------
 
@@ -50,6 +58,45 @@ class VisionFamily(Family):
     def make_processor(self, tokenizer: Any, sizes: Mapping[str, int]) -> Any:
         """The processor with this tokenizer. `sizes` are those of a release (`pictures` in
         vlrl/plan/releases.yaml) or of a tiny model."""
+
+    def tiny_sizes(self, tiny: Tiny) -> Mapping[str, int]:
+        """The `sizes` of a tiny model's processor; here, of tiles of 4 x 4 patches with 4 embeddings."""
+        return {"side": 4 * tiny.patch, "tokens": 4, "max_tiles": 4}
+
+    def tiny_text(self, tiny: Tiny) -> Mapping[str, Any]:
+        """What the text config has beside or in place of `Tiny.text`."""
+        return {}
+
+    def tiny_vision(self, tiny: Tiny) -> Mapping[str, Any]:
+        """The vision config; here, SigLIP's with tiles of 4 x 4 patches."""
+        return tiny.tower() | {"image_size": 4 * tiny.patch}
+
+    def tiny_fields(self, tiny: Tiny) -> Mapping[str, Any]:
+        """Further fields of the model's config."""
+        return {}
+
+    def tiny_tokenizer(self, tiny: Tiny) -> Any:
+        """The tokenizer of a tiny model."""
+        special: dict[str, Any] = (
+            {"extra_special_tokens": dict(self.extra_tokens)} if self.extra_tokens else {}
+        )
+        return qwen_tokenizer(tiny.vocabulary, template=self.template, **special)
+
+    def build(self, tiny: Tiny) -> tuple[Any, Any]:
+        import transformers
+
+        tokenizer = self.tiny_tokenizer(tiny)
+        processor = self.make_processor(tokenizer, self.tiny_sizes(tiny))
+        ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in self.config_tokens.items()}
+        config = getattr(transformers, f"{self.transformers_name}Config")(
+            text_config={**tiny.text(tokenizer), **self.tiny_text(tiny)},
+            vision_config=dict(self.tiny_vision(tiny)),
+            tie_word_embeddings=tiny.tie,
+            **ids,
+            **self.tiny_fields(tiny),
+        )
+        model_class = getattr(transformers, f"{self.transformers_name}ForConditionalGeneration")
+        return self.random_model(model_class, config), processor
 
     def random_model(self, model_class: Any, config: Any, **options: Any) -> Any:
         """A model with random weights, saved under the names of released checkpoints. `options` are those of
@@ -103,6 +150,10 @@ class VisionFamily(Family):
     def refuse_pixels(self, field: str, reason: str) -> NoReturn:
         """Raise ConfigError for a bound that the processor cannot keep."""
         raise ConfigError(f"policy.{field}: {getattr(self, field)} cannot be kept: {reason}")
+
+    def pixels_seen(self, processor: Any, features: Features) -> int:
+        """Pixels of a picture that the vision tower is given, all tiles together."""
+        return features.tensors["pixel_values"].numel() // 3
 
     def picture_cost(self, processor: Any, config: Any, width: int, height: int) -> PictureCost:
         tokens, tiles = self.count_tokens(processor, config, width, height)
@@ -182,6 +233,10 @@ class VisionFamily(Family):
         return original
 
     # --- forward --------------------------------------------------------------------------------------------
+
+    def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
+        parts = tuple(e.embeds_NH for e in embeds)
+        return pooled_output(torch.cat(parts) if self.embeds_joined else parts)
 
     def encode_media(self, model: nn.Module, features: Sequence[Features]) -> list[MediaEmbeds]:
         core, device = base(model).model, next(model.parameters()).device

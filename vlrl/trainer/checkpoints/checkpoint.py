@@ -49,8 +49,7 @@ log = logging.getLogger("vlrl")
 
 def save(session: Session, ahead: Mapping[str, Any] | None = None, events: int = 0) -> Path:
     """Write a checkpoint of the state after `session.step`, with the batches collected ahead and the number
-    of
-    logged events. All ranks call it; returns its folder.
+    of logged events. All ranks call it; returns its folder.
 
     Raises StorageError, on all ranks, where a file cannot be written; no partial folder stays then, and older
     checkpoints are as they were.
@@ -131,8 +130,7 @@ def _write_manifest(folder: Path) -> None:
 
 def load(session: Session, folder: Path) -> dict[str, Any] | None:
     """Restore everything but the weights (the policy is opened from the folder). Call after `Session.enter`
-    of
-    the saved phase. Returns the batches that this rank collected ahead."""
+    of the saved phase. Returns the batches that this rank collected ahead."""
     trainer = folder / "trainer"
     write_moments(session, _read_tensors(trainer / "optimizer.pt"))
     state = read_state(folder)

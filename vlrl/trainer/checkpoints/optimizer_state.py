@@ -61,8 +61,8 @@ def _check(named: Mapping[str, nn.Parameter], state: Mapping[str, Mapping[str, A
     odd = sorted(set(state) ^ set(named)) if state else []
     if odd:
         raise ConfigError(
-            "resume: the checkpoint's optimizer trained other weights than `tune` does now, for instance "
-            f"{odd[0]!r}; {advice}"
+            "resume: the checkpoint's optimizer trained other weights than `trainable` does now, for "
+            f"instance {odd[0]!r}; {advice}"
         )
     for name, values in state.items():
         shape = tuple(

@@ -41,8 +41,7 @@ class BadRows:
 
     def add(self, row: Row, reason: str, limit: float, warn: Callable[[str], None]) -> None:
         """Count a row, and report it the first time. Raises BadRowsError once more than the share `limit` of
-        all
-        drawn rows (at least 10) are bad."""
+        all drawn rows (at least 10) are bad."""
         place = f" ({row.origin})" if row.origin else ""
         with self._lock:
             self.bad += 1

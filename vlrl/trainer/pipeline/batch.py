@@ -32,6 +32,7 @@ class CollectedBatch:
         """Plain values. Raises TypeError or ValueError for a rollout that has none (`Rollout.to_plain`)."""
         trained = {id(group) for group in self.step.groups}
         everything = [*self.step.groups, *(g for g in self.step.sampled if id(g) not in trained)]
+        # `sampled` and `groups` share groups: each is written once, and both lists are places in it
         place = {id(group): index for index, group in enumerate(everything)}
         values = {
             "step": self.step.number,
@@ -42,6 +43,7 @@ class CollectedBatch:
             "sampled": [place[id(group)] for group in self.step.sampled],
             "groups": [group.to_plain() for group in everything],
         }
+        # through JSON at once: what it cannot hold fails here, where a warning can still be given
         plain: dict[str, Any] = json.loads(json.dumps(values))
         return plain
 

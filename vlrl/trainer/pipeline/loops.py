@@ -68,6 +68,7 @@ class LoopAhead(Loop):
         self.submitted = self.stock[-1].step.number if self.stock else session.step
         self.lock = threading.Lock()
         self.can_overlap = can_overlap(session)
+        # one thread: batches are collected in the order of their steps, as a seed's draws require
         self.pool = ThreadPoolExecutor(1, thread_name_prefix="vlrl-collect") if self.can_overlap else None
         # the trainer's collectives go on while a batch is collected
         self.accelerator: Any = OwnGroup(session.accelerator) if self.can_overlap else session.accelerator
@@ -165,6 +166,7 @@ class OneStepOff(LoopAhead):
         self.session.begin_step()
         batch = self.next()
         self.submit(self.session.step + 1)
+        # the next batch is finished before the engine gets new weights: it is one step old, never mixed
         return self.train_on(batch, before_sync=self.drain)
 
 
@@ -183,6 +185,7 @@ class Asynchronous(LoopAhead):
 
     def step(self) -> Step:
         self.session.begin_step()
+        # without draining: the engine takes new weights in mid-sequence, with a version per token
         self.submit(self.session.step + self.ahead)
         return self.train_on(self.next())
 

@@ -39,6 +39,7 @@ def gather(accelerator: Accelerator, values: Sequence[Any]) -> list[list[Any]]:
         return [list(values)]
     import torch.distributed as torch_dist
 
+    # own_group: two threads in collectives of one group would pair each other's messages
     out: list[Any] = [None] * accelerator.num_processes
     torch_dist.all_gather_object(out, list(values), group=getattr(accelerator, "own_group", None))
     return out
@@ -125,5 +126,5 @@ def all_groups(accelerator: Accelerator, groups: Sequence[Group]) -> tuple[list[
     parts = gather(accelerator, [without_media(group) for group in groups])
     rank = accelerator.process_index
     before = sum(map(len, parts[:rank]))
-    parts[rank] = list(groups)
+    parts[rank] = list(groups)  # its own with their media, and as the same objects
     return [group for part in parts for group in part], slice(before, before + len(groups))

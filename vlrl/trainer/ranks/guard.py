@@ -50,6 +50,7 @@ class Guard:
 
     def after_step(self) -> str:
         """Why the run should stop after this step, equal on all ranks; "" to go on. All ranks call it."""
+        # a signal may reach one rank before the others: a rank that stopped alone would leave them waiting
         asked = gather(self.accelerator, [self.stop.asked()])
         return next((part[0] for part in asked if part[0]), "")
 
@@ -89,6 +90,7 @@ def failure_of(error: BaseException, session: Session, guard: Guard) -> BaseExce
         or storage_error(error, session.output)
         or guard.ranks.cause(error)
     )
+    # a stop is agreed on by all ranks, and a quiet failure is another rank's: neither is news to them
     if not isinstance(found, StoppedError) and not getattr(found, "quiet", False):
         guard.ranks.fail(" ".join(str(found or f"{type(error).__name__}: {error}").split()))
     return found

@@ -63,12 +63,14 @@ class RankMonitor:
     def __exit__(self, kind: Any, *_: object) -> None:
         if self.ranks > 1:
             if kind is None:
+                # rank 0 holds the store: if it left first, the others would take that for a lost rank
                 self.accelerator.wait_for_everyone()
             self._end.set()
 
     def _open(self) -> None:
         from torch.distributed import TCPStore
 
+        # a store of its own: a call that waits in torch's would hold up the beats
         host = os.environ.get("MASTER_ADDR", "localhost")
         limit = timedelta(seconds=max(5.0, min(self.timeout, 60.0)))
         if self.rank == 0:
@@ -146,6 +148,7 @@ class RankMonitor:
             try:
                 with self._lock:
                     beats = {
+                        # adding 0 reads without waiting; `get` would block on a key that is not there
                         rank: self._store.add(f"beat/{rank}", int(rank == self.rank))
                         for rank in range(self.ranks)
                     }
@@ -157,6 +160,7 @@ class RankMonitor:
                 log.debug("ranks: %s", error)
                 with self._lock:
                     now = time.monotonic()
+                    # nothing is known of the other ranks without the store: only rank 0 grows old
                     self._seen.update({rank: (beat, now) for rank, (beat, _) in self._seen.items() if rank})
             if not self.failing and not self._end.is_set() and (found := self._lost(self.timeout)):
                 self._leave(found)
@@ -166,4 +170,5 @@ class RankMonitor:
             sys.stderr.write(f"vlrl: {failure}\n")
             sys.stderr.flush()
         self.at_end()
+        # not sys.exit: this is a thread, and the main one may wait in a collective without end
         os._exit(failure.exit_code)

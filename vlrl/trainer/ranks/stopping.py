@@ -57,6 +57,8 @@ class StopRequest:
             self._forget()
         if threading.current_thread() is not threading.main_thread():
             return self
+        # Python runs handlers in the main thread between bytecodes, which a collective or a kernel delays
+        # without limit; the wakeup descriptor is written by the C handler, at once
         self._inner, self._outer = socket.socketpair()
         self._inner.setblocking(False)
         self._old_wakeup = signal.set_wakeup_fd(self._inner.fileno(), warn_on_full_buffer=False)
@@ -116,20 +118,20 @@ class StopRequest:
 
     def _note(self, reason: str) -> None:
         self.reason, self.since = reason, time.monotonic()
-        self._say(
+        self._print(
             f"{reason}: the run stops after this step, with a checkpoint (in at most {self.seconds:g} s); "
             "a second signal ends it at once"
         )
 
     def _end_now(self, why: str, number: int) -> None:
-        self._say(
+        self._print(
             f"{why}: the run ends without a checkpoint of this step; go on with --resume from the last one"
         )
         self.at_end()
         sys.stderr.flush()
-        os._exit(128 + number)
+        os._exit(128 + number)  # the main thread may be stuck, so no exception would end the process
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         if self.speak and not self._finished.is_set():
             sys.stderr.write(f"vlrl: {line}\n")
             sys.stderr.flush()

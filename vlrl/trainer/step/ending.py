@@ -20,7 +20,7 @@ def end_step(view: StepView) -> None:
     step, accelerator = view.record, view.session.accelerator
     step.trained_groups, _ = all_groups(accelerator, step.groups)
     step.sampled_groups, _ = all_groups(accelerator, step.sampled)
-    step.answered_groups = answered(step.sampled_groups)
+    step.answered_groups = policy_only(step.sampled_groups)
     metrics = step.metrics
     for counts in gather(accelerator, [dict(step.counts)]):
         for name, value in counts[0].items():
@@ -44,7 +44,7 @@ def end_step(view: StepView) -> None:
     view.observers.ended(step)
 
 
-def answered(groups: Sequence[Group]) -> list[Group]:
+def policy_only(groups: Sequence[Group]) -> list[Group]:
     """The groups with the policy's own rollouts alone; groups without any (demonstrations, replay) are left
     out."""
     own = [Group(g.prompt, [r for r in g if r.source == "policy"], g.id, g.info, g.untrained) for g in groups]

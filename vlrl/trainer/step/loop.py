@@ -84,8 +84,7 @@ def update(
 
 def collect(view: StepView) -> None:
     """Fill the step with this rank's share of its groups: sampled, scored, shaped, filtered; refilled until
-    all
-    ranks together have `prompts_per_step`."""
+    all ranks together have `prompts_per_step`."""
     settings, accelerator, step = view.settings, view.accelerator, view.record
     rank, world = accelerator.process_index, accelerator.num_processes
     reasons: Counter[str] = Counter()
@@ -199,8 +198,7 @@ def assign(view: StepView) -> None:
 
 def advantages_of(groups: Sequence[Group], advantage: AdvantageEstimator) -> list[list[float]]:
     """The estimator's advantages. An episode of several rollouts counts once in the statistics of its group:
-    all
-    of them get that of the last one.
+    all of them get that of the last one.
 
     Estimators that write advantages per token see every rollout.
     """
@@ -282,8 +280,7 @@ def first_mini_batches(view: StepView) -> list[MiniBatch]:
 
 def mini_batches(view: StepView, epoch: int) -> list[MiniBatch]:
     """The step's groups as optimizer steps of micro-batches. All ranks make the same number of both: a rank
-    with
-    fewer adds dummy batches."""
+    with fewer adds dummy batches."""
     groups, settings, accelerator = view.record.groups, view.settings, view.session.accelerator
     order = list(range(len(groups)))
     if settings.num_minibatches > 1:

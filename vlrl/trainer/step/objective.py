@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from vlrl.plugins.stages import LossAggregation, LossTerm, PolicyLoss, TokenWeight
 from vlrl.services.lazy import Tensor, torch
 from vlrl.trainer.step.observer import RunObserver
-from vlrl.types import Denominators, LossInputs, PerToken
+from vlrl.types import Denominators, LossInputs, UnreducedLoss
 
 Sums = dict[str, tuple[float, float]]  # name -> (sum, count)
 
@@ -83,7 +83,9 @@ class Objective:
             )
         return loss, sums
 
-    def _aggregate(self, result: PerToken, factor_BT: Tensor, x: LossInputs, totals: Denominators) -> Tensor:
+    def _aggregate(
+        self, result: UnreducedLoss, factor_BT: Tensor, x: LossInputs, totals: Denominators
+    ) -> Tensor:
         if result.loss.dim() == 1:  # a loss per sequence: its mean over the step's sequences
             return (result.loss * _sequence_factor(factor_BT, x)).sum() / totals.sequences
         weights = self.loss_aggregation.weights(x, totals)

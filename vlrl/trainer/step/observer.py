@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vlrl.trainer.step.step import Step
-from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt
+from vlrl.types import FilterDecision, Group, LossInputs, Prompt, UnreducedLoss
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,9 +49,9 @@ class RunObserver:
     def loss_computed(
         self,
         x: LossInputs,
-        main: PerToken,
+        main: UnreducedLoss,
         weights: Mapping[str, Tensor],
-        terms: Mapping[str, tuple[float, PerToken]],
+        terms: Mapping[str, tuple[float, UnreducedLoss]],
         aggregation: Tensor | None,
         total: Tensor,
     ) -> None:
@@ -109,9 +109,9 @@ class Observers(RunObserver):
     def loss_computed(
         self,
         x: LossInputs,
-        main: PerToken,
+        main: UnreducedLoss,
         weights: Mapping[str, Tensor],
-        terms: Mapping[str, tuple[float, PerToken]],
+        terms: Mapping[str, tuple[float, UnreducedLoss]],
         aggregation: Tensor | None,
         total: Tensor,
     ) -> None:

@@ -2,9 +2,8 @@
 
 A rollout on which a reward raises is dropped and counted, as is an episode whose environment fails
 (`vlrl/trainer/step/episodes.py`); a failed verifier never counts as a score. What is dropped leaves its
-group,
-so that neither mean, std nor loss sees it. Where the machine has no memory, disk or file handles left, the
-reward is asked again when all others are done; if it fails again, the run ends.
+group, so that neither mean, std nor loss sees it. Where the machine has no memory, disk or file handles left,
+the reward is asked again when all others are done; if it fails again, the run ends.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from vlrl.trainer.step.step import ScoreCounts
 from vlrl.types import Group, Rollout
 
 Failures = list[tuple[Rollout, str, BaseException]]
-Starved = list[tuple[Group, str, Reward]]
-Missed = Callable[[Group, str, BaseException], None]
+Retries = list[tuple[Group, str, Reward]]
+OnFailure = Callable[[Group, str, BaseException], None]
 FAULTS = (Exception, SystemExit, asyncio.CancelledError)  # what a verifier may raise without ending the run
 
 
@@ -37,13 +36,11 @@ def score(
     groups: Sequence[Group], phase: PhasePlan, counts: ScoreCounts, warn: Callable[[str], None], moment: str
 ) -> None:
     """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward
-    raised
-    on leave their group.
+    raised on leave their group.
 
     Scores of rewards that score rollouts one by one are kept (a rollout strategy may have scored before);
     rewards that compare siblings score anew. Raises RewardError once more than `error_limit` of all rollouts
-    of
-    the run so far (and at least 3) could not be scored.
+    of the run so far (and at least 3) could not be scored.
     """
     new = [not rollout.rewards for group in groups for rollout in group]
     failures = run_rewards(groups, phase.rewards, f"{moment}, ")
@@ -113,32 +110,36 @@ def set_outcome(rollout: Rollout, phase: PhasePlan) -> None:
 async def _score_all(
     groups: Sequence[Group], rewards: Mapping[str, Reward], failures: Failures, where: str
 ) -> None:
-    starved: Starved = []
+    retries: Retries = []
 
-    def missed(group: Group, slot: str, error: BaseException) -> None:
+    def on_failure(group: Group, slot: str, error: BaseException) -> None:
         if isinstance(error, RunFailure):
             raise error
         if of_the_machine(error):
-            starved.append((group, slot, rewards[slot]))
+            retries.append((group, slot, rewards[slot]))
         else:
             failures.extend((rollout, slot, error) for rollout in group)
 
-    def missed_again(group: Group, slot: str, error: BaseException) -> None:
+    def on_second_failure(group: Group, slot: str, error: BaseException) -> None:
         if of_the_machine(error):
             raise (
                 out_of_memory(error, f"{where}reward {slot!r} on row {group.row.id!r}, asked twice") or error
             )
-        missed(group, slot, error)
+        on_failure(group, slot, error)
 
     await asyncio.gather(
-        *(_score_slot(group, slot, reward, missed) for group in groups for slot, reward in rewards.items())
+        *(
+            _score_slot(group, slot, reward, on_failure)
+            for group in groups
+            for slot, reward in rewards.items()
+        )
     )
-    for group, slot, reward in starved:
+    for group, slot, reward in retries:
         gc.collect()
-        await _score_slot(group, slot, reward, missed_again)
+        await _score_slot(group, slot, reward, on_second_failure)
 
 
-async def _score_slot(group: Group, slot: str, reward: Reward, missed: Missed) -> None:
+async def _score_slot(group: Group, slot: str, reward: Reward, on_failure: OnFailure) -> None:
     if not len(group) or not applies(slot, reward.tasks, group.row):
         return
     if type(reward).score_group is not Reward.score_group:
@@ -149,22 +150,22 @@ async def _score_slot(group: Group, slot: str, reward: Reward, missed: Missed) -
             scores = [_number(value) for value in values]
             assert len(scores) == len(group), f"{len(scores)} scores for {len(group)} rollouts"
         except FAULTS as error:  # any exception is the verifier's failure, not the policy's
-            missed(group, slot, error)
+            on_failure(group, slot, error)
             return
         for rollout, value in zip(group, scores):
             rollout.rewards[slot] = value
         return
-    await asyncio.gather(*(_score_one(rollout, slot, reward, missed) for rollout in group))
+    await asyncio.gather(*(_score_one(rollout, slot, reward, on_failure) for rollout in group))
 
 
-async def _score_one(rollout: Rollout, slot: str, reward: Reward, missed: Missed) -> None:
+async def _score_one(rollout: Rollout, slot: str, reward: Reward, on_failure: OnFailure) -> None:
     if slot in rollout.rewards:
         return
     try:
         value: Any = reward(rollout)
         rollout.rewards[slot] = _number(await value if inspect.isawaitable(value) else value)
     except FAULTS as error:  # as above
-        missed(Group(rollout.prompt, [rollout]), slot, error)
+        on_failure(Group(rollout.prompt, [rollout]), slot, error)
 
 
 def _number(value: Any) -> float:

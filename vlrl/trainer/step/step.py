@@ -1,6 +1,5 @@
 """One step as a value: `collect` fills its groups, `assign` their advantages, `learn` its sums, `end_step`
-its
-metrics."""
+its metrics."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ class Step:
         """This rank's share of the rows that all ranks drew.
 
         Rows that another rank has too are remembered (`row_copy`), so that each rank samples them from its
-        own
-        random stream.
+        own random stream.
         """
         for place, row in enumerate(rows):
             self._first.setdefault(row.id, place % world)
