@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 from vlrl.plugins.scoring import Answer, Response
+from vlrl_rewards.math.chemistry import read_chemistry
 from vlrl_rewards.math.read import is_code, is_mark, read
 from vlrl_rewards.math.units import parse_unit
 from vlrl_rewards.math.wording import without_markup
@@ -59,7 +60,7 @@ _WORD_NUMBER = re.compile(
 
 def plausible(text: str) -> bool:
     """Whether a phrase ("the answer is ...") can hold a mathematical answer."""
-    return bool(_NUMBERISH.search(text)) or read(text) is not None
+    return bool(_NUMBERISH.search(text)) or read(text) is not None or read_chemistry(text) is not None
 
 
 def find_answer(response: Response) -> tuple[Answer | None, str]:
@@ -83,7 +84,8 @@ def find_answer(response: Response) -> tuple[Answer | None, str]:
 def _concluding(text: str) -> tuple[Answer | None, str]:
     start = len(text) - len(text.lstrip())
     whole = text.strip()
-    if (len(whole) <= 120 or ("\n" not in whole and not _PROSE.search(whole))) and read(whole) is not None:
+    short = len(whole) <= 120 or ("\n" not in whole and not _PROSE.search(whole))
+    if short and (read(whole) is not None or read_chemistry(whole) is not None):
         return Answer(whole, start, start + len(whole), "text"), ""
     line = _last_line(text)
     if line is not None:

@@ -91,7 +91,7 @@ def _plain(text: str) -> tuple[str, bool]:
         .replace("\\ ", " ")
     )
     text = re.sub(r"([⁰¹²³⁴⁵⁶⁷⁸⁹]*[⁺⁻])", r"^\1", text).translate(_SCRIPTS)
-    return " ".join(text.split()).strip(" ."), marked
+    return " ".join(text.split()).strip(" .*`"), marked
 
 
 def read_chemistry(text: str) -> Formula | Reaction | None:

@@ -42,7 +42,15 @@ _TURN = re.compile(
     r"|(?:^|\s[–—-])\s*(?:no|nope)\b\s*[,.:;!—–-]",
     re.IGNORECASE,
 )
-_DOUBTED = re.compile(r"\?\s*(?:no|nope|wrong|incorrect)\b\W*$", re.IGNORECASE)  # "B? No."
+_DOUBTED = re.compile(  # "B? No.", "B (wrong)", "maybe B, maybe not"
+    rf"(?:\?\s*(?:no|nope|{WRONG})\b|\(\s*(?:{WRONG})\s*\))\W*$|\b(?:maybe|perhaps|or)\s+not\b\W*$",
+    re.IGNORECASE,
+)
+_TEXT = re.compile(r"\\(?:text\w*|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+_NOT_LABEL = re.compile(  # "not D. 30"
+    r"\W*(?:not|never|anything\s+but)\s+(?:option\s+)?\(?[A-J]\)?[.):]\s*[^\W_][^;]*$", re.IGNORECASE
+)
+_CONTRACTED = re.compile(r"^n['’]t\s+")
 _OFFERS = re.compile(
     r"\bor\s+(?:any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b", re.IGNORECASE
 )
@@ -189,12 +197,21 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
     ]
 
 
+def _without_words(text: str, options: Options) -> str:
+    """The text with "B" for "B. Paris", where Paris is option B."""
+    for letter, option in zip(LETTERS, options.texts):
+        if f"{letter}" in text and option:
+            text = re.sub(rf"\b{letter}[.):]+\s*{re.escape(option)}(?!\w)", letter, text, flags=re.IGNORECASE)
+    return text
+
+
 def chosen(text: str, options: Options) -> frozenset[str]:
     """The options that an answer names by letters, else by words; empty if none. The text behind "but
     actually" replaces the text before."""
     text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-TAIL_CHARS:])
-    text = text[retraction(text) :]
-    if _DOUBTED.search(text) or _OFFERS.search(text) or _TWO_FACED.search(text):
+    text = _CONTRACTED.sub("not ", _TEXT.sub(r" \1 ", text).strip())
+    text = _without_words(text[retraction(text) :], options)
+    if _DOUBTED.search(text) or _NOT_LABEL.match(text) or _OFFERS.search(text) or _TWO_FACED.search(text):
         return frozenset()
     turns = list(_TURN.finditer(text))
     later = _named(text[turns[-1].end() :], options) if turns else frozenset()
@@ -213,6 +230,8 @@ def _named(text: str, options: Options) -> frozenset[str]:
     if _EVERYTHING.search(text):
         return frozenset(by_text(text, options, whole=False))
     label, rest = label_of(clean(text))
+    if label and DENIED.match(rest):
+        return frozenset(mentions(rest, options.count)) - {label}
     if label and rest and not DENIED.match(rest) and len(mentions(rest, options.count)) == 0:
         named = by_text(rest, options, whole=_ASSERTS.search(rest) is None)
         return frozenset(label) | frozenset(named)

@@ -45,7 +45,7 @@ _SAYS = re.compile(rf"(?:{_LEADS})\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{
 _OPEN = re.compile(
     (
         rf"\b(?:{CANNOT})\s+be\b|\b(?:{_YES}|{_NO})\s+(?:{MIGHT}|would)\s+be\b|\b(?:{_YES}|{_NO})\s+if\b|"
-        rf"\balternatively\b|\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|"
+        rf"\balternatively\b|\(\s*(?:{WRONG})\b|\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|"
         r"no)\s+if\s+(?:yes|"
         rf"no))\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b"
     ),
