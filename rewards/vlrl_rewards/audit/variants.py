@@ -46,7 +46,12 @@ FRAMES = (
     "{}", "<answer>{}</answer>", r"\boxed{{{}}}", r"$\boxed{{{}}}$", "The answer is {}.", "#### {}",
     "The final answer is {}.", "Therefore, the answer is {}.", "**{}**", "Answer: {}", "Final answer: {}",
     "<think>Let me see.</think>{}", "<think>Maybe 3 or 8.</think><answer>{}</answer>", "<answer> {} </answer>",
-    r"So the result is $\boxed{{{}}}$.", "<answer>{}.</answer>",
+    r"So the result is $\boxed{{{}}}$.", "<answer>{}.</answer>", "### Answer\n{}", "Answer:\n\n{}",
+    "<answer>\n{}\n</answer>", "I first thought 8. Wait, the answer is {}.", "The answer is **{}**.",
+    "First 3, then 8. So the answer is {}.",
+)  # fmt: skip
+OF_VALUES = ("It is {}.", "The value is {}.", "This gives {}.", "We get {}.", "{} because the rest follows.")
+FOREIGN = (
     "Die Antwort ist {}.", "La réponse est {}.", "La respuesta es {}.", "A resposta é {}.", "La risposta è {}.",
     "答案是{}。", "答えは{}です。", "정답은 {}입니다.", "الجواب هو {}", "คำตอบคือ {}", "Ответ: {}",
 )  # fmt: skip
@@ -56,6 +61,10 @@ TAKEN_AWAY = (
     "Nobody would say that the answer is {}.", "The answer is {}. No, that is wrong.", "The answer is {}. They are wrong.",
     "<answer>not {}</answer>", "<answer>{} (wrong)</answer>", "<answer>{} is wrong</answer>", r"\boxed{{\text{{not }}{}}}",
     "The wrong answer is {}.", "<think>The answer is {}.", "<answer>anything but {}</answer>",
+    "Is it {}?", "The answer is {}? No.", "I refuse to say {}.",
+    "Die Antwort ist nicht {}.", "La respuesta no es {}.", "答案不是{}。", "الجواب ليس {}", "La réponse n'est pas {}.",
+    "答えは{}ではありません。", "The answer is {}. Just kidding.", "The answer is {}, or is it?", "If only it were {}.",
+    "I cannot determine whether it is {}.", "{}? Hardly.", "The answer is anything other than {}.",
     "It would be wrong to say that the answer is {}.", "<answer>maybe {}, maybe not</answer>",
 )  # fmt: skip
 ALTERNATIVES = (
@@ -432,7 +441,6 @@ def words(draw: random.Random) -> Task:
 TASKS: tuple[Callable[[random.Random], Task], ...] = (
     integer, rational, quantity, interval, several, chemistry, choice, yes_no, words,
 )  # fmt: skip
-_ENGLISH = FRAMES[:16]
 
 
 def made(draw: random.Random) -> Variant:
@@ -440,23 +448,27 @@ def made(draw: random.Random) -> Variant:
     taken away, joined to another or made the end of a range."""
     make = draw.choice(TASKS)
     task, name = make(draw), make.__name__
-    frames = FRAMES if task.kind == "math" and name in ("integer", "rational") else _ENGLISH
+    frames = FRAMES + (OF_VALUES if task.kind == "math" else ())
+    frames += FOREIGN if name in ("integer", "rational") else ()
     form, other = draw.choice(task.right), draw.choice(task.wrong)
+    plain = draw.choice([text for text in task.right if "not" not in text]).rstrip(".")
 
     def variant(text: str, right: bool, how: str) -> Variant:
         return Variant(task.gold, text, task.kind, task.choices, right, f"{name}: {how}")
 
     how = draw.random()
+    if how < 0.02 and name in ("integer", "choice"):
+        return variant(
+            draw.choice(("Score: {}", "<answer>Grade: {}</answer>")).format(task.gold), False, "a mark"
+        )
     if how < 0.45:
         return variant(draw.choice(frames).format(form), True, "right")
     if how < 0.75:
         return variant(draw.choice(frames).format(other), False, "wrong")
     if how < 0.87:
-        return variant(draw.choice(TAKEN_AWAY).format(form.rstrip(".")), False, "taken away")
+        return variant(draw.choice(TAKEN_AWAY).format(plain), False, "taken away")
     if not task.joins or task.kind != "math":
         return variant(draw.choice(frames).format(other), False, "wrong")
     first, second = draw.choice(((task.right[0], task.wrong[0]), (task.wrong[0], task.right[0])))
     table = draw.choice((ALTERNATIVES, ALTERNATIVES, RANGES))
-    return variant(
-        draw.choice(_ENGLISH[:6]).format(draw.choice(table).format(first, second)), False, "joined"
-    )
+    return variant(draw.choice(FRAMES[:6]).format(draw.choice(table).format(first, second)), False, "joined")

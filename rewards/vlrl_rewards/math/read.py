@@ -38,7 +38,7 @@ from vlrl_rewards.text.denials import (
 _SAYS = re.compile(
     (
         r"^.*(?:\b(?:is|are|equals?|be|of|gives?|get|to|as|was|at|has|have|contains?)\b(?:\s+(?:equal\s+to|"
-        r"simply|just|exactly))?|[:：]|=(?![^=]*[a-z]{4}))\s*"
+        r"simply|just|exactly))?|[:：]|(?<![<>!])=(?![^=]*[a-z]{4}))\s*"
     ),
     re.IGNORECASE | re.DOTALL,
 )

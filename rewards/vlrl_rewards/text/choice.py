@@ -15,6 +15,7 @@ from vlrl_rewards.parsing import clean, committed, visible
 from vlrl_rewards.text.denials import (
     ALL_BUT,
     ASIDE,
+    FOREIGN_NOT,
     NOT,
     SECOND_THOUGHT,
     THAN,
@@ -43,16 +44,15 @@ _TURN = re.compile(
     re.IGNORECASE,
 )
 _DOUBTED = re.compile(  # "B? No.", "B (wrong)", "maybe B, maybe not"
-    rf"(?:\?\s*(?:no|nope|{WRONG})\b|\(\s*(?:{WRONG})\s*\))\W*$|\b(?:maybe|perhaps|or)\s+not\b\W*$",
+    rf"(?:\?\s*(?:no|nope|hardly|never|{WRONG})\b|\(\s*(?:{WRONG})\s*\))\W*$|\b(?:maybe|perhaps|or)\s+not\b\W*$"
+    r"|^\W*(?:is|was|are|could|might|would|should|can|may)\s+(?:it|the|that|this)\b[^.!]*\?\W*$",
     re.IGNORECASE,
 )
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
-_NOT_LABEL = re.compile(  # "not D. 30"
-    r"\W*(?:not|never|anything\s+but)\s+(?:option\s+)?\(?[A-J]\)?[.):]\s*[^\W_][^;]*$", re.IGNORECASE
-)
+_NEGATED = re.compile(rf"(?:{FOREIGN_NOT}|\bif\s+only\b)[^,;]*$", re.IGNORECASE)
 _CONTRACTED = re.compile(r"^n['’]t\s+")
 _OFFERS = re.compile(
-    r"\bor\s+(?:any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b", re.IGNORECASE
+    r"\bor\s+(?:is\s+it|any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b", re.IGNORECASE
 )
 _TWO_FACED = re.compile(  # "B is right and wrong", "B is right and B is wrong"
     r"\b([A-J])\b(?:(?!\b[A-J]\b)[^.!?]){0,40}\b(?:right|correct)\b\W+(?:and|but|yet)\s+(?:also\s+)?"
@@ -211,7 +211,7 @@ def chosen(text: str, options: Options) -> frozenset[str]:
     text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-TAIL_CHARS:])
     text = _CONTRACTED.sub("not ", _TEXT.sub(r" \1 ", text).strip())
     text = _without_words(text[retraction(text) :], options)
-    if _DOUBTED.search(text) or _NOT_LABEL.match(text) or _OFFERS.search(text) or _TWO_FACED.search(text):
+    if _DOUBTED.search(text) or _OFFERS.search(text) or _NEGATED.search(text) or _TWO_FACED.search(text):
         return frozenset()
     turns = list(_TURN.finditer(text))
     later = _named(text[turns[-1].end() :], options) if turns else frozenset()

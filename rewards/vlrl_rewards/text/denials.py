@@ -17,6 +17,10 @@ REJECTS = (
 )
 CANNOT = r"cannot|can\s+not|can['’]t|could\s+not|couldn['’]t|must\s+not|mustn['’]t|should\s+not|shouldn['’]t"
 
+FOREIGN_NOT = (
+    r"\b(?:nicht|kein\w{0,2}|n['’]est\s+pas|no\s+es|não\s+é|non\s+è|niet|inte|не|nie|bukan|không\s+phải|değil)\b"
+    r"|不是|并非|不等于|ではあり|ではな|じゃな|아닙|아니|ليس|ไม่ใช่|नहीं"
+)
 # Uncertainty: the answer may be this or something else.
 MAYBE = r"maybe|perhaps|possibly"
 MIGHT = r"could|might|may"
@@ -53,6 +57,7 @@ _REFUSAL = re.compile(
     r"know)\b"
     r"|\b(?:cannot|can't|can\s+not|could\s+not)\s+be\s+(?:answered|determined|solved|known)\b|"
     r"\bno\s+idea\b|\bnot\s+enough\s+information\b|\binsufficient\s+information\b"
+    r"|\b(?:cannot|can't|can\s+not|could\s+not|couldn't|unable\s+to)\s+(?:determine|tell|say|decide|know)\s+(?:if|whether)\b"
     r"|\bi\s+(?:refuse|decline)\b|无法(?:回答|确定)|我不知道",
     re.IGNORECASE,
 )
@@ -63,14 +68,15 @@ _HEDGE = re.compile(
     rf"anything|whatever|{THAN}|{REJECTS}|{CANNOT}|(?:is|are|was|were|be)\s+(?:\w{{1,"
     rf"12}}ly\s+)?(?:{WRONG})|(?:{WRONG})(?=\s*[:=])|(?:my|an?)\s+first\s+guess|"
     r"doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|"
-    r"just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b|^\W{0,3}n['’]t\b",
+    r"just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b|^\W{0,3}n['’]t\b|\bif\s+only\b"
+    rf"|{FOREIGN_NOT}",
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(
     r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|unless\b|"
     rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE})|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|"
     rf"(?:al)?though\b.{{1,40}}\bequally\b|"
-    r"\?\s*(?:hardly|nope|no\s+way|never|not\s+(?:really|quite|so))\b|"
+    r"\?\s*(?:hardly|no|nope|never|not\s+(?:really|quite|so))\b|"
     rf"(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:{WRONG}|not)\b|\(?(?:wrong|incorrect)\b|(?:{TAKES_BACK}|"
     r"make\s+that)\b|correction\s*:"
     r"|(?:(?:but|no|nope|however|wait|actually)\b[,.!]?\s*)?"
