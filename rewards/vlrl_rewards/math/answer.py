@@ -47,7 +47,7 @@ _QUOTES = re.compile(
 )  # a sentence that quotes the question gives no answer
 _UNIT_WORD = r"[A-Za-zµμΩ°]+(?:[\^²³]\d?)?"
 _OPEN_END = re.compile(r"\b(?:or|and)\W*$|[-+*/^=×÷]\s*\.?\s*$", re.IGNORECASE)
-_COMPARES = re.compile(r"(?:[<>≤≥≠]|\\(?:le|ge|ne|lt|gt|leq|geq|neq))\s*=?\s*$")
+_COMPARES = re.compile(r"(?:(?<!\w)[<>≤≥≠]|\\(?:le|ge|ne|lt|gt|leq|geq|neq))\s*=?\s*$")
 _BROKEN_OFF = re.compile(r"\b(?:answer|result|solution)\s+is\W*$", re.IGNORECASE)
 _ONE_WORD = (
     r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|"
