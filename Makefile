@@ -26,6 +26,7 @@ install-test: $(TEST_STAMP)
 $(TEST_STAMP): $(STAMP)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable '.[train,deepspeed,test]'
 	$(BIN)/python scripts/install_vllm_for_tests.py $(BIN)/uv constraints.txt
+	scripts/install_programs_for_tests.sh
 	touch $@
 
 demo: install  ## a tiny vision-language model learns to read handwritten digits; ends with a report
@@ -41,7 +42,7 @@ demo-text: $(MODEL_STAMP)  ## a real language model, SmolLM2-135M-Instruct, lear
 	$(BIN)/vlrl fetch smollm2
 	$(BIN)/vlrl train experiments/laptop_sums --overwrite
 
-test: install-test  ## the whole suite, on the CPU
+test: install-test  ## the whole suite, on the CPU; tests of programs that are not installed are skipped by name
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 test-slow: install-test  ## what `make test` leaves out: more ranks, shardings and servers, killed in more places; half an hour or more

@@ -33,6 +33,7 @@ import numpy as np
 import torch
 
 from vlrl.config import load
+from vlrl.engine.base import PolicyEngine
 from vlrl.environments.calculator import Calculator
 from vlrl.environments.tools import ToolEnvironment
 from vlrl.environments.zoom import Zoom
@@ -43,6 +44,7 @@ from vlrl.plugins.stages import Environment, Source
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.loss_inputs import make_batch
+from vlrl.trainer.views import StepView
 from vlrl.types import Group, Media, Rollout, Row
 
 TOLERANCE = 1e-4  # nats
@@ -177,12 +179,12 @@ def measure(run: Session, episodes: int) -> Found:
     """Play the episodes in groups and check them."""
     found, rows = Found(), [row for rows in run.rows.values() for row in rows]
     while found.episodes < episodes:
-        run.step += 1
+        view = StepView(run, run.begin_step())
         some = [rows[(found.episodes // GROUP + i) % len(rows)] for i in range(16)]
         begun = time.process_time()
         groups = [
             group
-            for group in run.rollout([run.prompt_template(row) for row in some], [GROUP] * len(some), run)
+            for group in run.rollout([run.prompt_template(row) for row in some], [GROUP] * len(some), view)
             if len(group)
         ]
         found.seconds += time.process_time() - begun
@@ -250,6 +252,7 @@ def main() -> int:
             found = measure(run, options.episodes)
         finally:
             run.close()
+        assert isinstance(run.engine, PolicyEngine)
         counters = run.engine.counters
     played = (
         f"{found.episodes} episodes of {found.turns / found.episodes:.1f} turns, {found.rollouts} rollouts"

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks.meter import release_memory
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext
 from vlrl.plugins.episodes import Action, Episode, Observation
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Callback, Environment, Source
@@ -94,7 +94,9 @@ class ShellEpisode(Episode):
     turn."""
 
     def __init__(self, turns: int) -> None:
-        self.turns, self.fate, self.folder, self.process = turns, "", None, None
+        self.turns, self.fate = turns, ""
+        self.folder: Path | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def reset(self, row: Row, seed: int) -> Observation:
         self.row = row.id
@@ -109,6 +111,7 @@ class ShellEpisode(Episode):
         if action.turn == 1:
             self.fate = "hang" if value % 100 < HANGING else "die" if value % 100 < HANGING + CRASHING else ""
         word = self.fate if self.fate and action.turn == 2 else f"turn{action.turn}"
+        assert self.process and self.process.stdin and self.process.stdout
         self.process.stdin.write(word.encode() + b"\n")
         self.process.stdin.flush()
         said = self.process.stdout.readline().decode().strip()
@@ -129,7 +132,7 @@ class BenchProcess(Callback):
     """Writes memory in use, open files, threads, folders and tools of the process after every step. vlrl
     original (a measurement's own)."""
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> Mapping[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> Mapping[str, float]:
         waited = time.monotonic() + 10.0
         while time.monotonic() < waited and any(thread.name == "episode" for thread in threading.enumerate()):
             time.sleep(0.02)  # threads that close what hung

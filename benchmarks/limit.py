@@ -32,8 +32,9 @@ from vlrl.plugins.stages import Engine
 from vlrl.policy import Family, Policy
 from vlrl.policy.cpu_matmul import product
 from vlrl.policy.family import base
-from vlrl.policy.forward import score_by_weight, score_tokens
+from vlrl.policy.forward import head_weight, score_by_weight, score_tokens
 from vlrl.policy.packing import build_layout
+from vlrl.policy.tree_attention import attention_arguments
 from vlrl.types import Prompt, Request, Rollout, Row, Sampling
 
 
@@ -198,7 +199,7 @@ class Load:
         layout = build_layout(
             [encoded], [0] * group, ids, [[] for _ in ids], self.shape.completion, policy.pad_id, packed=True
         )
-        how = policy.family.attention(policy.model, layout)
+        how = attention_arguments(policy.family, policy.model, layout)
         kinds = [f.kind for f in encoded.features]
         hidden, _ = policy.family.hidden(
             policy.model, layout.ids_RL, layout.positions, embeds=embeds, kinds=kinds, **how
@@ -210,7 +211,7 @@ class Load:
         count = self.shape.group * self.shape.completion
         hidden = torch.randn(count, self.text.hidden_size, requires_grad=True)
         ids = torch.arange(count) % 200
-        weight = self.policy.family.head_weight(self.policy.model)
+        weight = head_weight(self.policy.model)
         score = (
             partial(score_tokens, self.policy.logits) if weight is None else partial(score_by_weight, weight)
         )

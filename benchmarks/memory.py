@@ -129,19 +129,20 @@ def open_run(words: Sequence[str]) -> Any:
 def learn_steps(run: Any, load: Load, steps: int = 2) -> None:
     """Optimizer steps on given completions, sampling left out."""
     from vlrl.trainer.step.loop import learn
+    from vlrl.trainer.views import StepView
 
     for step in range(steps):
-        run.step += 1
-        run.stats.begin()
-        learn(load.groups(1000 * run.accelerator.process_index + step), run)
+        record = run.begin_step()
+        record.groups = load.groups(1000 * run.rank + step)
+        learn(StepView(run, record))
 
 
-def longest_group(run: Any, groups: Sequence[Group]) -> dict[str, int]:
+def longest_group(run: Any, groups: Sequence[Group]) -> dict[str, Any]:
     """The fields of `vlrl.plan.memory.MicroBatch` for the most expensive of `groups`, as a micro-batch of its
     own."""
     from vlrl.trainer.step.loss_inputs import cost
 
-    group = max(groups, key=lambda g: cost(run, g))
+    group = max(groups, key=lambda g: cost(run.policy, g))
     prompt = run.policy.encode(group.prompt)
     patches = sum(len(next(iter(f.tensors.values()))) for f in prompt.features)
     length = len(prompt) + sum(len(r) - 1 for r in group)

@@ -37,6 +37,7 @@ from vlrl.plugins.stages import AuxTensor
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.loop import learn
+from vlrl.trainer.views import StepView
 from vlrl.types import Group
 
 MODEL = {"hidden": 256, "layers": 4, "heads": 8, "kv_heads": 4, "intermediate": 704, "rows": 32768}
@@ -53,7 +54,7 @@ Measured = tuple[float, float]  # tokens, CPU seconds
 
 
 @contextmanager
-def opened(method: str, *words: str) -> Iterator[Run]:
+def opened(method: str, *words: str) -> Iterator[Session]:
     """A run of `methods/METHOD` on sums, with the model `MODEL`."""
     with tempfile.TemporaryDirectory() as folder:
         policy = (
@@ -81,7 +82,8 @@ def sampled(run: Session) -> list[Group]:
     """The groups of a step, with random advantages: a random model's rewards are all equal, and such groups
     are skipped."""
     prompts = [run.prompt_template(row) for row in run.prompt_sampler(run.settings.prompts_per_step)]
-    groups = run.rollout(prompts, [run.settings.group_size] * len(prompts), run)
+    view = StepView.between_steps(run)
+    groups = run.rollout(prompts, [run.settings.group_size] * len(prompts), view)
     rng = random.Random(0)
     for rollout in (rollout for group in groups for rollout in group):
         rollout.advantages = [rng.choice((-1.0, 1.0))] * len(rollout)
@@ -127,16 +129,19 @@ def drafts(repeats: int) -> dict[str, list[Measured]]:
                     run.prompt_template(row) for row in run.prompt_sampler(run.settings.prompts_per_step)
                 ]
                 counts = [run.settings.group_size] * len(prompts)
-                run.rollout(prompts, counts, run)
+                view = StepView.between_steps(run)
+                run.rollout(prompts, counts, view)
                 generator = torch.Generator().manual_seed(0)
                 with torch.no_grad():  # the update between two visits
                     for parameter in run.policy.model.parameters():
                         parameter.add_(0.004 * torch.randn(parameter.shape, generator=generator))
-                run.policy.version += 1
+                run.policy.advance()
                 run.engine.sync(run.policy)
                 assert isinstance(run.engine, PolicyEngine)
                 found[name].append(
-                    counted(run.engine.counters, "prefill_tokens", partial(run.rollout, prompts, counts, run))
+                    counted(
+                        run.engine.counters, "prefill_tokens", partial(run.rollout, prompts, counts, view)
+                    )
                 )
     return found
 
@@ -150,10 +155,11 @@ def old_logp(repeats: int, *words: str) -> dict[str, list[Measured]]:
         for _ in range(repeats + 1):
             for name in ("without", "with"):
                 run.policy.model.extra = idle if name == "without" else torch.nn.Identity()
-                run.stats.begin()
+                view = StepView.between_steps(run)
+                view.record.groups = groups
                 for rollout in (rollout for group in groups for rollout in group):
                     rollout.signals.clear()
-                found[name].append(counted(run.policy.counters, "tokens", partial(learn, groups, run)))
+                found[name].append(counted(run.policy.counters, "tokens", partial(learn, view)))
     return {name: values[1:] for name, values in found.items()}
 
 

@@ -76,7 +76,7 @@ CASES = {
 }
 
 
-def predicted(case: Case, micro: dict[str, int]) -> dict[str, Any]:
+def predicted(case: Case, micro: dict[str, Any]) -> dict[str, Any]:
     """`vlrl plan`'s memory of a case whose longest micro-batch is `micro`."""
     from vlrl.cli.words import load_words
     from vlrl.plan.layouts import LAYOUTS

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from vlrl.engine.fake import Fake
-from vlrl.plugins.contexts import RunContext
+from vlrl.plugins.contexts import CallbackContext
 from vlrl.plugins.episodes import Action, Episode, Observation
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Callback, Environment, Reward, Source
@@ -139,7 +139,7 @@ class SoakProcess(Callback):
     """Writes the memory and the open files of the process beside the run's log, every 10 steps. vlrl original
     (a test's own)."""
 
-    def __call__(self, run: RunContext, groups: Sequence[Group]) -> Mapping[str, float]:
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> Mapping[str, float]:
         if run.step % 10 == 0:
             pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
             files = len(os.listdir("/proc/self/fd"))

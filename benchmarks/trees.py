@@ -59,7 +59,7 @@ def main() -> None:
         ("prompt shared", "packed", 10**9),
         ("trees", "packed", 16),
     ):
-        packing.LEAST_SHARED = least
+        packing.MIN_SHARED = least
         policy = Policy(build(Family, {"name": "text", "tiny": tiny, "layout": layout}))
         batch = make_batch([Group(prompt, rollouts)], policy.pad_id)
         seconds = []

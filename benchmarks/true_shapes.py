@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,9 +30,12 @@ from torch import Tensor
 from benchmarks.cases import Stored, picture
 from vlrl.config import load
 from vlrl.plan.releases import meta_model, release, transformers_config
+from vlrl.plan.setup import processor_of
+from vlrl.plan.shape import model_config
 from vlrl.plugins.registry import build, get, make
 from vlrl.policy import Family, Policy
-from vlrl.policy.checkpoint_names import save_as_released
+from vlrl.policy.costs import PictureCost
+from vlrl.policy.families.vision import VisionFamily
 from vlrl.policy.tiny import Tiny
 from vlrl.types import Group, Prompt, Rollout, Row
 
@@ -89,17 +92,13 @@ def random_model(
     text, small_text = config.get_text_config(), small.config.get_text_config()
     for name in TOKEN_IDS:
         setattr(text, name, getattr(small_text, name, None))
-    processor = released_processor(family, processor)
-
+    model_class: Any = type(meta_model(config))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = save_as_released(
-            type(meta_model(config))._from_config(config, attn_implementation="sdpa", dtype=dtype)
-        )
-    for name, parameter in model.named_parameters():
-        if name.endswith("mm_input_projection_weight"):  # zeros by default, which would remove all images
-            parameter.data.normal_(0, 0.02)
-    return model, processor
+        if not isinstance(family, VisionFamily):
+            return model_class._from_config(config, attn_implementation="sdpa", dtype=dtype), processor
+        model = family.random_model(model_class, config, dtype=dtype)
+    return model, family.make_processor(processor.tokenizer, release(family.model).pictures)
 
 
 def save_release(
@@ -115,64 +114,6 @@ def save_release(
         made.save_pretrained(folder)
         processor.save_pretrained(folder)
     return folder
-
-
-def released_processor(family: Family, tiny: Any) -> Any:
-    """A tiny model's processor with the release's rules for pictures."""
-    if not family.is_multimodal:
-        return tiny
-    import transformers as hf
-
-    rule = release(family.model).pictures
-    tokenizer, template = tiny.tokenizer, tiny.chat_template
-
-    def resize() -> Any:
-        sizes = {"patch_size": rule["patch"], "merge_size": rule["unit"] // rule["patch"]}
-        bounds = {"shortest_edge": rule["min_pixels"], "longest_edge": rule["max_pixels"]}
-        tiny.image_processor = hf.Qwen2VLImageProcessor(**sizes, size=bounds)
-        tiny.video_processor = type(tiny.video_processor)(**sizes)
-        return tiny
-
-    def fixed() -> Any:
-        image = hf.Gemma3ImageProcessor(size={"height": rule["side"], "width": rule["side"]})
-        return hf.Gemma3Processor(image, tokenizer, chat_template=template, image_seq_length=rule["tokens"])
-
-    def tiles() -> Any:
-        side = {"height": rule["side"], "width": rule["side"]}
-        image = hf.GotOcr2ImageProcessor(
-            size=side, min_patches=rule["least"], max_patches=rule["most"], crop_to_patches=True
-        )
-        video = hf.InternVLVideoProcessor(size=side)
-        return hf.InternVLProcessor(
-            image, tokenizer, video, image_seq_length=rule["tokens"], chat_template=template
-        )
-
-    def anyres() -> Any:
-        side = {"height": rule["side"], "width": rule["side"]}
-        image, video = hf.LlavaOnevisionImageProcessor(size=side), hf.LlavaOnevisionVideoProcessor(size=side)
-        options = {
-            "num_image_tokens": (rule["side"] // rule["patch"]) ** 2,
-            "vision_feature_select_strategy": "full",
-            "chat_template": template,
-        }
-        return hf.LlavaOnevisionProcessor(image, tokenizer, video, **options)
-
-    def split() -> Any:
-        image = hf.SmolVLMImageProcessor(
-            size={"longest_edge": rule["longest"]}, max_image_size={"longest_edge": rule["side"]}
-        )
-        return hf.SmolVLMProcessor(
-            image, tokenizer, tiny.video_processor, image_seq_len=rule["tokens"], chat_template=template
-        )
-
-    kinds: dict[str, Callable[[], Any]] = {
-        "resize": resize,
-        "fixed": fixed,
-        "tiles": tiles,
-        "anyres": anyres,
-        "split": split,
-    }
-    return kinds[rule["rule"]]()
 
 
 def picture_prompt(*sizes: tuple[int, int], name: str = "one") -> Prompt:
@@ -197,20 +138,18 @@ def resized_picture(number: int, size: tuple[int, int]) -> bytes:
     return buffer.getvalue()
 
 
-def counted(family: Family, pixels: tuple[int, int]) -> tuple[int, int]:
-    """(placeholder tokens, patches) that the release's processor makes of a picture of (width, height)
-    pixels, under the config's bounds."""
-    tiny = dataclasses.replace(family, model="", tiny=Tiny())
-    with torch.device("meta"):
-        processor = tiny.build(Tiny())[1]
-    processor = released_processor(family, processor)
-    family.apply_pixel_limits(processor)
+def counted(family: VisionFamily, pixels: tuple[int, int]) -> tuple[PictureCost, int]:
+    """What the release's processor makes of a picture of (width, height) pixels, under the config's bounds:
+    vision embeddings and patches; and the tokens of its text, with the marks around the embeddings."""
+    config, processor = model_config(family), processor_of(family)
+    family.limit_pixels(processor, config)
     features = family.process(processor, picture_prompt(pixels).images[0])
-    rows = features.tensors["pixel_values"]
-    side = release(family.model).pictures["patch"]
-    return features.num_embeds, len(rows) if rows.dim() == 2 else rows.shape[:-3].numel() * (
-        rows.shape[-1] // side
-    ) ** 2
+    rows, text = features.tensors["pixel_values"], processor.tokenizer(features.text).input_ids
+    if rows.dim() == 2:  # of patches
+        return PictureCost(features.num_embeds, len(rows), len(rows)), len(text)
+    patch = config.vision_config.patch_size
+    per_tile = (rows.shape[-1] // (patch[0] if isinstance(patch, list) else patch)) ** 2
+    return PictureCost(features.num_embeds, rows.shape[:-3].numel() * per_tile, per_tile), len(text)
 
 
 def plain_logp(policy: Policy, rollout: Rollout) -> Tensor:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import typer
 
@@ -75,23 +76,26 @@ class Clock:
 def opened(words: list[str], clock: Clock) -> Any:
     """The run of a config's words, ready for its first step, whose parts `clock` will time."""
     from vlrl.trainer.step import loop
+    from vlrl.trainer.step.step import Step
 
     with clock.timed("load"):
         run = open_run(words)
-    vars(run.stats)["timed"] = clock.timed
+    patch.object(Step, "timed", lambda self, name: clock.timed(name)).start()  # CPU seconds, not wall ones
     for name in ("backward", "optimizer_step"):
         vars(loop)[name] = clock.timing(name, vars(loop)[name])
     return run
 
 
-def make_steps(run: Any, clock: Clock, steps: int) -> None:
-    """The steps of a run."""
+def make_steps(run: Any, clock: Clock, steps: int) -> Any:
+    """The steps of a run; returns the last one."""
     from vlrl.trainer.step.loop import train_step
 
     for _ in range(steps):
         with clock.timed("step"):
-            metrics = train_step(run).metrics
-        typer.echo({name: round(metrics[name], 6) for name in SHOWN if name in metrics}, err=True)
+            step = train_step(run)
+        shown = {name: round(step.metrics[name], 6) for name in SHOWN if name in step.metrics}
+        typer.echo(shown, err=True)
+    return step
 
 
 def weight_bytes(run: Any) -> int:
@@ -149,12 +153,10 @@ def main(
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
         weight_bytes(run),
     )  # loading is not profiled: it frees in threads
-    grown = (
-        peak_bytes(lambda: make_steps(run, clock, steps))[1]
-        if profile
-        else make_steps(run, clock, steps) or 0
+    step, grown = (
+        peak_bytes(lambda: make_steps(run, clock, steps)) if profile else (make_steps(run, clock, steps), 0)
     )
-    plan, micro, spent = predicted(run, config), longest_group(run, run.groups), clock.seconds
+    plan, micro, spent = predicted(run, config), longest_group(run, step.groups), clock.seconds
     weights = list(run.policy.model.parameters())
     trained = sum(p.numel() for p in weights if p.requires_grad)
     typer.echo(f"parameters {sum(p.numel() for p in weights):,}, trained {trained:,}; longest group {micro}")

@@ -11,6 +11,7 @@ beyond what `vlrl train` checks before it imports torch.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -25,14 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from vlrl.trainer.preflight import Preflight
 
 from vlrl.cli.words import load_words
 from vlrl.config import MAP_SLOTS, OTHER_KEYS, SLOTS, folders
 from vlrl.config.settings import Settings, nested_fields
 from vlrl.config.yaml import read_file
-from vlrl.plugins.index import entries
-from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.kinds import KINDS, stage_named
+from vlrl.plugins.registry import ConfigError, shipped
+from vlrl.trainer.plan import Plan
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 7, 10**9, -(10**9), 2**31, 2**63, -(2**63), 10**30, 0.5, -0.5, 1e-300,
@@ -87,16 +88,9 @@ def paths_of(tree: Any, where: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
 
 def names() -> list[str]:
     """Names of shipped plug-ins, keys of configs and their fields."""
-    homes = (
-        "vlrl.methods",
-        "vlrl.engine",
-        "vlrl.environments",
-        "vlrl.policy.families",
-        "vlrl_rewards",
-        "vlrl_data",
-    )
-    found = [entry.name for home in homes for entry in entries(home).values()]
-    fields = [item.name for home in homes for entry in entries(home).values() for item in entry.fields]
+    classes = [cls for kind in KINDS for cls in shipped(stage_named(kind)).items()]
+    found = [name for name, _ in classes]
+    fields = [item.name for _, cls in classes for item in dataclasses.fields(cls) if item.init]
     return sorted({*found, *fields, *SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__, *nested_fields()})
 
 
@@ -258,7 +252,7 @@ def outcome(words: list[str], slow: float) -> tuple[str, str]:
     """("resolved" | "refused" | "finding", detail) of one command line."""
     begun = time.process_time()
     try:
-        Preflight(load_words(words))
+        Plan.of(load_words(words))
         kind, detail = "resolved", ""
     except ConfigError as error:
         text = " ".join(str(error).split())

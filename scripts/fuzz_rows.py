@@ -182,7 +182,7 @@ class Trainer:
 
     def verdict(self, row: Row) -> str:
         """Why a row cannot be trained on, or ""."""
-        return row_fault(self.run, row)
+        return row_fault(self.run.policy, self.run.current, row)
 
     def leak(self, row: Row) -> str:
         """A control token that comes out of a row's text, or "": the template opens a turn per message and

@@ -191,11 +191,11 @@ def render(template: str, messages: list[dict[str, str]], settings: dict[str, An
     """The chat as text, with the opening of the assistant's turn."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    tokens = {key: settings.get(key) or "" for key in ("bos_token", "eos_token")}
-    (text,), _ = render_jinja_template(
+    tokens: Any = {key: settings.get(key) or "" for key in ("bos_token", "eos_token")}
+    texts = render_jinja_template(
         conversations=[messages], chat_template=template, add_generation_prompt=True, **tokens
     )
-    return text
+    return str(texts[0][0])
 
 
 def escaped(whole: dict[str, Any]) -> str:

@@ -16,8 +16,9 @@ from vlrl.plugins.stages import STAGES
 ROOT = Path(__file__).parents[1]
 HEAD = """# Methods
 
-Made by `scripts/make_methods_doc.py`; do not edit. A paper is a preset: `vlrl train tasks/lab_counting methods/ID`, `vlrl show methods/ID`.
-Fidelity: `code` was checked against the authors' released code, `paper` follows its equations, `approximate` names in the preset what is ours.
+Made by `scripts/make_methods_doc.py`; do not edit. A paper is a preset: `vlrl train tasks/lab_counting
+methods/ID`, `vlrl show methods/ID`. Fidelity: `code` was checked against the authors' released code, `paper`
+follows its equations, `approximate` names in the preset what is ours.
 """
 
 

@@ -11,21 +11,29 @@ from pathlib import Path
 
 import yaml
 
+from vlrl.config import load
+from vlrl.config.config import at
+
 ROOT = Path(__file__).parents[1]
 HEAD = """# Papers
 
-Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it and what does not, each value
-with where it comes from, and what the lab showed (`docs/LOG.md` has the runs). A value without a source is a plug-in's default, whose docstring
-names it.
+Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it
+and what does not, each value with where it comes from, and what the lab showed (`docs/LOG.md` has the runs).
+A value without a source is a plug-in's default, whose docstring names it.
 
-Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only. **Proof**: a number that the mechanism
-moves through the whole pipeline, on the named task, with a scripted policy that is right about half of the time: switched off (then the run is
-bit-identical to what the preset extends), on, and, where the proof states it, turned round: then it must not hold.
-`python scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. Observables without a slash are functions in
-`tests/proofs/proof_kit/`, `log/...` are metrics, the others figures of `vlrl check`.
+Whose a value is: the **paper**'s, the **release**'s (the authors' script and code), the **trainer**'s (what
+the release's trainer does where its script is silent: `configs/base/trainers`, with file, line and commit), or
+**ours**, with the reason. `tests/test_fidelity.py` holds presets labelled `code` to at most two of ours.
+
+Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only.
+**Proof**: a number that the mechanism moves through the whole pipeline, on the named task, with a scripted
+policy that is right about half of the time: switched off (then the run is bit-identical to what the preset
+extends), on, and, where the proof states it, turned round: then it must not hold. `python
+scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. Observables without a slash are
+functions in `tests/proofs/proof_kit/`, `log/...` are metrics, the others figures of `vlrl check`.
 
 {counts}
-"""
+"""  # noqa: E501
 
 
 def titles() -> dict[str, tuple[str, str]]:
@@ -64,7 +72,7 @@ def counts(abouts: list[dict]) -> str:
 def proof_line(row: dict[str, str]) -> str:
     """One sentence about a proof."""
     directions = {"up": "is higher", "down": "is lower", "changes": "differs"}
-    turned = row["reversed"] if row["reversed"] != "not stated" else ""
+    turned = row.get("reversed", "") if row.get("reversed") != "not stated" else ""
     figures = f"off {row['off'] or 'absent'}, on {row['on']}{f', reversed {turned}' if turned else ''}"
     return f"Proof on `tasks/{row['task']}`: `{row['observe']}` {directions[row['direction']]} ({figures})."
 
@@ -83,6 +91,36 @@ def values(text: str) -> list[tuple[str, str]]:
                 (f"{slot} {setting.strip()}" if line.startswith(" ") else setting.strip(), source.strip())
             )
     return found
+
+
+def whose(source: str) -> str:
+    """Whether a source is the paper, the release or we."""
+    if source.startswith("ours"):
+        return "ours"
+    return (
+        "paper"
+        if re.match(r"(\w+ )?(sec|eq|app|table|fig|algorithm|abstract|paper)\b", source)
+        else "release"
+    )
+
+
+def of_trainer(name: str) -> str:
+    """What a preset leaves to the file of base/trainers that it extends; "" where it extends none."""
+    config = load([f"methods/{name}"])
+    found: dict[str, list[str]] = {}
+    for path, origin in config.origins.items():
+        if (
+            "base/trainers/" not in origin
+            or path.endswith(".name")
+            or at(config.tree, path) in (None, {}, [])
+        ):
+            continue
+        value = at(config.tree, path)
+        if not isinstance(value, dict):
+            found.setdefault(Path(origin.partition(":")[0]).stem, []).append(
+                f"{path.removesuffix('.name')} {value}"
+            )
+    return "; ".join(f"`{base}`: {', '.join(sorted(values))}" for base, values in sorted(found.items()))
 
 
 def entry(
@@ -106,12 +144,21 @@ def entry(
         lines += [proof_line(proofs[path.stem]), ""]
     if tree.get("extends"):
         lines += [f"Extends {', '.join(f'`{base}`' for base in tree['extends'])}.", ""]
+    if trainer := of_trainer(path.stem):
+        lines += [f"The trainer's: {trainer}.", ""]
+    elif about.get("trainer"):
+        lines += [f"Trainer: {about['trainer']}.", ""]
+    if ours := about.get("ours"):
+        lines += ["Ours: " + "; ".join(f"{key}: {reason}" for key, reason in ours.items()) + ".", ""]
     rows = values(text)
     if rows:
         lines += [
-            "| setting | source |",
-            "|---|---|",
-            *(f"| `{setting}` | {source} |".replace("\\", "\\\\") for setting, source in rows),
+            "| setting | whose | source |",
+            "|---|---|---|",
+            *(
+                f"| `{setting}` | {whose(source)} | {source} |".replace("\\", "\\\\")
+                for setting, source in rows
+            ),
             "",
         ]
     if path.stem in lab:

@@ -46,7 +46,7 @@ class Seen(NamedTuple):
     boxes_PC3: Tensor
 
 
-def draw(rng: random.Random, scenes: Mapping[str, int], cells: int, split: str, count: int = BATCH) -> Seen:
+def draw(rng: random.Random, scenes: Mapping[str, Any], cells: int, split: str, count: int = BATCH) -> Seen:
     """Three scenes of one to `MOST` objects for every single digit, which fills the picture: its class is
     that of the four middle cells."""
     source = GenCounting(**scenes)
@@ -154,11 +154,9 @@ def teach(
 
     model = SmolVLMForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
     processor = AutoProcessor.from_pretrained(folder)
-    cells = (
-        model.config.vision_config.image_size
-        // model.config.vision_config.patch_size
-        // model.config.scale_factor
-    )
+    config: Any = model.config
+    vision = config.vision_config
+    cells = vision.image_size // vision.patch_size // config.scale_factor
     torch.manual_seed(seed)
     taught, rng = Taught(model, processor), random.Random(seed)
     optimizer = torch.optim.AdamW(taught.parameters(), lr=lr, weight_decay=0.01, fused=True)

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from functools import cache
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -28,6 +29,17 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 NEEDS = "needs the program "
+NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")}
+
+
+@cache
+def is_missing(program: str) -> bool:
+    """Whether a program is not installed, or (bwrap) may not do its work here."""
+    if program == "bwrap":
+        from vlrl_rewards.code import isolation
+
+        return bool(isolation.unavailable())
+    return not any(shutil.which(name) for name in NAMES.get(program, (program,)))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -38,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if "slow" not in item.keywords]
     for item in items:
         for mark in item.iter_markers("needs"):
-            if missing := [program for program in mark.args if shutil.which(program) is None]:
+            if missing := [program for program in mark.args if is_missing(program)]:
                 item.add_marker(pytest.mark.skip(reason=NEEDS + " or ".join(missing)))
 
 

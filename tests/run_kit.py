@@ -1,4 +1,5 @@
-"""A small object with the attributes of a plug-in's context (`vlrl/plugins/contexts.py`), for tests of plug-ins
+"""A small object with the attributes of a plug-in's context (`vlrl/plugins/contexts.py`), for tests of
+plug-ins
 without a session."""
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from typing import Any
 
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.episodes import StepEpisodes
+from vlrl.trainer.step.observer import RunObserver
 from vlrl.trainer.step.scoring import score
 from vlrl.trainer.step.step import ScoreCounts, Step
 from vlrl.trainer.views import StepView
@@ -18,8 +20,24 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+class Steps(RunObserver):
+    """Keeps the steps of a session."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def ended(self, step: Step) -> None:
+        self.steps.append(step)
+
+
+def last_step(session: Session) -> Step:
+    """The last step of a session that is observed by `Steps`."""
+    return next(one for one in session.observers.members if isinstance(one, Steps)).steps[-1]
+
+
 class View(SimpleNamespace):
-    """A context on one process: what is given, and what every context has. `warnings` are those that were given;
+    """A context on one process: what is given, and what every context has. `warnings` are those that were
+    given;
     `record` is the step, `score_counts` what was scored."""
 
     def __init__(self, **parts: Any) -> None:

@@ -2,9 +2,11 @@
 outside a run."""
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from vlrl_rewards.combine.judged import AsksJudge
 
 # Reward: (score of a correct answer, score of an empty response), where they are not (1, 0). Ranges of the
@@ -21,6 +23,24 @@ SELECTS = {
     "gen_pairs": {"name": "vmr"}
 }  # tasks whose rows are for a selection, which makes the rows of the reward
 
+# configs, suites and kinds of answers whose rewards or environment run a program
+PROGRAMS = {
+    **dict.fromkeys(
+        ("gen_domains", "guru", "lab_python_pays", "humaneval", "livecodebench", "code"), "bwrap"
+    ),
+    "browser_desk": "chromium",
+}
+
+
+def params(names: Iterable[str]) -> list:
+    """Names as a test's parameters; those that run a program are skipped where it is not installed."""
+    needed = {name: PROGRAMS.get(name.rpartition("/")[2]) for name in names}
+    return [
+        pytest.param(name, id=name, marks=[pytest.mark.needs(program)] if program else [])
+        for name, program in needed.items()
+    ]
+
+
 WITH_TOOLS = [
     "environment={name: calculator}",
     "rollout={name: multi_turn}",
@@ -36,7 +56,8 @@ MODELS = {
     "asearcher": ["environment={name: search}"],
     "ikea": ["environment={name: search}"],
     "router_r1": [
-        "environment={name: router, models: {small: {price: 1, engine: {name: scripted, scored: false}}}}"
+        "environment={name: router_r1.router, "
+        "models: {small: {price: 1, engine: {name: scripted, scored: false}}}}"
     ],
     "mctr": WITH_TOOLS[:1],
     "llm_i": WITH_TOOLS,

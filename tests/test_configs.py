@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from task_kit import MODELS
+from task_kit import MODELS, params
 
 from vlrl.config import folders, load
 from vlrl.trainer.plan import Plan
@@ -14,9 +14,18 @@ ROOT = folders()[0]
 ALL = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("*.yaml"))
 TASK = ["models/tiny_qwen2_5_vl", "tasks/lab_digits"]
 EPISODES = ["models/tiny_text", "tasks/gen_lookup"]  # a task with an environment
+
+
+def base_stack(name: str) -> list[str]:
+    """What a config of base/ is shown with: a trainer's defaults with text."""
+    if name.startswith("base/trainers/"):
+        return ["models/tiny_text", "tasks/lab_arithmetic", name]
+    return [name, *(EPISODES if name == "base/lab_episodes" else TASK)]
+
+
 # what a config of each folder is put on
 STACKS = {
-    "base": lambda name: ["base/rl", name, *(EPISODES if name == "base/lab_episodes" else TASK)],
+    "base": lambda name: ["base/rl", *base_stack(name)],
     "models": lambda name: ["base/rl", "tasks/lab_arithmetic", name],
     "tasks": lambda name: ["base/rl", "models/tiny_qwen2_5_vl", name],
     "methods": lambda name: ["base/rl", *TASK, name],
@@ -30,7 +39,7 @@ def test_something_is_there():
     assert "quickstart" in ALL and len(ALL) > 20
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name.partition("/")[0] in STACKS])
+@pytest.mark.parametrize("name", params(name for name in ALL if name.partition("/")[0] in STACKS))
 def test_config_builds(name):
     if name == "tasks/reasoning_gym":
         pytest.importorskip("reasoning_gym")
@@ -38,7 +47,7 @@ def test_config_builds(name):
     if find_spec("vllm") is None and str(config.tree["engine"]["name"]).startswith("vllm"):
         config.tree["engine"] = {"name": "hf"}  # vLLM refuses to be named where it is not installed
     run = Session(Plan.of(config))
-    assert [phase.name for phase in run.phases] == config.phases
+    assert [phase.phase for phase in run.phases] == config.phases
     for phase in run.phases:
         assert phase.train and phase.objective.policy_loss is not None
 

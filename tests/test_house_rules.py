@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from vlrl.plugins.index import entries
+from vlrl.plugins.registry import origin, shipped
+from vlrl.plugins.stages import STAGES
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {
@@ -55,16 +56,22 @@ def nodes(paths: list[Path], *kinds: type) -> Iterator[tuple[Path, ast.AST]]:
 
 
 def length(node: ast.AST) -> int:
-    return node.end_lineno - node.lineno + 1
+    """Lines of a function or class, docstrings apart."""
+    inner = [
+        n for n in ast.walk(node) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    ]
+    docs = [n.body[0] for n in inner if ast.get_docstring(n) is not None]
+    return node.end_lineno - node.lineno + 1 - sum(doc.end_lineno - doc.lineno + 1 for doc in docs)
 
 
 # --- sizes --------------------------------------------------------------------------------------------------
 
 
 def test_files_functions_and_classes_are_short():
-    """A file has at most 500 lines, a function 60, a class 300."""
+    """A file has at most 500 lines, a function 60, a class 300, docstrings apart. Ruff counts the columns."""
     broken = [f"{place(path)}: {n} lines" for path in FILES if (n := len(text_of(path).splitlines())) > 500]
-    for path, node in nodes(FILES, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+    packaged = [path for path in FILES if any(path.is_relative_to(root) for root in PACKAGES.values())]
+    for path, node in nodes(packaged, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
         limit = 300 if isinstance(node, ast.ClassDef) else 60
         if length(node) > limit:
             broken.append(f"{place(path, node)}: {node.name} has {length(node)} lines")
@@ -132,117 +139,71 @@ def test_there_is_no_circle_of_imports():
     assert not circles, circles
 
 
+MAX_INNER_IMPORTS = 16  # of vlrl/: classes that derive from torch's, and `Config.load`
+
+
+def test_few_imports_of_the_project_are_inside_functions():
+    """Modules import each other at the top, where the reader looks."""
+    found = []
+    for path in (path for path in FILES if path.is_relative_to(PACKAGES["vlrl"])):
+        top = {line for *_, line in imports_of(path, into_functions=False)}
+        found += sorted(
+            f"{place(path, line)}: {module}"
+            for module, _, line in imports_of(path)
+            if line not in top and module.partition(".")[0] in PACKAGES
+        )
+    assert len(found) <= MAX_INNER_IMPORTS, (len(found), found)
+
+
 LAZY = "vlrl.services.lazy"  # imports nothing; every room may use it
-ROOMS = {  # room -> what it may import of the project, besides itself and modules of its own room
-    "vlrl.functional": ("vlrl.types",),
-    "vlrl.beside": (
-        "vlrl.types",
-        "vlrl.plugins.scoring",
-        "vlrl.plugins.stages",
-        "vlrl.plugins.registry",
-        "vlrl.plugins.capabilities",
-        "vlrl.plugins.contexts",
-        "vlrl.services.files",
-        "vlrl.config.model_folder",
-    ),
-    "vlrl_rewards": (
-        *(
-            "vlrl.types",
-            "vlrl.plugins.episodes",
-            "vlrl.plugins.scoring",
-            "vlrl.plugins.stages",
-            "vlrl.plugins.registry",
-            "vlrl.plugins.capabilities",
-            "vlrl.plugins.contexts",
-            "vlrl.beside",
-        ),
-        "vlrl.environments.tool_calls",  # reads texts, and imports nothing
-    ),
-    "vlrl_data": (
-        "vlrl.types",
-        "vlrl.plugins.stages",
-        "vlrl.plugins.registry",
-        "vlrl.plugins.capabilities",
-        "vlrl.plugins.contexts",
-    ),
-    "vlrl.methods": (
-        *(
-            "vlrl.types",
-            "vlrl.plugins.episodes",
-            "vlrl.plugins.stages",
-            "vlrl.plugins.registry",
-            "vlrl.plugins.capabilities",
-            "vlrl.plugins.contexts",
-        ),
-        *("vlrl.functional", "vlrl.beside", "vlrl.environments.tool_calls"),
-    ),
-    "vlrl.environments": (
-        *(
-            "vlrl.types",
-            "vlrl.plugins.episodes",
-            "vlrl.plugins.stages",
-            "vlrl.plugins.registry",
-            "vlrl.plugins.capabilities",
-            "vlrl.plugins.contexts",
-        ),
-        *(
-            "vlrl.services.files",
-            "vlrl.config.model_folder",
-            "vlrl.services",
-            "vlrl.beside",
-            "vlrl.methods.common.conversation",
-        ),
-    ),
-    "vlrl.policy": (
-        *(
-            "vlrl.types",
-            "vlrl.plugins.stages",
-            "vlrl.plugins.registry",
-            "vlrl.plugins.capabilities",
-            "vlrl.plugins.contexts",
-            "vlrl.functional",
-            "vlrl.config.model_folder",
-        ),
-        "vlrl.services.third_party",  # imports nothing
-    ),
-    "vlrl.engine": (
-        *(
-            "vlrl.types",
-            "vlrl.plugins.stages",
-            "vlrl.plugins.registry",
-            "vlrl.plugins.capabilities",
-            "vlrl.plugins.contexts",
-            "vlrl.functional",
-        ),
-        *("vlrl.policy", "vlrl.services"),
-    ),
-}
+
+
+# The rooms in the direction of imports: a room imports rooms of the rows above it, and none of its own row.
+ARROWS = (
+    ("version", "services"),
+    ("types",),
+    ("plugins", "functional"),
+    ("config",),
+    ("beside",),
+    ("rewards", "data", "environments"),
+    ("methods",),
+    ("policy",),
+    ("engine",),
+    ("trainer",),
+    ("activity", "logging", "eval", "plan"),
+    ("training",),
+    ("api", "interop", "compare"),
+    ("cli", "__init__"),
+    ("__main__",),
+)
+RANKS = {room: rank for rank, row in enumerate(ARROWS) for room in row}
+
+
+def room_of(module: str) -> str:
+    """The room of a module: the package below vlrl, or what stands behind `vlrl_`."""
+    package, _, rest = module.partition(".")
+    return package.removeprefix("vlrl_") if package != "vlrl" else rest.partition(".")[0] or "__init__"
+
+
+def test_every_room_has_its_place():
+    """The table of arrows names each room once, and no other."""
+    assert sorted(room for row in ARROWS for room in row) == sorted({room_of(name) for name in modules()})
 
 
 def test_imports_go_one_way():
-    """types, stages, registry < functional < rewards, data, methods < policy, engine < trainer < logging,
-    eval, compare, cli."""
+    """A room imports rooms of earlier rows alone. The plug-ins of rewards and data are found through the
+    registry, and rewards work without torch."""
     broken = []
     for name, path in modules().items():
-        room = next((room for room in ROOMS if name == room or name.startswith(room + ".")), None)
-        found = [
-            (f"{module}.{item}" if module == "vlrl" else module, line)
-            for module, items, line in imports_of(path)
-            for item in items or ("",)
-        ]
-        for module, line in found:
-            project = module.partition(".")[0] in PACKAGES
-            if (
-                project
-                and room
-                and not any(module == ok or module.startswith(ok + ".") for ok in (room, LAZY, *ROOMS[room]))
-            ):
-                broken.append(f"{place(path, line)}: {room} imports {module}")
-            if name.partition(".")[0] == "vlrl" and module.partition(".")[0] in ("vlrl_rewards", "vlrl_data"):
-                broken.append(
-                    f"{place(path, line)}: vlrl imports {module}; plug-ins are found through the registry"
-                )
-            if name.startswith("vlrl_rewards") and module.partition(".")[0] == "torch":
+        room = room_of(name)
+        for module, items, line in imports_of(path):
+            inner = [f"{module}.{item}" for item in items if f"{module}.{item}" in modules()] or [module]
+            for other in (room_of(found) for found in inner if found.partition(".")[0] in PACKAGES):
+                if other != room and RANKS[other] >= RANKS[room]:
+                    broken.append(f"{place(path, line)}: {room} imports {other}")
+                if other in ("rewards", "data") and name.startswith("vlrl."):
+                    broken.append(f"{place(path, line)}: {room} imports {module}, not through the registry")
+            if room == "rewards" and module.partition(".")[0] == "torch":
                 broken.append(f"{place(path, line)}: rewards work without torch")
     assert not broken, broken
 
@@ -251,22 +212,19 @@ def test_imports_go_one_way():
 
 
 def test_plugins_are_named_like_their_papers():
-    """A plug-in of a paper is called like its file, or FILE.piece; every plug-in's class is its name in
-    CamelCase; names of methods are unique."""
+    """A plug-in of a paper is called like its file, or FILE.piece (in FILE_environment.py too); every
+    plug-in's class is its name in CamelCase; names of methods are unique."""
     broken, seen = [], {}
-    for entry in entries("vlrl.methods").values():
-        stem = entry.path.stem
-        if "papers" in entry.path.parts and entry.name != stem and not entry.name.startswith(f"{stem}."):
-            broken.append(
-                f"{place(entry.path, entry.line)}: {entry.name!r} is neither {stem!r} nor {stem}.something"
-            )
-        if entry.cls.lower() != re.sub(r"[._]", "", entry.name):
-            broken.append(
-                f"{place(entry.path, entry.line)}: class {entry.cls} is registered as {entry.name!r}"
-            )
-        if entry.name in seen:
-            broken.append(f"{place(entry.path, entry.line)}: {entry.name!r} is also a {seen[entry.name]}")
-        seen[entry.name] = entry.kind
+    found = [cls for stage in STAGES.values() for cls in shipped(stage).values()]
+    for cls in (cls for cls in found if cls.__module__.startswith("vlrl.methods.")):
+        name, stem = cls.name, cls.__module__.rpartition(".")[2].removesuffix("_environment")
+        if "papers" in cls.__module__ and name != stem and not name.startswith(f"{stem}."):
+            broken.append(f"{origin(cls)}: {name!r} is neither {stem!r} nor {stem}.something")
+        if cls.__name__.lower() != re.sub(r"[._]", "", name):
+            broken.append(f"{origin(cls)}: class {cls.__name__} is registered as {name!r}")
+        if name in seen:
+            broken.append(f"{origin(cls)}: {name!r} is also a {seen[name]}")
+        seen[name] = cls.kind
     assert not broken, broken
 
 
@@ -373,6 +331,21 @@ def test_public_things_are_documented():
             ):
                 broken.append(f"{place(path, node)}: {node.name}")
     assert not broken, broken
+
+
+LONG_DOCSTRINGS = 123  # of vlrl, rewards and data: this number may only fall
+
+
+def test_docstrings_are_short():
+    """A docstring has at most 120 words, its examples and the sections for arguments and results apart."""
+    broken = []
+    for path, node in nodes(FILES, ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
+        text = ast.get_docstring(node) or ""
+        prose = re.split(r"^(?:Args|Attributes|Returns|Raises):$", text, maxsplit=1, flags=re.MULTILINE)[0]
+        prose = re.sub(r"^( {4,}|>>>|\.\.\.).*$", "", prose, flags=re.MULTILINE)
+        if path.parts[len(ROOT.parts)] not in ("benchmarks", "scripts") and (n := len(prose.split())) > 120:
+            broken.append(f"{place(path, node)}: {n} words")
+    assert len(broken) <= LONG_DOCSTRINGS, (len(broken), broken)
 
 
 def test_retired_words_stay_away():

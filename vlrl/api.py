@@ -23,14 +23,16 @@ import html
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from vlrl.config import Config, folders, load
+from vlrl.config.trl_names import TRL_NAMES
+from vlrl.eval.model import policy_spec
+from vlrl.plugins.function_reward import BatchFunctionReward, FunctionReward, columns_of
 from vlrl.plugins.registry import ConfigError, build, names, suggest
-from vlrl.plugins.renamed import TRL
 from vlrl.plugins.stages import Reward, Source, Stage
 from vlrl.services.third_party import quiet
 from vlrl.trainer.heldout import evaluate
@@ -39,7 +41,7 @@ from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
 from vlrl.trainer.views import StepView
 from vlrl.training import train_session
-from vlrl.types import Group, Rollout, Row
+from vlrl.types import Row
 
 
 class GRPOTrainer:
@@ -175,80 +177,6 @@ class GRPOTrainer:
 
 
 # --- rewards ------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FunctionReward(Reward):
-    """A Python function as a reward: `function(text, answer, **row) -> float`, plain or async.
-
-    `text` is the completion, `answer` the gold answer; further arguments are filled by name: `prompt`,
-    `question`, `id`, `task`, `choices`, `target`, `images`, `rollout`, and every other column of the row. An
-    argument named `answer` makes rows without one an error.
-    """
-
-    name: ClassVar[str] = "function"
-    function: Callable[..., Any]
-
-    @property
-    def reads_answer(self) -> bool:  # type: ignore[override]  # of each function its own
-        return "answer" in inspect.signature(self.function).parameters
-
-    def __call__(self, rollout: Rollout) -> Any:
-        return self.function(
-            **_accepted(self.function, {**columns_of(rollout.row), "text": rollout.text, "rollout": rollout})
-        )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BatchFunctionReward(FunctionReward):
-    """A function with TRL's signature as a reward: `function(completions, **columns) -> list[float]`, over
-    the rollouts of a group.
-
-    `prompts`, `completions` and every column of the rows are lists of one entry per rollout; completions of
-    rows with a conversation as prompt are lists of one assistant message. `completion_ids` has the token ids.
-    """
-
-    def __call__(self, rollout: Rollout) -> Any:
-        raise TypeError(f"{self.name!r} scores whole groups: call score(group)")
-
-    def score_group(self, group: Group) -> Any:
-        columns = columns_of(group.row)
-        chat = isinstance(columns.get("prompt"), list)
-        texts = [rollout.text for rollout in group]
-        values = {name: [value] * len(texts) for name, value in columns.items()}
-        values["completions"] = (
-            [[{"role": "assistant", "content": text}] for text in texts] if chat else texts
-        )
-        values["prompts"] = [columns["prompt"]] * len(texts)
-        values["completion_ids"] = [list(rollout.ids) for rollout in group]
-        return self.function(**_accepted(self.function, values))
-
-
-def columns_of(row: Row) -> dict[str, Any]:
-    """What a reward function can ask of a row, by name; the row's own further columns among them."""
-    known = {
-        "id": row.id,
-        "task": row.task,
-        "question": row.question,
-        "answer": row.answer,
-        "target": row.target,
-        "choices": row.choices,
-    }
-    prompt = list(row.messages) or row.question
-    return {
-        "prompt": prompt,
-        **known,
-        "images": row.images,
-        "videos": row.videos,
-        **{str(key): value for key, value in row.meta.items()},
-    }
-
-
-def _accepted(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return dict(values)
-    return {name: value for name, value in values.items() if name in parameters}
 
 
 def _reward(item: Any, where: str) -> Any:
@@ -465,8 +393,8 @@ def _words(args: Mapping[str, Any], where: str = "") -> tuple[list[str], dict[st
     objects: dict[str, Any] = {}
     for key, value in args.items():
         path = f"{where}{key}"
-        if path in TRL:
-            raise ConfigError(f"args.{path}: TRL's {path!r} is {TRL[path]!r} here")
+        if path in TRL_NAMES:
+            raise ConfigError(f"args.{path}: TRL's {path!r} is {TRL_NAMES[path]!r} here")
         if key in ("policy", "rewards", "data") and not where:
             argument = {
                 "policy": "model",
@@ -507,8 +435,6 @@ def _policy(model: Any) -> Any:
         return load([presets[name]]).tree["policy"]
     if not Path(model).exists() and str(model).count("/") != 1:
         raise ConfigError(f"model: no config, folder or hub id {str(model)!r}.{suggest(name, presets)}")
-    from vlrl.eval.model import policy_spec
-
     return policy_spec(str(model))
 
 

@@ -46,7 +46,8 @@ def train(
 ) -> dict[str, Any]:
     """Train by `config`; returns the summary that is also written to `summary.json`.
 
-    A mistake in the config, in the output folder, in the rows or in their gold answers is found before torch is
+    A mistake in the config, in the output folder, in the rows or in their gold answers is found before torch
+    is
     imported.
 
     Args:
@@ -182,7 +183,8 @@ class Training:
         session.bad_rows.write(session.accelerator, session.output)
 
     def _report_activity(self, activity: Activity) -> None:
-        """Write what every slot did so far to events.jsonl, and warn of each slot that did nothing or contradicts
+        """Write what every slot did so far to events.jsonl, and warn of each slot that did nothing or
+        contradicts
         another one."""
         session = self.session
         found = [*config_findings(session.current), *findings(session.current, activity)]
@@ -329,7 +331,11 @@ def read_partial(output: Path) -> dict[str, Any]:
             continue
         except (ValueError, TypeError):
             log.warning(
-                "%s is damaged and not used: held-out scores and seconds of before are missing from the summary",
+                (
+                    "%s is damaged and not used: held-out scores and seconds of before are missing from "
+                    "the "
+                    "summary"
+                ),
                 path,
             )
     return {}

@@ -23,10 +23,10 @@ from vlrl.plugins.registry import ConfigError, build, load_plugin_file, names
 from vlrl.plugins.stages import PromptSampler, PromptTemplate, Source
 from vlrl.types import Row, RowError
 from vlrl_data.quarantine import Quarantine
+from vlrl_data.records import SUFFIXES
 from vlrl_data.validation import validate_row
 
 RECORD_SOURCES = ("files", "folder", "webdataset", "hub")
-RECORD_SUFFIXES = (".json", ".jsonl", ".parquet", ".arrow", ".csv", ".tsv")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 SourceArg = Annotated[
@@ -139,7 +139,9 @@ def spec_of(text: str) -> dict[str, Any]:
     if os.path.isdir(path):
         saved = any((path / name).is_file() for name in ("dataset_info.json", "dataset_dict.json"))
         try:
-            files = any(file.suffix in RECORD_SUFFIXES and file.stem != "metadata" for file in path.iterdir())
+            files = any(
+                file.name.lower().endswith(SUFFIXES) and file.stem != "metadata" for file in path.iterdir()
+            )
         except OSError as error:
             raise ConfigError(f"{name}: the folder cannot be read: {error.strerror or error}") from None
         return {"name": "hub" if saved else "files" if files else "folder", "path": name, **spec}
@@ -219,6 +221,8 @@ def check(
         }
         if dropped := rows.dropped_columns():
             figures["dropped columns"] = dropped
+        if guesses := rows.guesses():
+            figures["assumed"] = guesses
     else:
         found = check_generated(source, rows)
     bad = found.rows

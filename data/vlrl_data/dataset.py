@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vlrl.types import Media, MediaError, Row, RowError, RowView
-from vlrl_data.quarantine import Quarantine
+from vlrl_data.quarantine import LOG, Quarantine
 from vlrl_data.records import BadRecord, Records
 from vlrl_data.row_builder import BuiltRow, RowBuilder
 
@@ -29,12 +29,13 @@ def resolve_check_level(check: str, count: int) -> str:
 
 @dataclass(frozen=True)
 class DatasetPart:
-    """Records with the builder of their rows. `dropped` counts columns that checked records have and rows do
-    not carry."""
+    """Records with the builder of their rows. Of the checked records, `dropped` counts columns that rows do
+    not carry, `guessed` what was assumed to read them."""
 
     records: Records
     builder: RowBuilder
     dropped: Counter[str] = field(default_factory=Counter, compare=False)
+    guessed: Counter[str] = field(default_factory=Counter, compare=False)
 
     def build(self, index: int) -> BuiltRow:
         """The row of a record, with its place. Raises RowError."""
@@ -97,6 +98,10 @@ class Dataset(RowView):
         """Column -> number of checked records that have it and whose rows do not carry it."""
         return dict(sum((part.dropped for part in self.parts), Counter()).most_common())
 
+    def guesses(self) -> dict[str, int]:
+        """What was assumed to read checked records -> their number."""
+        return dict(sum((part.guessed for part in self.parts), Counter()).most_common())
+
     @property
     def block_ends(self) -> np.ndarray:
         """Row numbers where blocks end: rows of one block (row groups, a tar file) are cheap to read
@@ -146,9 +151,13 @@ def check_records(
             quarantine.add(number, location, str(error))
             continue
         part.dropped.update(built.dropped)
+        part.guessed.update(built.guessed)
         first_with_id[built.row.id] = location
         usable.append(number)
         media += [(number, medium) for medium in built.row.media] if level in ("headers", "decode") else []
+    for part in parts:
+        for what, rows in part.guessed.items():
+            LOG.warning("%s: assumed for %d rows: %s", part.builder.stem, rows, what)
     broken = check_media(media, level == "decode", workers)
     for number, reason in broken.items():
         part, index = find_part(parts, ends, number)

@@ -13,6 +13,7 @@ import numpy as np
 
 from vlrl_data.disk_cache import EXHAUSTED, DiskCache
 from vlrl_data.media.images import digest
+from vlrl_data.plain_values import plain_row
 
 BLOCK_BYTES = (
     1 << 25
@@ -79,7 +80,7 @@ class ParquetFile:
             )
             self._broken[block] = f"{which} cannot be read: {error}"
             raise BlockError(self._broken[block]) from None
-        return batch.slice(offset, 1).to_pylist()[0]
+        return plain_row(batch, offset)
 
     def _batch_with(self, block: int, place: int) -> tuple[Any, int]:
         """The record batch that holds a row of a block, and the row's place in it."""
@@ -107,7 +108,7 @@ class ParquetFile:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        file = pq.ParquetFile(self.path, buffer_size=1 << 20)
+        file = pq.ParquetFile(self.path, buffer_size=1 << 20, page_checksum_verification=True)
         schema = pa.schema(
             [
                 f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f

@@ -1,8 +1,9 @@
 """Records (plain mappings) of dataset files by number, without reading the files into memory.
 
-JSON lines are found through an index of line starts. A parquet file is opened by its footer and read by
-blocks (`parquet.py`). Arrow files are memory-mapped tables, and so are CSV files, converted once into the
-disk cache. Ten million records open in seconds; a record takes memory only while it is read.
+JSON lines are found through an index of line starts, parquet files are read by blocks (`parquet.py`), arrow
+files are memory-mapped, CSV files are converted once into the disk cache (`text_table.py`), compressed ones
+(.gz, .bz2, .zst) unpacked there. Ten million records open in seconds; a record takes memory only while it is
+read. Values are those of the file (`plain_values.py`).
 
 A fault of one record (broken JSON, a byte that is not UTF-8, nesting or integers beyond what Python parses)
 is a `BadRecord`; a fault of a whole file (an unknown suffix, UTF-16, a container that is cut short) is a
@@ -21,12 +22,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from vlrl.plugins.registry import ConfigError
-from vlrl_data.disk_cache import DiskCache, default_cache
+from vlrl_data import text_table
+from vlrl_data.disk_cache import EXHAUSTED, DiskCache, default_cache
 from vlrl_data.media.images import digest
-from vlrl_data.parquet import BlockError, ParquetFile, write_arrow
+from vlrl_data.parquet import BlockError, ParquetFile
+from vlrl_data.plain_values import plain_row
 
 BLOCK_BYTES = 1 << 24
-TEXT_SUFFIXES = (".jsonl", ".ndjson", ".csv", ".tsv")
+TEXT_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # suffix -> pyarrow's name of the compression
+MAX_EXPANSION = 1000  # times that a compressed file may grow, where it becomes larger than
+UNPACKED_ANYWAY = 1 << 30  # bytes
 
 
 class BadRecord(ValueError):
@@ -67,17 +73,18 @@ def json_fault(error: Exception, data: bytes) -> str:
 
 
 class JsonLines:
-    """A JSONL file. Empty lines are no records, but count for line numbers."""
+    """A JSONL file. Empty lines are no records, but count for line numbers. `shown` is the file that messages
+    name: the one it was unpacked from."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, shown: Path | None = None) -> None:
+        self.path, self.shown = path, shown or path
         self.starts, self.numbers, self.size = _line_starts(path)
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def location(self, index: int) -> str:
-        return f"{self.path}:{index + 1 if self.numbers is None else self.numbers[index]}"
+        return f"{self.shown}:{index + 1 if self.numbers is None else self.numbers[index]}"
 
     def get(self, index: int) -> Any:
         start = int(self.starts[index])
@@ -142,23 +149,23 @@ class RecordList:
         return self.items[index]
 
 
-def open_json(path: Path) -> Records:
+def open_json(path: Path, shown: Path) -> Records:
     """A .json file: a list, or JSON lines under the wrong suffix. Raises ConfigError with line and column
     where it is broken."""
     data = path.read_bytes()
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:
-        lines = JsonLines(path)
+        lines = JsonLines(path, shown)
         if len(lines) > 1 and _is_record(lines, 0):
             return lines
-        raise ConfigError(f"{path}: {json_fault(error, data)}") from None
+        raise ConfigError(f"{shown}: {json_fault(error, data)}") from None
     if isinstance(content, Mapping):
         lists = [value for value in content.values() if isinstance(value, list)]
         content = lists[0] if len(lists) == 1 else [content]
     if not isinstance(content, list):
-        raise ConfigError(f"{path}: expected a list of records, got {type(content).__name__}")
-    return RecordList(path, content)
+        raise ConfigError(f"{shown}: expected a list of records, got {type(content).__name__}")
+    return RecordList(shown, content)
 
 
 def _is_record(lines: JsonLines, index: int) -> bool:
@@ -209,10 +216,30 @@ class ArrowTable:
 
     def get(self, index: int) -> Any:
         with bad_values(self.location(index)):
-            return self.table.slice(index, 1).to_pylist()[0]
+            return plain_row(self.table, index)
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_table": None}
+
+
+class TextTable(ArrowTable):
+    """A converted CSV or TSV file (`text_table.convert`)."""
+
+    written = True  # numbers are text, as they are written
+
+    def __init__(self, path: Path, shown: Path) -> None:
+        super().__init__(path, shown)
+        self.names = self.table.schema.metadata[b"names"].decode("utf-8", "surrogateescape").split("\x00")
+
+    def location(self, index: int) -> str:
+        return f"{self.shown}:{self.table['line'][index].as_py()}"
+
+    def get(self, index: int) -> Any:
+        _, fault, *values = self.table.slice(index, 1).to_pylist()[0].values()
+        if fault:
+            raise BadRecord(f"{self.location(index)}: {fault}")
+        with bad_values(self.location(index)):
+            return {name: value.decode("utf-8") for name, value in zip(self.names, values, strict=True)}
 
 
 class ParquetRecords:
@@ -237,71 +264,99 @@ class ParquetRecords:
         return self.file.ends[1:]
 
 
-def _csv_to_arrow(path: Path, target: Path) -> None:
-    import pyarrow.csv as pc
-
-    delimiter = "\t" if path.suffix == ".tsv" else ","
-    convert = pc.ConvertOptions(
-        check_utf8=False
-    )  # one field that is not UTF-8 is a fault of its record, not of the file
-    reader = pc.open_csv(
-        path,
-        parse_options=pc.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=convert,
-    )
-    write_arrow(target, reader, reader.schema)
-
-
-def open_table(path: Path, convert: Callable[[Path, Path], None] | None = None) -> Records:
-    """An arrow or parquet file, or one that `convert` makes an arrow file of. Raises ConfigError for a file
-    that cannot be read as a whole."""
+def open_table(path: Path, shown: Path) -> Records:
+    """An arrow, parquet, CSV or TSV file. Raises ConfigError for a file that cannot be read as a whole."""
     import pyarrow as pa
 
-    stat = path.stat()
-    key = digest("table", str(path.resolve()), repr((stat.st_size, stat.st_mtime_ns)))
+    suffix = path.suffix.lower()
     try:
-        if path.suffix.lower() == ".parquet":
+        if suffix == ".parquet":
             return ParquetRecords(path, default_cache())
-        return ArrowTable(
-            default_cache().get(key, lambda target: convert(path, target), ".arrow") if convert else path,
-            path,
-        )
+        if suffix in (".csv", ".tsv"):
+            target = default_cache().get(
+                _version("text table", path), lambda target: text_table.convert(path, target), ".arrow"
+            )
+            return TextTable(target, shown)
+        return ArrowTable(path, shown)
+    except ConfigError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ConfigError(
-            f"{path}: cannot be read as {path.suffix}: {error} (is the file cut short, or of another type?)"
+            f"{shown}: cannot be read as {suffix}: {error} (is the file cut short, or of another type?)"
         ) from None
 
 
-OPENERS: dict[str, Callable[[Path], Records]] = {
+def _version(kind: str, path: Path) -> str:
+    """The key of what is made of a file's present content."""
+    stat = path.stat()
+    return digest(kind, str(path.resolve()), repr((stat.st_size, stat.st_mtime_ns)))
+
+
+OPENERS: dict[str, Callable[[Path, Path], Records]] = {  # of (the file, the one that messages name)
     ".jsonl": JsonLines,
     ".ndjson": JsonLines,
     ".json": open_json,
     ".arrow": open_table,
     ".feather": open_table,
     ".parquet": open_table,
-    ".csv": lambda path: open_table(path, _csv_to_arrow),
-    ".tsv": lambda path: open_table(path, _csv_to_arrow),
+    ".csv": open_table,
+    ".tsv": open_table,
 }
+SUFFIXES = (*OPENERS, *(f"{name}{packed}" for name in TEXT_SUFFIXES for packed in PACKED))
+
+
+def suffix_of(path: Path) -> tuple[str, str]:
+    """(".jsonl", ".gz") of rows.jsonl.gz, (".csv", "") of rows.CSV."""
+    suffix = path.suffix.lower()
+    return (Path(path.stem).suffix.lower(), suffix) if suffix in PACKED else (suffix, "")
 
 
 def open_records(path: Path) -> Records:
     """A file of records, read by its suffix. Raises ConfigError for a file that cannot be read as a whole."""
-    opener = OPENERS.get(path.suffix.lower())
-    if opener is None:
+    suffix, packed = suffix_of(path)
+    if suffix not in OPENERS or (packed and suffix not in TEXT_SUFFIXES):
         raise ConfigError(
-            f"path: {path} has an unknown suffix. Known: {', '.join(OPENERS)} (folders: source `folder`; "
+            f"path: {path} has an unknown suffix. Known: {', '.join(SUFFIXES)} (folders: source `folder`; "
             "tar: `webdataset`)."
         )
     try:
         if not path.stat().st_size:
             raise ConfigError(f"path: {path} is empty")
-        if path.suffix.lower() in TEXT_SUFFIXES and (encoding := _wide_encoding(path)):
+        plain = _unpacked(path, suffix, packed) if packed else path
+        if suffix in TEXT_SUFFIXES and (encoding := _wide_encoding(plain)):
             raise ConfigError(
                 f"path: {path} is {encoding} text; convert it to UTF-8 (iconv -f {encoding} -t UTF-8)"
             )
-        return opener(path)
+        return OPENERS[suffix](plain, path)
     except OSError as error:
         raise ConfigError(f"path: {path} cannot be read: {error.strerror or error}") from None
+
+
+def _unpacked(path: Path, suffix: str, packed: str) -> Path:
+    """The content of a compressed file, in the disk cache. Raises ConfigError where it is cut short, or grows
+    beyond all measure."""
+    import pyarrow as pa
+
+    most = max(UNPACKED_ANYWAY, path.stat().st_size * MAX_EXPANSION)
+
+    def write(target: Path) -> None:
+        with pa.input_stream(str(path), compression=PACKED[packed]) as source, target.open("wb") as out:
+            while block := source.read(BLOCK_BYTES):
+                if out.tell() + len(block) > most:
+                    raise ConfigError(
+                        f"path: {path} unpacks to more than {most} bytes ({MAX_EXPANSION} times its size); "
+                        "unpack it yourself"
+                    )
+                out.write(block)
+
+    try:
+        return default_cache().get(_version("unpacked", path), write, suffix)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise
+        raise ConfigError(
+            f"path: {path} cannot be unpacked as {packed}: {error} (is it cut short, or of another type?)"
+        ) from None
 
 
 def _wide_encoding(path: Path) -> str:

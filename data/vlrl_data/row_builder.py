@@ -18,9 +18,10 @@ from vlrl_data.generators import jigsaw
 from vlrl_data.media.images import EqualByKey, GeneratedImage, InMemoryImage, StoredImage, digest, image_size
 from vlrl_data.media.parse import MediaSettings, parse_image, parse_video
 from vlrl_data.record_families import RecordFamily
-from vlrl_data.record_families.answers import to_pixels
-from vlrl_data.record_families.base import Draft, ReadRecord, as_list
+from vlrl_data.record_families.answers import letter_of, options_of, to_pixels
+from vlrl_data.record_families.base import Draft, ReadRecord, as_container, as_list
 from vlrl_data.records import BadRecord
+from vlrl_data.text_table import as_number
 from vlrl_data.validation import MAX_CHARACTERS, is_box, is_labelled_boxes, validate_row
 
 MAX_META_CHARACTERS = 100_000  # of one column, as JSON
@@ -84,21 +85,24 @@ def size_of(medium: Media) -> tuple[int, int]:
 
 
 class BuiltRow(NamedTuple):
-    """A row, and the columns of its record that it does not carry: known to the family but unused, or no
-    plain values for `meta`."""
+    """A row; the columns of its record that it does not carry (known to the family but unused, or no plain
+    values for `meta`); and what its reading assumed."""
 
     row: Row
     dropped: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class RowBuilder:
-    """Builds the rows of one record family. Pure: the same record and index give the same row."""
+    """Builds the rows of one record family. Pure: the same record and index give the same row. `written`: the
+    file has text alone (CSV), so that numbers of `meta` are read from their text."""
 
     family: RecordFamily
     media: MediaSettings
     options: RowOptions
     stem: str
+    written: bool = False
 
     def __call__(self, record: Any, index: int) -> Row:
         """The row of a record. Raises RowError."""
@@ -133,12 +137,17 @@ class RowBuilder:
         extra = {name: value for name, value in record.record.items() if name not in self.family.known}
         self._refuse_unknown(extra)
         self._take_explicit(draft, extra)
+        guessed = (*draft.pop("guessed", ()), *self._put_context_first(draft, extra))
         images = tuple(parse_image(value, self.media) for value in as_list(draft.pop("images", ())))
         videos = tuple(parse_video(value, self.media) for value in as_list(draft.pop("videos", ())))
         if draft.pop("needs_puzzle", False):
             draft |= puzzle_over(images[0], str(record[""]))
             images = draft.pop("images")
-        plain = {name: value for name, value in extra.items() if _is_plain(value)}
+        plain = {
+            name: as_number(value) if self.written else value
+            for name, value in extra.items()
+            if _is_plain(value)
+        }
         row = Row(
             id=self._id(draft.pop("id", own_id), index),
             question=draft.pop("question", "") or options.question,
@@ -168,6 +177,7 @@ class RowBuilder:
         return BuiltRow(
             self._within_budget(self._in_pixels(row, units)),
             (*unread, *sorted(map(str, set(extra) - set(plain)))),
+            guessed,
         )
 
     def _refuse_unknown(self, extra: Mapping[str, Any]) -> None:
@@ -178,18 +188,37 @@ class RowBuilder:
                 "into `meta`."
             )
 
-    @staticmethod
-    def _take_explicit(draft: Draft, extra: dict[str, Any]) -> None:
-        """A record's own `task` and `target` columns go before what its family infers."""
-        for name in ("task", "target"):
+    def _take_explicit(self, draft: Draft, extra: dict[str, Any]) -> None:
+        """A record's own `task` and `target` columns, and columns that `fields` names like fields of a row,
+        go before what its family infers."""
+        named = {"choices", "id", "images", "question", "system", "videos"} & {*self.options.fields.values()}
+        for name in ("task", "target", *sorted(named)):
             value = extra.pop(name, None)
-            if value is not None and value != "":
-                draft[name] = value
+            if value is None or value == "":
+                continue
+            if name == "choices":
+                value, keys = options_of(value)
+                draft["answer"] = letter_of(draft.get("answer"), keys)
+            draft[name] = as_container(value) if name in ("images", "videos") else value
+
+    @staticmethod
+    def _put_context_first(draft: Draft, extra: dict[str, Any]) -> tuple[str, ...]:
+        """A text in `context` or `passage` stands before the question; returns what was assumed."""
+        for name in ("context", "passage"):
+            text, question = extra.get(name), draft.get("question")
+            if isinstance(text, str) and text.strip() and isinstance(question, str) and question:
+                del extra[name]
+                if text.strip() not in question:
+                    draft["question"] = f"{text.strip()}\n\n{question}"
+                    return (f"`{name}` stands before the question (`fields: {{{name}: note}}` keeps it out)",)
+        return ()
 
     def _id(self, own: Any, index: int) -> str:
         """The record's own id; a bare number gets the file's stem, because numbers repeat between files."""
-        if own is None:
+        if own is None or (own == "" and (self.written or self.family.name != "vlrl")):
             return f"{self.stem}-{index}"
+        if not isinstance(own, (str, int, float)) or isinstance(own, bool):
+            raise RowError(f"its id is {type(own).__name__} {str(own)[:40]!r}, not text or a number")
         return f"{self.stem}-{own}" if str(own).isdigit() and self.family.name != "vlrl" else str(own)
 
     def _in_pixels(self, row: Row, units: str) -> Row:

@@ -268,6 +268,11 @@ def _check_answer(row: Row, answers: str) -> None:
     for path, value in _leaves(answer, ("answer",)) if type(answer) is not str else ():
         if isinstance(value, float) and not math.isfinite(value):
             raise RowError(f"its {_dotted(path)} is {value}")
+    if row.choices and isinstance(answer, str) and _beyond(answer, row.choices):
+        raise RowError(
+            f"its answer {answer!r} is none of its {len(row.choices)} choices (A to "
+            f"{chr(ord('A') + len(row.choices) - 1)}, or their texts)"
+        )
     expected = ANSWER_FORMS.get(row.task)
     if expected and not expected[1](answer):
         raise RowError(
@@ -275,10 +280,24 @@ def _check_answer(row: Row, answers: str) -> None:
         )
 
 
+OPTION_LETTER = re.compile(r"\(?([A-Za-z])[.):]?\)?")
+
+
+def _beyond(answer: str, choices: tuple[str, ...]) -> bool:
+    """Whether an answer is a letter that no choice has, and the text of none."""
+    letter = OPTION_LETTER.fullmatch(answer.strip())
+    texts = {choice.strip().casefold() for choice in choices}
+    return (
+        letter is not None
+        and ord(letter[1].upper()) - ord("A") >= len(choices)
+        and answer.strip().casefold() not in texts
+    )
+
+
 NUMBER_WORDS = re.compile(
     (
         r"\d|\b(no|none|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|\w+ty|"
-        r"hundred|a|an)\b"
+        r"hundred)\b"
     ),
     re.IGNORECASE,
 )

@@ -88,7 +88,7 @@ class Graded(Reward):
 
     @abstractmethod
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
-        """The scoring function (`vlrl_rewards.scoring`). Raises GoldError and Unread, nothing because of the
+        """The scoring function (`vlrl.plugins.scoring`). Raises GoldError and Unread, nothing because of the
         response."""
 
     def lowest(self) -> float:

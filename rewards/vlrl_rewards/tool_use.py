@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from vlrl.environments.tool_calls import STOP, last_call, last_tagged
 from vlrl.plugins.episodes import ACTIONS, INVALID_ACTIONS, TURN_PARTS
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward
+from vlrl.plugins.tool_calls import STOP, last_call, last_tagged
 from vlrl.types import Rollout
 from vlrl_rewards.parsing import boxes_in
 from vlrl_rewards.verification import verify

@@ -1,6 +1,8 @@
 """The activity report finds what does nothing: each case is a config with one dead or contradictory part,
 next to the same config mended."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from vlrl.activity.check import check, whole_batches
@@ -118,10 +120,10 @@ def test_observing_changes_no_number():
             )
         )
         run.open()
-        run.activity = Activity(keep_gradients=True) if observed else None
         run.enter(0)
+        run.observers.members[:] = [Activity(run, keep_gradients=True)] if observed else []
         run.engine.sync(run.policy)
-        log = [train_step(run) for _ in range(2)]
+        log = [train_step(run).metrics for _ in range(2)]
         return log, [p.detach().clone() for p in run.policy.model.parameters()]
 
     (log_a, a), (log_b, b) = weights(True), weights(False)
@@ -143,8 +145,8 @@ def test_gradients_of_tokens_are_those_of_the_loss():
     logp_BT = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -1.0, 0.0]]).requires_grad_()
     mask_BT = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
     x = LossInputs.from_tensors(logp_BT, torch.tensor([1.0, -1.0]), mask_BT)
-    activity = Activity(keep_gradients=True)
-    loss, _ = Objective(PPOClip(), TokenMean(), {}, {})(x, Denominators(5.0, 2.0, 1.0), activity.loss)
+    activity = Activity(SimpleNamespace(current=None), keep_gradients=True)
+    loss, _ = Objective(PPOClip(), TokenMean(), {}, {})(x, Denominators(5.0, 2.0, 1.0), activity)
     expected = torch.tensor([[-0.2, -0.2, -0.2], [0.2, 0.2, 0.0]])
     assert torch.allclose(gradient(loss, x), expected)
     kept = sorted(activity.gradients.values())

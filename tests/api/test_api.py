@@ -90,7 +90,7 @@ def test_a_source_brings_its_reward(tmp_path):
             return [Row(id=str(i), question=f"{i} + 1", answer=str(i + 1), task="sum") for i in range(4)]
 
     made = trainer(tmp_path, reward_funcs=None, train_dataset=Sums())
-    assert list(made.run.rewards) == ["sum"] and made.train()["steps"] == 2
+    assert list(made.plan.phases[0].rewards) == ["sum"] and made.train()["steps"] == 2
     with pytest.raises(ConfigError, match="reward_funcs: none is given"):
         trainer(tmp_path, reward_funcs=None)
     with pytest.raises(ConfigError, match="train_dataset: NoneType without rows"):
@@ -115,7 +115,7 @@ def test_pictures_with_a_shipped_reward(tmp_path):
     made = trainer(
         tmp_path, model=PICTURES, train_dataset=rows, reward_funcs={"right": "exact", "digits": digits}
     )
-    assert made.train()["steps"] == 2 and list(made.run.rewards) == ["right", "digits"]
+    assert made.train()["steps"] == 2 and list(made.plan.phases[0].rewards) == ["right", "digits"]
 
 
 def test_a_datasets_dataset_a_file_a_source_and_rows(tmp_path):
@@ -175,13 +175,13 @@ def test_settings_in_all_forms(tmp_path):
     whole = load(["base/rl", "methods/rloo"], ["steps=2", f"output={tmp_path / 'c'}"])
     made = trainer(tmp_path, args=whole)
     assert made.config.tree["advantage"]["name"] == "rloo" and "rewards" not in whole.tree
-    assert trainer(tmp_path, model="tiny_text").run.family.name == "text"
+    assert trainer(tmp_path, model="tiny_text").plan.family.name == "text"
     engine = build(Engine, "hf")
     assert (
-        trainer(tmp_path, args={**FEW, "output": str(tmp_path / "d"), "engine": engine}).run.engine is engine
+        trainer(tmp_path, args={**FEW, "output": str(tmp_path / "d"), "engine": engine}).plan.engine is engine
     )
-    family = trainer(tmp_path).run.family
-    assert trainer(tmp_path, model=family).run.family is family
+    family = trainer(tmp_path).plan.family
+    assert trainer(tmp_path, model=family).plan.family is family
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ import pytest
 from vlrl.config import load
 from vlrl.config.model_folder import INSTALL
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.data.rows import heldout_by_task
 from vlrl.trainer.plan import Plan
-from vlrl.trainer.session import Session
 
 ROOT = Path(__file__).parents[2]
 LAPTOP = sorted(path.stem for path in (ROOT / "configs" / "experiments").glob("laptop_*.yaml"))
@@ -78,7 +76,7 @@ def test_the_experiments_run_with_a_tiny_model(name, tmp_path, vlrl):
 @pytest.mark.parametrize("name", LAPTOP)
 def test_held_out_questions_are_asked_once_and_the_examples_are_not_among_them(name):
     config = load([f"experiments/{name}"], TINY)
-    rows = [row for rows in heldout_by_task(Session(Plan.of(config))).values() for row in rows]
+    rows = [row for rows in Plan.of(config).phases[0].heldout_by_task().values() for row in rows]
     questions = {row.question for row in rows}
     assert len(questions) == len(rows) >= 20 and not questions & {
         shot["question"] for shot in config.tree["prompt_template"]["shots"]

@@ -12,7 +12,6 @@ from vlrl.interop.export import export
 from vlrl.plugins.registry import ConfigError
 from vlrl.policy import Policy
 from vlrl.trainer.plan import Plan
-from vlrl.trainer.session import Session
 from vlrl.training import train
 
 WORDS = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/grpo"]
@@ -61,7 +60,7 @@ def lora(tmp_path_factory, base):
 
 def own_logits(config, checkpoint, ids):
     """Logits of the run's policy, loaded as a resumed run loads it."""
-    family = replace(Session(Plan.of(config)).family, model=str(checkpoint))
+    family = replace(Plan.of(config).family, model=str(checkpoint))
     with torch.no_grad():
         return Policy(family).params.model(input_ids=ids).logits
 

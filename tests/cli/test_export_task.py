@@ -95,9 +95,9 @@ def test_what_cannot_be_exported_is_said(tmp_path):
 def test_verifiers_plays_the_exported_task(tmp_path, release):
     sys.path.insert(0, str(Path(__file__).parents[1] / "environments"))
     import verifiers_kit as kit
-    from vlrl.trainer.step.episode_pool import EpisodePool
 
     from vlrl.environments.verifiers import Verifiers
+    from vlrl.plugins.episode_pool import EpisodePool
     from vlrl.plugins.registry import build
     from vlrl.plugins.stages import Source
 

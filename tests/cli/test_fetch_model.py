@@ -16,7 +16,6 @@ from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Policy
 from vlrl.policy.family import Family
 from vlrl.trainer.plan import Plan
-from vlrl.trainer.session import Session
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Prompt, Rollout, Row
 
@@ -164,16 +163,10 @@ def test_fetched_names_are_folders_of_the_cache(cache):
 
 def test_a_run_loads_what_was_fetched(cache, tmp_path):
     folder = folder_in(cache, "float32")
-    run = Session(
-        Plan.of(
-            load(
-                ["base/rl", "models/smollm2_135m", "tasks/lab_arithmetic", "methods/grpo"],
-                [f"output={tmp_path / 'run'}"],
-            )
-        )
-    )
-    assert run.family.model == "fetched:smollm2"
-    model, tokenizer = run.family.load()
+    configs = ["base/rl", "models/smollm2_135m", "tasks/lab_arithmetic", "methods/grpo"]
+    plan = Plan.of(load(configs, [f"output={tmp_path / 'run'}"]))
+    assert plan.family.model == "fetched:smollm2"
+    model, tokenizer = plan.family.load()
     assert model.config.hidden_size == 16 and len(tokenizer) == model.config.vocab_size
     assert Path(model.config._name_or_path) == folder
 

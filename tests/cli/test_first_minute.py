@@ -58,7 +58,8 @@ CASES = {  # name: (words, exit code, what standard error says)
     "wrong type of a field": (lambda _: ["train", "quickstart", "advantage={name: grpo, scale: {a: 1}}"], 2,
         "advantage.scale"),
     "misspelt model family": (lambda _: ["train", "quickstart", "policy.name=qwen2_5_v"], 2, "qwen2_5_vl"),
-    "missing file": (lambda _: ["train", "quickstart", "data.train.digits={name: files, path: nowhere.jsonl}"], 2, "nowhere.jsonl"),
+    "missing file": (lambda _: ["train", "quickstart",
+        "data.train.digits={name: files, path: nowhere.jsonl}"], 2, "nowhere.jsonl"),
     "missing media": (
         lambda tmp: ["train", *own_rows(tmp, [{**row, "image": "no.png"} for row in GOOD])], 2, "no.png"
     ),

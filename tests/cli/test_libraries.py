@@ -19,15 +19,17 @@ told = {"modules": sorted({name.partition(".")[0] for name in sys.modules})}
 import torch
 from transformers.loss.loss_for_object_detection import HungarianMatcher
 from transformers.utils import import_utils, is_scipy_available
-logits, boxes = torch.tensor([[[0.0, 9.0], [9.0, 0.0]]]), torch.tensor([[[0.2, 0.2, 0.1, 0.1], [0.7, 0.7, 0.1, 0.1]]])
+logits = torch.tensor([[[0.0, 9.0], [9.0, 0.0]]])
+boxes = torch.tensor([[[0.2, 0.2, 0.1, 0.1], [0.7, 0.7, 0.1, 0.1]]])
 targets = [{"class_labels": torch.tensor([0, 1]), "boxes": boxes[0]}]
-told["matched"] = [part.tolist() for part in HungarianMatcher()({"logits": logits, "pred_boxes": boxes}, targets)[0]]
+(matched,) = HungarianMatcher()({"logits": logits, "pred_boxes": boxes}, targets)
+told["matched"] = [part.tolist() for part in matched]
 told["scipy"] = [is_scipy_available(), import_utils.is_scipy_available()]
 told["weights"] = float(sum(p.double().sum() for p in policy.model.parameters()))
 backend = policy.processor.get_possibly_dynamic_module("MistralCommonBackend")
 told["mistral"] = [backend.__module__, isinstance(policy.tokenizer, backend), "mistral_common" in sys.modules]
 print(json.dumps(told))
-"""
+"""  # noqa: E501
 
 
 def told(*words):

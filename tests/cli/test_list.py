@@ -47,7 +47,7 @@ def test_a_users_plugin_is_listed_with_its_paper_and_fields(vlrl, plugin):
         mine["fields"]["amount"] == {"type": "float", "default": "0.5"}
         and mine["fields"]["weight"]["default"] == "1.0"
     )
-    assert mine["origin"].endswith("mine.py:6")
+    assert mine["origin"].endswith("mine.py:8")
     line = next(
         line
         for line in vlrl("list", "reward", "--plugin", plugin)[1].splitlines()

@@ -16,13 +16,15 @@ import os, sys, threading
 import vlrl.compare.prepared
 import torch
 assert threading.active_count() == 1, threading.enumerate()
-assert not os.path.isdir("/proc/self/task") or len(os.listdir("/proc/self/task")) == 1, os.listdir("/proc/self/task")
+tasks = "/proc/self/task"
+assert not os.path.isdir(tasks) or len(os.listdir(tasks)) == 1, os.listdir(tasks)
 assert not torch.cuda.is_initialized()
-assert {"transformers.modeling_utils", "accelerate", "vlrl.trainer.train", "vlrl.compare.work", "vlrl.engine.hf.engine"} <= set(sys.modules)
-assert {"vlrl.logging.report", "scipy.special", "pydantic", "transformers.models.auto.image_processing_auto"} <= set(sys.modules)
+assert {"transformers.modeling_utils", "accelerate", "vlrl.training", "vlrl.compare.work"} <= set(sys.modules)
+assert {"vlrl.engine.hf.engine", "vlrl.logging.report", "scipy.special", "pydantic"} <= set(sys.modules)
+assert "transformers.models.auto.image_processing_auto" in sys.modules
 assert "accelerate.state" not in sys.modules or not sys.modules["accelerate.state"].PartialState._shared_state
 print("safe to fork")
-"""
+"""  # noqa: E501
 
 FORKED = """
 import os, sys
@@ -30,19 +32,20 @@ from vlrl.compare.run import _apart, process_context
 
 
 def seen():
-    return os.getpid(), os.getppid(), "vlrl.trainer.train" in sys.modules
+    return os.getpid(), os.getppid(), "vlrl.training" in sys.modules
 
 
 if __name__ == "__main__":
     context = process_context()
     first, second = _apart(context, seen), _apart(context, seen)
-    assert first[0] != second[0] and first[1] == second[1] != os.getpid(), "processes of their own, with one parent that is not this one"
+    # processes of their own, with one parent that is not this one
+    assert first[0] != second[0] and first[1] == second[1] != os.getpid()
     assert first[2] and second[2], "imported before they were forked"
     try:
         _apart(context, int, "x")
     except ValueError as error:
         print("raised:", error)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(

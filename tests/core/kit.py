@@ -11,6 +11,9 @@ from vlrl.plugins.stages import Reward, Source
 from vlrl.trainer.data.rows import check_lengths
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
+from vlrl.trainer.step.loop import collect
+from vlrl.trainer.step.observer import RunObserver
+from vlrl.trainer.views import StepView
 from vlrl.types import Row
 
 TINY = "policy={name: text, tiny: {hidden: 16, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}"
@@ -68,17 +71,14 @@ class Constant(Reward):
         return 1.0
 
 
-class Log:
-    """A recorder that keeps what it is told."""
+class Log(RunObserver):
+    """Keeps the warnings of a run."""
 
     def __init__(self):
-        self.events = []
+        self.warnings = []
 
-    def event(self, kind, **data):
-        self.events.append((kind, data))
-
-    def progress(self, what, done, total):
-        pass
+    def warned(self, message):
+        self.warnings.append(message)
 
 
 def open_run(tmp_path, *overrides, reward="test_loop_has", configs=("base/rl", "methods/grpo")):
@@ -93,11 +93,23 @@ def open_run(tmp_path, *overrides, reward="test_loop_has", configs=("base/rl", "
     config = load(list(configs), [*base, f"rewards.mine.name={reward}", "optimizer.lr=1e-2", *overrides])
     run = Session(Plan.of(config))
     run.open()
-    run.recorder = Log()
+    run.observers.members.append(Log())
     run.enter(0)
-    check_lengths(run)
+    check_lengths(run.policy, run.current)
     run.engine.sync(run.policy)
     return run
+
+
+def warnings_of(run):
+    """The warnings that a run gave."""
+    return run.observers.members[0].warnings
+
+
+def collected(run):
+    """A step whose groups are collected."""
+    view = StepView(run, run.begin_step())
+    collect(view)
+    return view
 
 
 def weights(run):

@@ -18,11 +18,13 @@ loss_terms: {kl: {name: kl, coef: 0.1}}
 group_filters: {mixed: {name: dynamic_sampling}}
 replay: {name: dph_rl}
 phases:
-  one: {steps: 3, optimizer: {lr: 1.0e-4, warmup: 2}, policy_loss: {high: 0.4}, loss_terms: {"*": null, nll: {name: nll}}, group_filters: null}
-  two: {steps: 4, optimizer: {lr: 2.0e-4}, policy_loss: {name: gspo, high: 0.5}, sampling: {temperature: 0.3}, replay: null}
+  one: {steps: 3, optimizer: {lr: 1.0e-4, warmup: 2}, policy_loss: {high: 0.4},
+        loss_terms: {"*": null, nll: {name: nll}}, group_filters: null}
+  two: {steps: 4, optimizer: {lr: 2.0e-4}, policy_loss: {name: gspo, high: 0.5},
+        sampling: {temperature: 0.3}, replay: null}
   three: {keeps: [steps, policy_loss], steps: 5, optimizer: {lr: 3.0e-4}, policy_loss: {name: zero_loss}}
   four: {}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

@@ -7,14 +7,16 @@ import pytest
 
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError
-from vlrl.training import prepare
+from vlrl.trainer.plan import Plan
 
 BASE = ["base/rl", "models/tiny_qwen2_5_vl", "tasks/lab_digits", "methods/grpo"]
 FILES = ["base/rl", "models/tiny_text"]
 
 
 def attempt(tmp_path, *overrides, configs=BASE):
-    return prepare(load(configs, [f"output={tmp_path / 'run'}", *overrides]))
+    plan = Plan.of(load(configs, [f"output={tmp_path / 'run'}", *overrides]))
+    plan.check()
+    return plan
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +112,7 @@ def test_the_command_line_says_it_in_one_line(tmp_path, capsys, monkeypatch):
 
 
 def test_the_eval_key_is_the_callback(tmp_path):
-    run = attempt(tmp_path, "eval={suites: [mathvista], every: 5, data: fixture}")
-    assert run.callbacks["eval"].every == 5
+    plan = attempt(tmp_path, "eval={suites: [mathvista], every: 5, data: fixture}")
+    assert plan.phases[0].callbacks["eval"].every == 5
     with pytest.raises(ConfigError, match="eval.evry: unknown field .* Did you mean 'every'"):
         attempt(tmp_path, "eval={suites: [mathvista], evry: 5}")

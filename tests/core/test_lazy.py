@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("torch", "transformers", "accelerate", "peft", "vllm", "deepspeed", "sklearn", "datasets")
+HEAVY = (  # slow, or no part of the base installation
+    *("torch", "transformers", "accelerate", "peft", "vllm", "deepspeed", "sklearn", "datasets", "scipy"),
+    *("av", "decord", "httpx", "networkx", "pyarrow", "safetensors", "skimage", "tokenizers", "torchvision"),
+)
 FOLDERS = {"vlrl": ROOT, "vlrl_rewards": ROOT / "rewards", "vlrl_data": ROOT / "data"}
 
 
@@ -81,3 +84,34 @@ def test_no_grad_holds_in_functions_and_only_inside_generators():
     assert plain() is False and plain.__name__ == "plain"
     for inside in several():
         assert inside is False and torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["list"], ["list", "reward"], ["list", "policy_loss", "gspo"], ["show", "quickstart"]],
+)
+def test_looking_around_imports_no_torch(words):
+    code = f"""
+import sys
+sys.argv = {["vlrl", *words]}
+try:
+    from vlrl.cli import main
+    main()
+finally:
+    assert "torch" not in sys.modules
+"""
+    assert in_fresh_process(code)
+
+
+def test_the_package_offers_its_api_without_torch():
+    code = """
+import sys, vlrl
+vlrl.Row, vlrl.Config, vlrl.register
+assert "torch" not in sys.modules and set(vlrl.__all__) <= set(dir(vlrl))
+"""
+    in_fresh_process(code)
+    import vlrl
+
+    assert all(getattr(vlrl, name) is not None for name in vlrl.__all__)
+    with pytest.raises(AttributeError, match="it offers Config"):
+        _ = vlrl.trainn

@@ -2,11 +2,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from kit import open_run, weights
+from kit import collected, open_run, warnings_of, weights
 
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.step.loop import assign, collect, learn, mini_batches, train_step
+from vlrl.trainer.step.loop import assign, learn, mini_batches, train_step
 from vlrl.trainer.step.scoring import RewardError
+from vlrl.trainer.views import StepView
+from vlrl.types import Group, Rollout
 
 
 def test_the_loop_learns_a_bandit(tmp_path):
@@ -59,10 +61,11 @@ def test_groups_without_advantage_are_skipped_and_change_nothing(tmp_path, monke
 
 def test_old_log_probs_are_computed_only_off_policy(tmp_path):
     run = open_run(tmp_path, reward="test_loop_ids")
-    groups = collect(run)
-    assign(groups, run)
+    view = collected(run)
+    groups = view.record.groups
+    assign(view)
     before = run.policy.counters["head_rows"]
-    learn(groups, run)
+    learn(view)
     trained = sum(len(r) for g in groups if any(r.advantage for r in g) for r in g)
     rows = run.policy.counters["head_rows"] - before
     assert 0.9 * trained < rows <= trained, (
@@ -70,16 +73,17 @@ def test_old_log_probs_are_computed_only_off_policy(tmp_path):
     )
     assert "old_logp" not in groups[0].rollouts[0].signals
     run = open_run(tmp_path, "ppo_epochs=2", reward="test_loop_ids")
-    train_step(run)
-    assert all("old_logp" in r.signals for g in run.groups for r in g)
-    assert run.stats.updates == 2
+    step = train_step(run)
+    assert all("old_logp" in r.signals for g in step.groups for r in g)
+    assert step.updates == 2
 
 
 def test_totals_are_of_the_whole_step(tmp_path):
     run = open_run(tmp_path, "num_minibatches=2", "micro_batch_tokens=1", reward="test_loop_ids")
-    groups = collect(run)
-    assign(groups, run)
-    parts = mini_batches(groups, run, 0)
+    view = collected(run)
+    groups = view.record.groups
+    assign(view)
+    parts = mini_batches(view, 0)
     assert len(parts) == 2 and all(len(part.micro_batches) == 2 for part in parts)
     assert sum(part.loss_denominators.sequences for part in parts) == sum(map(len, groups)) == 32
     assert sum(part.loss_denominators.tokens for part in parts) == sum(len(r) for g in groups for r in g)
@@ -87,13 +91,11 @@ def test_totals_are_of_the_whole_step(tmp_path):
 
 def test_a_reward_that_raises_is_counted_and_its_rollouts_dropped(tmp_path):
     run = open_run(tmp_path, "error_limit=0.5", reward="test_loop_broken")
-    metrics = train_step(run).metrics
-    assert metrics["reward/errors"] == 8 and metrics["group_filter/all_rollouts_failed_scoring"] == 1
-    assert all(group.row.id != "r1" for group in run.groups)
-    kind, data = run.recorder.events[0]
-    assert (
-        kind == "warning" and "'mine' raised on row 'r1': RuntimeError: the judge is out" in data["message"]
-    )
+    step = train_step(run)
+    assert step.metrics["reward/errors"] == 8
+    assert step.metrics["group_filter/all_rollouts_failed_scoring"] == 1
+    assert all(group.row.id != "r1" for group in step.groups)
+    assert "'mine' raised on row 'r1': RuntimeError: the judge is out" in warnings_of(run)[0]
 
 
 def test_a_strategy_may_ask_for_rewards_before_the_loop_does(tmp_path, monkeypatch):
@@ -105,18 +107,19 @@ def test_a_strategy_may_ask_for_rewards_before_the_loop_does(tmp_path, monkeypat
         "__call__",
         lambda self, rollout: (asked.append(id(rollout)), call(self, rollout))[1],
     )
-    groups = run.rollout([run.prompt_template(row) for row in run.prompt_sampler(2)], [4, 4], run)
-    run.score(groups)
+    view = StepView(run, run.begin_step())
+    groups = run.rollout([run.prompt_template(row) for row in run.prompt_sampler(2)], [4, 4], view)
+    view.score(groups)
     early = [list(group.rewards) for group in groups]
     groups[0].rollouts.append(replace(groups[1].rollouts[0], rewards={}))
-    run.score(groups)
+    view.score(groups)
     assert early == [groups[0].rewards[:4], groups[1].rewards] and len({*early[0], *early[1]}) > 1
-    assert len(asked) == len(set(asked)) == 9 == run.stats.scored
+    assert len(asked) == len(set(asked)) == 9 == run.score_counts.scored
 
 
 def test_the_tools_of_a_run_split_and_batch_as_the_policy_does(tmp_path):
     run = open_run(tmp_path, "group_size=4", "micro_batch_tokens=1", reward="test_loop_ids")
-    groups = collect(run)
+    groups = collected(run).record.groups
     parts = run.micro_batches(groups)
     assert [len(part) for part in parts] == [1] * 4 and {part[0].id for part in parts} == {
         group.id for group in groups
@@ -144,22 +147,22 @@ def test_a_step_without_survivors_learns_nothing_and_says_so(tmp_path):
     before = weights(run)
     metrics = train_step(run).metrics
     assert torch.equal(before, weights(run)) and metrics["groups"] == 0
-    assert any("no group passed" in data["message"] for _, data in run.recorder.events)
+    assert any("no group passed" in message for message in warnings_of(run))
 
 
 def test_a_loss_that_is_not_finite_names_the_rows(tmp_path):
     run = open_run(tmp_path, reward="test_loop_ids")
     with torch.no_grad():
         next(iter(run.policy.model.parameters())).fill_(float("nan"))
-    groups = []
+    step = run.begin_step()
     for row in run.prompt_sampler(1):
-        from vlrl.types import Group, Rollout
-
         prompt = run.prompt_template(row)
-        groups.append(Group(prompt, [Rollout(prompt, [5, 6], reward=r, logp=[0.0, 0.0]) for r in (0.0, 1.0)]))
-    assign(groups, run)
+        rollouts = [Rollout(prompt, [5, 6], reward=r, logp=[0.0, 0.0]) for r in (0.0, 1.0)]
+        step.groups.append(Group(prompt, rollouts))
+    view = StepView(run, step)
+    assign(view)
     with pytest.raises(FloatingPointError, match=r"the loss is nan .rows \['r\d'\]"):
-        learn(groups, run)
+        learn(view)
 
 
 def test_long_prompts_are_refused_never_cut(tmp_path):
@@ -187,9 +190,21 @@ def test_a_row_that_cannot_be_shown_is_left_out_and_replaced(tmp_path, monkeypat
         return ask(self, row)
 
     monkeypatch.setattr(type(run.prompt_template), "__call__", broken)
-    metrics = train_step(run).metrics
-    assert metrics["data/dropped"] >= 1 and metrics["groups"] == 4
-    assert all(group.row.id != "r2" for group in run.groups)
-    assert any(
-        "row 'r2' was left out: r2.png: not a picture" in data["message"] for _, data in run.recorder.events
-    )
+    step = train_step(run)
+    assert step.metrics["data/dropped"] >= 1 and step.metrics["groups"] == 4
+    assert all(group.row.id != "r2" for group in step.groups)
+    assert any("row 'r2' was left out: r2.png: not a picture" in message for message in warnings_of(run))
+
+
+@pytest.mark.parametrize(
+    "overrides", [["num_minibatches=4"], ["ppo_epochs=2"], ["num_minibatches=2", "ppo_epochs=2"]]
+)
+def test_groups_that_cannot_learn_are_never_forwarded(tmp_path, overrides):
+    run = open_run(tmp_path, *overrides, reward="test_loop_constant")
+    view = collected(run)
+    assign(view)
+    before = run.policy.counters["head_rows"]
+    learn(view)
+    assert view.record.counts["skipped_groups"] == 4 * run.settings.ppo_epochs
+    assert run.policy.counters["head_rows"] - before <= len(overrides) * 8  # dummy batches alone
+    assert not any("old_logp" in rollout.signals for group in view.groups for rollout in group)

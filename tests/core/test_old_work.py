@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from kit import open_run, weights
+from kit import collected, open_run, weights
 
 from vlrl.methods.common.token_memory import TokenMemory, key_of
 from vlrl.policy.policy import Policy
-from vlrl.trainer.step.loop import assign, collect, learn
+from vlrl.trainer.step.loop import assign, learn
 from vlrl.types import Group
 
 STEP = ("group_size=4", "sampling.max_tokens=6", "watch.activity_steps=0")
@@ -36,13 +36,13 @@ def learned(tmp_path, monkeypatch, own_pass, *overrides):
     rollouts)."""
     with monkeypatch.context() as patch:
         run = open_run(tmp_path, *STEP, *overrides, reward="test_loop_ids")
-        groups = collect(run)
-        assign(groups, run)
+        view = collected(run)
+        assign(view)
         seen = counted(run, patch)
         patch.setattr(Policy, "has_dropout", property(lambda self: own_pass))
-        learn(groups, run)
+        learn(view)
         tokens = [sum(n for grad, n in seen if grad is with_grad) for with_grad in (False, True)]
-        return weights(run), *tokens, [r.signals["old_logp"] for group in groups for r in group if group]
+        return weights(run), *tokens, [r.signals["old_logp"] for group in view.groups for r in group]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def with_reference(tmp_path, *overrides):
     run = open_run(
         tmp_path, *STEP, *overrides, reward="test_loop_ids", configs=("base/rl", "methods/grpo_kl")
     )
-    return run, collect(run), run.aux_tensors["ref_logp"]
+    return run, collected(run).record.groups, run.aux_tensors["ref_logp"]
 
 
 def again(group):

@@ -4,12 +4,12 @@ cannot mean different rewards by it."""
 from dataclasses import dataclass
 
 import pytest
-from vlrl.trainer.preflight import preflight
 
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError, build, register
 from vlrl.plugins.stages import Source
-from vlrl.trainer.phase import build_parts, with_own_rewards
+from vlrl.trainer.phase import with_own_rewards
+from vlrl.trainer.plan import Plan, one_phase
 from vlrl.types import Row
 
 
@@ -41,10 +41,8 @@ def config(tmp_path, *overrides, train="{one: {name: brings_reward}}"):
 
 
 def rewards(tree):
-    phase = build_parts(tree, tree.phases[0])
-    return phase, {
-        slot: (reward.name, reward.tasks, reward.weight) for slot, reward in phase.maps["rewards"].items()
-    }
+    phase = one_phase(tree, tree.phases[0])
+    return phase, {slot: (reward.name, reward.tasks, reward.weight) for slot, reward in phase.rewards.items()}
 
 
 def test_the_config_gains_the_slot_and_it_is_the_outcome(tmp_path):
@@ -94,8 +92,10 @@ def test_a_slot_for_all_tasks_stays_so():
 
 
 def test_golds_are_tried_before_torch(tmp_path):
-    assert preflight(config(tmp_path)).row_count == 2
+    plan = Plan.of(config(tmp_path))
+    plan.check()
+    assert plan.row_count == 2
     with pytest.raises(
         ConfigError, match=r"data\.train\.one: row 'echo-0': reward 'brought' cannot read the answer 'six'"
     ):
-        preflight(config(tmp_path, train="{one: {name: brings_reward, reward: numeric, answer: six}}"))
+        Plan.of(config(tmp_path, train="{one: {name: brings_reward, reward: numeric, answer: six}}")).check()

@@ -1,8 +1,11 @@
 import importlib
+import subprocess
+import sys
 from dataclasses import dataclass, field
 
 import pytest
 
+from vlrl.plugins.kinds import KINDS, stage_named
 from vlrl.plugins.registry import (
     ConfigError,
     build,
@@ -12,6 +15,7 @@ from vlrl.plugins.registry import (
     names,
     origin,
     register,
+    shipped,
     stage_of,
 )
 from vlrl.plugins.stages import STAGES, GroupFilter, Reward, RolloutBudget
@@ -96,6 +100,28 @@ def test_every_stage_is_discovered_and_documented():
         for name in names(stage):
             assert name and stage.kind and stage.__doc__
     assert "equal" in names(RolloutBudget)
+
+
+def test_a_shipped_plugin_is_imported_alone_and_by_name():
+    code = """
+import sys
+from vlrl.plugins.registry import find, origin, shipped
+from vlrl.plugins.stages import PolicyLoss
+assert find(PolicyLoss, "nothing_of_this_name") is None
+cls = find(PolicyLoss, "gspo")
+assert cls.name == "gspo" and "vlrl.methods.papers.sapo" not in sys.modules
+path, _, line = origin(cls).rpartition(":")
+assert open(path).read().splitlines()[int(line) - 1].startswith(f"class {cls.__name__}(")
+assert "sapo" in shipped(PolicyLoss) and "grpo" not in shipped(PolicyLoss)  # another kind's
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_other_kinds_than_stages_have_plugins():
+    assert {"reward", "family", "scorer", "aggregate"} <= set(KINDS)
+    assert "text" in names(stage_named("family")) and "choice" in names(stage_named("scorer"))
+    assert "test_registry_gate" not in shipped(GroupFilter)  # registered here, not shipped
 
 
 def test_plugin_files(tmp_path):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from run_kit import View
 
 from vlrl.methods.core.rollout import Seeds
-from vlrl.trainer.step.ending import StepStats
+from vlrl.trainer.step.step import Step
 from vlrl.types import Prompt, Row
 
 ROWS = [Row(name, "q", 1) for name in "ababc"]
@@ -13,8 +13,8 @@ ROWS = [Row(name, "q", 1) for name in "ababc"]
 
 def seeds(rank: int, world: int, draws) -> list[int]:
     """Of all rows that a rank has of these draws."""
-    run, seed = SimpleNamespace(seed=0, phase="rl", step=1, stats=StepStats()), Seeds()
-    dealt = [row for rows in draws for row in run.stats.shard_rows(rows, rank, world)]
+    run, seed = View(), Seeds()
+    dealt = [row for rows in draws for row in run.record.shard_rows(rows, rank, world)]
     return [seed(run, Prompt(row, ())) for row in dealt]
 
 
@@ -32,9 +32,7 @@ def test_rows_that_one_rank_drew_have_the_streams_of_a_single_process():
     assert [*seeds(0, 2, [rows]), *seeds(1, 2, [rows])] == [*alone[::2], *alone[1::2]]
 
 
-def test_a_step_forgets():
-    stats = StepStats()
-    stats.shard_rows(ROWS[:1] * 2, 1, 2)
-    assert stats.shared == {"a": 1}
-    stats.begin()
-    assert stats.shared == stats.first == {}
+def test_every_step_has_its_own_copies():
+    step = Step(1, 0)
+    step.shard_rows(ROWS[:1] * 2, 1, 2)
+    assert step.row_copy(ROWS[0]) == (1,) and Step(2, 1).row_copy(ROWS[0]) == ()

@@ -1,9 +1,8 @@
 """The numbers of a step."""
 
-from kit import open_run
+from kit import collected, open_run
 
 from vlrl.trainer.step.ending import answered, describe, end_step
-from vlrl.trainer.step.loop import collect
 from vlrl.types import Group, Prompt, Rollout, Row
 
 
@@ -52,7 +51,8 @@ def test_what_others_wrote_is_no_answer_of_the_policy():
 
 def test_a_sampler_learns_of_answers_and_a_strategy_of_all_that_it_made(tmp_path, monkeypatch):
     run, seen = open_run(tmp_path), {}
-    groups = collect(run)
+    view = collected(run)
+    groups = view.record.groups
     groups[0].rollouts[0].source = "expert"
     for part in (run.prompt_sampler, run.rollout_budget, run.rollout):
         read = "sampled_groups" if part is run.rollout else "answered_groups"
@@ -61,7 +61,7 @@ def test_a_sampler_learns_of_answers_and_a_strategy_of_all_that_it_made(tmp_path
             "end_step",
             lambda self, run, read=read: seen.update({self.kind: sum(map(len, getattr(run, read)))}),
         )
-    end_step(run, {})
+    end_step(view)
     whole = sum(map(len, groups))
     assert seen == {"prompt_sampler": whole - 1, "rollout_budget": whole - 1, "rollout_strategy": whole}
 

@@ -5,13 +5,14 @@ import random
 
 import numpy as np
 import pytest
-from vlrl_data.generators.causal import LEVELS, Graph, random_graph
+from vlrl_data.generators.causal import LEVELS, CausalGraph, random_graph
 
 from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.scoring import GoldError
 from vlrl.plugins.stages import Reward, Source
 from vlrl.types import Prompt, Rollout, Row
 
-CONFOUNDED = Graph(
+CONFOUNDED = CausalGraph(
     ((), (0,), (0, 1)),
     ({(): 0.5}, {(0,): 0.2, (1,): 0.8}, {(0, 0): 0.1, (0, 1): 0.3, (1, 0): 0.6, (1, 1): 0.9}),
 )
@@ -25,7 +26,7 @@ def test_conditioning_differs_from_intervening():
 
 def test_a_counterfactual_by_hand():
     # Y = 1[u < 0.2 or 0.7]. Seen X = 0, Y = 0: u is uniform on [0.2, 1]; with X = 1 it is 1 for u < 0.7
-    graph = Graph(((), (0,)), ({(): 0.4}, {(0,): 0.2, (1,): 0.7}))
+    graph = CausalGraph(((), (0,)), ({(): 0.4}, {(0,): 0.2, (1,): 0.7}))
     assert graph.query(1, {0: 1}, {0: 0, 1: 0}) == pytest.approx(0.5 / 0.8)
     assert graph.query(1, {0: 1}, {0: 0, 1: 1}) == pytest.approx(1.0)
 
@@ -66,7 +67,7 @@ def test_a_counterfactual_by_simulation():
 
 def test_an_impossible_condition_is_an_error():
     with pytest.raises(ValueError, match="probability 0"):
-        Graph(((),), ({(): 1.0},)).query(0, {}, {0: 0})
+        CausalGraph(((),), ({(): 1.0},)).query(0, {}, {0: 0})
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -92,7 +93,7 @@ def test_impossible_settings_are_refused(fields):
 def test_a_selector_for_every_assignment_of_the_parents():
     """zhichul/rlcausal d9d61324, counterfactual.py: with X = 1 another selector decides, which X = 0, Y = 0
     says nothing about."""
-    graph = Graph(((), (0,)), ({(): 0.4}, {(0,): 0.2, (1,): 0.7}))
+    graph = CausalGraph(((), (0,)), ({(): 0.4}, {(0,): 0.2, (1,): 0.7}))
     assert graph.twin(1, {0: 1}, {0: 0, 1: 0}) == pytest.approx(0.7) and graph.query(
         1, {0: 1}, {0: 0, 1: 0}
     ) == pytest.approx(0.5 / 0.8)
@@ -101,7 +102,7 @@ def test_a_selector_for_every_assignment_of_the_parents():
         (0.4 * 0.7 + 0.6 * 0.2 * 0.7) / (0.4 * 0.7 + 0.6 * 0.2)
     )
     with pytest.raises(ValueError, match="probability 0"):
-        Graph(((),), ({(): 1.0},)).twin(0, {}, {0: 0})
+        CausalGraph(((),), ({(): 1.0},)).twin(0, {}, {0: 0})
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -142,5 +143,5 @@ def test_distribution_by_hand(text, score):
     reward = build(Reward, {"name": "distribution"})
     rollout = Rollout(Prompt(Row("a", "?", [0.25, 0.75]), ()), [1], text=f"<answer>{text}</answer>")
     assert reward(rollout) == pytest.approx(score) and reward.correct(rollout, score) == (score == 1.0)
-    with pytest.raises(ValueError, match="probabilities"):
-        reward.target("x", None)
+    with pytest.raises(GoldError, match="'x' is not a list of probabilities"):
+        reward(Rollout(Prompt(Row("a", "?", "x"), ()), [1], text=f"<answer>{text}</answer>"))

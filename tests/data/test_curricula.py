@@ -6,6 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+from run_kit import View
 
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import PromptSampler
@@ -15,7 +16,7 @@ from vlrl.types import Group, Prompt, Rollout, Row
 def sampler_for(name, seed=0, **options):
     parts = {part: [Row(f"{part}{i}", "?", answer="x") for i in range(20)] for part in "abc"}
     sampler = build(PromptSampler, {"name": name, **options})
-    sampler.setup(SimpleNamespace(rows=parts, source_weights={}, seed=seed))
+    sampler.setup(View(rows=parts, source_weights={}, seed=seed))
     return sampler
 
 
@@ -46,7 +47,7 @@ def scored(rows, value, slot=None):
 
 
 def end_step(sampler, groups):
-    sampler.end_step(SimpleNamespace(sampled_groups=groups, answered_groups=groups, trained_groups=groups))
+    sampler.end_step(View(sampled_groups=groups, answered_groups=groups, trained_groups=groups))
 
 
 def levels_of(rows):
@@ -106,7 +107,7 @@ def test_levels_of_equal_length():
         groups = scored(rows, 1.0)
         settings = SimpleNamespace(steps=7)
         sampler.end_step(
-            SimpleNamespace(
+            View(
                 sampled_groups=groups,
                 answered_groups=groups,
                 trained_groups=groups,
@@ -183,7 +184,7 @@ def test_shares_change_every_eighth_step_only():
 def test_one_domain_is_refused():
     sampler = build(PromptSampler, {"name": "rulereasoner"})
     with pytest.raises(ConfigError, match="alone"):
-        sampler.setup(SimpleNamespace(rows={"a": [Row("a", "?")]}, source_weights={}, seed=0))
+        sampler.setup(View(rows={"a": [Row("a", "?")]}, source_weights={}))
 
 
 @pytest.mark.parametrize(

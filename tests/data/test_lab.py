@@ -12,9 +12,9 @@ from vlrl_data.lab import shipped_images
 from vlrl_data.lab.text import Claim, solutions
 from vlrl_data.media.images import rgb
 
-from vlrl.environments.tool_calls import last_call
 from vlrl.plugins.registry import ConfigError, build, names
 from vlrl.plugins.stages import Source
+from vlrl.plugins.tool_calls import last_call
 
 LAB = [name for name in names(Source) if name.startswith("lab_")]
 

@@ -8,13 +8,13 @@ import random
 import tarfile
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from run_kit import View
 from vlrl_data import parquet, tar_index
 from vlrl_data.disk_cache import DiskCache
 from vlrl_data.parquet import ParquetFile, even_batches
@@ -81,7 +81,7 @@ WRITERS = {"files": write_parquet, "webdataset": write_tars}
 
 def sampler_over(rows, rank=0, ranks=1, seed=0, **options):
     sampler = build(PromptSampler, {"name": "shuffle", **options})
-    sampler.setup(SimpleNamespace(rows={"a": rows}, source_weights={}, seed=seed, rank=rank, ranks=ranks))
+    sampler.setup(View(rows={"a": rows}, source_weights={}, seed=seed, rank=rank, ranks=ranks))
     return sampler
 
 

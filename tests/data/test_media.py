@@ -11,15 +11,15 @@ from PIL import Image
 from vlrl_data.media import parse
 from vlrl_data.media.images import (
     GeneratedImage,
+    ImageLimits,
     InMemoryImage,
-    Limits,
     StoredImage,
     image_size,
     open_image,
     rgb,
 )
 from vlrl_data.media.parse import MediaSettings, RemoteMedia
-from vlrl_data.media.video import Video
+from vlrl_data.media.video import StoredVideo
 
 from vlrl.types import MediaError
 
@@ -133,16 +133,16 @@ NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), n
 @pytest.mark.parametrize(
     ("data", "limits", "reason"),
     [
-        (b"", Limits(), "empty"),
-        (b"not an image at all", Limits(), "not an image"),
-        (b"%PDF-1.4 ...", Limits(), "not an image"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", Limits(), "not an image"),
-        (encoded(NOISE)[:3000], Limits(), "truncated|broken|Truncated"),
-        (encoded(NOISE, "JPEG")[:900], Limits(), "truncated"),
-        (bomb(), Limits(), "over the limit of 100000000|decompression bomb"),
-        (encoded(red()), Limits(max_bytes=10), "over the limit of 10"),
-        (encoded(red()), Limits(min_side=3), "min_side"),
-        (encoded(red(size=(500, 1))), Limits(), "max_aspect"),
+        (b"", ImageLimits(), "empty"),
+        (b"not an image at all", ImageLimits(), "not an image"),
+        (b"%PDF-1.4 ...", ImageLimits(), "not an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", ImageLimits(), "not an image"),
+        (encoded(NOISE)[:3000], ImageLimits(), "truncated|broken|Truncated"),
+        (encoded(NOISE, "JPEG")[:900], ImageLimits(), "truncated"),
+        (bomb(), ImageLimits(), "over the limit of 100000000|decompression bomb"),
+        (encoded(red()), ImageLimits(max_bytes=10), "over the limit of 10"),
+        (encoded(red()), ImageLimits(min_side=3), "min_side"),
+        (encoded(red(size=(500, 1))), ImageLimits(), "max_aspect"),
     ],
 )
 def test_refused(data, limits, reason):
@@ -151,7 +151,7 @@ def test_refused(data, limits, reason):
 
 
 def test_truncated_on_request():
-    assert open_image(encoded(NOISE, "JPEG")[:900], Limits(truncated=True)).size == (64, 64)
+    assert open_image(encoded(NOISE, "JPEG")[:900], ImageLimits(truncated=True)).size == (64, 64)
     with pytest.raises(MediaError):
         open_image(encoded(NOISE, "JPEG")[:900])
 
@@ -250,7 +250,7 @@ def test_plain_is_the_inverse(tmp_path):
         assert parse.parse_image(parse.to_json(medium), place).key == medium.key
     again = parse.parse_image(parse.to_json(InMemoryImage(red())), place)
     assert again.load().tobytes() == red().tobytes()
-    clip = Video("x.mov", span=(0.5, None))
+    clip = StoredVideo("x.mov", span=(0.5, None))
     assert parse.parse_video(parse.to_json(clip), MediaSettings(("/",))).span == (0.5, None)
 
 

@@ -6,10 +6,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from PIL import Image
+from run_kit import View
 from vlrl_data.media.images import DECODED, InMemoryImage, StoredImage
 
 from vlrl.methods.common.prefetch import PrefetchedMedia, Prefetcher
@@ -24,7 +24,7 @@ def test_verify_skips_broken_media_and_decodes_once(tmp_path, caplog):
     (tmp_path / "3.png").write_bytes(b"broken")
     parts = {"a": [Row(str(i), "?", images=(StoredImage(str(tmp_path / f"{i}.png")),)) for i in range(5)]}
     sampler = build(PromptSampler, {"name": "shuffle", "verify": True})
-    sampler.setup(SimpleNamespace(rows=parts, source_weights={}, seed=0, rank=0, ranks=1))
+    sampler.setup(View(rows=parts, source_weights={}))
     before = DECODED["count"]
     rows = sampler(4)
     assert sorted(row.id for row in rows) == ["0", "1", "2", "4"]
@@ -39,7 +39,7 @@ def test_workers_decode_and_order_stays(tmp_path):
         Image.new("RGB", (4, 4), (index, 0, 0)).save(tmp_path / f"{index}.png")
     (tmp_path / "5.png").write_bytes(b"broken")
     parts = {"a": [Row(str(i), "?", images=(StoredImage(str(tmp_path / f"{i}.png")),)) for i in range(6)]}
-    run = SimpleNamespace(rows=parts, source_weights={}, seed=0, rank=0, ranks=1)
+    run = View(rows=parts, source_weights={})
     plain, ahead = build(PromptSampler, "shuffle"), build(PromptSampler, {"name": "shuffle", "workers": 1})
     for sampler in (plain, ahead):
         sampler.setup(run)
@@ -81,7 +81,7 @@ def test_rows_are_read_by_one_thread_at_a_time_and_ranks_decode_their_share():
         images = [InMemoryImage(Image.new("RGB", (2, 2), (i, 0, 0))) for i in range(60)]
         sampler = build(PromptSampler, {"name": "shuffle", "workers": 4, "ahead": 2})
         rows = Rows(Row(str(i), "?", images=(image,)) for i, image in enumerate(images))
-        sampler.setup(SimpleNamespace(rows={"a": rows}, source_weights={}, seed=0, rank=rank, ranks=2))
+        sampler.setup(View(rows={"a": rows}, source_weights={}, rank=rank, ranks=2))
         for _ in range(6):
             taken = sampler(10)
             decoded[rank] |= {row.id for row in taken if isinstance(row.images[0], PrefetchedMedia)}

@@ -2,9 +2,9 @@
 ranks."""
 
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
+from run_kit import View
 
 from vlrl.methods.common.row_order import Mixture, permute, shares
 from vlrl.plugins.registry import ConfigError, build
@@ -18,7 +18,7 @@ def rows(name, count):
 
 def sampler_for(parts, seed=0, weights=None, **options):
     sampler = build(PromptSampler, {"name": "shuffle", **options})
-    sampler.setup(SimpleNamespace(rows=parts, source_weights=weights or {}, seed=seed, rank=0, ranks=1))
+    sampler.setup(View(rows=parts, source_weights=weights or {}, seed=seed))
     return sampler
 
 

@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 from vlrl_data.media.images import InMemoryImage
-from vlrl_data.media.video import Video
+from vlrl_data.media.video import StoredVideo
 
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import PromptTemplate
@@ -11,7 +11,7 @@ from vlrl.types import Row
 
 PICTURE = InMemoryImage(Image.new("RGB", (2, 2)))
 OTHER = InMemoryImage(Image.new("RGB", (2, 2), "red"))
-CLIP = Video("x.mp4")
+CLIP = StoredVideo("x.mp4")
 IMAGE, VIDEO = {"type": "image"}, {"type": "video"}
 
 

@@ -4,11 +4,11 @@ epoch."""
 import json
 import re
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 from bad_rows_kit import good, write_folder
 from PIL import Image
+from run_kit import View
 from typer.testing import CliRunner
 from vlrl_data.cli import app
 from vlrl_data.quarantine import reason_kind
@@ -59,11 +59,7 @@ def test_used_exactly_once_per_epoch_also_after_a_restart(folder):
 
     def sampler():
         made = build(PromptSampler, "shuffle")
-        made.setup(
-            SimpleNamespace(
-                rows={"a": source(root, check_level="decode")()}, source_weights={}, seed=1, rank=0, ranks=1
-            )
-        )
+        made.setup(View(rows={"a": source(root, check_level="decode")()}, source_weights={}, seed=1))
         return made
 
     first, second = sampler(), sampler()

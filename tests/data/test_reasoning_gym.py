@@ -11,12 +11,11 @@ from collections import deque
 
 import numpy as np
 import pytest
-from vlrl.trainer.preflight import preflight
 
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Reward, Source
-from vlrl.trainer.phase import build_parts
+from vlrl.trainer.plan import Plan
 
 pytest.importorskip("reasoning_gym", reason="pip install 'vlrl[gym]'")
 
@@ -281,10 +280,11 @@ def test_a_run_is_checked_and_built_with_the_reward_of_the_source(tmp_path):
     config = load(
         names, [f"output={tmp_path / 'run'}", "data.train.gym.count=30", "data.heldout.gym.count=10"]
     )
-    checked = preflight(config)
-    assert checked.row_count == 40 and list(checked.rewards) == ["reasoning_gym", "format"]
-    assert len(checked.rewards["reasoning_gym"].tasks) == 7
-    phase = build_parts(config, config.phases[0])
+    plan = Plan.of(config)
+    plan.check()
+    phase = plan.phases[0]
+    assert plan.row_count == 40 and list(phase.rewards) == ["reasoning_gym", "format"]
+    assert len(phase.rewards["reasoning_gym"].tasks) == 7
     row = next(iter(phase.train.values()))()[0]
     assert phase.outcome_slot(row) == "reasoning_gym" and row.target.startswith("<answer>")
 

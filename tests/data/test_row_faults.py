@@ -45,7 +45,7 @@ def reason_of(tmp_path, record, **options):
 FIELDS = [
     ({"choices": 5}, "its choices is int, not a list of texts"),
     ({"choices": [1, 2]}, r"its choices\[0\] is int"),
-    ({"choices": "A or B"}, "its choices is str, not a list"),
+    ({"choices": "A or B"}, "its options are one text, 'A or B'; give a list"),
     ({"question": 5}, "its question is int, not text"),
     ({"question": ["How", "many"]}, "its question is list, not text"),
     ({"question": {"text": "How many?"}}, "its question is dict, not text"),
@@ -248,7 +248,7 @@ def test_records_that_cannot_be_parsed(tmp_path, line, reason):
         ({"message": "[" * 5000 + "]" * 5000, "answer": "x"}, "nested too deeply"),
         ({"message": '"hello"', "answer": "x"}, "its messages are str"),
         ({"problem": "?", "answer": "[[" + "9" * 5000 + ",1,2,3]]"}, None),
-        ({"problem": "?", "answer": "[" + "9" * 5000 + ",1,2,3]"}, r"its answer[0] is inf"),
+        ({"problem": "?", "answer": "[" + "9" * 5000 + ",1,2,3]"}, None),
         ({"problem": "?", "answer": "[{" * 3000}, None),
     ],
     ids=range(10),
@@ -282,7 +282,7 @@ def test_bytes_that_are_not_utf8(tmp_path):
     rows = build(Source, {"name": "folder", "path": str(tmp_path), "max_bad": 1.0})()
     assert [row.answer for row in rows] == [
         "red"
-    ] and "its question has a byte that is not UTF-8" in rows.quarantine.rows[0].reason
+    ] and "metadata.csv:3: not UTF-8: byte 0xE9" in rows.quarantine.rows[0].reason
 
 
 def test_parquet_with_broken_text(tmp_path):
@@ -534,7 +534,8 @@ def test_check_looks_at_rows_that_code_makes(tmp_path):
 
     (tmp_path / "broken_rows.py").write_text(
         "from dataclasses import dataclass\n"
-        "from vlrl.plugins.registry import register\nfrom vlrl.plugins.stages import Source\nfrom vlrl.types import Row\n"
+        "from vlrl.plugins.registry import register\nfrom vlrl.plugins.stages import Source\n"
+        "from vlrl.types import Row\n"
         "@register('broken_rows')\n@dataclass(frozen=True, kw_only=True)\nclass Broken(Source):\n"
         "    def __call__(self):\n        return [Row('a', '?', 1), Row('b', ['?'], 1), Row('c', '', 1)]\n"
     )

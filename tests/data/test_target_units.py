@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from run_kit import View
 
-from vlrl.plugins.index import entries
-from vlrl.plugins.registry import build, get
+from vlrl.plugins.registry import build, get, shipped
 from vlrl.plugins.stages import PromptTemplate, Reward, Source
 from vlrl.policy import Family, Policy
 from vlrl.trainer.data.rows import prompt_of
-from vlrl.trainer.data.units import converted, in_policy_units
+from vlrl.trainer.data.units import converted, to_model_coordinates
 from vlrl.types import TARGET_UNITS, CoordinateSpace, Prompt, Rollout, Row, RowError
 
 CASES = [  # source, fields, reward
@@ -50,8 +50,8 @@ def rows_of(name, fields, count=6):
     return build(Source, {"name": name, "count": count, **fields})()[:]
 
 
-def run_with(space):
-    return SimpleNamespace(policy=SimpleNamespace(spaces=lambda prompt: [space] * len(prompt.images)))
+def policy_with(space):
+    return SimpleNamespace(spaces=lambda prompt: [space] * len(prompt.images))
 
 
 @pytest.mark.parametrize("units", ["seen", "unit", "per_mille"])
@@ -63,7 +63,7 @@ def test_a_demonstration_earns_its_reward_in_every_unit(name, fields, reward, un
     for row in rows_of(name, fields):
         width, height = row.images[row.meta.get("picture", 0)].load().size
         space = CoordinateSpace((width, height), (width // 2, height * 3), units)
-        said = in_policy_units(run_with(space), row)
+        said = to_model_coordinates(policy_with(space), row)
         assert said.meta[TARGET_UNITS] == "policy" and said.answer == row.answer
         prompt = Prompt(said, (), said.images)
         score, other = (
@@ -79,9 +79,9 @@ def test_every_generator_with_coordinates_says_so():
     """Of all generated tasks: a demonstration with boxes or points among the gold answer's is marked, and no
     other is."""
     marked = set()
-    for name in sorted(
-        entry.name for entry in entries("vlrl_data").values() if entry.name.startswith(("gen_", "lab_"))
-    ):
+    for name in shipped(Source):
+        if not name.startswith(("gen_", "lab_")):
+            continue
         if get(Source, name).__name__ == "Files":
             continue
         for row in rows_of(name, {}, 4):
@@ -105,10 +105,8 @@ def test_prompts_of_a_real_policy_demonstrate_in_its_units(family):
     policy = policy_of(family)
     row = next(row for row in rows_of("gen_boxes", {"ask": ["grounding"], "size": 120}))
     template = build(PromptTemplate, "chat")
-    run = SimpleNamespace(
-        policy=policy, prompt_template=template, settings=SimpleNamespace(max_prompt_tokens=10_000)
-    )
-    prompt = prompt_of(run, row)
+    phase = View(prompt_template=template, settings=SimpleNamespace(max_prompt_tokens=10_000))
+    prompt = prompt_of(policy, phase, row)
     space = policy.spaces(prompt)[0]
     assert space.units == UNITS[family] and space.original == (120, 120)
     written = [float(number) for number in re.findall(r"[\d.]+", prompt.row.target.replace("answer", ""))]
@@ -117,7 +115,7 @@ def test_prompts_of_a_real_policy_demonstrate_in_its_units(family):
     assert written == pytest.approx(expected[space.units], abs=0.005 if space.units == "unit" else 0.5)
     rollout = Rollout(prompt, [1], text=prompt.row.target, spaces=(space,))
     assert build(Reward, "iou")(rollout) > 0.85
-    assert prompt_of(run, prompt.row).row.target == prompt.row.target  # once
+    assert prompt_of(policy, phase, prompt.row).row.target == prompt.row.target  # once
 
 
 def test_every_model_config_has_a_family_of_known_units():
@@ -144,7 +142,7 @@ def test_conversion_by_hand():
 
 def test_rows_of_files_say_it_in_meta_and_wrong_units_are_refused():
     picture = rows_of("lab_grounding", {})[0].images[0]
-    run = run_with(CoordinateSpace((100, 100), (1, 1), "per_mille"))
+    policy = policy_with(CoordinateSpace((100, 100), (1, 1), "per_mille"))
     row = Row(
         "a",
         "?",
@@ -153,14 +151,14 @@ def test_rows_of_files_say_it_in_meta_and_wrong_units_are_refused():
         target="[10, 20, 30, 40]",
         meta={TARGET_UNITS: "original", "demonstrations": ["[5, 5]"]},
     )
-    said = in_policy_units(run, row)
+    said = to_model_coordinates(policy, row)
     assert said.target == "[100, 200, 300, 400]" and said.meta["demonstrations"] == ["[50, 50]"]
     plain = Row("b", "?", [1, 2, 3, 4], images=(picture,), target="[10, 20, 30, 40]")
-    assert in_policy_units(run, plain) is plain
+    assert to_model_coordinates(policy, plain) is plain
     for meta in (
         {TARGET_UNITS: "pixels"},
         {TARGET_UNITS: "original", "picture": 1},
         {TARGET_UNITS: "original", "picture": "0"},
     ):
         with pytest.raises(RowError, match="allowed are original or policy, and 0 to 0"):
-            in_policy_units(run, Row("c", "?", images=(picture,), target="[1, 2]", meta=meta))
+            to_model_coordinates(policy, Row("c", "?", images=(picture,), target="[1, 2]", meta=meta))

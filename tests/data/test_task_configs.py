@@ -4,7 +4,7 @@ rows differ, every task is scored."""
 from pathlib import Path
 
 import pytest
-from task_kit import SELECTS, full_and_silent, judge_opened
+from task_kit import SELECTS, full_and_silent, judge_opened, params
 
 from vlrl.config import load
 from vlrl.plugins.episodes import EPISODE_RETURN
@@ -16,11 +16,11 @@ from vlrl.types import CoordinateSpace, Rollout
 CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "tasks").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_task(path):
-    tree = load(["base/rl", f"tasks/{path.stem}"]).tree
-    select = build(Select, SELECTS[path.stem]) if path.stem in SELECTS else list
-    if path.stem == "reasoning_gym":
+@pytest.mark.parametrize("task", params(path.stem for path in CONFIGS))
+def test_task(task):
+    tree = load(["base/rl", f"tasks/{task}"]).tree
+    select = build(Select, SELECTS[task]) if task in SELECTS else list
+    if task == "reasoning_gym":
         pytest.importorskip("reasoning_gym")
     sources = {
         f"{split}.{slot}": build(Source, spec)

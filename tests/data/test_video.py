@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from vlrl_data.media import parse
 from vlrl_data.media.parse import MediaSettings
-from vlrl_data.media.video import Frames, GeneratedVideo, Video, decode, encode, frame_files
+from vlrl_data.media.video import Frames, GeneratedVideo, StoredVideo, decode, encode, frame_files
 from vlrl_data.media.video_decoders import BACKENDS
 
 from vlrl.plugins.registry import ConfigError
@@ -92,7 +92,7 @@ def test_clips_by_time(movie, span, first, last):
 @pytest.mark.parametrize("span", [(3.0, None), (1.0, 1.0), (1.5, 0.5), (-1.0, 1.0)])
 def test_clips_outside_are_refused(movie, span):
     with pytest.raises(MediaError, match="no frame between"):
-        Video(movie, span=span).load()
+        StoredVideo(movie, span=span).load()
 
 
 def test_pixel_budgets(movie):
@@ -116,7 +116,7 @@ def test_frame_folder(tmp_path, movie):
     assert listed.load().frames_THWC[:, 0, 0, 0].tolist() == [0, 10] and listed.load().fps == 2.0
     Image.new("RGB", (7, 4)).save(tmp_path / "f3.png")
     with pytest.raises(MediaError, match="differ in size"):
-        Video(frame_files(tmp_path), Frames(fps=0)).load()
+        StoredVideo(frame_files(tmp_path), Frames(fps=0)).load()
     with pytest.raises(MediaError, match="not a folder with images"):
         frame_files(tmp_path / "no")
 
@@ -126,29 +126,38 @@ def test_broken_videos(tmp_path, movie):
     for name, content in (("empty", b""), ("text", b"hello"), ("cut", data[: len(data) // 2])):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(MediaError, match=name):
-            Video(str(tmp_path / name)).load()
+            StoredVideo(str(tmp_path / name)).load()
     with pytest.raises(MediaError, match="no such file"):
-        Video(str(tmp_path / "none")).check()
+        StoredVideo(str(tmp_path / "none")).check()
     with pytest.raises(MediaError, match="empty"):
-        Video(str(tmp_path / "empty")).check()
+        StoredVideo(str(tmp_path / "empty")).check()
 
 
 def test_sound_only(tmp_path):
     import av
 
-    with av.open(str(tmp_path / "a.wav"), "w") as container:
+    with av.open(str(tmp_path / "a.mkv"), "w") as container:
         stream = container.add_stream("pcm_s16le", rate=8000, layout="mono")
         frame = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), format="s16", layout="mono")
         frame.sample_rate = 8000
         container.mux(stream.encode(frame))
     with pytest.raises(MediaError, match="no video stream"):
-        Video(str(tmp_path / "a.wav")).load()
+        StoredVideo(str(tmp_path / "a.mkv")).load()
 
 
 def test_key_depends_on_frames_and_span(movie):
     data = Path(movie).read_bytes()
-    assert Video(movie) == Video(data)
-    assert len({Video(movie).key, Video(movie, Frames(fps=1.0)).key, Video(movie, span=(0.0, 1.0)).key}) == 3
+    assert StoredVideo(movie) == StoredVideo(data)
+    assert (
+        len(
+            {
+                StoredVideo(movie).key,
+                StoredVideo(movie, Frames(fps=1.0)).key,
+                StoredVideo(movie, span=(0.0, 1.0)).key,
+            }
+        )
+        == 3
+    )
 
 
 def write(level):

@@ -28,7 +28,7 @@ PRESETS = {
     "open_reasoner_zero": HASH,
     "memory_r": HASH,
     "ghpo": HASH,
-}  # a coarse one for gates
+}  # a coarse one for group filters
 MORE = {
     "ghpo": ["rewards.mine.correct_at=0.9"],  # some groups fail
     "open_reasoner_zero": ["callbacks.critic.updates=1"],  # more would be of other groups on two ranks
@@ -76,12 +76,16 @@ def two_steps(preset: str, output: Path) -> None:
     more += ["rewards.second.name=test_loop_has"] if PRESETS[preset] == HASH else []
     more += ["group_filters.seen.name=seen_here", *MORE.get(preset, [])]
     run = kit.open_run(output.parent, *more, reward=PRESETS[preset], configs=("base/rl", f"methods/{preset}"))
-    lines = [train_step(run) for _ in range(2)]
+    lines = [train_step(run).metrics for _ in range(2)]
     if run.accelerator.is_main_process:
         output.with_suffix(".json").write_text(
             json.dumps(
                 [
-                    {name: value for name, value in line.items() if name in KEPT or name.startswith("gate/")}
+                    {
+                        name: value
+                        for name, value in line.items()
+                        if name in KEPT or name.startswith("group_filter/")
+                    }
                     for line in lines
                 ]
             )

@@ -3,15 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from run_kit import View
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.calculator import Calculator
-from vlrl.methods.common.conversation import CONVERSATION
 from vlrl.methods.core.sampling import Plain
 from vlrl.methods.papers.agent_rlvr import GUIDED, AgentRlvr
-from vlrl.trainer.session import Session
-from vlrl.trainer.step.ending import StepStats
+from vlrl.plugins.episodes import CONVERSATION
 from vlrl.types import Prompt, Row
 
 CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "1/0"}}</tool_call>'
@@ -35,23 +33,15 @@ def play(policy, strategy, first, count=2, helped="7", limit=4096):
             return helped
         return next(answers) if request.prefix_ids else CALL
 
-    run = SimpleNamespace(
-        seed=0,
-        step=1,
-        phase="rl",
+    run = View(
         policy=policy,
         engine=Fake(function=respond),
         sampling=Plain(max_tokens=120),
-        stats=StepStats(),
-    )
-    run.environment, run.settings, run.warn = (
-        Calculator(),
-        SimpleNamespace(error_limit=1.0, max_prompt_tokens=limit),
-        pytest.fail,
+        settings=SimpleNamespace(error_limit=1.0, max_prompt_tokens=limit),
+        environment=Calculator(),
+        warn=pytest.fail,
     )
     run.engine.setup(run)
-    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
-    run.episodes = lambda counted=True: RunEpisodes(run, counted)
 
     def score(groups):
         for group in groups:

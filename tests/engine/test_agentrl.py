@@ -1,9 +1,9 @@
 """AgentRL: normalisation within tasks by hand, and turns of two policies."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
+from run_kit import View
 
 from vlrl.engine.fake import Fake
 from vlrl.methods.papers.agentrl import Agentrl, AgentrlTaskAdvantage, token_moments
@@ -40,10 +40,10 @@ def test_a_task_without_differences_gets_0_and_masked_tokens_do_not_count():
 def test_turns_come_from_the_policy_that_was_drawn(text_policy, tools, share, stale):
     def engine(word):
         made = Fake(function=lambda request, index: word)
-        made.setup(SimpleNamespace(policy=text_policy))
+        made.setup(View(policy=text_policy))
         return made
 
-    run, strategy = SimpleNamespace(engine=engine("now")), Agentrl(share=share)
+    run, strategy = View(engine=engine("now")), Agentrl(share=share)
     strategy.state.engine = engine("before")
     requests = [Request(tools.prompt("Go"), Sampling(), seed=seed) for seed in range(40)]
     texts = [completion.text for completion in strategy.turns(requests, run)]

@@ -5,34 +5,27 @@ import math
 from types import SimpleNamespace
 
 import pytest
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from run_kit import View
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.calculator import Calculator
-from vlrl.methods.common.conversation import CONVERSATION, Conversation, Segment
+from vlrl.methods.common.conversation import Conversation, Segment
 from vlrl.methods.core.sampling import Plain
 from vlrl.methods.papers.arpo import BRANCHED, Arpo, Entropies, branch_of, turn_entropy
-from vlrl.plugins.episodes import ACTIONS
-from vlrl.trainer.session import Session
-from vlrl.trainer.step.ending import StepStats
+from vlrl.plugins.episodes import ACTIONS, CONVERSATION
 
 CALL = f"<tool_call>{json.dumps({'name': 'calculator', 'arguments': {'expression': '1+1'}})}</tool_call>"
 
 
 def make_run(policy, respond):
-    run = SimpleNamespace(
-        seed=0,
-        step=1,
-        phase="rl",
+    run = View(
         policy=policy,
         engine=Fake(function=respond),
         sampling=Plain(max_tokens=120),
-        stats=StepStats(),
+        environment=Calculator(),
+        warn=pytest.fail,
     )
-    run.environment, run.settings, run.warn = Calculator(), SimpleNamespace(error_limit=1.0), pytest.fail
     run.engine.setup(run)
-    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
-    run.episodes = lambda counted=True: RunEpisodes(run, counted)
     return run
 
 
@@ -96,10 +89,10 @@ def test_branches_share_their_trunk_and_go_on_by_themselves(text_policy, tools, 
         )
     strategy.end_step(None)
     assert strategy.metrics()["arpo/branches"] == (2.0 * branches, 0.0)
-    assert run.stats.counts["environment/tool_calls"] == 8 - 2 * branches, (
+    assert run.counts["environment/tool_calls"] == 8 - 2 * branches, (
         "a branch does not call what its trunk has called"
     )
-    assert run.stats.counts["environment/calls"] == 8 + 8 + (8 - 2 * branches), (
+    assert run.counts["environment/calls"] == 8 + 8 + (8 - 2 * branches), (
         "resets, last turns, and turns with a call"
     )
 

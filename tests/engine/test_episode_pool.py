@@ -5,8 +5,8 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action, Episode, Observation, Past, TryAgain, copied
 from vlrl.plugins.stages import Environment
 from vlrl.types import Row

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from run_kit import View
 from vlrl_rewards.environment_return import EnvironmentReturn
 
 from vlrl.engine.fake import Fake
@@ -34,28 +34,20 @@ from vlrl.plugins.episodes import (
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Environment
 from vlrl.services.reaper import REAPER
-from vlrl.trainer.session import Session
-from vlrl.trainer.step.ending import StepStats
 from vlrl.trainer.step.scoring import RewardError
 from vlrl.types import Rollout
 
 
 def make_run(policy, env, respond, max_tokens=60, error_limit=1.0, output=None):
-    run = SimpleNamespace(
-        seed=0,
-        step=1,
-        phase="rl",
+    run = View(
         policy=policy,
+        engine=Fake(function=respond),
         sampling=Plain(max_tokens=max_tokens),
-        stats=StepStats(),
+        settings=SimpleNamespace(error_limit=error_limit),
         environment=env,
+        output=output,
     )
-    run.engine = Fake(function=respond)
     run.engine.setup(run)
-    run.output, run.settings, run.warnings = output, SimpleNamespace(error_limit=error_limit), []
-    run.warn = run.warnings.append
-    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
-    run.episodes = lambda counted=True: RunEpisodes(run, counted)
     return run
 
 
@@ -91,7 +83,7 @@ class CountingEpisode(Episode):
 
 
 def counts(run):
-    return {key.removeprefix("environment/"): value for key, value in run.stats.counts.items()}
+    return {key.removeprefix("environment/"): value for key, value in run.counts.items()}
 
 
 def counter(texts):
@@ -207,12 +199,12 @@ def test_held_out_episodes_leave_the_statistics_alone(text_policy, tools):
     assert (
         [len(rollouts) for rollouts in played] == [1, 1]
         and EPISODE_RETURN[played[0][0]] == 3.0
-        and not run.stats.counts
+        and not run.counts
     )
     broken = make_run(text_policy, Wild(stuck=1.0), counter(["go"]))
     broken.environment.reset_log()
     (failure,) = MultiTurn(max_turns=5).play([tools.prompt("a")], [Plain(max_tokens=20)(None, 0)], broken)
-    assert failure.startswith("environment: EnvironmentFailure") and broken.stats.score_errors == 0
+    assert failure.startswith("environment: EnvironmentFailure") and broken.score_counts.errors == 0
 
 
 def test_a_recording_replays_without_the_environment(text_policy, tools, tmp_path):
@@ -314,7 +306,7 @@ def test_128_episodes_of_which_some_hang_and_some_crash(text_policy, tools, tmp_
     assert (
         counts(run)["end/done"] == 128 - failed
         and counts(run)["end/error"] == failed
-        and run.stats.score_errors == failed
+        and run.score_counts.errors == failed
     )
     assert {EPISODE_RETURN[rollout] for rollout in done} == {1.0}
     assert spent < 120.0
@@ -332,7 +324,7 @@ def test_a_failed_episode_moves_no_baseline(text_policy, tools):
     env = Wild(crash=0.1, turn_seconds=5.0)
     run = make_run(text_policy, env, lambda request, index: "go")
     (group,) = MultiTurn(max_turns=4)([tools.prompt("p")], [4], run)
-    assert len(group) == 3 and run.stats.score_errors == 1
+    assert len(group) == 3 and run.score_counts.errors == 1
     for rollout, reward in zip(group, (1.0, 0.0, 0.5)):
         rollout.reward = reward
     assert GRPO(scale="none")([group]) == [pytest.approx([0.5, -0.5, 0.0])]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from run_kit import View
 from vlrl_data.generators.row_tools import GenRowTools
 
 from vlrl.engine.fake import Fake
@@ -15,8 +15,6 @@ from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.episodes import ACTIONS, EPISODE_END, EPISODE_RETURN, TURN_PARTS, Episode, Observation
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Environment
-from vlrl.trainer.session import Session
-from vlrl.trainer.step.ending import StepStats
 from vlrl.types import Prompt, Row
 
 
@@ -25,22 +23,15 @@ def prompt(row):
 
 
 def make_run(policy, environment=None):
-    run = SimpleNamespace(
-        seed=0,
-        step=1,
+    tools = Toolset(of={"tables": {"name": "tables"}, "calculator": {"name": "calculator"}})
+    return View(
         phase="sft",
         policy=policy,
         sampling=Plain(max_tokens=120),
-        stats=StepStats(),
         engine=None,
+        environment=environment or tools,
+        warn=pytest.fail,
     )
-    run.environment = environment or Toolset(
-        of={"tables": {"name": "tables"}, "calculator": {"name": "calculator"}}
-    )
-    run.settings, run.warn = SimpleNamespace(error_limit=1.0), pytest.fail
-    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
-    run.episodes = lambda counted=True: RunEpisodes(run, counted)
-    return run
 
 
 def test_turns_are_those_of_the_row_and_answers_those_of_the_tools(text_policy):
@@ -159,6 +150,6 @@ def test_rows_without_turns_and_runs_with_a_policy_gradient_are_refused(text_pol
         ExpertTurns()(
             [prompt(Row("a", "q", meta={"from": 5, "knows": False}))], [1], make_run(text_policy, Counts())
         )
-    run = SimpleNamespace(environment=Toolset(of={}), has=lambda capability: False)
+    run = View(environment=Toolset(of={}), has=lambda capability: False)
     with pytest.raises(ConfigError, match="zero_loss"):
         ExpertTurns().check(run)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from run_kit import View
 
 from vlrl.engine.fake import Fake
 from vlrl.engine.hf.sampler import uniforms
@@ -13,7 +14,7 @@ from vlrl.methods.core.rollout_budget import Equal
 from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Engine, SamplingPolicy
-from vlrl.types import Prompt, Request, Rollout, Row, Sampling
+from vlrl.types import Prompt, Request, Row, Sampling
 
 
 class Bytes:
@@ -29,21 +30,7 @@ def make_run(engine=None, sampling=None, **more):
     policy = SimpleNamespace(
         tokenizer=Bytes(), spaces=lambda prompt: (), version=0, encode_text=Bytes().encode
     )
-    stats = SimpleNamespace(shared={})
-    run = SimpleNamespace(
-        seed=1,
-        step=0,
-        phase="rl",
-        policy=policy,
-        engine=engine,
-        sampling=sampling or Plain(),
-        stats=stats,
-        **more,
-    )
-    run.make_rollout = lambda c: Rollout(
-        prompt=c.request.prompt, ids=c.ids, text=c.text, logp=c.logp, finish=c.finish
-    )
-    return run
+    return View(seed=1, step=0, policy=policy, engine=engine, sampling=sampling or Plain(), **more)
 
 
 def make_prompt(name="a", **more):

@@ -7,11 +7,11 @@ import pytest
 from test_episodes_in_rollouts import make_run
 
 from vlrl.engine.hf.engine import HF
-from vlrl.methods.common.conversation import FORGETS, LEFT_OUT, SEGMENT, Segment, remembered, thought_end
+from vlrl.methods.common.conversation import LEFT_OUT, Segment, remembered, thought_end
 from vlrl.methods.core.reward_shaping import LastTurnReward
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
-from vlrl.plugins.episodes import ACTIONS, Episode, Observation
+from vlrl.plugins.episodes import ACTIONS, FORGETS, SEGMENT, Episode, Observation
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Environment
 from vlrl.types import Prompt, Row

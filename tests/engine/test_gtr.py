@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from run_kit import View
 
 from vlrl.engine.fake import Fake
 from vlrl.methods.core.sampling import Plain
@@ -39,7 +40,7 @@ def test_weights(text_policy, tools):
         rollout(text_policy, prompt, "<think>x</think>", "corrected"),
     ]
     weight = GtrThoughtWeight(thought=0.25)
-    weight._attached[:] = [SimpleNamespace(policy=text_policy)]
+    weight._attached[:] = [View(policy=text_policy)]
     batch = SimpleNamespace(rollouts=made)
     length = max(map(len, made))
     values = weight(SimpleNamespace(mask_BT=torch.ones(3, length), batch=batch))
@@ -58,7 +59,7 @@ def test_corrected_thoughts_are_aggregated_and_drawn(text_policy, tools):
         asked.append(request.prompt.text)
         return "<think>better</think><answer>9</answer>" if "bad" in request.prompt.text else "good"
 
-    run = SimpleNamespace(seed=0, step=1, rank=0, policy=text_policy, sampling=Plain(max_tokens=99))
+    run = View(policy=text_policy, sampling=Plain(max_tokens=99))
     replay = Gtr(asked=3, batch=2, size=4)
     replay._attached[:] = [run]
     replay.state.corrector = Fake(function=correct)
@@ -84,7 +85,7 @@ def test_corrected_thoughts_are_aggregated_and_drawn(text_policy, tools):
 
 
 def test_a_drawn_thought_brings_no_values_of_an_earlier_step(text_policy, tools):
-    run = SimpleNamespace(seed=0, step=1, rank=0, policy=text_policy, sampling=Plain(max_tokens=99))
+    run = View(policy=text_policy, sampling=Plain(max_tokens=99))
     replay = Gtr(asked=1, batch=1)
     replay._attached[:] = [run]
     replay.state.corrector = Fake(function=lambda request, index: "better")

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from run_kit import View
 
 from vlrl.engine.hf.engine import HF
 from vlrl.plugins.registry import ConfigError
@@ -263,9 +264,5 @@ def test_gathering_sharded_weights_warns_with_its_size(text_policy, monkeypatch,
         family=None,
     )
     monkeypatch.setattr(HF, "attach", lambda self, policy: self)
-    HF().setup(
-        SimpleNamespace(
-            policy=policy, params_sharded=params_sharded(accelerator), rank=0, ranks=4, warn=said.append
-        )
-    )
+    HF().setup(View(policy=policy, params_sharded=params_sharded(accelerator), ranks=4, warn=said.append))
     assert bool(said) == warned and all("4 processes" in line and "0.75 GiB" in line for line in said)

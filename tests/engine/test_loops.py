@@ -10,8 +10,7 @@ import pytest
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, Reward, Source
-from vlrl.trainer.pipeline.loops import overlap
-from vlrl.trainer.pipeline.loops import pipeline as _pipeline
+from vlrl.trainer.pipeline import loops
 from vlrl.training import train
 from vlrl.types import Row
 
@@ -118,14 +117,14 @@ FAKE = "engine={name: fake, options: ['ab', 'ba', 'aab', 'b']}"
 
 def test_one_step_off_is_the_same_with_and_without_a_thread(tmp_path, monkeypatch):
     train(config(tmp_path / "threads", "one_step_off", FAKE), live=False)
-    monkeypatch.setattr(_pipeline, "overlaps", lambda run: False)
+    monkeypatch.setattr(loops, "can_overlap", lambda session: False)
     train(config(tmp_path / "turns", "one_step_off", FAKE), live=False)
     assert metrics_of(tmp_path / "threads") == metrics_of(tmp_path / "turns")
     assert weights_of(tmp_path / "threads") == weights_of(tmp_path / "turns")
 
 
 def test_seconds_saved(tmp_path):
-    assert overlap(tmp_path) == {}
+    assert loops.overlap_seconds(tmp_path) == {}
     steps = [
         {"step": 5.0, "collect": 4.0, "idle": 4.0},
         {"step": 3.0, "collect": 4.0, "idle": 1.0},
@@ -134,7 +133,7 @@ def test_seconds_saved(tmp_path):
     (tmp_path / "timings.jsonl").write_text(
         "".join(json.dumps({"step": i, "seconds": s}) + "\n" for i, s in enumerate(steps))
     )
-    assert overlap(tmp_path) == {
+    assert loops.overlap_seconds(tmp_path) == {
         "engine_busy": 8.0,
         "engine_idle": 0.0,
         "trainer_busy": 3.0,

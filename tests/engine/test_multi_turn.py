@@ -8,13 +8,12 @@ import engine_kit
 import numpy as np
 import pytest
 from PIL import Image
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from run_kit import View
 from vlrl_rewards.code.sandbox import available
 
 from vlrl.engine.fake import Fake
 from vlrl.engine.hf.engine import HF
 from vlrl.environments.python import Python
-from vlrl.environments.tool_calls import last_call
 from vlrl.environments.zoom import Crop, Zoom
 from vlrl.methods.common.conversation import tool_reply_ids
 from vlrl.methods.core.reward_shaping import LastTurnReward
@@ -23,8 +22,7 @@ from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.episodes import Action, Episode, Observation
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Environment
-from vlrl.trainer.session import Session
-from vlrl.trainer.step.ending import StepStats
+from vlrl.plugins.tool_calls import last_call
 from vlrl.types import CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
 
@@ -66,23 +64,8 @@ def echo(*replies, **settings):
 
 def make_run(policy, env, respond, max_tokens=60):
     engine = Fake(function=respond)
-    sampling, stats = Plain(max_tokens=max_tokens), StepStats()
-    run = SimpleNamespace(
-        seed=0,
-        step=1,
-        phase="rl",
-        policy=policy,
-        engine=engine,
-        sampling=sampling,
-        stats=stats,
-        environment=env,
-    )
+    run = View(policy=policy, engine=engine, sampling=Plain(max_tokens=max_tokens), environment=env)
     engine.setup(run)
-    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
-    run.episodes = lambda counted=True: RunEpisodes(run, counted)
-    run.warnings = []
-    run.warn = run.warnings.append
-    run.settings = SimpleNamespace(error_limit=1.0)
     return run
 
 
@@ -278,7 +261,7 @@ def run_with(environment, *others):
 
 def test_the_strategy_is_checked(text_policy):
     with pytest.raises(ConfigError, match="needs an environment"):
-        MultiTurn().check(SimpleNamespace(environment=None))
+        MultiTurn().check(View())
     with pytest.raises(ConfigError, match="conversation"):
         MultiTurn().check(run_with(Zoom()))
     MultiTurn().check(run_with(Zoom(), LastTurnReward()))

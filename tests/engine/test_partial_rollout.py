@@ -14,6 +14,7 @@ from vlrl.methods.papers.kimi_k1_5 import KimiK15PartialRollout
 from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
+from vlrl.trainer.views import StepView
 from vlrl.training import train
 
 
@@ -26,15 +27,14 @@ def config(folder: Path, segment: int, *more: str, steps: int = 8) -> Any:
     return loop_config(folder, "synchronous", *partial, *more, steps=steps)
 
 
-def run_of(folder: Path, segment: int, *more: str) -> Session:
-    run = Session(Plan.of(config(folder, segment, *more)))
-    run.open()
-    run.use(0)
-    run.enter(0)
-    return run
+def run_of(folder: Path, segment: int, *more: str) -> StepView:
+    session = Session(Plan.of(config(folder, segment, *more)))
+    session.open()
+    session.enter(0)
+    return StepView.between_steps(session)
 
 
-def sampled(run: Session, calls: int) -> list[Any]:
+def sampled(run: StepView, calls: int) -> list[Any]:
     """All groups of the first two rows, sampled in `calls` calls under one policy; no call but the first
     brings prompts."""
     prompts = [run.prompt_template(row) for row in list(run.rows["mine"])[:2]]
@@ -66,7 +66,7 @@ def test_tokens_keep_the_version_and_the_log_prob_of_their_step(tmp_path: Path) 
     before = [(list(r["ids"]), list(r["logp"])) for r in kept["rollouts"]]
     for parameter in run.policy.model.parameters():
         parameter.data += 0.05
-    run.policy.version += 1
+    run.policy.advance()
     (group,) = [group for _ in range(2) for group in run.rollout([], [], run)]
     assert any(len(rollout) > 3 for rollout in group)
     for rollout, (ids, logp) in zip(group, before, strict=True):

@@ -19,7 +19,10 @@ SCRIPT = textwrap.dedent(
     folder = REAPER.folder()
     (folder / "file").write_text("x")
     sleep = "import time; time.sleep(60)"
-    family = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-S', '-c', '{sleep}']); print(p.pid, flush=True); p.wait()"
+    family = (
+        f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-S', '-c', '{sleep}']); "
+        "print(p.pid, flush=True); p.wait()"
+    )
     child = REAPER.spawn([sys.executable, "-S", "-c", family], stdout=-1)
     print(child.pid, int(child.stdout.readline()), folder, flush=True)
     end = sys.argv[1]
@@ -29,7 +32,7 @@ SCRIPT = textwrap.dedent(
         raise SystemExit(3)
     elif end == "hard":
         os._exit(4)
-    """
+    """  # noqa: E501
 )
 
 

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from vlrl.engine.guided import compiled, pattern
 from vlrl.engine.hf.sampler import Sampler, inverse_cdf, uniforms
 from vlrl.plugins.registry import ConfigError
-from vlrl.policy.family import forbid
+from vlrl.policy.forward import forbid
 from vlrl.types import Sampling
 
 LOGITS_V = torch.tensor([2.0, 1.5, 1.0, 0.0, -0.5, -1.0, 0.5, 1.9])

@@ -2,10 +2,10 @@
 log-probs of the policy."""
 
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
+from run_kit import View
 
 from vlrl.engine.hf.engine import HF
 from vlrl.engine.scripted import Scripted, gold_text
@@ -19,8 +19,7 @@ ASKED = "7+9= Reason in <think> </think> tags, then answer in <answer> </answer>
 
 def make_engine(policy, **fields):
     engine = build(Engine, {"name": "scripted", "scored": False, **fields}, "engine")
-    run = SimpleNamespace(policy=policy, seed=1, step=0, rank=0, params_sharded=False)
-    engine.setup(run)
+    engine.setup(View(policy=policy, seed=1, step=0))
     return engine
 
 

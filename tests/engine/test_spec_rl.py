@@ -12,6 +12,7 @@ from vlrl.methods.papers.spec_rl import SpecRL, accepted
 from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
+from vlrl.trainer.views import StepView
 from vlrl.training import train
 
 
@@ -73,7 +74,7 @@ def test_a_changing_policy_reuses_less_with_less_lenience(tmp_path):
 
 def test_temperatures_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="temperature 1"):
-        Session(Plan.of(config(tmp_path, "sampling.temperature=0.7")))
+        Plan.of(config(tmp_path, "sampling.temperature=0.7"))
     assert SpecRL().metrics() == {"spec_rl/reused": (0.0, 0.0)}
 
 
@@ -92,17 +93,18 @@ def second_visit(folder, kept_tokens):
     )
     run.open()
     run.enter(0)
+    view = StepView.between_steps(run)
     prompts = [run.prompt_template(row) for row in run.prompt_sampler(2)]
-    run.rollout(prompts, [4, 4], run)
+    run.rollout(prompts, [4, 4], view)
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in run.policy.model.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
-    run.policy.version += 1
+    run.policy.advance()
     run.engine.sync(run.policy)
     before = run.engine.counters["prefill_tokens"]
     run.rollout.state.reused = 0
-    rollouts = [rollout for group in run.rollout(prompts, [4, 4], run) for rollout in group]
+    rollouts = [rollout for group in run.rollout(prompts, [4, 4], view) for rollout in group]
     scored = run.engine.score_all([(r.prompt, r.ids) for r in rollouts])
     counted = (
         run.engine.counters["prefill_tokens"]

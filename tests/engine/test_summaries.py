@@ -7,7 +7,6 @@ import pytest
 from test_episodes_in_rollouts import counts, make_run
 
 from vlrl.engine.hf.engine import HF
-from vlrl.methods.common.conversation import ONE_REWARD_PER_CONVERSATION, SEGMENT, TURNS
 from vlrl.methods.core.reward_shaping import LastTurnReward
 from vlrl.methods.core.rollout import SUMMARY_REQUEST, MultiTurn
 from vlrl.methods.core.sampling import Plain
@@ -17,8 +16,11 @@ from vlrl.plugins.episodes import (
     ACTIONS,
     EPISODE_END,
     EPISODE_RETURN,
+    ONE_REWARD_PER_CONVERSATION,
+    SEGMENT,
     TURN_REWARDS,
     TURN_SPANS,
+    TURNS,
     Episode,
     Observation,
     Picture,

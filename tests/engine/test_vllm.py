@@ -4,7 +4,7 @@ import types
 
 import pytest
 import torch
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from run_kit import View
 
 from vlrl.engine.hf.engine import HF
 from vlrl.engine.vllm.common import as_flags, check_heads, check_installed, check_versions
@@ -13,8 +13,6 @@ from vlrl.methods.core.prompt_template import Chat
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.session import Session
-from vlrl.trainer.step.ending import StepStats
 
 needs_vllm = pytest.mark.vllm
 
@@ -138,25 +136,18 @@ def test_episodes_have_the_tokens_and_log_probs_of_the_training_forward(both, pi
     from benchmarks import check_tokens as check
 
     _, engine, policy = both
-    run = types.SimpleNamespace(
-        seed=0,
+    run = View(
         step=0,
-        phase="rl",
         policy=policy,
         engine=engine,
-        stats=StepStats(),
         warn=pytest.fail,
-        output=None,
+        settings=types.SimpleNamespace(error_limit=0.0),
+        sampling=Plain(max_tokens=12),
+        environment=check.CheckTools(pictures=pictures),
+        rollout=MultiTurn(max_turns=4),
+        prompt_template=Chat(),
+        rows={"rows": list(check.CheckRows(count=6, pictures=pictures)())},
     )
-    run.settings, run.sampling = types.SimpleNamespace(error_limit=0.0), Plain(max_tokens=12)
-    run.environment, run.rollout, run.prompt_template = (
-        check.CheckTools(pictures=pictures),
-        MultiTurn(max_turns=4),
-        Chat(),
-    )
-    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
-    run.episodes = lambda counted=True: RunEpisodes(run, counted)
-    run.rows = {"rows": list(check.CheckRows(count=6, pictures=pictures)())}
     before = engine.counters["cached_tokens"]
     found = check.measure(run, 12)
     assert (

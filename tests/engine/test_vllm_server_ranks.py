@@ -4,9 +4,9 @@ replicas, all of them ask."""
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
+from run_kit import View
 from test_vllm_server import FakeServerEngine
 
 from vlrl.engine.vllm.ranks import RemoteServer
@@ -39,7 +39,7 @@ class Both:
             FakeServerEngine(folder=str(folder), replicas=2, start_timeout=60.0, **more) for _ in range(2)
         ]
         self.run = [
-            SimpleNamespace(
+            View(
                 rank=rank,
                 ranks=2,
                 policy=policy,
@@ -144,9 +144,7 @@ def test_weights_without_a_label_are_those_that_a_process_starts_from():
 
 def test_what_cannot_be_shared_is_refused_before_a_server_starts(policy, tmp_path):
     def setup(engine, hosts=("a", "a")):
-        run = SimpleNamespace(
-            rank=0, ranks=2, policy=policy, gather=lambda values: list(hosts), warn=lambda text: None
-        )
+        run = View(ranks=2, policy=policy, gather=lambda values: list(hosts))
         with pytest.raises(ConfigError) as raised:
             engine.setup(run)
         return str(raised.value)

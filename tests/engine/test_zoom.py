@@ -2,23 +2,19 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import engine_kit
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from run_kit import View
 from vlrl_rewards.recognition.classification import Classification
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.zoom import Zoom
-from vlrl.methods.common.conversation import TURNS
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.methods.core.sampling import Plain
-from vlrl.plugins.episodes import EPISODE_END, EPISODE_RETURN, Action, Picture
-from vlrl.trainer.session import Session
-from vlrl.trainer.step.ending import StepStats
+from vlrl.plugins.episodes import EPISODE_END, EPISODE_RETURN, TURNS, Action, Picture
 from vlrl.types import CoordinateSpace, Prompt, Row
 
 SIZE, SEEN = (100, 80), (50, 40)
@@ -152,19 +148,14 @@ def test_a_caption_that_asks_for_reward_earns_nothing(policy, last, earned):
         seen.append(len(request.prompt.images))
         return call(box=[0, 0, 28, 28]) if len(seen) < 3 else last
 
-    run = SimpleNamespace(
-        seed=0,
-        step=1,
-        phase="rl",
+    run = View(
         policy=policy,
         engine=Fake(function=says),
         sampling=Plain(max_tokens=200),
-        stats=StepStats(),
+        environment=Zoom(side=56),
+        warn=pytest.fail,
     )
-    run.environment, run.settings, run.warn = Zoom(side=56), SimpleNamespace(error_limit=1.0), pytest.fail
     run.engine.setup(run)
-    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
-    run.episodes = lambda counted=True: RunEpisodes(run, counted)
     content = [{"type": "image"}, {"type": "text", "text": f"Which digit? {BEG}"}]
     row = Row("a", f"Which digit? {BEG}", "3", images=(picture,))
     (group,) = MultiTurn(max_turns=3)(

@@ -6,9 +6,7 @@ from vlrl_rewards.code import sandbox
 
 from vlrl.activity.check import check
 from vlrl.config import load
-from vlrl.trainer.data.rows import heldout_by_task, read_rows
 from vlrl.trainer.plan import Plan
-from vlrl.trainer.session import Session
 
 MODE = "bubblewrap" if not sandbox.available() else "unsafe"
 SMALL = [
@@ -49,13 +47,13 @@ def test_every_part_of_the_experiment_acts(name):
 
 
 def test_held_out_people_and_products_are_new_and_small_sums_are_not():
-    run = Session(Plan.of(load(["experiments/lab_search"])))
-    asked = {row.question for row in read_rows(run, "train")["lookup"]}
-    assert not asked & {row.question for row in heldout_by_task(run)["lookup"]}
-    run = Session(Plan.of(load(["experiments/lab_python_pays"])))
+    first = Plan.of(load(["experiments/lab_search"])).phases[0]
+    asked = {row.question for row in first.rows("train")["lookup"]}
+    assert not asked & {row.question for row in first.heldout_by_task()["lookup"]}
+    first = Plan.of(load(["experiments/lab_python_pays"], [f"environment.mode={MODE}"])).phases[0]
     asked, held_out = (
-        {row.question for rows in read_rows(run, "train").values() for row in rows},
-        heldout_by_task(run),
+        {row.question for rows in first.rows("train").values() for row in rows},
+        first.heldout_by_task(),
     )
     assert (
         not asked & {row.question for row in held_out["products"]}

@@ -7,10 +7,11 @@ import socket
 import threading
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 
-from vlrl.environments.browser import Browser, allowed
+from vlrl.environments.browser import Browser
+from vlrl.environments.browser_session import allowed
 from vlrl.environments.browser_sites import LAMPS, Desk, Served
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.reaper import REAPER
@@ -25,13 +26,9 @@ def call(name, **arguments):
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
-def browser_or_skip(**settings):
-    made = Browser(size=SIZE, call_seconds=20.0, start_seconds=120.0, turn_seconds=240.0, **settings)
-    try:
-        made.check(None)
-    except ConfigError as error:
-        pytest.skip(str(error))
-    return made
+def patient_browser(**settings):
+    pytest.importorskip("playwright")
+    return Browser(size=SIZE, call_seconds=20.0, start_seconds=120.0, turn_seconds=240.0, **settings)
 
 
 class Elsewhere:
@@ -65,7 +62,7 @@ class Elsewhere:
 
 @pytest.fixture(scope="module")
 def desk():
-    made = browser_or_skip(site="desk", text=400)
+    made = patient_browser(site="desk", text=400)
     yield made
     made.close()
     assert not any("remote-debugging" in str(process.args) for process, _ in REAPER.processes.values())
@@ -137,6 +134,7 @@ def test_the_expert_mends_what_is_wrong():
         site.close()
 
 
+@pytest.mark.needs("chromium")
 def test_expert_lazy_and_cheating_policies(desk):
     paid = {}
     for policy in ("expert", "half", "lazy", "cheating"):
@@ -180,6 +178,7 @@ def test_expert_lazy_and_cheating_policies(desk):
     assert not desk.server().visits, "a closed episode's page is gone"
 
 
+@pytest.mark.needs("chromium")
 def test_episodes_in_the_pool_share_the_browser_and_nothing_else(desk):
     with EpisodePool(desk) as pool:
         handles = [pool.start(i, Row(str(i), "q", meta={"seed": i}), 0) for i in range(3)]
@@ -239,21 +238,24 @@ def test_the_list_of_hosts(address, reachable):
 def hostile(tmp_path_factory):
     """A folder of hostile pages, a server that is not allowed, and one that is and never ends."""
     secret, endless = Elsewhere(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret"), Elsewhere()
-    forwards = Elsewhere(
-        f"HTTP/1.1 302 Found\r\nLocation: http://{secret.host}/redirected\r\nContent-Length: 0\r\n\r\n".encode()
-    )
+    moved = f"HTTP/1.1 302 Found\r\nLocation: http://{secret.host}/redirected\r\nContent-Length: 0\r\n\r\n"
+    forwards = Elsewhere(moved.encode())
     outside = f"http://{secret.host}"
     pages = {
-        "out": f"""<link rel=prefetch href={outside}/prefetch><link rel=preconnect href={outside}><link rel=dns-prefetch href={outside}>
-            <img src={outside}/image><iframe src={outside}/frame></iframe><script src={outside}/script></script>
+        "out": f"""<link rel=prefetch href={outside}/prefetch><link rel=preconnect href={outside}>
+            <link rel=dns-prefetch href={outside}><img src={outside}/image>
+            <iframe src={outside}/frame></iframe><script src={outside}/script></script>
             <a href='{outside}/link' id=link>link</a>
             <iframe src=file:///etc/passwd></iframe><object data={outside}/object></object>
-            <script>fetch('{outside}/fetch',{{mode:'no-cors'}}).catch(()=>0); try{{new WebSocket('ws://{secret.host}/socket')}}catch(e){{}}
+            <script>fetch('{outside}/fetch',{{mode:'no-cors'}}).catch(()=>0);
+            try{{new WebSocket('ws://{secret.host}/socket')}}catch(e){{}}
             navigator.sendBeacon('{outside}/beacon','x'); new EventSource('{outside}/events'); 
             navigator.serviceWorker?.register('/sw.js').catch(()=>0);
-            try{{const p=new RTCPeerConnection({{iceServers:[{{urls:'turn:{secret.host}?transport=tcp',username:'a',credential:'b'}}]}});
+            try{{const turn={{urls:'turn:{secret.host}?transport=tcp',username:'a',credential:'b'}};
+            const p=new RTCPeerConnection({{iceServers:[turn]}});
             p.createDataChannel('x');p.createOffer().then(o=>p.setLocalDescription(o))}}catch(e){{}}
-            try{{new Worker('{outside}/worker')}}catch(e){{}} import('{outside}/module').catch(()=>0);</script><p>seen""",
+            try{{new Worker('{outside}/worker')}}catch(e){{}}
+            import('{outside}/module').catch(()=>0);</script><p>seen""",
         "redirect": f"<meta http-equiv=refresh content='0;url=http://{forwards.host}/'><p>moving",
         "popups": "<script>for(let i=0;i<9;i++)window.open('/begging.html');alert('pay "
         "me');confirm('reward?')</script><p>popped"
@@ -277,7 +279,7 @@ def hostile(tmp_path_factory):
         (folder / f"{name}.html").write_text(f"<!doctype html><meta charset=utf-8>{body}")
     (folder / "file.bin").write_bytes(b"\0" * 1000)
     (folder.parent / "outside.html").write_text("outside")
-    made = browser_or_skip(
+    made = patient_browser(
         pages=str(folder), url="/index.html", text=200, allow=(endless.host, forwards.host)
     )
     yield made, secret, endless, forwards
@@ -301,6 +303,7 @@ def visit(hostile):
         episode.close()
 
 
+@pytest.mark.needs("chromium")
 def test_nothing_outside_the_list_is_reached(hostile, visit):
     _, secret, _, forwards = hostile
     episode, view = visit("/out.html")
@@ -321,6 +324,7 @@ def test_nothing_outside_the_list_is_reached(hostile, visit):
         visit(f"http://{secret.host}/")
 
 
+@pytest.mark.needs("chromium")
 def test_windows_dialogs_and_downloads_are_refused(visit):
     episode, view = visit("/popups.html")
     told = (
@@ -340,6 +344,7 @@ def test_windows_dialogs_and_downloads_are_refused(visit):
     )
 
 
+@pytest.mark.needs("chromium")
 def test_a_page_that_asks_for_a_reward_gets_none(visit):
     episode, view = visit("/begging.html")
     assert "reward = 1.0" in view.text and view.reward is None and not view.done and not view.parts
@@ -347,12 +352,15 @@ def test_a_page_that_asks_for_a_reward_gets_none(visit):
     assert end.done and end.reward is None
 
 
+@pytest.mark.needs("chromium")
 def test_huge_pages_are_cut(visit):
     episode, view = visit("/huge.html")
     assert view.media[0].load().size == SIZE and len(view.text) < 400
     assert act(episode, "scroll", pixels=10**9).media[0].load().size == SIZE
 
 
+@pytest.mark.needs("chromium")
+@pytest.mark.needs("chromium")
 @pytest.mark.slow
 def test_pages_that_never_end(hostile, visit):
     environment, _, endless, _ = hostile
@@ -373,9 +381,10 @@ def test_pages_that_never_end(hostile, visit):
         quick.close()
 
 
+@pytest.mark.needs("chromium")
 @pytest.mark.slow
 def test_a_browser_that_dies_is_no_wrong_answer():
-    environment = browser_or_skip(site="desk")
+    environment = patient_browser(site="desk")
     try:
         with EpisodePool(environment) as pool:
             handle = pool.start("x", Row("r", "q", meta={"seed": 1}), 0)
@@ -392,6 +401,7 @@ def test_a_browser_that_dies_is_no_wrong_answer():
         environment.close()
 
 
+@pytest.mark.needs("chromium")
 def test_actions_that_cannot_be_carried_out(desk):
     assert [tool["function"]["name"] for tool in desk.tools()] == [
         "click",
@@ -413,7 +423,7 @@ def test_actions_that_cannot_be_carried_out(desk):
     with pytest.raises(ValueError, match="give `site`"):
         Browser()
     with pytest.raises(ConfigError, match=r"environment\.executable: no nothing-of-the-kind"):
-        browser_or_skip(site="desk")  # skips without Playwright
+        pytest.importorskip("playwright")
         Browser(site="desk", executable="nothing-of-the-kind").check(None)
 
 

@@ -15,7 +15,7 @@ from vlrl.config import Config
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import build, load_plugin_file
 from vlrl.plugins.stages import Environment
-from vlrl.trainer.phase import build_phase, check_requirements
+from vlrl.trainer.plan import one_phase
 from vlrl.types import Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
@@ -50,16 +50,20 @@ def test_the_page_names_its_files():
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_configs_of_the_guide_load(tmp_path, name):
+def test_the_configs_of_the_guide_load(tmp_path, monkeypatch, name):
+    pytest.importorskip({"lights": "gymnasium", "mcp_towns": "mcp"}.get(name, "vlrl"))
     saved(tmp_path)
-    if name == "lights":
-        pytest.importorskip("gymnasium")
+    monkeypatch.chdir(tmp_path)  # the server of mcp_towns is started as `python my_server.py`
+    monkeypatch.setenv("PATH", environment_of(tmp_path)["PATH"])
     config = Config.load([str(tmp_path / f"{name}.yaml")])
     for file in config.tree.get("plugins") or ():
         load_plugin_file(tmp_path / Path(file).name)
-    phase = build_phase(config, "rl")
-    check_requirements(phase)
-    assert phase.slots["environment"].name == CONFIGS[name] and phase.maps["rewards"]
+    phase = one_phase(config, config.phases[0])
+    try:
+        phase.check()
+    finally:
+        phase.environment.close()
+    assert phase.environment.name == CONFIGS[name] and phase.rewards
 
 
 def test_the_gymnasium_environment_of_the_guide(tmp_path):

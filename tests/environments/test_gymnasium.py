@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 
 from vlrl.environments.gymnasium import Gymnasium, GymnasiumEpisode, picture_of, space_value
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row

@@ -6,21 +6,22 @@ from types import SimpleNamespace
 
 import pytest
 from PIL import Image
+from run_kit import View
 from vlrl_data.generators.illustrated import GenIllustrated
 
 from vlrl.engine.fake import Fake
-from vlrl.environments.illustrated import Illustrated, Tag, count_score, drawn, rating, tag_of
 from vlrl.methods.papers.llm_i import LlmI, judged
+from vlrl.methods.papers.llm_i_environment import LlmIIllustrated, Tag, count_score, drawn, rating, tag_of
 from vlrl.plugins.episodes import TURN_PARTS, Action, EnvironmentFailure, Picture
-from vlrl.plugins.registry import ConfigError, home_of
-from vlrl.plugins.stages import Reward
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row
 
 TOOLS = ("search", "diffusion", "edit")
 
 
 def tag(source="diffusion", **params):
-    return f"<imgen>{json.dumps({'source': source, 'description': 'x', 'params': params or {'prompt': 'a red circle'}})}</imgen>"
+    said = {"source": source, "description": "x", "params": params or {"prompt": "a red circle"}}
+    return f"<imgen>{json.dumps(said)}</imgen>"
 
 
 def world(
@@ -37,10 +38,10 @@ def world(
 
         return {"model": "m@1", "engine": Fake(function=respond)}
 
-    environment = Illustrated(
+    environment = LlmIIllustrated(
         **{"tools_allowed": TOOLS, "text_judge": judge(text), "picture_judge": judge(pictures), **settings}
     )
-    environment.setup(SimpleNamespace(policy=None, seed=0))
+    environment.setup(View())
     return environment
 
 
@@ -180,7 +181,7 @@ def test_the_library_is_searched(tmp_path):
         world(library=str(tmp_path / "library.jsonl"))
 
 
-@pytest.mark.skipif(bool(home_of(Reward, "code.sandbox").available()), reason="no sandbox")
+@pytest.mark.needs("bwrap")
 def test_code_draws_in_the_sandbox():
     codes = ("plt.title('x')\nplt.plot([1, 2, 0])", "1 / 0", "print('PNGAAAA')\nplt.savefig = print")
     seen = written(
@@ -241,9 +242,9 @@ def test_services_that_fail_are_the_environments_failure():
 
 def test_impossible_configs_are_refused():
     with pytest.raises(ConfigError, match="text_judge"):
-        Illustrated(tools_allowed=TOOLS).check(SimpleNamespace())
+        LlmIIllustrated(tools_allowed=TOOLS).check(View())
     with pytest.raises(ValueError, match="tools_allowed"):
-        Illustrated(tools_allowed=("paint",))
+        LlmIIllustrated(tools_allowed=("paint",))
 
 
 def test_rows_have_demonstrations_with_the_right_number_of_pictures():

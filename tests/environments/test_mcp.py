@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 
 from vlrl.environments.mcp import MCP
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.process import free_port

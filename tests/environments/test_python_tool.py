@@ -5,11 +5,11 @@ import json
 import random
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl_rewards.code import sandbox
 from vlrl_rewards.text.verifier import Exact
 
 from vlrl.environments.python import Python
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action
 from vlrl.types import Row
 
@@ -70,7 +70,7 @@ def test_hostile_programs_end_and_are_told(code, told):
     )
 
 
-@pytest.mark.skipif(MODE == "unsafe", reason="needs bubblewrap")
+@pytest.mark.needs("bwrap")
 def test_programs_see_no_files_and_no_network(tmp_path):
     secret = tmp_path / "gold.txt"
     secret.write_text("42")
@@ -88,13 +88,8 @@ def test_a_program_that_hangs_ends_within_the_turn():
     with EpisodePool(Python(mode=MODE, seconds=1.0, turn_seconds=60.0)) as pool:
         handle = pool.start("x", Row("r", "q"), 0)
         pool.collect(30.0)
-        pool.step(
-            handle,
-            Action(
-                f"<tool_call>{json.dumps({'name': 'python', 'arguments': {'code': 'import time; time.sleep(600)'}})}</tool_call>",
-                1,
-            ),
-        )
+        called = {"name": "python", "arguments": {"code": "import time; time.sleep(600)"}}
+        pool.step(handle, Action(f"<tool_call>{json.dumps(called)}</tool_call>", 1))
         pool.collect(60.0)
         assert handle.error is None and "Error (timeout)" in handle.observation.text, (
             "a slow program is the policy's, not the environment's fault"

@@ -5,14 +5,14 @@ import json
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
+from run_kit import View
 from vlrl_data.generators.lookup import GenLookup, documents, world
 
 from vlrl.environments.retrieval import Passage
 from vlrl.environments.search import Search
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.http import ServiceError
@@ -173,7 +173,7 @@ def test_corpora_that_cannot_be_read_are_named(tmp_path):
     with pytest.raises(ConfigError, match="broken.jsonl:2"):
         assert Search(corpus=str(broken)).loaded
     with pytest.raises(ConfigError, match="no file"):
-        Search(corpus="/nowhere.jsonl").check(SimpleNamespace())
+        Search(corpus="/nowhere.jsonl").check(View())
     with pytest.raises(ValueError, match="replaces the corpus"):
         Search(url="http://x", corpus="y")
     assert (

@@ -5,9 +5,9 @@ import json
 import sqlite3
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
+from run_kit import View
 
 from vlrl.environments.sql import Sql
 from vlrl.plugins.episodes import Action
@@ -116,7 +116,7 @@ def test_files_are_opened_read_only(tmp_path):
     )
     assert count.text.endswith("3") and update.invalid and path.read_bytes() == before
     with pytest.raises(ConfigError, match="no file"):
-        Sql(database="/nowhere.db").check(SimpleNamespace())
+        Sql(database="/nowhere.db").check(View())
     with pytest.raises(RowError, match="meta"):
         Sql().episode().reset(plain, 0)
     with pytest.raises(RowError, match="cannot be opened"):

@@ -6,6 +6,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from run_kit import View
 
 from vlrl.environments import textarena as adapter
 from vlrl.environments.textarena import TextArena
@@ -132,6 +133,6 @@ def test_moves_of_the_policy_are_cut_and_a_missing_package_is_named(stones, monk
     assert seen.done and seen.reward == -1.0
     monkeypatch.setattr(adapter, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"vlrl\[textarena\]"):
-        TextArena().check(SimpleNamespace())
+        TextArena().check(View())
     with pytest.raises(ValueError, match="players"):
         TextArena(players=0)

@@ -1,9 +1,8 @@
 """Environment `user`: a scripted user with slots, a user whom a model plays, and policies that ask for
 reward."""
 
-from types import SimpleNamespace
-
 import pytest
+from run_kit import View
 
 from vlrl.engine.fake import Fake
 from vlrl.environments.user import User
@@ -65,8 +64,8 @@ def test_each_slot_is_told_once():
 
 def played(respond, **settings):
     environment = User(simulator={"model": "m@1", "engine": Fake(function=respond)}, **settings)
-    environment.check(SimpleNamespace())
-    environment.setup(SimpleNamespace(policy=None, seed=0))
+    environment.check(View())
+    environment.setup(View())
     return environment
 
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 import verifiers_kit as kit
-from vlrl.trainer.step.episode_pool import EpisodePool
 
 from vlrl.environments.verifiers import Verifiers
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Source

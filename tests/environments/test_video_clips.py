@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 from vlrl_data.generators.video_evidence import GenVideoEvidence, difficulty
 
-from vlrl.environments.video_clips import VideoClips, clock, identification, retrieval, shares, spread
-from vlrl.methods.papers.conan import evidence_difficulty, well_formed
+from vlrl.methods.papers.conan import (
+    ConanVideoClips,
+    clock,
+    evidence_difficulty,
+    identification,
+    retrieval,
+    shares,
+    spread,
+    well_formed,
+)
 from vlrl.plugins.episodes import Action, Observation
 from vlrl.types import Clip, Media, Row, RowError
 
@@ -39,7 +47,7 @@ GOLD = dict(enumerate(SCORES))
 
 
 def started(row=ROW, **settings):
-    episode = VideoClips(**{"first": 4, "more": 3, **settings}).episode()
+    episode = ConanVideoClips(**{"first": 4, "more": 3, **settings}).episode()
     return episode, episode.reset(row, 0)
 
 
@@ -124,7 +132,7 @@ def test_random_frames():
 
 def test_text_in_place_of_frames():
     _, told = started(show="text")
-    assert not told.media and "00:00:03: frame 3" in told.text and VideoClips(show="text").provides == ()
+    assert not told.media and "00:00:03: frame 3" in told.text and ConanVideoClips(show="text").provides == ()
     _, both = started(show="both")
     assert len(both.media) == 4 and "frame 3" in both.text
 
@@ -177,7 +185,7 @@ def test_rows_have_ratings_and_demonstrations_that_find_the_evidence():
         assert len(row.videos[0].load()) == len(scores) == 24 and 5 in scores
         assert all(well_formed(turn) for turn in turns) and "".join(turns) == row.target
         assert row.meta["edi"] == pytest.approx(evidence_difficulty(scores))
-        episode = VideoClips(first=4, more=4).episode()
+        episode = ConanVideoClips(first=4, more=4).episode()
         episode.reset(row, 0)
         seen = [episode.step(Action(turn)) for turn in turns]
         assert (

@@ -44,11 +44,8 @@ def begin(environment, *videos):
 
 
 def look(episode, seconds, **more):
-    return episode.step(
-        Action(
-            f"<tool_call>{json.dumps({'name': 'frames', 'arguments': {'seconds': seconds, **more}})}</tool_call>"
-        )
-    )
+    called = {"name": "frames", "arguments": {"seconds": seconds, **more}}
+    return episode.step(Action(f"<tool_call>{json.dumps(called)}</tool_call>"))
 
 
 def value(picture):

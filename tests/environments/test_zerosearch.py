@@ -4,10 +4,11 @@ may not do."""
 from types import SimpleNamespace
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
+from run_kit import View
 
 from vlrl.engine.fake import Fake
-from vlrl.environments.zerosearch import ZeroSearch, noise_probability
+from vlrl.methods.papers.zerosearch import ZeroSearch, noise_probability
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row
@@ -26,8 +27,7 @@ def test_the_schedule_by_hand():
 def made(respond, phase_step=1, **settings):
     """An environment in a run at a step, with a simulator that a function plays."""
     environment = ZeroSearch(simulator={"model": "m@1", "engine": Fake(function=respond)}, **settings)
-    run = SimpleNamespace(phase_step=phase_step, settings=SimpleNamespace(steps=100), seed=0, policy=None)
-    run.gather_and_clear = lambda values: [values.pop() for _ in list(values)]
+    run = View(phase_step=phase_step, settings=SimpleNamespace(steps=100))
     environment.setup(run)
     return environment, run
 
@@ -128,7 +128,7 @@ def test_a_simulator_that_fails_is_no_wrong_answer():
 
 def test_impossible_values_are_refused():
     with pytest.raises(ConfigError, match="simulator"):
-        ZeroSearch().check(SimpleNamespace())
+        ZeroSearch().check(View())
     with pytest.raises(ValueError, match="base"):
         ZeroSearch(base=1.0)
     with pytest.raises(ValueError, match="probabilities"):

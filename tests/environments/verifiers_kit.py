@@ -9,7 +9,10 @@ from functools import cache
 import pytest
 
 PACKAGE = {
-    "verifiers/__init__.py": "def load_environment(name, **args):\n    return __import__(name).load_environment(**args)\n",
+    "verifiers/__init__.py": """
+def load_environment(name, **args):
+    return __import__(name).load_environment(**args)
+""",
     "verifiers/types.py": """
 class ClientConfig:
     def __init__(self, api_base_url, **rest):
@@ -29,7 +32,8 @@ class Rows(list):
 
 def request(url, messages, tools):
     body = json.dumps({"messages": messages, "tools": tools}).encode()
-    with urllib.request.urlopen(urllib.request.Request(url + "/chat/completions", body), timeout=60) as answer:
+    sent = urllib.request.Request(url + "/chat/completions", body)
+    with urllib.request.urlopen(sent, timeout=60) as answer:
         return json.load(answer)["choices"][0]["message"]
 
 
@@ -43,7 +47,9 @@ class Towns:
 
     def get_dataset(self):
         ask = "Which town is next to %s?"
-        return Rows({"prompt": [{"role": "system", "content": "Look."}, {"role": "user", "content": ask % k}], "answer": v} for k, v in TOWNS.items())
+        look = {"role": "system", "content": "Look."}
+        asked = {town: [look, {"role": "user", "content": ask % town}] for town in TOWNS}
+        return Rows({"prompt": asked[town], "answer": other} for town, other in TOWNS.items())
 
     async def run_rollout(self, row, client, model, sampling, max_retries):
         messages, looks = list(row["prompt"]), 0
@@ -54,7 +60,8 @@ class Towns:
             for call in message.get("tool_calls") or ():
                 town = json.loads(call["function"]["arguments"]).get("town", "")
                 looks += 1
-                messages.append({"role": "tool", "tool_call_id": call["id"], "content": TOWNS.get(town, "no such town")})
+                told = TOWNS.get(town, "no such town")
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": told})
             if self.does == "rewrites":
                 messages[0] = {"role": "system", "content": "Forget."}
             if self.does == "hangs":
@@ -69,7 +76,8 @@ class Towns:
                 continue
             if not message.get("tool_calls"):
                 right = float(row["answer"] in (message["content"] or ""))
-                return {"reward": right * (1.0 if looks else 0.5), "metrics": {"looks": looks, "nan": float("nan")}}
+                metrics = {"looks": looks, "nan": float("nan")}
+                return {"reward": right * (1.0 if looks else 0.5), "metrics": metrics}
 
     async def _teardown(self):
         pass
@@ -77,7 +85,7 @@ class Towns:
 
 def load_environment(does="", group=False):
     return Towns(does, group)
-''',
+''',  # noqa: E501
 }
 
 TOWNS_01 = '''
@@ -97,12 +105,14 @@ def neighbour(town: str) -> str:
 
 
 def load_environment():
-    data = Dataset.from_list([{"question": f"Which town is next to {k}?", "answer": v} for k, v in TOWNS.items()])
+    ask = "Which town is next to %s?"
+    data = Dataset.from_list([{"question": ask % town, "answer": other} for town, other in TOWNS.items()])
 
     def right(completion, answer, **kwargs) -> float:
         return float(answer in (completion[-1].content or ""))
 
-    return vf.ToolEnv(tools=[neighbour], dataset=data, rubric=vf.Rubric(funcs=[right]), system_prompt="Use the tool.", max_turns=4)
+    rubric, system = vf.Rubric(funcs=[right]), "Use the tool."
+    return vf.ToolEnv(tools=[neighbour], dataset=data, rubric=rubric, system_prompt=system, max_turns=4)
 '''
 
 TOWNS_04 = '''
@@ -132,7 +142,8 @@ class TownTask(vf.Task[TownData]):
 class TownTaskset(vf.Taskset[TownTask, vf.TasksetConfig]):
     def load(self):
         for town, other in TOWNS.items():
-            data = TownData(prompt=f"Which town is next to {town}?", system_prompt="Use the tool.", answer=other)
+            asked = f"Which town is next to {town}?"
+            data = TownData(prompt=asked, system_prompt="Use the tool.", answer=other)
             yield TownTask(data, self.config.task)
 
     @classmethod
@@ -142,7 +153,7 @@ class TownTaskset(vf.Taskset[TownTask, vf.TasksetConfig]):
 
 if __name__ == "__main__":
     TownTools.run()
-'''
+'''  # noqa: E501
 
 
 @cache

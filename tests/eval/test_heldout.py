@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from run_kit import View
 
 from vlrl.engine.fake import Fake
-from vlrl.eval import heldout, training
 from vlrl.methods.core.prompt_template import Chat
 from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Callback, Reward
+from vlrl.trainer import heldout
+from vlrl.trainer.phase import PhasePlan
+from vlrl.trainer.step.observer import Observers
+from vlrl.trainer.step.step import ScoreCounts
 from vlrl.types import Rollout, Row
 
 
@@ -37,30 +42,17 @@ class ScoredTogether(Scored):
 
 
 def fake_run(tmp_path, rewards=None):
-    """The attributes of a Run that evaluation uses."""
+    """A small context that evaluation can use."""
     engine = Fake(function=lambda request, index: str(request.prompt.row.answer))
-    current = SimpleNamespace(maps={"rewards": rewards or {}}, outcome={})
-    current.outcome_slots = partial(Phase.outcome_slots, current)
-    run = SimpleNamespace(
-        engine=engine,
-        policy=None,
-        seed=0,
-        step=4,
-        phase="rl",
-        output=tmp_path,
-        recorder=None,
-        accelerator=None,
+    current = SimpleNamespace(rewards=rewards or {}, outcome={}, prompt_template=Chat())
+    current.sampling, current.rollout = Plain(max_tokens=8), SimpleNamespace(play=lambda *_: None)
+    current.outcome_slots = partial(PhasePlan.outcome_slots, current)
+    policy = SimpleNamespace(
+        gather_params=nullcontext, encode=lambda prompt: SimpleNamespace(ids=[0], spaces=())
     )
-    run.prompt_template, run.sampling, run.rewards, run.suites, run.current = (
-        Chat(),
-        Plain(max_tokens=8),
-        rewards or {},
-        training,
-        current,
-    )
-    run.rank, run.ranks, run.gather, run.warnings = 0, 1, list, []
-    run.settings, run.stats = SimpleNamespace(error_limit=0.0), SimpleNamespace(scored=7, score_errors=0)
-    run.warn = run.warnings.append
+    run = View(engine=engine, policy=policy, step=4, output=tmp_path, current=current, rewards=rewards or {})
+    run.observers, run.events = Observers(), []
+    run.event = lambda kind, values: run.events.append((kind, values))
     run.make_rollout = lambda completion: Rollout(completion.request.prompt, completion.ids, completion.text)
     return run
 
@@ -106,7 +98,7 @@ def test_a_failing_verifier_is_left_out_counted_apart_and_told(tmp_path, reward)
         "6 of 9 rows" in warning
         and "row 'a1': reward 'verifier' raised TypeError: the gold answer is no number" in warning
     )
-    assert vars(run.stats) == {"scored": 7, "score_errors": 0}  # what training counts is left alone
+    assert run.score_counts == ScoreCounts()  # what training counts is left alone
 
 
 def test_a_reward_beside_the_outcome_takes_no_verdict_away(tmp_path):
@@ -185,6 +177,8 @@ def test_the_callback_evaluates_every_n_steps_and_goes_on(tmp_path):
         "official",
         "vlrl",
     }
+    ((kind, told), *_) = run.events
+    assert kind == "eval" and told["step"] == 4 and told["scores"]["vsi_bench/official"] == 1.0
     with pytest.raises(ConfigError, match="name at least one suite"):
         build(Callback, {"name": "eval"})
     with pytest.raises(ConfigError, match="Did you mean 'vsi_bench'"):

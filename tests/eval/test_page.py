@@ -125,7 +125,7 @@ SCRIPT = """
 const told = {};
 const rows = () => [...document.querySelectorAll("#items tbody tr")].map(row => row.dataset.id);
 told.title = document.title; told.first = rows();
-const status = document.getElementById("status"), suite = document.getElementById("suite"), search = document.getElementById("search");
+const [status, suite, search] = ["status", "suite", "search"].map(id => document.getElementById(id));
 const choose = (control, value) => { control.value = value; control.dispatchEvent(new Event("input")); };
 choose(status, "all"); told.all = rows().length; told.count = document.getElementById("count").textContent;
 document.querySelectorAll("#items th")[1].click(); told.ascending = rows().slice(0, 3);
@@ -134,16 +134,19 @@ choose(suite, "refcoco"); told.refcoco = rows().length;
 choose(search, "blue ball"); told.found = rows();
 document.querySelector("tr.item").click();
 const detail = document.getElementById("detail");
-told.open = !detail.hidden; told.boxes = [...detail.querySelectorAll("rect")].map(box => box.getAttribute("class"));
-told.gold = ["x", "y", "width", "height"].map(name => Math.round(detail.querySelector("rect.gold").getAttribute(name)));
+told.open = !detail.hidden;
+told.boxes = [...detail.querySelectorAll("rect")].map(box => box.getAttribute("class"));
+const gold = detail.querySelector("rect.gold");
+told.gold = ["x", "y", "width", "height"].map(name => Math.round(gold.getAttribute(name)));
 told.picture = detail.querySelector("image").getAttribute("href").slice(0, 22);
 told.responses = [...detail.querySelectorAll(".answers pre")].map(node => node.textContent);
 told.read = [...detail.querySelectorAll(".answers code")].map(node => node.textContent);
-document.querySelectorAll("#scores th")[2].click(); told.sorted = document.querySelector("#scores th[aria-sort]").textContent;
+document.querySelectorAll("#scores th")[2].click();
+told.sorted = document.querySelector("#scores th[aria-sort]").textContent;
 told.replay = document.getElementById("card").textContent.includes("vlrl eval --card");
 document.getElementById("told").textContent = JSON.stringify(told);
 }
-</script></body>"""
+</script></body>"""  # noqa: E501
 
 
 class Told(HTMLParser):
@@ -161,9 +164,7 @@ class Told(HTMLParser):
         self.text += data if self.inside else ""
 
 
-@pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on this machine; the facts behind the page are tested above"
-)
+@pytest.mark.needs("chromium")
 def test_a_real_browser_sorts_filters_and_opens_an_item(runs, tmp_path):
     page = tmp_path / "page.html"
     write_page(runs, page)

@@ -204,7 +204,10 @@ def test_other_aggregates():
     gain = KnowledgeGain()([{"track": "Adaptation", "before": 0.2}, {"track": "Perception"}], scored(1, 0))
     assert gain["knowledge_gain"] == pytest.approx(1.0) and gain["overall"] == 0.5
     records = [{"instruction_id_list": ["a", "b"]}, {"instruction_id_list": ["c"]}]
-    assert InstructionFigures()(records, scored(0.5, 1)) == {"overall": 0.5, "instruction": pytest.approx(2 / 3)}
+    assert InstructionFigures()(records, scored(0.5, 1)) == {
+        "overall": 0.5,
+        "instruction": pytest.approx(2 / 3),
+    }
 
 
 def test_hidden_tests_are_read_without_unpickling():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from task_kit import params
 
 from vlrl.eval import load_suite, suite_names
 from vlrl.eval.floors import floors, gold_self_test
@@ -21,13 +22,18 @@ UNREACHABLE = {
 BLANK = {
     ("mathvista", profile): 1 / 6 for profile in ("official", "extraction", "rule_end_to_end", "lmms_eval")
 }
-PAIRS = [(name, profile) for name in suite_names() for profile in load_suite(name).built]
+PAIRS = [
+    pytest.param(*name.values, profile, marks=name.marks)
+    for name in params(suite_names())
+    for profile in load_suite(name.values[0]).built
+]
 
 
 WANTED = """
-mathvista vsi_bench mathverse mathvision we_math mmmu mmmu_pro mmstar vstar cv_bench countbench refcoco refcoco_plus refcocog coco lvis screenspot
-screenspot_pro ocrbench chartqa docvqa textvqa blink hallusion_bench video_mme tempcompass mvbench long_video_bench mlvu video_mmmu seed_bench_r1
-aime24 aime25 math500 gsm8k amc23 minerva olympiad_bench gpqa mmlu_pro ifeval humaneval livecodebench
+mathvista vsi_bench mathverse mathvision we_math mmmu mmmu_pro mmstar vstar cv_bench countbench refcoco
+refcoco_plus refcocog coco lvis screenspot screenspot_pro ocrbench chartqa docvqa textvqa blink
+hallusion_bench video_mme tempcompass mvbench long_video_bench mlvu video_mmmu seed_bench_r1 aime24 aime25
+math500 gsm8k amc23 minerva olympiad_bench gpqa mmlu_pro ifeval humaneval livecodebench
 """
 
 
@@ -59,7 +65,9 @@ def test_gold_self_test_and_silence(name, profile, fixture_data):
     assert floors(data, chosen)["blank"] == pytest.approx(BLANK.get((name, profile), 0.0))
 
 
-@pytest.mark.parametrize("name", [name for name in suite_names() if "official" in load_suite(name).built])
+@pytest.mark.parametrize(
+    "name", params(name for name in suite_names() if "official" in load_suite(name).built)
+)
 def test_gold_answers_score_everything(name, fixture_data):
     data = fixture_data(name)
     scorer = data.suite.profile("official").scorer
@@ -70,7 +78,7 @@ def test_gold_answers_score_everything(name, fixture_data):
     assert graded.interval.low <= graded.interval.value <= graded.interval.high
 
 
-@pytest.mark.parametrize("name", [name for name in suite_names() if "vlrl" in load_suite(name).built])
+@pytest.mark.parametrize("name", params(n for n in suite_names() if "vlrl" in load_suite(n).built))
 @pytest.mark.parametrize(
     "response",
     [

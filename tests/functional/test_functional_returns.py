@@ -132,6 +132,13 @@ def test_value_clip_fraction():
     assert F.value_clip_fraction(value, old, target, 0.0).tolist() == [0.0] * 4
 
 
+def test_rounding_is_no_clipped_value():
+    generator = torch.Generator().manual_seed(0)
+    old, value, target = (0.1 * torch.rand(20_000, generator=generator) for _ in range(3))
+    assert bool((old + (value - old) != value).any())  # both within 0.1 of each other
+    assert F.value_clip_fraction(value, old, target, 0.2).sum() == 0
+
+
 MASKED = torch.tensor(
     [[1, 0, 1, 1], [1, 1, 0, 0]]
 )  # a tool's token within the first sequence, padding behind the second

@@ -183,9 +183,7 @@ FLAGS = [
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on this machine; the tests above check the same page with a parser"
-)
+@pytest.mark.needs("chromium")
 def test_a_real_browser_runs_the_page_and_nothing_of_the_models(run_folder, tmp_path_factory):
     path = render_report(run_folder)
     profile = tmp_path_factory.mktemp("profile")
@@ -196,9 +194,7 @@ def test_a_real_browser_runs_the_page_and_nothing_of_the_models(run_folder, tmp_
     assert dom.find("output", id="shown")[0][2] == "64 rollouts"  # written by the page's own script
 
 
-@pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on this machine; the test below checks the policy itself"
-)
+@pytest.mark.needs("chromium")
 def test_a_real_browser_runs_no_script_without_the_nonce(run_folder, tmp_path):
     """Markup that got into the page unescaped, by whatever fault: scripts, event handlers, another nonce,
     links, another base."""

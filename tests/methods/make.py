@@ -5,9 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import torch
-from vlrl.trainer.services import RunServices
+from run_kit import View
 
-from vlrl.trainer.step.ending import StepStats
 from vlrl.types import Group, LossInputs, Prompt, Rollout, Row, TokenBatch
 
 
@@ -88,8 +87,8 @@ def inputs(
     )
 
 
-class Parts(SimpleNamespace, RunServices):
-    """A run of given parts, with the tools of a run. `capabilities` are those that its plug-ins provide."""
+class Parts(View):
+    """A context of given parts. `capabilities` are those that its plug-ins provide."""
 
     def has(self, capability) -> bool:
         return capability in vars(self).get("capabilities", ())
@@ -109,7 +108,7 @@ def run(**parts) -> Parts:
         "group_size": 4,
         "reward_shaping": {},
     }
-    return Parts(**{**defaults, "stats": StepStats(), **parts})
+    return Parts(**{**defaults, **parts})
 
 
 def gradient(loss_BT: torch.Tensor, x: LossInputs) -> torch.Tensor:

@@ -5,11 +5,10 @@ from types import SimpleNamespace
 import pytest
 from vlrl_rewards.tool_use import ToolF1, ToolFormat, ToolSuccess
 
-from vlrl.methods.common.conversation import CALLS
 from vlrl.methods.papers.g_ra import GRa
 from vlrl.methods.papers.retool import RetoolCallBonus
 from vlrl.methods.papers.tool_star import ToolStarHierarchicalReward
-from vlrl.plugins.episodes import ACTIONS, INVALID_ACTIONS, TURN_PARTS
+from vlrl.plugins.episodes import ACTIONS, CALLS, INVALID_ACTIONS, TURN_PARTS
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from run_kit import last_step
 from test_turn_advantage import PROMPT, episode
 from tiny import steps, text_run
 
-from vlrl.methods.common.conversation import SEGMENT
 from vlrl.methods.papers.archer_2 import (
     UTTERANCE_ADVANTAGE,
     Archer2,
@@ -25,6 +25,7 @@ from vlrl.methods.papers.archer_2 import (
     unpacked,
     utterance_advantages,
 )
+from vlrl.plugins.episodes import SEGMENT
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Completion, Group, Prompt, Request, Rollout, Row, Sampling
 
@@ -133,7 +134,7 @@ def test_a_step_trains_on_fresh_utterances_at_stored_states():
         and first["archer_2/transitions"] == 18
         and second["archer_2/transitions"] == 36
     ), "one utterance per episode"
-    assert second["archer_2/critic_loss"] > 0 and all(len(group) == 1 for group in run.groups)
+    assert second["archer_2/critic_loss"] > 0 and all(len(group) == 1 for group in last_step(run).groups)
 
 
 def test_the_actor_waits_for_the_critic():
@@ -141,7 +142,7 @@ def test_the_actor_waits_for_the_critic():
     before = copy.deepcopy(run.policy.model.state_dict())
     _ = steps(run, 1)
     assert all(torch.equal(before[name], now) for name, now in run.policy.model.state_dict().items())
-    assert all(UTTERANCE_ADVANTAGE[rollout] == 0.0 for group in run.groups for rollout in group)
+    assert all(UTTERANCE_ADVANTAGE[rollout] == 0.0 for group in last_step(run).groups for rollout in group)
 
 
 def test_only_the_utterance_carries_loss():

@@ -22,6 +22,7 @@ from vlrl.methods.papers.rose import (
 )
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import TOKEN_ADVANTAGES
+from vlrl.trainer.views import StepView
 from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
 
 LOG = math.log
@@ -116,7 +117,7 @@ def test_critical_tokens():
 def test_cure_keeps_a_prefix_and_trains_what_is_new():
     made = text_run(["methods/cure"], ["group_size=8", "sampling.max_tokens=8"], engine="hf")
     prompt = made.prompt_template(made.rows["arithmetic"][0])
-    whole, short, none = made.rollout([prompt, prompt, prompt], [9, 3, 0], made)
+    whole, short, none = made.rollout([prompt, prompt, prompt], [9, 3, 0], StepView.between_steps(made))
     assert (len(whole), len(short), len(none)) == (9, 3, 0) and not any(BRANCH.on(r) for r in short)
     branches = whole.rollouts[3:]
     assert [BRANCH[r][0] for r in branches] == [
@@ -189,7 +190,7 @@ def test_what_a_stretch_of_a_tree_earns():
 def test_rose_grows_a_tree():
     made = text_run(["methods/rose"], ["rollout.epsilon=0", "sampling.max_tokens=8"], engine="hf")
     prompt = made.prompt_template(made.rows["arithmetic"][0])
-    found, none = made.rollout([prompt, prompt], [5, 0], made)
+    found, none = made.rollout([prompt, prompt], [5, 0], StepView.between_steps(made))
     assert len(found) == 5 and len(none) == 0 and [SHARED_PREFIXES[r][0] for r in found] == [0, 1, 2, 3, 4]
     for rollout in found:
         for earlier, kept in zip(found, SHARED_PREFIXES[rollout][1]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from run_kit import last_step
 from tiny import text_run
 
 from vlrl.methods.papers.canoe import PROXY_ANSWER, Canoe
@@ -109,7 +110,7 @@ def test_canoe_asks_twice(tmp_path):
         [*words, f"engine={{name: fake, options: {json.dumps([*said, '<answer>{answer}</answer>'])}}}"],
     )
     train_step(made)
-    rollouts = [rollout for group in made.groups for rollout in group]
+    rollouts = [rollout for group in last_step(made).groups for rollout in group]
     for rollout in rollouts:
         long = "<long_answer>" in rollout.text
         assert (PROXY_ANSWER[rollout] is not None) is long and rollout.rewards["format"] == float(

@@ -2,9 +2,8 @@
 
 import pytest
 
-from vlrl.methods.common.conversation import CONVERSATION, SEGMENT
 from vlrl.methods.papers.conan import Conan, ConanDifficulty, ConanTemplate, evidence_difficulty, well_formed
-from vlrl.plugins.episodes import ACTIONS, TURN_PARTS
+from vlrl.plugins.episodes import ACTIONS, CONVERSATION, SEGMENT, TURN_PARTS
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row
 

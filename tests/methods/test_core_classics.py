@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from make import group, inputs, run
+from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.core.loss_term import NLL
@@ -88,11 +89,17 @@ def test_the_paper_s_reinforce_pp_in_a_run():
         ["methods/reinforce_pp"], ["reward_shaping.kl.beta=5.0", "optimizer.lr=3e-2", "num_minibatches=1"]
     )
     steps(made, 2)
-    flat = [a for g in made.groups for r in g for a, trained in zip(r.advantages, r.trained_mask) if trained]
+    flat = [
+        a
+        for g in last_step(made).groups
+        for r in g
+        for a, trained in zip(r.advantages, r.trained_mask)
+        if trained
+    ]
     assert sum(flat) / len(flat) == pytest.approx(0.0, abs=1e-4) and torch.tensor(
         flat
     ).std().item() == pytest.approx(1.0, abs=1e-4)
-    assert any(len(set(r.advantages)) > 1 for g in made.groups for r in g)
+    assert any(len(set(r.advantages)) > 1 for g in last_step(made).groups for r in g)
 
 
 @pytest.mark.parametrize(

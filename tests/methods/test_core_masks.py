@@ -10,8 +10,9 @@ import torch
 from make import group, run
 
 from vlrl.methods.common.branching import branch_rollout
+from vlrl.methods.common.value_networks import ValueHead
 from vlrl.methods.core.advantage import GAE, GRPO, BestAndWorst, ReinforcePP
-from vlrl.methods.core.critic import RETURNS, Critic, ValueHead
+from vlrl.methods.core.critic import RETURNS, Critic
 from vlrl.methods.core.metric import Lengths, Repetition, Surprisal
 from vlrl.methods.core.reward_shaping import (
     TOKEN_REWARDS,

@@ -11,7 +11,7 @@ from vlrl.methods.core.group_filter import AccuracyRange
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import GroupFilter, Reward
 from vlrl.trainer.step.loop import collect
-from vlrl.trainer.step.scoring import score
+from vlrl.trainer.views import StepView
 from vlrl.types import Group, Prompt, Rollout, Row
 
 PARTS = {"format": {"name": "tag_format"}, "accuracy": {"name": "math"}}
@@ -102,8 +102,9 @@ def test_in_a_run_only_groups_with_right_and_wrong_answers_are_trained_on():
     for metric in ("outcome", "total"):
         small = ["max_refill_rounds=2", "group_size=2", "prompts_per_step=16"]
         made = text_run(["methods/dapo"], [form, *small, f"group_filters.mixed.metric={metric}"])
-        groups = collect(made)
-        kept[metric] = [{rollout.correct for rollout in g} for g in groups]
+        view = StepView.between_steps(made)
+        collect(view)
+        kept[metric] = [{rollout.correct for rollout in g} for g in view.groups]
         made.close()
     assert all(len(kinds) == 2 for kinds in kept["outcome"]) and any(
         len(kinds) == 1 for kinds in kept["total"]
@@ -230,13 +231,18 @@ def test_the_scorer_and_pass_at_k_agree_on_a_rank():
             "outcome=mine",
         ],
     )
-    (g,) = [g for g in made.rollout([made.prompt_template(made.prompt_sampler(1)[0])], [4], made)]
+    (g,) = [
+        g
+        for g in made.rollout(
+            [made.prompt_template(made.prompt_sampler(1)[0])], [4], StepView.between_steps(made)
+        )
+    ]
     answer = str(g.row.answer)
     for rollout, text in zip(
         g, (f"<answer>{answer}</answer>", "<answer>nothing</answer>", f"<answer>{answer}</answer> a a", "no")
     ):
         rollout.text = text
-    score([g], made)
+    StepView.between_steps(made).score([g])
     assert [rollout.correct for rollout in g] == [
         bool(made.rewards["mine"].built["answer"](r) >= 1) for r in g
     ]

@@ -8,6 +8,7 @@ from math import log
 import pytest
 import torch
 from make import run
+from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.core.critic import (
@@ -18,6 +19,8 @@ from vlrl.methods.core.critic import (
     VALUE_CRITIC_MODEL,
     Critic,
     CriticModel,
+    value_head,
+    value_model,
 )
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group
@@ -28,10 +31,10 @@ def test_the_critic_learns_the_return():
         ["methods/ppo"], ["callbacks.critic.lr=1e-2", "callbacks.critic.epochs=40", "num_minibatches=1"]
     )
     (metrics,) = steps(made, 1)
-    targets = [t for g in made.groups for r in g for t in RETURNS[r]]
+    targets = [t for g in last_step(made).groups for r in g for t in RETURNS[r]]
     at_zero = 0.5 * sum(t * t for t in targets) / len(targets)  # the head starts at 0 everywhere
     assert metrics["critic/loss"] < 0.9 * at_zero and all(
-        len(RETURNS[r]) == len(r) for g in made.groups for r in g
+        len(RETURNS[r]) == len(r) for g in last_step(made).groups for r in g
     )
 
 
@@ -42,8 +45,8 @@ def test_a_critic_model_learns_and_its_state_survives(preset, expected):
         for _ in range(2)
     )
     (metrics,) = steps(made, 1)
-    critic, callback = made.extras["critic_model"], made.callbacks["critic"]
-    kept = [Group(g.prompt, [r for r in g if r.loss_mask is None]) for g in made.groups]
+    critic, callback = value_model(made), made.callbacks["critic"]
+    kept = [Group(g.prompt, [r for r in g if r.loss_mask is None]) for g in last_step(made).groups]
     before = metrics["critic/loss"]
     assert expected == 0.0 or before == pytest.approx(expected)  # logits of 0
     made.learning_rate = 1e-3
@@ -56,7 +59,7 @@ def test_a_critic_model_learns_and_its_state_survives(preset, expected):
         (a != b).any() for a, b in zip(critic.model.parameters(), made.policy.model.parameters())
     )  # the copy moved, apart from the policy
     other.callbacks["critic"].load_state_dict(callback.state_dict())
-    for a, b in zip(critic.parameters(), other.extras["critic_model"].parameters()):
+    for a, b in zip(critic.parameters(), value_model(other).parameters()):
         assert torch.equal(a, b)
 
 
@@ -73,9 +76,7 @@ def test_a_critic_model_takes_an_update_in_pieces():
             ],
         )
         steps(made, 2)
-        weights.append(
-            torch.cat([p.detach().flatten() for p in made.extras["critic_model"].head.parameters()])
-        )
+        weights.append(torch.cat([p.detach().flatten() for p in value_model(made).head.parameters()]))
     assert weights[0].abs().max() > 1e-4 and torch.allclose(*weights, atol=1e-5)
 
 
@@ -85,7 +86,7 @@ def test_critic_state_survives():
     state = made.callbacks["critic"].state_dict()
     other = text_run(["methods/ppo"])
     other.callbacks["critic"].load_state_dict(state)
-    for a, b in zip(made.extras["critic"].parameters(), other.extras["critic"].parameters()):
+    for a, b in zip(value_head(made).parameters(), value_head(other).parameters()):
         assert torch.equal(a, b)
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from make import group
+from run_kit import View
 from tiny import text_run
 
 from vlrl.methods.papers.deepsearch import (
@@ -22,6 +23,7 @@ from vlrl.methods.papers.deepsearch import (
 )
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import TOKEN_ADVANTAGES
+from vlrl.trainer.views import StepView
 from vlrl.types import Completion, Prompt, Rollout, Row, Sampling
 
 PROMPT = Prompt(Row("r", "q"), ({"role": "user", "content": "q"},))
@@ -124,8 +126,9 @@ def searched(right, *, count=2, history=None, **words):
         for rollout in (r for g in groups for r in g):
             rollout.correct = rollout.text.endswith("right")
 
-    made.score = score
-    (tree,) = made.rollout([made.prompt_template(made.rows["arithmetic"][0])], [count], made)
+    view = StepView.between_steps(made)
+    view.score = score
+    (tree,) = made.rollout([made.prompt_template(made.rows["arithmetic"][0])], [count], view)
     made.policy = None
     return tree, made
 
@@ -212,13 +215,7 @@ CHUNKS = [(5, 64, 64, 5), (0, 64, 16384, 256), (0, 7, 64, 10), (0, 64, 20, 1), (
 @pytest.mark.parametrize(("chunk", "depth", "limit", "expected"), CHUNKS)
 def test_a_chunk_is_the_limit_over_the_depth_where_none_is_given(chunk, depth, limit, expected):
     prompt = Prompt(Row("r", "q"), ())
-    run = SimpleNamespace(
-        sampling=lambda prompt, attempt: Sampling(max_tokens=limit),
-        seed=0,
-        phase="rl",
-        step=0,
-        stats=SimpleNamespace(shared={}),
-    )
+    run = View(sampling=lambda prompt, attempt: Sampling(max_tokens=limit), step=0)
     strategy = Deepsearch(chunk=chunk, depth=depth)
     strategy.setup(run)
     assert strategy.request(Node(Rollout(prompt, [])), prompt, 4, run).sampling.max_tokens == expected

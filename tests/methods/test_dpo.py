@@ -7,8 +7,8 @@ import pytest
 import torch
 from make import group, inputs
 
-from vlrl.methods.common.conversation import CONVERSATION
 from vlrl.methods.core.loss_term import DPO
+from vlrl.plugins.episodes import CONVERSATION
 
 
 def softplus(value):

@@ -29,6 +29,7 @@ from vlrl.methods.papers.lens import (
 from vlrl.methods.papers.vogue import NOISY, Vogue, VogueVisualUncertainty, clean, divergence
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import TOKEN_ADVANTAGES
+from vlrl.trainer.views import StepView
 from vlrl.types import Prompt, Row
 
 LOG = math.log
@@ -61,7 +62,7 @@ def test_eepo_temporarily_unlearns():
     )
     strategy, prompt = made.rollout, made.prompt_template(made.rows["arithmetic"][0])
     before = [p.detach().clone() for p in made.policy.model.parameters()]
-    (found,) = strategy([prompt], [5], made)
+    (found,) = strategy([prompt], [5], StepView.between_steps(made))
     assert [SECOND_HALF.get(r) for r in found] == [None, None, None, True, True] and strategy.metrics() == {
         "eepo/active": 1.0
     }
@@ -99,7 +100,7 @@ def test_noise():
         ["methods/vogue"], ["rollout.first=0.5", "rollout.sigma=0.2", "group_size=6", "sampling.max_tokens=4"]
     )
     prompts = [made.prompt_template(made.rows["digits"][i]) for i in range(2)]
-    groups = made.rollout(prompts, [6, 6], made)
+    groups = made.rollout(prompts, [6, 6], StepView.between_steps(made))
     noisy = [r for g in groups for r in g if NOISY.get(r)]
     assert [len(g) for g in groups] == [6, 6] and 0 < len(noisy) < 12
     for rollout in noisy:
@@ -193,7 +194,9 @@ def lens_run(right_after):
     made.engine.setup(made)
     with torch.no_grad():  # a policy that has left its reference
         made.policy.model.get_output_embeddings().weight[::2] += 1.0
-    (found,) = made.rollout([made.prompt_template(made.rows["arithmetic"][0])], [4], made)
+    (found,) = made.rollout(
+        [made.prompt_template(made.rows["arithmetic"][0])], [4], StepView.between_steps(made)
+    )
     return made, found
 
 

@@ -74,9 +74,7 @@ def test_only_the_ticket_is_trained():
 
 def test_tickets_refuse_spread_weights():
     with pytest.raises(ConfigError, match="FSDP"):
-        MultipleTickets().setup(
-            run(accelerator=SimpleNamespace(distributed_type=SimpleNamespace(value="FSDP")))
-        )
+        MultipleTickets().setup(run(state_sharded=True))
 
 
 def objectives(**fields):

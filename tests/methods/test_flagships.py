@@ -23,7 +23,8 @@ LAB = [
 ]
 REAL = ["visual_rft", "vlm_r1_detection", "video_r1", "jigsaw_r1", "cls_rl", "papo", "mm_eureka"]
 TINY = [
-    ("policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64, vision_hidden: 32, " "vision_layers: 1}"),
+    "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64, vision_hidden: 32, "
+    "vision_layers: 1}",
     "phases.rl.prompts_per_step=4", "group_size=4", "sampling.max_tokens=8", "max_refill_rounds=1",
     "phases.rl.steps=2", "phases.cold_start.steps=1",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from make import group, run
+from run_kit import last_step
 from tiny import TEXT, opened, steps, text_run
 
 from vlrl.config import load
@@ -94,14 +95,13 @@ def test_the_policy_goes_back_and_learns_from_its_own_answers():
     assert (
         learned["loss/nll"] > 0
         and learned["grad_norm"] > 0
-        and {r.source for g in made.groups for r in g} == {"kept"}
+        and {r.source for g in last_step(made).groups for r in g} == {"kept"}
     )
 
 
 def test_going_back_needs_whole_weights():
-    spread = SimpleNamespace(distributed_type=SimpleNamespace(value="FSDP"))
     with pytest.raises(ConfigError, match="adapters"):
-        ReDistillationKeepCorrect().setup(run(accelerator=spread, policy=SimpleNamespace(model=None)))
+        ReDistillationKeepCorrect().setup(run(state_sharded=True, policy=SimpleNamespace(model=None)))
 
 
 def test_regft_learns_verified_solutions_of_the_plain_question():
@@ -109,7 +109,7 @@ def test_regft_learns_verified_solutions_of_the_plain_question():
     (first,) = steps(made, 1)
     assert first["loss/nll"] > 0 and all(
         "begins" in asked(r.prompt) and "begins" not in asked(r.prompt.for_training)
-        for g in made.groups
+        for g in last_step(made).groups
         for r in g
     )
 

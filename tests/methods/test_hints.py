@@ -8,6 +8,7 @@ import math
 import pytest
 from make import end_step, gradient, group, inputs
 from rounds_kit import letters, prepared, prompt, said
+from run_kit import last_step
 from tiny import steps, text_run, vision_run
 
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS
@@ -291,6 +292,6 @@ def test_hints_with_pictures():
     run = vision_run(["methods/ghpo"], words)
     (metrics,) = steps(run, 1)
     assert metrics["rollouts"] == 6 and metrics["engine/kl"] < 1e-3
-    assert {HINT_SHARE[r] for g in run.groups for r in g} == {0.75} and all(
-        r.prompt.images for g in run.groups for r in g
+    assert {HINT_SHARE[r] for g in last_step(run).groups for r in g} == {0.75} and all(
+        r.prompt.images for g in last_step(run).groups for r in g
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from make import group, run
+from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.papers.judgerlvr import KEY, Judgerlvr, JudgerlvrJudgePrompt, JudgerlvrKeepCandidates
@@ -26,7 +27,7 @@ def test_only_prompts_with_both_kinds_are_kept():
 def test_only_rows_with_attempts_are_drawn():
     made = Judgerlvr()
     rows = [Row(n, n) for n in "abc"]
-    parts = run(rows={"main": rows}, source_weights={}, seed=0, accelerator=None, history={})
+    parts = run(rows={"main": rows}, source_weights={}, seed=0, history={})
     made.setup(parts)
     with pytest.raises(ConfigError, match="keep_candidates"):
         made(2)
@@ -41,7 +42,6 @@ def test_one_row_with_attempts_among_many_is_found_in_every_epoch(seed):
         rows={"main": [Row(str(n), "q") for n in range(40)]},
         source_weights={},
         seed=seed,
-        accelerator=None,
         history={"7": HISTORY["a"]},
     )
     made.setup(parts)
@@ -85,6 +85,6 @@ def test_the_phases_follow_each_other():
     assert (
         0 < metrics["reward/judge"] < 1
         and metrics["grad_norm"] > 0
-        and {g.row.task for g in made.groups} == {"judge"}
+        and {g.row.task for g in last_step(made).groups} == {"judge"}
     )
     assert isinstance(made.prompt_template, JudgerlvrJudgePrompt)

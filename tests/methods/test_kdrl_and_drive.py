@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from make import end_step, gradient, group, inputs, run
+from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.papers.drive import Drive
@@ -82,7 +83,7 @@ def test_the_teacher_scores_a_rollout_once(monkeypatch):
         ["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "optimizer.lr=1e-2"]
     )
     steps(made)
-    tensor, batch, passes = made.aux_tensors["kdrl.teacher_logp"], made.batch(made.groups), []
+    tensor, batch, passes = made.aux_tensors["kdrl.teacher_logp"], made.batch(last_step(made).groups), []
     forward = type(made.policy).forward
     monkeypatch.setattr(
         type(made.policy), "forward", lambda self, *args: passes.append(self) or forward(self, *args)

@@ -12,6 +12,7 @@ from tiny import text_run
 from vlrl.methods.core.sampling import Plain
 from vlrl.methods.papers.latr import FROM_TREE, Latr, Lookahead
 from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.views import StepView
 from vlrl.types import Completion, Prompt, Request, Row, Sampling
 
 PROMPT = Prompt(Row("r", "q"), ({"role": "user", "content": "q"},))
@@ -141,7 +142,7 @@ def test_part_of_a_group_is_a_tree():
     ]
     made = text_run(["methods/latr"], [*words, "sampling.max_tokens=8"], engine="hf")
     prompt = made.prompt_template(made.rows["arithmetic"][0])
-    found, none = made.rollout([prompt, prompt], [6, 0], made)
+    found, none = made.rollout([prompt, prompt], [6, 0], StepView.between_steps(made))
     trees = [r for r in found if FROM_TREE.get(r)]
     assert (
         len(found) == 6

@@ -12,6 +12,7 @@ from vlrl.methods.papers.mctr import VOTE, Mctr, MctrSelfConsistency, edited, ma
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.loop import sample
+from vlrl.trainer.views import StepView
 from vlrl.types import Row
 
 
@@ -100,11 +101,10 @@ def played():
     )
     steps = []
     for _ in range(2):
-        run.step += 1
-        run.stats.begin()
-        groups = sample(run, run.prompt_sampler(2))
-        run.sampled_groups = groups
-        run.rollout.end_step(run)
+        view = StepView(run, run.begin_step())
+        groups = sample(view, run.prompt_sampler(2))
+        view.record.sampled_groups = groups
+        run.rollout.end_step(view)
         steps.append(groups)
     yield run, steps
     run.close()

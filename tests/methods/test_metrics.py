@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from make import end_step, run
 
-from vlrl.methods.common.conversation import CALLS, CONVERSATION
-from vlrl.methods.core.metric import ace, average_precision, ece
+from vlrl.methods.core.calibration import ace, average_precision, ece
+from vlrl.plugins.episodes import CALLS, CONVERSATION
 from vlrl.plugins.registry import ConfigError, build, names
 from vlrl.plugins.stages import Metric
 from vlrl.types import Group, Prompt, Rollout, Row

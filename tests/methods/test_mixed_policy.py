@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from make import gradient, group, inputs
+from run_kit import last_step
 from tiny import steps, text_run, vision_run
 
 from vlrl.methods.common.demonstrations import demonstrations
@@ -16,6 +17,7 @@ from vlrl.methods.papers.luffy import Luffy, LuffyPolicyShaping
 from vlrl.methods.papers.visurf import Visurf
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import AdvantageEstimator
+from vlrl.trainer.views import StepView
 from vlrl.types import Row
 
 LOG = math.log
@@ -96,7 +98,7 @@ def test_groups_hold_their_demonstration(words, sources):
         ["methods/luffy"], [f"rollout={{name: luffy, {words}}}", "num_minibatches=1", "group_size=6"]
     )
     prompt = run.prompt_template(run.rows["arithmetic"][3])
-    (found,) = run.rollout([prompt], [6], run)
+    (found,) = run.rollout([prompt], [6], StepView.between_steps(run))
     (expert,) = [rollout for rollout in found if rollout.source == "expert"]
     assert (
         sorted(r.source for r in found) == sorted(sources)
@@ -107,7 +109,10 @@ def test_groups_hold_their_demonstration(words, sources):
         expert.ids[-1] == run.policy.tokenizer.eos_token_id
         and run.policy.decode(expert.ids) == prompt.row.target
     )
-    (alone,), (none,) = run.rollout([prompt], [1], run), run.rollout([prompt], [0], run)
+    (alone,), (none,) = (
+        run.rollout([prompt], [1], StepView.between_steps(run)),
+        run.rollout([prompt], [0], StepView.between_steps(run)),
+    )
     assert [r.source for r in alone][:1] == ["policy"] and len(none) == 0
     run.close()
 
@@ -155,5 +160,5 @@ def test_labels_of_pictures_join_their_groups():
     run = vision_run(["methods/visurf"])
     metrics = steps(run, 1)
     assert metrics[0]["grad_norm"] > 0 and all(
-        [r.source for r in g].count("expert") == 1 and len(g) == 7 for g in run.groups
+        [r.source for r in g].count("expert") == 1 and len(g) == 7 for g in last_step(run).groups
     )

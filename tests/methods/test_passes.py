@@ -21,6 +21,7 @@ from vlrl.methods.papers.spae import confidence, potential, step_ends
 from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.step.loop import sample
 from vlrl.trainer.step.loss_inputs import make_batch
+from vlrl.trainer.views import StepView
 from vlrl.types import Clip, Media
 
 SMALL = ["policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64}"]
@@ -65,7 +66,7 @@ def test_a_video_is_blackened_alike_in_all_frames():
 @pytest.fixture(scope="module")
 def seeing():
     made = vision_run(["methods/papo"], SMALL)
-    groups = sample(made, made.prompt_sampler(2))
+    groups = sample(StepView.between_steps(made), made.prompt_sampler(2))
     return made, make_batch(groups, made.policy.pad_id)
 
 
@@ -131,7 +132,7 @@ def test_confidence_is_the_exponential_of_minus_the_mean_entropy():
 
 def test_probes_leave_a_potential_per_step():
     made = text_run(["methods/spae"])
-    groups = sample(made, made.prompt_sampler(2))
+    groups = sample(StepView.between_steps(made), made.prompt_sampler(2))
     lengths = [len(rollout) for g in groups for rollout in g]
     for rollout in (r for g in groups for r in g):
         assert [end for end, _ in rollout.info["steps"]] == list(range(4, len(rollout), 4)) and all(
@@ -142,7 +143,7 @@ def test_probes_leave_a_potential_per_step():
 
 def test_prefixes_are_trained_and_their_continuations_scored():
     made = text_run(["methods/pppo"])
-    (g,) = sample(made, made.prompt_sampler(1))
+    (g,) = sample(StepView.between_steps(made), made.prompt_sampler(1))
     trained, extra = [r for r in g if r.trained], [r for r in g if not r.trained]
     assert len(trained) == made.group_size and all(
         sum(r.loss_mask) == max(1, int(0.15 * len(r) + 1e-9)) for r in trained
@@ -159,13 +160,13 @@ def test_prefixes_are_trained_and_their_continuations_scored():
 
 
 @pytest.fixture
-def validated(monkeypatch):
+def validated():
     """A run whose held-out accuracy is the next of a list."""
     values = []
-    monkeypatch.setattr("vlrl.trainer.heldout.accuracy", lambda run: {"a": values[0], "b": values.pop(0)})
 
     def look(callback, parts, *scores):
         out = []
+        parts.accuracy = lambda: {"a": values[0], "b": values.pop(0)}
         for score in scores:
             values.append(score)
             out.append(callback(parts, []))
@@ -176,7 +177,7 @@ def validated(monkeypatch):
 
 
 def test_prefix_share_grows_when_accuracy_does_not(validated):
-    parts = run(rollout=Pppo(share=0.2), phase_step=1, current=SimpleNamespace(heldout={"x": 1}))
+    parts = run(rollout=Pppo(share=0.2), phase_step=1, has_heldout=True)
     growth = PppoPrefixGrowth(eval_every=2, step=0.1, max_share=0.35)
     shares = [said["share"] for said in validated(growth, parts, 0.5, 0.6, 0.6, 0.4, 0.3, 0.9)]
     assert shares == pytest.approx([0.2, 0.2, 0.3, 0.35, 0.35, 0.35])
@@ -188,7 +189,7 @@ def test_prefix_share_grows_when_accuracy_does_not(validated):
     restored.load_state_dict(parts.rollout.state_dict())
     assert restored.state.share == pytest.approx(0.35)
     with pytest.raises(ConfigError, match="held-out"):
-        growth.check(run(rollout=Pppo(), current=SimpleNamespace(heldout={})))
+        growth.check(run(rollout=Pppo(), has_heldout=False))
 
 
 def test_base_samples_replace_what_the_base_could_do():

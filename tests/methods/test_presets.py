@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from task_kit import MODELS
+from task_kit import MODELS, params
 
 from vlrl.config import load
 from vlrl.trainer.plan import Plan
@@ -17,7 +17,7 @@ PICTURES = ["base/rl", "models/tiny_qwen2_5_vl", "tasks/lab_digits"]
 SEEING = {"papo", "papo_dapo", "svqa_r1", "video_r1", "vogue"}  # refused where there are no pictures
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", params(METHODS))
 def test_builds_and_says_where_it_comes_from(method):
     config = load([*(PICTURES if method in SEEING else TASK), f"methods/{method}"], MODELS.get(method, []))
     about = config.tree["about"]

@@ -7,6 +7,7 @@ import math
 
 import pytest
 from make import group
+from run_kit import Steps, last_step
 from tiny import steps
 from vlrl_rewards.audit.controls import NoisyReward
 
@@ -45,8 +46,8 @@ def made(preset: str, *overrides: str, engine: str = SUMS) -> Session:
             )
         )
     )
+    run.observers.members.append(Steps())
     run.open()
-    run.use(0)
     run.enter(0)
     run.engine.sync(run.policy)
     return run
@@ -55,7 +56,7 @@ def made(preset: str, *overrides: str, engine: str = SUMS) -> Session:
 def advantages(run: Session) -> list[list[float]]:
     """The advantages of the first step, group by group."""
     steps(run, 1)
-    return [[rollout.advantage for rollout in group] for group in run.trained_groups]
+    return [[rollout.advantage for rollout in group] for group in last_step(run).trained_groups]
 
 
 def differ(a: list[list[float]], b: list[list[float]]) -> bool:
@@ -119,13 +120,13 @@ def test_laser_mixes_its_own_verdicts_after_the_start():
 def test_co_reward_pays_votes_alone():
     run = made("co_reward")
     steps(run, 1)
-    rollouts = [rollout for group in run.trained_groups for rollout in group]
+    rollouts = [rollout for group in last_step(run).trained_groups for rollout in group]
     assert [r.reward for r in rollouts] == [r.rewards["vote"] for r in rollouts]
     assert [r.outcome for r in rollouts] == [
         r.rewards["gold"] for r in rollouts
     ]  # the accuracy is the gold answer's
     assert {r.row.question for r in rollouts if r.row.id.endswith("/paraphrased")} == {
-        f"what is {group.row.question.removesuffix('=')}?" for group in run.trained_groups
+        f"what is {group.row.question.removesuffix('=')}?" for group in last_step(run).trained_groups
     }
     with pytest.raises(ConfigError, match="paraphrased"):
         made("co_reward", "rollout={name: independent}", "advantage={name: grpo}")
@@ -139,7 +140,7 @@ def test_the_prompt_asks_for_a_confidence(preset):
     )
     run = made(preset, engine=said)
     (metrics,) = steps(run, 1)
-    assert "<confidence>" in str(run.trained_groups[0].prompt.messages)
+    assert "<confidence>" in str(last_step(run).trained_groups[0].prompt.messages)
     assert 0 < metrics["calibration/stated"] < 1 and metrics["calibration/abstained"] == pytest.approx(
         1 - metrics["calibration/stated"]
     )
@@ -157,7 +158,7 @@ def test_the_clip_of_spurious_rewards_sees_ratios():
     run = made("spuriousreward_clip", "optimizer.lr=0.05")
     (metrics,) = steps(run, 1)
     assert metrics["clip_fraction"] > 0
-    rollouts = [rollout for g in run.trained_groups for rollout in g]
+    rollouts = [rollout for g in last_step(run).trained_groups for rollout in g]
     assert {r.reward for r in rollouts} == {0.0, 1.0} and all(
         r.reward == r.rewards["control"] for r in rollouts
     )

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from make import inputs, run
+from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.papers.re_schedule import KEY, PATH, ReSchedule, full, r_score, ranks
@@ -92,7 +93,7 @@ def test_trees_grow_by_requests_and_their_scores_are_used():
     before = [p.detach().clone() for p in made.policy.model.parameters()]
     train_step(made)
     assert all(torch.equal(a, b) for a, b in zip(before, made.policy.model.parameters()))  # it only measures
-    for group in made.groups:
+    for group in last_step(made).groups:
         paths = [tuple(PATH[rollout]) for rollout in group]
         assert len(set(paths)) == len(paths) and set(full(dict.fromkeys(paths, True), 2, 3)) == set(
             tree("0" * 8)

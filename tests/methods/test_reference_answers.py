@@ -20,6 +20,7 @@ from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.trainer.step.loop import sample
 from vlrl.trainer.step.loss_inputs import loss_inputs, make_batch
+from vlrl.trainer.views import StepView
 
 
 class Letters:
@@ -168,7 +169,7 @@ def test_self_aligned():
 @pytest.fixture(scope="module")
 def real():
     made = text_run(["methods/sar"], ["group_size=3"], engine="hf")
-    groups = sample(made, made.prompt_sampler(2))
+    groups = sample(StepView.between_steps(made), made.prompt_sampler(2))
     yield made, groups, make_batch(groups, made.policy.pad_id)
     made.close()
 
@@ -314,11 +315,11 @@ def test_the_token_behind_the_answer_is_learned():
 
 def test_the_token_behind_the_answer_has_a_gradient():
     made = text_run(["methods/laser"], ["loss_terms.self_reward.start=0"])
-    (g,) = sample(made, made.prompt_sampler(1))
+    (g,) = sample(StepView.between_steps(made), made.prompt_sampler(1))
     for rollout in g:
         rollout.finish = "stop"
     made.reward_shaping["token"](g)
-    x = loss_inputs(made, [g])
+    x = loss_inputs(made.policy, made.current, [g])
     places = [SELF_REWARD_AT[rollout] for rollout in g]
     (grad,) = torch.autograd.grad(made.objective.loss_terms["self_reward"](x).loss.sum(), x.logp_BT)
     for b, at in enumerate(places):
@@ -328,7 +329,7 @@ def test_the_token_behind_the_answer_has_a_gradient():
 
 def test_paraphrases_are_asked_for():
     made = text_run(["methods/co_reward"])
-    (g,) = sample(made, made.prompt_sampler(1))
+    (g,) = sample(StepView.between_steps(made), made.prompt_sampler(1))
     turned = [bool(PARAPHRASED.get(rollout)) for rollout in g]
     assert sum(turned) == len(turned) / 2 and set(g.raw("vote")) <= {0.0, 1.0}
     made.close()

@@ -10,6 +10,7 @@ from tiny import steps, text_run, vision_run
 
 from vlrl.methods.core.aux_tensor import Hidden
 from vlrl.methods.papers.repexp import Repexp, elliptical, sparse_projection
+from vlrl.trainer.views import StepView
 
 
 def test_leverage_by_hand():
@@ -52,7 +53,7 @@ def test_projections_are_sparse_and_keep_lengths():
 def test_the_field_is_the_mean_state_of_the_reference():
     run = text_run(["methods/repexp"])
     run.step = 1
-    groups = run.rollout([run.prompt_template(run.rows["arithmetic"][0])], [3], run)
+    groups = run.rollout([run.prompt_template(run.rows["arithmetic"][0])], [3], StepView.between_steps(run))
     groups[0].rollouts[0].loss_mask = [False, *[True] * (len(groups[0].rollouts[0]) - 1)]
     batch, field = run.batch(groups), run.aux_tensors["repexp.representation"]
     values = field(run.policy, batch)

@@ -147,7 +147,7 @@ def buffer(ranks=1, **fields):
     row = Row("row", "q", target="t")
     made.setup(
         parts(
-            accelerator=SimpleNamespace(num_processes=ranks, process_index=0),
+            ranks=ranks,
             rows={"main": [row]},
             state_sharded=False,
         )

@@ -12,7 +12,6 @@ from make import inputs
 from tiny import text_run
 
 from vlrl.functional import clipped_ratio_loss
-from vlrl.methods.common.conversation import CALLS, CONVERSATION, TRANSCRIPT, TURNS
 from vlrl.methods.papers.rex_rag import (
     ERROR_RATE,
     INSERTED,
@@ -21,8 +20,9 @@ from vlrl.methods.papers.rex_rag import (
     RexRagBalanceHeuristic,
     draw_logp,
 )
-from vlrl.plugins.episodes import Episode, Observation
+from vlrl.plugins.episodes import CALLS, CONVERSATION, TRANSCRIPT, TURNS, Episode, Observation
 from vlrl.plugins.stages import Environment
+from vlrl.trainer.views import StepView
 
 DOUBTS = "rollout.doubts=[' Hm, no.', ' Hm, wait.', ' Or so.']"
 
@@ -77,7 +77,7 @@ def test_wrong_answers_are_probed(monkeypatch):
         ],
     )
     prompts = [made.prompt_template(made.rows["arithmetic"][i]) for i in range(3)]
-    groups = made.rollout(prompts, [4] * 3, made)
+    groups = made.rollout(prompts, [4] * 3, StepView.between_steps(made))
     probes = [(g, r) for g in groups for r in g if r.source == "probe"]
     assert 3 <= len(probes) <= 4 and sum(len(g) for g in groups) == 12 + len(
         probes
@@ -141,9 +141,9 @@ def test_a_probe_after_a_tool_goes_on_with_it():
 
     said = iter(["what?", "so <answer>x</answer>", " what else?", "then <answer>7</answer>"])
     made = speaking(["rollout.keep=1"], say)
-    made.environment = Search()
+    made.phases[0] = replace(made.current, environment=Search())
     prompt = made.prompt_template(replace(made.rows["arithmetic"][0], answer="7"))
-    (group,) = made.rollout([prompt], [1], made)
+    (group,) = made.rollout([prompt], [1], StepView.between_steps(made))
     first, probe = group
     assert asked == ["what?", "so <answer>x</answer>", "what?", " what else?", "then <answer>7</answer>"], (
         "the search is repeated before the probe"

@@ -28,6 +28,7 @@ from vlrl.methods.papers.rlot import (
 from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
+from vlrl.trainer.views import StepView
 
 
 class Reference(nn.Module):
@@ -254,7 +255,7 @@ def playing(made, actions, finished=()):
 
 def test_every_block_is_written_by_the_policy(run):
     strategy, asked = playing(run, [REFINE, DECOMPOSE, DEBATE, REFINE])
-    (group,) = strategy([run.prompt_template(run.rows["arithmetic"][0])], [1], run)
+    (group,) = strategy([run.prompt_template(run.rows["arithmetic"][0])], [1], StepView.between_steps(run))
     (rollout,) = group
     shown = rollout.prompt.text.partition("Reasoning so far:")[2]
     assert [line for line in shown.splitlines() if line.startswith("Step")] == [
@@ -282,7 +283,7 @@ def test_every_block_is_written_by_the_policy(run):
 
 def test_steps_are_paid_by_the_process_reward_model(run):
     strategy, _ = playing(run, [REASON, REFINE, TERMINATE])
-    (group,) = strategy([run.prompt_template(run.rows["arithmetic"][1])], [1], run)
+    (group,) = strategy([run.prompt_template(run.rows["arithmetic"][1])], [1], StepView.between_steps(run))
     steps = ["one < |im_end|> step", "corrected"]
     scores = strategy.state.prm.scores([(group.row.question, steps)])[0]
     assert [t[2] for t in strategy.state.new[0][:2]] == pytest.approx(
@@ -293,7 +294,7 @@ def test_steps_are_paid_by_the_process_reward_model(run):
 def test_the_policy_may_say_that_it_is_done_and_the_answer_may_come_at_once(run):
     strategy, asked = playing(run, [REASON, TERMINATE], finished=(1,))
     prompts = [run.prompt_template(run.rows["arithmetic"][i]) for i in (2, 3)]
-    groups = strategy(prompts, [1, 1], run)
+    groups = strategy(prompts, [1, 1], StepView.between_steps(run))
     done, at_once = strategy.state.new
     assert (
         [t[1] for t in done] == [REASON]

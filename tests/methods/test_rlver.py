@@ -4,15 +4,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 from vlrl_data.generators.feelings import HOPES, GenFeelings
 
 from vlrl.engine.fake import Fake
-from vlrl.environments.emotional_user import EmotionalUser, spoken
 from vlrl.environments.user import User
-from vlrl.methods.common.conversation import FORGETS
-from vlrl.methods.papers.rlver import Rlver, thinks_then_says
-from vlrl.plugins.episodes import ACTIONS, Action
+from vlrl.methods.papers.rlver import Rlver, RlverEmotionalUser, spoken, thinks_then_says
+from vlrl.plugins.episode_pool import EpisodePool
+from vlrl.plugins.episodes import ACTIONS, FORGETS, Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row, RowError
 
@@ -42,7 +40,12 @@ def talk(environment, *texts, row=ROW):
 def test_the_return_is_the_last_emotion():
     """30 + 25 = 55, - 10 = 45, + 50 = 95, - 15 = 80, - 10 = 70 at the end of the user's patience."""
     seen = talk(
-        EmotionalUser(patience=5), "I am sorry", "sorry", "tell me", "you should go", "<think>sorry</think>hm"
+        RlverEmotionalUser(patience=5),
+        "I am sorry",
+        "sorry",
+        "tell me",
+        "you should go",
+        "<think>sorry</think>hm",
     )
     assert [one.reward for one in seen] == pytest.approx([0.55, -0.1, 0.5, -0.15, -0.1], abs=1e-12)
     assert (
@@ -57,21 +60,23 @@ def test_the_return_is_the_last_emotion():
 
 
 def test_the_ends_of_the_scale():
-    happy = talk(EmotionalUser(start=60), "tell me", "sorry")
+    happy = talk(RlverEmotionalUser(start=60), "tell me", "sorry")
     assert len(happy) == 1 and happy[0].done and happy[0].reward == 1.0, "110 is cut to 100, which ends it"
-    left = talk(EmotionalUser(), "you should", "you should", "sorry")
+    left = talk(RlverEmotionalUser(), "you should", "you should", "sorry")
     assert len(left) == 2 and left[-1].done and sum(one.reward for one in left) == 0.0, (
         "30 - 15 - 15 = 0 is below 10: the user leaves"
     )
-    edge = talk(EmotionalUser(), "x", "x", "x")
+    edge = talk(RlverEmotionalUser(), "x", "x", "x")
     assert [one.done for one in edge] == [False, False, True], "10 is not below 10"
 
 
 def test_thoughts_are_hidden_or_shown():
-    assert talk(EmotionalUser(), "sorry")[0].forget == "thought" and EmotionalUser().provides == (FORGETS,)
+    assert talk(RlverEmotionalUser(), "sorry")[0].forget == "thought" and RlverEmotionalUser().provides == (
+        FORGETS,
+    )
     assert (
-        talk(EmotionalUser(thoughts="shown"), "sorry")[0].forget == ""
-        and EmotionalUser(thoughts="shown").provides == ()
+        talk(RlverEmotionalUser(thoughts="shown"), "sorry")[0].forget == ""
+        and RlverEmotionalUser(thoughts="shown").provides == ()
     )
     assert spoken("<think>a</think>b</think> c ") == "c" and spoken(" c ") == "c"
 
@@ -90,7 +95,7 @@ def test_thoughts_are_hidden_or_shown():
     ],
 )
 def test_pretending_costs(text):
-    (seen,) = talk(EmotionalUser(patience=1), text)
+    (seen,) = talk(RlverEmotionalUser(patience=1), text)
     assert seen.reward <= 0.55 and (seen.reward == 0.2 or text.startswith("sorrysorry"))
 
 
@@ -99,15 +104,15 @@ def test_expert_lazy_and_cheating_policies():
     rows, earned = GenFeelings(count=12)(), {"expert": 0.0, "lazy": 0.0, "cheating": 0.0}
     for row in rows:
         turns = row.meta["turns"]
-        assert sum(one.reward for one in talk(EmotionalUser(), *turns, row=row)) == pytest.approx(
+        assert sum(one.reward for one in talk(RlverEmotionalUser(), *turns, row=row)) == pytest.approx(
             1.0, abs=1e-12
         )
         goal = talk(User(patience=8), *turns, "Take care.", row=row)
         assert goal[-1].done and goal[-1].reward == 1.0, "the same turns reach the goal of environment `user`"
         for name, said in (("expert", turns), ("lazy", ["I am sorry."] * 2), ("cheating", [everything] * 2)):
-            earned[name] += sum(one.reward for one in talk(EmotionalUser(patience=2), *said, row=row)) / len(
-                rows
-            )
+            earned[name] += sum(
+                one.reward for one in talk(RlverEmotionalUser(patience=2), *said, row=row)
+            ) / len(rows)
     assert earned["expert"] >= 0.75 > earned["lazy"] > earned["cheating"] == pytest.approx(0.1, abs=1e-12)
 
 
@@ -135,9 +140,9 @@ def test_rows_are_the_same_for_the_same_seed_and_differ_between_splits():
 )
 def test_broken_scripts_are_errors_of_the_row(broken):
     with pytest.raises(RowError, match=r"meta\['user'\]"):
-        EmotionalUser().episode().reset(Row("a", "q", meta={"user": {**SCRIPT, **broken}}), 0)
+        RlverEmotionalUser().episode().reset(Row("a", "q", meta={"user": {**SCRIPT, **broken}}), 0)
     with pytest.raises(RowError, match="needs meta"):
-        EmotionalUser().episode().reset(Row("a", "q"), 0)
+        RlverEmotionalUser().episode().reset(Row("a", "q"), 0)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +150,7 @@ def test_broken_scripts_are_errors_of_the_row(broken):
 )
 def test_wrong_settings(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        EmotionalUser(**wrong)
+        RlverEmotionalUser(**wrong)
 
 
 # --- a model plays the user ---------------------------------------------------------------------------------
@@ -153,7 +158,7 @@ def test_wrong_settings(wrong):
 
 def played(respond, **settings):
     """An environment whose model answers respond(prompt text)."""
-    environment = EmotionalUser(simulator={"model": "m@1", "engine": {"name": "fake"}}, **settings)
+    environment = RlverEmotionalUser(simulator={"model": "m@1", "engine": {"name": "fake"}}, **settings)
     environment.state.model = SimpleNamespace(
         answer=lambda text, sampling, seed, name, gold=None: SimpleNamespace(text=respond(text))
     )
@@ -205,7 +210,7 @@ def test_a_model_without_a_change_is_the_environments_failure():
 
 
 def test_the_model_is_an_engine_of_the_run():
-    environment = EmotionalUser(simulator={"model": "m@1", "engine": {"name": "fake"}})
+    environment = RlverEmotionalUser(simulator={"model": "m@1", "engine": {"name": "fake"}})
     environment.check(SimpleNamespace())
     with pytest.raises(ConfigError, match="environment.simulator"):
         replace(environment, simulator={"engine": {"name": "fake"}}).check(SimpleNamespace())

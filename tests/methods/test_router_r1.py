@@ -4,11 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from vlrl.trainer.step.episode_pool import EpisodePool
 
 from vlrl.engine.fake import Fake
-from vlrl.environments.router import Router
-from vlrl.methods.papers.router_r1 import RouterR1, well_formed
+from vlrl.methods.papers.router_r1 import RouterR1, RouterR1Router, well_formed
+from vlrl.plugins.episode_pool import EpisodePool
 from vlrl.plugins.episodes import INVALID_ACTIONS, TURN_PARTS, Action
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row
@@ -78,7 +77,7 @@ def pool_of(respond, **settings):
         "Large": {"engine": Fake(function=respond), "price": 2.0, "about": "knows"},
         "small": {"engine": Fake(function=respond), "price": 0.5},
     }
-    environment = Router(models=models, **settings)
+    environment = RouterR1Router(models=models, **settings)
     environment.setup(SimpleNamespace(policy=None, seed=0))
     return environment
 
@@ -156,8 +155,8 @@ def test_a_model_that_fails_is_no_wrong_answer():
 
 def test_impossible_values_are_refused():
     with pytest.raises(ConfigError, match="name the models"):
-        Router().check(SimpleNamespace())
+        RouterR1Router().check(SimpleNamespace())
     with pytest.raises(ConfigError, match="models.a"):
-        Router(models={"a": {"engine": {"name": "fake"}, "price": -1}}).check(SimpleNamespace())
+        RouterR1Router(models={"a": {"engine": {"name": "fake"}, "price": -1}}).check(SimpleNamespace())
     with pytest.raises(ValueError, match="cost_weight"):
         RouterR1(cost_weight=2.0)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from make import end_step, group, run
 from rounds_kit import letters, prepared, prompt, said
+from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.core.callback import ReferenceEMA
@@ -185,7 +186,6 @@ def test_the_reference_follows():
     model = SimpleNamespace(state_dict=lambda: {"w": torch.tensor([2.0]), "n": torch.tensor(9)})
     parts = run(
         policy=SimpleNamespace(model=model, reference_state=lambda: {"weights": reference}),
-        accelerator=None,
         aux_tensors={},
     )
     made = ReferenceEMA(decay=0.75)
@@ -201,7 +201,7 @@ def test_the_reference_follows():
     with pytest.raises(ConfigError, match="nothing reads it"):
         made.check(parts)
     with pytest.raises(ConfigError, match="adapters"):
-        made.setup(run(accelerator=SimpleNamespace(distributed_type=SimpleNamespace(value="FSDP"))))
+        made.setup(run(state_sharded=True, params_sharded=True))
 
 
 @pytest.mark.parametrize("method", ["t1", "brorl", "meml_grpo"])
@@ -239,7 +239,14 @@ def test_rubrics_train(tmp_path):
     )
     (first, *_) = steps(made, 2)
     assert first["reward/errors"] == 0 and first["rubric/decay"] > 0.9 and first["grad_norm"] > 0
-    assert [SHOWN_CRITERIA[r] for r in made.groups[0]] == [4, 3, 2, 2, 1, 0]  # 4 (5 - i) / 5, rounded
+    assert [SHOWN_CRITERIA[r] for r in last_step(made).groups[0]] == [
+        4,
+        3,
+        2,
+        2,
+        1,
+        0,
+    ]  # 4 (5 - i) / 5, rounded
 
 
 def test_first_explained_then_gone_on_from():
@@ -253,17 +260,17 @@ def test_first_explained_then_gone_on_from():
     assert metrics[-1]["keep/kept"] > 0 and all(
         torch.equal(p, before[name]) for name, p in made.policy.model.named_parameters()
     )
-    assert all("The answer is" in question(g.prompt) for g in made.groups)
+    assert all("The answer is" in question(g.prompt) for g in last_step(made).groups)
     made.use(1)
     made.phase_step = 0
     made.enter(1)
     (learned,) = steps(made, 1)
     assert (
-        {g.prompt.prefix for g in made.groups} <= {"", "one\n\ntwo"}
-        and any(g.prompt.prefix for g in made.groups)
+        {g.prompt.prefix for g in last_step(made).groups} <= {"", "one\n\ntwo"}
+        and any(g.prompt.prefix for g in last_step(made).groups)
         and learned["grad_norm"] > 0
     )
-    assert all("The answer is" not in question(g.prompt) for g in made.groups)
+    assert all("The answer is" not in question(g.prompt) for g in last_step(made).groups)
 
 
 def test_thinking_free_first():
@@ -272,10 +279,10 @@ def test_thinking_free_first():
         ["phases.rl.sampling.max_tokens=20", "phases.thinking.sampling.max_tokens=30", "phases.rl.steps=3"],
     )
     metrics = steps(made, 3)
-    assert all(g.prompt.prefix == "<think>\n\n</think>\n\n" for g in made.groups) and [
+    assert all(g.prompt.prefix == "<think>\n\n</think>\n\n" for g in last_step(made).groups) and [
         m["acereason/max_tokens"] for m in metrics
     ] == [5, 10, 20]
     made.use(1)
     made.enter(1)
     steps(made, 1)
-    assert all(g.prompt.prefix == "" for g in made.groups)
+    assert all(g.prompt.prefix == "" for g in last_step(made).groups)

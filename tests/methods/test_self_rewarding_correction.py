@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.papers.judgerlvr import KEY
@@ -65,7 +66,7 @@ def test_traces_are_learned_but_for_the_wrong_attempt():
     for _ in range(3):
         train_step(made)
         made.phase_step += 1
-        for group in made.groups:
+        for group in last_step(made).groups:
             (rollout,) = group
             pair = kept[group.row.id]
             assert (

@@ -14,6 +14,7 @@ from vlrl.methods.common.prompts import derived_row, neutralised
 from vlrl.methods.papers.rise import Rise
 from vlrl.methods.papers.svs import SOLVE_RATE, Svs
 from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.views import StepView
 from vlrl.types import Row
 
 
@@ -52,7 +53,7 @@ def test_rise_asks_for_the_score_that_a_solution_got():
 
     made = speaking("rise", ["rollout.share=1", "group_size=4", "max_prompt_tokens=4096"], say)
     prompts = [made.prompt_template(made.rows["arithmetic"][i]) for i in range(3)]
-    groups = made.rollout(prompts, [4, 4, 4], made)
+    groups = made.rollout(prompts, [4, 4, 4], StepView.between_steps(made))
     solved, verdicts = groups[:3], groups[3:]
     assert (
         [g.row.id for g in solved] == [p.row.id for p in prompts]
@@ -83,10 +84,10 @@ def test_rise_draws_what_is_left_of_a_share_by_chance():
     )
     prompts, found = [made.prompt_template(made.rows["arithmetic"][0])], []
     for made.step in range(20):
-        found.append(len(made.rollout(prompts, [2], made)) - 1)
+        found.append(len(made.rollout(prompts, [2], StepView.between_steps(made))) - 1)
     assert set(found) == {0, 1} and 4 <= sum(found) <= 16
     made.settings = replace(made.settings, max_prompt_tokens=10)  # nothing fits
-    assert len(made.rollout(prompts * 4, [2] * 4, made)) == 4
+    assert len(made.rollout(prompts * 4, [2] * 4, StepView.between_steps(made))) == 4
     made.close()
 
 
@@ -107,7 +108,9 @@ def test_svs_writes_problems_out_of_right_solutions_and_solves_them():
 
     made = speaking("svs", ["rollout.variants=2", "group_size=4", "rollout.high=0.5"], say)
     rows = [replace(made.rows["arithmetic"][i], id=f"row{i}", answer=str(i)) for i in range(3)]
-    groups = made.rollout([made.prompt_template(row) for row in rows], [4, 4, 4], made)
+    groups = made.rollout(
+        [made.prompt_template(row) for row in rows], [4, 4, 4], StepView.between_steps(made)
+    )
     assert [g.row.id for g in groups] == [
         "row0",
         "row1",

@@ -17,6 +17,7 @@ from vlrl.plugins.episodes import EPISODE_END
 from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
+from vlrl.trainer.views import StepView
 from vlrl.types import Prompt, Rollout, Row
 
 LONG = "Which town of this world is the one that people look for here?"
@@ -194,7 +195,7 @@ def test_both_roles_in_one_batch(run):
     asked = {}
     made = speaking(run, told(asked))
     prompts = [made.prompt_template(row) for row in made.rows["lookup"][:4]]
-    groups = made.rollout(prompts, [4] * 4, made)
+    groups = made.rollout(prompts, [4] * 4, StepView.between_steps(made))
     proposers, solvers = groups[:4], groups[4:]
     assert [g.row.task for g in groups] == ["propose"] * 4 + ["lookup"] * 2, (
         "row 1 searches twice alike, row 2 does not pass the gate"

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from task_kit import MODELS
+from run_kit import last_step
+from task_kit import MODELS, params
 from tiny import steps, text_run
 
 SHAPED = [
@@ -74,7 +75,7 @@ OWN_DATA = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", OWN_DATA)
+@pytest.mark.parametrize("method", params(OWN_DATA))
 def test_the_preset_scores_its_own_rows(method, tmp_path):
     """A right answer and an empty one on a row made for the preset's reward: what each earns, and a step of
     training."""
@@ -90,7 +91,9 @@ def test_the_preset_scores_its_own_rows(method, tmp_path):
     )
     (metrics,) = steps(made, 1)
     assert metrics["reward/errors"] == 0 and metrics["groups"] == 4
-    scores = {rollout.text == right: rollout.rewards[slot] for group in made.groups for rollout in group}
+    scores = {
+        rollout.text == right: rollout.rewards[slot] for group in last_step(made).groups for rollout in group
+    }
     assert set(scores) == {True, False}
     assert best is None or scores[True] == pytest.approx(best)
     assert worst is None or scores[False] == pytest.approx(worst)

@@ -13,6 +13,7 @@ from tiny import text_run
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.papers.thinktuning import OWN_TOKENS, ThinkTuning, ThinktuningAdvantageAware, lesson
 from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.views import StepView
 
 WORDS = (
     "<opinion> incorrect </opinion>\n<reason>I slipped <|x|>.</reason>\n<phrase>So it "
@@ -53,7 +54,7 @@ def test_one_of_a_group_is_taught():
 
     made = speaking(["group_size=4"], say)
     prompts = [made.prompt_template(made.rows["arithmetic"][i]) for i in range(6)]
-    groups = made.rollout(prompts, [4] * 6, made)
+    groups = made.rollout(prompts, [4] * 6, StepView.between_steps(made))
     assert len(asked) == 6 and all(len(group) == 4 for group in groups)
     assert all(
         r.prompt.messages[0]["role"] == "system"
@@ -87,7 +88,7 @@ def test_one_of_a_group_is_taught():
         == {"teacher/requests": 6.0, "teacher/taught": float(len(taught))}
         == made.rollout.metrics()
     )
-    again = [[r.source for r in g] for g in made.rollout(prompts, [4] * 6, made)]
+    again = [[r.source for r in g] for g in made.rollout(prompts, [4] * 6, StepView.between_steps(made))]
     assert again == [[r.source for r in g] for g in groups]  # drawn by seed, step and row
     made.settings = replace(made.settings, max_prompt_tokens=10)
     assert not any(r.source == "taught" for g in made.rollout(prompts, [4] * 6, made) for r in g)

@@ -1,13 +1,10 @@
 """Credit per turn: values by hand, limit cases, episodes of several rollouts."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from vlrl.methods.common.conversation import CONVERSATION, SEGMENT
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.turn_advantage import GiGPO, TurnReturn, returns_to_go, turn_rewards
-from vlrl.plugins.episodes import TURN_REWARDS, TURN_SPANS, TURN_STATES
+from vlrl.plugins.episodes import CONVERSATION, SEGMENT, TURN_REWARDS, TURN_SPANS, TURN_STATES
 from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.trainer.step.loop import advantages_of
 from vlrl.types import Group, Prompt, Rollout, Row
@@ -116,15 +113,13 @@ def parts(number, reward, count):
 def test_an_episode_of_several_rollouts_counts_once_in_the_baseline():
     """Rewards 0 (in four rollouts), 1 and 1: the mean is 2/3, not 1/3."""
     group = Group(PROMPT, [*parts(0, 0.0, 4), *parts(1, 1.0, 1), *parts(2, 1.0, 1)])
-    (values,) = advantages_of([group], SimpleNamespace(advantage=GRPO(scale="none")))
+    (values,) = advantages_of([group], GRPO(scale="none"))
     assert values == pytest.approx([-2 / 3] * 4 + [1 / 3] * 2)
-    (whole,) = advantages_of(
-        [Group(PROMPT, [episode(0, [0.0]), episode(1, [1.0])])], SimpleNamespace(advantage=GRPO(scale="none"))
-    )
+    (whole,) = advantages_of([Group(PROMPT, [episode(0, [0.0]), episode(1, [1.0])])], GRPO(scale="none"))
     assert whole == [-0.5, 0.5]
 
 
 def test_credit_per_turn_reaches_the_rollouts_of_an_episode():
     group = Group(PROMPT, [*parts(0, 1.0, 2), *parts(1, 0.0, 1)])
-    advantages_of([group], SimpleNamespace(advantage=TurnReturn(scale="none", gamma=0.5)))
+    advantages_of([group], TurnReturn(scale="none", gamma=0.5))
     assert [TOKEN_ADVANTAGES[rollout] for rollout in group] == [[0.25, 0.25], [0.5, 0.5], [-0.25, -0.25]]

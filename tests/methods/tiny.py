@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from run_kit import Steps
+
 from vlrl.config import load
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
@@ -44,8 +46,8 @@ def vision_run(method: list[str], overrides: list[str] = (), task: str = "lab_di
 
 def opened(run: Session) -> Session:
     """Model loaded, first phase entered."""
+    run.observers.members.append(Steps())
     run.open()
-    run.use(0)
     run.enter(0)
     run.engine.sync(run.policy)
     return run

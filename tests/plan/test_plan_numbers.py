@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from vlrl.plan.blocks import Width, checkpoint_per_token, saved_per_token
+from vlrl.config import load
+from vlrl.plan.blocks import Width, checkpoint_per_token, saved_per_token, saved_tensors
 from vlrl.plan.compute import (
     cost,
     decode_seconds,
@@ -28,13 +29,14 @@ from vlrl.plan.memory import (
     mask_bytes,
     step_bytes,
 )
-from vlrl.plan.pictures import nearest_grid, resized, seen
+from vlrl.plan.setup import Assumed, picture_of
 from vlrl.plan.shape import shape_of
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Trainable
 from vlrl.policy import Family
+from vlrl.policy.costs import DECODER, PictureCost
 
-WIDTH = Width(hidden=10, queries=8, keys=4, inner=20, heads=2, block="decoder")
+WIDTH = Width(hidden=10, queries=8, keys=4, inner=20, heads=2, saves=DECODER)
 
 
 def test_weights_of_a_layer():
@@ -51,7 +53,10 @@ def test_saved_bytes_of_a_token():
     assert saved_per_token(WIDTH, 2, rank=3) == 500 - 80 + 42
     assert checkpoint_per_token(WIDTH, 2) == 40
     # one product makes queries, keys and values: 6 * 8 of them; towers save 7 * 10 and 4 * 20 beside them
-    assert saved_per_token(replace(WIDTH, block="tower_rms"), 4) == 4 * (70 + 48 + 80) + 16
+    assert (
+        saved_per_token(replace(WIDTH, saves=saved_tensors()["qwen2_5_vl_vision"]), 4)
+        == 4 * (70 + 48 + 80) + 16
+    )
     assert layers_bytes(WIDTH, 3, 7, 2, checkpointing=False) == 3 * 7 * 500
     assert layers_bytes(WIDTH, 3, 7, 2, checkpointing=True) == 3 * 7 * 40
 
@@ -177,21 +182,27 @@ def test_seconds_and_cost():
     assert cost(36, 8, 2.5) == pytest.approx(200)
 
 
-def test_pictures():
-    assert resized(1024, 768, 28, 3136, 10**8) == (1036, 756)
-    assert resized(1024, 768, 28, 3136, 1003520) == (1036, 756)
-    assert resized(4000, 3000, 28, 3136, 1003520) == (1148, 840)  # 1,003,520 / 12,000,000: sides by 0.289
-    assert resized(10, 10, 28, 3136, 10**6) == (56, 56)
-    rule = {"rule": "resize", "unit": 28, "patch": 14, "min_pixels": 3136, "max_pixels": 10**8}
-    assert vars(seen(rule, 1024, 768)) == {"tokens": 37 * 27, "patches": 4 * 37 * 27, "largest": 4 * 37 * 27}
-    assert nearest_grid(800, 400, 448, 1, 12) == (2, 1)
-    assert nearest_grid(2000, 1000, 448, 1, 12) == (4, 2)
-    assert vars(seen({"rule": "fixed", "side": 896, "tokens": 256, "patch": 14}, 10, 10)) == {
-        "tokens": 256,
-        "patches": 4096,
-        "largest": 4096,
-    }
-    assert vars(seen({}, 10, 10)) == {"tokens": 0, "patches": 0, "largest": 0}
+@pytest.mark.parametrize(
+    ("model", "size", "cost"),
+    [
+        # 1036 x 756: 37 x 27 units of 28 pixels, 4 patches each
+        ("qwen2_5_vl_3b", (1024, 768), PictureCost(999, 3996, 3996)),
+        # sides by 0.289: 1148 x 840 pixels, below 1,003,520
+        ("qwen2_5_vl_3b", (4000, 3000), PictureCost(1230, 4920, 4920)),
+        ("gemma3_4b", (10, 10), PictureCost(256, 4096, 4096)),
+        # 2 x 1 tiles and the whole: 3 x 256 tokens and two marks; a class token beside 32 x 32 patches
+        ("internvl3_2b", (800, 400), PictureCost(770, 3 * 1025, 1025)),
+        # 1536 x 1152: 4 x 3 tiles and the whole, 27 x 27 patches each; two marks a tile, three of the whole,
+        # four ends of lines
+        ("smolvlm2_2b", (1024, 768), PictureCost(13 * 81 + 24 + 3 + 4, 13 * 729, 729)),
+        # 3 x 2 tiles: of 81 x 54 places 73 x 54 without padding, an end of each line, and the whole picture
+        ("llava_onevision_7b", (800, 600), PictureCost(73 * 54 + 54 + 729, 7 * 729, 729)),
+        ("qwen3_1_7b", (800, 600), PictureCost()),
+    ],
+)
+def test_pictures(model, size, cost):
+    family = build(Family, load([f"models/{model}"]).tree["policy"])
+    assert picture_of(family, Assumed(width=size[0], height=size[1])) == cost
 
 
 def test_gpus_have_sources():

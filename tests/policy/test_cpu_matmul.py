@@ -11,7 +11,7 @@ from samples import PROMPTS, groups_of, policy_of
 from torch import Tensor, nn
 
 from vlrl.methods.core.aux_tensor import Entropy, Hidden
-from vlrl.policy import cpu_matmul
+from vlrl.policy import cpu_matmul, forward
 from vlrl.policy.cpu_matmul import CPULinear, HeadLogp, product
 from vlrl.trainer.step.loss_inputs import NoGradTensor, make_batch
 
@@ -22,7 +22,7 @@ can_run = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="n
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN on any processor, for products of any size."""
     monkeypatch.setattr(cpu_matmul, "onednn_is_faster", lambda: True)
-    monkeypatch.setattr(cpu_matmul, "LEAST_PRODUCTS", 0)
+    monkeypatch.setattr(cpu_matmul, "MIN_PRODUCTS", 0)
 
 
 @can_run
@@ -122,8 +122,8 @@ def test_the_policys_numbers_with_and_without_it(chunk: int, monkeypatch: pytest
     results = []
     for fast in (True, False):
         if not fast:
-            monkeypatch.setattr(type(policy.family), "head_weight", lambda *a: None)
-        assert (policy.family.head_weight(policy.model) is not None) is fast
+            monkeypatch.setattr(forward, "head_weight", lambda model: None)
+        assert (forward.head_weight(policy.model) is not None) is fast
         policy.model.zero_grad()
         out = policy.forward(batch, aux)
         out["logp"].sum().backward()
@@ -149,7 +149,7 @@ def test_an_entropy_with_gradient_takes_the_logits_own_graph() -> None:
 def test_packed_weights_serve_forwards_without_gradient_and_only_inside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cpu_matmul, "PACKED_LEAST_PRODUCTS", 0)
+    monkeypatch.setattr(cpu_matmul, "MIN_PACKED_PRODUCTS", 0)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(33, 70), nn.Linear(70, 19, bias=False), nn.Linear(19, 5))
     model[2].requires_grad_(False)  # frozen, as the base of an adapter: not copied

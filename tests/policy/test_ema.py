@@ -7,20 +7,22 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from vlrl.trainer.services import RunServices
+from run_kit import View
 
+from vlrl.config import load
 from vlrl.methods.core.callback import EMA
 from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 
 
-def run_of(model: torch.nn.Module, steps: int) -> SimpleNamespace:
+def run_of(model: torch.nn.Module, steps: int) -> View:
     synced: list[int] = []
     engine = SimpleNamespace(sync=lambda policy: synced.append(1))
-    return SimpleNamespace(
+    return View(
         policy=SimpleNamespace(model=model),
         engine=engine,
         synced=synced,
-        phase_step=0,
         settings=SimpleNamespace(steps=steps),
     )
 
@@ -59,11 +61,12 @@ def test_frozen_weights_are_left_out_and_state_survives() -> None:
     ],
 )
 def test_weights_spread_over_ranks_are_refused(kind: str, stage: int, fine: bool) -> None:
-    run = RunServices()
+    run = Session(Plan.of(load(["quickstart"])))
     state = SimpleNamespace(
         deepspeed_plugin=SimpleNamespace(zero_stage=stage) if kind == "DEEPSPEED" else None
     )
     run.accelerator = SimpleNamespace(distributed_type=SimpleNamespace(value=kind), state=state)
+    run.is_connected = True
     with nullcontext() if fine else pytest.raises(ConfigError, match="ZeRO-2"):
         EMA().setup(run)
 

@@ -8,7 +8,7 @@ from samples import PROMPTS, groups_of, plain_logp, policy_of, processed
 
 from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.plugins.registry import get, names
-from vlrl.policy import Family, branches
+from vlrl.policy import Family, tree_attention
 from vlrl.trainer.step.loss_inputs import make_batch
 
 VIDEO = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "smolvlm", "llava_onevision"}
@@ -54,8 +54,8 @@ def test_packed_padded_and_per_sample_agree(
     batch = make_batch(groups, packed.pad_id)
     w = weights(batch)
     fast, plain = packed.forward(batch)["logp"], padded.forward(batch)["logp"]
-    assert packed.family.has_branch_attention(packed.model)
-    monkeypatch.setattr(branches, "LEAST_ROW", 0)
+    assert tree_attention.is_installed(packed.model)
+    monkeypatch.setattr(tree_attention, "MIN_ROW", 0)
     branched = packed.forward(batch)["logp"]
     packed.model.train()
     single = torch.zeros_like(fast)

@@ -45,7 +45,7 @@ def test_a_packed_row() -> None:
         [9, 7, 0, 0],
     ]  # last tokens predict nothing; the second completion adds none
     assert layout.positions.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
-    assert layout.below_RL.tolist() == [[4, 4, 4, 4], [4, 4, 0, 0]]
+    assert layout.subtree_end_RL.tolist() == [[4, 4, 4, 4], [4, 4, 0, 0]]
     assert layout.source_N.tolist() == [
         1,
         2,
@@ -54,7 +54,7 @@ def test_a_packed_row() -> None:
         5,
     ]  # the prompt's last token predicts every completion's first
     assert layout.target_N.tolist() == [0, 1, 2, 3, 7]
-    assert not layout.has_branches and layout.nodes_R == ((Node(0, 2, 4), Node(2, 4, 4)), (Node(0, 2, 2),))
+    assert not layout.is_tree and layout.nodes_R == ((Node(0, 2, 4), Node(2, 4, 4)), (Node(0, 2, 2),))
 
 
 def test_completion_positions_continue_the_prompts() -> None:
@@ -64,14 +64,14 @@ def test_completion_positions_continue_the_prompts() -> None:
     assert layout.ids_RL.tolist() == [[1, 2, 3, 4, 5, 7]]
     assert layout.positions.tolist() == [[0, 1, 2, 2, 3, 2]]  # an image's tokens may share positions
     assert layout.order_RL.tolist() == [[0, 1, 2, 3, 4, 3]]
-    assert layout.has_branches
+    assert layout.is_tree
 
 
 def test_a_padded_row_per_completion() -> None:
     layout = build_layout([prompt(1, 2)], [0, 0], [[3, 4], [5]], [[0, 1], [0]], 2, pad_id=0, packed=False)
     assert layout.ids_RL.tolist() == [[1, 2, 3], [1, 2, 0]]
     assert layout.source_N.tolist() == [1, 2, 4]
-    assert not layout.has_branches and layout.nodes_R == ((Node(0, 3, 3),), (Node(0, 2, 2),))
+    assert not layout.is_tree and layout.nodes_R == ((Node(0, 3, 3),), (Node(0, 2, 2),))
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_flex_masks_equal_dense_masks(window: int | None) -> None:
     ]
     below, order = torch.zeros(2, 160, dtype=torch.long), torch.zeros(2, 160, dtype=torch.long)
     for k, node in enumerate(nodes):
-        above = sum(other.end - other.start for other in nodes[:k] if node.start < other.below)
+        above = sum(other.end - other.start for other in nodes[:k] if node.start < other.subtree_end)
         below[:, node.start : node.end], order[:, node.start : node.end] = (
-            node.below if k else 160,
+            node.subtree_end if k else 160,
             above + torch.arange(node.end - node.start),
         )
     images = image_runs((torch.rand(2, 160, generator=generator) > 0.7).long())

@@ -16,8 +16,7 @@ from benchmarks.true_shapes import picture_prompt
 from vlrl.engine.vllm.weights import WeightLoader
 from vlrl.methods.core.trainable import Parts
 from vlrl.policy import Policy
-from vlrl.policy.families.smolvlm import SmolVLM
-from vlrl.policy.patch_grid import places
+from vlrl.policy.families.smolvlm import SmolVLM, places
 from vlrl.policy.tiny import Tiny
 from vlrl.trainer.step.loss_inputs import make_batch
 
@@ -89,7 +88,7 @@ def test_vllms_worker_looks_them_up() -> None:
     worker = WeightLoader()
     worker.model_runner = SimpleNamespace(get_model=lambda: model)
     present_BHW = torch.ones(1, 3, 3, dtype=torch.bool)
-    worker.vlrl_prepare([])
+    worker.vlrl_prepare([], SmolVLM.engine_patch)
     assert embeddings.get_position_ids(present_BHW).tolist() == [list(range(9))]
     assert embeddings.get_position_ids(present_BHW.flatten(1), torch.tensor([[3, 3]])).tolist() == [
         [7] * 9

@@ -10,10 +10,10 @@ import torch
 from samples import PROMPTS, Noise, ask, policy_of
 
 from vlrl.methods.core.aux_tensor import Entropy
-from vlrl.policy import branches, packing
+from vlrl.policy import packing, tree_attention
 from vlrl.policy.encoded import EncodedPrompt
 from vlrl.policy.encoder import root_of
-from vlrl.policy.forward import once
+from vlrl.policy.forward import dedupe
 from vlrl.policy.packing import Node, build_layout, grow_tree, shared_length
 from vlrl.trainer.step.loss_inputs import cost, make_batch
 from vlrl.types import Group, Prompt, Rollout
@@ -55,8 +55,8 @@ def test_nodes_of_sequences(texts: tuple[str, ...], least: int, nodes: list[str]
     for b, text in enumerate(texts):
         assert "".join(written[place] for part in row.places[b] for place in part) == text
     for i, node in enumerate(row.nodes):
-        inside = [other for other in row.nodes[i + 1 :] if other.start < node.below]
-        assert all(other.below <= node.below for other in inside) and node.below == (
+        inside = [other for other in row.nodes[i + 1 :] if other.start < node.subtree_end]
+        assert all(other.subtree_end <= node.subtree_end for other in inside) and node.subtree_end == (
             inside[-1].end if inside else node.end
         )
 
@@ -68,7 +68,7 @@ def test_shared_lengths() -> None:
 
 
 def test_rows_of_completions_that_share_a_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "LEAST_SHARED", 2)
+    monkeypatch.setattr(packing, "MIN_SHARED", 2)
     prompt = EncodedPrompt([1, 2], (), [0, 0], torch.arange(2), 5)
     ids = [[7, 8, 9, 3], [7, 8, 4], [6, 6]]
     layout = build_layout([prompt], [0, 0, 0], ids, [[0, 1, 2, 3], [1, 2], [0]], 4, pad_id=0, packed=True)
@@ -77,7 +77,7 @@ def test_rows_of_completions_that_share_a_beginning(monkeypatch: pytest.MonkeyPa
     assert layout.positions.tolist() == [[0, 1, 5, 6, 7, 5]] and layout.order_RL.tolist() == [
         [0, 1, 2, 3, 4, 2]
     ]
-    assert layout.below_RL.tolist() == [[6, 6, 5, 5, 5, 6]]
+    assert layout.subtree_end_RL.tolist() == [[6, 6, 5, 5, 5, 6]]
     assert layout.source_N.tolist() == [1, 2, 3, 4, 2, 3, 1] and layout.target_N.tolist() == [
         0,
         1,
@@ -92,14 +92,14 @@ def test_rows_of_completions_that_share_a_beginning(monkeypatch: pytest.MonkeyPa
 def test_equal_tokens_from_one_hidden_state_are_scored_once() -> None:
     source, ids = torch.tensor([5, 3, 5, 5, 3]), torch.tensor([1, 2, 1, 4, 2])
     temperature = torch.tensor([1.0, 0.7, 1.0, 1.0, 0.5])
-    s, i, t, copies = once(source, ids, temperature)
+    s, i, t, copies = dedupe(source, ids, temperature)
     assert len(s) == 4, "the second 5 asks for the same token at the same temperature"
     assert (
         torch.equal(s[copies], source) and torch.equal(i[copies], ids) and torch.equal(t[copies], temperature)
     )
     assert (
-        once(source[:2], ids[:2], temperature[:2])[3] is None
-        and once(source[2:4], ids[2:4], temperature[2:4])[3] is None
+        dedupe(source[:2], ids[:2], temperature[:2])[3] is None
+        and dedupe(source[2:4], ids[2:4], temperature[2:4])[3] is None
     )
 
 
@@ -153,7 +153,7 @@ def assert_equal_to_rows_that_share_nothing(
     wanted = plain.forward(batch, [Entropy()])
     wanted_gradient = gradient(plain, (wanted["logp"] * weights + 0.1 * wanted["entropy"]).sum())
     for least in (0, 10**9):
-        monkeypatch.setattr(branches, "LEAST_ROW", least)
+        monkeypatch.setattr(tree_attention, "MIN_ROW", least)
         found = tree.forward(batch, [Entropy()])
         for key, value in found.items():
             torch.testing.assert_close(value, wanted[key], atol=1e-5, rtol=0)
@@ -225,18 +225,15 @@ def test_a_conversation_that_goes_on_with_pictures_is_one_row(
 
 
 def test_the_cost_of_a_group_counts_what_is_shared_once() -> None:
-    import types
-
     policy, prompt = policy_of("text"), PROMPTS["text"]
-    run = types.SimpleNamespace(policy=policy)
     trunk = list(range(100))
     group = Group(
         prompt, [Rollout(prompt, [*trunk, 1, 2]), Rollout(prompt, [*trunk, 3, 4]), Rollout(prompt, [5, 6, 7])]
     )
-    assert cost(run, group) == len(policy.encode(prompt)) + 100 + 1 + 1 + 2 + 3
+    assert cost(policy, group) == len(policy.encode(prompt)) + 100 + 1 + 1 + 2 + 3
     flat = Group(prompt, [Rollout(prompt, [k, 1, 2]) for k in range(4)])
-    assert cost(run, flat) == len(policy.encode(prompt)) + 12, (
+    assert cost(policy, flat) == len(policy.encode(prompt)) + 12, (
         "a group that shares its prompt alone costs prompt and completions"
     )
-    padded = types.SimpleNamespace(policy=policy_of("text", layout="padded"))
+    padded = policy_of("text", layout="padded")
     assert cost(padded, flat) == 4 * (len(policy.encode(prompt)) + 3)

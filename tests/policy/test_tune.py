@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 import torch
@@ -136,9 +136,9 @@ def test_optimizers_of_a_gpu_are_refused_before_a_model_is_loaded(
     kind: str, installed: bool, wanted: str, monkeypatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes", ModuleType("bitsandbytes") if installed else None)
-    run = SimpleNamespace(phases=[SimpleNamespace(settings=settings_of({"optimizer": {"kind": kind}}))])
+    optimizer = settings_of({"optimizer": {"kind": kind}}).optimizer
     with pytest.raises(ConfigError, match=f"optimizer.kind: '{kind}' {wanted}"):
-        make_accelerator(run)
+        make_accelerator([optimizer])
 
 
 def test_checkpointing_changes_no_gradient() -> None:

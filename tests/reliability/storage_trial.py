@@ -46,12 +46,11 @@ def trial(case, run, before):
 def main():
     place = Path(sys.argv[1]) / "disk"
     place.mkdir()
-    run = open_run(Path(sys.argv[1]) / "model")
-    run.output = Path(sys.argv[1]) / "measure"
+    run = open_run(place)
     size = sum(path.stat().st_size for path in checkpoint.save(run).rglob("*") if path.is_file())
     for share in (0.2, 0.5, 0.8, 0.97):
         mount("-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place))
-        run.output, run.step = place, 0
+        run.step = 0
         checkpoint.save(run)
         used = sum(path.stat().st_blocks * 512 for path in place.rglob("*") if path.is_file())
         smaller = f"remount,size={int(used + share * size) // 4096 * 4096}"

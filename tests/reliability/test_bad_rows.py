@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from kit import open_run
+from kit import open_run, warnings_of
 from reliability_kit import config
 
 from vlrl.methods.core.prompt_template import Chat
@@ -17,6 +17,7 @@ from vlrl.services.files import read_jsonl
 from vlrl.trainer.checkpoints import checkpoint
 from vlrl.trainer.heldout import evaluate_run
 from vlrl.trainer.step.loop import train_step
+from vlrl.trainer.views import StepView
 from vlrl.training import train
 from vlrl.types import Media, MediaError, Row
 
@@ -96,7 +97,7 @@ def test_the_step_goes_on_with_another_row(tmp_path):
         assert metrics["groups"] == 4
         dropped += metrics.get("data/dropped", 0.0)
     assert run.bad_rows.bad == dropped >= 14 and run.bad_rows.drawn == dropped + sum(4 for _ in range(14))
-    run.bad_rows.write(run)
+    run.bad_rows.write(run.accelerator, run.output)
     lines = read_jsonl(tmp_path / "quarantine.jsonl")
     assert sorted(line["id"] for line in lines) == [*(f"bad{i}" for i in range(6)), "picture"]  # each once
     for line in lines:
@@ -106,7 +107,7 @@ def test_the_step_goes_on_with_another_row(tmp_path):
                 line["location"] == f"rows.jsonl:{place + 1}"
                 and type(ERRORS[place]).__name__ in line["reason"]
             ) or line["reason"] == "cut"
-    said = [data["message"] for kind, data in run.recorder.events if kind == "warning"]
+    said = warnings_of(run)
     assert (
         any("row 'bad1' (rows.jsonl:2) was left out: UnicodeDecodeError" in line for line in said)
         and len(said) == 7
@@ -147,10 +148,9 @@ def test_running_out_of_memory_is_no_fault_of_the_row(tmp_path):
 
 def test_bad_heldout_rows_are_errors_of_the_evaluation(tmp_path):
     run = open_run(tmp_path, *words(), "data.heldout.mine={name: test_rows_some_bad, good: 5, bad: 3}")
-    result = evaluate_run(run)
+    result = evaluate_run(StepView.between_steps(run))
     assert result.errors == {"default": 3} and set(result.accuracy) == {"default"}
-    said = [data["message"] for kind, data in run.recorder.events]
-    assert any("3 of 8 rows could not be scored" in line for line in said)
+    assert any("3 of 8 rows could not be scored" in line for line in warnings_of(run))
 
 
 def test_a_resume_lists_each_bad_row_once_and_keeps_counting(tmp_path):

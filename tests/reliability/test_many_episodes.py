@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from reliability_kit import ROOT
-from vlrl.trainer.step.episode_pool import RunEpisodes
+from run_kit import View
 
 from benchmarks import episodes as bench
 from vlrl.engine.fake import Fake
@@ -24,8 +24,6 @@ from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.services.files import TRAJECTORIES, append_jsonl, read_jsonl
 from vlrl.services.reaper import REAPER
-from vlrl.trainer.session import Session
-from vlrl.trainer.step.ending import StepStats
 from vlrl.trainer.step.scoring import RewardError
 from vlrl.types import Prompt, Row
 
@@ -44,21 +42,16 @@ def policy():
 
 
 def make_run(policy, environment, output=None, error_limit=0.3):
-    run = SimpleNamespace(
-        seed=0,
+    run = View(
         step=4,
-        phase="rl",
         policy=policy,
         sampling=Plain(max_tokens=60),
-        stats=StepStats(),
+        settings=SimpleNamespace(error_limit=error_limit),
+        engine=Fake(function=lambda request, index: f"go {request.seed}"),
         environment=environment,
+        output=output,
     )
-    run.engine = Fake(function=lambda request, index: f"go {request.seed}")
     run.engine.setup(run)
-    run.output, run.settings, run.warnings = output, SimpleNamespace(error_limit=error_limit), []
-    run.warn = run.warnings.append
-    run.make_rollout = lambda completion: Session.make_rollout(run, completion)
-    run.episodes = lambda counted=True: RunEpisodes(run, counted)
     return run
 
 
@@ -85,16 +78,14 @@ def test_160_tools_in_processes_of_which_some_hang_and_some_die(policy, monkeypa
     )
     groups = MultiTurn(max_turns=4, patience=0.05)(prompts(20), [8] * 20, run)
     ends = {
-        name.removeprefix("environment/end/"): count
-        for name, count in run.stats.counts.items()
-        if "/end/" in name
+        name.removeprefix("environment/end/"): count for name, count in run.counts.items() if "/end/" in name
     }
     assert set(ends) == {"done", "error"} and sum(ends.values()) == 160 and 3 <= ends["error"] <= 30, ends
     done = [rollout for group in groups for rollout in group]
     assert (
         len(done) == ends["done"]
         and {EPISODE_END[rollout] for rollout in done} == {"done"}
-        and run.stats.score_errors == ends["error"]
+        and run.score_counts.errors == ends["error"]
     )
     assert settled(lambda: not bench.tools() and set(REAPER.folders) == known and not REAPER.processes)
     assert settled(lambda: threading.active_count() <= threads and len(os.listdir("/proc/self/fd")) <= files)
@@ -122,7 +113,7 @@ def test_failures_that_come_before_the_scores_are_a_share_of_all_episodes(policy
 
     run = make_run(policy, Crashing(retries=0), error_limit=0.2)
     groups = MultiTurn()(prompts(16), [1] * 16, run)
-    assert sum(len(group) for group in groups) == 13 and run.stats.score_errors == 3
+    assert sum(len(group) for group in groups) == 13 and run.score_counts.errors == 3
     with pytest.raises(RewardError, match="3 of 16 rollouts could not be scored"):
         MultiTurn()(prompts(16), [1] * 16, make_run(policy, Crashing(retries=0), error_limit=0.18))
 

@@ -11,19 +11,20 @@ import sys
 from dataclasses import dataclass, field
 
 import pytest
-from kit import open_run
+from kit import open_run, warnings_of
 from reliability_kit import CONFIGS, ENVIRONMENT, ROOT, WORDS, config
 
 from vlrl.engine.fake import Fake
-from vlrl.environments.tool_calls import last_call
 from vlrl.environments.zoom import Zoom
 from vlrl.plugins.episodes import Action, Episode, Observation
 from vlrl.plugins.registry import ConfigError, load_plugin_file, register
 from vlrl.plugins.stages import Callback, Environment, Reward
+from vlrl.plugins.tool_calls import last_call
 from vlrl.services.failures import OutOfMemoryError, RunFailure, out_of_memory
 from vlrl.services.files import read_jsonl
 from vlrl.trainer.step.loop import train_step
-from vlrl.trainer.step.scoring import RewardError, run_rewards, score
+from vlrl.trainer.step.scoring import RewardError, run_rewards
+from vlrl.trainer.views import StepView
 from vlrl.training import train
 from vlrl.types import CoordinateSpace, Group, Media, Prompt, Rollout, Row
 
@@ -47,7 +48,8 @@ FAULTS = [
 MACHINE = [
     MemoryError(), OutOfMemoryOfADevice("CUDA out of memory"), OSError(errno.ENOMEM,
         "Cannot allocate memory"),
-    RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you " "tried to allocate 9 bytes"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: "
+        "you tried to allocate 9 bytes"),
 ]  # fmt: skip
 
 
@@ -212,13 +214,14 @@ def tool_run(tmp_path, *more):
 def test_a_tool_that_raises_costs_its_conversation_alone(tmp_path, monkeypatch, fault):
     monkeypatch.setattr(sys.modules[__name__], "FAULT", fault)
     run = tool_run(tmp_path)
-    made = run.rollout([run.prompt_template(row) for row in run.rows["mine"]], [2] * 4, run)
+    view = StepView.between_steps(run)
+    made = run.rollout([run.prompt_template(row) for row in run.rows["mine"]], [2] * 4, view)
     assert [len(group) for group in made] == [2, 2, 2, 0] and all(
         rollout.info["turns"] == 2 for group in made for rollout in group
     )
-    score(made, run)
-    assert (run.stats.scored, run.stats.score_errors) == (8, 2)
-    said = [event["message"] for kind, event in run.recorder.events if kind == "warning"]
+    view.score(made)
+    assert (run.score_counts.scored, run.score_counts.errors) == (8, 2)
+    said = warnings_of(run)
     assert (
         len(said) == 1
         and "2 rollouts" in said[0]
@@ -235,11 +238,11 @@ def test_a_tool_that_raises_too_often_or_without_memory_ends_the_run(tmp_path, m
     with pytest.raises(
         RewardError, match="environment 'test_tool_that_raises' raised on row 'r3': RuntimeError: down"
     ):
-        run.rollout(prompts, [4] * 4, run)
+        run.rollout(prompts, [4] * 4, StepView.between_steps(run))
     for fault in MACHINE:
         monkeypatch.setattr(sys.modules[__name__], "FAULT", fault)
         with pytest.raises(type(fault)):
-            run.rollout(prompts, [4] * 4, run)
+            run.rollout(prompts, [4] * 4, StepView.between_steps(run))
 
 
 @pytest.mark.parametrize(

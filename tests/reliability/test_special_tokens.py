@@ -9,7 +9,9 @@ from kit import open_run
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.policy.encoder import control_pattern
-from vlrl.trainer.data.rows import rows as data
+from vlrl.trainer.data import bad_rows
+from vlrl.trainer.step.loop import usable_prompts
+from vlrl.trainer.views import StepView
 from vlrl.types import Prompt, Row
 
 FAMILIES = ("text", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "internvl", "llava_onevision", "smolvlm")
@@ -125,10 +127,10 @@ def test_rows_with_special_tokens_are_trained_on_or_refused_by_name(tmp_path, ro
         else []
     )
     run = open_run(tmp_path / "escape", *words)
-    rows = list(run.rows["mine"])
+    rows, view = list(run.rows["mine"]), StepView(run, run.begin_step())
     for row in rows:
-        assert len(data.usable_prompts(run, [row])) == 1
-    groups = run.rollout(data.usable_prompts(run, rows), [1] * len(rows), run)
+        assert len(usable_prompts(view, [row])) == 1
+    groups = run.rollout(usable_prompts(view, rows), [1] * len(rows), view)
     known = set(run.policy.tokenizer.all_special_ids)
     for group in groups:
         ids = run.policy.encode(group.prompt).ids
@@ -137,9 +139,9 @@ def test_rows_with_special_tokens_are_trained_on_or_refused_by_name(tmp_path, ro
         ) + 2 * bool(group.row.system)
         assert rollout != "expert" or not known & set(group.rollouts[0].ids[:-1])
     run = open_run(tmp_path / "refuse", *words, "policy.special_tokens=refuse")
-    prompts = data.usable_prompts(run, rows)
+    prompts = usable_prompts(StepView(run, run.begin_step()), rows)
     assert [prompt.row.id for prompt in prompts] == [row["id"] for row in ROWS]
-    run.bad_rows.append(run, run.bad_rows.take())
+    bad_rows.append(run.output, run.bad_rows.take())
     lines = {
         line["id"]: line
         for line in map(json.loads, (tmp_path / "refuse" / "quarantine.jsonl").read_text().splitlines())

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from reliability_kit import ROOT
+from run_kit import View
 from vlrl_rewards.text.embedding_match import Bmas
 
 from vlrl.engine.fake import Fake
@@ -83,17 +84,10 @@ def scene(policy):
     """A run, and a prompt whose row holds special tokens everywhere."""
     row = Row("r", "q", answer=HOSTILE, target=f"so {HOSTILE}")
     prompt = Prompt(row, ({"role": "user", "content": "What?"},))
-    run = SimpleNamespace(
-        seed=0,
-        step=1,
-        phase="rl",
+    run = View(
         policy=policy,
         sampling=lambda *_: Sampling(max_tokens=400),
-        environment=None,
-    )
-    run.history = {"r": {KEY: {"yes": f"yes {HOSTILE}", "no": f"no {HOSTILE}"}}}
-    run.make_rollout = lambda completion: Rollout(
-        completion.request.prompt, completion.ids, completion.text, logp=completion.logp
+        history={"r": {KEY: {"yes": f"yes {HOSTILE}", "no": f"no {HOSTILE}"}}},
     )
     return run, prompt
 
@@ -175,7 +169,7 @@ class Engine:
 
 def test_gold_answers_of_spae(scene, policy):
     run, prompt = scene
-    run.engine, run.stats = Engine(policy), SimpleNamespace(shared={})
+    run.engine = Engine(policy)
     (group,) = SpaeProbing(delimiter="", every=1, n=1)([prompt], [1], run)
     assert STEP_SCORES[group.rollouts[0]] and all(
         plain(policy, ids).endswith(HOSTILE) for ids in run.engine.scored

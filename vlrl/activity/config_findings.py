@@ -22,7 +22,7 @@ def config_findings(phase: PhasePlan) -> list[Finding]:
 def _warmup(phase: PhasePlan) -> Iterator[Finding]:
     settings = phase.settings
     updates = settings.steps * settings.num_minibatches * settings.ppo_epochs
-    if settings.optimizer.warmup >= updates:
+    if settings.optimizer.warmup_steps(updates) >= updates:
         never = f"the learning rate never reaches {settings.optimizer.lr:g}"
         message = (
             f"warmup={settings.optimizer.warmup} optimizer steps outlast the phase, which has {updates}: "
@@ -32,7 +32,8 @@ def _warmup(phase: PhasePlan) -> Iterator[Finding]:
 
 
 def _late_starts(phase: PhasePlan) -> Iterator[Finding]:
-    for slot, plugin in phase.plugins():
+    plugins: Iterator[tuple[str, Any]] = phase.plugins()
+    for slot, plugin in plugins:
         for field in dataclasses.fields(plugin) if dataclasses.is_dataclass(plugin) else ():
             value = getattr(plugin, field.name)
             if (

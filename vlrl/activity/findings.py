@@ -13,6 +13,7 @@ from functools import cache
 
 from vlrl.activity.figures import Finding, Tally
 from vlrl.activity.observer import SMALL, Activity
+from vlrl.config import load
 from vlrl.plugins.capabilities import NO_POLICY_GRADIENT
 from vlrl.plugins.registry import build, stage_of
 from vlrl.plugins.stages import Stage
@@ -50,8 +51,6 @@ def _idle(place: str, plugin: Stage, message: str) -> Finding:
 
 @cache
 def _default(slot: str, stage: type[Stage]) -> Stage:
-    from vlrl.config import load
-
     return build(stage, load(["base/rl"]).tree[slot], slot)
 
 

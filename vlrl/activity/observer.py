@@ -10,13 +10,13 @@ import copy
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vlrl.activity.figures import Figures
-from vlrl.methods.common.conversation import CALLS
-from vlrl.plugins.episodes import EPISODE_RETURN
+from vlrl.plugins.episodes import CALLS, EPISODE_RETURN
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.observer import RunObserver
+from vlrl.trainer.step.step import Step
 from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt, Rollout, Row
 
 if TYPE_CHECKING:
@@ -273,9 +273,9 @@ class Activity(RunObserver):
 
     # --- the step -------------------------------------------------------------------------------------------
 
-    def ended(self, metrics: Mapping[str, Any]) -> None:
-        """After a step, with its metrics."""
-        numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, (int, float))}
+    def ended(self, step: Step) -> None:
+        """After a step."""
+        numbers = {name: float(value) for name, value in step.metrics.items()}
         self.log.append(numbers)
         model = self.session.policy.model
         trained = sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -13,6 +13,13 @@ from typing import Annotated, Any
 
 import typer
 
+from vlrl.config import find
+from vlrl.plugins.registry import ConfigError
+from vlrl.services.failures import RunFailure, exited
+from vlrl.services.redaction import blank, log_record
+from vlrl.services.third_party import quiet
+from vlrl.version import __version__
+
 app = typer.Typer(name="vlrl", no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
 _COMMANDS = {  # command: where its function is
@@ -55,8 +62,6 @@ def _named(place: str) -> Any:
 
 def _version(value: bool) -> None:
     if value:
-        from vlrl.version import __version__
-
         typer.echo(f"vlrl {__version__}")
         raise typer.Exit()
 
@@ -90,9 +95,6 @@ def _usage(error: Any, asked: str) -> str:
 
 
 def _is_config(word: str) -> bool:
-    from vlrl.config import find
-    from vlrl.plugins.registry import ConfigError
-
     try:
         return bool(find(word))
     except ConfigError:
@@ -109,11 +111,6 @@ def _add(name: str) -> None:
 
 def main() -> None:
     """Entry point. Only the requested command is imported, so that `vlrl list` imports no torch."""
-    from vlrl.plugins.registry import ConfigError
-    from vlrl.services.failures import RunFailure, exited
-    from vlrl.services.redaction import blank, log_record
-    from vlrl.services.third_party import quiet
-
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     known = asked in _COMMANDS or asked in _GROUPS
     asked = asked if known else ""

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from vlrl.activity.check import check as run_check
+from vlrl.activity.check import whole_batches
 from vlrl.cli.words import ConfigWords, load_words
 from vlrl.plugins.registry import ConfigError
 
@@ -40,9 +42,6 @@ def check(
     names = [word for word in configs if "=" not in word]
     values = [word for word in configs if "=" in word]
     config = load_words([*names, *(["base/scripted"] if scripted else []), *values], options=OPTIONS)
-    from vlrl.activity.check import check as run_check
-    from vlrl.activity.check import whole_batches
-
     if scripted and (more := whole_batches(config)):
         config = load_words([*names, "base/scripted", *more, *values], options=OPTIONS)
 

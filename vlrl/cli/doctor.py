@@ -21,6 +21,9 @@ from packaging.version import Version
 from rich.console import Console
 from rich.text import Text
 
+from vlrl.plugins.registry import home_of
+from vlrl.plugins.stages import Reward
+
 
 @dataclass(frozen=True)
 class Needs:
@@ -204,9 +207,6 @@ def video() -> Finding:
 def sandbox() -> Iterator[Finding]:
     """The isolation of programs that a model writes: what this machine lacks, and what bounds a program
     instead."""
-    from vlrl.plugins.registry import home_of
-    from vlrl.plugins.stages import Reward
-
     lacks = home_of(Reward, "code.isolation").missing()
     for sentence in lacks:
         what, _, fix = sentence.rpartition("; ")

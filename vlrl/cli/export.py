@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from vlrl.interop.export import export as write
+
 
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a run, or of one of its checkpoints.")],
@@ -20,8 +22,6 @@ def export(
     ] = False,
 ) -> None:
     """Write a run's model as a folder that plain transformers loads, and print how."""
-    from vlrl.interop.export import export as write
-
     done = write(run, to, checkpoint, merge_lora)
     what = "the adapter, which names its base model" if done.is_adapter else "the model"
     typer.echo(f"wrote {what} and the processor of step {done.step} to {done.folder}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from vlrl.cli.words import ConfigWords, load_words
+from vlrl.interop.verifiers_export import export_task as write
 
 OPTIONS = ("--to", "--name", "--count", "--help")
 
@@ -21,8 +22,6 @@ def export_task(
     count: Annotated[int, typer.Option("--count", help="The most rows of each split.")] = 1000,
 ) -> None:
     """Write a config's task (rows, environment, rewards) as a package that verifiers 0.1 and 0.4 load."""
-    from vlrl.interop.verifiers_export import export_task as write
-
     done = write(load_words(configs, options=OPTIONS), to, name, count)
     rows = ", ".join(f"{number} rows of {split}" for split, number in done.rows.items())
     typer.echo(f"wrote the task with {rows} to {done.folder}")

@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from vlrl.config.model_folder import FETCHABLE
+from vlrl.interop.fetch import fetch as get
+
 
 def fetch(
     name: Annotated[
@@ -23,9 +26,6 @@ def fetch(
     dtype: Annotated[str, typer.Option("--dtype", help="float32 (default) or bfloat16; for smollm2.")] = "",
 ) -> None:
     """Download or convert a model once, and print its folder."""
-    from vlrl.config.model_folder import FETCHABLE
-    from vlrl.interop.fetch import fetch as get
-
     got = get(name, to, dtype)
     typer.echo(str(got.folder))
     model = got.folder if to else f"fetched:{name}" if name in FETCHABLE else name

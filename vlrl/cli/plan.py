@@ -11,6 +11,11 @@ from typing import Annotated
 import typer
 
 from vlrl.cli.words import ConfigWords, load_words
+from vlrl.plan.gpus import gpu as gpu_named
+from vlrl.plan.plan import Ask, make_plan
+from vlrl.plan.report import as_lines, as_values
+from vlrl.plan.setup import Assumed
+from vlrl.plan.step import Speed
 from vlrl.plugins.registry import ConfigError
 
 OPTIONS = (
@@ -63,12 +68,6 @@ def plan(
         raise ConfigError(f"--network: GB/s above 0, got {network}")
     with redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from vlrl.plan.gpus import gpu as gpu_named
-        from vlrl.plan.plan import Ask, make_plan
-        from vlrl.plan.report import as_lines, as_values
-        from vlrl.plan.setup import Assumed
-        from vlrl.plan.step import Speed
-
         assumed = Assumed(text_tokens, completion, pictures, int(wide), int(high))
         speed = Speed(training=utilisation, decoding=decoding, network=network * 1e9)
         made = make_plan(config, configs, Ask(gpu_named(gpu), count, price, sharding, phase, assumed, speed))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from vlrl.logging.report import render_report
 from vlrl.plugins.registry import ConfigError
 
 
@@ -17,6 +18,4 @@ def report(folder: Annotated[Path, typer.Argument(help="The folder of a run.")])
             f"report: {str(folder)!r} holds no metrics.jsonl; give the folder of a run, for instance "
             "runs/quickstart"
         )
-    from vlrl.logging.report import render_report
-
     typer.echo(render_report(folder))

@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from vlrl.engine.vllm.common import SERVER_MODULE, as_flags, check_heads, check_installed, cpu_environment
 from vlrl.interop.export import checkpoint_folder
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.token_guard import GUARD, TOKEN_VARIABLE
@@ -95,8 +96,6 @@ def vllm_problem(folder: Path) -> str | None:
         return "vLLM is not installed (pip install 'vlrl[vllm]')"
     import torch
 
-    from vlrl.engine.vllm.common import check_heads, check_installed
-
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     text_config = SimpleNamespace(**(described | (described.get("text_config") or {})))
     try:
@@ -110,8 +109,6 @@ def vllm_problem(folder: Path) -> str | None:
 def vllm_command(folder: Path, name: str, port: int, flags: Sequence[str] = ()) -> list[str]:
     """The command line of vLLM's server. `flags` come last, so they win. The token is not in it."""
     import torch
-
-    from vlrl.engine.vllm.common import SERVER_MODULE, as_flags
 
     own = {
         "model": folder,
@@ -130,8 +127,6 @@ def vllm_command(folder: Path, name: str, port: int, flags: Sequence[str] = ()) 
 
 def vllm_environment(token: str) -> dict[str, str]:
     """Variables of vLLM's server. On a CPU, keys and values get VLLM_CPU_KVCACHE_SPACE GiB (1)."""
-    from vlrl.engine.vllm.common import cpu_environment
-
     return {"VLLM_DO_NOT_TRACK": "1", **cpu_environment(), **os.environ, TOKEN_VARIABLE: token}
 
 
@@ -145,4 +140,4 @@ def _run(command: Sequence[str], told: str, environment: dict[str, str]) -> None
     """Become the server."""
     sys.stderr.write(f"{shlex.join(command)}\nserving {told}\n")
     sys.stderr.flush()
-    os.execve(command[0], command, {**os.environ, **environment})
+    os.execve(command[0], list(command), {**os.environ, **environment})

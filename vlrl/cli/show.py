@@ -10,6 +10,7 @@ import typer
 import yaml
 
 from vlrl.cli.words import ConfigWords, load_words
+from vlrl.config import at, leaves
 from vlrl.plugins.registry import ConfigError
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ def _of_phase(origins: Mapping[str, str], phase: str) -> dict[str, str]:
 
 def with_phases(config: Config) -> dict[str, str]:
     """The origins, where a value at the top does not hold in some phases with the names of these phases."""
-    from vlrl.config import at, leaves
-
     top = {key: value for key, value in config.tree.items() if key != "phases"}
     trees = {name: config.phase(name) for name in config.tree.get("phases") or ()}
     origins = dict(config.origins)

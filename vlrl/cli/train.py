@@ -19,6 +19,10 @@ import yaml
 from vlrl.cli.words import ConfigWords, load_words
 from vlrl.plugins.registry import ConfigError
 from vlrl.services import third_party as libraries
+from vlrl.services.failures import StoppedError
+from vlrl.trainer.ranks.launch import LAUNCHED, Launch
+from vlrl.trainer.ranks.stopping import SIGNALS, STOP_FILE
+from vlrl.training import train as run_training
 
 if TYPE_CHECKING:
     from vlrl.config import Config
@@ -69,14 +73,10 @@ def train(
             "--overwrite and --resume exclude each other: the first replaces what the second continues from"
         )
     main = int(os.environ.get("RANK", "0")) == 0
-    from vlrl.trainer.ranks.launch import LAUNCHED, Launch
-
     if processes is not None and LAUNCHED not in os.environ:
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))
     for kept in config.kept if main else ():
         sys.stderr.write(f"{kept}\n")
-    from vlrl.training import train as run_training
-
     with redirect_stdout(sys.stderr):  # output of libraries does not belong to the summary
         summary = run_training(
             config, resume=resume, live=False if quiet or as_json else None, overwrite=overwrite
@@ -122,9 +122,6 @@ def _run_and_stop(command: list[str], environment: dict[str, str], folder: Path,
     """
     import signal
     import subprocess
-
-    from vlrl.services.failures import StoppedError
-    from vlrl.trainer.ranks.stopping import SIGNALS, STOP_FILE
 
     asked: list[int] = []
 

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vlrl.eval import weight_path as trajectory
 from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.checkpoints.files import folders
 
@@ -49,8 +50,6 @@ def linearity(
 ) -> None:
     """How linear the weights are in the step: mean R^2 per kind of tensor."""
     _check(places)
-    from vlrl.eval import weight_path as trajectory
-
     path = trajectory.checkpoints(places)
     found = trajectory.linearity(path, least_change)
     if as_json:
@@ -84,8 +83,6 @@ def extrapolate(
 ) -> None:
     """Write the model that linear extrapolation of the weights reaches at a later step."""
     _check([old, new])
-    from vlrl.eval import weight_path as trajectory
-
     ends = trajectory.checkpoints([old, new])
     if len(ends) != 2:
         raise ConfigError(

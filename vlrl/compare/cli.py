@@ -9,6 +9,11 @@ from typing import Annotated
 
 import typer
 
+from vlrl.compare.plan import Plan, preset_file
+from vlrl.compare.run import run_plan
+from vlrl.compare.table import markdown, page, summarise
+from vlrl.config import load
+
 
 def compare(
     presets: Annotated[
@@ -64,18 +69,12 @@ def compare(
 ) -> None:
     """Train presets on a lab task from the same cold start and compare them: `vlrl compare grpo dapo --task
     counting --seeds 5`."""
-    from vlrl.compare.plan import Plan, preset_file
-    from vlrl.config import load
-
     plan = Plan(
         tuple(presets), task, seeds, output.resolve(), steps, cold_start, samples, model, tuple(sets or ())
     )
     load(plan.bases, plan.overrides)  # all names before torch is imported
     for preset in presets:
         preset_file(preset)
-    from vlrl.compare.run import run_plan
-    from vlrl.compare.table import markdown, page, summarise
-
     remark = ""
     if others := plan.with_other_rows():
         remark = f"; held out, {', '.join(others)} cannot be compared with {presets[0]}: other rows"

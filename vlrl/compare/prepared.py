@@ -12,6 +12,7 @@ quiet()
 skip_unused()
 
 import pydantic.main  # noqa: E402, F401
+import scipy.special  # noqa: E402, F401
 import transformers.models.auto.image_processing_auto  # noqa: E402, F401
 import transformers.models.auto.modeling_auto  # noqa: E402, F401
 import transformers.models.auto.processing_auto  # noqa: E402, F401
@@ -23,5 +24,6 @@ import vlrl.config.checks  # noqa: E402, F401
 import vlrl.engine.hf.engine  # noqa: E402, F401
 import vlrl.eval.statistics  # noqa: E402, F401
 import vlrl.logging.report  # noqa: E402, F401
-import vlrl.policy.policy  # noqa: E402, F401
+import vlrl.policy.autograd  # noqa: E402, F401
+import vlrl.policy.net  # noqa: E402, F401
 import vlrl.training  # noqa: E402, F401

@@ -14,6 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_compl
 from typing import Any
 
 from vlrl.compare.plan import Plan, check_plugins
+from vlrl.compare.work import cell, start
 from vlrl.config.model_folder import check_cached
 from vlrl.services.parent import end_with_parent
 from vlrl.trainer.plan import Plan as RunPlan
@@ -40,8 +41,6 @@ def run_plan(
 
     Every config is built before the first one runs. Raises what a run raises, with its preset and seed.
     """
-    from vlrl.compare.work import cell, start
-
     check(plan)
     plan.claim()
     results: dict[tuple[str, int], dict[str, Any]] = {}

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
+
+from vlrl.services.lazy import special
 
 
 class Summary(NamedTuple):
@@ -65,7 +66,7 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Summary:
     gaps = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
     if len(gaps) < 2:
         return Summary(float(gaps.mean()), -np.inf, np.inf)
-    half = float(student.ppf(0.975, len(gaps) - 1) * gaps.std(ddof=1) / len(gaps) ** 0.5)
+    half = float(special.stdtrit(len(gaps) - 1, 0.975) * gaps.std(ddof=1) / len(gaps) ** 0.5)
     return Summary(float(gaps.mean()), float(gaps.mean()) - half, float(gaps.mean()) + half)
 
 

@@ -12,11 +12,14 @@ from typing import Any
 
 from vlrl.compare.plan import Plan
 from vlrl.config import Config
+from vlrl.eval.statistics.samples import pass_at_k
 from vlrl.logging.recorder import METRICS, read_record
 from vlrl.trainer.heldout import check_answers, evaluate_run
 from vlrl.trainer.plan import Plan as RunPlan
 from vlrl.trainer.session import Session
+from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.trainer.views import StepView
+from vlrl.training import train
 from vlrl.types import Group, Request
 
 LAST = 0.1  # the share of steps at the end over which entropy and length are averaged
@@ -26,8 +29,6 @@ def cold_start(plan: Plan, seed: int) -> str:
     """The weights that all runs of a seed start from: a folder, or the name of the pretrained model."""
     if not plan.cold_steps:
         return plan.pretrained
-    from vlrl.training import train
-
     done = plan.cold(seed) / "cold.json"
     if not done.is_file():
         summary = train(
@@ -68,8 +69,6 @@ def start(plan: Plan, seed: int) -> dict[str, Any]:
 
 def cell(plan: Plan, preset: str, seed: int) -> dict[str, Any]:
     """Train a preset from a seed's cold start and measure it."""
-    from vlrl.training import train
-
     folder = plan.cell(preset, seed)
     done = folder / "cell.json"
     if done.is_file():
@@ -144,8 +143,6 @@ def sampled(config: Config, checkpoint: str, weights: str, samples: int) -> dict
     The entropy and the length in a run's own log are of what it trains on, and what that is depends on the
     method: these compare.
     """
-    from vlrl.eval.statistics.samples import pass_at_k
-
     run = opened(config, checkpoint)
     requests = []
     for place, row in enumerate(row for rows in run.current.heldout_by_task().values() for row in rows):
@@ -179,8 +176,7 @@ def divergence(run: Session, groups: Sequence[Group], weights: str) -> float:
     `weights`."""
     import torch
 
-    from vlrl.policy import Policy
-    from vlrl.trainer.step.loss_inputs import make_batch
+    from vlrl.policy.policy import Policy  # imports torch
 
     start = Policy(replace(run.family, model=weights), device=run.policy.device)
     total, count = 0.0, 0.0

@@ -1,35 +1,20 @@
-"""Configs: YAML files and overrides, merged into one tree per phase, checked, with the origin of each value."""
+"""Configs: YAML files and overrides, merged into one tree per phase and checked."""
 
-from vlrl.config.config import (
-    MAP_SLOTS as MAP_SLOTS,
-)
-from vlrl.config.config import (
-    OTHER_KEYS as OTHER_KEYS,
-)
-from vlrl.config.config import (
-    SLOTS as SLOTS,
-)
-from vlrl.config.config import (
-    Config as Config,
-)
-from vlrl.config.config import (
-    at as at,
-)
-from vlrl.config.config import (
-    find as find,
-)
-from vlrl.config.config import (
-    first_origin as first_origin,
-)
-from vlrl.config.config import (
-    folders as folders,
-)
-from vlrl.config.config import (
-    leaves as leaves,
-)
-from vlrl.config.config import (
-    load as load,
-)
-from vlrl.config.config import (
-    own_tree as own_tree,
-)
+from vlrl.config.config import MAP_SLOTS, OTHER_KEYS, SLOTS, Config
+from vlrl.config.files import find, folders
+from vlrl.config.loading import load, own_tree
+from vlrl.config.merging import at, first_origin, leaves
+
+__all__ = [
+    "MAP_SLOTS",
+    "OTHER_KEYS",
+    "SLOTS",
+    "Config",
+    "at",
+    "find",
+    "first_origin",
+    "folders",
+    "leaves",
+    "load",
+    "own_tree",
+]

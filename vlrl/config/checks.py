@@ -2,24 +2,86 @@
 of what a user states on the command line or in a file of their own, types of settings and fields of plug-ins
 in every phase.
 
-Shipped plug-ins are known from the index of their source files, so that nothing is imported. The fields of a
-user's plug-ins, and the types of plug-in fields, are checked when the phase is built.
+The fields of a user's plug-ins, and the types of plug-in fields, are checked when the phase is built.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from vlrl.config import MAP_SLOTS, SLOTS, Config, at, first_origin, leaves
-from vlrl.config.settings import Settings, check_value
-from vlrl.plugins.index import PluginEntry, entries
-from vlrl.plugins.registry import ConfigError, suggest
+from vlrl.config.config import MAP_SLOTS, OTHER_KEYS, SLOTS, Config
+from vlrl.config.merging import at, first_origin, leaves
+from vlrl.config.settings import Settings, check_value, nested_fields
+from vlrl.config.trl_names import TRL_NAMES
+from vlrl.plugins.kinds import stage_named
+from vlrl.plugins.registry import ConfigError, find, suggest
 
 MAX_SEED = 2**32 - 1  # numpy's seeds
 MAX_THREADS = 4096
 _NAMED = "expected named plug-ins, like `{slot}: {{my_name: {{name: ...}}}}`"
+
+
+def check_keys(config: Config) -> None:
+    """Refuse keys that no config has, and keys in a phase that are the same in all. Raises ConfigError."""
+    known = {*SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__}
+    for key in config.tree:
+        if key not in known:
+            raise ConfigError(f"{key}: {_unknown(key, known, config)}")
+    phases = config.tree.get("phases") or {}
+    for name, override in phases.items():
+        for key in override or {}:
+            if key == "keeps":
+                _check_keeps(name, override[key], known)
+            elif key not in known - {
+                "phases",
+                "seed",
+                "threads",
+                "output",
+                "plugins",
+                "policy",
+                "engine",
+                "about",
+            }:
+                if key in known:
+                    reason = "this key is the same in all phases; set it at the top of the config"
+                else:
+                    reason = _unknown(key, known, config, f"phases.{name}.")
+                raise ConfigError(f"phases.{name}.{key}: {reason}")
+
+
+def _check_keeps(phase: str, keeps: Any, known: Iterable[str]) -> None:
+    if keeps == "all":
+        return
+    if not isinstance(keeps, list):
+        raise ConfigError(
+            f"phases.{phase}.keeps: expected a list of keys, like [steps, optimizer], or all, got {keeps!r}"
+        )
+    for key in keeps:
+        if not isinstance(key, str) or key not in known:
+            raise ConfigError(f"phases.{phase}.keeps: unknown key {key!r}.{suggest(str(key), known)}")
+
+
+def _unknown(key: str, known: Iterable[str], config: Config, where: str = "") -> str:
+    origin = first_origin(where + key, config.origins)
+    if not where and key in TRL_NAMES:
+        return f"unknown key ({origin}); TRL's {key!r} is {TRL_NAMES[key]!r} here"
+    top = {
+        name: value
+        for name, value in config.tree.items()
+        if name not in ("phases", "data", "rewards", "about")
+    }
+    deeper = [*nested_fields(), *(path for path in leaves(top) if "." in path)]
+    by_name = {path.rpartition(".")[2]: path for path in reversed(deeper)}
+    if found := by_name.get(key):
+        return f"unknown key ({origin}). Did you mean {where + found!r}?"
+    if not difflib.get_close_matches(key, known, n=1, cutoff=0.6) and (
+        near := difflib.get_close_matches(key, by_name, n=1, cutoff=0.75)
+    ):
+        return f"unknown key ({origin}). Did you mean {where + by_name[near[0]]!r}?"
+    return f"unknown key ({origin}).{suggest(key, known)}"
 
 
 def check_tree(config: Config) -> None:
@@ -199,18 +261,8 @@ def _problem(config: Config, spec: Mapping[str, Any], path: str, kind: str, fiel
             f"{path}.{field}: there is no plug-in at {path}; give its `name` "
             f"too.{suggest(path.rpartition('.')[2], near) if near else ''}"
         )
-    entry = _entry(kind, spec["name"])
-    if field in ("name", "*") or entry is None or any(item.name == field for item in entry.fields):
+    cls: Any = find(stage_named(kind), str(spec["name"]))  # None: a user's, whose file is not imported yet
+    fields = [item.name for item in dataclasses.fields(cls) if item.init] if cls is not None else []
+    if field in ("name", "*") or cls is None or field in fields:
         return ""
-    return (
-        f"{path}.{field}: unknown field of "
-        f"{spec['name']!r}.{suggest(field, [item.name for item in entry.fields])}"
-    )
-
-
-def _entry(kind: str, name: Any) -> PluginEntry | None:
-    """The shipped plug-in, None for one of the user's own."""
-    from vlrl.plugins.stages import STAGES
-
-    home = STAGES[kind].home if kind in STAGES else "vlrl.policy.families"
-    return entries(home).get((kind, str(name)))
+    return f"{path}.{field}: unknown field of {spec['name']!r}.{suggest(field, fields)}"

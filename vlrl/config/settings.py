@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_type_hints
@@ -18,7 +19,8 @@ _MOST = {
 
 @dataclass(frozen=True)
 class Optimizer:
-    """AdamW and its schedule. `warmup` is in optimizer steps; `max_grad_norm` 0 switches clipping off."""
+    """AdamW and its schedule. `warmup` counts optimizer steps; below 1 it is a share of all of them, as the
+    ratios of OpenRLHF, verl and transformers. `max_grad_norm` 0 switches clipping off."""
 
     kind: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "sgd"] = "adamw"
     lr: float = 1e-6
@@ -27,7 +29,7 @@ class Optimizer:
     eps: float = 1e-8
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     min_lr_share: float = 0.0
-    warmup: int = 0
+    warmup: float = 0
     max_grad_norm: float = 1.0
 
     def __post_init__(self) -> None:
@@ -40,6 +42,15 @@ class Optimizer:
                 "to 1000, min_lr_share up to 1, "
                 "betas from 0 to below 1"
             )
+        if self.warmup > 1 and self.warmup % 1:
+            raise ValueError(
+                f"warmup is {self.warmup}; allowed: a whole number of optimizer steps, or a share of them "
+                "below 1"
+            )
+
+    def warmup_steps(self, steps: int) -> int:
+        """The optimizer steps of the warm-up, of `steps` in all: a share of them is rounded up."""
+        return math.ceil(self.warmup * steps) if self.warmup < 1 else int(self.warmup)
 
 
 @dataclass(frozen=True)
@@ -49,9 +60,9 @@ class Watch:
 
     `stop_seconds` bounds the time from a signal to the end of the process: the step in progress and its
     checkpoint. `rank_timeout` is the number of seconds after which a silent rank ends all ranks.
-    `heldout_answers` is the number of held-out answers per task that the summary and the report show, before and after training.
-    The activity of every slot is watched for the first `activity_steps` of each phase (0: never); what did
-    nothing until then is warned of.
+    `heldout_answers` is the number of held-out answers per task that the summary and the report show, before
+    and after training. The activity of every slot is watched for the first `activity_steps` of each phase (0:
+    never); what did nothing until then is warned of.
     """
 
     rollouts_every: int = 1

@@ -13,7 +13,7 @@ from vlrl.plugins.stages import Engine, State, transient
 from vlrl.types import Completion, Prompt, Request
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import PolicyView
+    from vlrl.plugins.views import PolicyView
 
 Respond = Callable[[Request, int], str]
 
@@ -40,7 +40,7 @@ class Fake(Engine):
     "length".
     """
 
-    own_weights = True  # type: ignore[assignment]  # a property elsewhere: it samples while the trainer trains
+    own_weights = True  # it can sample while the trainer trains
     options: tuple[str, ...] = ("<answer>{answer}</answer>", "<answer>0</answer>")
     table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     function: Respond | None = None

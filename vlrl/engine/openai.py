@@ -20,7 +20,7 @@ from vlrl.plugins.stages import Engine
 from vlrl.types import Clip, Completion, Prompt, Request
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import PolicyView
+    from vlrl.plugins.views import PolicyView
 
 MAX_ANSWER = 64 << 20  # bytes
 

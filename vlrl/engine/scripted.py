@@ -18,7 +18,8 @@ from vlrl.plugins.stages import Engine, State, transient
 from vlrl.types import Completion, Prompt, Request, Row
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import PolicyView, StageContext
+    from vlrl.plugins.contexts import StageContext
+    from vlrl.plugins.views import PolicyView
 
 _TAG = re.compile(r"<([a-z_]+)>")
 _CLOSING = re.compile(r"</[a-z_]+>")

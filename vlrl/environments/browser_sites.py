@@ -16,20 +16,23 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 # what an expert sees of a page: every link, field and button, with the middle of its box
-CONTROLS = """() => [...document.querySelectorAll('a,input,button')].map(one => { const box = one.getBoundingClientRect(); return {
-    name: one.name || one.localName, on: one.checked, text: one.value, here: one === document.activeElement,
-    place: [box.x + box.width / 2, box.y + box.height / 2] } })"""
+CONTROLS = """() => [...document.querySelectorAll('a,input,button')].map(one => {
+    const box = one.getBoundingClientRect();
+    return {
+        name: one.name || one.localName, on: one.checked, text: one.value,
+        here: one === document.activeElement, place: [box.x + box.width / 2, box.y + box.height / 2],
+    }
+})"""
 PORTS: Mapping[str, int] = {"http": 80, "https": 443, "ws": 80, "wss": 443}  # schemes that a page may use
 LAMPS = ("Hall", "Kitchen", "Office", "Stairs")
 MOST = 1 << 16  # bytes of a form
 STYLE = (
-    "body{font:18px "
-    "sans-serif;margin:16px;background:#fff;color:#111}a,button{display:inline-block;padding:6px "
-    "14px;margin:6px 6px 6px 0;"
-    "background:#1b5fc1;color:#fff;border:0;text-decoration:none;font:18px "
-    "sans-serif}label{display:inline-block;width:190px;margin:3px 0}"
-    "input[type=checkbox]{width:22px;height:22px;vertical-align:middle}input[type=text]{width:60px;font:18px "
-    "sans-serif}"
+    "body{font:18px sans-serif;margin:16px;background:#fff;color:#111}"
+    "a,button{display:inline-block;padding:6px 14px;margin:6px 6px 6px 0;"
+    "background:#1b5fc1;color:#fff;border:0;text-decoration:none;font:18px sans-serif}"
+    "label{display:inline-block;width:190px;margin:3px 0}"
+    "input[type=checkbox]{width:22px;height:22px;vertical-align:middle}"
+    "input[type=text]{width:60px;font:18px sans-serif}"
 )
 
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from vlrl.environments.tool_calls import last_tagged
-from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import PhaseContext
-from vlrl.plugins.episodes import Action, Episode, Observation, Picture
+from vlrl.plugins.episodes import PICTURE_REPLIES, Action, Episode, Observation, Picture
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Environment
+from vlrl.plugins.tool_calls import last_tagged
 from vlrl.types import Row
 
 _MARKED = re.compile(r"\x1b\[4\dm(.*?)\x1b\[0m")  # on a coloured ground: where the player is

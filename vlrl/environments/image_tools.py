@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlrl.environments.tool_calls import numbers
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
 from vlrl.environments.zoom import Zoom, ZoomEpisode
-from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.plugins.episodes import MAX_PIXELS, Observation
+from vlrl.plugins.episodes import MAX_PIXELS, PICTURE_REPLIES, Observation
 from vlrl.plugins.registry import register
+from vlrl.plugins.tool_calls import numbers
 from vlrl.types import Edited
 
 Shape = Literal["box", "line", "point"]

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import PhaseContext
-from vlrl.plugins.episodes import EnvironmentFailure, Observation, Picture
+from vlrl.plugins.episodes import PICTURE_REPLIES, EnvironmentFailure, Observation, Picture
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
 from vlrl.services.reaper import REAPER

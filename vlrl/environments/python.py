@@ -62,7 +62,7 @@ class Python(ToolEnvironment):
         if not code.strip():
             raise ValueError('call {"name": "python", "arguments": {"code": "..."}}')
         box = sandbox()
-        limits = box.Limits(
+        limits = box.SandboxLimits(
             seconds=self.seconds,
             total_seconds=self.seconds + 5.0,
             memory=self.memory_mb << 20,

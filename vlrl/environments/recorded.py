@@ -8,9 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.plugins.contexts import PhaseContext
-from vlrl.plugins.episodes import Action, EnvironmentFailure, Episode, Observation, Trajectory, copied
+from vlrl.plugins.episodes import (
+    PICTURE_REPLIES,
+    Action,
+    EnvironmentFailure,
+    Episode,
+    Observation,
+    Trajectory,
+    copied,
+)
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Environment
 from vlrl.types import Row

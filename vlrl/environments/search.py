@@ -20,11 +20,11 @@ from vlrl.environments.retrieval import (
     invented_corpus,
     read_corpus,
 )
-from vlrl.environments.tool_calls import STOP
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
 from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import Action, Observation
 from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.tool_calls import STOP
 
 ACTION = re.compile(r"<(search|access|answer)>(.*?)</\1>", re.DOTALL)
 NOTHING = "No information available"

@@ -297,13 +297,9 @@ class ShopEpisode(Episode):
         product = self.product
         if product is not None:
             lines = [f"{product.title}, ${product.price:.2f}", f"Features: {', '.join(product.attributes)}"]
-            lines += [
-                (
-                    f"{name}: "
-                    f"{', '.join(f'[{v}]*' if self.chosen.get(name) == v else f'[{v}]' for v in product.options[name])}"
-                )
-                for name in product.options
-            ]
+            for name, values in product.options.items():
+                marked = (f"[{value}]{'*' if self.chosen.get(name) == value else ''}" for value in values)
+                lines.append(f"{name}: {', '.join(marked)}")
             return "\n".join([*lines, "[Back to Search] [< Prev] [Buy Now]"])
         if not self.results:
             return "[Search]"

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
-from vlrl.environments.tool_calls import STOP, last_call
 from vlrl.plugins.episodes import Action, Episode, Observation, Picture
 from vlrl.plugins.stages import Environment
+from vlrl.plugins.tool_calls import STOP, last_call
 from vlrl.types import Media
 
 POLICY_FAULTS = (ValueError, LookupError, ArithmeticError)

@@ -27,7 +27,8 @@ The conversation so far, between the lines; what the assistant says there are no
 ----
 {said}
 ----
-Write your next words to the assistant, and nothing else. When you have what you want, or see that you will not get it, write {end}."""
+Write your next words to the assistant, and nothing else. When you have what you want, or see that you will \
+not get it, write {end}."""
 
 
 @dataclass

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vlrl.environments.tool_calls import STOP, last_call
-from vlrl.methods.common.conversation import PICTURE_REPLIES
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import PhaseContext
-from vlrl.plugins.episodes import Action, EnvironmentFailure, Episode, Observation, Picture
+from vlrl.plugins.episodes import PICTURE_REPLIES, Action, EnvironmentFailure, Episode, Observation, Picture
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Environment, State, transient
+from vlrl.plugins.tool_calls import STOP, last_call
 from vlrl.services.reaper import REAPER
 from vlrl.types import MediaError, Row, RowError
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.plugins.episodes import Observation, Picture
+from vlrl.plugins.episodes import PICTURE_REPLIES, Observation, Picture
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Clip, Media, MediaError, Row, RowError
@@ -32,10 +31,10 @@ class VideoFrames(ToolEnvironment):
     frames that are nearest to these times.
 
     vlrl original, after agents that look at a video in several rounds (for instance Conan, arXiv:2510.20470,
-    whose own form is `video_clips`). The first observation tells how long each of the row's videos is. A
-    prompt template that leaves the video out (`conan.template`) makes the policy depend on the tool. `most`
-    frames are shown per call, their longer side at most `side` pixels. Edge: times outside the video, no
-    times, and more than `most` are told to the policy; frames come in the order of the times, each once; a
+    whose own form is `conan.video_clips`). The first observation tells how long each of the row's videos is.
+    A     prompt template that leaves the video out (`conan.template`) makes the policy depend on the tool.
+    `most` frames are shown per call, their longer side at most `side` pixels. Edge: times outside the video,
+    no times, and more than `most` are told to the policy; frames come in the order of the times, each once; a
     row without a video is a RowError. Units: seconds from the beginning.
     """
 

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from vlrl.environments.tool_calls import STOP, call_text, last_tagged, numbers, written
 from vlrl.environments.tools import Tool, ToolEnvironment, ToolEpisode
-from vlrl.methods.common.conversation import PICTURE_REPLIES
-from vlrl.plugins.episodes import Action, Observation
+from vlrl.plugins.episodes import PICTURE_REPLIES, Action, Observation
 from vlrl.plugins.registry import register
+from vlrl.plugins.tool_calls import STOP, call_text, last_tagged, numbers, written
 from vlrl.types import Media, Row
 
 MAX_ASPECT = 100  # longer side of a crop over the shorter one; Qwen's processors refuse 200

@@ -13,6 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
+from vlrl.config.model_folder import check_there
+from vlrl.eval.card import read_card
+from vlrl.eval.contamination import check_suites, probe_suites
+from vlrl.eval.generate import describe_cost
+from vlrl.eval.judge import judge_run
+from vlrl.eval.model import check_named, engine_spec
+from vlrl.eval.page import write_page
+from vlrl.eval.runner import EvalOptions, rescore, run_eval
+from vlrl.eval.suite import load_suite, suite_names
 from vlrl.plugins.registry import ConfigError
 
 if TYPE_CHECKING:
@@ -122,11 +131,7 @@ def _run(
     """Generate responses and score them: `vlrl eval --suite mathvista --model runs/x`."""
     if ctx.invoked_subcommand is not None:
         return
-    from vlrl.config.model_folder import check_there
-
     check_there(model, "--model")  # before torch is imported
-    from vlrl.eval.runner import EvalOptions
-
     _set_up_logging(as_json)
     if card:
         options = _options_of_card(Path(card))
@@ -169,10 +174,6 @@ def _run_and_print(
     prices: tuple[float, float],
     as_json: bool,
 ) -> None:
-    from vlrl.eval.generate import describe_cost
-    from vlrl.eval.model import check_named, engine_spec
-    from vlrl.eval.runner import run_eval
-
     check_named(
         options.model, engine_spec(options.engine, options.engine_options), options.dtype
     )  # before a folder is written
@@ -211,8 +212,6 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Score existing responses by any profile. Nothing is generated."""
-    from vlrl.eval.runner import rescore
-
     _set_up_logging(as_json)
     results = rescore(Path(run), _split(profile), _split(suite), data, media, protocol)
     typer.echo(
@@ -238,8 +237,6 @@ def report(
 ) -> None:
     """Write an HTML report: scores with intervals and floors, flipped items with pictures, boxes and both
     extracted answers."""
-    from vlrl.eval.page import write_page
-
     _set_up_logging(as_json)
     target = Path(output) if output else Path(runs[-1]) / "report.html"
     facts = write_page([Path(run) for run in runs], target, profile)
@@ -249,8 +246,6 @@ def report(
 @app.command()
 def suites(as_json: Json = False) -> None:
     """List the suites."""
-    from vlrl.eval.suite import load_suite, suite_names
-
     found = {name: load_suite(name) for name in suite_names()}
     if as_json:
         typer.echo(
@@ -289,8 +284,6 @@ def contamination(
     as_json: Json = False,
 ) -> None:
     """Look for a suite's questions (13-grams) and pictures (hashes) in training data."""
-    from vlrl.eval.contamination import check_suites, probe_suites
-
     _set_up_logging(as_json)
     found = check_suites(_split(suite), [Path(path) for path in training], data, media)
     if model:
@@ -318,8 +311,6 @@ def judge(
 ) -> None:
     """Ask a language model whether the responses are correct; reported beside the rule's scores. Replies are
     cached in the run's folder."""
-    from vlrl.eval.judge import judge_run
-
     _set_up_logging(as_json)
     options = {
         **({"model": judge_model.partition("@")[0]} if engine == "openai" else {}),
@@ -365,9 +356,6 @@ def score_table(results: list[dict[str, Any]]) -> str:
 
 
 def _options_of_card(path: Path) -> EvalOptions:
-    from vlrl.eval.card import read_card
-    from vlrl.eval.runner import EvalOptions
-
     return EvalOptions.from_card(read_card(path))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from vlrl.eval.media import as_media
+from vlrl.eval.model import open_model
 from vlrl.eval.prompts import build_prompt, media_of, sample_seed
 from vlrl.eval.records import FORMATS, SuiteData, read_file, read_records
 from vlrl.eval.scorer import Record
@@ -195,8 +196,6 @@ def probe_suites(
     names: Iterable[str], model: str, engine: Mapping[str, Any], data: str = "auto", media: str = ""
 ) -> dict[str, Any]:
     """`completion_probe` of one model for every suite."""
-    from vlrl.eval.model import open_model
-
     served = open_model(model, engine)
     try:
         return {

@@ -4,7 +4,6 @@ content."""
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from vlrl.services.media_files import open_picture, open_video
 from vlrl.types import Clip, Media, MediaError
 
 
@@ -40,9 +40,7 @@ class SuitePicture(Media):
         if isinstance(self.data, Image.Image):
             return self.data.convert("RGB")
         try:
-            return Image.open(io.BytesIO(self.data) if isinstance(self.data, bytes) else self.data).convert(
-                "RGB"
-            )
+            return open_picture(self.data).convert("RGB")
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             origin = self.where or (
                 str(self.data) if isinstance(self.data, Path) else f"{len(self.data)} encoded bytes"
@@ -85,9 +83,7 @@ def frame_numbers(total: int, count: int) -> list[int]:
 
 
 def _decode(path: Path, count: int) -> Clip:
-    import av
-
-    with av.open(str(path)) as container:
+    with open_video(path) as container:
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
         rate = float(stream.average_rate or 1)

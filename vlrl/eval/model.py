@@ -12,10 +12,11 @@ from typing import Any
 
 import yaml
 
-from vlrl.config import config
+from vlrl.config import folders, load
 from vlrl.config.model_folder import check_model, located
 from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.stages import Engine
+from vlrl.policy.family import Family
 
 log = logging.getLogger("vlrl")
 
@@ -66,13 +67,13 @@ def policy_spec(model: str) -> dict[str, Any]:
         }
     for name in (model, f"models/{model}", f"models/{model.replace('-', '_').replace('.', '_').lower()}"):
         try:
-            tree = config.load([name]).tree
+            tree = load([name]).tree
         except ConfigError:
             continue
         if "policy" in tree:
             return dict(tree["policy"])
     if path.exists() or "/" not in model:
-        known = {file.stem for folder in config.folders() for file in (folder / "models").glob("*.yaml")}
+        known = {file.stem for folder in folders() for file in (folder / "models").glob("*.yaml")}
         raise ConfigError(
             f"--model {model}: no config, no model folder and no hub id of that name.{suggest(model, known)}"
         )
@@ -121,8 +122,6 @@ def _spec_of_hub(model: str) -> dict[str, Any]:
 
 def _family(model_type: str, model: str) -> str:
     """The model family of a model type. Raises ConfigError where there is none."""
-    from vlrl.policy import Family
-
     known = names(Family)
     if model_type in known:
         return model_type
@@ -150,10 +149,10 @@ def open_model(
     if getattr(built, "needs_policy", True):
         import torch
 
-        from vlrl.policy import Family, Policy
-
         spec = policy_spec(model) | ({"dtype": dtype} if dtype else {})
         default = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+        from vlrl.policy.policy import Policy  # imports torch
+
         policy = Policy(build(Family, spec, "policy"), device=device or default, seed=seed)
         description["policy"] = spec
     served = ServedModel(policy, built, seed, description=description)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from vlrl.eval.fixtures import write_fixture
 from vlrl.eval.scorer import Record
 from vlrl.eval.suite import Suite
 from vlrl.plugins.registry import ConfigError
@@ -95,8 +96,6 @@ def explode_records(records: list[Record], name: str) -> list[Record]:
 
 
 def _read_fixture(suite: Suite, cache: Path | None) -> SuiteData:
-    from vlrl.eval.fixtures import write_fixture
-
     folder = write_fixture(suite, cache)
     return SuiteData(suite, list(_read_folder(suite, folder)), "fixture", folder)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from vlrl.config import config
+from vlrl.config import folders
 from vlrl.eval.expressions import evaluate, render
 from vlrl.eval.scorer import Aggregate, Record, Scorer
 from vlrl.plugins.registry import ConfigError, build, make, suggest
@@ -170,7 +170,7 @@ def suite_names() -> list[str]:
     return sorted(
         {
             path.stem
-            for folder in config.folders()
+            for folder in folders()
             for path in (folder / "eval").glob("*.yaml")
             if not path.stem.startswith("_")
         }
@@ -179,7 +179,7 @@ def suite_names() -> list[str]:
 
 def suite_file(name: str) -> Path:
     """The YAML of a suite, by name or path. Raises ConfigError with the nearest name."""
-    for path in (*(folder / "eval" / f"{name}.yaml" for folder in config.folders()), Path(name)):
+    for path in (*(folder / "eval" / f"{name}.yaml" for folder in folders()), Path(name)):
         if path.is_file():
             return path
     raise ConfigError(f"suite: no suite named {name!r}.{suggest(name, suite_names())}")

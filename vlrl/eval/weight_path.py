@@ -14,9 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import safe_open
-from safetensors.torch import save_file
-
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.lazy import torch
 from vlrl.trainer.checkpoints import checkpoint
@@ -37,6 +34,8 @@ class Checkpoint:
 
     def tensor(self, name: str) -> torch.Tensor:
         """Reads one tensor."""
+        from safetensors import safe_open
+
         with safe_open(self.files[name], framework="pt") as file:
             return file.get_tensor(name)
 
@@ -65,6 +64,8 @@ def checkpoints(places: Sequence[Path]) -> list[Checkpoint]:
 
 
 def _open(folder: Path) -> Checkpoint:
+    from safetensors import safe_open
+
     files = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
@@ -126,6 +127,8 @@ def extrapolate(old: Checkpoint, new: Checkpoint, step: int, target: Path) -> in
     """
     if target.exists():
         raise ConfigError(f"weights: {str(target)!r} exists; name another folder")
+    from safetensors.torch import save_file
+
     factor = (step - old.step) / (new.step - old.step)
     shutil.copytree(new.folder, target, ignore=shutil.ignore_patterns("*.safetensors", "trainer"))
     moved = 0

@@ -54,16 +54,12 @@ from vlrl.functional.length_rewards import kimi_length_reward, overlong_mask, ov
 from vlrl.functional.policy_losses import (
     cispo_loss,
     clipped_ratio_loss,
-    cpgd_loss,
     dppo_loss,
     gmpo_loss,
     gspo_loss,
     gspo_token_loss,
-    mirror_descent_loss,
     ppo_clip_loss,
     reinforce_loss,
-    sapo_loss,
-    vespo_loss,
 )
 from vlrl.functional.ratios import (
     batch_normalised,
@@ -85,6 +81,7 @@ from vlrl.functional.returns import (
     whiten,
 )
 from vlrl.functional.sampling_metrics import clip_fractions, pass_at_k
+from vlrl.functional.smooth_losses import cpgd_loss, mirror_descent_loss, sapo_loss, vespo_loss
 from vlrl.functional.token_advantages import reinforce_pp_token_advantages, remax_advantages
 
 __all__ = [

@@ -407,7 +407,8 @@ def gdpo_advantages(
             not integers.
 
     >>> gdpo_advantages(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 0]), whiten=False, eps=0.0,
-    unbiased=False) tensor([ 1., -1.])
+    ... unbiased=False)
+    tensor([ 1., -1.])
     """
     if score_BK.dim() != 2 or len(score_BK) != len(group_B):
         raise ValueError(

@@ -237,7 +237,7 @@ def aggregate(
 
     >>> loss, mask = torch.tensor([[1.0, 2.0], [6.0, float("inf")]]), torch.tensor([[1, 1], [1, 0]])
     >>> aggregate(loss, mask), aggregate(loss, mask, "sequence_mean"), aggregate(loss, mask, "constant",
-    length=3)
+    ... length=3)
     (tensor(3.), tensor(3.7500), tensor(1.5000))
     """
     if loss.dim() == 1:

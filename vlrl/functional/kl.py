@@ -106,7 +106,7 @@ def kl_penalty(
             bound.
 
     >>> loss, metrics = kl_penalty(torch.tensor([[-1.0, 0.0]]), torch.tensor([[-1.0, float("nan")]]),
-    torch.tensor([[1, 0]]))
+    ... torch.tensor([[1, 0]]))
     >>> loss
     tensor([[0., 0.]])
     """

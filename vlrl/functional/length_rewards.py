@@ -90,7 +90,7 @@ def kimi_length_reward(length_B: Tensor, correct_B: Tensor, group_B: Tensor) -> 
         ValueError: for shapes that differ, or group ids that are not integers.
 
     >>> kimi_length_reward(torch.tensor([10, 20, 10]), torch.tensor([True, True, False]), torch.tensor([0, 0,
-    0]))
+    ... 0]))
     tensor([ 0.5000, -0.5000,  0.0000], dtype=torch.float64)
     """
     check_groups(group_B)

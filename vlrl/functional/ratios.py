@@ -216,7 +216,8 @@ def rejection_mask(
 
     >>> old, sampled = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -1.2]])
     >>> rejection_mask(old, sampled, kind="k2", limit=0.015), rejection_mask(old, sampled, kind="k2",
-    level="sequence_mean", limit=0.015) (tensor([[1., 0.]]), tensor([[1.]]))
+    ... level="sequence_mean", limit=0.015)
+    (tensor([[1., 0.]]), tensor([[1.]]))
     """
     measure = choose("kind", kind, REJECTIONS)
     reduce = choose("level", level, REDUCTIONS)

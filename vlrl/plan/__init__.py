@@ -2,7 +2,7 @@
 and a model's public shape.
 
 `releases` shapes of released models, `shape` sizes of the model of a config (built on the meta device),
-`blocks` saved activations of a layer, `memory` bytes per rank, `pictures` vision tokens, `compute` FLOPs and
+`blocks` saved activations of a layer, `memory` bytes per rank, `compute` FLOPs and
 seconds, `gpus` a table of devices, `workload` what a step does, `layouts` how ranks share it, `plan` all of
 it together with what does not fit, `report` its text.
 """

@@ -10,87 +10,47 @@ input (`hidden_cast` H). In addition: two or four statistics of norms, one log-s
 attention mask, which scaled_dot_product_attention turns into numbers of the products' type in every layer
 (rows x L numbers per token).
 
-The counts are those of the transformers 5.19 modules; tests/plan/test_saved_bytes.py counts what these
-modules save.
+The counts (`SavedTensors`) stand with the families; tests/plan/test_saved_bytes.py counts what their modules
+save.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+from vlrl.plugins.registry import shipped
+from vlrl.policy.costs import DECODER, SIGLIP, SavedTensors
+from vlrl.policy.family import Family
 
 FLOAT = 4  # bytes
 
 
-@dataclass(frozen=True)
-class Block:
-    """Counts of saved tensors of one layer: of width H in float32 mode (`hidden`) and under autocast
-    (`hidden_float`, `hidden_cast`), of width I (`inner`), `statistics` of its norms (1 number for an RMSNorm,
-    2 for a LayerNorm), `qk_norm` 0 or the bytes per number of A + K under autocast, `fused` whether one
-    product makes queries, keys and values.
-    """
-
-    hidden: int
-    hidden_float: int
-    hidden_cast: int
-    inner: int
-    statistics: int
-    qk_norm: int = 0
-    fused: bool = False
-
-    @property
-    def attention(self) -> int:
-        """Count of saved tensors of the heads' total width A."""
-        return 6 if self.fused else 4
-
-
-BLOCKS = {
-    "decoder": Block(
-        hidden=6, hidden_float=4, hidden_cast=5, inner=4, statistics=2
-    ),  # Llama, Qwen2 and their VL descendants: RMSNorm, gated MLP
-    "decoder_qk_norm": Block(
-        hidden=6, hidden_float=4, hidden_cast=5, inner=4, statistics=2, qk_norm=6
-    ),  # Qwen3
-    "gemma3": Block(hidden=10, hidden_float=8, hidden_cast=5, inner=4, statistics=4, qk_norm=8),
-    "tower_rms": Block(
-        hidden=7, hidden_float=2, hidden_cast=6, inner=4, statistics=2, fused=True
-    ),  # Qwen2.5-VL
-    "tower_quick_gelu": Block(
-        hidden=5, hidden_float=0, hidden_cast=5, inner=3, statistics=4, fused=True
-    ),  # Qwen2-VL
-    "tower_gelu": Block(
-        hidden=5, hidden_float=0, hidden_cast=5, inner=2, statistics=4, fused=True
-    ),  # Qwen3-VL
-    "siglip": Block(
-        hidden=4, hidden_float=2, hidden_cast=4, inner=2, statistics=4
-    ),  # Gemma 3, LLaVA-OneVision, SmolVLM
-    "intern_vit": Block(hidden=6, hidden_float=2, hidden_cast=6, inner=2, statistics=4),
-}
-TEXT_BLOCKS = {"qwen3": "decoder_qk_norm", "qwen3_vl_text": "decoder_qk_norm", "gemma3_text": "gemma3"}
-TOWER_BLOCKS = {
-    "qwen2_5_vl_vision": "tower_rms",
-    "qwen2_vl_vision": "tower_quick_gelu",
-    "qwen3_vl_vision": "tower_gelu",
-    "internvl_vision": "intern_vit",
-}
+@cache
+def saved_tensors() -> dict[str, SavedTensors]:
+    """The counts of layers, by transformers' model type, as the families state them."""
+    families: Collection[Any] = shipped(Family).values()
+    return {kind: saves for family in families for kind, saves in family.saved_tensors.items()}
 
 
 @dataclass(frozen=True)
 class Width:
-    """Widths of one layer: `hidden` H, `queries` A, `keys` K, `inner` I, `heads`; `block` names its
-    `Block`."""
+    """Widths of one layer: `hidden` H, `queries` A, `keys` K, `inner` I, `heads`; `saves` counts its saved
+    tensors."""
 
     hidden: int
     queries: int
     keys: int
     inner: int
     heads: int
-    block: str
+    saves: SavedTensors
 
     @property
     def weights(self) -> int:
         """Numbers in the layer's matrices (biases and norms are left out)."""
-        gated = BLOCKS[self.block].inner == 4
+        gated = self.saves.inner == 4
         return 2 * self.hidden * (self.queries + self.keys) + (3 if gated else 2) * self.hidden * self.inner
 
 
@@ -101,24 +61,24 @@ def saved_per_token(width: Width, size: int, rank: int = 0) -> float:
     adapters on all of the layer's matrices (0: the layer itself is trained): frozen RMSNorms do not save
     their normalised input, and each of the seven adapters saves r numbers.
     """
-    block, hidden = BLOCKS[width.block], width.hidden
-    frozen = block.statistics if rank else 0
-    inside = block.attention * width.queries + block.inner * width.inner
+    saves, hidden = width.saves, width.hidden
+    frozen = saves.statistics if rank else 0
+    inside = saves.attention * width.queries + saves.inner * width.inner
     if size == FLOAT:
-        numbers = FLOAT * ((block.hidden - frozen) * hidden + inside)
-        normed = (FLOAT if rank else 2 * FLOAT) * (width.queries + width.keys) if block.qk_norm else 0
+        numbers = FLOAT * ((saves.hidden - frozen) * hidden + inside)
+        normed = (FLOAT if rank else 2 * FLOAT) * (width.queries + width.keys) if saves.qk_norm else 0
     else:
-        numbers = FLOAT * (block.hidden_float - frozen) * hidden + size * (
-            block.hidden_cast * hidden + inside
+        numbers = FLOAT * (saves.hidden_float - frozen) * hidden + size * (
+            saves.hidden_cast * hidden + inside
         )
-        normed = (min(FLOAT, block.qk_norm) if rank else block.qk_norm) * (width.queries + width.keys)
-    return numbers + normed + FLOAT * (block.statistics + width.heads) + 7 * rank * size
+        normed = (min(FLOAT, saves.qk_norm) if rank else saves.qk_norm) * (width.queries + width.keys)
+    return numbers + normed + FLOAT * (saves.statistics + width.heads) + 7 * rank * size
 
 
 def checkpoint_per_token(width: Width, size: int) -> float:
     """Bytes that a layer saves per token if it is recomputed: its input. Towers without a float32 residual
     stream keep it in the products' type."""
-    return width.hidden * (FLOAT if BLOCKS[width.block].hidden_float > 2 or width.block == "siglip" else size)
+    return width.hidden * (FLOAT if width.saves.float_residual else size)
 
 
 def text_width(text: Any) -> Width:
@@ -132,7 +92,7 @@ def text_width(text: Any) -> Width:
         keys * size,
         text.intermediate_size,
         heads,
-        TEXT_BLOCKS.get(text.model_type, "decoder"),
+        saved_tensors().get(text.model_type, DECODER),
     )
 
 
@@ -141,7 +101,7 @@ def tower_width(vision: Any) -> Width:
     heads = getattr(vision, "num_heads", None) or vision.num_attention_heads
     hidden = getattr(vision, "embed_dim", None) or vision.hidden_size
     inner = getattr(vision, "intermediate_size", None) or int(hidden * vision.mlp_ratio)
-    return Width(hidden, hidden, hidden, inner, heads, TOWER_BLOCKS.get(vision.model_type, "siglip"))
+    return Width(hidden, hidden, hidden, inner, heads, saved_tensors().get(vision.model_type, SIGLIP))
 
 
 def tower_depth(vision: Any) -> int:

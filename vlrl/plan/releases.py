@@ -19,7 +19,7 @@ FILE = Path(__file__).with_name("releases.yaml")
 @dataclass(frozen=True)
 class Release:
     """A released model's sizes. `parameters` is the published total, quoted where `total` says, `pictures`
-    the rule from pixels to vision tokens (see `vlrl.plan.pictures`)."""
+    what the family's `make_processor` takes."""
 
     name: str
     source: str

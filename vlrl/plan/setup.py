@@ -5,16 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from vlrl.config import Config
-from vlrl.plan.pictures import NONE, Seen, seen
-from vlrl.plan.releases import releases
-from vlrl.plan.shape import ModelShape, shape_of
+from vlrl.plan.releases import release
+from vlrl.plan.shape import ModelShape, model_config, shape_of
 from vlrl.plan.workload import Workload
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Engine, Trainable
 from vlrl.policy import Family
+from vlrl.policy.costs import PictureCost
+from vlrl.policy.families.vision import VisionFamily
+from vlrl.policy.tiny import Tiny
+from vlrl.services.lazy import torch
 from vlrl.trainer.plan import one_phase
 
 
@@ -114,24 +118,24 @@ def setup(config: Config, phase: str, assumed: Assumed) -> Setup:
     return Setup(tree, family, trainable, engine, work, settings.optimizer.kind)
 
 
-def picture_of(family: Family, assumed: Assumed) -> Seen:
+def picture_of(family: Family, assumed: Assumed) -> PictureCost:
     """What a picture costs under the family's processor and the config's pixel bounds."""
-    if not family.is_multimodal:
-        return NONE
-    known = releases().get(family.model)
-    if known is not None:
-        rule = dict(known.pictures)
-    else:
-        patch = family.tiny.patch if family.tiny is not None else 14
-        rule = {
-            "rule": "resize",
-            "unit": 2 * patch,
-            "patch": patch,
-            "min_pixels": 56 * 56,
-            "max_pixels": 28 * 28 * 1280,
-        }
-    if rule["rule"] == "resize":
-        rule |= {
-            key: value for key in ("min_pixels", "max_pixels") if (value := getattr(family, key)) is not None
-        }
-    return seen(rule, assumed.width, assumed.height)
+    if not isinstance(family, VisionFamily):
+        return PictureCost()
+    config, processor = model_config(family), processor_of(family)
+    family.limit_pixels(processor, config)
+    return family.picture_cost(processor, config, assumed.width, assumed.height)
+
+
+def processor_of(family: VisionFamily) -> Any:
+    """The processor of a family's model: of its folder, or with a small tokenizer and the sizes of its
+    release or of its tiny model."""
+    if family.model and (Path(family.model) / "config.json").is_file():
+        from transformers import AutoProcessor
+
+        return AutoProcessor.from_pretrained(family.model)
+    with torch.device("meta"):
+        _, processor = family.build(family.tiny or Tiny())
+    if family.model:
+        return family.make_processor(processor.tokenizer, release(family.model).pictures)
+    return processor

@@ -6,16 +6,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from vlrl.plan.blocks import Width, text_width, tower_depth, tower_width
 from vlrl.plan.releases import meta_model, transformers_config
 from vlrl.plugins.stages import Trainable
 from vlrl.policy import adapters
 from vlrl.policy.family import Family
-from vlrl.policy.params import MATMUL_LAYERS, Params
+from vlrl.services.lazy import torch
+
+if TYPE_CHECKING:
+    from vlrl.policy.params import Params
 
 NF4_BYTES = (
     4 + 0.127
@@ -112,6 +113,8 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
     matmul = sum(
         p.numel() for p in matmul_weights(model).values() if p is not head and p.dim() > 1
     )  # before an adapter adds some
+    from vlrl.policy.params import Params  # imports torch
+
     params = Params(model, replace(family, quantize=""), torch.device("meta"), None)
     policy: Any = MetaPolicy(params)  # the part of PolicyModel that trainables use
     trainable(policy)
@@ -150,24 +153,22 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
 
 def matmul_weights(model: Any) -> dict[int, Any]:
     """The parameters of a model's matrix products, biases included, by identity."""
+    from vlrl.policy.params import is_matmul
+
     return {
-        id(p): p
-        for module in model.modules()
-        if isinstance(module, MATMUL_LAYERS)
-        for p in module.parameters(recurse=False)
+        id(p): p for module in model.modules() if is_matmul(module) for p in module.parameters(recurse=False)
     }
 
 
 def reference_bytes(params: Params) -> float:
     """Bytes of a frozen copy of the weights: those of matrix products in the products' type, the others in
     float32."""
+    from vlrl.policy.params import is_matmul
+
     mixed = params.family.fp32_master_weights and params.family.compute_dtype != torch.float32
     size = torch.empty((), dtype=params.family.compute_dtype).element_size()
     elsewhere = {
-        id(p)
-        for m in params.model.modules()
-        if not isinstance(m, MATMUL_LAYERS)
-        for p in m.parameters(recurse=False)
+        id(p) for m in params.model.modules() if not is_matmul(m) for p in m.parameters(recurse=False)
     }
     return float(
         sum(p.numel() * (4 if mixed and id(p) in elsewhere else size) for p in params.model.parameters())

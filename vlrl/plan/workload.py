@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vlrl.plan.memory import MicroBatch
-from vlrl.plan.pictures import NONE, Seen
 from vlrl.plan.shape import ModelShape
+from vlrl.policy.costs import PictureCost
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Workload:
     num_minibatches: int = 1
     epochs: int = 1
     pictures: int = 0
-    picture: Seen = NONE
+    picture: PictureCost = field(default_factory=PictureCost)
     reference: bool = False
     old_logp: bool = False
     logged: bool = True

@@ -92,8 +92,8 @@ class _OneTurn(Episode):
 class EpisodeSource(Protocol):
     """What a pool needs of an environment (`vlrl.plugins.stages.Environment`)."""
 
-    name: str
-
+    @property
+    def name(self) -> str: ...
     @property
     def concurrency(self) -> int: ...
     @property

@@ -33,7 +33,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from vlrl.plugins.capabilities import Annotation
+from vlrl.plugins.capabilities import Annotation, Capability
+from vlrl.services.media_files import open_picture
 from vlrl.types import Clip, CoordinateSpace, Media, MediaError, Message, Row
 
 if TYPE_CHECKING:
@@ -84,6 +85,33 @@ INVALID_ACTIONS: Annotation[int] = Annotation(
     "invalid_actions", int, hint=HINT, doc="actions that could not be carried out"
 )
 
+CONVERSATION: Annotation[int] = Annotation(
+    "conversation", int, hint=HINT, doc="number of the conversation among those of its prompt"
+)
+SEGMENT: Annotation[int] = Annotation(
+    "segment", int, hint=HINT, doc="place of the rollout among the segments of its conversation, from 0"
+)
+TURNS: Annotation[int] = Annotation(
+    "turns", int, hint=HINT, doc="turns of the policy so far, over all segments"
+)
+CALLS: Annotation[int] = Annotation(
+    "calls", int, hint=HINT, doc="replies of the environment so far, over all segments"
+)
+TRANSCRIPT: Annotation[str] = Annotation(
+    "transcript", str, hint=HINT, doc="the segment's text with the replies"
+)
+
+# of environments that answer with pictures, and that take something out of the context of later turns
+PICTURE_REPLIES = Capability("picture_replies", hint="environment: {name: zoom}")
+FORGETS = Capability("forgets", hint="environment: {name: reseek.search}")
+ONE_REWARD_PER_CONVERSATION = Capability(
+    "one_reward_per_conversation", hint="reward_shaping: {turns: {name: last_turn_reward}}"
+)
+EPISODE_ANNOTATIONS: tuple[Capability, ...] = (
+    *(CONVERSATION, SEGMENT, TURNS, CALLS, TRANSCRIPT, ACTIONS, EPISODE_END, EPISODE_RETURN),
+    *(INVALID_ACTIONS, TURN_PARTS, TURN_REWARDS, TURN_SPANS, TURN_STATES),
+)
+
 E = TypeVar("E", bound="Episode")
 
 MAX_PIXELS = 4096 * 4096  # of a picture in an observation
@@ -116,9 +144,7 @@ class Picture(Media):
         return f"picture/{hashlib.sha256(self.data).hexdigest()[:24]}"
 
     def load(self) -> PILImage.Image:
-        from PIL import Image
-
-        with Image.open(io.BytesIO(self.data)) as image:
+        with open_picture(self.data) as image:
             return image.convert("RGB")
 
     @classmethod
@@ -142,7 +168,7 @@ class Picture(Media):
         from PIL import Image, UnidentifiedImageError
 
         try:
-            with Image.open(io.BytesIO(data)) as image:  # reads the header alone
+            with open_picture(data) as image:  # reads the header alone
                 width, height = image.size
         except (
             UnidentifiedImageError,
@@ -172,7 +198,8 @@ class Frames(Media):
 
     @cached_property
     def key(self) -> str:
-        return f"frames/{self.fps:g}/{hashlib.sha256('/'.join(f.key for f in self.frames).encode()).hexdigest()[:24]}"
+        frames = "/".join(frame.key for frame in self.frames)
+        return f"frames/{self.fps:g}/{hashlib.sha256(frames.encode()).hexdigest()[:24]}"
 
     def load(self) -> Clip:
         import numpy as np

@@ -1,7 +1,8 @@
 """Registry of plug-ins. `register` gives a class its name; `build` constructs a plug-in from a config
 mapping, strictly.
 
-Shipped plug-ins are found in their source files (`vlrl/plugins/index.py`) and imported when they are built.
+A stage names the package of its plug-ins (`home`). A module of it is imported when one of its plug-ins is
+first asked for: what a module registers is read from its text, the rest from its classes.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ import difflib
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import math
+import re
 import sys
 import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from vlrl.plugins import renamed
-from vlrl.plugins.index import PluginEntry, entries, modules_of
 from vlrl.services.redaction import expand
 
 T = TypeVar("T")
 
 _TABLE: dict[Any, dict[str, Any]] = {}
+_DECORATED = re.compile(r'^@\w+\("([^"]+)"', re.MULTILINE)  # @register("iou"), @verifier("math")
 NEAREST = 5  # names that an error message lists
 
 
@@ -79,22 +80,33 @@ def home_of(stage: Any, module: str = "") -> types.ModuleType:
     return importlib.import_module(".".join(filter(None, (stage.home.split(",")[0], module))))
 
 
-def shipped(stage: Any) -> dict[str, PluginEntry]:
-    """The plug-ins of a stage that ship with the project, by name; no plug-in is imported."""
-    return {
-        name: entry
-        for home in stage.home.split(",")
-        for (kind, name), entry in entries(home).items()
-        if kind == stage.kind
-    }
+@cache
+def modules_of(home: str) -> dict[str, list[str]]:
+    """Name -> the modules of some packages (`home` of a stage) whose text has a decorator with that name
+    (`@register("iou")`); none of them is imported."""
+    found: dict[str, list[str]] = {}
+    for package in home.split(","):
+        spec = importlib.util.find_spec(package)
+        assert spec is not None and spec.submodule_search_locations, package
+        for folder in map(Path, spec.submodule_search_locations):
+            for path in sorted(folder.rglob("*.py")):
+                parts = [package, *path.relative_to(folder).with_suffix("").parts]
+                for name in _DECORATED.findall(path.read_text(encoding="utf-8")):
+                    found.setdefault(name, []).append(".".join(parts).removesuffix(".__init__"))
+    return found
 
 
 def discover(stage: Any) -> None:
-    """Import every module of the package that holds a stage's plug-ins: for tables that modules fill besides
-    the registry."""
-    for module in (name for home in stage.home.split(",") for name in modules_of(home)):
-        if not module.endswith("__main__"):
-            importlib.import_module(module)
+    """Import every module that registers something in the packages of a stage's plug-ins."""
+    for module in sorted({module for modules in modules_of(stage.home).values() for module in modules}):
+        importlib.import_module(module)
+
+
+def shipped(stage: Any) -> dict[str, type]:
+    """The plug-ins of a stage that ship with the project, by name."""
+    discover(stage)
+    modules = {module for modules in modules_of(stage.home).values() for module in modules}
+    return {name: cls for name, cls in sorted(_TABLE.get(stage, {}).items()) if cls.__module__ in modules}
 
 
 def load_plugin_file(path: str | Path) -> None:
@@ -140,30 +152,31 @@ def _is_from(module: Any, file: Path) -> bool:
     return isinstance(path, str) and path.endswith(file.name) and Path(path).resolve() == file
 
 
-def registered(stage: Any) -> dict[str, type]:
-    """The classes of a stage that are imported, by name."""
-    return dict(_TABLE.get(stage, {}))
-
-
 def names(stage: Any) -> list[str]:
     """The names of a stage's plug-ins, shipped or registered by a user's file, sorted."""
-    return sorted({*shipped(stage), *_TABLE.get(stage, {})})
+    discover(stage)
+    return sorted(_TABLE.get(stage, {}))
+
+
+def find(stage: Any, name: str) -> type | None:
+    """The class registered under `name`; None where there is none."""
+    table = _TABLE.setdefault(stage, {})
+    if name not in table:
+        for module in modules_of(stage.home).get(name, ()):
+            importlib.import_module(module)
+    return table.get(name)
 
 
 def get(stage: Any, name: str, where: str = "") -> type:
     """The class registered under `name`. Raises ConfigError with a suggestion."""
-    table = _TABLE.setdefault(stage, {})
+    kind = stage.kind
     if not name:
-        raise ConfigError(f"{where or stage.kind}: not set; name one (`vlrl list {stage.kind}`)")
-    if name not in table:
-        known = shipped(stage)
-        if name not in known:
-            kind = stage.kind
-            new = renamed.PLUGINS.get(kind, {}).get(name)
-            hint = f" It is now called {new!r}." if new else suggest(name, {*known, *table})
-            raise ConfigError(f"{where or kind}: no {kind} named {name!r}.{hint} See `vlrl list {kind}`.")
-        importlib.import_module(known[name].module)
-    return table[name]
+        raise ConfigError(f"{where or kind}: not set; name one (`vlrl list {kind}`)")
+    cls = find(stage, name)
+    if cls is None:
+        hint = suggest(name, names(stage))
+        raise ConfigError(f"{where or kind}: no {kind} named {name!r}.{hint} See `vlrl list {kind}`.")
+    return cls
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -184,12 +197,16 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 def origin(cls: type) -> str:
-    """`file:line` of a plug-in; its module's name where the source cannot be found (an interactive session, a
-    replaced module)."""
+    """`file:line` of a plug-in's class; its module's name where the source cannot be found (an interactive
+    session, a replaced module)."""
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     try:
-        return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
-    except (OSError, TypeError):
-        return cls.__module__
+        lines = Path(str(file)).read_text(encoding="utf-8").splitlines() if file else []
+    except OSError:
+        lines = []
+    header = re.compile(rf"\s*class {cls.__name__}\b")
+    number = next((number for number, line in enumerate(lines, 1) if header.match(line)), None)
+    return f"{file}:{number}" if number else cls.__module__
 
 
 def build(stage: Any, spec: Any, where: str = "") -> Any:
@@ -221,12 +238,6 @@ def expanded(values: Any, where: str) -> Any:
             f"${{{name}}}; "
             f"set it (export {name}=...), or write the value in the config or on the command line"
         ) from None
-
-
-def _field_hint(cls: Any, key: str, known: Iterable[str]) -> str:
-    kind, name = getattr(cls, "kind", ""), getattr(cls, "name", "")
-    new = {**renamed.FIELDS.get((kind, ""), {}), **renamed.FIELDS.get((kind, name), {})}.get(key)
-    return f" It is now called {new!r}." if new else suggest(key, known)
 
 
 def _invalid(value: Any, hint: Any, error: Exception) -> str:
@@ -265,7 +276,7 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         if key not in fields:
             raise ConfigError(
                 f"{where}.{key}: unknown field of "
-                f"{getattr(cls, 'name', cls.__name__)!r}.{_field_hint(cls, key, fields)}"
+                f"{getattr(cls, 'name', cls.__name__)!r}.{suggest(key, fields)}"
             )
     hints = get_type_hints(cls)
     settings = ConfigDict(arbitrary_types_allowed=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ class Stage(ABC):  # noqa: B024
 
     name: ClassVar[str] = ""
     kind: ClassVar[str] = ""
-    home: ClassVar[str] = ""
+    home: ClassVar[str] = ""  # the packages of its plug-ins, with commas
     # what has to happen before it acts, where a few steps may not show it: "answers near the length limit"
     waits_for: ClassVar[str] = ""
     # the visit of a row from which on it acts: 2 for what reads the scores of earlier visits
@@ -43,8 +43,9 @@ class Stage(ABC):  # noqa: B024
     @property
     def reward_slots(self) -> list[tuple[str, str]]:
         """(field, slot) of every reward slot that a field of type RewardSlot names; "" refers to nothing."""
-        found = []
-        for field in fields(self) if is_dataclass(self) else ():
+        found: list[tuple[str, str]] = []
+        declared: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        for field in declared:
             value = getattr(self, field.name) if "RewardSlot" in str(field.type) else ()
             slots = (value,) if isinstance(value, str) else value or ()
             found += [(field.name, slot) for slot in slots if slot]
@@ -76,7 +77,8 @@ class Stage(ABC):  # noqa: B024
         return bool(self._attached)
 
     def check(self, phase: PhaseContext) -> None:
-        """Raise ConfigError, with the reason and what to use instead, if this plug-in cannot work in `phase`."""
+        """Raise ConfigError, with the reason and what to use instead, if this plug-in cannot work in
+        `phase`."""
 
     def setup(self, run: StageContext) -> None:
         """Called when the phase begins and the model is loaded. An override calls `super().setup(run)`."""

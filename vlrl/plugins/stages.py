@@ -1,6 +1,8 @@
-"""The stages of a training step: one abstract class per stage. A plug-in is a frozen dataclass derived from one.
+"""The stages of a training step: one abstract class per stage. A plug-in is a frozen dataclass derived from
+one.
 
-A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, made by `init_state`,
+A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, made by
+`init_state`,
 which the run saves and restores. It acts at declared moments only, and sees no more than they need
 (`vlrl/plugins/contexts.py`):
 
@@ -24,16 +26,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import (
-    CallbackContext,
-    PolicyView,
-    SamplingContext,
-)
+from vlrl.plugins.contexts import CallbackContext, SamplingContext
 from vlrl.plugins.episodes import EPISODE_END, Episode
 from vlrl.plugins.stage import Stage as Stage
 from vlrl.plugins.state import State as State
 from vlrl.plugins.state import transient as transient
 from vlrl.plugins.text_scoring import ScoresTexts
+from vlrl.plugins.views import PolicyView
 from vlrl.types import (
     Completion,
     Denominators,
@@ -203,7 +202,7 @@ class Environment(Stage):
     """
 
     kind: ClassVar[str] = "environment"
-    home: ClassVar[str] = "vlrl.environments"
+    home: ClassVar[str] = "vlrl.environments,vlrl.methods"
     stops: ClassVar[tuple[str, ...]] = ()  # strings that end the policy's turn
     concurrency: int = 16
     call_seconds: float = 30.0

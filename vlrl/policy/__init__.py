@@ -13,8 +13,8 @@ __all__ = ["EncodedPrompt", "Family", "Features", "MediaEmbeds", "Policy"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "Policy":
-        raise AttributeError(f"module 'vlrl.policy' has no attribute {name!r}")
-    from vlrl.policy.policy import Policy  # on first use: it imports torch
+    if name == "Policy":  # imports torch
+        from vlrl.policy.policy import Policy
 
-    return Policy
+        return Policy
+    raise AttributeError(f"module 'vlrl.policy' has no attribute {name!r}")

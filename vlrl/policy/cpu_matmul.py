@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-LEAST_PRODUCTS = 1 << 18  # multiplications: below, the call itself takes longer
-PACKED_LEAST_PRODUCTS = 1 << 19  # the same for weights in oneDNN's own order, against MKL's product
+MIN_PRODUCTS = 1 << 18  # multiplications: below, the call itself takes longer
+MIN_PACKED_PRODUCTS = 1 << 19  # the same for weights in oneDNN's own order, against MKL's product
 BLOCK_NUMBERS = 1 << 22  # logits that are in work at a time: 16 MiB
 
 
@@ -46,6 +46,11 @@ def plain_float(*tensors: Tensor) -> bool:
     ) and not torch.is_autocast_enabled("cpu")
 
 
+def is_whole(weight: Tensor) -> bool:
+    """Whether a weight is a plain parameter, no share of one (DTensor, ZeRO-3)."""
+    return type(weight) is nn.Parameter and not hasattr(weight, "ds_id")
+
+
 def applies(*tensors: Tensor) -> bool:
     """Whether oneDNN's product takes the place of torch's for these tensors."""
     return plain_float(*tensors) and bool(torch.backends.mkldnn.enabled) and onednn_is_faster()
@@ -53,7 +58,7 @@ def applies(*tensors: Tensor) -> bool:
 
 def product(x_NI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """x W^T + b, (N, O), without gradient; small products by torch."""
-    if x_NI.numel() * weight_OI.shape[0] >= LEAST_PRODUCTS and applies(x_NI, weight_OI):
+    if x_NI.numel() * weight_OI.shape[0] >= MIN_PRODUCTS and applies(x_NI, weight_OI):
         return torch.ops.mkldnn._linear_pointwise(x_NI, weight_OI, bias_O, "none", [], "")
     return nn.functional.linear(x_NI, weight_OI, bias_O)
 
@@ -85,12 +90,15 @@ class CPULinear(nn.Linear):
         if (
             packed is not None
             and not torch.is_grad_enabled()
-            and input.numel() * self.out_features >= PACKED_LEAST_PRODUCTS
+            and input.numel() * self.out_features >= MIN_PACKED_PRODUCTS
         ):
             return torch.ops.mkldnn._linear_pointwise(input, packed, self.bias, "none", [], "")
         weight = self.weight
-        sharded = type(weight) is not nn.Parameter or hasattr(weight, "ds_id")
-        if sharded or input.numel() * self.out_features < LEAST_PRODUCTS or not applies(input, weight):
+        if (
+            not is_whole(weight)
+            or input.numel() * self.out_features < MIN_PRODUCTS
+            or not applies(input, weight)
+        ):
             return super().forward(input)
         flat_NI = input.reshape(-1, self.in_features)
         graph = torch.is_grad_enabled() and (
@@ -112,11 +120,7 @@ def pack(model: nn.Module) -> dict[nn.Module, Tensor]:
     not held while the policy samples, so that the copy does not raise the peak. Empty where oneDNN's product
     does not apply (other types, devices and processors, sharded weights).
     """
-    layers = [
-        m
-        for m in model.modules()
-        if type(m) is CPULinear and type(m.weight) is nn.Parameter and not hasattr(m.weight, "ds_id")
-    ]
+    layers = [m for m in model.modules() if type(m) is CPULinear and is_whole(m.weight)]
     return {
         m: torch.ops.mkldnn._reorder_linear_weight(m.weight.detach(), 64)
         for m in layers

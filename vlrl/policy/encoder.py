@@ -85,7 +85,6 @@ class PromptEncoder:
     """
 
     def __init__(self, family: Family, processor: Any, counters: Counter[str] | None = None) -> None:
-        family.apply_pixel_limits(processor)
         if family.chat_template:
             processor.chat_template = family.chat_template
         self.family = family

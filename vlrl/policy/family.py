@@ -1,5 +1,8 @@
-"""A model family: how to load or build a model, process its media, compute its positions and run it. One
-small file per family in `families/`.
+"""A model family: how to load or build a model, process its media, compute its positions and run it.
+
+One file per family in `families/` says all that is special to it; what is not overridden reads the
+processor's and the model's own configs. `Family` is the contract, `families.vision.VisionFamily` its base for
+models with a vision tower.
 
 Shape legend: B rows, L tokens of a row, A rotary axes, H hidden size, V vocabulary, N completion tokens.
 """
@@ -7,15 +10,17 @@ Shape legend: B rows, L tokens of a row, A rotary axes, H hidden size, V vocabul
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from vlrl.config.model_folder import check_model
+from vlrl.config.model_folder import check_model, located
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Stage
+from vlrl.policy.costs import PictureCost, SavedTensors
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.packing import Layout, block_mask, dense_mask, image_runs
 from vlrl.policy.tiny import Tiny
@@ -31,51 +36,51 @@ if TYPE_CHECKING:
 class Family(Stage):
     """The config of a policy's model, and the interface of all model families.
 
-    `model` is a hub id or a folder; without it, `tiny` gives the sizes of a random model to build.
-    `min_pixels` / `max_pixels` bound an image, and `video_max_pixels` a video frame, after the processor's
-    resize. `layout` "packed" runs a group as one sequence (the prompt once), "padded" every rollout with a
-    prompt of its own. `checkpointing` recomputes activations in the backward pass. `cache_mb` bounds the
-    cache of processed media, `embeds_mb` that of their embeddings by a frozen vision tower (0: none). `dtype`
-    is the type of matrix products. `fp32_master_weights` keeps trained weights in float32 in addition
-    (without it, updates below half a unit in the last place are lost: nearly all of a bfloat16's at a
-    learning rate of 1e-6). `attn` is the attention implementation: "sdpa", "flex" (block masks, CUDA),
-    "eager", "flash_attention_2".
-
-    `special_tokens` says what becomes of the model's special tokens in the text of rows, tools and other
-    rollouts (`<|im_end|>`, `<|image_pad|>`): "escape" writes them with a space after their first character in
-    prompts, and as ordinary tokens in demonstrations; "refuse" does not train on such rows (they are
-    quarantined), and escapes other texts.
+    `model` is a hub id or a folder; without it, `tiny` gives the sizes of a random model. `max_pixels` and
+    `min_pixels` bound the pixels of a picture that the vision tower sees, all tiles together;
+    `video_max_pixels` those of a frame. A bound that the family's processor cannot keep is refused. `layout`
+    "packed" runs a group as one sequence (the prompt once), "padded" every rollout with its own prompt.
+    `checkpointing` recomputes activations in the backward pass. `dtype` is the type of matrix products;
+    `fp32_master_weights` keeps trained weights in float32 beside it: without, updates below half a unit in
+    the last place are lost, nearly all of a bfloat16's at a learning rate of 1e-6.
     """
 
     kind: ClassVar[str] = "family"
     home: ClassVar[str] = "vlrl.policy.families"
+    auto_model: ClassVar[str] = "AutoModelForCausalLM"  # transformers' classes that load model and processor
+    auto_processor: ClassVar[str] = "AutoTokenizer"
     supports_packing: ClassVar[bool] = True  # False: the padded layout is used, with a warning
     is_multimodal: ClassVar[bool] = True  # has a vision tower
-    multi_image_sensitive: ClassVar[bool] = (
-        False  # True: an image is processed differently if its prompt shows several
-    )
-    bidirectional_images: ClassVar[bool] = (
-        False  # True: the tokens of an image attend to each other in both directions
-    )
+    # True: an image is processed differently if its prompt shows several
+    multi_image_sensitive: ClassVar[bool] = False
+    # True: the tokens of an image attend to each other in both directions
+    bidirectional_images: ClassVar[bool] = False
+    # "module:function" that vLLM's workers call with their model, so that it computes what the trainer's does
+    engine_patch: ClassVar[str] = ""
+    # of layers, by transformers' model type; a decoder is as Llama's, a tower as SigLIP's without an entry
+    saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {}
     model: str = ""
     revision: str = "main"
     tiny: Tiny | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     fp32_master_weights: bool = True
     layout: Literal["packed", "padded"] = "packed"
+    # the attention: "flex" (block masks) needs CUDA, "flash_attention_2" the padded layout
     attn: Literal["sdpa", "flex", "eager", "flash_attention_2"] = "sdpa"
     min_pixels: int | None = None
     max_pixels: int | None = None
     video_max_pixels: int | None = None
     checkpointing: bool = False
-    cache_mb: int = 1024
-    embeds_mb: int = 512
+    cache_mb: int = 1024  # cache of processed media
+    embeds_mb: int = 512  # cache of their embeddings by a frozen vision tower (0: none)
     chunk: int = 1024  # completion tokens whose logits are in memory at a time
+    # the model's special tokens in the text of rows, tools and other rollouts: "escape" writes them with a
+    # space after their first character in prompts, and as ordinary tokens in demonstrations; "refuse" puts
+    # such rows into quarantine, and escapes other texts
     special_tokens: Literal["escape", "refuse"] = "escape"
     chat_template: str = ""  # a Jinja template that replaces the model's own
-    quantize: Literal["", "nf4", "int8"] = (
-        ""  # frozen weights in 4 or 8 bits, for adapters (needs bitsandbytes and a GPU)
-    )
+    # frozen weights in 4 or 8 bits, for adapters (needs bitsandbytes and a GPU)
+    quantize: Literal["", "nf4", "int8"] = ""
 
     def __post_init__(self) -> None:
         if self.attn == "flex" and not torch.cuda.is_available():
@@ -94,6 +99,13 @@ class Family(Stage):
                 f"policy: {self.name!r} needs `model` (a hub id or a folder) or `tiny` (sizes of a random "
                 "model)"
             )
+        for field in ("max_pixels", "video_max_pixels"):
+            most = getattr(self, field)
+            if most is not None and (self.min_pixels or 1) > most:
+                raise ConfigError(
+                    f"policy.{field}: {most} is below min_pixels, {self.min_pixels or 1}; raise it, or lower "
+                    "min_pixels"
+                )
         check_model(self.model, self.is_multimodal)
 
     # --- loading --------------------------------------------------------------------------------------------
@@ -107,8 +119,13 @@ class Family(Stage):
     def load_dtype(self) -> torch.dtype:
         """The type that `model` is loaded in: float32 for a run's own checkpoint (its master weights),
         `dtype` for others."""
-        own_checkpoint = bool(self.model) and (Path(self.model) / "trainer").is_dir()
-        return torch.float32 if self.fp32_master_weights and own_checkpoint else self.compute_dtype
+        whole = self.fp32_master_weights and self.is_own_checkpoint
+        return torch.float32 if whole else self.compute_dtype
+
+    @property
+    def is_own_checkpoint(self) -> bool:
+        """Whether `model` is a run's checkpoint, with the trainer's state beside the weights."""
+        return bool(self.model) and (Path(self.model) / "trainer").is_dir()
 
     @property
     def attn_implementation(self) -> str:
@@ -116,37 +133,38 @@ class Family(Stage):
         the language model alone."""
         return "sdpa" if self.attn == "flex" else self.attn
 
-    def configure_attention(self, model: PreTrainedModel, device: torch.device) -> None:
-        """Set FlexAttention on the language model if `attn` asks for it (transformers refuses it for whole
-        Qwen-VL models, because their vision towers do not support it), and on a CPU the attention of
-        `vlrl.policy.branches`."""
-        if self.attn == "flex":
-            model.config.get_text_config()._attn_implementation = "flex_attention"
-        elif (
-            self.attn == "sdpa" and device.type == "cpu" and self.layout == "packed" and self.supports_packing
-        ):
-            from vlrl.policy import branches
-
-            branches.install(model)
-
     def autocast(self, device: torch.device) -> AbstractContextManager:
         """Matrix products in `dtype`, sums and norms in float32, whatever type the weights are stored in."""
-        return (
-            nullcontext()
-            if self.compute_dtype == torch.float32
-            else torch.autocast(device.type, self.compute_dtype)
-        )
+        if self.compute_dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(device.type, self.compute_dtype)
 
-    def apply_pixel_limits(self, processor: Any) -> None:
-        """Set `min_pixels` and `max_pixels` in a processor."""
-
-    @abstractmethod
     def load(self) -> tuple[PreTrainedModel, Any]:
         """(model, processor) of `self.model`. The processor of a text family is its tokenizer."""
+        import transformers
+
+        folder, revision = located(self.model), self.revision
+        precision = {"dtype": self.load_dtype, "attn_implementation": self.attn_implementation}
+        model = getattr(transformers, self.auto_model).from_pretrained(
+            folder, revision=revision, **precision, **quantization(self)
+        )
+        return model, getattr(transformers, self.auto_processor).from_pretrained(folder, revision=revision)
 
     @abstractmethod
     def build(self, tiny: Tiny) -> tuple[PreTrainedModel, Any]:
         """(model, processor) with random weights, without any download."""
+
+    def limit_pixels(self, processor: Any, config: Any) -> None:
+        """Set `min_pixels`, `max_pixels` and `video_max_pixels` in a processor, so that a saved folder keeps
+        them, and in the model's config where that repeats them. Raises ConfigError for a bound that the
+        processor cannot keep."""
+        for field in ("min_pixels", "max_pixels", "video_max_pixels"):
+            if getattr(self, field) is not None:
+                raise ConfigError(f"policy.{field}: {self.name!r} reads no pictures; leave it out")
+
+    def picture_cost(self, processor: Any, config: Any, width: int, height: int) -> PictureCost:
+        """What a picture of `width` x `height` pixels costs, without processing one."""
+        return PictureCost()
 
     # --- prompts --------------------------------------------------------------------------------------------
 
@@ -185,42 +203,21 @@ class Family(Stage):
             f"policy: {self.name!r} reads no images; use a vision family, or rows without media"
         )
 
-    def attention(self, model: nn.Module, layout: Layout) -> dict[str, Any]:
-        """The arguments of `hidden` that say which tokens attend to which: a mask, or on a CPU the branches
-        of long rows."""
-        from vlrl.policy import branches
-
-        if (
-            layout.has_branches
-            and layout.ids_RL.shape[1] >= branches.LEAST_ROW
-            and self.has_branch_attention(model)
-        ):
-            return {"mask": no_mask(model), "branches": branches.Branches(layout, self.bidirectional_images)}
-        return {"mask": self.masks(model, layout)}
-
-    def has_branch_attention(self, model: nn.Module) -> bool:
-        """Whether packed rows need no dense mask on a CPU: the model attends through
-        `vlrl.policy.branches`."""
-        from vlrl.policy import branches
-
-        return base(model).config.get_text_config()._attn_implementation == branches.ATTENTION_NAME
-
     def masks(self, model: nn.Module, layout: Layout) -> Any:
         """The attention masks of these rows: the `mask` argument of `hidden`."""
         text = base(model).config.get_text_config()
         kinds = getattr(text, "layer_types", None)
         make_mask = block_mask if self.attn == "flex" else dense_mask
         images_RL = image_runs(layout.types_RL) if self.bidirectional_images else None
-        causal = not layout.has_branches and images_RL is None
-        full = None if causal else make_mask(layout.order_RL, layout.below_RL, None, images_RL)
+        causal = not layout.is_tree and images_RL is None
+        full = None if causal else make_mask(layout.order_RL, layout.subtree_end_RL, None, images_RL)
         if kinds is None:  # such models take a single mask
             return full
-        if "sliding_attention" not in kinds:
-            return {"full_attention": full}
-        return {
-            "full_attention": full,
-            "sliding_attention": make_mask(layout.order_RL, layout.below_RL, text.sliding_window, images_RL),
-        }
+        masks = {"full_attention": full}
+        if "sliding_attention" in kinds:
+            window = text.sliding_window
+            masks["sliding_attention"] = make_mask(layout.order_RL, layout.subtree_end_RL, window, images_RL)
+        return masks
 
     def hidden(
         self,
@@ -259,23 +256,6 @@ class Family(Stage):
         logits = logits if scale == 1 else logits * scale
         return logits if cap is None else cap * (logits / cap).tanh()
 
-    def head_weight(self, model: nn.Module) -> Tensor | None:
-        """The output layer's weight (V, H) if logits are hidden W^T and nothing else, with W a whole float32
-        matrix on a CPU; None otherwise."""
-        from vlrl.policy.cpu_matmul import CPULinear, plain_float
-
-        head, (scale, cap) = base(model).get_output_embeddings(), logit_rule(model)
-        plain = type(head) in (nn.Linear, CPULinear) and head.bias is None and scale == 1 and cap is None
-        if (
-            not plain
-            or type(head.weight) is not nn.Parameter
-            or hasattr(head.weight, "ds_id")
-            or not plain_float(head.weight)
-        ):
-            return None
-        hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
-        return None if any(hooks) else head.weight
-
 
 def logit_rule(model: nn.Module) -> tuple[float, float | None]:
     """(factor, cap or None) of the logits, as the architecture has it."""
@@ -291,11 +271,9 @@ def no_mask(model: nn.Module) -> Any:
     A dict by kind of layer or a 4-D mask, whichever the model takes.
     """
     kinds = getattr(base(model).config.get_text_config(), "layer_types", None)
-    return (
-        dict.fromkeys({"full_attention", *kinds})
-        if kinds
-        else torch.zeros(1, 1, 1, 1, device=next(model.parameters()).device)
-    )
+    if kinds:
+        return dict.fromkeys({"full_attention", *kinds})
+    return torch.zeros(1, 1, 1, 1, device=next(model.parameters()).device)
 
 
 def forbidden_ids(family: Family, model: nn.Module, processor: Any) -> tuple[int, ...]:
@@ -308,21 +286,6 @@ def forbidden_ids(family: Family, model: nn.Module, processor: Any) -> tuple[int
     known = set(getattr(processor, "tokenizer", processor).get_vocab().values())
     rows = base(model).config.get_text_config().vocab_size
     return tuple(sorted(family.forbidden_ids(processor) | (set(range(rows)) - known)))
-
-
-def forbid(logits: Tensor, ids: Sequence[int]) -> Tensor:
-    """Logits (..., V), -inf at `ids`, in place: log softmax is then the law over the other tokens, with
-    gradient 0 at `ids`.
-
-    Autograd does not see the change (`data`), which saves a copy of the gradient; it would refuse one where a
-    module has backward hooks, as with ZeRO-3. What reads the logits other than through a softmax must leave
-    out -inf.
-    """
-    if ids:
-        from vlrl.policy.cpu_matmul import fill_forbidden
-
-        fill_forbidden(logits.data, tuple(ids))
-    return logits
 
 
 def pooled_output(pooled: Any) -> Any:
@@ -362,23 +325,19 @@ def quantization(family: Family) -> dict[str, Any]:
     """`from_pretrained` options for a family's quantised weights. Raises ConfigError without bitsandbytes."""
     if not family.quantize:
         return {}
-    from importlib.util import find_spec
-
-    from transformers import BitsAndBytesConfig
-
     if find_spec("bitsandbytes") is None:
         raise ConfigError(
             f"policy.quantize: {family.quantize!r} needs bitsandbytes; `pip install bitsandbytes`, or "
             "leave it out"
         )
-    four = {
-        "load_in_4bit": True,
-        "bnb_4bit_quant_type": "nf4",
-        "bnb_4bit_use_double_quant": True,
-        "bnb_4bit_compute_dtype": family.compute_dtype,
-    }
-    return {
-        "quantization_config": BitsAndBytesConfig(
-            **(four if family.quantize == "nf4" else {"load_in_8bit": True})
-        )
-    }
+    from transformers import BitsAndBytesConfig
+
+    if family.quantize == "int8":
+        return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True)}
+    four = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=family.compute_dtype,
+    )
+    return {"quantization_config": four}

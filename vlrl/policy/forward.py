@@ -13,14 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vlrl.policy.cpu_matmul import HeadLogp
+from vlrl.policy.cpu_matmul import CPULinear, HeadLogp, fill_forbidden, is_whole, plain_float
 from vlrl.policy.encoded import Features
-from vlrl.policy.family import Family, forbid
+from vlrl.policy.family import Family, base, logit_rule
 from vlrl.policy.packing import Layout
 from vlrl.policy.tower import MediaEncoder
+from vlrl.policy.tree_attention import attention_arguments
 
 if TYPE_CHECKING:
-    from vlrl.plugins.stages import AuxTensor
+    from vlrl.plugins.views import AuxTensorView
 
 CACHE_NUMBERS = 1 << 18  # numbers that fit into a CPU's cache over several passes
 
@@ -55,7 +56,7 @@ class Net(nn.Module):
         temperature_N: Tensor,
         features: Sequence[Features],
         shown: Sequence[int],
-        aux_tensors: Sequence[AuxTensor] = (),
+        aux_tensors: Sequence[AuxTensorView] = (),
         dummies: Sequence[Features] = (),
     ) -> dict[str, Tensor]:
         """{"logp": (N,), aux tensor name: (N,) or (N, K)} of the completion tokens `ids_N`.
@@ -64,44 +65,59 @@ class Net(nn.Module):
         `dummies` are media that go through the vision tower with weight 0, because all ranks must take part
         in the tower's collectives.
         """
-        with self.family.autocast(ids_N.device):
-            return self._forward(layout, ids_N, temperature_N, features, shown, aux_tensors, dummies)
-
-    def _forward(
-        self,
-        layout: Layout,
-        ids_N: Tensor,
-        temperature_N: Tensor,
-        features: Sequence[Features],
-        shown: Sequence[int],
-        aux_tensors: Sequence[AuxTensor],
-        dummies: Sequence[Features],
-    ) -> dict[str, Tensor]:
         family = self.family
-        embeds = self.media(self.model, [*features, *dummies])
-        kinds = [features[i].kind for i in shown]
-        shown_embeds = [embeds[i] for i in shown]
-        how = family.attention(self.model, layout)
-        hidden_RLH, _ = family.hidden(
-            self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **how
-        )
-        hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
-        weight_VH = family.head_weight(self.model)
-        if weight_VH is not None and len(ids_N) and not any(needs_logits_graph(aux) for aux in aux_tensors):
-            out = score_by_weight(
-                weight_VH, hidden_NH, ids_N, temperature_N, aux_tensors, self.forbidden_ids, family.chunk
+        with family.autocast(ids_N.device):
+            embeds = self.media(self.model, [*features, *dummies])
+            kinds = [features[i].kind for i in shown]
+            shown_embeds = [embeds[i] for i in shown]
+            attention = attention_arguments(family, self.model, layout)
+            hidden_RLH, _ = family.hidden(
+                self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **attention
             )
-        else:
-            out = score_tokens(self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk)
-        for dummy in embeds[len(features) :]:
-            out["logp"] = out["logp"] + 0.0 * dummy.embeds_NH.sum()
-        return out
+            hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
+            weight_VH = head_weight(self.model)
+            if (
+                weight_VH is not None
+                and len(ids_N)
+                and not any(needs_logits_graph(aux) for aux in aux_tensors)
+            ):
+                out = score_by_weight(
+                    weight_VH, hidden_NH, ids_N, temperature_N, aux_tensors, self.forbidden_ids, family.chunk
+                )
+            else:
+                out = score_tokens(self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk)
+            for dummy in embeds[len(features) :]:
+                out["logp"] = out["logp"] + 0.0 * dummy.embeds_NH.sum()
+            return out
 
     def _logits(self, hidden_NH: Tensor) -> Tensor:
         return forbid(self.family.logits(self.model, hidden_NH), self.forbidden_ids)
 
 
-def needs_logits_graph(aux: AuxTensor) -> bool:
+def forbid(logits: Tensor, ids: Sequence[int]) -> Tensor:
+    """Logits (..., V), -inf at `ids`, in place: log softmax is then the law over the other tokens, with
+    gradient 0 at `ids`.
+
+    Autograd does not see the change (`data`), which saves a copy of the gradient; it would refuse one where a
+    module has backward hooks, as with ZeRO-3. What reads the logits other than through a softmax must leave
+    out -inf.
+    """
+    if ids:
+        fill_forbidden(logits.data, tuple(ids))
+    return logits
+
+
+def head_weight(model: nn.Module) -> Tensor | None:
+    """The output layer's weight (V, H) if logits are hidden W^T and nothing else, with W a whole float32
+    matrix on a CPU; None otherwise."""
+    head = base(model).get_output_embeddings()
+    if type(head) not in (nn.Linear, CPULinear) or head.bias is not None or logit_rule(model) != (1, None):
+        return None
+    hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
+    return head.weight if is_whole(head.weight) and plain_float(head.weight) and not any(hooks) else None
+
+
+def needs_logits_graph(aux: AuxTensorView) -> bool:
     """Whether a gradient flows through the tensor's values into the logits."""
     return torch.is_grad_enabled() and not (aux.reads_hidden or aux.no_grad)
 
@@ -111,7 +127,7 @@ def score_by_weight(
     hidden_NH: Tensor,
     ids_N: Tensor,
     temperature_N: Tensor,
-    aux_tensors: Sequence[AuxTensor] = (),
+    aux_tensors: Sequence[AuxTensorView] = (),
     forbidden_ids: Sequence[int] = (),
     chunk: int = 1024,
 ) -> dict[str, Tensor]:
@@ -135,7 +151,7 @@ def score_tokens(
     hidden_NH: Tensor,
     ids_N: Tensor,
     temperature_N: Tensor,
-    aux_tensors: Sequence[AuxTensor] = (),
+    aux_tensors: Sequence[AuxTensorView] = (),
     chunk: int = 1024,
 ) -> dict[str, Tensor]:
     """{"logp": (N,), aux tensor name: (N,) or (N, K)} of tokens `ids_N`, given the hidden states that predict
@@ -159,10 +175,8 @@ def score_tokens(
 
     recompute = torch.is_grad_enabled() and hidden_NH.requires_grad
     count = len(ids_N)
-    begins = [
-        0,
-        *range(count % chunk or chunk, count, chunk),
-    ]  # the first chunk has the odd size, because the last one is kept
+    # the first chunk has the odd size, because the last one is kept
+    begins = [0, *range(count % chunk or chunk, count, chunk)]
     parts = []
     for start, end in zip(begins, [*begins[1:], count]):
         args = [x[start:end] for x in (hidden_NH, ids_N, temperature_N)]
@@ -209,7 +223,7 @@ def _rows_per_pass(logits_NV: Tensor) -> int:
     return max(1, CACHE_NUMBERS // width if logits_NV.device.type == "cpu" else count)
 
 
-def once(
+def dedupe(
     source_N: Tensor, ids_N: Tensor, temperature_N: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """The scored tokens without repetitions: a token that several completions share is predicted from the

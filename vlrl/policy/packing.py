@@ -27,17 +27,17 @@ from vlrl.policy.encoded import EncodedPrompt, Features
 from vlrl.services.lazy import Tensor, torch
 
 # tokens: sequences that share fewer below a node repeat them, which takes less time than a node of their own
-LEAST_SHARED = 16
+MIN_SHARED = 16
 
 
 @dataclass(frozen=True)
 class Node:
     """Tokens [start, end) of a row, which all sequences through the node share; its descendants are at [end,
-    below)."""
+    subtree_end)."""
 
     start: int
     end: int
-    below: int
+    subtree_end: int
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Layout:
     order_RL: Tensor  # index in the token's own sequence: a completion's first token has index len(prompt)
     # where the subtree of the token's node ends: tokens from there on do not see it. L in the first node, 0
     # for padding
-    below_RL: Tensor
+    subtree_end_RL: Tensor
     types_RL: Tensor  # 0 text, 1 image, 2 video
     source_N: Tensor  # index into the R * L hidden states: the one that predicts the token
     target_N: Tensor  # index into the B * T completion tokens
@@ -57,10 +57,10 @@ class Layout:
     media: tuple[Features, ...] = ()  # in the order of the rows' placeholders
 
     @property
-    def has_branches(self) -> bool:
+    def is_tree(self) -> bool:
         """Whether a row holds more than one way through its tree, so that it needs more than a causal
         attention mask."""
-        return any(node.below < nodes[0].below for nodes in self.nodes_R for node in nodes)
+        return any(node.subtree_end < nodes[0].subtree_end for nodes in self.nodes_R for node in nodes)
 
     def to(self, device: torch.device | str) -> Layout:
         moved: dict[str, Any] = {
@@ -91,7 +91,7 @@ def grow_tree(sequences: dict[int, Tensor], least: int | None = None) -> _Row:
 
     The root is what all share, of any length. A sequence that ends where others go on has no node of its own.
     """
-    least = LEAST_SHARED if least is None else least
+    least = MIN_SHARED if least is None else least
     row = _Row(places={b: [] for b in sequences})
 
     def add(members: Sequence[int], begin: int, end: int) -> int:
@@ -114,17 +114,17 @@ def grow_tree(sequences: dict[int, Tensor], least: int | None = None) -> _Row:
         is_node = len(members) == 1 or not row.nodes or common - begin >= least
         if is_node and (common > begin or not row.nodes):
             number = add(members, begin, common)
-            for part in ways_on(members, common):
+            for part in split_by_token(members, common):
                 visit(part, common, common)
             close(number)
             return
         for b in members:  # they end here, and share too little for a node
             if sequences[b].shape[1] == common > begin:
                 close(add([b], begin, common))
-        for part in ways_on(members, common):
+        for part in split_by_token(members, common):
             visit(part, begin, common)
 
-    def ways_on(members: Sequence[int], at: int) -> list[list[int]]:
+    def split_by_token(members: Sequence[int], at: int) -> list[list[int]]:
         """The members that have a token at `at`, by that token."""
         ways: dict[tuple[int, ...], list[int]] = {}
         for b in members:
@@ -208,7 +208,7 @@ def build_layout(
     sequences, rows = trees_of(prompts, prompt_B, ids, packed, roots)
     length = max(row.length for row in rows)
     axes = prompts[0].positions.shape[:-1]
-    ids_RL, (types_RL, order_RL, below_RL) = (
+    ids_RL, (types_RL, order_RL, subtree_end_RL) = (
         torch.full((len(rows), length), pad_id),
         torch.zeros(3, len(rows), length, dtype=torch.long),
     )
@@ -224,7 +224,10 @@ def build_layout(
                 own[1],
                 own[3:].reshape(*axes, end - begin),
             )
-            order_RL[r, part], below_RL[r, part] = torch.arange(begin, end), node.below if k else length
+            order_RL[r, part], subtree_end_RL[r, part] = (
+                torch.arange(begin, end),
+                node.subtree_end if k else length,
+            )
             media += _media_in(prompts[prompt_B[b]], begin, end)
         for b, ranges in row.places.items():
             places = [r * length + place for part in ranges for place in part]
@@ -233,7 +236,9 @@ def build_layout(
             target += [b * width + t for t in scored[b]]
     source_N, target_N = (torch.tensor(places, dtype=torch.long) for places in (source, target))
     nodes_R = tuple(tuple(row.nodes) for row in rows)
-    return Layout(ids_RL, positions, order_RL, below_RL, types_RL, source_N, target_N, nodes_R, tuple(media))
+    return Layout(
+        ids_RL, positions, order_RL, subtree_end_RL, types_RL, source_N, target_N, nodes_R, tuple(media)
+    )
 
 
 def _media_in(prompt: EncodedPrompt, begin: int, end: int) -> Iterator[Features]:
@@ -270,7 +275,7 @@ def image_runs(types_RL: Tensor) -> Tensor:
 
 
 def mask_mod(
-    order_RL: Tensor, below_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None
+    order_RL: Tensor, subtree_end_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None
 ) -> Callable[..., Tensor]:
     """FlexAttention's `mask_mod`, (row, head, query, key) -> bool: a token attends to the nodes above its
     own, and to its own up to itself.
@@ -281,7 +286,7 @@ def mask_mod(
     """
 
     def attends(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        allowed = (key <= query) & (query < below_RL[row, key])
+        allowed = (key <= query) & (query < subtree_end_RL[row, key])
         if window is not None:
             allowed = allowed & (
                 order_RL[row, query] - order_RL[row, key] < window
@@ -294,22 +299,27 @@ def mask_mod(
 
 
 def dense_mask(
-    order_RL: Tensor, below_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None
+    order_RL: Tensor, subtree_end_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None
 ) -> Tensor:
     """`mask_mod` as a dense (R, 1, L, L) bool mask."""
     rows, length = order_RL.shape
     row, place = torch.arange(rows, device=order_RL.device), torch.arange(length, device=order_RL.device)
-    attends = mask_mod(order_RL, below_RL, window, image_RL)
+    attends = mask_mod(order_RL, subtree_end_RL, window, image_RL)
     return attends(row[:, None, None], place[:1], place[None, :, None], place[None, None, :])[:, None]
 
 
 def block_mask(
-    order_RL: Tensor, below_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None
+    order_RL: Tensor, subtree_end_RL: Tensor, window: int | None = None, image_RL: Tensor | None = None
 ) -> Any:
     """`mask_mod` as FlexAttention's block mask: blocks that are masked out entirely are not computed."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     rows, length = order_RL.shape
     return create_block_mask(
-        mask_mod(order_RL, below_RL, window, image_RL), rows, None, length, length, device=order_RL.device
+        mask_mod(order_RL, subtree_end_RL, window, image_RL),
+        rows,
+        None,
+        length,
+        length,
+        device=order_RL.device,
     )

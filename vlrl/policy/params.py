@@ -13,13 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.policy import adapters, cpu_matmul, sharding
-from vlrl.policy.adapters import cast_weights, has_adapter
+from vlrl.policy.adapters import cast_weights
 from vlrl.policy.family import Family, forbidden_ids
 from vlrl.policy.forward import Net
 from vlrl.policy.tower import MediaEncoder
+from vlrl.policy.tree_attention import configure_attention
 from vlrl.services.third_party import without_mistral
 
 MATMUL_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def is_matmul(module: nn.Module) -> bool:
+    """Whether a layer is a matrix product or a convolution."""
+    return isinstance(module, MATMUL_LAYERS)
 
 
 class Params:
@@ -64,24 +70,21 @@ class Params:
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(source.tiny.seed + seed)
                     model, processor = source.build(source.tiny)
-        family.configure_attention(model, device)
+        family.limit_pixels(processor, model.config)
+        configure_attention(family, model, device)
         if device.type == "cpu":
             cpu_matmul.install(model)
         if not family.quantize:
             module: nn.Module = model
             cast_weights(module.to(device), family.load_dtype)
         if device.type == "cpu" and source.model:
-            for tensor in (
-                *model.parameters(),
-                *model.buffers(),
-            ):  # the alignment of memory-mapped tensors changes the last bits of results
+            # the alignment of memory-mapped tensors changes the last bits of results
+            for tensor in (*model.parameters(), *model.buffers()):
                 tensor.data = tensor.data.clone()
         if family.checkpointing:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        own_checkpoint = (
-            bool(source.model) and (Path(source.model) / "trainer").is_dir()
-        )  # of a run, which may delete it
-        base_origin = None if own_checkpoint else adapters.base_description(source, seed)
+        # a run may delete its own checkpoints
+        base_origin = None if source.is_own_checkpoint else adapters.base_description(source, seed)
         forbidden = forbidden_ids(family, model, processor)
         if forbidden and getattr(model, "generation_config", None) is not None:
             model.generation_config.suppress_tokens = list(forbidden)
@@ -97,6 +100,11 @@ class Params:
     @model.setter
     def model(self, model: nn.Module) -> None:
         self.net.model = model
+
+    @property
+    def has_adapter(self) -> bool:
+        """Whether an adapter (PEFT) is on the model."""
+        return adapters.has_adapter(self.model)
 
     def with_model(self, model: nn.Module) -> Params:
         """A view that runs `model` instead, unwrapped; everything else is shared."""
@@ -193,7 +201,7 @@ class Params:
         `base_is_trained`: the weights differ from the loaded ones, so that they must be saved with the
         adapter; so do those of an adapter that is initialised from the weights (`options["alters_base"]`).
         """
-        if has_adapter(self.model):
+        if self.has_adapter:
             return
         fields = dict(options)
         if fields.pop("alters_base", False) or base_is_trained:
@@ -205,7 +213,7 @@ class Params:
 
         With an adapter there is no copy: the reference is the model with the adapter switched off.
         """
-        if has_adapter(self.model) or (self.reference is not None and not renew):
+        if self.has_adapter or (self.reference is not None and not renew):
             return
         if sharding.is_sharded(self.wrapped):  # sharded weights cannot be copied directly
             with self.gather_params():
@@ -221,7 +229,7 @@ class Params:
     def disable_adapter(self) -> AbstractContextManager:
         """Inside, the adapter is switched off. Raises RuntimeError if there is neither an adapter nor a
         reference."""
-        if not has_adapter(self.model):
+        if not self.has_adapter:
             raise RuntimeError("no reference was kept: call keep_reference() before training")
         return self.model.disable_adapter()
 
@@ -240,7 +248,7 @@ class Params:
             }
         if not sharding.is_main():
             return
-        if has_adapter(self.model):
+        if self.has_adapter:
             model = (
                 self.model
                 if state is None
@@ -271,10 +279,8 @@ def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
     tables = [
         module for module in tables if not module.weight.requires_grad and frozen_dtype != torch.float32
     ]
-    matmul = _own_parameters(model, lambda module: isinstance(module, MATMUL_LAYERS))
-    matmul -= _own_parameters(
-        model, lambda module: not isinstance(module, MATMUL_LAYERS) and module not in tables
-    )
+    matmul = _own_parameters(model, is_matmul)
+    matmul -= _own_parameters(model, lambda module: not is_matmul(module) and module not in tables)
     kept = matmul | {id(module.weight) for module in tables}
     for parameter in model.parameters():
         if parameter.is_floating_point():

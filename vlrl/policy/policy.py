@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 from vlrl.policy import adapters
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.encoder import DummyImage, PromptEncoder, root_of
-from vlrl.policy.family import Family, base, forbid, linear_cost
-from vlrl.policy.forward import once, scatter_to_BT
+from vlrl.policy.family import Family, base, linear_cost
+from vlrl.policy.forward import dedupe, forbid, scatter_to_BT
 from vlrl.policy.packing import build_layout, packing_is_cheaper, trees_of
 from vlrl.policy.params import Params
 from vlrl.policy.sharding import world_size
+from vlrl.policy.tree_attention import is_installed
 from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import CoordinateSpace, Prompt, Rollout, TokenBatch
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import AuxTensorView
+    from vlrl.plugins.views import AuxTensorView
 
 
 class Policy:
@@ -144,6 +145,11 @@ class Policy:
         sharded."""
         return self.params.gather_params()
 
+    @property
+    def has_adapter(self) -> bool:
+        """Whether an adapter (PEFT) is on the model."""
+        return self.params.has_adapter
+
     def add_adapter(self, options: Mapping[str, Any], parts: tuple[str, ...], targets: str) -> None:
         """Put a LoRA adapter on the linear layers of `parts` whose names match `targets`, and freeze
         everything else."""
@@ -243,7 +249,7 @@ class Policy:
         ids_N, temperature_N = (
             x.to(self.device).flatten()[layout.target_N] for x in (batch.ids_BT, batch.temperature_BT.float())
         )
-        source_N, ids_N, temperature_N, copies_N = once(layout.source_N, ids_N, temperature_N)
+        source_N, ids_N, temperature_N, copies_N = dedupe(layout.source_N, ids_N, temperature_N)
         self.counters["head_rows"] += len(ids_N)
         self.counters["tokens"] += layout.ids_RL.numel()
         self._set_training_mode(torch.is_grad_enabled())
@@ -283,7 +289,7 @@ class Policy:
     def _rows_share_no_pairs(self) -> bool:
         """Whether a packed row computes no attention between its completions, so that packing is never
         dearer."""
-        return self.family.attn == "flex" or self.family.has_branch_attention(self.model)
+        return self.family.attn == "flex" or is_installed(self.model)
 
     def _packing_is_cheaper(
         self,

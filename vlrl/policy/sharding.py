@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, cast
 
+from vlrl.policy.adapters import has_adapter
+from vlrl.policy.family import base
 from vlrl.services.lazy import Tensor, nn, torch
 
 
@@ -92,19 +94,18 @@ def unsharded_copy(module: nn.Module, model: Any, attn_implementation: str) -> A
 def model_from_state(state: Mapping[str, Tensor], model: Any, attn_implementation: str) -> Any:
     """An unsharded model with the architecture (and adapter) of `model`, which may be sharded, that holds the
     tensors of `state` themselves."""
-    inner = model.get_base_model() if hasattr(model, "peft_config") else model
+    inner = base(model)
     with without_zero3_init():
         fresh = type(inner)._from_config(inner.config, attn_implementation=attn_implementation)
-    fresh._weight_conversions = getattr(
-        inner, "_weight_conversions", None
-    )  # the names that it is saved under
+    # the names that it is saved under
+    fresh._weight_conversions = getattr(inner, "_weight_conversions", None)
     fresh.config.get_text_config()._attn_implementation = inner.config.get_text_config()._attn_implementation
-    if hasattr(model, "peft_config"):
+    if has_adapter(model):
         from peft import get_peft_model
 
         fresh = get_peft_model(fresh, copy.deepcopy(model.peft_config["default"]))
     fresh.load_state_dict(state, assign=True)
-    (fresh.get_base_model() if hasattr(model, "peft_config") else fresh).tie_weights()
+    base(fresh).tie_weights()
     return fresh.to(next(iter(state.values())).device).eval()
 
 

@@ -33,12 +33,17 @@ TAGS = (
 # The text that the merges are learned from: prompts of the lab tasks stay short, other text falls back to
 # bytes.
 TRAINING_TEXT = """
-system user assistant You are a helpful assistant. Answer the question. Give the final answer in the tags as a number, letter or box.
-How many digits are there in the picture? Which digit is in this image? Find the digit and give its box in pixels. Where is it?
-The picture was cut into pieces and shuffled. Say which piece is shown at each place, row by row, from the top left to the bottom right.
+system user assistant You are a helpful assistant. Answer the question. Give the final answer in the tags \
+as a number, letter or box.
+How many digits are there in the picture? Which digit is in this image? Find the digit and give its box in \
+pixels. Where is it?
+The picture was cut into pieces and shuffled. Say which piece is shown at each place, row by row, from the \
+top left to the bottom right.
 Which way does the digit move in the video? left right up down first second before after What comes first?
-What is the sum of these numbers? Compute plus minus times. Think step by step, then answer. Choose one of these options: A B C D
-Each person is a knight or a knave. A knight always tells the truth and a knave always lies. says that we both is not Who is what? yes no
+What is the sum of these numbers? Compute plus minus times. Think step by step, then answer. Choose one of \
+these options: A B C D
+Each person is a knight or a knave. A knight always tells the truth and a knave always lies. says that we \
+both is not Who is what? yes no
 """
 
 # Messages between <|im_start|> and <|im_end|>; media as pads between vision marks, as in the Qwen-VL models.
@@ -55,21 +60,19 @@ TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
 )
-
+_MEDIA = "<|vision_start|><|{kind}_pad|><|vision_end|>"
 
 _SIZES = (
-    "hidden",
-    "layers",
-    "heads",
-    "kv_heads",
-    "intermediate",
-    "vision_hidden",
-    "vision_layers",
-    "vision_heads",
-    "patch",
-    "vocabulary",
+    *("hidden", "layers", "heads", "kv_heads", "intermediate", "vocabulary"),
+    *("vision_hidden", "vision_layers", "vision_heads", "patch"),
 )
 _LARGEST = 65_536
+
+
+def media_template(image: str, video: str = "") -> str:
+    """`TEMPLATE` with these texts for an image and a video ("": that of `TEMPLATE`)."""
+    text = TEMPLATE.replace(_MEDIA.format(kind="image"), image)
+    return text.replace(_MEDIA.format(kind="video"), video) if video else text
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,16 @@ class Tiny:
             "pad_token_id": tokenizer.pad_token_id,
             "eos_token_id": tokenizer.eos_token_id,
             "bos_token_id": None,
+        }
+
+    def tower(self) -> dict[str, Any]:
+        """The vision tower's part of a transformers config, in the names of SigLIP."""
+        return {
+            "hidden_size": self.vision_hidden,
+            "num_hidden_layers": self.vision_layers,
+            "num_attention_heads": self.vision_heads,
+            "intermediate_size": 2 * self.vision_hidden,
+            "patch_size": self.patch,
         }
 
     def mrope(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What every room may use: processes beside the trainer, HTTP, files, third-party libraries, torch on first use."""
+"""What every room may use: processes, HTTP, files, third-party libraries, torch on first use."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+from vlrl.services.lazy import httpx
 
 
 class ServiceError(RuntimeError):

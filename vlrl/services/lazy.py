@@ -1,9 +1,10 @@
-"""torch without its import: `from vlrl.services.lazy import torch` imports it when an attribute is read.
+"""Heavy libraries, imported on first use: `from vlrl.services.lazy import torch`.
 
-Plug-in modules take torch from here, so that `vlrl list`, `show`, `check` and the checks before training
-import them all without it. The first use puts torch in the place of its proxies in all modules: what runs
-afterwards is as fast as with `import torch`. A module that derives a class from one of torch's imports torch
-itself, and is imported by the function that needs the class.
+Plug-in modules take these libraries from here, so that `vlrl list`, `show`, `check` and the checks before
+training import all plug-ins in less than a second. The first attribute that is read imports the library and
+puts it in the place of its proxies in all modules: what runs afterwards is as fast as with `import torch`. A
+module that derives a class from one of torch's imports torch itself, and is imported by the function that
+needs the class.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_PROXIES: dict[str, Any] = {}  # by the name that modules import them under
+_PROXIES: dict[str, tuple[Any, str]] = {}  # name in modules -> proxy, what it stands for
 
 if TYPE_CHECKING:
+    import filelock as filelock
+    import httpx as httpx
+    import networkx as nx
     import torch as torch
+    from scipy import special as special
     from torch import Tensor as Tensor
     from torch import nn as nn
 else:
@@ -29,8 +34,9 @@ else:
         """Stands for a module until one of its attributes is read."""
 
         def __getattr__(self, name: str) -> Any:
-            _replace_proxies()
-            return getattr(importlib.import_module(self.__name__), name)
+            module = importlib.import_module(self.__name__)
+            _replace_proxies(self.__name__.partition(".")[0])
+            return getattr(module, name)
 
     class _IsTensor(type):
         def __instancecheck__(cls, value: Any) -> bool:
@@ -39,20 +45,30 @@ else:
     class Tensor(metaclass=_IsTensor):
         """Stands for `torch.Tensor` in annotations and `isinstance`."""
 
-    torch, nn = _Module("torch"), _Module("torch.nn")
-    _PROXIES |= {"torch": torch, "nn": nn, "Tensor": Tensor}
+    filelock, httpx, nx = map(_Module, ("filelock", "httpx", "networkx"))
+    special = _Module("scipy.special")
+    torch, nn = map(_Module, ("torch", "torch.nn"))
+    _PROXIES |= {
+        "filelock": (filelock, "filelock"),
+        "httpx": (httpx, "httpx"),
+        "nx": (nx, "networkx"),
+        "special": (special, "scipy.special"),
+        "torch": (torch, "torch"),
+        "nn": (nn, "torch.nn"),
+        "Tensor": (Tensor, "torch.Tensor"),
+    }
 
 
-def _replace_proxies() -> None:
-    """Import torch, and put it and its names in the place of their proxies in all modules, once."""
-    real = importlib.import_module("torch")
-    if globals()["torch"] is real:
-        return
-    for module in list(sys.modules.values()):
-        values = getattr(module, "__dict__", {})
-        for name, proxy in _PROXIES.items():
+def _replace_proxies(library: str) -> None:
+    """Put an imported library and its names in the place of their proxies in all modules, once."""
+    mine = {name: found for name, found in dict(_PROXIES).items() if found[1].partition(".")[0] == library}
+    for name, (proxy, path) in mine.items():
+        _PROXIES.pop(name, None)
+        real = functools.reduce(getattr, path.split(".")[1:], sys.modules[library])
+        for module in list(sys.modules.values()):
+            values = getattr(module, "__dict__", {})
             if values.get(name) is proxy:
-                values[name] = real if name == "torch" else getattr(real, name)
+                values[name] = real
 
 
 def no_grad(function: Callable[P, T]) -> Callable[P, T]:

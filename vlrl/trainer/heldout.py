@@ -28,7 +28,7 @@ class EvaluationContext(SamplingContext, Protocol):
     """What an evaluation needs of a session (`vlrl.trainer.views.StepView`)."""
 
     @property
-    def policy(self) -> Policy: ...  # type: ignore[override]  # narrower than what plug-ins see
+    def policy(self) -> Policy: ...
     @property
     def current(self) -> PhasePlan: ...
     @property
@@ -165,7 +165,8 @@ def check_answers(groups: Sequence[Group], phase: PhasePlan) -> list[tuple[bool 
 
 
 def evaluate_run(run: EvaluationContext) -> HeldoutResult:
-    """`evaluate` on all held-out rows of the run's phase; an empty result where it has none. Every process calls
+    """`evaluate` on all held-out rows of the run's phase; an empty result where it has none. Every process
+    calls
     it."""
     rows = run.current.heldout_by_task()
     if not rows:

@@ -48,7 +48,8 @@ MAPS: dict[str, type[S.Stage]] = {
 
 @dataclass(frozen=True, eq=False)
 class RunParts:
-    """What all phases of a plan share: the config, the kind of model, the engine, the seed, the folder, and the
+    """What all phases of a plan share: the config, the kind of model, the engine, the seed, the folder, and
+    the
     phases themselves, in order."""
 
     config: Config
@@ -146,7 +147,8 @@ class PhasePlan:
 
     @property
     def signal_needs(self) -> list[str]:
-        """Auxiliary tensors that are read before the loss: by reward shaping, group filters, replay, advantage,
+        """Auxiliary tensors that are read before the loss: by reward shaping, group filters, replay,
+        advantage,
         token credit and callbacks."""
         parts: list[S.Stage | None] = [self.advantage, self.token_credit, self.replay]
         parts += [*self.reward_shaping.values(), *self.group_filters.values(), *self.callbacks.values()]
@@ -171,8 +173,7 @@ class PhasePlan:
         The configured `outcome`; then, in the order of the config, those with a weight that read the answer,
         those with a weight, and the others. Only slots that apply to the row.
         """
-        rewards = self.rewards
-        named = self.outcome.get(row.task, self.outcome.get("", ""))
+        rewards, named = self.rewards, self.outcome.get(row.task, self.outcome.get("", ""))
         slots = [slot for slot, reward in rewards.items() if applies(slot, reward.tasks, row)]
         return sorted(
             slots,
@@ -184,7 +185,8 @@ class PhasePlan:
         slots = self.outcome_slots(row)
         if not slots:
             raise ConfigError(
-                f"rewards: none scores row {row.id!r} (task {row.task!r}), so no answer to it can be correct; "
+                f"rewards: none scores row {row.id!r} (task {row.task!r}), so no answer to it can be "
+                "correct; "
                 "add its task to a reward"
             )
         return slots[0]
@@ -224,7 +226,8 @@ class PhasePlan:
     # --- all plug-ins ---------------------------------------------------------------------------------------
 
     def plugins(self) -> Iterator[tuple[str, S.Stage]]:
-        """(dotted slot, plug-in) of all of them, in a stable order; a reward is followed by the rewards that it
+        """(dotted slot, plug-in) of all of them, in a stable order; a reward is followed by the rewards that
+        it
         holds, `rewards.SLOT.0` and so on."""
         for slot in (*REQUIRED, *OPTIONAL):
             if getattr(self, slot) is not None:
@@ -237,7 +240,8 @@ class PhasePlan:
                     yield from _held(f"{group}.{slot}", plugin)
 
     def check(self) -> None:
-        """Raise ConfigError for a capability that nothing provides, a reward slot that is not there, and what a
+        """Raise ConfigError for a capability that nothing provides, a reward slot that is not there, and what
+        a
         plug-in refuses."""
         known = self.provided
         for slot, plugin in self.plugins():
@@ -394,7 +398,8 @@ def build_phase(run: RunParts, name: str, index: int) -> PhasePlan:
     for slot, stage in REQUIRED.items():
         if slot not in tree:
             raise ConfigError(
-                f"{slot}: not set; name one (`vlrl list {stage.kind}`) or put `extends: [base/rl]` at the top "
+                f"{slot}: not set; name one (`vlrl list {stage.kind}`) or put `extends: [base/rl]` at the "
+                "top "
                 "of the config"
             )
         parts[slot] = build(stage, tree[slot], slot)
@@ -441,7 +446,8 @@ def _build_map(stage: type[S.Stage], tree: Any, where: str) -> dict[str, Any]:
 
 
 def with_own_rewards(tree: Any, sources: Mapping[str, S.Source]) -> Any:
-    """The map `rewards` with the slots that sources bring along (`Source.own_rewards`) in front; the config may
+    """The map `rewards` with the slots that sources bring along (`Source.own_rewards`) in front; the config
+    may
     have an entry of its own.
 
     With the same `name` it changes fields, with another it replaces the reward. A slot that several sources
@@ -455,7 +461,8 @@ def with_own_rewards(tree: Any, sources: Mapping[str, S.Source]) -> Any:
             before = own.setdefault(slot, dict(spec))
             if {**before, "tasks": ()} != {**spec, "tasks": ()}:
                 raise ConfigError(
-                    f"{where}: brings another reward {slot!r} than {brought[slot]}; use the sources in phases "
+                    f"{where}: brings another reward {slot!r} than {brought[slot]}; use the sources in "
+                    "phases "
                     "of their own"
                 )
             tasks = [*before.get("tasks", ()), *spec.get("tasks", ())]
@@ -476,7 +483,8 @@ def _prefixed(where: str, sources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _outcome(tree: Any, rewards: Mapping[str, S.Reward]) -> dict[str, str]:
-    """`outcome: slot`, or `outcome: {task: slot}`, as task -> slot. Raises ConfigError for an unknown slot."""
+    """`outcome: slot`, or `outcome: {task: slot}`, as task -> slot. Raises ConfigError for an unknown
+    slot."""
     named = {"": tree} if isinstance(tree, str) else dict(tree or {})
     for task, slot in named.items():
         if slot not in rewards:

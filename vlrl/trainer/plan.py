@@ -1,6 +1,8 @@
-"""The plan of a run: its config with every plug-in built and checked, its rows, its folder. No torch, no model.
+"""The plan of a run: its config with every plug-in built and checked, its rows, its folder. No torch, no
+model.
 
-`vlrl train` makes it first, so that a mistake ends before anything slow is loaded; `check`, `show` and `plan` look
+`vlrl train` makes it first, so that a mistake ends before anything slow is loaded; `check`, `show` and `plan`
+look
 at the same object.
 """
 
@@ -56,7 +58,8 @@ class Plan(RunParts):
         return plan
 
     def check(self, rows: int = 2000) -> None:
-        """Check the folder, the first `rows` rows of every source, and each reward on the rows' own gold answers.
+        """Check the folder, the first `rows` rows of every source, and each reward on the rows' own gold
+        answers.
         Raises ConfigError."""
         check_cached(self.family.model or "")
         check_output(self.output)

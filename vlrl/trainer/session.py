@@ -1,4 +1,5 @@
-"""A session: a plan whose model is loaded. It holds what lasts from step to step: policy, engine, optimizer, the
+"""A session: a plan whose model is loaded. It holds what lasts from step to step: policy, engine, optimizer,
+the
 phase in use, counters, and the memory of the rows."""
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ if TYPE_CHECKING:
 
     from vlrl.policy.policy import Policy
 
+
 log = logging.getLogger("vlrl")
 T = TypeVar("T")
 
 
 class Session(PhaseAttributes):
-    """A run in progress, opened from its plan; one per process. `open` loads the model, `enter` begins a phase.
+    """A run in progress, opened from its plan; one per process. `open` loads the model, `enter` begins a
+    phase.
 
-    `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row id
+    `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row
+    id
     that checkpoints keep; its values are plain (JSON). See `StageContext` for what plug-ins see of it.
     """
 
@@ -72,7 +76,7 @@ class Session(PhaseAttributes):
 
     def open(self, weights: str | Path | None = None) -> None:
         """Load the policy (from `weights` where given) and start the engine."""
-        from vlrl.policy.policy import Policy
+        from vlrl.policy.policy import Policy  # imports torch
 
         self.connect()
         seed_everything(self.seed)
@@ -171,7 +175,8 @@ class Session(PhaseAttributes):
         return make_batch(groups, self.policy.pad_id, self.policy.device)
 
     def micro_batches(self, groups: Sequence[Group]) -> list[list[Group]]:
-        """The groups in pieces of `micro_batch_tokens`, one `batch` each. Ranks may have different numbers."""
+        """The groups in pieces of `micro_batch_tokens`, one `batch` each. Ranks may have different
+        numbers."""
         return split_micro_batches(groups, self.settings.micro_batch_tokens, partial(cost, self.policy))
 
     # --- ranks ----------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""What the parts of a step are given, and plug-ins with narrower types (`vlrl/plugins/contexts.py`): the slots
+"""What the parts of a step are given, and plug-ins with narrower types (`vlrl/plugins/contexts.py`): the
+slots
 of the phase, the session, and the step's own. Plain delegation."""
 
 from __future__ import annotations
@@ -173,11 +174,14 @@ class StepView(PhaseAttributes):
         return self.record.row_copy(row)
 
     def score(self, groups: Sequence[Group]) -> None:
-        """Rewards before the rollout strategy is done: fills `rewards`, `reward`, `outcome` and `correct`; drops
+        """Rewards before the rollout strategy is done: fills `rewards`, `reward`, `outcome` and `correct`;
+        drops
         rollouts on which a reward raised.
 
-        A reward that scores rollouts one by one is not called again for a rollout that has its score; a rollout
-        that changes afterwards must lose its `rewards`. Rewards that compare siblings score the finished group
+        A reward that scores rollouts one by one is not called again for a rollout that has its score; a
+        rollout
+        that changes afterwards must lose its `rewards`. Rewards that compare siblings score the finished
+        group
         anew.
         """
         score(groups, self.current, self.score_counts, self.warn, moment_of(self))

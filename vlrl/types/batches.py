@@ -1,6 +1,7 @@
 """Groups as tensors: what a loss reads and returns.
 
-Shape legend: B rollouts of a micro-batch (whole groups, in order), T the longest completion of the micro-batch,
+Shape legend: B rollouts of a micro-batch (whole groups, in order), T the longest completion of the
+micro-batch,
 V the vocabulary.
 """
 
@@ -135,27 +136,11 @@ class LossInputs:
                 "does not say"
             )
         ids_BT = torch.zeros(rows, length, dtype=torch.long, device=logp_BT.device)
-        batch = TokenBatch(
-            made,
-            [group.prompt for group in made],
-            group_B,
-            ids_BT,
-            mask_BT > 0,
-            mask_BT > 0,
-            torch.ones_like(mask_BT),
-        )
-        advantage_BT = torch.where(mask_BT > 0, advantage_BT.detach(), 0.0)
-        return cls(
-            batch,
-            logp_BT,
-            old_logp_BT,
-            sampled_logp_BT,
-            advantage_BT,
-            reward_B,
-            mask_BT,
-            group_B,
-            dict(aux_tensors or {}),
-        )
+        prompts, kept = [group.prompt for group in made], mask_BT > 0
+        batch = TokenBatch(made, prompts, group_B, ids_BT, kept, kept, torch.ones_like(mask_BT))
+        advantage_BT = torch.where(kept, advantage_BT.detach(), 0.0)
+        logps = logp_BT, old_logp_BT, sampled_logp_BT
+        return cls(batch, *logps, advantage_BT, reward_B, mask_BT, group_B, dict(aux_tensors or {}))
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.aux_tensors:

@@ -252,7 +252,8 @@ class Group:
         return [rollout.rewards[slot] for rollout in self.rollouts]
 
     def to_plain(self) -> dict[str, Any]:
-        """The group as values that JSON has, its prompt by row id and key. Raises ValueError where a rollout has
+        """The group as values that JSON has, its prompt by row id and key. Raises ValueError where a rollout
+        has
         a prompt of its own, which cannot be made again from the row."""
         for rollout in (*self.rollouts, *self.untrained):
             if rollout.prompt.key != self.prompt.key or rollout.prompt.train is not None:

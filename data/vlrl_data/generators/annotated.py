@@ -22,7 +22,7 @@ FRUITS = ("apples", "pears", "plums", "figs", "limes", "dates")
 NAMES = ("load", "save", "parse", "merge", "sort", "count")
 
 
-class Annotated(NamedTuple):
+class AnnotatedRow(NamedTuple):
     """What a row of a task has."""
 
     question: str
@@ -38,27 +38,27 @@ def _home(rng: random.Random) -> tuple[str, str, dict[str, str]]:
     return who, homes[who], homes
 
 
-def context(rng: random.Random) -> Annotated:
+def context(rng: random.Random) -> AnnotatedRow:
     """CANOE's rows: a context between tags, and a question that it answers."""
     who, town, homes = _home(rng)
     facts = " ".join(f"{person} lives in {place}." for person, place in homes.items())
     said = f"<think>{who}?</think><long_answer>{who} lives in {town}.</long_answer>{tagged_answer(town)}"
-    return Annotated(f"<context>{facts}</context>\nWhere does {who} live?", town, said)
+    return AnnotatedRow(f"<context>{facts}</context>\nWhere does {who} live?", town, said)
 
 
-def pair(rng: random.Random) -> Annotated:
+def pair(rng: random.Random) -> AnnotatedRow:
     """VMR's rows: an open question with a better and a worse response."""
     who, town, homes = _home(rng)
     facts = " ".join(f"{person} lives in {place}." for person, place in homes.items())
     wrong = rng.choice(sorted(set(homes.values()) - {town}))
-    return Annotated(
+    return AnnotatedRow(
         f"{facts} Say where {who} lives.",
         "",
         meta={"chosen": f"{who} lives in {town}.", "rejected": f"{who} lives in {wrong}."},
     )
 
 
-def rubric(rng: random.Random) -> Annotated:
+def rubric(rng: random.Random) -> AnnotatedRow:
     """RuscaRL's rows: four criteria with points, each with its rule; one of them is unwanted."""
     fruit, other = rng.sample(FRUITS, 2)
     words = rng.randint(3, 6)
@@ -81,22 +81,22 @@ def rubric(rng: random.Random) -> Annotated:
         rule("has no comma", 1, {"id": "punctuation:no_comma"}),
         rule(f"names {other}", -2, {"id": "keywords:existence", "keywords": [other]}),
     ]
-    return Annotated(f"Write a note about {fruit}.", "", f"i like {fruit}", {"rubrics": rubrics})
+    return AnnotatedRow(f"Write a note about {fruit}.", "", f"i like {fruit}", {"rubrics": rubrics})
 
 
-def judged_rubric(rng: random.Random) -> Annotated:
+def judged_rubric(rng: random.Random) -> AnnotatedRow:
     """`rubric` with a criterion that no rule checks: a judge has to say whether the note is polite."""
     made = rubric(rng)
     rubrics = [
         *(item for item in made.meta["rubrics"] if "words" not in item["criterion"]),
         {"criterion": "is polite", "points": 4},
     ]
-    return Annotated(
+    return AnnotatedRow(
         made.question.replace("a note", "a polite note"), "", f"{made.target} please", {"rubrics": rubrics}
     )
 
 
-def places(rng: random.Random, ask: str) -> Annotated:
+def places(rng: random.Random, ask: str) -> AnnotatedRow:
     """SoRFT's localisation: which files, functions or lines an issue is about."""
     files = [f"{name}.py" for name in rng.sample(NAMES, 3)]
     functions = {path: f"{path[:-3]}_{rng.choice(NAMES)}" for path in files}
@@ -113,7 +113,7 @@ def places(rng: random.Random, ask: str) -> Annotated:
     }
     gold = {"files": wrong, "functions": functions[wrong], "lines": f"{wrong}:{line}"}[ask]
     form = {"files": "files", "functions": "functions", "lines": "lines as file:line"}[ask]
-    return Annotated(
+    return AnnotatedRow(
         f"{question}Name the {form} to change.",
         [gold],
         f"<think>{wrong}</think>{tagged_answer(gold)}",
@@ -121,22 +121,22 @@ def places(rng: random.Random, ask: str) -> Annotated:
     )
 
 
-def files(rng: random.Random) -> Annotated:
+def files(rng: random.Random) -> AnnotatedRow:
     """`places`, the files."""
     return places(rng, "files")
 
 
-def functions(rng: random.Random) -> Annotated:
+def functions(rng: random.Random) -> AnnotatedRow:
     """`places`, the functions."""
     return places(rng, "functions")
 
 
-def lines(rng: random.Random) -> Annotated:
+def lines(rng: random.Random) -> AnnotatedRow:
     """`places`, the lines."""
     return places(rng, "lines")
 
 
-def edits(rng: random.Random) -> Annotated:
+def edits(rng: random.Random) -> AnnotatedRow:
     """SoRFT's edits: a search/replace block for a file with one wrong line."""
     name, path = rng.sample(NAMES, 2)
     wrong, right = f"{name} = {rng.randint(1, 9)}", f"{name} = {rng.randint(10, 99)}"
@@ -146,7 +146,7 @@ def edits(rng: random.Random) -> Annotated:
         f"File {path}.py:\n{before}Issue: the second line must be {right}. Write the edit as a "
         "search/replace block."
     )
-    return Annotated(
+    return AnnotatedRow(
         question,
         {f"{path}.py": after},
         f"<think>{wrong}</think><answer>{block}</answer>",
@@ -154,7 +154,7 @@ def edits(rng: random.Random) -> Annotated:
     )
 
 
-def rated(rng: random.Random) -> Annotated:
+def rated(rng: random.Random) -> AnnotatedRow:
     """Sums with the ratings of mathematics sets: a difficulty from 1 to 9 that grows with the sum, and the
     solve rate of a small model."""
     terms = rng.randint(2, 4)
@@ -165,12 +165,12 @@ def rated(rng: random.Random) -> Annotated:
         "llama8b_solve_rate": round(1 - difficulty / 10, 2),
         "topic": "addition",
     }
-    return Annotated(
+    return AnnotatedRow(
         f"What is {' + '.join(map(str, numbers))}?", str(sum(numbers)), tagged_answer(str(sum(numbers))), meta
     )
 
 
-def worked(rng: random.Random) -> Annotated:
+def worked(rng: random.Random) -> AnnotatedRow:
     """Sums of three or four numbers with their working, a step per line (MR-RLVR)."""
     numbers = [rng.randint(1, 9) for _ in range(rng.randint(3, 4))]
     total, steps = numbers[0], []
@@ -178,21 +178,21 @@ def worked(rng: random.Random) -> Annotated:
         steps.append(f"{total} + {number} = {total + number}")
         total += number
     working = "\n".join(steps)
-    return Annotated(
+    return AnnotatedRow(
         f"What is {' + '.join(map(str, numbers))}?", str(total), f"{working}\n{tagged_answer(str(total))}"
     )
 
 
-def taught(rng: random.Random) -> Annotated:
+def taught(rng: random.Random) -> AnnotatedRow:
     """Sums with demonstrations of three teachers: one answers at once, one works the sum out, one is
     wrong."""
     a, b = rng.randint(0, 9), rng.randint(0, 9)
     gold = tagged_answer(str(a + b))
     demonstrations = [gold, f"<think>{a}+{b} is {a + b}</think>{gold}", tagged_answer(str(a + b + 1))]
-    return Annotated(f"{a}+{b}=", a + b, gold, {"demonstrations": demonstrations})
+    return AnnotatedRow(f"{a}+{b}=", a + b, gold, {"demonstrations": demonstrations})
 
 
-ASKS: dict[str, Callable[[random.Random], Annotated]] = {
+ASKS: dict[str, Callable[[random.Random], AnnotatedRow]] = {
     make.__name__: make
     for make in (context, pair, rubric, judged_rubric, files, functions, lines, edits, rated, worked, taught)
 }

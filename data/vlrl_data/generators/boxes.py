@@ -68,19 +68,14 @@ class GenBoxes(Shapes):
     """Where objects of a scene are. `ask` names the questions; each is a task of its own:
 
         grounding           one box of the only object of a colour and shape: [x1, y1, x2, y2]
-        detection           every object of a shape, with boxes and labels ("red circle"): [{"bbox_2d",
-        "label"}, ...] pointing            one point on every object of a colour; gold: their boxes
-        salient_detection   an object and its neighbours; `meta.salience` weighs the object `salience` times
-        as much as a neighbour, `meta.paths` are
-                            two valid orders to look at them, and the demonstration follows the first
-        scene_graph         all objects with ids ("circle.1") and the relations of neighbours in the list:
-        {"objects", "relationships"}
+        detection           boxes and labels ("red circle") of a shape: [{"bbox_2d", "label"}, ...]
+        pointing            a point on every object of a colour; gold: their boxes
+        salient_detection   an object, weighed `salience` times, and its neighbours; `meta.paths`: two orders
+        scene_graph         objects with ids ("circle.1") and relations: {"objects", "relationships"}
 
-    Paper: vlrl original, for the rewards `iou`, `detection`, `points`, `detection` with `salience`, and
-    `scene_graph`. Units: gold answers are in pixels of the image; `units` are those of the demonstrations:
-    policy (the trainer writes them as the model family does), or always pixels, unit (fractions of the side)
-    or per_mille (thousandths). Harder with more `others`. Edge: pointing and detection have at least one
-    object.
+    vlrl original, for `iou`, `detection`, `points`, `scene_graph`. Gold answers are in pixels, demonstrations
+    in `units`: policy (as the model family writes them), pixels, unit (fractions of the side) or per_mille.
+    Harder with more `others`.
     """
 
     ask: tuple[str, ...] = ("grounding",)

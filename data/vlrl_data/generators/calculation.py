@@ -22,10 +22,9 @@ class GenCalculation(GeneratedSource):
 
     An expression of i operations joins one of j and one of i - 1 - j, j even among 0 .. ceil(i / 2), in
     either order, by +, -, * or /. Paper: RandomCalculation, arXiv:2507.10532, sec. 4.3 and algorithm 1 (1 to
-    20 steps, integers from 0 to 100). Deviates: the wording of the question is ours; answers are decimals of
-    six digits, and expressions that divide by 0 or have a value beyond 1e9 are drawn again. Held-out
-    expressions are those whose text is hashed into a fixed fifth of all, so none of them is seen in training.
-    Reward: `closeness`, mode "distance".
+    20 steps, integers from 0 to 100). Deviates: our wording; answers are decimals of six digits;
+    expressions that divide by 0 or are beyond 1e9 are drawn again. Held out is a fixed fifth of the
+    expressions, by the hash of their text. Reward: `closeness`, mode "distance".
     """
 
     steps: int = 5

@@ -16,7 +16,7 @@ NAMES = "ABCDEF"
 
 
 @dataclass(frozen=True)
-class Graph:
+class CausalGraph:
     """Binary variables 0 .. n - 1 in causal order. Variable i is 1 if its own uniform random number is below
     tables[i][values of its parents]."""
 
@@ -96,7 +96,7 @@ class Graph:
         return sum(weight for state, weight in states.items() if state[target][1]) / seen
 
 
-def random_graph(rng: random.Random, nodes: int, most_parents: int) -> Graph:
+def random_graph(rng: random.Random, nodes: int, most_parents: int) -> CausalGraph:
     """A random graph; every variable but the first has a parent; probabilities are 0.1 .. 0.9."""
     parents, tables = [], []
     for i in range(nodes):
@@ -104,7 +104,7 @@ def random_graph(rng: random.Random, nodes: int, most_parents: int) -> Graph:
         chosen = tuple(sorted(rng.sample(range(i), count)))
         parents.append(chosen)
         tables.append({states: rng.randint(1, 9) / 10 for states in itertools.product((0, 1), repeat=count)})
-    return Graph(tuple(parents), tuple(tables))
+    return CausalGraph(tuple(parents), tuple(tables))
 
 
 @register("gen_causal")
@@ -113,14 +113,13 @@ class GenCausal(GeneratedSource):
     """P(Y = 1 | X = x), P(Y = 1 | do(X = x)) or P(Y would be 1 had X been 1 - x | X = x, Y = y), on a graph
     of `nodes` binary variables.
 
-    Paper: arXiv:2512.20760 (the levels of the causal ladder; graphs, tables and wording here are ours). A
-    variable is 1 if its own random number is below its probability, so that counterfactuals are exact. The
-    answer is a number to three decimals. Reward: `numeric` with a tolerance. `meta.level` is the level.
+    Paper: arXiv:2512.20760 (graphs, tables and wording are ours). A variable is 1 if its own random number is
+    below its probability, so counterfactuals are exact. The answer has three decimals; reward: `numeric`.
 
-    `release` is the form of zhichul/rlcausal d9d61324 (data_generation/levels): one variable is observed,
-    set, or observed and then another set that it descends from; any variable is asked for; the answer is the
-    distribution [P(0), P(1)] to two decimals (reward: `distribution`), and a variable has one selector for
-    each assignment of its parents. There graphs have 10 variables.
+    `release` is the form of zhichul/rlcausal d9d61324 (data_generation/levels, 10 variables): one variable is
+    observed, set, or observed and another set that it descends from; the answer is [P(0), P(1)] of any
+    variable to two decimals (reward: `distribution`); a variable has one selector per assignment of its
+    parents.
     """
 
     levels: tuple[str, ...] = LEVELS
@@ -176,7 +175,7 @@ class GenCausal(GeneratedSource):
             meta={"level": level},
         )
 
-    def released(self, index: int, rng: random.Random, graph: Graph, level: str) -> Row:
+    def released(self, index: int, rng: random.Random, graph: CausalGraph, level: str) -> Row:
         """A row in the form of the release."""
         target, cause, x = rng.randrange(self.nodes), rng.randrange(self.nodes - 1), rng.randint(0, 1)
         seen = (
@@ -211,7 +210,7 @@ class GenCausal(GeneratedSource):
         )
 
 
-def _describe(graph: Graph) -> str:
+def _describe(graph: CausalGraph) -> str:
     parts = []
     for i, (parents, table) in enumerate(zip(graph.parents, graph.tables)):
         for states, chance in table.items():

@@ -19,12 +19,13 @@ THINGS = ("apples", "pears", "plums", "limes", "books", "coins")
 COUNTS = (1, 2, 3)  # of a letter in a word
 # Words of four to nine letters, many of them with a letter that occurs twice or three times.
 _WORDS = """
-added apple assist attitude balloon banana barrier battle beehive between bottle breeze bubble butter cabbage cannon carrier carrot cheese
-chocolate classes cocoon coffee corridor cotton daddy degree dinner eleven engine error flower follow forest freeze garden giggle glasses
-hammer horror igloo illegal kitten ladder letter level lilac lollipop mirror mummy muffin needle nineteen onion pajama papaya parallel
-pebble pepper pillow planet princess puppy puzzle rabbit river rubber running session silver sleeve spinning success summer sunless
+added apple assist attitude balloon banana barrier battle beehive between bottle breeze bubble butter cabbage
+cannon carrier carrot cheese chocolate classes cocoon coffee corridor cotton daddy degree dinner eleven engine
+error flower follow forest freeze garden giggle glasses hammer horror igloo illegal kitten ladder letter level
+lilac lollipop mirror mummy muffin needle nineteen onion pajama papaya parallel pebble pepper pillow planet
+princess puppy puzzle rabbit river rubber running session silver sleeve spinning success summer sunless
 syllable tattoo terror tomorrow tunnel turtle window winter yellow
-"""
+"""  # noqa: E501
 WORDS = tuple(_WORDS.split())
 
 
@@ -118,21 +119,16 @@ BALANCED = (
 @register("gen_easy")
 @dataclass(frozen=True, kw_only=True)
 class GenEasy(GeneratedSource):
-    """Small questions in plain English; the answer is an int, the row's task is the kind. vlrl original.
+    """Small questions in plain English, of the kinds `ask` in turn; the answer is an int. vlrl original.
 
-    `ask` names the kinds, in turn:
-
-        plus      "What is 7 plus 5?", numbers from `least` to `largest`
-        minus     "What is 9 minus 4?", the same numbers; the answer is at least 1
-        three     "What is 2 plus 5 plus 1?", the same numbers, to 29 at most
-        story     "Ben has 7 apples and gets 5 more. How many apples does Ben have now?", or gives some away;
-                  numbers as above, the first one from 2
-        letters   "How many times does the letter t appear in the word letter?"; the answers 1, 2 and 3 come
-        equally often spelled   the same with the word written "l e t t e r"
+        plus, minus   "What is 7 plus 5?", numbers from `least` to `largest`; a difference is at least 1
+        three         "What is 2 plus 5 plus 1?", to 29 at most
+        story         "Ben has 7 apples and gets 5 more. How many ...", or gives some away; the first from 2
+        letters       "How many times does the letter t appear in the word letter?"
+        spelled       the same, written "l e t t e r"
 
     Rows do not repeat before every question of the split was asked. Held out is a fixed fifth of the
-    unordered pairs of numbers, or of the words: neither a held-out sum nor its mirror, and no held-out word,
-    is in training. Harder with a larger `largest`. Reward: `numeric`.
+    unordered pairs of numbers, or of the words. Reward: `numeric`.
     """
 
     ask: tuple[str, ...] = ("plus",)

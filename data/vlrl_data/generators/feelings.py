@@ -82,11 +82,11 @@ class GenFeelings(GeneratedSource):
     step, to be seen for the effort.
 
     vlrl original (the setting of RLVER, arXiv:2507.03112). `row.meta["user"]` is a user by a script, for
-    environment `emotional_user` (`feelings`: two patterns that please by 25, the worry's own word by 20, one
-    that hurts by 15; anything else costs 10) and for environment `user` (`slots`: the same patterns, `done`:
-    a goodbye), with persona, scene and intention for a model that plays it. The hope stands in the opening as
-    a hint alone. `row.meta["turns"]` are the turns of a demonstration. The source brings the reward
-    `environment_return`.
+    environment `rlver.emotional_user` (`feelings`: two patterns that please by 25, the worry's own word by
+    20, one that hurts by 15; anything else costs 10) and for environment `user` (`slots`: the same patterns,
+    `done`: a goodbye), with persona, scene and intention for a model that plays it. The hope stands in the
+    opening as a hint alone. `row.meta["turns"]` are the turns of a demonstration. The source brings the
+    reward `environment_return`.
     """
 
     task: str = "feelings"

@@ -8,16 +8,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import networkx as nx
-
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.lazy import nx
 
 Asked = tuple[str, Any, str, dict[str, Any]]  # question, gold answer, demonstration, meta for the checker
 Task = Callable[[random.Random, Any], Asked]  # may change the graph, so that the answer exists or is balanced
 
 COUNTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "edges": ("How many edges has the graph?", lambda g: g.number_of_edges()),
-    "components": ("How many connected components has the graph?", nx.number_connected_components),
+    "components": (
+        "How many connected components has the graph?",
+        lambda g: nx.number_connected_components(g),
+    ),
     "largest_component": (
         "How many nodes has the largest connected component?",
         lambda g: max(map(len, nx.connected_components(g))),
@@ -31,7 +33,7 @@ COUNTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "What is the smallest number of edges at one node?",
         lambda g: min(d for _, d in g.degree),
     ),
-    "isolated": ("How many nodes have no edge?", nx.number_of_isolates),
+    "isolated": ("How many nodes have no edge?", lambda g: nx.number_of_isolates(g)),
     "leaves": ("How many nodes have exactly one edge?", lambda g: sum(d == 1 for _, d in g.degree)),
     "odd_nodes": ("How many nodes have an odd number of edges?", lambda g: sum(d % 2 for _, d in g.degree)),
     "bridges": (
@@ -72,7 +74,7 @@ COUNTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ),
     "edge_connectivity": (
         "How few edges must be removed to make the graph disconnected? Answer 0 if it is so already.",
-        nx.edge_connectivity,
+        lambda g: nx.edge_connectivity(g),
     ),
     "spanning_trees": (
         "How many spanning trees has the graph?",
@@ -84,19 +86,19 @@ COUNTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     ),
 }
 FACTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "is_connected": ("Is the graph connected?", nx.is_connected),
-    "is_tree": ("Is the graph a tree?", nx.is_tree),
+    "is_connected": ("Is the graph connected?", lambda g: nx.is_connected(g)),
+    "is_tree": ("Is the graph a tree?", lambda g: nx.is_tree(g)),
     "has_cycle": ("Does the graph have a cycle?", lambda g: not nx.is_forest(g)),
     "is_bipartite": (
         "Can the nodes be put in two groups so that every edge joins nodes of different groups?",
-        nx.is_bipartite,
+        lambda g: nx.is_bipartite(g),
     ),
-    "is_planar": ("Can the graph be drawn in the plane without crossing edges?", nx.is_planar),
+    "is_planar": ("Can the graph be drawn in the plane without crossing edges?", lambda g: nx.is_planar(g)),
     "is_eulerian": (
         "Is there a closed walk that uses every edge once and reaches every node?",
-        nx.is_eulerian,
+        lambda g: nx.is_eulerian(g),
     ),
-    "is_regular": ("Do all nodes have the same number of edges?", nx.is_regular),
+    "is_regular": ("Do all nodes have the same number of edges?", lambda g: nx.is_regular(g)),
     "has_triangle": ("Does the graph have a triangle?", lambda g: any(nx.triangles(g).values())),
 }
 OF_A_NODE: dict[str, tuple[str, Callable[[Any, int], Any]]] = {
@@ -124,13 +126,13 @@ OF_A_NODE: dict[str, tuple[str, Callable[[Any, int], Any]]] = {
 SETS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "cut_nodes": (
         "Without which single nodes would the graph have more components? List all of them, or say none.",
-        nx.articulation_points,
+        lambda g: nx.articulation_points(g),
     ),
     "busiest": (
         "Which nodes have the most edges? List all of them.",
         lambda g: [a for a, d in g.degree if d == max(d for _, d in g.degree)],
     ),
-    "lonely": ("Which nodes have no edge? List all of them, or say none.", nx.isolates),
+    "lonely": ("Which nodes have no edge? List all of them, or say none.", lambda g: nx.isolates(g)),
     "core_nodes": (
         "Which nodes are in the 2-core? List all of them, or say none.",
         lambda g: nx.k_core(g, 2).nodes,

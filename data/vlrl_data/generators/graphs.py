@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import networkx as nx
 from PIL import Image, ImageDraw
 
 from vlrl.plugins.registry import ConfigError, register
+from vlrl.services.lazy import nx
 from vlrl.types import Row
 from vlrl_data.generators.graph_tasks import TASKS
 from vlrl_data.lab.base import GeneratedSource, tagged_answer

@@ -17,11 +17,11 @@ class GenIllustrated(GeneratedSource):
     """Write about coloured shapes, with as many pictures as there are shapes (or none at all); task
     `illustrated`.
 
-    For environment `illustrated`: `meta.pictures` is the number of pictures (-1: none), `meta.tools` names
-    the tool of each: `search` for what is said to exist, `diffusion` for what is imagined, `edit` for another
-    version of the first. The demonstration writes one sentence and one tag for each. Paper: the requests of
-    LLM-I (arXiv:2509.13642, sec. 3), in a world that its stand-in tools can draw. `most` is the largest
-    number.
+    For environment `llm_i.illustrated`: `meta.pictures` is the number of pictures (-1: none), `meta.tools`
+    names the tool of each: `search` for what is said to exist, `diffusion` for what is imagined, `edit` for
+    another version of the first. The demonstration writes one sentence and one tag for each. Paper: the
+    requests of LLM-I (arXiv:2509.13642, sec. 3), in a world that its stand-in tools can draw. `most` is the
+    largest number.
     """
 
     most: int = 3

@@ -62,7 +62,8 @@ class GenKernelOptions(GeneratedSource):
             "table": table,
         }
         call = json.dumps({"name": "describe", "arguments": {"option": names[0]}})
-        target = f"<think>look</think><tool_call>{call}</tool_call><think>so</think><answer>{chr(10).join(asked.lines)}</answer>"
+        answer = "\n".join(asked.lines)
+        target = f"<think>look</think><tool_call>{call}</tool_call><think>so</think><answer>{answer}</answer>"
         question = (
             f"{asked.question}\nOptions: {', '.join(names)}. Write your thought in <think></think>, then a "
             "call, or the answer in <answer></answer>."

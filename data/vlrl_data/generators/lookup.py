@@ -85,7 +85,7 @@ def documents(seed: int = 0) -> tuple[tuple[str, str], ...]:
     )
 
 
-class Question(NamedTuple):
+class LookupQuestion(NamedTuple):
     """A question, its answer, and the queries that find it, one after another."""
 
     text: str
@@ -93,16 +93,18 @@ class Question(NamedTuple):
     queries: tuple[str, ...]
 
 
-def question(person: Person, kind: str, rivers: Mapping[str, str]) -> Question:
+def question(person: Person, kind: str, rivers: Mapping[str, str]) -> LookupQuestion:
     """A question about a person. `river` needs two documents; `given` states the fact, so that no search is
     needed."""
     name, town = person.name, person.town
     return {
-        "home": Question(f"In which town does {name} live?", town, (name,)),
-        "craft": Question(f"What is the craft of {name}?", person.craft, (name,)),
-        "birth": Question(f"In which year was {name} born?", str(person.birth), (name,)),
-        "river": Question(f"On which river is the town where {name} lives?", rivers[town], (name, town)),
-        "given": Question(f"{name} lives in {town}. In which town does {name} live?", town, ()),
+        "home": LookupQuestion(f"In which town does {name} live?", town, (name,)),
+        "craft": LookupQuestion(f"What is the craft of {name}?", person.craft, (name,)),
+        "birth": LookupQuestion(f"In which year was {name} born?", str(person.birth), (name,)),
+        "river": LookupQuestion(
+            f"On which river is the town where {name} lives?", rivers[town], (name, town)
+        ),
+        "given": LookupQuestion(f"{name} lives in {town}. In which town does {name} live?", town, ()),
     }[kind]
 
 
@@ -112,13 +114,12 @@ class GenLookup(GeneratedSource):
     """Questions about invented people, one of the kinds `ask` each: home, craft, birth (one document), river
     (two), given (the fact is stated).
 
-    vlrl original. The facts of world `world_seed` stand in the corpus of environment `search` alone, so that
-    they cannot be known. `row.meta` has `kind`, `known` (1 where the question states the answer) and
-    `queries`; the demonstration (`target`) searches, where that is needed, and answers. Its turns are
-    `meta["turns"]`, for rollout `expert_turns`; without `thoughts` they have no <think>. A share `guessed` of
-    those of rows that need a search answers at once instead, with a fact about another person of the world:
-    such a cold start teaches both forms, and not which one pays. Every fifth person is asked about in
-    held-out rows alone.
+    vlrl original. The facts of world `world_seed` stand in the corpus of environment `search` alone. `meta`
+    has `kind`, `known` (1 where the question states the answer) and `queries`; the demonstration (`target`;
+    its turns in `meta["turns"]`, for rollout `expert_turns`) searches where that is needed, and answers;
+    without `thoughts` it has no <think>. A share `guessed` of the demonstrations that need a search answers
+    at once, with a fact about another person: such a cold start teaches both forms, and not which one pays.
+    Every fifth person is held out.
     """
 
     ask: tuple[str, ...] = field(default=("home", "craft", "birth"))

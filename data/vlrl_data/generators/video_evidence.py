@@ -53,7 +53,7 @@ class GenVideoEvidence(GeneratedSource):
     """Which colour has the circle? It is on `seen` frames in a row, in one or two places of a video of
     `frames` seconds; frames around them hint.
 
-    For environment `video_clips`: `meta.frame_scores` rates every frame (5 evidence, 3 context, 1
+    For environment `conan.video_clips`: `meta.frame_scores` rates every frame (5 evidence, 3 context, 1
     distractor), `meta.descriptions` tells what is on it, `meta.shown` are the `first` frames that are shown
     first, one of which is evidence or context; `meta.edi` is the evidence difficulty. The demonstration
     (`target`, its turns in `meta.turns`) rates the frames, asks for the clip around the context if no

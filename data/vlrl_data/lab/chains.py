@@ -59,13 +59,11 @@ class LabChains(GeneratedSource):
     """A number below `modulus`, then `fewest` to `most` addends from 1 to `largest`: "27,a+5,b+3 mod 100=" ->
     35, the sum modulo `modulus`.
 
-    Each row is demonstrated in one of `styles` (drawn evenly; name one twice to draw it more often), its
-    working between think tags. With `shuffled` the additions come in random order; the letters identify them.
-    The policy decides how long its answer is: correct ones exist from seven tokens to any number, the first
-    token decides the style, and a wrong one can be as long as the limit allows. `meta["terms"]` is the number
-    of addends, `meta["style"]` the demonstration's style, `meta["steps"]` the additions, as the reward
-    `stated_steps` reads them. Held-out chains are those whose text is hashed into a fixed fifth of all
-    chains, so none is seen in training.
+    Each row is demonstrated in one of `styles` (drawn evenly; named twice, drawn more often), its working
+    between think tags. With `shuffled` the additions come in random order; letters identify them. The policy
+    decides how long its answer is: correct ones have seven tokens or any number, the first token decides the
+    style. `meta` has `terms` (the number of addends), `style`, and `steps` (the additions, as the reward
+    `stated_steps` reads them). Held out is a fixed fifth of the chains, by the hash of their text.
     """
 
     fewest: int = 2

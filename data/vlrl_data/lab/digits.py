@@ -125,13 +125,12 @@ class LabSmallDigit(GeneratedSource):
     """One handwritten digit of `side` pixels in one of `cells` x `cells` cells of a large black picture; the
     answer is "0".."9".
 
-    For environment `zoom`: a policy whose pictures have fewer pixels than these (`policy.max_pixels`) sees
-    where the digit is, and has to enlarge that part to read it. The digit lies within `jitter` pixels of its
-    cell's middle; `meta["box"]`, for zoom's expert, is the square around that middle which holds it wherever
-    it lies, in pixels of the picture. `labels`: the digits that occur. A share `guessed` of the
-    demonstrations answers at once (`meta["turns"]`, for rollout `expert_turns`) with a digit drawn from
-    `labels`: such a warm-up teaches both forms, and not which one pays. `ground` is the brightness of the
-    picture (0-255): on the grey that processors map to 0, a small digit stands out most.
+    For environment `zoom`: a policy whose pictures have fewer pixels (`policy.max_pixels`) has to enlarge the
+    digit's part to read it. The digit lies within `jitter` pixels of its cell's middle; `meta["box"]`, for
+    zoom's expert, is the square around that middle which always holds it. `labels`: the digits that occur. A
+    share `guessed` of the demonstrations (`meta["turns"]`, for rollout `expert_turns`) answers at once with
+    any digit: such a warm-up teaches both forms, and not which one pays. `ground`: the brightness of the
+    picture (0-255); on the grey that processors map to 0, a digit stands out most.
     """
 
     size: int = 224
@@ -195,7 +194,7 @@ class LabSmallDigit(GeneratedSource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene(GeneratedSource):
+class SceneTask(GeneratedSource):
     """Digits of `digit` pixels (a range from `digit_min`, if set) on a crop of a photograph of `size` x
     `size` pixels.
 
@@ -229,7 +228,7 @@ class Scene(GeneratedSource):
 
 @register("lab_counting")
 @dataclass(frozen=True, kw_only=True)
-class LabCounting(Scene):
+class LabCounting(SceneTask):
     """How many digits lie on a photograph; the answer is an int between `low` and `high`.
 
     With `named`, only one digit is asked about, among `others` different ones. With `told`, the question also
@@ -278,7 +277,7 @@ class LabCounting(Scene):
 
 @register("lab_grounding")
 @dataclass(frozen=True, kw_only=True)
-class LabGrounding(Scene):
+class LabGrounding(SceneTask):
     """Where a named digit is, among `others` different ones; the answer is [x1, y1, x2, y2] in pixels of the
     image.
 
@@ -309,7 +308,7 @@ class LabGrounding(Scene):
 
 @register("lab_detection")
 @dataclass(frozen=True, kw_only=True)
-class LabDetection(Scene):
+class LabDetection(SceneTask):
     """Every place of a named digit: `low` to `high` boxes [x1, y1, x2, y2] in pixels, sorted from the top
     left; "None" if there is none.
 

@@ -8,7 +8,6 @@ upright, or raises `MediaError` with the place and the fault.
 from __future__ import annotations
 
 import hashlib
-import io
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,27 +20,18 @@ from typing import Any, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
+from vlrl.services.media_files import open_picture, picture_formats
 from vlrl.types import Clip, Media, MediaError
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".avif"}
 )
-FORMATS = (
-    "JPEG",
-    "PNG",
-    "WEBP",
-    "BMP",
-    "GIF",
-    "TIFF",
-    "PPM",
-    "AVIF",
-)  # none that runs or fetches anything (EPS, PDF, ...)
 DECODED = {"count": 0}  # images decoded by this process; read by the benchmark
 _TRUNCATED_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Limits:
+class ImageLimits:
     """Limits of an image file. `max_pixels` guards against decompression bombs and is no budget; `truncated`
     accepts files that end too early."""
 
@@ -52,7 +42,7 @@ class Limits:
     truncated: bool = False
 
 
-LIMITS = Limits()
+LIMITS = ImageLimits()
 
 
 def digest(*parts: bytes | str) -> str:
@@ -90,15 +80,8 @@ def shorten(path: str) -> str:
     return path if len(path) <= 300 else f"{path[:80]}... ({len(path)} characters)"
 
 
-@lru_cache(maxsize=1)
-def formats() -> tuple[str, ...]:
-    """The formats that are read, without those that the installed Pillow does not know."""
-    Image.init()
-    return tuple(name for name in FORMATS if name in Image.OPEN)
-
-
 @contextmanager
-def _opened(source: str | bytes, limits: Limits) -> Iterator[Image.Image]:
+def _opened(source: str | bytes, limits: ImageLimits) -> Iterator[Image.Image]:
     """The image, its header read and within the limits. Every error inside becomes a MediaError."""
     place = f"image of {len(source)} bytes" if isinstance(source, bytes) else shorten(source)
     try:
@@ -111,26 +94,24 @@ def _opened(source: str | bytes, limits: Limits) -> Iterator[Image.Image]:
             warnings.simplefilter(
                 "ignore", Image.DecompressionBombWarning
             )  # `_check_size` applies our own limit
-            with Image.open(
-                io.BytesIO(source) if isinstance(source, bytes) else source, formats=formats()
-            ) as image:
+            with open_picture(source) as image:
                 _check_size(image, limits, place)
                 yield image
     except UnidentifiedImageError:
-        raise MediaError(f"{place}: not an image that can be read ({', '.join(formats())})") from None
+        raise MediaError(f"{place}: not an image that can be read ({', '.join(picture_formats())})") from None
     except MediaError:
         raise
     except Exception as error:  # Pillow's decoders raise errors of many types on broken files
         raise MediaError(f"{place}: {os_fault(error)}") from None
 
 
-def open_image(source: str | bytes, limits: Limits = LIMITS) -> Image.Image:
+def open_image(source: str | bytes, limits: ImageLimits = LIMITS) -> Image.Image:
     """Decode a file (a path, or its bytes) to 8-bit RGB, upright. Raises MediaError."""
     with _opened(source, limits) as image:
         return _upright_rgb(image, limits)
 
 
-def image_size(source: str | bytes, limits: Limits = LIMITS) -> tuple[int, int]:
+def image_size(source: str | bytes, limits: ImageLimits = LIMITS) -> tuple[int, int]:
     """Width and height of the image that `open_image` gives, from the header alone. Raises MediaError."""
     with _opened(source, limits) as image:
         if image.format == "TIFF":  # Pillow's versions differ in whether the header size is upright
@@ -139,7 +120,7 @@ def image_size(source: str | bytes, limits: Limits = LIMITS) -> tuple[int, int]:
         return (image.height, image.width) if turned else image.size
 
 
-def _check_size(image: Image.Image, limits: Limits, place: str) -> None:
+def _check_size(image: Image.Image, limits: ImageLimits, place: str) -> None:
     width, height = image.size
     if width * height > limits.max_pixels:
         raise MediaError(
@@ -153,7 +134,7 @@ def _check_size(image: Image.Image, limits: Limits, place: str) -> None:
         )
 
 
-def _upright_rgb(image: Image.Image, limits: Limits) -> Image.Image:
+def _upright_rgb(image: Image.Image, limits: ImageLimits) -> Image.Image:
     DECODED["count"] += 1
     if limits.truncated:
         with _TRUNCATED_LOCK:  # the switch is global in Pillow
@@ -166,14 +147,18 @@ def _upright_rgb(image: Image.Image, limits: Limits) -> Image.Image:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """Any mode to 8-bit RGB: transparency over white, 16 and 32 bit scaled from 0-65535, float from its own
-    range."""
+    """Any mode to 8-bit RGB: transparency over white, 16 bit scaled from 0-65535, 32 bit beyond that range
+    and float from their own range. Raises MediaError for NaN and infinity, which are no pixels."""
     if image.mode == "RGB":
         image.load()
         return image
     if image.mode in ("I;16", "I;16B", "I;16L", "I", "F"):
         values = np.asarray(image).astype(np.float64)
-        low, high = (0.0, 65535.0) if image.mode != "F" else (float(values.min()), float(values.max()))
+        if not np.isfinite(values).all():
+            raise MediaError("it has pixels that are NaN or infinite")
+        low, high = float(values.min()), float(values.max())
+        if image.mode != "F" and low >= 0 and high <= 65535:
+            low, high = 0.0, 65535.0
         scaled = (values - low) / ((high - low) or 1) * 255
         return Image.fromarray(scaled.clip(0, 255).round().astype(np.uint8)).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
@@ -214,7 +199,7 @@ class StoredImage(EqualByKey, Media):
     """An image file: its path, or its bytes."""
 
     source: str | bytes
-    limits: Limits = LIMITS
+    limits: ImageLimits = LIMITS
     kind: Literal["image", "video"] = field(default="image", init=False)
 
     @cached_property

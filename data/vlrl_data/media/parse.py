@@ -22,8 +22,16 @@ from PIL import Image
 
 from vlrl.types import Clip, Media, MediaError
 from vlrl_data.media.fetch import Web, fetch
-from vlrl_data.media.images import LIMITS, EqualByKey, InMemoryImage, Limits, StoredImage, digest, shorten
-from vlrl_data.media.video import NATIVE, SAMPLED, Frames, Video, encode, frame_files
+from vlrl_data.media.images import (
+    LIMITS,
+    EqualByKey,
+    ImageLimits,
+    InMemoryImage,
+    StoredImage,
+    digest,
+    shorten,
+)
+from vlrl_data.media.video import NATIVE, SAMPLED, Frames, StoredVideo, encode, frame_files
 
 BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]{64,}={0,2}\s*")  # the standard alphabet, or the URL-safe one
 URL = re.compile(r"https?://", re.IGNORECASE)
@@ -40,7 +48,7 @@ class MediaSettings:
     """
 
     roots: tuple[str, ...] = ()
-    limits: Limits = LIMITS
+    limits: ImageLimits = LIMITS
     frames: Frames = SAMPLED
     web: Web = WEB
     confined: bool = False
@@ -90,7 +98,7 @@ class RemoteMedia(EqualByKey, Media):
             return (
                 StoredImage(file, self.settings.limits)
                 if self.kind == "image"
-                else Video(file, *self.options)
+                else StoredVideo(file, *self.options)
             ).load()
         except MediaError as error:
             raise MediaError(f"{self.url}: {error}") from None
@@ -177,7 +185,7 @@ def parse_video(
     if isinstance(value, Media):
         return value
     if isinstance(value, (bytes, bytearray)):
-        return Video(bytes(value), frames, span)
+        return StoredVideo(bytes(value), frames, span)
     if isinstance(value, str):
         source = _from_text(value, settings)
         if isinstance(source, str) and URL.match(source):
@@ -186,11 +194,11 @@ def parse_video(
             files = frame_files(source)
             for file in files:
                 settings.check_inside(file, file)
-            return Video(files, frames, span, rate or frames.fps or 2.0, settings.limits)
-        return Video(source, frames, span)
+            return StoredVideo(files, frames, span, rate or frames.fps or 2.0, settings.limits)
+        return StoredVideo(source, frames, span)
     if isinstance(value, Sequence) and value and all(isinstance(item, str) for item in value):
         files = tuple(str(_from_text(item, settings)) for item in value)
-        return Video(files, frames, span, rate or frames.fps or 2.0, settings.limits)
+        return StoredVideo(files, frames, span, rate or frames.fps or 2.0, settings.limits)
     if isinstance(value, Mapping):
         return _video_of_mapping(value, settings, frames)
     raise MediaError(
@@ -250,7 +258,7 @@ def to_json(medium: Media) -> Any:
         return (
             {"url": medium.url, **_span_and_frames(*medium.options)} if medium.kind == "video" else medium.url
         )
-    if isinstance(medium, Video):
+    if isinstance(medium, StoredVideo):
         content = (
             {"frames": list(medium.source), "rate": medium.rate}
             if isinstance(medium.source, tuple)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from vlrl_data.media.images import (
     IMAGE_SUFFIXES,
     LIMITS,
     EqualByKey,
-    Limits,
+    ImageLimits,
     digest,
     file_key,
     open_image,
@@ -36,6 +36,7 @@ from vlrl_data.media.video_decoders import BACKENDS, Decoder, first_installed
 
 VIDEO_SUFFIXES = frozenset({".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v"})
 FRAME_FACTOR = 2
+MAX_CLIP_BYTES = 4 << 30  # of a decoded clip
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def decode(
         with open_with(source) as video:
             first, last = _window(video.total, video.fps, span, place)
             keep = frames.pick(last - first, video.fps)
-            images = video.frames(keep + first)
+            images = _collect(video.frames(keep + first), len(keep), frames, place)
             fps = video.fps
     except MediaError:
         raise
@@ -114,7 +115,7 @@ def decode(
         ) from error
     if len(images) != len(keep):
         raise MediaError(f"{place}: {name} gave {len(images)} of {len(keep)} frames (the file is cut short)")
-    return Clip(_shrink(images, frames), len(keep) / (last - first) * fps)
+    return Clip(images, len(keep) / (last - first) * fps)
 
 
 def _window(total: int, fps: float, span: tuple[float | None, float | None], place: str) -> tuple[int, int]:
@@ -130,18 +131,37 @@ def _window(total: int, fps: float, span: tuple[float | None, float | None], pla
     return first, last
 
 
-def _shrink(images: np.ndarray, frames: Frames) -> np.ndarray:
-    count, height, width = images.shape[:3]
-    size = frames.side(width, height, count)
-    if size == (width, height):
-        return images
-    return np.stack(
-        [np.asarray(Image.fromarray(image).resize(size, Image.Resampling.BICUBIC)) for image in images]
-    )
+def _collect(images: Iterable[np.ndarray], count: int, frames: Frames, place: str) -> np.ndarray:
+    """Up to `count` frames as one array, each made as small as the limits say when it comes: memory is that
+    of the result and one frame. Raises MediaError for frames of several sizes and for a clip beyond
+    `MAX_CLIP_BYTES`."""
+    clip, shape, number = np.zeros((0, 1, 1, 3), np.uint8), (0, 0, 0), -1
+    for number, image in enumerate(images):
+        if number == 0:
+            shape = image.shape
+            width, height = frames.side(shape[1], shape[0], count)
+            if count * height * width * 3 > MAX_CLIP_BYTES:
+                raise MediaError(
+                    f"{place}: {count} frames of {width} x {height} pixels take "
+                    f"{count * height * width * 3} bytes, over the limit of {MAX_CLIP_BYTES}; set "
+                    "frame_pixels, total_pixels or max_frames"
+                )
+            clip = np.empty((count, height, width, 3), np.uint8)
+        if image.shape != shape:
+            sizes = sorted({shape[1::-1], image.shape[1::-1]})
+            raise MediaError(f"{place}: the frames differ in size: {sizes}")
+        clip[number] = _resized(image, clip.shape[2], clip.shape[1])
+    return clip[: number + 1]
+
+
+def _resized(image: np.ndarray, width: int, height: int) -> np.ndarray:
+    if image.shape[:2] == (height, width):
+        return image
+    return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC))
 
 
 @dataclass(frozen=True, eq=False)
-class Video(EqualByKey, Media):
+class StoredVideo(EqualByKey, Media):
     """A video file, its bytes, or its frame files in order (then `rate` is their frames per second). `span`:
     (start, end) in seconds."""
 
@@ -149,7 +169,7 @@ class Video(EqualByKey, Media):
     frames: Frames = SAMPLED
     span: tuple[float | None, float | None] = (None, None)
     rate: float = 2.0
-    limits: Limits = LIMITS
+    limits: ImageLimits = LIMITS
     kind: Literal["image", "video"] = field(default="video", init=False)
 
     @cached_property
@@ -182,12 +202,9 @@ class Video(EqualByKey, Media):
     def _from_files(self, files: tuple[str, ...]) -> Clip:
         first, last = _window(len(files), self.rate, self.span, files[0] if files else "frame folder")
         keep = self.frames.pick(last - first, self.rate)
-        images = [np.asarray(open_image(files[first + i], self.limits)) for i in keep]
-        if len({image.shape for image in images}) > 1:
-            raise MediaError(
-                f"{files[0]}: the frames differ in size: {sorted({p.shape[1::-1] for p in images})}"
-            )
-        return Clip(_shrink(np.stack(images), self.frames), len(keep) / (last - first) * self.rate)
+        images = (np.asarray(open_image(files[first + i], self.limits)) for i in keep)
+        clip = _collect(images, len(keep), self.frames, files[0])
+        return Clip(clip, len(keep) / (last - first) * self.rate)
 
 
 @dataclass(frozen=True, eq=False)

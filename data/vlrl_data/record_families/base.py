@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,12 +69,35 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
+def as_container(value: Any) -> Any:
+    """JSON text of a list or a mapping, as files without containers (CSV) hold them, as that; anything else
+    as it is."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        try:
+            found = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+        return found if isinstance(found, (list, dict)) else value
+    return value
+
+
+def first_list(record: Record, *names: str) -> list[Any]:
+    """The first of the columns that holds anything, as a list."""
+    return next((found for name in names if (found := as_list(as_container(record.get(name))))), [])
+
+
 def media_columns(record: Record) -> Draft:
-    """The `image`, `images`, `image_path`, `video` and `videos` columns, as they are."""
-    images = (
-        as_list(record.get("images")) or as_list(record.get("image")) or as_list(record.get("image_path"))
-    )
-    return {"images": images, "videos": as_list(record.get("videos")) or as_list(record.get("video"))}
+    """The media columns, as they are."""
+    return {
+        "images": first_list(record, "images", "image", "image_path", "decoded_image"),
+        "videos": first_list(record, "videos", "video"),
+    }
+
+
+def with_media(draft: Draft, record: Record) -> tuple[Draft, bool]:
+    """A draft with the record's media columns, where they hold anything, and whether it has media."""
+    found = draft | {name: media for name, media in media_columns(record).items() if media}
+    return found, bool(found.get("images") or found.get("videos"))
 
 
 def is_chat(value: Any) -> bool:

@@ -7,19 +7,26 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vlrl_data.record_families.answers import BOX_CORNERS, numbers_of, parse_answer
+from vlrl_data.record_families.answers import (
+    BOX_CORNERS,
+    letter_of,
+    numbers_of,
+    options_of,
+    parse_answer,
+    read_answer,
+)
 from vlrl_data.record_families.base import (
     FAMILIES,
     Draft,
     Record,
+    as_container,
     as_list,
     chat_draft,
     has,
     is_chat,
-    media_columns,
     record_family,
+    with_media,
 )
-from vlrl_data.validation import is_box, is_labelled_boxes
 
 
 @record_family(
@@ -54,17 +61,20 @@ class Vlrl:
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        values = {
-            key: value for key, value in record.items() if key in FAMILIES["vlrl"].known and value is not None
-        }
-        for name in ("images", "videos"):
-            if name in values:
-                values[name] = tuple(as_list(values[name]))
-        return values | {
-            name: tuple(values[name])
-            for name in ("choices", "messages", "rewards")
-            if isinstance(values.get(name), list)
-        }
+        known = FAMILIES["vlrl"].known
+        values = {name: value for name, value in record.items() if name in known and value is not None}
+        for name in {"images", "videos", "messages", "rewards", "meta"} & values.keys():
+            values[name] = as_container(values[name])
+        for name in {"images", "videos"} & values.keys():
+            values[name] = tuple(as_list(values[name]))
+        for name in {"messages", "rewards"} & values.keys():
+            values[name] = tuple(values[name]) if isinstance(values[name], list) else values[name] or ()
+        if isinstance(values.get("choices"), list):
+            values["choices"] = tuple(values["choices"])
+        elif isinstance(values.get("choices"), (str, Mapping)):
+            choices, keys = options_of(values["choices"])
+            values |= {"choices": choices, "answer": letter_of(values.get("answer"), keys)}
+        return values
 
 
 @record_family("mm_eureka", ("id", "message", "answer"))
@@ -81,16 +91,15 @@ class MMEureka:
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        return chat_draft(json.loads(record["message"])) | {
-            "answer": parse_answer(record["answer"]),
-            "id": record.get("id"),
-        }
+        draft = chat_draft(json.loads(record["message"]))
+        seen = "images" in draft or "videos" in draft
+        return draft | {"answer": parse_answer(record["answer"], seen), "id": record.get("id")}
 
 
 @record_family(
     "verl", ("prompt", "images", "videos", "audios", "data_source", "reward_model", "extra_info", "ability")
 )
-class Verl:
+class VerlRecords:
     """verl: `prompt` messages, `reward_model.ground_truth`. `extra_info` goes to `meta`."""
 
     @staticmethod
@@ -109,13 +118,10 @@ class Verl:
         source = record.get("data_source", "verl")
         name = f"{source}-{extra.get('split', '')}-{index}" if index is not None else None
         task = str(record.get("ability") or record.get("data_source") or "default")
-        answer = parse_answer(record["reward_model"].get("ground_truth"))
+        draft, seen = with_media(chat_draft(record["prompt"]), record)
+        answer = parse_answer(record["reward_model"].get("ground_truth"), seen)
         meta = {"extra_info": extra} if extra else {}
-        return (
-            chat_draft(record["prompt"])
-            | media_columns(record)
-            | {"answer": answer, "id": name, "task": task, "meta": meta}
-        )
+        return draft | {"answer": answer, "id": name, "task": task, "meta": meta}
 
 
 @record_family("ms_swift", ("messages", "images", "videos", "audios", "objects", "solution", "answer", "id"))
@@ -138,7 +144,8 @@ class MsSwift:
         ]
         reply = filled[-1]["content"] if filled[-1]["role"] == "assistant" else None
         gold = next((record[key] for key in ("solution", "answer") if record.get(key) is not None), reply)
-        answer = objects["bbox"] if objects.get("bbox") and gold is reply else parse_answer(gold)
+        draft, seen = with_media(chat_draft(filled), record)
+        answer = objects["bbox"] if objects.get("bbox") and gold is reply else parse_answer(gold, seen)
         answer = (
             answer[0]
             if isinstance(answer, list) and len(answer) == 1 and isinstance(answer[0], list)
@@ -146,11 +153,7 @@ class MsSwift:
         )
         units = {"norm1000": "per_mille", "norm1": "unit"}.get(str(objects.get("bbox_type")), "original")
         target = reply if isinstance(reply, str) else ""
-        return (
-            chat_draft(filled)
-            | media_columns(record)
-            | {"answer": answer, "target": target, "id": record.get("id"), "units": units}
-        )
+        return draft | {"answer": answer, "target": target, "id": record.get("id"), "units": units}
 
 
 @record_family("lisa", ("id", "image", "conversations", "solution"))
@@ -209,16 +212,11 @@ class Llava:
         ]
         gold = record.get("solution", turns[-1]["content"] if turns[-1]["role"] == "assistant" else None)
         target = str(turns[-1]["content"]) if turns[-1]["role"] == "assistant" else ""
-        answer = parse_answer(gold)
-        task = str(
-            record.get("accu_reward_method")
-            or ("grounding" if is_box(answer) else "detection" if is_labelled_boxes(answer) else "default")
-        )
-        return (
-            chat_draft(turns)
-            | media_columns(record)
-            | {"id": record.get("id"), "answer": answer, "target": target, "task": task}
-        )
+        draft, seen = with_media(chat_draft(turns), record)
+        draft |= {"id": record.get("id"), "target": target} | read_answer(gold, seen)
+        if method := record.get("accu_reward_method"):
+            draft["task"] = str(method)
+        return draft
 
 
 def fill_objects(text: str, objects: Mapping[str, Any]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
-from vlrl_data.record_families.answers import parse_answer
+from vlrl_data.record_families.answers import (
+    letter_of,
+    options_of,
+    parse_answer,
+    read_answer,
+    without_labels,
+)
 from vlrl_data.record_families.base import (
     Draft,
     Record,
@@ -13,10 +16,9 @@ from vlrl_data.record_families.base import (
     chat_draft,
     has,
     is_chat,
-    media_columns,
     record_family,
+    with_media,
 )
-from vlrl_data.validation import is_box, is_labelled_boxes
 
 
 @record_family("jigsaw_r1", ("", "image", "path"))
@@ -57,24 +59,15 @@ class VideoR1:
             if record.get("process")
             else ""
         )
-        choices = tuple(
-            re.sub(r"^\(?[A-Z][.)]\s*", "", str(option)) for option in as_list(record.get("options"))
-        )
         return {
             "id": f"video_r1-{record['problem_id']}" if record.get("problem_id") is not None else None,
             "question": record["problem"],
             "answer": parse_answer(record.get("solution")),
             f"{kind}s": [path] if isinstance(path, str) else as_list(path),
-            "choices": choices,
+            "choices": without_labels(options_of(record.get("options"))[0]),
             "task": str(record["problem_type"]).strip().lower().replace(" ", "_").replace("-", "_"),
             "target": target,
         }
-
-
-def task_of(answer: Any) -> str:
-    """The task that a gold answer implies: grounding for one box, detection for labelled boxes, else
-    default."""
-    return "grounding" if is_box(answer) else "detection" if is_labelled_boxes(answer) else "default"
 
 
 @record_family("arft", ("id", "image_path", "problem", "solution"))
@@ -155,11 +148,11 @@ class Trl:
         )
         prompt = record["prompt"]
         asked = {"question": prompt} if isinstance(prompt, str) else chat_draft(prompt)
-        media = {key: value for key, value in media_columns(record).items() if value}
-        answer = parse_answer(gold)
-        return asked | media | {"id": record.get("id"), "answer": answer, "task": task_of(answer)}
+        draft, seen = with_media(asked, record)
+        return draft | {"id": record.get("id")} | read_answer(gold, seen)
 
 
+GOLD = ("answer", "label", "solution", "answerKey")
 QA_FIELDS = (
     "id",
     "question",
@@ -167,6 +160,7 @@ QA_FIELDS = (
     "answer",
     "label",
     "solution",
+    "answerKey",
     "image",
     "images",
     "video",
@@ -179,27 +173,22 @@ QA_FIELDS = (
 
 @record_family("qa", QA_FIELDS)
 class Qa:
-    """Any table with `question` (or `query`), `answer` (or `label`, `solution`), media columns, and `choices`
-    or `options`."""
+    """Any table with `question` (or `query`), `answer` (or `label`, `solution`, `answerKey`), media columns,
+    and `choices` or `options`."""
 
     @staticmethod
     def why(record: Record) -> str:
         question, answer = (
             first_key(record, "question", "query"),
-            first_key(record, "answer", "label", "solution"),
+            first_key(record, *GOLD),
         )
         return f"it has `{question}` and `{answer}`" if question and answer else ""
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        draft = two_columns(
-            record, first_key(record, "question", "query"), first_key(record, "answer", "label", "solution")
-        )
-        choices = as_list(record.get("choices")) or as_list(record.get("options"))
-        return draft | {
-            "choices": tuple(map(str, choices)),
-            "images": draft["images"] or as_list(record.get("decoded_image")),
-        }
+        draft = two_columns(record, first_key(record, "question", "query"), first_key(record, *GOLD))
+        choices, keys = options_of(record.get("choices") or record.get("options"))
+        return draft | {"choices": choices, "answer": letter_of(draft["answer"], keys)}
 
 
 def first_key(record: Record, *names: str) -> str:
@@ -210,12 +199,7 @@ def first_key(record: Record, *names: str) -> str:
 def two_columns(record: Record, question: str, answer: str) -> Draft:
     """A draft from a question column, an answer column and the media columns. An answer with <answer> tags is
     a demonstration too."""
-    gold = parse_answer(record[answer])
+    draft, seen = with_media({}, record)
     target = str(record[answer]) if "<answer>" in str(record[answer]) else ""
-    return media_columns(record) | {
-        "id": record.get("id"),
-        "question": record[question],
-        "answer": gold,
-        "task": task_of(gold),
-        "target": target,
-    }
+    own = {"id": record.get("id"), "question": record[question], "target": target}
+    return draft | own | read_answer(record[answer], seen)

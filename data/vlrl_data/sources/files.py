@@ -15,12 +15,12 @@ from vlrl.plugins.stages import Source, State, transient
 from vlrl.types import Row
 from vlrl_data.dataset import Dataset, DatasetPart, check_records
 from vlrl_data.media.fetch import Web
-from vlrl_data.media.images import LIMITS, Limits
+from vlrl_data.media.images import LIMITS, ImageLimits
 from vlrl_data.media.parse import WEB, MediaSettings
 from vlrl_data.media.video import SAMPLED, Frames
 from vlrl_data.quarantine import LOG, Quarantine
 from vlrl_data.record_families import RecordFamily, by_name, recognise
-from vlrl_data.records import OPENERS, BadRecord, Records, open_records
+from vlrl_data.records import SUFFIXES, BadRecord, Records, open_records, suffix_of
 from vlrl_data.row_builder import RowBuilder, RowOptions
 from vlrl_data.tools.rollout_rewards import load_pass_rates
 
@@ -43,19 +43,14 @@ class RecordSourceState(State):
 class RecordSource(Source):
     """Base of all sources that read records.
 
-    `format`: a record family, or auto. `fields` renames columns ({theirs: ours}). `media_root`: folders that
-    relative media paths start from (default: the folder of the file). `outside_media`: whether a media path
-    may leave these folders by `..`, an absolute path or a symlink: allow, refuse, or auto (refuse where
-    `media_root` is given). `task`, `rewards`, `system` and `question` (where a record has none) are set for
-    all rows, and `target` is the demonstration of rows without one, with their answer for {answer}:
-    "<answer>{answer}</answer>". `check_level`: how closely rows are checked before training: rows, headers
-    (media are opened), decode (media are
-    decoded), none (the first 2,000), auto (by number of rows). `max_bad`: the share of unusable rows above
-    which the run stops; unusable rows are written to `quarantine` (default: quarantine.jsonl in the run's
-    folder). `max_characters`: longest text of a row. `row_pixels`: pixels of a row's images together; rows
-    above it are resized or dropped (`over_budget`). `difficulty`: a table written by `vlrl data difficulty`,
-    whose rates become `meta.pass_rate`. `limit`: only the first so many records. `workers`: processes that
-    decode media for the check (0: one per core).
+    `fields` renames columns ({theirs: ours}). `media_root`: folders of relative media paths (default: that of
+    the file); by `outside_media` they may leave these (allow, refuse, or auto: refuse where `media_root` is
+    given). `task`, `rewards`, `system`, `question` (where there is none) are set for all rows, `target`
+    ("<answer>{answer}</answer>") where there is none. `check_level`: rows, headers (media are opened),
+    decode, none (the first 2,000), auto (by their number); beyond a share `max_bad` of unusable rows the run
+    stops, others go to `quarantine`. Rows of more than `row_pixels` are resized or dropped (`over_budget`).
+    `difficulty`: a table of `vlrl data difficulty`, for `meta.pass_rate`. `limit`: records. `workers`:
+    processes of the check (0: one per core).
     """
 
     format: str = "auto"
@@ -78,7 +73,7 @@ class RecordSource(Source):
     limit: int = 0
     workers: int = 0
     frames: Frames = SAMPLED
-    limits: Limits = LIMITS
+    limits: ImageLimits = LIMITS
     web: Web = WEB
 
     def __post_init__(self) -> None:
@@ -176,7 +171,8 @@ class RecordSource(Source):
             "max_characters",
         )
         options = RowOptions(pass_rates=pass_rates, **{name: getattr(self, name) for name in names})
-        return DatasetPart(records, RowBuilder(family, media, options, stem))
+        written = getattr(records, "written", False)
+        return DatasetPart(records, RowBuilder(family, media, options, stem, written))
 
 
 def expand_paths(path: str | tuple[str, ...], suffixes: Sequence[str]) -> list[Path]:
@@ -202,17 +198,22 @@ def _files_at(item: str, expanded: Path, suffixes: Sequence[str]) -> list[Path]:
     if os.path.isfile(expanded):
         return [expanded]
     if os.path.isdir(expanded):
-        return sorted(file for file in expanded.iterdir() if file.suffix.lower() in suffixes)
+        return sorted(file for file in expanded.iterdir() if file.name.lower().endswith(tuple(suffixes)))
     if ":" in item and all(os.path.isfile(part) for part in item.split(":")):
         return [Path(part) for part in item.split(":")]
     return [Path(file) for file in sorted(glob.glob(str(expanded), recursive=True)) if os.path.isfile(file)]
 
 
+def _stem(file: Path) -> str:
+    """The name of a file without its suffixes: rows of rows.jsonl.gz."""
+    return file.name[: -len("".join(suffix_of(file)))]
+
+
 @register("files")
 @dataclass(frozen=True, kw_only=True)
 class Files(RecordSource):
-    """JSON, JSONL, parquet, arrow, CSV or TSV files: `path` is a file, a folder, a glob, or a list of
-    these."""
+    """JSON, JSONL, parquet, arrow, CSV or TSV files, the texts also as .gz, .bz2 or .zst: `path` is a file, a
+    folder, a glob, or a list of these. Fields of CSV and TSV files are text."""
 
     path: tuple[str, ...] | str
 
@@ -220,11 +221,9 @@ class Files(RecordSource):
         return self.path if isinstance(self.path, str) else ", ".join(self.path)
 
     def open(self) -> Iterator[tuple[Records, str, str]]:
-        files = expand_paths(self.path, tuple(OPENERS))
+        files = expand_paths(self.path, SUFFIXES)
         for file in files:
-            stem = (
-                file.stem
-                if len({other.stem for other in files}) == len(files)
-                else f"{file.parent.name}-{file.stem}"
-            )
+            stem = _stem(file)
+            if len({_stem(other) for other in files}) < len(files):
+                stem = f"{file.parent.name}-{stem}"
             yield open_records(file), str(file.parent), stem

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 from vlrl.plugins.registry import ConfigError, register
 from vlrl_data.media.images import IMAGE_SUFFIXES
 from vlrl_data.media.video import VIDEO_SUFFIXES
-from vlrl_data.records import BadRecord, JsonLines, RecordList, Records
+from vlrl_data.records import BadRecord, RecordList, Records, open_records
 from vlrl_data.sources.files import RecordSource
 
 
@@ -40,7 +39,7 @@ class Folder(RecordSource):
             metadata = next(
                 (root / name for name in ("metadata.jsonl", "metadata.csv") if (root / name).is_file()), None
             )
-            records: Records = MetadataRecords(read_metadata(metadata)) if metadata else labelled_files(root)
+            records: Records = MetadataRecords(open_records(metadata)) if metadata else labelled_files(root)
         except OSError as error:
             raise ConfigError(
                 f"path: {error.filename or self.path} cannot be read: {error.strerror or error}"
@@ -76,18 +75,6 @@ class MetadataRecords:
             name = str(record.pop("file_name"))
             record["video" if Path(name).suffix.lower() in VIDEO_SUFFIXES else "image"] = name
         return record
-
-
-def read_metadata(file: Path) -> Records:
-    """Records of metadata.jsonl or metadata.csv. Bytes that are not UTF-8 become lone surrogates, which the
-    row check refuses row by row."""
-    if file.suffix == ".jsonl":
-        return JsonLines(file)
-    with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as handle:
-        try:
-            return RecordList(file, list(csv.DictReader(handle)))
-        except csv.Error as error:
-            raise ConfigError(f"{file}: broken CSV: {error}") from None
 
 
 def labelled_files(root: Path) -> Records:

@@ -11,7 +11,8 @@ from vlrl.plugins.registry import ConfigError, register
 from vlrl_data.disk_cache import default_cache
 from vlrl_data.media.images import digest
 from vlrl_data.parquet import write_arrow
-from vlrl_data.records import ArrowTable, BadRecord, Records
+from vlrl_data.plain_values import plain_row
+from vlrl_data.records import ArrowTable, Records, bad_values
 from vlrl_data.sources.files import RecordSource
 
 
@@ -96,9 +97,8 @@ class Hub(RecordSource):
         def write(target: Path) -> None:
             import pyarrow as pa
 
-            table = pa.Table.from_pylist(
-                list(undecoded_media(self._of_the_hub(streaming=True)).take(self.limit))
-            )
+            rows = undecoded_media(self._of_the_hub(streaming=True)).with_format("arrow").take(self.limit)
+            table = pa.concat_tables(list(rows), promote_options="default")
             write_arrow(target, table.to_batches(), table.schema)
 
         return ArrowTable(default_cache().get(key, write, ".arrow"), Path(self.label()))
@@ -116,10 +116,11 @@ def undecoded_media(dataset: Any) -> Any:
 
 
 class DatasetRecords:
-    """Records of a `datasets.Dataset`, by number."""
+    """Records of a `datasets.Dataset`, or of a list of mappings, by number."""
 
     def __init__(self, dataset: Any, label: str) -> None:
-        self.dataset, self.label = dataset, label
+        self.dataset = dataset.with_format("arrow") if hasattr(dataset, "features") else dataset
+        self.label = label
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -128,7 +129,6 @@ class DatasetRecords:
         return f"{self.label}#{index}"
 
     def get(self, index: int) -> Any:
-        try:
-            return self.dataset[index]
-        except UnicodeDecodeError as error:
-            raise BadRecord(f"{self.location(index)}: a text is not UTF-8: {error}") from None
+        with bad_values(self.location(index)):
+            found = self.dataset[index]
+            return plain_row(found, 0) if hasattr(found, "schema") else found

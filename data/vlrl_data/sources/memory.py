@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from vlrl.plugins.registry import register
@@ -34,17 +35,21 @@ class RecordsInMemory(RecordSource):
         return f"{len(self.records)} records"
 
     def open(self) -> Iterator[tuple[Records, str, str]]:
+        yield self._records, ".", "row"
+
+    @cached_property
+    def _records(self) -> DatasetRecords:
         records = undecoded_media(self.records) if hasattr(self.records, "features") else self.records
-        yield DatasetRecords(records, "row"), ".", "row"
+        return DatasetRecords(records, "row")
 
     def __call__(self) -> Sequence[Row]:
-        return WithOwnColumns(self.read(), self.records)
+        return WithOwnColumns(self.read(), self._records)
 
 
 class WithOwnColumns(RowView):
     """Rows with the plain columns of their records in `meta`."""
 
-    def __init__(self, rows: Dataset, records: Any) -> None:
+    def __init__(self, rows: Dataset, records: Records) -> None:
         self.rows, self.records = rows, records
 
     def __len__(self) -> int:
@@ -54,7 +59,7 @@ class WithOwnColumns(RowView):
         row = self.rows[index]
         own = {
             key: value
-            for key, value in self.records[self.rows.number(index)].items()
+            for key, value in self.records.get(self.rows.number(index)).items()
             if key not in _OF_ROW and is_plain(value)
         }
         return dataclasses.replace(row, meta={**own, **row.meta})

@@ -33,24 +33,19 @@ MAX_DRAWS = (
 
 @register("reasoning_gym")
 @dataclass(frozen=True, kw_only=True)
-class ReasoningGym(GeneratedSource):
-    """Questions of reasoning_gym's generators, mixed by weight: `pip install 'vlrl[gym]'`.
+class ReasoningGymRows(GeneratedSource):
+    """Questions of reasoning_gym's generators (Reasoning Gym, arXiv:2505.24760), mixed by weight: `pip
+    install 'vlrl[gym]'`.
 
         generators:
           chain_sum: {weight: 2, max_terms: 3}     # fields of the generator's own config
           gcd: {level: 1}                          # its own curriculum: every attribute at level 1
           maze: {level: {dist: 2}}                 # or single attributes
-          sudoku: {}
 
-    No generator named: all of them, equally often (`vlrl list source reasoning_gym` shows how they are
-    refused). A row's task is "gym_" and its generator's name. The source brings the reward `reasoning_gym`,
-    which scores its rows strictly: `rewards` needs no entry for them. Row `index` is a function of (seed,
-    split, index) and the config alone, in every process. Held-out questions are those whose text is hashed
-    into a fifth of all texts, so that no question of a training row is held out, whatever the seeds and
-    configs. A question whose gold answer its own check does not take (an empty one, contradictory premises)
-    is drawn again.
-    Paper: Reasoning Gym, arXiv:2505.24760. Raises ConfigError for a generator that is unknown or refused, for
-    wrong fields, and for one with too few different questions.
+    No generator named: all, equally often. A row's task is "gym_" and its generator's name; the source brings
+    the reward `reasoning_gym`. A row is a function of (seed, split, index) and the config. A fifth of the
+    questions is held out, by the hash of their text. A question whose gold answer its own check refuses is
+    drawn again. Raises ConfigError for unknown or refused generators, wrong fields, and too few questions.
     """
 
     generators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from vlrl_data.lab.shipped_images import check_split
 
 @register("verifiers")
 @dataclass(frozen=True, kw_only=True)
-class Verifiers(Source):
+class VerifiersRows(Source):
     """Rows `skip` to `skip + count` of an environment of the package verifiers, for environment `verifiers`:
     its conversations and answers.
 

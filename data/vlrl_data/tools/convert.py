@@ -13,7 +13,7 @@ from typing import Any
 from vlrl.types import Media, Row
 from vlrl_data.media.images import StoredImage
 from vlrl_data.media.parse import to_json
-from vlrl_data.media.video import Video
+from vlrl_data.media.video import StoredVideo
 
 
 def record_of(row: Row, folder: Path | None = None) -> dict[str, Any]:
@@ -92,8 +92,8 @@ def pack(rows: Iterable[Row], target: Path) -> int:
     def in_bytes(medium: Media) -> Media:
         if isinstance(medium, StoredImage) and isinstance(medium.source, str):
             return StoredImage(Path(medium.source).read_bytes(), medium.limits)
-        if isinstance(medium, Video) and isinstance(medium.source, str):
-            return Video(Path(medium.source).read_bytes(), medium.frames, medium.span)
+        if isinstance(medium, StoredVideo) and isinstance(medium.source, str):
+            return StoredVideo(Path(medium.source).read_bytes(), medium.frames, medium.span)
         return medium
 
     packed = (

@@ -27,7 +27,7 @@ class Fit(NamedTuple):
         return features(share_RM, self.pairs) @ np.concatenate([self.linear_M, self.crossed_P])
 
 
-class Proposal(NamedTuple):
+class MixtureProposal(NamedTuple):
     """A mixture: shares by source (they sum to 1), the fit's prediction for it, the best measured run, and
     the fit's error."""
 
@@ -141,7 +141,7 @@ def propose(
     runs: Sequence[tuple[dict[str, float], dict[str, float]]],
     tasks: dict[str, float] | None = None,
     floor: float = 0.0,
-) -> Proposal:
+) -> MixtureProposal:
     """The best mixture by a fit over `runs` (see `read_run`). `tasks`: the weight of each held-out task
     (default: all equal)."""
     names = sorted({name for weights, _ in runs for name in weights})
@@ -162,7 +162,7 @@ def propose(
     )
     surface = fit(names, share_RM, heldout_R)
     shares, predicted = best(surface, floor)
-    return Proposal(
+    return MixtureProposal(
         {name: round(float(share), 4) for name, share in zip(names, shares)},
         predicted,
         float(heldout_R.max()),

@@ -108,9 +108,10 @@ def read_chemistry(text: str) -> Formula | Reaction | None:
     sides = re.split("([→⇌])", plain)
     if len(sides) == 1:
         formula = read_formula(plain.replace(" ", ""))
-        several = formula is not None and len(re.findall("[A-Z]", formula.atoms)) > 1
-        telling = several and (re.search(r"\d|\(", formula.atoms) or formula.charge)  # type: ignore[union-attr]
-        return formula if marked or telling else None
+        if formula is None or marked:
+            return formula
+        several = len(re.findall("[A-Z]", formula.atoms)) > 1
+        return formula if several and (re.search(r"\d|\(", formula.atoms) or formula.charge) else None
     if len(sides) != 3:
         return None
     left, right = _side(sides[0]), _side(sides[2])

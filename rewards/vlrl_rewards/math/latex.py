@@ -168,15 +168,8 @@ def plain_latex(text: str) -> str:
     text = "".join(_SYMBOLS.get(char, char) for char in text)
     text = _HIDDEN.sub(" ", text)
     text = _COLOR.sub("", text)
-    text = (
-        text.replace("\\(", " ")
-        .replace("\\)", " ")
-        .replace("\\[", " ")
-        .replace("\\]", " ")
-        .replace("$$", " ")
-        .replace("\\$", " ")
-        .replace("$", " ")
-    )
+    for fence in ("\\(", "\\)", "\\[", "\\]", "$$", "\\$", "$"):
+        text = text.replace(fence, " ")
     text = _GROUPED.sub("", text)
     text = text.replace("\\\\", r"\cr ")
     text = _COMMAND.sub(_rename, text)

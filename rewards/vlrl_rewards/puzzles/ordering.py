@@ -161,15 +161,15 @@ class Ordering(Graded):
             )
         target = items
         answer = self.committed(response)
-        items = read_items(answer.text, target)
-        if items is None:
+        order = read_items(answer.text, target)
+        if order is None:
             raise Unread(f"not an order of the {len(target)} items", answer)
-        score = METRICS[self.metric](items, target)
+        score = METRICS[self.metric](order, target)
         if self.centred and len(target) > 1:
             chance = self.chance(len(target))
             score = max(0.0, (score - chance) / (1 - chance))
         return self.scored(
-            answer, score, items == target, f"{in_place(items, target):.2f} in place", " ".join(items)
+            answer, score, order == target, f"{in_place(order, target):.2f} in place", " ".join(order)
         )
 
     def chance(self, n: int) -> float:

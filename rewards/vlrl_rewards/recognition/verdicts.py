@@ -111,7 +111,7 @@ class EntityNamed(Graded):
                 f"meta: row.meta[{self.headline!r}] must hold the headline, with its false part "
                 f"{' '.join(entity)!r} in it"
             )
-        entity, headline = entity, content(headline) | frozenset(entity)
+        telling = content(headline) | frozenset(entity)
         answer = self.committed(response)
         if not entity:
             return self.scored(answer, 1.0, True, "nothing to name")
@@ -120,9 +120,9 @@ class EntityNamed(Graded):
             for sentence in _SENTENCE.split("\n".join([*thoughts(response.text), answer.text]))
             if _calls_false(sentence)
         ]
-        called = headline & {word for words in claims for word in words}
+        called = telling & {word for words in claims for word in words}
         named = any(asserts(words, entity) for words in claims) and (
-            called != headline or headline == set(entity)
+            called != telling or telling == set(entity)
         )
         called |= set(entity)
         return self.scored(

@@ -154,12 +154,12 @@ class Evidence(Graded):
         if len(objects) != 1:
             raise Unread(f"{'several' if objects else 'no'} JSON objects in the answer", answer)
         members = [(key.lower(), value) for key, value in [*objects[0].items(), *repeated_in(objects[0])]]
-        texts = {normal_label(str(value)) for key, value in members if key in ("final_answer", "answer")}
-        correct = len(texts) == 1 and texts <= set(target[0])
-        boxes = [parse_boxes(str(value)) or [] for key, value in members if key in ("bbox_2d", "bbox", "box")]
-        named = {found[0].xyxy for found in boxes if len(found) == 1}
+        said = {normal_label(str(value)) for key, value in members if key in ("final_answer", "answer")}
+        correct = len(said) == 1 and said <= set(target[0])
+        shown = [parse_boxes(str(value)) or [] for key, value in members if key in ("bbox_2d", "bbox", "box")]
+        named = {found[0].xyxy for found in shown if len(found) == 1}
         picture = row.meta.get("picture", self.picture)
-        one_box = len(named) == 1 and all(len(found) == 1 for found in boxes)
+        one_box = len(named) == 1 and all(len(found) == 1 for found in shown)
         iou = (
             overlap(box_to_original(named.pop(), response.spaces, picture), target[1].xyxy)
             if one_box

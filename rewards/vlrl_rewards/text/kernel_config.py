@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.environments.tool_calls import last_tagged
 from vlrl.plugins.episodes import ACTIONS
 from vlrl.plugins.registry import register
 from vlrl.plugins.scoring import GoldError
 from vlrl.plugins.stages import Reward
+from vlrl.plugins.tool_calls import last_tagged
 from vlrl.types import Rollout
 from vlrl_rewards.tool_use import turns_of
 

@@ -235,6 +235,19 @@ def gradient_at_high_covariance(record: Record) -> float:
 
 
 @observable
+def gradient_by_likelihood(record: Record) -> float:
+    """Correlation over tokens of the log-prob when they were sampled with |d loss / d log-prob| per unit of
+    the rollout's mean: below 0 where unlikely tokens weigh more."""
+    pairs = [
+        (logp, abs(value) / size)
+        for rollout, values in record.gradients()
+        if (size := mean([abs(value) for value in values]))
+        for logp, value in zip(rollout.logp, values)
+    ]
+    return correlation([a for a, _ in pairs], [b for _, b in pairs])
+
+
+@observable
 def advantage_by_length(record: Record) -> float:
     """Correlation of a rollout's length with its advantage, mean over groups."""
     return mean(
@@ -332,3 +345,17 @@ def changed_weights(record: Record) -> float:
     """Mean over steps of the share of the policy's weights that the step changed; the phase's first step does
     not count."""
     return mean([step.changed for step in record.steps if step.changed is not None])
+
+
+@observable
+def advantage_size_by_likelihood(record: Record) -> float:
+    """Correlation of a rollout's mean log-prob when it was sampled with its |advantage|, mean over groups."""
+    groups = [[rollout for rollout in group if rollout.logp] for group in record.trained()]
+    return mean(
+        [
+            correlation(
+                [mean(rollout.logp) for rollout in group], [abs(rollout.advantage) for rollout in group]
+            )
+            for group in groups
+        ]
+    )

@@ -8,7 +8,8 @@ off: [group_filters.mixed=null]  # overrides that switch the mechanism off
 on: [policy_loss.share=0.1]      # overrides of the side with the mechanism
 reversed: [group_filters.mixed]  # overrides that turn the mechanism round, or slots (reversal.py)
 with: [engine.skill=0.3]         # overrides of all sides: sizes, and what the scripted policy writes
-against: methods/grpo            # what "off" must equal; else the last preset that it extends
+against: methods/grpo            # what "off" must equal, with the trainer's settings of the preset
+                                 # (trainer_settings); else the last preset that it extends, or methods/grpo
 base: [rewards.x={name: exact}]  # overrides of that alone
 steps: 3
 phase: rl                        # the phase to look at; else the last one
@@ -17,6 +18,7 @@ engine: hf                       # who samples: scripted (the default), or the t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -34,6 +36,13 @@ from vlrl.plugins.registry import ConfigError, make, suggest
 FOLDER = Path(__file__).parents[1]
 KINDS = ("method", "recipe", "probe")
 DIRECTIONS = ("up", "down", "changes")
+TRAINER_SETTINGS = (  # what a trainer (configs/base/trainers) and its script set
+    "num_minibatches", "ppo_epochs", "sampling.temperature", "sampling.top_p", "sampling.top_k",
+    "reward_shaping.kl", "advantage.eps", "advantage.unbiased", "advantage.scale", "policy_loss",
+    "loss_terms.kl", "loss_terms.entropy", "loss_aggregation", "optimizer.weight_decay",
+    "optimizer.betas", "optimizer.eps", "optimizer.min_lr_share", "optimizer.max_grad_norm",
+)  # fmt: skip
+PLAIN = {"advantage": ("grpo",), "policy_loss": ("ppo_clip", "policy_gradient")}  # others are mechanisms
 
 
 @dataclass(frozen=True)
@@ -93,23 +102,52 @@ def proof_of(preset: str) -> Proof | None:
 def model_of(task: str) -> str:
     """The tiny model that can read a task's rows, and the pictures that its environment answers with: text,
     or pictures and videos."""
-    from vlrl.methods.common.conversation import PICTURE_REPLIES
-    from vlrl.trainer.data.rows import read_rows
+    from vlrl.plugins.episodes import PICTURE_REPLIES
     from vlrl.trainer.plan import Plan
-    from vlrl.trainer.session import Session
 
-    run = Session(Plan.of(load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}"])))
-    rows = next(iter(read_rows(run, "train").values()))
-    return "models/tiny_qwen2_5_vl" if rows[0].media or run.has(PICTURE_REPLIES) else "models/tiny_text"
+    phase = Plan.of(load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}"])).phases[0]
+    rows = next(iter(phase.rows("train").values()))
+    return "models/tiny_qwen2_5_vl" if rows[0].media or phase.has(PICTURE_REPLIES) else "models/tiny_text"
 
 
-def proof_config(preset: str, task: str, proof: Proof | None, overrides: Sequence[str] = ()) -> Config:
-    """A preset on its task, with the scripted policy (or what the proof names) and small batches."""
+def proof_config(
+    preset: str,
+    task: str,
+    proof: Proof | None,
+    overrides: Sequence[str] = (),
+    trainer: Sequence[str] = (),
+) -> Config:
+    """A preset on its task, with the scripted policy (or what the proof names) and small batches. `trainer`:
+    overrides below those of the proof (`trainer_settings`)."""
     engine = [f"engine={{name: {proof.engine}}}"] if proof is not None and proof.engine != "scripted" else []
     both = proof.with_ if proof is not None else ()
     model = next((value.partition("=")[2] for value in both if value.startswith("model=")), model_of(task))
     values = [value for value in both if not value.startswith("model=")]
-    return load(["base/rl", model, f"tasks/{task}", preset, "base/scripted"], [*engine, *values, *overrides])
+    return load(
+        ["base/rl", model, f"tasks/{task}", preset, "base/scripted"], [*engine, *trainer, *values, *overrides]
+    )
+
+
+def trainer_settings(preset: str, proof: Proof) -> list[str]:
+    """What both sides of a proof have of the preset's trainer and script, as overrides of the base: no
+    mechanism is in them. Without what the proof's `off` sets itself."""
+    tree, base = load([preset]).tree, load([base_of(preset, proof)]).tree
+    set_off = [text.partition("=")[0] for text in proof.off]
+    found = []
+    for path in TRAINER_SETTINGS:
+        if any(path == off or path.startswith(f"{off}.") or off.startswith(f"{path}.") for off in set_off):
+            continue
+        slot, _, key = path.partition(".")
+        value, before = ((side.get(slot) or {}).get(key) if key else side.get(slot) for side in (tree, base))
+        if slot == "sampling" and (tree.get(slot) or {}).get("name", "plain") != "plain":
+            continue
+        if slot in PLAIN and (tree.get(slot) or {}).get("name", PLAIN[slot][0]) not in PLAIN[slot]:
+            continue
+        if value is not None:
+            found.append(f"{path}={json.dumps(value)}")
+        elif before is not None and slot in ("loss_terms", "reward_shaping"):
+            found.append(f"{path}=null")
+    return found
 
 
 def shipped_config(preset: str, all_values: bool = False) -> Config:

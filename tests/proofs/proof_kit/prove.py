@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from proof_kit.observables import OBSERVABLES, Record, StepRecord
-from proof_kit.proof import Proof, base_of, proof_config, proof_of, task_of
+from proof_kit.proof import Proof, base_of, proof_config, proof_of, task_of, trainer_settings
 from proof_kit.reversal import reversed_config
 from proof_kit.row_observables import NAMED_OBSERVABLES
 from vlrl.activity.check import PhaseCheck, check
 from vlrl.activity.figures import Finding
+from vlrl.activity.observer import Activity
 from vlrl.config import Config
-from vlrl.plugins.contexts import RunContext
 from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.step import Step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -117,13 +119,13 @@ def observe(config: Config, steps: int) -> Observed:
         records: dict[str, Record] = {}
         weights: dict[str, list[Tensor]] = {}  # of the last step, by phase
 
-        def after_step(run: RunContext) -> None:
-            gradients = dict(run.activity.gradients)
-            now = [p.detach().clone() for p in run.policy.model.parameters()]
-            changed = changed_share(weights[run.phase], now) if run.phase in weights else None
-            weights[run.phase] = now
-            records.setdefault(run.phase, Record()).steps.append(
-                StepRecord(list(run.sampled_groups), list(run.trained_groups), gradients, changed)
+        def after_step(session: Session, step: Step, activity: Activity) -> None:
+            gradients, phase = dict(activity.gradients), session.phase
+            now = [p.detach().clone() for p in session.policy.model.parameters()]
+            changed = changed_share(weights[phase], now) if phase in weights else None
+            weights[phase] = now
+            records.setdefault(phase, Record()).steps.append(
+                StepRecord(list(step.sampled_groups), list(step.trained_groups), gradients, changed)
             )
 
         checks = check(config, steps, after_step, keep_gradients=True, rows=ROWS)
@@ -158,7 +160,9 @@ def prove(preset: str, turn: bool = False) -> Verdict:
         raise ConfigError(f"{preset}: no proof; state one in tests/proofs")
     on_config = proof_config(preset, task, proof, proof.on)
     off_config = proof_config(preset, task, proof, proof.off)
-    base_config = proof_config(base_of(preset, proof), task, proof, proof.base)
+    base_config = proof_config(
+        base_of(preset, proof), task, proof, proof.base, trainer_settings(preset, proof)
+    )
     on, off = observe(on_config, proof.steps), observe(off_config, proof.steps)
     same = _essence(off_config) == _essence(base_config) or off.log == observe(base_config, proof.steps).log
     failed = moved_otherwise(proof, on, off)

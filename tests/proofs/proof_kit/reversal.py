@@ -60,9 +60,9 @@ def turn(tree: Any, path: str, other: Any) -> bool:
     """Turn the plug-in at `path` round, in place; False where there is none. `other`: what the off side has
     there."""
     spec = at(tree, path)
-    if not isinstance(spec, (str, dict)):
+    spec = {"name": spec} if isinstance(spec, str) else spec
+    if not isinstance(spec, dict) or "name" not in spec:  # a phase may change a field alone
         return False
-    spec = {"name": spec} if isinstance(spec, str) else dict(spec)
     slot, _, name = path.partition(".")
     holder, key = (tree[slot], name) if name else (tree, slot)
     if slot in SIGNS:
@@ -158,11 +158,16 @@ def _credit(cls: Any, plain: Any) -> dict[str, Any]:
 @turns("policy_loss", S.PolicyLoss)
 def _loss(cls: Any, plain: Any) -> dict[str, Any]:
     def needs(self: Any) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*cls.needs.fget(self), *plain.needs]))
+        own = cls.needs.fget(self) if isinstance(cls.needs, property) else cls.needs
+        return tuple(dict.fromkeys([*own, *plain.needs]))
 
     def call(self: Any, x: Any) -> PerToken:
-        own = cls.__call__(self, x)
-        return PerToken(2 * ready(self, plain)(x).loss - own.loss, own.metrics)
+        own, other = cls.__call__(self, x), ready(self, plain)(x).loss
+        if own.loss.dim() != other.dim():
+            raise ConfigError(
+                "reversed: policy_loss: one of a sequence, the other of a token; write overrides"
+            )
+        return PerToken(2 * other - own.loss, own.metrics)
 
     return {"needs": property(needs), "__call__": call}
 

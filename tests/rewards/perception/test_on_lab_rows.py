@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from task_kit import SELECTS, full_and_silent, judge_opened
+from task_kit import SELECTS, full_and_silent, judge_opened, params
 
 from vlrl.config import folders, load
 from vlrl.plugins.episodes import EPISODE_RETURN
@@ -80,14 +80,10 @@ def test_the_stated_frequency_earns_most_of_a_forecast():
     assert all(earned(reward, row, f"<answer>{row.answer}</answer>") == 0.0 for row in rows)
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        task
-        for task in TASKS
-        if not task.startswith(("gen_chain", "gen_graph", "gen_sat", "gen_forecast", "reasoning_gym"))
-    ],
-)
+OTHERS = ("gen_chain", "gen_graph", "gen_sat", "gen_forecast", "reasoning_gym")
+
+
+@pytest.mark.parametrize("task", params(task for task in TASKS if not task.startswith(OTHERS)))
 def test_a_demonstration_earns_everything(task):
     found = rows_and_rewards(task)
     for reward, rows in found:

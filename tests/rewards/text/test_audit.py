@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 import pytest
+from task_kit import params
 from typer.testing import CliRunner
 from vlrl_rewards import verify
 from vlrl_rewards.audit import attack as audit
@@ -29,10 +30,8 @@ def passing(outcomes):
     return [outcome for outcome in outcomes if outcome.passed]
 
 
-@pytest.mark.parametrize("kind", sorted(attacks_text.SEEDS))
+@pytest.mark.parametrize("kind", params(sorted(attacks_text.SEEDS)))
 def test_no_attack_passes_on_a_kind(kind):
-    if kind == "code" and sandbox.available():
-        pytest.skip(sandbox.available())
     outcomes = audit.attack_kind(kind)
     assert len(outcomes) > 50 and not passing(outcomes)
 

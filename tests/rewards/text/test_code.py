@@ -17,9 +17,7 @@ SUM = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7.0"]}
 APPEND = {"inputs": ["[1,2]\n3", "[4]\n5"], "outputs": ["[1,2,3]", "[4,5]"], "fn_name": "add"}
 ADD = "a,b=map(int,input().split())\nprint(a+b)"
 MODES = [
-    pytest.param(
-        "bubblewrap", marks=pytest.mark.skipif(bool(sandbox.available()), reason=sandbox.available())
-    ),
+    pytest.param("bubblewrap", marks=pytest.mark.needs("bwrap")),
     "unsafe",
 ]
 
@@ -83,7 +81,7 @@ def test_bombs_end_soon(mode, bomb):
     assert time.perf_counter() - start < 40
 
 
-@pytest.mark.skipif(bool(sandbox.available()), reason=sandbox.available())
+@pytest.mark.needs("bwrap")
 def test_no_network_no_files_no_processes_left(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("x")
@@ -96,12 +94,12 @@ def tries(f):
         return "no"
 print(tries(lambda: socket.create_connection(("1.1.1.1", 80), 0.3)), tries(lambda: open({str(secret)!r})), tries(lambda: open("/etc/passwd")))
 print(tries(lambda: open("/usr/evil", "w")), tries(lambda: open("mine", "w")), len([p for p in os.listdir("/proc") if p.isdigit()]) < 10)
-"""
+"""  # noqa: E501
     assert sandbox.run(probe, [""])[0].out.split() == ["no", "no", "no", "no", "yes", "True"]
     assert secret.read_text() == "x"
 
 
-@pytest.mark.skipif(bool(sandbox.available()), reason=sandbox.available())
+@pytest.mark.needs("bwrap")
 def test_a_process_limit_binds():
     child = "        if os.fork() == 0:\n            time.sleep(9); os._exit(0)\n"
     fork = (

@@ -116,6 +116,7 @@ def test_a_short_run(name):
         assert not fuzz.fault(subject, number, response), (number, response)
 
 
+@pytest.mark.needs("bwrap")
 def test_programs_are_fuzzed_in_the_sandbox():
     """Of the seed's gold, the first of five; the right program, a wrong one, and random ones in fences."""
     (subject,) = fuzz.subjects({"kind code": None}).values()

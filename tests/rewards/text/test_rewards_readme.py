@@ -79,6 +79,6 @@ from vlrl.plugins.registry import names
 from vlrl.plugins.stages import Reward
 assert len(kinds()) > 20 and len(names(Reward)) > 30
 assert not [name for name in sys.modules if name.split(".")[0] == "torch"]
-"""
+"""  # noqa: E501
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from vlrl_rewards.code.sandbox import SandboxLimits, run, run_check
 from vlrl_rewards.code.verifier import check_in
 
 HAS = not sandbox.available()
-isolated = pytest.mark.skipif(not HAS, reason=sandbox.available())
+isolated = pytest.mark.needs("bwrap")
 MODES = [pytest.param("bubblewrap", marks=isolated), "unsafe"]
 LIMITS = SandboxLimits(seconds=3, total_seconds=8, memory=256 << 20)
 MARK = "marigold"
@@ -81,7 +81,7 @@ ATTACKS = {
     "exits": "import os\nos._exit(0)",
     "exits in the call": "def f(x):\n    import sys\n    sys.exit(0)",
     "quits": "def f(x):\n    quit()",
-    "always equal": "class E(int):\n    def __eq__(self, o): return True\n    __hash__ = None\ndef f(x): return E(5)",
+    "always equal": "class E(int):\n    def __eq__(self, o): return True\n    __hash__ = None\ndef f(x): return E(5)",  # noqa: E501
     "an equal tuple": "class E(tuple):\n    def __eq__(self, o): return True\ndef f(x): return E((5,))",
     "an object": (
         "class E:\n    def __eq__(self, o): return True\n    def __bool__(self): return True\ndef f(x): "
@@ -99,10 +99,10 @@ ATTACKS = {
         "import sys\ndef f(x):\n    g = sys._getframe()\n    while g:\n        g.f_globals['check'] = "
         "lambda c: None\n        g = g.f_back"
     ),
-    "verdict on every descriptor": 'import os\nfor n in range(64):\n    try:\n        os.write(n, b\'{"i": 0, "status": "ok", "out": '
+    "verdict on every descriptor": 'import os\nfor n in range(64):\n    try:\n        os.write(n, b\'{"i": 0, "status": "ok", "out": '  # noqa: E501
     '""}\\n\')\n'
     "    except OSError:\n        pass\ndef f(x): pass",
-    "verdict in every process": "import glob\nfor n in glob.glob('/proc/[0-9]*/fd/[0-9]*'):\n    try:\n        with open(n, 'w') "
+    "verdict in every process": "import glob\nfor n in glob.glob('/proc/[0-9]*/fd/[0-9]*'):\n    try:\n        with open(n, 'w') "  # noqa: E501
     "as h:\n"
     '            h.write(\'{"i": 0, "status": "ok", "out": ""}\\n\')\n    except OSError:\n        '
     "pass\ndef f(x): pass",
@@ -114,7 +114,7 @@ ATTACKS = {
     "out of time by itself": "def f(x): raise TimeoutError",
     "an endless answer": "def f(x): return 'x' * 10**8",
     "a deep answer": "def f(x):\n    a = []\n    for _ in range(10**5): a = [a]\n    return a",
-    "an exception that cannot be shown": "class E(Exception):\n    def __str__(self): raise KeyError\ndef f(x): raise E",
+    "an exception that cannot be shown": "class E(Exception):\n    def __str__(self): raise KeyError\ndef f(x): raise E",  # noqa: E501
 }
 
 
@@ -148,7 +148,7 @@ def f(backwards):
                 memory.seek(low)
                 found.append(memory.read(high - low).decode("latin-1"))
     return [any(word in text for text in found) for word in (backwards[::-1], canary)]
-"""
+"""  # noqa: E501
     check = "def check(candidate):\n    word = 'marigold'\n    assert candidate(word[::-1]) == [False, True]"
     assert judge(code, mode, check, SandboxLimits(seconds=8, memory=1 << 30)) == "ok"
 
@@ -227,7 +227,7 @@ print(sum(os.waitpid(pid, 0)[1] == 0 for pid in kids))
 
 
 @isolated
-@pytest.mark.skipif(not isolation.sized(), reason="this bubblewrap cannot bound the size of /tmp")
+@pytest.mark.skipif(HAS and not isolation.sized(), reason="this bubblewrap cannot bound the size of /tmp")
 def test_disk_is_bounded_in_total():
     code = """
 import os
@@ -305,7 +305,7 @@ def tries(f):
 print(%s)
 print(tries(lambda: os.memfd_create("x")), *(tries(lambda: socket.socket(family, socket.SOCK_RAW)) for family in (socket.AF_INET, socket.AF_NETLINK)))
 print(tries(lambda: socket.socketpair()), tries(lambda: os.kill(1, 0)), os.cpu_count() > 0)
-"""
+"""  # noqa: E501
     if not isolation.filtered():
         pytest.skip("no filter for this processor")
     numbers = isolation.MACHINES[platform.machine()].refused

@@ -16,7 +16,8 @@ from vlrl.services.lazy import no_grad, torch
 from vlrl.types import Completion, Prompt, Request, Sampling
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import PolicyView, StageContext
+    from vlrl.plugins.contexts import StageContext
+    from vlrl.plugins.views import PolicyView
 
 
 @dataclass

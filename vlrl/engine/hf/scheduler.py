@@ -238,7 +238,7 @@ class Scheduler:
     def _decode(self, drafts_R: list[list[int]]) -> Tensor:
         """One forward of all running sequences and their drafts: (R, S, V) logits of the next token after the
         last one and after each drafted one."""
-        from vlrl.policy.cpu_matmul import pack, packed_weights
+        from vlrl.policy.cpu_matmul import pack, packed_weights  # imports torch
 
         running, device = self.running, self.lm.device
         tokens = 1 + max(map(len, drafts_R))

@@ -135,6 +135,10 @@ class VLLMEngine(PolicyEngine):
         """`cpu_environment` with the field `cpu_kv_gb`."""
         return cpu_environment(self.cpu_kv_gb)
 
+    def preparation(self, policy: Any) -> dict[str, Any]:
+        """The arguments of the workers' `vlrl_prepare`."""
+        return {"runs": ranges(policy.forbidden_ids), "patch": policy.family.engine_patch}
+
     def common_arguments(self, policy: Any) -> dict[str, Any]:
         """The arguments of `vllm.LLM` that both engines pass."""
         # On CPU, chunked prefill breaks vLLM 0.32: it rewinds the seeded generator of an unfinished prefill,

@@ -21,7 +21,6 @@ from vlrl.engine.vllm.prompts import (
     extra_args,
     finish_reason,
     finished_prefix,
-    ranges,
     scored_prefix,
     versions_of,
     vllm_prompt,
@@ -151,7 +150,7 @@ class VLLM(VLLMEngine):
         state.llm = LLM(state.folder.name, **self._arguments(policy))
         if state.shared is not None:
             state.shared.share(self.core.collective_rpc("vlrl_model")[0])
-        self.core.collective_rpc("vlrl_prepare", kwargs={"runs": ranges(policy.forbidden_ids)})
+        self.core.collective_rpc("vlrl_prepare", kwargs=self.preparation(policy))
         logging.getLogger("vllm.v1.worker.cpu_worker").setLevel(
             logging.ERROR
         )  # it warns about the number of threads at every image

@@ -26,7 +26,6 @@ from vlrl.engine.vllm.prompts import (
     finish_reason,
     finished_prefix,
     prompt_ids,
-    ranges,
     scored_prefix,
     versions_of,
 )
@@ -89,7 +88,7 @@ class VLLMServer(VLLMEngine):
     sent: ValueError. Log-probs and seeds are as in engine 'vllm'.
     """
 
-    own_weights = True  # type: ignore[assignment]  # a property elsewhere: it samples while the trainer trains
+    own_weights = True  # it can sample while the trainer trains
     replicas: int = 1
     parallel: int = 64
     host: str = "127.0.0.1"
@@ -319,7 +318,7 @@ class VLLMServer(VLLMEngine):
         """Make the model of a replica that has just started compute what the trainer's does."""
         client.post(
             "/collective_rpc",
-            {"method": "vlrl_prepare", "kwargs": {"runs": ranges(self.state.policy.forbidden_ids)}},
+            {"method": "vlrl_prepare", "kwargs": self.preparation(self.state.policy)},
         )
 
     def _open_nccl(self, policy: Any) -> NCCLTransfer:
@@ -342,7 +341,11 @@ class VLLMServer(VLLMEngine):
                     continue
                 futures[state.pool.submit(self._ask, next(clients), self._body(request))] = request
             for future in as_completed(list(futures)):
-                yield from self._completions(futures.pop(future), future.result(), version)
+                request = futures.pop(future)
+                for completion in completions_of(self.lm, request, future.result(), version):
+                    sampled = len(completion.ids) - len(request.prefix_ids)
+                    self.counters.update(completions=1, tokens=sampled)
+                    yield completion
         finally:
             for future in futures:
                 future.cancel()
@@ -382,7 +385,7 @@ class VLLMServer(VLLMEngine):
 
     def _body_of(self, prompt: Prompt, ids: Sequence[int], parameters: dict[str, Any]) -> dict[str, Any]:
         images = [
-            {"type": "image_url", "url": self._image_url(medium), "uuid": medium.key}
+            {"type": "image_url", "url": image_url(medium, self.state.images), "uuid": medium.key}
             for medium in prompt.images
         ]
         body = {"model": "policy", "token_ids": [*prompt_ids(self.state.policy, prompt), *ids]}
@@ -391,41 +394,6 @@ class VLLMServer(VLLMEngine):
             "sampling_params": {k: v for k, v in parameters.items() if v is not None},
             **({"content_parts": images} if images else {}),
         }
-
-    def _image_url(self, medium: Media) -> str:
-        """A PNG data URL, which keeps the pixels exact."""
-        known: dict[str, str] = self.state.images
-        if medium.key not in known:
-            if len(known) > CACHED_IMAGES:
-                known.clear()
-            buffer = io.BytesIO()
-            image: Any = medium.load()
-            image.convert("RGB").save(buffer, "PNG", compress_level=1)
-            known[medium.key] = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-        return known[medium.key]
-
-    def _completions(self, request: Request, answer: Mapping[str, Any], version: int) -> Iterator[Completion]:
-        prefix = list(request.prefix_ids)
-        prefix_logp = prompt_logp(answer, prefix) if scored_prefix(request) else [0.0] * len(prefix)
-        wanted = request.sampling.top_logprobs
-        for choice in answer["choices"]:
-            entries = choice["logprobs"]["content"]
-            ids = [*prefix, *choice["token_ids"]]
-            top = [
-                {e["token_id"]: e["logprob"] for e in entry["top_logprobs"][:wanted] if e["logprob"] > -9000}
-                for entry in entries
-            ]
-            self.counters.update(completions=1, tokens=len(choice["token_ids"]))
-            yield Completion(
-                request=request,
-                index=choice["index"],
-                ids=ids,
-                logp=[*prefix_logp, *(entry["logprob"] for entry in entries)],
-                text=self.lm.decode(ids),
-                finish=finish_reason(choice["finish_reason"]),
-                version=versions_of(choice.get("weight_versions"), len(prefix), len(ids), version),
-                top_logprobs=[{}] * len(prefix) + top if wanted else None,
-            )
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         _, client = self.state.servers[0]
@@ -449,3 +417,41 @@ def prompt_logp(answer: Mapping[str, Any], ids: Sequence[int]) -> list[float]:
         float(table[str(token)]["logprob"])
         for table, token in zip(answer["prompt_logprobs"][-len(ids) :], ids)
     ]
+
+
+def image_url(medium: Media, known: dict[str, str]) -> str:
+    """A PNG data URL, which keeps the pixels exact; `known` are those of before, by key."""
+    if medium.key not in known:
+        if len(known) > CACHED_IMAGES:
+            known.clear()
+        buffer = io.BytesIO()
+        image: Any = medium.load()
+        image.convert("RGB").save(buffer, "PNG", compress_level=1)
+        known[medium.key] = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return known[medium.key]
+
+
+def completions_of(
+    lm: PolicyLM, request: Request, answer: Mapping[str, Any], version: int
+) -> Iterator[Completion]:
+    """The completions in a server's answer to a request."""
+    prefix = list(request.prefix_ids)
+    prefix_logp = prompt_logp(answer, prefix) if scored_prefix(request) else [0.0] * len(prefix)
+    wanted = request.sampling.top_logprobs
+    for choice in answer["choices"]:
+        entries = choice["logprobs"]["content"]
+        ids = [*prefix, *choice["token_ids"]]
+        top = [
+            {e["token_id"]: e["logprob"] for e in entry["top_logprobs"][:wanted] if e["logprob"] > -9000}
+            for entry in entries
+        ]
+        yield Completion(
+            request=request,
+            index=choice["index"],
+            ids=ids,
+            logp=[*prefix_logp, *(entry["logprob"] for entry in entries)],
+            text=lm.decode(ids),
+            finish=finish_reason(choice["finish_reason"]),
+            version=versions_of(choice.get("weight_versions"), len(prefix), len(ids), version),
+            top_logprobs=[{}] * len(prefix) + top if wanted else None,
+        )

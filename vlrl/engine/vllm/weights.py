@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import Any
 
 from vlrl.policy.checkpoint_names import checkpoint_name
-from vlrl.policy.patch_grid import use_in_vllm
 from vlrl.services.http import JsonClient
 from vlrl.services.lazy import Tensor, no_grad, torch
 
@@ -56,16 +56,16 @@ class WeightLoader:
 
     model_runner: Any
 
-    def vlrl_prepare(self, runs: Sequence[Sequence[int]]) -> None:
+    def vlrl_prepare(self, runs: Sequence[Sequence[int]], patch: str = "") -> None:
         """Make the model compute what the trainer's does; once per worker, before its first request.
 
         The ids of `runs`, [first, one after the last], are taken out of every log-prob: no logits processor
-        sees those of a prompt. Patches of a picture get the places of `vlrl.policy.patch_grid`.
+        sees those of a prompt. `patch` is the family's `engine_patch`.
         """
         model = self.model_runner.get_model()
-        for module in model.modules():
-            if hasattr(module, "get_position_ids") and hasattr(module, "num_patches_per_side"):
-                use_in_vllm(module)
+        if patch:
+            module, _, function = patch.partition(":")
+            getattr(import_module(module), function)(model)
         if not runs:
             return
         inner: Callable[..., Tensor | None] = model.compute_logits

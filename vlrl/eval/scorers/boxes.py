@@ -12,6 +12,7 @@ from typing import Any, Literal
 from PIL.Image import Image
 
 from vlrl.eval.expressions import evaluate
+from vlrl.eval.media import as_media
 from vlrl.eval.scorer import Record, Scorer
 from vlrl.plugins.registry import register
 from vlrl.plugins.scoring import Response, Verdict
@@ -112,8 +113,6 @@ def size_of(record: Record, expression: str) -> tuple[float, float]:
     neither is possible."""
     value: Any = evaluate(expression, record) if expression else None
     if value is None:
-        from vlrl.eval.media import as_media
-
         media = as_media(record.get("image"), record.get("_folder"), "image")
         if not media:
             raise ValueError(

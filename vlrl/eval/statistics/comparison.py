@@ -6,9 +6,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtr, ndtri, stdtrit  # scipy.stats takes two seconds to import
 
 from vlrl.eval.statistics.intervals import cluster_numbers, clustered_standard_error
+from vlrl.services.lazy import special
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def mcnemar(gained: int, lost: int) -> float:
 
     Source: McNemar 1947, Psychometrika 12:153 (exact binomial form).
     """
-    return min(1.0, 2 * float(bdtr(min(gained, lost), gained + lost, 0.5)))
+    return min(1.0, 2 * float(special.bdtr(min(gained, lost), gained + lost, 0.5)))
 
 
 def permutation_test(
@@ -74,7 +74,7 @@ def minimum_detectable_effect(se: float, alpha: float = 0.05, power: float = 0.8
     n).
     Source: Miller 2024, arXiv:2411.00640, sec. 5.
     """
-    return float(ndtri(1 - alpha / 2) + ndtri(power)) * se
+    return float(special.ndtri(1 - alpha / 2) + special.ndtri(power)) * se
 
 
 def compare(
@@ -113,7 +113,7 @@ def compare(
         )  # the mean of these is the difference of the weighted means
     groups = len(set(labels))
     se = clustered_standard_error(difference, labels)
-    half = float(stdtrit(max(1, groups - 1), (1 + level) / 2)) * se
+    half = float(special.stdtrit(max(1, groups - 1), (1 + level) / 2)) * se
     mean = float(difference.mean())
     binary = weights is None and groups == len(a) and set(np.unique([*a, *b])) <= {0.0, 1.0}
     test, p_value = (

@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri, stdtrit  # scipy.stats takes two seconds to import
+
+from vlrl.services.lazy import special
 
 
 class Interval(NamedTuple):
@@ -35,7 +36,7 @@ def wilson(
     """
     if n <= 0 or not 0 <= successes <= n * (1 + 1e-12):
         raise ValueError(f"need n > 0 and 0 <= successes <= n, got {successes} of {n}")
-    z = critical if critical is not None else float(ndtri((1 + level) / 2))
+    z = critical if critical is not None else float(special.ndtri((1 + level) / 2))
     p = min(1.0, successes / n)
     centre = p + z * z / (2 * n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
@@ -90,7 +91,7 @@ def mean_interval(
     # With few clusters their variance is estimated from few values, hence Student's quantile instead of the
     # normal one.
     correction = groups / (groups - 1) if 1 < groups < n else 1.0
-    critical = float(stdtrit(max(1, groups - 1), (1 + level) / 2))
+    critical = float(special.stdtrit(max(1, groups - 1), (1 + level) / 2))
     variance = se * se * correction
     effective = mean * (1 - mean) / variance if variance > 0 and 0 < mean < 1 else float(groups)
     low, high = wilson(mean * effective, effective, level, critical)

@@ -17,17 +17,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vlrl.plugins.capabilities import Annotation, Capability
 from vlrl.plugins.contexts import SamplingContext
 from vlrl.plugins.episodes import (
     ACTIONS,
+    CALLS,
+    CONVERSATION,
     EPISODE_END,
     EPISODE_RETURN,
     INVALID_ACTIONS,
+    SEGMENT,
+    TRANSCRIPT,
     TURN_PARTS,
     TURN_REWARDS,
     TURN_SPANS,
     TURN_STATES,
+    TURNS,
     Action,
     EpisodeEnd,
     Observation,
@@ -36,49 +40,8 @@ from vlrl.plugins.episodes import (
 )
 from vlrl.types import Completion, Message, Prompt, Request, Rollout, Sampling
 
-HINT = "rollout: {name: multi_turn}"
-CONVERSATION: Annotation[int] = Annotation(
-    "conversation", int, hint=HINT, doc="number of the conversation among those of its prompt"
-)
-SEGMENT: Annotation[int] = Annotation(
-    "segment", int, hint=HINT, doc="place of the rollout among the segments of its conversation, from 0"
-)
-TURNS: Annotation[int] = Annotation(
-    "turns", int, hint=HINT, doc="turns of the policy so far, over all segments"
-)
-CALLS: Annotation[int] = Annotation(
-    "calls", int, hint=HINT, doc="replies of the environment so far, over all segments"
-)
-TRANSCRIPT: Annotation[str] = Annotation(
-    "transcript", str, hint=HINT, doc="the segment's text with the replies"
-)
-
-PICTURE_REPLIES = Capability(
-    "picture_replies", hint="environment: {name: zoom}"
-)  # of environments that answer with pictures
-FORGETS = Capability(
-    "forgets", hint="environment: {name: reseek}"
-)  # of environments that take something out of the context of later turns
-ONE_REWARD_PER_CONVERSATION = Capability(
-    "one_reward_per_conversation", hint="reward_shaping: {turns: {name: last_turn_reward}}"
-)
-
 MARK = "VLRLASSISTANTTURN"  # a text that the chat template writes where the policy's turn stands
 LEFT_OUT = "(left out)"  # stands in place of a forgotten observation, so that roles still alternate
-
-
-EPISODE_ANNOTATIONS: tuple[Capability, ...] = (
-    CONVERSATION,
-    SEGMENT,
-    TURNS,
-    CALLS,
-    TRANSCRIPT,
-    ACTIONS,
-    EPISODE_END,
-    EPISODE_RETURN,
-    INVALID_ACTIONS,
-)
-EPISODE_ANNOTATIONS += (TURN_PARTS, TURN_REWARDS, TURN_SPANS, TURN_STATES)
 
 
 class NoRoom(ValueError):

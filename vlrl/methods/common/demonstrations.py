@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import islice
 
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import SamplingContext, StageContext
+from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Prompt, Rollout, Row
 
@@ -33,7 +33,7 @@ def demonstrations(row: Row) -> list[str]:
     ]
 
 
-def expert_rollout(prompt: Prompt, text: str, run: SamplingContext) -> Rollout:
+def expert_rollout(prompt: Prompt, text: str, run: StageContext) -> Rollout:
     """A demonstration and EOS as a rollout of source "expert", without log-probs. A prompt's `prefix` that
     opens the text is not repeated."""
     text = text.removeprefix(prompt.prefix)

@@ -11,13 +11,13 @@ from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import demonstrations, expert_rollout
 from vlrl.methods.common.stored_groups import rows_of
 from vlrl.methods.core.loss_term import NLL
-from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
+from vlrl.plugins.contexts import PhaseContext, StageContext, StepContext
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import ReplayBuffer, State, transient
 from vlrl.types import Group, Prompt
 
 
-def demonstration_group(prompt: Prompt, run: SamplingContext) -> Group:
+def demonstration_group(prompt: Prompt, run: StageContext) -> Group:
     """A group of a prompt's first demonstration alone."""
     return Group(
         prompt,
@@ -26,7 +26,7 @@ def demonstration_group(prompt: Prompt, run: SamplingContext) -> Group:
     )
 
 
-def restore_prompts(waiting: dict[str, Prompt | None], run: SamplingContext) -> None:
+def restore_prompts(waiting: dict[str, Prompt | None], run: StageContext) -> None:
     """After a restart: make the prompts of the saved rows (None) again; rows that are no longer in the data
     leave the buffer."""
     saved = {key for key, prompt in waiting.items() if prompt is None}

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl.functional import value_clip_fraction, value_loss
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import CallbackContext, PhaseContext, PolicyView, StageContext
+from vlrl.plugins.contexts import CallbackContext, PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, Callback, State, transient
+from vlrl.plugins.views import PolicyView
 from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Group, Rollout, TokenBatch
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from vlrl import functional
 from vlrl.methods.core.sampling import completion_limit
-from vlrl.plugins.contexts import PhaseContext, StageContext
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossAggregation
 from vlrl.services.lazy import Tensor
@@ -75,7 +75,7 @@ class Constant(LossAggregation):
     def check(self, phase: PhaseContext) -> None:
         self.divisor(phase)
 
-    def divisor(self, run: StageContext) -> int:
+    def divisor(self, run: PhaseContext) -> int:
         """`length`, or the longest completion, in tokens. Raises ConfigError if that is not known."""
         return completion_limit(run, self.length, "loss_aggregation.length")
 

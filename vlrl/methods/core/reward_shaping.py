@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vlrl.functional import adaptive_kl_coef, overlong_penalty
-from vlrl.methods.common.conversation import CONVERSATION, ONE_REWARD_PER_CONVERSATION, SEGMENT
 from vlrl.methods.core.sampling import completion_limit
 from vlrl.plugins.capabilities import Annotation, Capability
 from vlrl.plugins.contexts import PhaseContext, StepContext
+from vlrl.plugins.episodes import CONVERSATION, ONE_REWARD_PER_CONVERSATION, SEGMENT
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping, State, transient
 from vlrl.services.lazy import torch

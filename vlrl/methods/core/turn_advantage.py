@@ -15,12 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from vlrl.methods.common.conversation import CONVERSATION
 from vlrl.methods.core.advantage import GroupRelative, set_token_advantages
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import PhaseContext
-from vlrl.plugins.episodes import TURN_REWARDS, TURN_SPANS, TURN_STATES
+from vlrl.plugins.episodes import CONVERSATION, TURN_REWARDS, TURN_SPANS, TURN_STATES
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, State, transient
 from vlrl.types import Group, Rollout

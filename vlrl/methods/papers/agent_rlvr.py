@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from vlrl.methods.common.conversation import CONVERSATION, TRANSCRIPT, Conversation
+from vlrl.methods.common.conversation import Conversation
 from vlrl.methods.common.demonstrations import demonstrations
 from vlrl.methods.common.prompts import neutralised, with_text, within_limit
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
+from vlrl.plugins.episodes import CONVERSATION, TRANSCRIPT
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout

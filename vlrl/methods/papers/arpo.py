@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vlrl.methods.common.conversation import CONVERSATION, Conversation, Segment
+from vlrl.methods.common.conversation import Conversation, Segment
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import SamplingContext, StepContext
+from vlrl.plugins.episodes import CONVERSATION
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Completion, Group, Prompt

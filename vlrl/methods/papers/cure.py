@@ -18,7 +18,7 @@ from typing import Any
 
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout, entropy
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Group, Prompt, Rollout
 
@@ -92,7 +92,7 @@ class Cure(Branching):
                 group.rollouts.append(rollout)
         return self.drop_alternatives(groups)
 
-    def branching_point(self, rollout: Rollout, run: StageContext, seed: int) -> int:
+    def branching_point(self, rollout: Rollout, run: SamplingContext, seed: int) -> int:
         """The number of its tokens that the branches keep."""
         tokenizer: Any = run.policy.tokenizer
         special = set(tokenizer.all_special_ids)

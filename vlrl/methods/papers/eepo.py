@@ -111,7 +111,7 @@ class Eepo(Branching):
             group.rollouts += more.rollouts
         return self.drop_alternatives(groups)
 
-    def entropy_is_low(self, groups: Sequence[Group], run: StageContext) -> bool:
+    def entropy_is_low(self, groups: Sequence[Group], run: SamplingContext) -> bool:
         """Whether the mean entropy of the last steps is below the threshold; adds this step's entropy
         once."""
         state = self.state
@@ -127,7 +127,7 @@ class Eepo(Branching):
         return bool(state.entropies) and sum(state.entropies) / len(state.entropies) < self.entropy_threshold
 
     @contextmanager
-    def unlearned(self, groups: Sequence[Group], run: StageContext) -> Iterator[None]:
+    def unlearned(self, groups: Sequence[Group], run: SamplingContext) -> Iterator[None]:
         """Weights one descent step away from these rollouts, also in the engine; afterwards they are restored
         bit for bit."""
         weights = [p for p in run.policy.model.parameters() if p.requires_grad]
@@ -150,7 +150,7 @@ class Eepo(Branching):
         return {"eepo/active": self.state.active}
 
 
-def sync_engine(run: StageContext) -> None:
+def sync_engine(run: SamplingContext) -> None:
     """Load the current weights into the engine, and drop autocast's copies of them."""
     torch.clear_autocast_cache()
     run.engine.sync(run.policy)
@@ -163,7 +163,7 @@ def complementary(logp_BT: Tensor, mask_BT: Tensor, eps: float) -> Tensor:
 
 
 def gradient(
-    groups: Sequence[Group], weights: Sequence[Tensor], run: StageContext, eps: float
+    groups: Sequence[Group], weights: Sequence[Tensor], run: SamplingContext, eps: float
 ) -> list[Tensor]:
     """d L / d weights, L the mean of `complementary` over the rollouts."""
     total = [torch.zeros_like(p) for p in weights]

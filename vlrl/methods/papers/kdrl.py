@@ -19,9 +19,10 @@ from vlrl.functional import group_mean
 from vlrl.methods.common.correctness import correct_rollouts
 from vlrl.methods.common.token_memory import TokenMemory, check_capacity
 from vlrl.methods.core.loss_term import KL
-from vlrl.plugins.contexts import PolicyView, StageContext
+from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, State, transient
+from vlrl.plugins.views import PolicyView
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, PerToken, TokenBatch
 

@@ -227,8 +227,10 @@ class Laser(LossTerm):
     @property
     def constant(self) -> float:
         """c: the config's, else the advantage's."""
+        if self.c is not None:
+            return self.c
         advantage: Any = self.run.advantage  # that of `check`
-        return (advantage.constant or 0.0) if self.c is None else self.c
+        return advantage.constant or 0.0
 
     def __call__(self, x: LossInputs) -> PerToken:
         waiting = self.start and self.run.phase_step < steps_of(self.start, self.run)

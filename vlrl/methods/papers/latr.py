@@ -19,7 +19,7 @@ from rapidfuzz.distance import Levenshtein
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout, run_in_rounds
 from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext, StepContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Completion, Group, Prompt, Request, Rollout
@@ -245,7 +245,7 @@ class Latr(Branching):
         return self.drop_alternatives(groups)
 
     def grown(
-        self, prompts: Sequence[Prompt], widths: Sequence[int], run: StageContext
+        self, prompts: Sequence[Prompt], widths: Sequence[int], run: SamplingContext
     ) -> list[tuple[list[Branch], int]]:
         """The tree of every prompt, and the step that it has reached; no branches where the width is 0."""
         end_ids = frozenset(run.policy.tokenizer.all_special_ids)
@@ -267,7 +267,7 @@ class Latr(Branching):
         self.state.counts = {name: value + self.state.counts.get(name, 0.0) for name, value in new.items()}
         return [trees.get(place, ([], 0)) for place in range(len(prompts))]
 
-    def greedy(self, run: StageContext, prompt: Prompt, ids: Sequence[int]) -> Request:
+    def greedy(self, run: SamplingContext, prompt: Prompt, ids: Sequence[int]) -> Request:
         """A request for `ahead` more tokens after `ids`, the most likely ones, with their alternatives."""
         usual = run.sampling(prompt, 0)
         sampling = replace(

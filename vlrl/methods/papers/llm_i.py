@@ -1,7 +1,8 @@
 """LLM-I: interleaved text and pictures as tool use, paid by a rule for the number of pictures and by two
-judges. Tools: environment `illustrated`.
+judges.
 
-    llm_i   reward shaping: the hybrid reward
+    llm_i               reward shaping: the hybrid reward
+    llm_i.illustrated   environment (llm_i_environment.py): tools that draw the pictures, and the judges
 
 Paper: Guo et al. 2025 (LLM-I), arXiv:2509.13642; checked against ByteDance-BandAI/LLM-I at a20e4090:
 verl/workers/reward_manager/llmi.py and recipe/llmi/llmi_grpo.sh.

@@ -18,11 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from vlrl.methods.common.conversation import CONVERSATION, SEGMENT, TURN_SPANS, Conversation
+from vlrl.methods.common.conversation import TURN_SPANS, Conversation
 from vlrl.methods.common.prompts import neutralised, with_text
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import SamplingContext, StageContext, StepContext
+from vlrl.plugins.episodes import CONVERSATION, SEGMENT
 from vlrl.plugins.registry import build, register
 from vlrl.plugins.stages import Engine, RewardShaping, State, transient
 from vlrl.types import Completion, Group, Message, Prompt, Request, Rollout, Sampling

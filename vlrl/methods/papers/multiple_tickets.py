@@ -9,9 +9,10 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.plugins.contexts import PolicyView, StageContext
+from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, Trainable, transient
+from vlrl.plugins.views import PolicyView
 from vlrl.services.lazy import torch
 
 

@@ -19,9 +19,10 @@ import numpy as np
 from vlrl.functional import kl_estimate
 from vlrl.methods.common.groups import top_share
 from vlrl.methods.common.pixels import Repainted
-from vlrl.plugins.contexts import PhaseContext, PolicyView
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AuxTensor, LossTerm
+from vlrl.plugins.views import PolicyView
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, Media, PerToken, Prompt, TokenBatch
 

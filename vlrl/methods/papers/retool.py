@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.methods.common.conversation import CALLS
+from vlrl.plugins.episodes import CALLS
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import RewardShaping
 from vlrl.types import Group, Rollout

@@ -24,12 +24,24 @@ from typing import Any
 
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.common.branching import per_token
-from vlrl.methods.common.conversation import CALLS, CONVERSATION, SEGMENT, TURNS, Conversation, Segment
+from vlrl.methods.common.conversation import Conversation, Segment
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.core.rollout import MultiTurn
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
-from vlrl.plugins.episodes import ACTIONS, EPISODE_RETURN, TURN_REWARDS, TURN_SPANS, TURN_STATES, Action, Past
+from vlrl.plugins.episodes import (
+    ACTIONS,
+    CALLS,
+    CONVERSATION,
+    EPISODE_RETURN,
+    SEGMENT,
+    TURN_REWARDS,
+    TURN_SPANS,
+    TURN_STATES,
+    TURNS,
+    Action,
+    Past,
+)
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss, State, transient
 from vlrl.services.lazy import torch

@@ -47,11 +47,13 @@ SIZES = (
 
 Asked = Generator[list[Request], list[Completion], str]
 
-EVALUATE = """Rate the last step of this reasoning. Each aspect gets 3 (yes), 2 (unsure), 1 (no) or 0 (does not apply):
-A1: it follows from the problem as it is stated. A2: it is clear enough to build on. A3: its calculations are right.
+EVALUATE = """\
+Rate the last step of this reasoning. Each aspect gets 3 (yes), 2 (unsure), 1 (no) or 0 (does not apply):
+A1: it follows from the problem as it is stated. A2: it is clear enough to build on. A3: its calculations \
+are right.
 B1: much is still left to reason or calculate. B2: there are several other ways to go on from here.
 C1: the answer is close. C2: all that it uses is known from the problem or from earlier steps.
-Write one line per aspect, like "A1 score=[3] reason=[...]", and do not go on with the reasoning."""
+Write one line per aspect, like "A1 score=[3] reason=[...]", and do not go on with the reasoning."""  # noqa: E501
 CHECK = "Does the last step hold the final answer of the whole problem? Write yes or no."
 REASONING = "Write exactly one next step of the reasoning, and no more."
 DECOMPOSITION = (

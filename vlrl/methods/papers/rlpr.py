@@ -20,9 +20,9 @@ import numpy as np
 
 from vlrl.functional.exact import mean, std
 from vlrl.plugins.capabilities import Annotation, Capability
-from vlrl.plugins.contexts import PolicyView
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import GroupFilter, RewardShaping, State
+from vlrl.plugins.views import PolicyView
 from vlrl.types import FilterDecision, Group, Rollout
 
 SPLICED_REFERENCE: Annotation[tuple[int, int]] = Annotation(

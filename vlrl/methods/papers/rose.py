@@ -16,6 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vlrl.functional.exact import mean
 from vlrl.methods.common.branching import Branching, branch_request, branch_rollout
@@ -72,7 +73,8 @@ class Rose(Branching):
         for group in groups:
             for rollout in group:
                 SHARED_PREFIXES.set(rollout, (0, []))
-        vectors_VH = run.policy.model.get_input_embeddings().weight.detach()
+        embedding: Any = run.policy.model.get_input_embeddings()
+        vectors_VH = embedding.weight.detach()
         entropies: dict[int, list[list[float]]] = {id(group): [] for group in groups}
         for attempt in range(1, max(counts, default=0)):
             requests = []

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.plugins.contexts import PolicyView
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, PolicyLoss
+from vlrl.plugins.views import PolicyView
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, PerToken, TokenBatch
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from vlrl.plugins.contexts import PolicyView
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, RewardShaping
+from vlrl.plugins.views import PolicyView
 from vlrl.services.lazy import Tensor
 from vlrl.types import Group, Prompt, Rollout, TokenBatch
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.demonstrations import GIVEN_TOKENS, check_demonstrations, demonstrations
@@ -46,6 +45,8 @@ def fit(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
     same rate are averaged first."""
     rates = sorted({p for p, _ in pairs})
     accuracies = np.array([np.mean([a for p, a in pairs if p == rate]) for rate in rates])
+    from scipy.optimize import least_squares  # here, because it takes a quarter of a second
+
     result = least_squares(
         lambda phi: curve(np.array(rates), *phi) - accuracies, START, bounds=BOUNDS, method="trf"
     )

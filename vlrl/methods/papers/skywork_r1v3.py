@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.plugins.contexts import CallbackContext, PolicyView
+from vlrl.plugins.contexts import CallbackContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Callback, State, transient
+from vlrl.plugins.views import PolicyView
 from vlrl.types import Group
 
 

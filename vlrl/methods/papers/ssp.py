@@ -19,7 +19,6 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any, ClassVar
 
-from vlrl.methods.common.conversation import EPISODE_ANNOTATIONS
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.prompts import (
     check_task,
@@ -32,7 +31,7 @@ from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.rollout import Independent, MultiTurn
 from vlrl.plugins.capabilities import Annotation, Capability
 from vlrl.plugins.contexts import PhaseContext, SamplingContext, StepContext
-from vlrl.plugins.episodes import EPISODE_END
+from vlrl.plugins.episodes import EPISODE_ANNOTATIONS, EPISODE_END
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Group, Prompt, Rollout, Row, Sampling

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vlrl.environments.tool_calls import last_call
 from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.episodes import ACTIONS
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping
+from vlrl.plugins.tool_calls import last_call
 from vlrl.types import Group, Rollout
 
 
@@ -43,9 +43,8 @@ class ToolStarHierarchicalReward(RewardShaping):
     def check(self, phase: PhaseContext) -> None:
         for slot in (self.answer, self.format):
             if slot not in phase.rewards:
-                raise ConfigError(
-                    f"reward_shaping: {self.name!r} reads reward {slot!r}; there are {', '.join(phase.rewards)}"
-                )
+                known = ", ".join(phase.rewards)
+                raise ConfigError(f"reward_shaping: {self.name!r} reads reward {slot!r}; there are {known}")
 
     def __call__(self, group: Group) -> list[float]:
         return [self.reward(rollout) for rollout in group]

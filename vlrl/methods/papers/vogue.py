@@ -23,9 +23,10 @@ from vlrl.methods.core.advantage import GRPO, set_token_advantages
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import PhaseContext, PolicyView, SamplingContext
+from vlrl.plugins.contexts import PhaseContext, SamplingContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, AuxTensor
+from vlrl.plugins.views import PolicyView
 from vlrl.services.lazy import Tensor
 from vlrl.types import Group, Prompt, Request, Rollout, TokenBatch
 

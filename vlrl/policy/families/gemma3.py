@@ -2,34 +2,31 @@
 per full-attention layer.
 
 Source: Gemma 3 technical report, arXiv:2503.19786, sec. 2 (local : global layers 5 : 1; 256 soft tokens per
-image).
+image; pan and scan, sec. 2.1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from vlrl.plugins.registry import register
+from vlrl.policy.costs import SavedTensors
 from vlrl.policy.encoded import MediaEmbeds
 from vlrl.policy.families.vision import Units, VisionFamily
 from vlrl.policy.family import pooled_output
-from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
-from vlrl.services.lazy import Tensor, nn, torch
+from vlrl.policy.tiny import Tiny, media_template, qwen_tokenizer
+from vlrl.services.lazy import nn, torch
 
 SPECIAL_TOKENS = {
     "boi_token": "<start_of_image>",
     "eoi_token": "<end_of_image>",
     "image_token": "<image_soft_token>",
 }
-NEWLINES = (
-    "\n",
-    "\n\n",
-    "\n\n\n",
-    "\n\n\n\n",
-)  # single tokens of the released tokenizer; vLLM joins those that meet around an image
-CHAT_TEMPLATE = TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", "<start_of_image>")
+# single tokens of the released tokenizer; vLLM joins those that meet around an image
+NEWLINES = ("\n", "\n\n", "\n\n\n", "\n\n\n\n")
+CHAT_TEMPLATE = media_template("<start_of_image>")
 
 
 @register("gemma3")
@@ -43,31 +40,29 @@ class Gemma3(VisionFamily):
     image_token: ClassVar[str] = "<start_of_image>"
     embed_token: ClassVar[str] = "<image_soft_token>"
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<end_of_image>",)
+    saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {
+        "gemma3_text": SavedTensors(
+            hidden=10, hidden_float=8, hidden_cast=5, inner=4, statistics=4, qk_norm=8
+        )
+    }
+
+    def make_processor(self, tokenizer: Any, sizes: Mapping[str, int]) -> Any:
+        from transformers import Gemma3ImageProcessor, Gemma3Processor
+
+        image = Gemma3ImageProcessor(size={"height": sizes["side"], "width": sizes["side"]})
+        return Gemma3Processor(
+            image, tokenizer, chat_template=CHAT_TEMPLATE, image_seq_length=sizes["tokens"]
+        )
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
         from tokenizers import AddedToken
-        from transformers import (
-            Gemma3Config,
-            Gemma3ForConditionalGeneration,
-            Gemma3ImageProcessor,
-            Gemma3Processor,
-        )
+        from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
         tokenizer = qwen_tokenizer(
             tiny.vocabulary, template=CHAT_TEMPLATE, extra_special_tokens=SPECIAL_TOKENS
         )
         tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in NEWLINES])
-        side = 4 * tiny.patch
-        image = Gemma3ImageProcessor(size={"height": side, "width": side})
-        processor = Gemma3Processor(image, tokenizer, chat_template=CHAT_TEMPLATE, image_seq_length=4)
-        vision = {
-            "hidden_size": tiny.vision_hidden,
-            "num_hidden_layers": tiny.vision_layers,
-            "num_attention_heads": tiny.vision_heads,
-            "intermediate_size": 2 * tiny.vision_hidden,
-            "image_size": side,
-            "patch_size": tiny.patch,
-        }
+        processor = self.make_processor(tokenizer, {"side": 4 * tiny.patch, "tokens": 4})
         text = tiny.text(tokenizer) | {
             "head_dim": tiny.hidden // tiny.heads,
             "query_pre_attn_scalar": tiny.hidden // tiny.heads,
@@ -79,21 +74,28 @@ class Gemma3(VisionFamily):
             for short in ("boi", "eoi", "image")
         }
         config = Gemma3Config(
-            text_config=text, vision_config=vision, mm_tokens_per_image=4, tie_word_embeddings=tiny.tie, **ids
+            text_config=text,
+            vision_config=tiny.tower() | {"image_size": 4 * tiny.patch},
+            mm_tokens_per_image=4,
+            tie_word_embeddings=tiny.tie,
+            **ids,
         )
-        model = self.random_model(Gemma3ForConditionalGeneration, config)
-        model.model.multi_modal_projector.mm_input_projection_weight.data.normal_(
-            0, tiny.std
-        )  # zeros by default, which would remove all images
-        return model, processor
+        return self.random_model(Gemma3ForConditionalGeneration, config), processor
+
+    def random_model(self, model_class: Any, config: Any, **options: Any) -> Any:
+        model = super().random_model(model_class, config, **options)
+        # zeros by default, which would remove all images
+        projection = model.model.multi_modal_projector.mm_input_projection_weight
+        projection.data.normal_(0, config.get_text_config().initializer_range)
+        return model
+
+    def limit_image(self, part: Any, config: Any) -> None:
+        side = part.size["height"]  # pan and scan, which adds crops, is off unless a call asks for it
+        if self.tile_bounds(side)[0] > 1:
+            self.refuse_pixels("min_pixels", f"{self.name!r} shows its tower {side} x {side} pixels")
 
     def processor_batch(self, media: list[Any]) -> list[Any]:
         return [media]
-
-    def resized_size(
-        self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]
-    ) -> tuple[int, int]:
-        return tensors["pixel_values"].shape[-1], tensors["pixel_values"].shape[-2]
 
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
         return pooled_output(torch.cat([e.embeds_NH for e in embeds]))

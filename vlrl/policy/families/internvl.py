@@ -7,17 +7,17 @@ thousandths.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from vlrl.plugins.registry import register
+from vlrl.policy.costs import PictureCost, SavedTensors
 from vlrl.policy.encoded import MediaEmbeds
 from vlrl.policy.families.vision import Units, VisionFamily
 from vlrl.policy.family import pooled_output
-from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
-from vlrl.services.lazy import Tensor, nn, torch
-from vlrl.types import Media
+from vlrl.policy.tiny import Tiny, media_template, qwen_tokenizer
+from vlrl.services.lazy import nn, torch
 
 SPECIAL_TOKENS = {
     "start_image_token": "<img>",
@@ -25,9 +25,7 @@ SPECIAL_TOKENS = {
     "context_image_token": "<IMG_CONTEXT>",
     "video_token": "<video>",
 }
-CHAT_TEMPLATE = TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", "<IMG_CONTEXT>\n").replace(
-    "<|vision_start|><|video_pad|><|vision_end|>", "<video>\n"
-)
+CHAT_TEMPLATE = media_template("<IMG_CONTEXT>\n", "<video>\n")
 
 
 @register("internvl")
@@ -40,57 +38,58 @@ class InternVL(VisionFamily):
     video_token: ClassVar[str] = "<video>"
     embed_token: ClassVar[str] = "<IMG_CONTEXT>"
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<img>", "</img>")
+    frames_are_images: ClassVar[bool] = True
+    saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {
+        "internvl_vision": SavedTensors(
+            hidden=6, hidden_float=2, hidden_cast=6, inner=2, statistics=4, float_residual=False
+        )
+    }
+
+    def make_processor(self, tokenizer: Any, sizes: Mapping[str, int]) -> Any:
+        from transformers import GotOcr2ImageProcessor, InternVLProcessor, InternVLVideoProcessor
+
+        size = {"height": sizes["side"], "width": sizes["side"]}
+        return InternVLProcessor(
+            GotOcr2ImageProcessor(size=size, max_patches=sizes["max_tiles"], crop_to_patches=True),
+            tokenizer,
+            InternVLVideoProcessor(size=size),
+            image_seq_length=sizes["tokens"],
+            chat_template=CHAT_TEMPLATE,
+        )
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
-        from transformers import (
-            GotOcr2ImageProcessor,
-            InternVLConfig,
-            InternVLForConditionalGeneration,
-            InternVLProcessor,
-            InternVLVideoProcessor,
-        )
+        from transformers import InternVLConfig, InternVLForConditionalGeneration
 
         tokenizer = qwen_tokenizer(
             tiny.vocabulary, template=CHAT_TEMPLATE, extra_special_tokens=SPECIAL_TOKENS
         )
-        side = {"height": 4 * tiny.patch, "width": 4 * tiny.patch}
-        image = GotOcr2ImageProcessor(size=side, min_patches=1, max_patches=4)
-        processor = InternVLProcessor(
-            image,
-            tokenizer,
-            InternVLVideoProcessor(size=side),
-            image_seq_length=4,
-            chat_template=CHAT_TEMPLATE,
-        )
-        vision = {
-            "hidden_size": tiny.vision_hidden,
-            "num_hidden_layers": tiny.vision_layers,
-            "num_attention_heads": tiny.vision_heads,
-            "intermediate_size": 2 * tiny.vision_hidden,
-            "image_size": [4 * tiny.patch] * 2,
-            "patch_size": [tiny.patch] * 2,
-            "initializer_range": tiny.std,
-        }
-        text = tiny.text(tokenizer) | {"model_type": "qwen2"}
-        image_id = tokenizer.convert_tokens_to_ids(self.embed_token)
+        sizes = {"image_size": [4 * tiny.patch] * 2, "patch_size": [tiny.patch] * 2}
         config = InternVLConfig(
-            vision_config=vision,
-            text_config=text,
-            image_token_id=image_id,
+            vision_config=tiny.tower() | sizes | {"initializer_range": tiny.std},
+            text_config=tiny.text(tokenizer) | {"model_type": "qwen2"},
+            image_token_id=tokenizer.convert_tokens_to_ids(self.embed_token),
             image_seq_length=4,
             tie_word_embeddings=tiny.tie,
         )
+        processor = self.make_processor(tokenizer, {"side": 4 * tiny.patch, "tokens": 4, "max_tiles": 4})
         return self.random_model(InternVLForConditionalGeneration, config), processor
 
-    def model_kind(self, medium: Media) -> str:
-        return "image"
+    def limit_image(self, part: Any, config: Any) -> None:
+        """A picture is cut into `min_patches` to `max_patches` tiles; more than one have the whole picture
+        beside them."""
+        least, most = self.tile_bounds(part.size["height"])
+        if self.max_pixels is not None:
+            part.max_patches = min(part.max_patches, most - 1) if most > 2 else 1
+        if least > 1:
+            part.min_patches = max(part.min_patches, least - 1, 2)
+        if part.min_patches > part.max_patches:
+            pixels = (part.max_patches + (part.max_patches > 1)) * part.size["height"] ** 2
+            self.refuse_pixels("min_pixels", f"under the other bounds a picture has at most {pixels} pixels")
 
-    def resized_size(
-        self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]
-    ) -> tuple[int, int]:
-        return tensors["pixel_values"].shape[-1], tensors["pixel_values"].shape[
-            -2
-        ]  # of a tile, which is enough for coordinates in thousandths
+    def picture_cost(self, processor: Any, config: Any, width: int, height: int) -> PictureCost:
+        cost = super().picture_cost(processor, config, width, height)
+        tiles = cost.patches // cost.largest  # each with a class token
+        return replace(cost, patches=cost.patches + tiles, largest=cost.largest + 1)
 
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
         return pooled_output(torch.cat([e.embeds_NH for e in embeds]))

@@ -2,22 +2,32 @@
 frames are treated as images.
 
 Source: SmolVLM, arXiv:2504.05299; Idefics3, arXiv:2408.12637, sec. 3.
+
+The tower learns one embedding for each place of a square grid of patches. transformers 5.19 and vLLM 0.32
+look for places with `bucketize`, among fractions that they round in different ways: transformers to the type
+of the pixels, vLLM to float32 by another formula. A fraction that falls short of its boundary counts for the
+place before. Of the 27 rows and columns of SmolVLM2 2.2B, transformers in bfloat16 moves numbers 15, 17, 19,
+21, 23 and 25 back by one, vLLM number 10, transformers in float32 none. Whole numbers (`places`) give the
+same places in every type and on every device, so engine and trainer see the same picture. (transformers,
+issue 41190 and pull request 47133.)
+
+Shape legend: B pictures or tiles, H x W patches, N = H W, D size of an embedding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from vlrl.plugins.registry import register
-from vlrl.policy import patch_grid
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.families.vision import Units, VisionFamily
 from vlrl.policy.family import base, pooled_output
-from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
+from vlrl.policy.tiny import Tiny, media_template, qwen_tokenizer
 from vlrl.services.lazy import Tensor, nn, torch
-from vlrl.types import Media
 
 SPECIAL_TOKENS = {
     "fake_image_token": "<fake_token_around_image>",
@@ -26,10 +36,11 @@ SPECIAL_TOKENS = {
     "global_image_token": "<global-img>",
     "video_token": "<video>",
 }
-TILES = tuple(f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7))
-CHAT_TEMPLATE = TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", "<image>").replace(
-    "<|vision_start|><|video_pad|><|vision_end|>", "<video>"
+SIDE_TILES = 6  # the tokenizer has a token for each tile of at most so many rows and columns
+TILES = tuple(
+    f"<row_{row}_col_{col}>" for row in range(1, 1 + SIDE_TILES) for col in range(1, 1 + SIDE_TILES)
 )
+CHAT_TEMPLATE = media_template("<image>", "<video>")
 
 
 @register("smolvlm")
@@ -43,20 +54,29 @@ class SmolVLM(VisionFamily):
     video_token: ClassVar[str] = "<video>"
     embed_token: ClassVar[str] = "<image>"
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ("<fake_token_around_image>", "<global-img>", *TILES)
-    tower_inputs: ClassVar[dict[str, tuple[str, ...]]] = {"image": ("pixel_values", "pixel_attention_mask")}
-    tiny_grid: ClassVar[tuple[int, int]] = (
-        4,
-        2,
-    )  # patches on a side of a tiny model's tile, and patches on a side of one embedding
+    tower_inputs: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "image": ("pixel_values", "pixel_attention_mask")
+    }
+    frames_are_images: ClassVar[bool] = True
+    engine_patch: ClassVar[str] = "vlrl.policy.families.smolvlm:use_places_in_vllm"
+    # patches on a side of a tiny model's tile, and patches on a side of one embedding
+    tiny_grid: ClassVar[tuple[int, int]] = (4, 2)
+
+    def make_processor(self, tokenizer: Any, sizes: Mapping[str, int]) -> Any:
+        from transformers import SmolVLMImageProcessor, SmolVLMProcessor, SmolVLMVideoProcessor
+
+        tile = {"longest_edge": sizes["side"]}
+        sampling = {"video_size": tile, "max_frames": 64, "fps": 1}
+        return SmolVLMProcessor(
+            SmolVLMImageProcessor(size={"longest_edge": sizes["longest"]}, max_image_size=tile),
+            tokenizer,
+            SmolVLMVideoProcessor(size=tile, max_image_size=tile, video_sampling=sampling),
+            image_seq_len=sizes["tokens"],
+            chat_template=CHAT_TEMPLATE,
+        )
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
-        from transformers import (
-            SmolVLMConfig,
-            SmolVLMForConditionalGeneration,
-            SmolVLMImageProcessor,
-            SmolVLMProcessor,
-            SmolVLMVideoProcessor,
-        )
+        from transformers import SmolVLMConfig, SmolVLMForConditionalGeneration
 
         tokenizer = qwen_tokenizer(
             tiny.vocabulary, special=TILES[:4], template=CHAT_TEMPLATE, extra_special_tokens=SPECIAL_TOKENS
@@ -64,55 +84,97 @@ class SmolVLM(VisionFamily):
         tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", *TILES]})
         patches, shuffle = self.tiny_grid
         side = patches * tiny.patch
-        image = SmolVLMImageProcessor(size={"longest_edge": 2 * side}, max_image_size={"longest_edge": side})
-        sampling = {"video_size": {"longest_edge": side}, "max_frames": 64, "fps": 1}
-        video = SmolVLMVideoProcessor(
-            size={"longest_edge": side}, max_image_size={"longest_edge": side}, video_sampling=sampling
-        )
-        processor = SmolVLMProcessor(
-            image, tokenizer, video, image_seq_len=(patches // shuffle) ** 2, chat_template=CHAT_TEMPLATE
-        )
-        vision = {
-            "hidden_size": tiny.vision_hidden,
-            "num_hidden_layers": tiny.vision_layers,
-            "num_attention_heads": tiny.vision_heads,
-            "intermediate_size": 2 * tiny.vision_hidden,
-            "image_size": side,
-            "patch_size": tiny.patch,
-            "initializer_range": tiny.std,
-        }
-        image_id = tokenizer.convert_tokens_to_ids("<image>")
-        text = tiny.text(tokenizer) | {"model_type": "llama"}
+        sizes = {"side": side, "longest": 2 * side, "tokens": (patches // shuffle) ** 2}
         config = SmolVLMConfig(
-            vision_config=vision,
-            text_config=text,
-            image_token_id=image_id,
+            vision_config=tiny.tower() | {"image_size": side, "initializer_range": tiny.std},
+            text_config=tiny.text(tokenizer) | {"model_type": "llama"},
+            image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
             scale_factor=shuffle,
             tie_word_embeddings=tiny.tie,
         )
-        return self.random_model(SmolVLMForConditionalGeneration, config), processor
+        model = self.random_model(SmolVLMForConditionalGeneration, config)
+        return model, self.make_processor(tokenizer, sizes)
+
+    # --- pixel bounds ---------------------------------------------------------------------------------------
+
+    def limit_image(self, part: Any, config: Any) -> None:
+        """A picture's long side is resized to `longest_edge`, whatever it was, and cut into k tiles; a square
+        then has k^2 tiles and the whole picture beside them, the narrowest k and the whole."""
+        side = part.max_image_size["longest_edge"]
+        least, most = self.tile_bounds(side)
+        own = math.ceil(part.size["longest_edge"] / side) if part.do_image_splitting else 1
+        numbers = range(1, (SIDE_TILES if part.do_image_splitting else 1) + 1)
+        fewest, largest = (lambda k: k + (k > 1)), (lambda k: k * k + (k > 1))
+        allowed = [k for k in numbers if fewest(k) >= least and largest(k) <= most]
+        if not allowed:
+            self.refuse_pixels(
+                "min_pixels",
+                f"no number of tiles of {side} x {side} pixels is within the bounds; lower it",
+            )
+        k = min(allowed, key=lambda number: abs(number - own))
+        if k != own:
+            part.size = type(part.size)(longest_edge=k * side)
+
+    def frame_side(self, part: Any) -> int:
+        return part.max_image_size["longest_edge"]
+
+    def count_tokens(self, processor: Any, config: Any, width: int, height: int) -> tuple[int, int]:
+        # transformers counts tokens for Idefics3 only; the text that it writes for rows and columns has them
+        tiles, rows, columns = processor.image_processor.get_number_of_image_patches(height, width)
+        text = processor.replace_image_token({"rows": [[rows]], "cols": [[columns]]}, 0)
+        return len(processor.tokenizer(text, add_special_tokens=False).input_ids), max(tiles, 1)
+
+    # --- forward --------------------------------------------------------------------------------------------
 
     def encode_media(self, model: nn.Module, features: Sequence[Features]) -> list[MediaEmbeds]:
-        patch_grid.use_in_transformers(
-            base(model).model.vision_model.embeddings
-        )  # here, because copies of a sharded model are made anew
+        # here, because copies of a sharded model are made anew; weights and names stay
+        embeddings = base(model).model.vision_model.embeddings
+        embeddings.forward = partial(embed_patches, embeddings)
         return super().encode_media(model, features)
 
     def processor_batch(self, media: list[Any]) -> list[Any]:
         return [media]
 
-    def model_kind(self, medium: Media) -> str:
-        return "image"
-
-    def resized_size(
-        self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]
-    ) -> tuple[int, int]:
-        return original  # coordinates are fractions of width and height: the tiles' size does not matter
-
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
         config = base(model).config
-        tile = (
-            config.vision_config.image_size // config.vision_config.patch_size // config.scale_factor
-        ) ** 2
+        vision = config.vision_config
+        tile = (vision.image_size // vision.patch_size // config.scale_factor) ** 2
         embeds_NH = torch.cat([e.embeds_NH for e in embeds])
         return pooled_output(embeds_NH.view(-1, tile, embeds_NH.shape[-1]))
+
+
+def places(present_BHW: Tensor, side: int) -> Tensor:
+    """Places (B, N) in a grid of `side` x `side`: of the h x w patches that are present (from the top left),
+    patch (i, j) has the place floor(i side / h) side + floor(j side / w); padding has place 0."""
+    _, rows, columns = present_BHW.shape
+    heights_B1 = present_BHW[:, :, 0].sum(1, keepdim=True).clamp(min=1)
+    widths_B1 = present_BHW[:, 0, :].sum(1, keepdim=True).clamp(min=1)
+    row_BH = torch.arange(rows, device=present_BHW.device) * side // heights_B1
+    column_BW = torch.arange(columns, device=present_BHW.device) * side // widths_B1
+    places_BHW = row_BH[:, :, None] * side + column_BW[:, None, :]
+    return places_BHW.masked_fill(~present_BHW.bool(), 0).flatten(1)
+
+
+def embed_patches(module: Any, pixel_values: Tensor, patch_attention_mask: Tensor) -> Tensor:
+    """The forward of transformers' patch embeddings (`SmolVLMVisionEmbeddings`), (B, N, D), with `places`."""
+    patches_BND = module.patch_embedding(pixel_values).flatten(2).transpose(1, 2)
+    return patches_BND + module.position_embedding(places(patch_attention_mask, module.num_patches_per_side))
+
+
+def use_places_in_vllm(model: nn.Module) -> None:
+    """Let the patch embeddings of vLLM's model (`Idefics2VisionEmbeddings`) look up `places`, except where
+    sizes are passed instead of a mask of two dimensions."""
+    for module in model.modules():
+        if hasattr(module, "get_position_ids") and hasattr(module, "num_patches_per_side"):
+            looked_up: Any = partial(position_ids, module, module.get_position_ids)
+            module.get_position_ids = looked_up
+
+
+def position_ids(
+    module: Any, own: Any, patch_attention_mask: Tensor, tgt_sizes: Tensor | None = None
+) -> Tensor:
+    """`places` in the form of vLLM's `get_position_ids`, which is `own`."""
+    if tgt_sizes is not None or patch_attention_mask.dim() != 3:
+        return own(patch_attention_mask, tgt_sizes)
+    found = places(patch_attention_mask, module.num_patches_per_side)
+    return found.to(module.position_embedding.weight.device)

@@ -3,13 +3,14 @@ rotary positions)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from vlrl.config.model_folder import located
 from vlrl.plugins.registry import ConfigError, register
+from vlrl.policy.costs import DECODER_QK_NORM, SavedTensors
 from vlrl.policy.encoded import Features
-from vlrl.policy.family import Family, quantization
+from vlrl.policy.family import Family
 from vlrl.policy.tiny import Tiny, qwen_tokenizer
 from vlrl.types import Media
 
@@ -21,19 +22,8 @@ KINDS = ("qwen2", "qwen3", "llama")
 class Text(Family):
     """A causal language model without media. `tiny.kind` is "qwen2" (default), "qwen3" or "llama"."""
 
-    is_multimodal = False
-
-    def load(self) -> tuple[Any, Any]:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        options, folder = {"revision": self.revision}, located(self.model)
-        precision = {
-            "dtype": self.load_dtype,
-            "attn_implementation": self.attn_implementation,
-            **quantization(self),
-        }
-        model = AutoModelForCausalLM.from_pretrained(folder, **precision, **options)
-        return model, AutoTokenizer.from_pretrained(folder, **options)
+    is_multimodal: ClassVar[bool] = False
+    saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {"qwen3": DECODER_QK_NORM}
 
     def build(self, tiny: Tiny) -> tuple[Any, Any]:
         from transformers import AutoConfig, AutoModelForCausalLM
@@ -43,9 +33,8 @@ class Text(Family):
             raise ConfigError(f"policy.tiny.kind: {kind!r} is not one of {', '.join(KINDS)}")
         tokenizer = qwen_tokenizer(tiny.vocabulary)
         config = AutoConfig.for_model(kind, **tiny.text(tokenizer), head_dim=tiny.hidden // tiny.heads)
-        return AutoModelForCausalLM.from_config(
-            config, attn_implementation=self.attn_implementation
-        ), tokenizer
+        attention = {"attn_implementation": self.attn_implementation}
+        return AutoModelForCausalLM.from_config(config, **attention), tokenizer
 
     def process(self, processor: Any, medium: Media, single_image: bool = True) -> Features:
         raise ConfigError(

@@ -1,17 +1,22 @@
-"""The base of families with a vision tower: loading, processing one medium, one pass of the tower over the
-distinct media of a batch."""
+"""The base of families with a vision tower: loading, processing one medium, pixel bounds, one pass of the
+tower over the distinct media of a batch.
+
+Shape legend: T frames, C channels, H x W pixels; N vision embeddings of a medium.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NoReturn
 
-from vlrl.config.model_folder import located
+from vlrl.plugins.registry import ConfigError
 from vlrl.policy.checkpoint_names import save_as_released
+from vlrl.policy.costs import PictureCost
 from vlrl.policy.encoded import Features, MediaEmbeds
-from vlrl.policy.family import Family, base, quantization
+from vlrl.policy.family import Family, base
 from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Clip, CoordinateSpace, Media
 
@@ -20,61 +25,104 @@ Units = Literal["seen", "original", "unit", "per_mille"]  # of coordinates: see 
 
 @dataclass(frozen=True, kw_only=True)
 class VisionFamily(Family):
-    """A model that `AutoModelForImageTextToText` loads, with a processor that expands the placeholders."""
+    """A model that `AutoModelForImageTextToText` loads, with a processor that expands the placeholders.
 
+    A subclass names its tokens and units, builds processor and tiny model, and overrides what its processor
+    and tower do otherwise than tiles of one size: pixel bounds, cost of a picture, form of the embeddings.
+    """
+
+    auto_model: ClassVar[str] = "AutoModelForImageTextToText"
+    auto_processor: ClassVar[str] = "AutoProcessor"
     units: ClassVar[Units] = "seen"
     image_token: ClassVar[str] = ""  # the chat template's placeholder for an image
     video_token: ClassVar[str] = ""
-    embed_token: ClassVar[str] = (
-        ""  # the token of the expanded placeholder, one per vision embedding; "" means the placeholder itself
-    )
+    # the token of the expanded placeholder, one per vision embedding; "" means the placeholder itself
+    embed_token: ClassVar[str] = ""
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ()  # further tokens that may never be sampled
-    tower_inputs: ClassVar[dict[str, tuple[str, ...]]] = {
-        "image": ("pixel_values",)
-    }  # the vision tower's input tensors, by kind
+    # the vision tower's input tensors, by kind
+    tower_inputs: ClassVar[Mapping[str, tuple[str, ...]]] = {"image": ("pixel_values",)}
     position_inputs: ClassVar[tuple[str, ...]] = ()  # further tensors that `positions` reads
+    frames_are_images: ClassVar[bool] = False  # the model treats a video as images
 
-    def load(self) -> tuple[Any, Any]:
-        from transformers import AutoModelForImageTextToText, AutoProcessor
+    # --- building -------------------------------------------------------------------------------------------
 
-        options, folder = {"revision": self.revision}, located(self.model)
-        precision = {
-            "dtype": self.load_dtype,
-            "attn_implementation": self.attn_implementation,
-            **quantization(self),
-        }
-        model = AutoModelForImageTextToText.from_pretrained(folder, **precision, **options)
-        return model, AutoProcessor.from_pretrained(folder, **options)
+    @abstractmethod
+    def make_processor(self, tokenizer: Any, sizes: Mapping[str, int]) -> Any:
+        """The processor with this tokenizer. `sizes` are those of a release (`pictures` in
+        vlrl/plan/releases.yaml) or of a tiny model."""
 
-    def random_model(self, model_class: Any, config: Any) -> Any:
-        """A model with random weights."""
-        return save_as_released(
-            model_class._from_config(config, attn_implementation=self.attn_implementation)
-        )
+    def random_model(self, model_class: Any, config: Any, **options: Any) -> Any:
+        """A model with random weights, saved under the names of released checkpoints. `options` are those of
+        `_from_config`."""
+        options = {"attn_implementation": self.attn_implementation, **options}
+        return save_as_released(model_class._from_config(config, **options))
 
-    def apply_pixel_limits(self, processor: Any) -> None:
-        """Set the pixel limits in the processor, so that a saved folder keeps them."""
-        for name, low, high in (
-            ("image_processor", self.min_pixels, self.max_pixels),
-            ("video_processor", self.min_pixels, self.video_max_pixels),
-        ):
-            part = getattr(processor, name, None)
-            if part is not None and (low is not None or high is not None):
-                size = dict(part.size)
-                part.size = type(part.size)(
-                    **(
-                        size
-                        | {k: v for k, v in (("shortest_edge", low), ("longest_edge", high)) if v is not None}
-                    )
-                )
+    # --- pixel bounds ---------------------------------------------------------------------------------------
+
+    def limit_pixels(self, processor: Any, config: Any) -> None:
+        self.limit_image(processor.image_processor, config)
+        if self.video_token:
+            self.limit_frame(processor.video_processor)
+        elif self.video_max_pixels is not None:
+            self.refuse_pixels("video_max_pixels", f"{self.name!r} reads no videos; leave it out")
+
+    @abstractmethod
+    def limit_image(self, part: Any, config: Any) -> None:
+        """Set `min_pixels` and `max_pixels` in an image processor, and in the model's config where it repeats
+        the processor's settings."""
+
+    def limit_frame(self, part: Any) -> None:
+        """Set `video_max_pixels` in a video processor; here, of frames of one size."""
+        pixels = self.frame_side(part) ** 2
+        if self.video_max_pixels is not None and self.video_max_pixels < pixels:
+            self.refuse_pixels(
+                "video_max_pixels",
+                f"{self.name!r} shows its tower frames of {pixels} pixels; give at least {pixels}, or leave "
+                "it out",
+            )
+
+    def frame_side(self, part: Any) -> int:
+        """Side of a video frame in pixels."""
+        return part.size["height"]
+
+    def tile_bounds(self, side: int, fewest: int = 1) -> tuple[int, int]:
+        """The smallest and the largest number of tiles of `side` x `side` pixels that the bounds allow.
+        Raises ConfigError below `fewest`, which the tower is shown at least."""
+        least = math.ceil((self.min_pixels or 0) / side**2)
+        most = math.inf if self.max_pixels is None else self.max_pixels // side**2
+        if most < fewest:
+            pixels = fewest * side**2
+            what = f"{fewest} tiles" if fewest > 1 else "one tile"
+            self.refuse_pixels(
+                "max_pixels",
+                f"{self.name!r} shows its tower at least {what} of {side} x {side} pixels; give at least "
+                f"{pixels}, or leave it out",
+            )
+        return least, int(min(most, 1 << 30))
+
+    def refuse_pixels(self, field: str, reason: str) -> NoReturn:
+        """Raise ConfigError for a bound that the processor cannot keep."""
+        raise ConfigError(f"policy.{field}: {getattr(self, field)} cannot be kept: {reason}")
+
+    def picture_cost(self, processor: Any, config: Any, width: int, height: int) -> PictureCost:
+        tokens, tiles = self.count_tokens(processor, config, width, height)
+        vision = config.vision_config
+        side, patch = (x[0] if isinstance(x, list) else x for x in (vision.image_size, vision.patch_size))
+        patches = (side // patch) ** 2
+        return PictureCost(tokens, tiles * patches, patches)
+
+    def count_tokens(self, processor: Any, config: Any, width: int, height: int) -> tuple[int, int]:
+        """(tokens in the prompt, tiles or patches) of a picture, by transformers' own count."""
+        found = processor._get_num_multimodal_tokens(image_sizes=[(height, width)])
+        return found.num_image_tokens[0], found.num_image_patches[0]
+
+    # --- prompts --------------------------------------------------------------------------------------------
 
     def placeholders(self, processor: Any) -> dict[str, str]:
-        return {
-            kind: token for kind, token in (("image", self.image_token), ("video", self.video_token)) if token
-        }
+        named = {"image": self.image_token, "video": self.video_token}
+        return {kind: token for kind, token in named.items() if token}
 
     def embed_token_of(self, kind: str) -> str:
-        """The token that stands for one vision embedding of a medium of `kind`."""
         return self.embed_token or (self.image_token if kind == "image" else self.video_token)
 
     def forbidden_ids(self, processor: Any) -> set[int]:
@@ -83,21 +131,15 @@ class VisionFamily(Family):
         return {vocabulary[token] for token in tokens if token in vocabulary}
 
     def process(self, processor: Any, medium: Media, single_image: bool = True) -> Features:
-        return (
-            self.process_image(processor, medium, single_image)
-            if medium.kind == "image"
-            else self.process_video(processor, medium)
-        )
+        if medium.kind == "image":
+            return self.process_image(processor, medium, single_image)
+        return self.process_video(processor, medium)
 
     def process_image(self, processor: Any, medium: Media, single_image: bool) -> Features:
         """One image through the processor. `single_image`: its prompt shows no other image."""
         image = decoded_image(medium)
-        out = processor(
-            text=[self.image_token],
-            images=self.processor_batch([image]),
-            add_special_tokens=False,
-            return_tensors="pt",
-        )
+        images = self.processor_batch([image])
+        out = processor(text=[self.image_token], images=images, add_special_tokens=False, return_tensors="pt")
         return self.to_features(processor, medium, out, image.size)
 
     def process_video(self, processor: Any, medium: Media) -> Features:
@@ -125,22 +167,21 @@ class VisionFamily(Family):
 
     def to_features(self, processor: Any, medium: Media, out: Any, original: tuple[int, int]) -> Features:
         """The processor's output as `Features`; `original` is (width, height) before the resize."""
-        ids, kind = out["input_ids"][0].tolist(), self.model_kind(medium)
+        ids, kind = out["input_ids"][0].tolist(), "image" if self.frames_are_images else medium.kind
         names = {*self.tower_inputs[kind], *self.position_inputs}
         tensors = {name: torch.as_tensor(value) for name, value in out.items() if name in names}
         space = CoordinateSpace(original, self.resized_size(processor, tensors, kind, original), self.units)
         num_embeds = ids.count(processor.tokenizer.convert_tokens_to_ids(self.embed_token_of(kind)))
         return Features(medium.key, kind, processor.tokenizer.decode(ids), tensors, space, num_embeds)
 
-    def model_kind(self, medium: Media) -> str:
-        """The kind that the model treats a medium as: some models treat a video as images."""
-        return medium.kind
-
-    @abstractmethod
     def resized_size(
-        self, processor: Any, tensors: dict[str, Tensor], kind: str, original: tuple[int, int]
+        self, processor: Any, tensors: Mapping[str, Tensor], kind: str, original: tuple[int, int]
     ) -> tuple[int, int]:
-        """(width, height) of a medium after the resize."""
+        """(width, height) of a medium after the resize, where coordinates are pixels of it; `original` where
+        they are shares of width and height, which no resize changes."""
+        return original
+
+    # --- forward --------------------------------------------------------------------------------------------
 
     def encode_media(self, model: nn.Module, features: Sequence[Features]) -> list[MediaEmbeds]:
         core, device = base(model).model, next(model.parameters()).device
@@ -149,27 +190,21 @@ class VisionFamily(Family):
         for i, f in enumerate(
             features
         ):  # media whose tensors have equal shapes go through the tower together
-            batches.setdefault(
-                (f.kind, *(f.tensors[name].shape[1:] for name in self.tower_inputs[f.kind])), []
-            ).append(i)
+            shapes = (f.tensors[name].shape[1:] for name in self.tower_inputs[f.kind])
+            batches.setdefault((f.kind, *shapes), []).append(i)
         for (kind, *_), places in batches.items():
             batch = {
                 name: torch.cat([features[i].tensors[name] for i in places]).to(device)
                 for name in self.tower_inputs[kind]
             }
             method = core.get_image_features if kind == "image" else core.get_video_features
-            output = method(**batch, **self.tower_options(kind, len(places)), return_dict=True)
+            output = method(**batch, return_dict=True)
             counts = [features[i].num_embeds for i in places]
             embeds = flat_embeds(output.pooler_output).split(counts)
             deep = [flat_embeds(layer).split(counts) for layer in getattr(output, "deepstack_features", ())]
-            out.update(
-                (i, MediaEmbeds(embeds[k], tuple(layer[k] for layer in deep))) for k, i in enumerate(places)
-            )
+            for k, i in enumerate(places):
+                out[i] = MediaEmbeds(embeds[k], tuple(layer[k] for layer in deep))
         return [out[i] for i in range(len(features))]
-
-    def tower_options(self, kind: str, count: int) -> dict[str, Any]:
-        """Further arguments of the vision tower for `count` media."""
-        return {}
 
 
 def decoded_image(medium: Media) -> Any:

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.failures import StorageError, storage_error
 from vlrl.services.files import flush_folder, sha256
+from vlrl.services.lazy import torch
 from vlrl.trainer.checkpoints.files import (
     FOLDER,
     FORMAT,
@@ -48,7 +48,8 @@ log = logging.getLogger("vlrl")
 
 
 def save(session: Session, ahead: Mapping[str, Any] | None = None, events: int = 0) -> Path:
-    """Write a checkpoint of the state after `session.step`, with the batches collected ahead and the number of
+    """Write a checkpoint of the state after `session.step`, with the batches collected ahead and the number
+    of
     logged events. All ranks call it; returns its folder.
 
     Raises StorageError, on all ranks, where a file cannot be written; no partial folder stays then, and older
@@ -129,7 +130,8 @@ def _write_manifest(folder: Path) -> None:
 
 
 def load(session: Session, folder: Path) -> dict[str, Any] | None:
-    """Restore everything but the weights (the policy is opened from the folder). Call after `Session.enter` of
+    """Restore everything but the weights (the policy is opened from the folder). Call after `Session.enter`
+    of
     the saved phase. Returns the batches that this rank collected ahead."""
     trainer = folder / "trainer"
     write_moments(session, _read_tensors(trainer / "optimizer.pt"))
@@ -211,7 +213,8 @@ def state_of(session: Session, ahead: Mapping[str, Any] | None = None) -> dict[s
 
 
 def restore(session: Session, state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Undo `state_of` after `Session.enter`, on any number of ranks. Returns this rank's batches collected ahead.
+    """Undo `state_of` after `Session.enter`, on any number of ranks. Returns this rank's batches collected
+    ahead.
 
     Raises ConfigError for the state of a plug-in that the config does not name.
     """
@@ -227,7 +230,8 @@ def restore(session: Session, state: Mapping[str, Any]) -> dict[str, Any] | None
     for slot, values in state["plugins"].items():
         if slot not in plugins:
             raise ConfigError(
-                f"the checkpoint has state of {slot!r}, which this config does not name; resume with the run's "
+                f"the checkpoint has state of {slot!r}, which this config does not name; resume with the "
+                "run's "
                 "own config.yaml"
             )
         plugins[slot].load_state_dict(values)

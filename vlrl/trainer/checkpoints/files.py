@@ -1,8 +1,8 @@
 """The files of checkpoints: which there are, and whether each is intact. It imports no torch, so that
 commands can look before they load a model.
 
-`trainer/manifest.json` is {"files": {name: [size, SHA-256]}, "sha256": of these}; `vlrl.trainer.checkpoints.checkpoint`
-writes it last.
+`trainer/manifest.json` is {"files": {name: [size, SHA-256]}, "sha256": of these};
+`vlrl.trainer.checkpoints.checkpoint` writes it last.
 """
 
 from __future__ import annotations

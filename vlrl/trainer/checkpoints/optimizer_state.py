@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.plugins.registry import ConfigError
 from vlrl.policy.sharding import is_main, is_zero3
+from vlrl.services.lazy import Tensor, nn, torch
 
 if TYPE_CHECKING:
     from vlrl.trainer.session import Session

@@ -40,7 +40,8 @@ class BadRows:
         self.drawn += 1
 
     def add(self, row: Row, reason: str, limit: float, warn: Callable[[str], None]) -> None:
-        """Count a row, and report it the first time. Raises BadRowsError once more than the share `limit` of all
+        """Count a row, and report it the first time. Raises BadRowsError once more than the share `limit` of
+        all
         drawn rows (at least 10) are bad."""
         place = f" ({row.origin})" if row.origin else ""
         with self._lock:
@@ -55,12 +56,14 @@ class BadRows:
         if self.bad >= MIN_BAD and self.bad > limit * self.drawn:
             raise BadRowsError(
                 f"{self.bad} of {self.drawn} rows could not be used, over the share that row_error_limit "
-                f"allows ({limit:g}); the last: row {row.id!r}{place}: {reason}. See {FILE}; mend the rows, or "
+                f"allows ({limit:g}); the last: row {row.id!r}{place}: {reason}. See {FILE}; mend the "
+                "rows, or "
                 "raise row_error_limit"
             )
 
     def write(self, accelerator: Accelerator, folder: Path) -> None:
-        """Append the new bad rows of all ranks to the quarantine file of the run's folder. All ranks call it."""
+        """Append the new bad rows of all ranks to the quarantine file of the run's folder. All ranks call
+        it."""
         lines = [line for (part,) in gather(accelerator, [self.take()]) for line in part]
         if accelerator.is_main_process:
             append(folder, lines)

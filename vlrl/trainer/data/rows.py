@@ -48,7 +48,8 @@ def check_lengths(policy: Policy, phase: PhasePlan, limit: int = 64) -> None:
 
 
 def prompt_of(policy: Policy, phase: PhasePlan, row: Row, where: str = "data.train") -> Prompt:
-    """The prompt of a row that is valid, renders, decodes and fits. Raises RowError, MediaError, ConfigError, and
+    """The prompt of a row that is valid, renders, decodes and fits. Raises RowError, MediaError, ConfigError,
+    and
     whatever templates raise."""
     validate_row(row)
     row = to_model_coordinates(policy, row)

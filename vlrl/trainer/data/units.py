@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vlrl.types import TARGET_UNITS, CoordinateSpace, Prompt, Row, RowError
 
 if TYPE_CHECKING:
-    from vlrl.plugins.contexts import PolicyView
+    from vlrl.plugins.views import PolicyView
 
 DECODER = json.JSONDecoder()
 

@@ -14,7 +14,8 @@ from vlrl.types import Group, Prompt
 
 @dataclass
 class CollectedBatch:
-    """A step whose groups are collected: what `collect` counted, how many rollouts were scored and could not be,
+    """A step whose groups are collected: what `collect` counted, how many rollouts were scored and could not
+    be,
     and the seconds it took."""
 
     step: Step
@@ -73,7 +74,8 @@ def batches_of(session: Session, saved: Mapping[str, Any] | None) -> list[Collec
 
 
 def redistribute(parts: Sequence[Mapping[str, Any]], rank: int, ranks: int) -> dict[str, Any]:
-    """This rank's share of batches that another number of ranks collected ahead: every group goes to one rank,
+    """This rank's share of batches that another number of ranks collected ahead: every group goes to one
+    rank,
     counters to the first."""
     batches = []
     for same_step in zip(*(part["batches"] for part in parts)):

@@ -1,16 +1,23 @@
-"""The loops of a phase: `loop: synchronous`, and two that collect batches ahead of the step that trains on them.
+"""The loops of a phase: `loop: synchronous`, and two that collect batches ahead of the step that trains on
+them.
 
-Where the engine has weights of its own, batches are collected in a thread while the trainer works; with an engine
-that shares the trainer's weights ('hf') the same staleness is played in turn, so that a seed gives the same run.
+Where the engine has weights of its own, batches are collected in a thread while the trainer works; with an
+engine
+that shares the trainer's weights ('hf') the same staleness is played in turn, so that a seed gives the same
+run.
 
 `one_step_off`: while the trainer works on a batch, the next one is sampled with the weights that this update
-started from (Noukhovitch et al. 2024, arXiv:2410.18252). At step k the policy is updated on the batch that was
+started from (Noukhovitch et al. 2024, arXiv:2410.18252). At step k the policy is updated on the batch that
+was
 sampled under the weights of step k - 1; the first step's batch is on-policy. `loop_options` takes nothing.
 
-`asynchronous`: collection with bounded staleness (Fu et al. 2025, AReaL, arXiv:2505.24298). Submission control
-keeps floor((N - 1) / B) <= i + eta for N submitted rollouts, batch size B and update i: here at most `staleness` =
+`asynchronous`: collection with bounded staleness (Fu et al. 2025, AReaL, arXiv:2505.24298). Submission
+control
+keeps floor((N - 1) / B) <= i + eta for N submitted rollouts, batch size B and update i: here at most
+`staleness` =
 eta batches beyond the one being trained on (`loop_options: {staleness: 2}`). Generation is interruptible: an
-engine that receives new weights in mid-sequence recomputes its keys and values and goes on, with a `version` per
+engine that receives new weights in mid-sequence recomputes its keys and values and goes on, with a `version`
+per
 token. The objective is decoupled PPO: the ratio is taken against the present policy.
 
 Both are off-policy; `token_weights: {engine: {name: tis}}` carries pi_prox / pi_behaviour.
@@ -204,7 +211,8 @@ def open_loop(session: Session, saved: Mapping[str, Any] | None = None) -> Loop:
 
 @dataclass(frozen=True)
 class LockedSampler:
-    """The phase's prompt sampler, called in the collecting thread while the main thread runs its `end_step`. All
+    """The phase's prompt sampler, called in the collecting thread while the main thread runs its `end_step`.
+    All
     ranks must draw the same rows."""
 
     sampler: PromptSampler
@@ -217,17 +225,20 @@ class LockedSampler:
         drawn = gather(self.accelerator, [[row.id for row in rows]])
         if any(other != drawn[0] for other in drawn):
             raise ConfigError(
-                f"prompt_sampler: {self.sampler.name!r} draws other rows on other ranks while steps go on; use "
+                f"prompt_sampler: {self.sampler.name!r} draws other rows on other ranks while steps go on; "
+                "use "
                 "loop: synchronous"
             )
         return rows
 
 
 def can_overlap(session: Session) -> bool:
-    """Whether batches can be collected while the trainer works: an engine with its own weights, and no forward
+    """Whether batches can be collected while the trainer works: an engine with its own weights, and no
+    forward
     passes while collecting.
 
-    Several ranks each draw all rows and take their share of them, so their samplers must not learn from steps,
+    Several ranks each draw all rows and take their share of them, so their samplers must not learn from
+    steps,
     which end at other moments on each.
     """
     phase = session.current
@@ -259,12 +270,15 @@ def staleness(version: int, groups: Sequence[Group]) -> dict[str, float]:
 
 
 def overlap_seconds(folder: Path) -> dict[str, float]:
-    """Seconds over all steps of `timings.jsonl` that have a collected batch: both sides busy and idle, and how
+    """Seconds over all steps of `timings.jsonl` that have a collected batch: both sides busy and idle, and
+    how
     much of the collection was hidden.
 
-    The engine is busy while a batch is collected, the trainer idle while it waits for one; `saved` = engine_busy -
+    The engine is busy while a batch is collected, the trainer idle while it waits for one; `saved` =
+    engine_busy -
     trainer_idle (0 for a synchronous loop, which waits for all of the collection). {} for a run without such
-    steps. Edge: with both sides on the same cores, collection takes longer while the trainer works, so `saved`
+    steps. Edge: with both sides on the same cores, collection takes longer while the trainer works, so
+    `saved`
     exceeds the wall-clock time that is gained.
     """
     timings = read_jsonl(folder / "timings.jsonl")

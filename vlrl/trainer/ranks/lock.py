@@ -7,9 +7,8 @@ import socket
 import time
 from pathlib import Path
 
-from filelock import FileLock, SoftFileLock, Timeout
-
 from vlrl.services.failures import LockedError
+from vlrl.services.lazy import filelock
 
 NAME = "run.lock"
 PATIENCE = 1.0  # seconds: a killed process is still being taken down by the kernel
@@ -26,14 +25,14 @@ class RunLock:
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
         # released by whichever thread ends the run
-        self._lock = FileLock(self.path, thread_local=False)
+        self._lock = filelock.FileLock(self.path, thread_local=False)
 
     def acquire(self) -> None:
         """Take the lock. Raises LockedError, naming the owner, where another process holds it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._lock.acquire(timeout=PATIENCE)
-        except Timeout:
+        except filelock.Timeout:
             raise LockedError(
                 f"output: {str(self.path.parent)!r} is in use by {owner(self.path)}; wait for its end, "
                 "stop it, or give another `output=`"
@@ -43,7 +42,7 @@ class RunLock:
                 f"output: {str(self.path)!r} cannot be locked ({error}); give an `output=` on another "
                 "file system"
             ) from None
-        if not isinstance(self._lock, SoftFileLock):  # its file is the lock
+        if not isinstance(self._lock, filelock.SoftFileLock):  # its file is the lock
             started = time.strftime("%Y-%m-%d %H:%M:%S %z")
             said = f"pid {os.getpid()} on {socket.gethostname()} (started {started})\n"
             self.path.write_text(said, encoding="utf-8")
@@ -52,7 +51,7 @@ class RunLock:
         """Give the lock up, if it is this process's."""
         if not self._lock.is_locked:
             return
-        if not isinstance(self._lock, SoftFileLock):
+        if not isinstance(self._lock, filelock.SoftFileLock):
             # before the release: after it the file may be another process's
             self.path.unlink(missing_ok=True)
         self._lock.release()

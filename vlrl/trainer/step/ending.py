@@ -41,7 +41,7 @@ def end_step(view: StepView) -> None:
         own.update({f"{slot}/{name}": value for name, value in callback(view, step.trained_groups).items()})
     sums = {name: v if isinstance(v, tuple) else (float(v), 1.0) for name, v in own.items()}
     metrics.update(means(over_ranks(accelerator, sums)))
-    view.observers.ended(metrics)
+    view.observers.ended(step)
 
 
 def answered(groups: Sequence[Group]) -> list[Group]:

@@ -12,7 +12,8 @@ from vlrl.trainer.step.step import ScoreCounts, Step
 
 
 class StepEpisodes(EpisodePool):
-    """The pool of a step: counts what happens, and drops and reports failed episodes. Without `counted` (held-out
+    """The pool of a step: counts what happens, and drops and reports failed episodes. Without `counted`
+    (held-out
     evaluation) the step's and the run's counts are left alone, and nothing is recorded."""
 
     def __init__(

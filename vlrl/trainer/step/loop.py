@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-from vlrl.methods.common.conversation import CONVERSATION, SEGMENT
+from vlrl.plugins.episodes import CONVERSATION, SEGMENT
 from vlrl.plugins.registry import ConfigError
-from vlrl.plugins.stages import TOKEN_ADVANTAGES
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, AdvantageEstimator
 from vlrl.trainer.data.bad_rows import reason_of
 from vlrl.trainer.data.rows import prompt_of
 from vlrl.trainer.ranks.collectives import all_groups, gather, sum_over_ranks
@@ -83,7 +83,8 @@ def update(
 
 
 def collect(view: StepView) -> None:
-    """Fill the step with this rank's share of its groups: sampled, scored, shaped, filtered; refilled until all
+    """Fill the step with this rank's share of its groups: sampled, scored, shaped, filtered; refilled until
+    all
     ranks together have `prompts_per_step`."""
     settings, accelerator, step = view.settings, view.accelerator, view.record
     rank, world = accelerator.process_index, accelerator.num_processes
@@ -182,26 +183,27 @@ def assign(view: StepView) -> None:
         add_signals(view.policy, view.current, groups, needs)
     advantage.prepare(groups)
     everyone, own = all_groups(view.session.accelerator, groups)
-    values = advantages_of(everyone, view) if everyone else []
+    values = advantages_of(everyone, advantage) if everyone else []
     for group, advantages in zip(groups, values[own], strict=True):
         tokens = view.token_credit(group, advantages)
         for rollout, value, per_token in zip(group, advantages, tokens, strict=True):
             if len(per_token) != len(rollout):
                 raise ConfigError(
-                    f"token_credit: {view.token_credit.name!r} gave {len(per_token)} values for {len(rollout)} "
+                    f"token_credit: {view.token_credit.name!r} gave {len(per_token)} values for "
+                    f"{len(rollout)} "
                     "tokens"
                 )
             rollout.advantage, rollout.advantages = float(value), list(per_token)
     view.observers.assigned(groups)
 
 
-def advantages_of(groups: Sequence[Group], view: StepView) -> list[list[float]]:
-    """The estimator's advantages. An episode of several rollouts counts once in the statistics of its group: all
+def advantages_of(groups: Sequence[Group], advantage: AdvantageEstimator) -> list[list[float]]:
+    """The estimator's advantages. An episode of several rollouts counts once in the statistics of its group:
+    all
     of them get that of the last one.
 
     Estimators that write advantages per token see every rollout.
     """
-    advantage = view.advantage
     split = any(SEGMENT.get(rollout, 0) for group in groups for rollout in group)
     if not split or TOKEN_ADVANTAGES in advantage.provides:
         return advantage(groups)
@@ -279,7 +281,8 @@ def first_mini_batches(view: StepView) -> list[MiniBatch]:
 
 
 def mini_batches(view: StepView, epoch: int) -> list[MiniBatch]:
-    """The step's groups as optimizer steps of micro-batches. All ranks make the same number of both: a rank with
+    """The step's groups as optimizer steps of micro-batches. All ranks make the same number of both: a rank
+    with
     fewer adds dummy batches."""
     groups, settings, accelerator = view.record.groups, view.settings, view.session.accelerator
     order = list(range(len(groups)))

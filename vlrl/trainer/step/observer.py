@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from vlrl.trainer.step.step import Step
 from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt, Row
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ class RunObserver:
         """The policy loss, the token weights, {slot: (coef, loss term)}, the weights of the aggregation, and
         the whole loss of one micro-batch."""
 
-    def ended(self, metrics: Mapping[str, float]) -> None:
-        """The step is over; `metrics` are its numbers, equal on all ranks."""
+    def ended(self, step: Step) -> None:
+        """The step is over."""
 
 
 class Observers(RunObserver):
@@ -118,6 +119,6 @@ class Observers(RunObserver):
             if member.reads_loss:
                 member.loss_computed(x, main, weights, terms, aggregation, total)
 
-    def ended(self, metrics: Mapping[str, float]) -> None:
+    def ended(self, step: Step) -> None:
         for member in self.members:
-            member.ended(metrics)
+            member.ended(step)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from vlrl.config.settings import Optimizer, Settings
 from vlrl.plugins.registry import ConfigError
-from vlrl.policy.params import trains_in_half_precision
 from vlrl.services.lazy import torch
 from vlrl.services.third_party import skip_unused
 from vlrl.trainer.phase import PhasePlan
@@ -106,9 +105,10 @@ def _optimizer_class(kind: str, device: str = "cpu") -> tuple[Any, dict[str, Any
 def learning_rate_factor(settings: Optimizer, step: int, steps: int) -> float:
     """The factor on `lr` at optimizer step `step` (0-based) of `steps`: linear warm-up, then constant, linear
     or cosine decay to `min_lr_share`."""
-    if step < settings.warmup:
-        return (step + 1) / settings.warmup
-    share = (step - settings.warmup) / max(1, steps - settings.warmup)
+    warmup = settings.warmup_steps(steps)
+    if step < warmup:
+        return (step + 1) / warmup
+    share = (step - warmup) / max(1, steps - warmup)
     floor = settings.min_lr_share
     table = {
         "constant": 1.0,
@@ -158,6 +158,8 @@ def _check_precision(
 ) -> None:
     """Warn where small updates are rounded away. Raises ConfigError where DeepSpeed would cast the weights by
     itself."""
+    from vlrl.policy.params import trains_in_half_precision  # imports torch
+
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     for name in ("bf16", "fp16"):
         if plugin is not None and plugin.deepspeed_config.get(name, {}).get("enabled") is True:
@@ -173,7 +175,8 @@ def _check_precision(
 
 
 def scheduled_rate(optimizer: torch.optim.Optimizer, settings: Settings, step: Step) -> float:
-    """Set the schedule's rate for the next optimizer step, before its backward pass, in which DeepSpeed steps.
+    """Set the schedule's rate for the next optimizer step, before its backward pass, in which DeepSpeed
+    steps.
     Returns the base rate."""
     per_step = settings.num_minibatches * settings.ppo_epochs
     index = step.phase_step * per_step + step.updates
@@ -218,7 +221,8 @@ def optimizer_step(
     norm = float("nan") if known is None else float(known)
     if known is not None and not math.isfinite(norm):
         raise FloatingPointError(
-            f"step {step.number}: the gradient norm is {norm}; lower optimizer.lr or look at the last rollouts"
+            f"step {step.number}: the gradient norm is {norm}; lower optimizer.lr or look at the last "
+            "rollouts"
         )
     optimizer.step()
     optimizer.zero_grad()

@@ -1,7 +1,8 @@
 """Scoring: every reward slot that applies to a row scores its rollouts, and one of them decides the outcome.
 
 A rollout on which a reward raises is dropped and counted, as is an episode whose environment fails
-(`vlrl/trainer/step/episodes.py`); a failed verifier never counts as a score. What is dropped leaves its group,
+(`vlrl/trainer/step/episodes.py`); a failed verifier never counts as a score. What is dropped leaves its
+group,
 so that neither mean, std nor loss sees it. Where the machine has no memory, disk or file handles left, the
 reward is asked again when all others are done; if it fails again, the run ends.
 """
@@ -35,11 +36,13 @@ class RewardError(RuntimeError):
 def score(
     groups: Sequence[Group], phase: PhasePlan, counts: ScoreCounts, warn: Callable[[str], None], moment: str
 ) -> None:
-    """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward raised
+    """Fill `rollout.rewards` (raw, by slot) and `rollout.reward` (weighted sum). Rollouts that a reward
+    raised
     on leave their group.
 
     Scores of rewards that score rollouts one by one are kept (a rollout strategy may have scored before);
-    rewards that compare siblings score anew. Raises RewardError once more than `error_limit` of all rollouts of
+    rewards that compare siblings score anew. Raises RewardError once more than `error_limit` of all rollouts
+    of
     the run so far (and at least 3) could not be scored.
     """
     new = [not rollout.rewards for group in groups for rollout in group]

@@ -1,4 +1,5 @@
-"""One step as a value: `collect` fills its groups, `assign` their advantages, `learn` its sums, `end_step` its
+"""One step as a value: `collect` fills its groups, `assign` their advantages, `learn` its sums, `end_step`
+its
 metrics."""
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Step:
     def shard_rows(self, rows: Sequence[Row], rank: int, world: int) -> Sequence[Row]:
         """This rank's share of the rows that all ranks drew.
 
-        Rows that another rank has too are remembered (`row_copy`), so that each rank samples them from its own
+        Rows that another rank has too are remembered (`row_copy`), so that each rank samples them from its
+        own
         random stream.
         """
         for place, row in enumerate(rows):

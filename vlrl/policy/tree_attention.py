@@ -27,16 +27,41 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from vlrl.policy.family import Family, base, no_mask
 from vlrl.policy.packing import Layout, Node, image_runs
 
-ATTENTION_NAME = "vlrl_branches"
-LEAST_ROW = 384  # tokens of a row: below, one call with a dense mask takes less time than several calls
+ATTENTION_NAME = "vlrl_tree"
+MIN_ROW = 384  # tokens of a row: below, one call with a dense mask takes less time than several calls
+
+
+def configure_attention(family: Family, model: Any, device: torch.device) -> None:
+    """Set FlexAttention on the language model if `family.attn` asks for it (transformers refuses it for whole
+    models whose vision towers do not support it), and the attention of this module on a CPU."""
+    if family.attn == "flex":
+        model.config.get_text_config()._attn_implementation = "flex_attention"
+        return
+    packs = family.layout == "packed" and family.supports_packing
+    if packs and family.attn == "sdpa" and device.type == "cpu":
+        install(model)
+
+
+def is_installed(model: nn.Module) -> bool:
+    """Whether packed rows of the model need no dense mask: it attends through `attention`."""
+    return base(model).config.get_text_config()._attn_implementation == ATTENTION_NAME
+
+
+def attention_arguments(family: Family, model: nn.Module, layout: Layout) -> dict[str, Any]:
+    """The arguments of `Family.hidden` that say which tokens attend to which: a mask, or the trees of long
+    rows."""
+    if layout.is_tree and layout.ids_RL.shape[1] >= MIN_ROW and is_installed(model):
+        return {"mask": no_mask(model), "trees": RowTrees(layout, family.bidirectional_images)}
+    return {"mask": family.masks(model, layout)}
 
 
 @dataclass(frozen=True)
-class Branches:
+class RowTrees:
     """The nodes of packed rows. `bidirectional_images`: see `mask_mod`."""
 
     layout: Layout
@@ -54,17 +79,17 @@ class Branches:
         return int(self.layout.order_RL.max()) + 1
 
     @cached_property
-    def _kept(self) -> dict[Any, Any]:
+    def _cache(self) -> dict[Any, Any]:
         return {}
 
     def own_masks(self, row: int) -> tuple[Tensor | None, ...]:
         """Of each node of a row, (1, 1, Q, Q) of its tokens to themselves where causal attention is not
         enough. Kept for the next layer."""
-        if row not in self._kept:
-            self._kept[row] = tuple(
+        if row not in self._cache:
+            self._cache[row] = tuple(
                 self._own_mask(row, slice(node.start, node.end)) for node in self.layout.nodes_R[row]
             )
-        return self._kept[row]
+        return self._cache[row]
 
     def _own_mask(self, row: int, own: slice) -> Tensor | None:
         if self.images_RL is None or not bool(self.images_RL[row, own].any()):
@@ -76,9 +101,9 @@ class Branches:
     def bands(self, row: int, window: int) -> list[tuple[slice, Tensor, Tensor]]:
         """(queries, places of their keys (K,), mask (Q, K)) of each call with a sliding window. Kept for the
         next layer."""
-        if (row, window) not in self._kept:
-            self._kept[row, window] = list(self._bands(row, window))
-        return self._kept[row, window]
+        if (row, window) not in self._cache:
+            self._cache[row, window] = list(self._bands(row, window))
+        return self._cache[row, window]
 
     def _bands(self, row: int, window: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
         order_L, nodes = self.layout.order_RL[row], self.layout.nodes_R[row]
@@ -87,7 +112,7 @@ class Branches:
             above = [
                 place
                 for other in nodes
-                if other.end <= node.start < other.below
+                if other.end <= node.start < other.subtree_end
                 for place in range(other.start, other.end)
             ]
             own = torch.arange(node.start, node.end)
@@ -113,16 +138,16 @@ def attention(
     value: Tensor,
     mask: Any,
     scaling: float | None = None,
-    branches: Branches | None = None,
+    trees: RowTrees | None = None,
     sliding_window: int | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function that transformers calls by name: packed rows with `branches`, everything else by
+    """The attention function that transformers calls by name: packed rows with `trees`, everything else by
     its own "sdpa".
 
     Shapes: query (R, H, L, D), key and value (R, J, L, D), result (R, L, H, D).
     """
-    if branches is None:
+    if trees is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         return sdpa_attention_forward(
@@ -132,12 +157,12 @@ def attention(
     query, key, value = (x.to(wanted) for x in (query, key, value))
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     rows = []
-    for r, nodes in enumerate(branches.layout.nodes_R):
+    for r, nodes in enumerate(trees.layout.nodes_R):
         q, k, v = (x[r : r + 1] for x in (query, key, value))
-        if sliding_window is None or sliding_window >= branches.longest:
-            rows.append(_Merged.apply(q, k, v, nodes, branches.own_masks(r), scaling))
+        if sliding_window is None or sliding_window >= trees.longest:
+            rows.append(_Merged.apply(q, k, v, nodes, trees.own_masks(r), scaling))
         else:
-            rows.append(_windowed(q, k, v, branches.bands(r, sliding_window), scaling))
+            rows.append(_windowed(q, k, v, trees.bands(r, sliding_window), scaling))
     return torch.cat(rows), None
 
 
@@ -155,8 +180,8 @@ def _parts(
         own = slice(node.start, node.end)
         if node.end > node.start:
             yield own, own, mask is None, mask
-            if node.below > node.end:
-                yield slice(node.end, node.below), own, False, None
+            if node.subtree_end > node.end:
+                yield slice(node.end, node.subtree_end), own, False, None
 
 
 class _Merged(torch.autograd.Function):

@@ -9,9 +9,9 @@ from samples import PROMPTS, groups_of, plain_logp, policy_of
 from torch import Tensor
 
 from benchmarks.memory import peak_bytes
-from vlrl.policy import branches
-from vlrl.policy.branches import Branches, attention
+from vlrl.policy import tree_attention
 from vlrl.policy.packing import Layout, Node, dense_mask, image_runs
+from vlrl.policy.tree_attention import RowTrees, attention
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Rollout
 
@@ -21,7 +21,7 @@ Tree = tuple[int, list["Tree"]]  # tokens of a node, and its children
 def layout_of(rows: list[Tree], images: tuple[int, int] = (0, 0)) -> Layout:
     """Rows of trees, padded to the longest; image tokens at `images` of the first row."""
     placed = [place(tree, 0, 0) for tree in rows]
-    length = max(nodes[0][0].below for nodes in placed)
+    length = max(nodes[0][0].subtree_end for nodes in placed)
     order, below = (
         torch.zeros(len(rows), length, dtype=torch.long),
         torch.zeros(len(rows), length, dtype=torch.long),
@@ -31,7 +31,7 @@ def layout_of(rows: list[Tree], images: tuple[int, int] = (0, 0)) -> Layout:
             part = slice(node.start, node.end)
             order[r, part], below[r, part] = (
                 first + torch.arange(node.end - node.start),
-                node.below if k else length,
+                node.subtree_end if k else length,
             )
     types = torch.zeros_like(order)
     types[0, images[0] : images[1]] = 1
@@ -56,7 +56,7 @@ def place(tree: Tree, at: int, first: int) -> list[tuple[Node, int]]:
     for child in children:
         more = place(child, end, first + size)
         found += more
-        end = more[0][0].below
+        end = more[0][0].subtree_end
     return [(Node(at, at + size, end), first), *found]
 
 
@@ -86,9 +86,9 @@ def test_the_mask_of_a_tree() -> None:
     layout = layout_of([(2, [(1, [(1, []), (1, [])]), (1, [])])])
     assert (
         layout.nodes_R == ((Node(0, 2, 6), Node(2, 3, 5), Node(3, 4, 4), Node(4, 5, 5), Node(5, 6, 6)),)
-        and layout.has_branches
+        and layout.is_tree
     )
-    assert dense_mask(layout.order_RL, layout.below_RL)[0, 0].int().tolist() == [
+    assert dense_mask(layout.order_RL, layout.subtree_end_RL)[0, 0].int().tolist() == [
         [1, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],
         [1, 1, 1, 0, 0, 0],
@@ -107,15 +107,15 @@ def test_values_and_gradients_equal_those_of_a_dense_mask(
 ) -> None:
     layout = layout_of(rows, images)
     q, k, v = inputs(layout, 4, key_heads)
-    real = (layout.below_RL > 0)[:, :, None, None]
+    real = (layout.subtree_end_RL > 0)[:, :, None, None]
     image_RL = image_runs(layout.types_RL)
-    mask = dense_mask(layout.order_RL, layout.below_RL, window, image_RL) | ~real.squeeze(-1)[:, None]
+    mask = dense_mask(layout.order_RL, layout.subtree_end_RL, window, image_RL) | ~real.squeeze(-1)[:, None]
     keys, values = (x.repeat_interleave(4 // key_heads, dim=1) for x in (k, v))
     wanted = (
         ((q @ keys.transpose(-1, -2)) * 0.3).masked_fill(~mask, float("-inf")).softmax(-1) @ values
     ).transpose(1, 2) * real
     found, _ = attention(
-        None, q, k, v, None, scaling=0.3, branches=Branches(layout, True), sliding_window=window
+        None, q, k, v, None, scaling=0.3, trees=RowTrees(layout, True), sliding_window=window
     )
     torch.testing.assert_close(found * real, wanted, atol=2e-6, rtol=0)
     weights = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1))
@@ -129,20 +129,18 @@ def test_values_and_gradients_equal_those_of_a_dense_mask(
 def test_a_completion_does_not_see_its_siblings() -> None:
     layout = layout_of([flat(4, [3, 3])])
     q, k, v = inputs(layout, 2, 2)
-    found, _ = attention(None, q, k, v, None, branches=Branches(layout))
+    found, _ = attention(None, q, k, v, None, trees=RowTrees(layout))
     (grad,) = torch.autograd.grad(found[0, 7:].sum(), v)
     assert bool((grad[0, :, 4:7] == 0).all()) and bool((grad[0, :, :4] != 0).all())
 
 
-def test_branches_under_activation_checkpointing_and_a_switch_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_under_activation_checkpointing_and_a_switch_back(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, twin = policy_of("text", checkpointing=True), policy_of("text", layout="padded")
-    assert policy.family.has_branch_attention(policy.model) and not twin.family.has_branch_attention(
-        twin.model
-    )
+    assert tree_attention.is_installed(policy.model) and not tree_attention.is_installed(twin.model)
     batch = make_batch(groups_of([PROMPTS["text"]]), policy.pad_id)
     grads = []
     for side, least in ((policy, 0), (policy, 10**9), (twin, 0)):
-        monkeypatch.setattr(branches, "LEAST_ROW", least)
+        monkeypatch.setattr(tree_attention, "MIN_ROW", least)
         side.model.zero_grad()
         side.forward(batch)["logp"].sum().backward()
         grads.append(torch.cat([p.grad.flatten() for p in side.model.parameters()]))
@@ -153,7 +151,7 @@ def test_branches_under_activation_checkpointing_and_a_switch_back(monkeypatch: 
 def test_the_saved_config_names_no_attention(tmp_path) -> None:
     policy = policy_of("text")
     policy.save(tmp_path)
-    assert branches.ATTENTION_NAME not in (tmp_path / "config.json").read_text()
+    assert tree_attention.ATTENTION_NAME not in (tmp_path / "config.json").read_text()
 
 
 def test_memory_of_a_packed_row_is_linear_in_its_length() -> None:
@@ -163,7 +161,7 @@ def test_memory_of_a_packed_row_is_linear_in_its_length() -> None:
         q, k, v = inputs(layout, 2, 2)
 
         def work(q: Tensor = q, k: Tensor = k, v: Tensor = v, layout: Layout = layout) -> None:
-            attention(None, q, k, v, None, branches=Branches(layout))[0].sum().backward()
+            attention(None, q, k, v, None, trees=RowTrees(layout))[0].sum().backward()
 
         peaks.append(peak_bytes(work)[1])
     assert peaks[1] / peaks[0] < 2.1, peaks  # a dense mask would give 4

@@ -1,5 +1,8 @@
 """ZeroSearch: a language model plays the search engine, and writes useless documents more often as training
-goes on."""
+goes on. It is environment `zerosearch`.
+
+Paper: Sun et al. 2025 (ZeroSearch), arXiv:2505.04588; Alibaba-NLP/ZeroSearch at 2d4cdca.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ from vlrl.plugins.registry import register
 from vlrl.plugins.stages import State, transient
 from vlrl.types import Row, Sampling
 
-PROMPT = """You are a search engine. For the query below, write {k} {kind} documents, one per line, each of about 30 words. They begin with
+PROMPT = """\
+You are a search engine. For the query below, write {k} {kind} documents, one per line, each of about 30 \
+words. They begin with
 "Doc 1:", "Doc 2:" and so on. Write nothing else.
 
 Somebody wants to answer this question: "{question}" The answer is: {answer}
