@@ -1,5 +1,7 @@
-r"""Right and wrong answers made from gold answers, at random: every equal rewriting must be accepted, every change
-of value, sign, unit, order or end, and every added alternative, denial or retraction refused.
+r"""Right and wrong answers made from gold answers, at random.
+
+Every equal rewriting must be accepted; every change of value, sign, unit, order or end, and every added
+alternative, denial or retraction refused.
 
     draw = random.Random(0)
     variant = made(draw)
@@ -12,6 +14,8 @@ import random
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
+
+from vlrl_rewards.audit.frames import ALTERNATIVES, FOREIGN, FRAMES, OF_VALUES, RANGES, TAKEN_AWAY
 
 
 class Variant(NamedTuple):
@@ -37,49 +41,11 @@ class Task(NamedTuple):
 
 
 _ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+)  # fmt: skip
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _DIGITS = ("٠١٢٣٤٥٦٧٨٩", "۰۱۲۳۴۵۶۷۸۹", "०१२३४५६७८९", "๐๑๒๓๔๕๖๗๘๙", "０１２３４５６７８９")
-FRAMES = (
-    "{}", "<answer>{}</answer>", r"\boxed{{{}}}", r"$\boxed{{{}}}$", "The answer is {}.", "#### {}",
-    "The final answer is {}.", "Therefore, the answer is {}.", "**{}**", "Answer: {}", "Final answer: {}",
-    "<think>Let me see.</think>{}", "<think>Maybe 3 or 8.</think><answer>{}</answer>", "<answer> {} </answer>",
-    r"So the result is $\boxed{{{}}}$.", "<answer>{}.</answer>", "### Answer\n{}", "Answer:\n\n{}",
-    "<answer>\n{}\n</answer>", "I first thought 8. Wait, the answer is {}.", "The answer is **{}**.",
-    "First 3, then 8. So the answer is {}.",
-)  # fmt: skip
-OF_VALUES = ("It is {}.", "The value is {}.", "This gives {}.", "We get {}.", "{} because the rest follows.")
-FOREIGN = (
-    "Die Antwort ist {}.", "La réponse est {}.", "La respuesta es {}.", "A resposta é {}.", "La risposta è {}.",
-    "答案是{}。", "答えは{}です。", "정답은 {}입니다.", "الجواب هو {}", "คำตอบคือ {}", "Ответ: {}",
-)  # fmt: skip
-TAKEN_AWAY = (
-    "I doubt that the answer is {}.", "It is false that the answer is {}.", "It is not true that the answer is {}.",
-    "I don't think the answer is {}.", "The answer is not {}.", "The answer isn't {}.", "It is unlikely that the answer is {}.",
-    "Nobody would say that the answer is {}.", "The answer is {}. No, that is wrong.", "The answer is {}. They are wrong.",
-    "<answer>not {}</answer>", "<answer>{} (wrong)</answer>", "<answer>{} is wrong</answer>", r"\boxed{{\text{{not }}{}}}",
-    "The wrong answer is {}.", "<think>The answer is {}.", "<answer>anything but {}</answer>",
-    "Is it {}?", "The answer is {}? No.", "I refuse to say {}.",
-    "Die Antwort ist nicht {}.", "La respuesta no es {}.", "答案不是{}。", "الجواب ليس {}", "La réponse n'est pas {}.",
-    "答えは{}ではありません。", "The answer is {}. Just kidding.", "The answer is {}, or is it?", "If only it were {}.",
-    "I cannot determine whether it is {}.", "{}? Hardly.", "The answer is anything other than {}.",
-    "It would be wrong to say that the answer is {}.", "<answer>maybe {}, maybe not</answer>",
-)  # fmt: skip
-ALTERNATIVES = (
-    "{} or {}", "either {} or {}", "{}, or maybe {}", "{} (or {})", "{} or else {}", r"{}\text{{ or }}{}",
-    r"{}\text{{ or {}}}", "{} (but really {})", "{} vs {}", "{}, unless it is {}", r"{}\mbox{{ or }}{}",
-    r"{}\ \mathrm{{or}}\ {}", "perhaps {}, perhaps {}", "{} and also {}",
-)  # fmt: skip
-RANGES = (
-    "between {} and {}",
-    "{} to {}",
-    "from {} to {}",
-    r"{}\text{{ to }}{}",
-    "{} through {}",
-    "{} ... {}",
-)
 
 
 def _words(number: int) -> str:
@@ -100,7 +66,7 @@ def integer(draw: random.Random) -> Task:
     k, size = draw.randint(2, 9), abs(n)
     right = [
         str(n), f"{n:,}", f"{n}.0", f"{n * k}/{k}", rf"\frac{{{n * k}}}{{{k}}}", f"x = {n}", f"({n})",
-        rf"\text{{{n}}}", f"{n - k} + {k}", rf"{n}\,", f"${n}$", "".join(draw.choice(_DIGITS)[int(c)] if c.isdigit() else c for c in str(n)) if size < 10 else str(n),
+        rf"\text{{{n}}}", f"{n - k} + {k}", rf"{n}\,", f"${n}$",
         str(n).translate(str.maketrans("0123456789", draw.choice(_DIGITS))),
     ]  # fmt: skip
     right += [_words(n), _words(n).capitalize()] if 2 <= n < 1000 else []
@@ -164,18 +130,30 @@ def rational(draw: random.Random) -> Task:
     return Task(gold, right, wrong)
 
 
-_UNITS: dict[str, tuple[tuple[str, Fraction, tuple[str, ...]], ...]] = {
-    "length": (("mm", Fraction(1, 1000), ("millimeters",)), ("cm", Fraction(1, 100), ("centimeters", "centimetres")), ("m", Fraction(1), ("meters", "metres")), ("km", Fraction(1000), ("kilometers",))),
-    "mass": (("mg", Fraction(1, 1000), ("milligrams",)), ("g", Fraction(1), ("grams",)), ("kg", Fraction(1000), ("kilograms",))),
-    "time": (("s", Fraction(1), ("seconds",)), ("min", Fraction(60), ("minutes",)), ("h", Fraction(3600), ("hours",))),
-    "current": (("mA", Fraction(1, 1000), ("milliamperes",)), ("A", Fraction(1), ("amperes", "amps"))),
-    "area": (("cm^2", Fraction(1, 10_000), ("square centimeters",)), ("m^2", Fraction(1), ("square meters",))),
-    "volume": (("mL", Fraction(1, 1000), ("milliliters",)), ("L", Fraction(1), ("liters",))),
-    "energy": (("J", Fraction(1), ("joules",)), ("kJ", Fraction(1000), ("kilojoules",))),
-    "voltage": (("V", Fraction(1), ("volts",)), ("mV", Fraction(1, 1000), ("millivolts",))),
-    "capacity": (("µF", Fraction(1, 10**6), ("microfarads",)), ("F", Fraction(1), ("farads",)), ("nF", Fraction(1, 10**9), ("nanofarads",))),
-    "money": (("dollars", Fraction(1), ("dollars",)), ("cents", Fraction(1, 100), ("cents",))),
-}  # fmt: skip
+def _unit_table(text: str) -> dict[str, tuple[tuple[str, Fraction, tuple[str, ...]], ...]]:
+    """{quantity: ((symbol, size, names), ...)} from lines "quantity: symbol size name|name, ..."."""
+    table = {}
+    for line in text.strip().splitlines():
+        quantity, units = line.split(":")
+        rows = (unit.split(maxsplit=2) for unit in units.split(","))
+        table[quantity.strip()] = tuple(
+            (symbol, Fraction(size), tuple(name.strip().split("|"))) for symbol, size, name in rows
+        )
+    return table
+
+
+_UNITS = _unit_table("""
+length: mm 1/1000 millimeters, cm 1/100 centimeters|centimetres, m 1 meters|metres, km 1000 kilometers
+mass: mg 1/1000 milligrams, g 1 grams, kg 1000 kilograms
+time: s 1 seconds, min 60 minutes, h 3600 hours
+current: mA 1/1000 milliamperes, A 1 amperes|amps
+area: cm^2 1/10000 square centimeters, m^2 1 square meters
+volume: mL 1/1000 milliliters, L 1 liters
+energy: J 1 joules, kJ 1000 kilojoules
+voltage: V 1 volts, mV 1/1000 millivolts
+capacity: µF 1/1000000 microfarads, F 1 farads, nF 1/1000000000 nanofarads
+money: dollars 1 dollars, cents 1/100 cents
+""")
 
 
 def _number(value: Fraction) -> str:
@@ -333,7 +311,10 @@ def several(draw: random.Random) -> Task:
     return Task(", ".join(map(str, items)), right, wrong, joins=False)
 
 
-_FORMULAS = (("H2SO4", "H2SO3"), ("Ca(OH)2", "CaOH2"), ("Fe2O3", "FeO3"), ("C6H12O6", "C6H6O6"), ("Al2(SO4)3", "AlSO4"), ("Na2CO3", "NaCO3"), ("NH4^+", "NH4^-"), ("SO4^2-", "SO3^2-"))  # fmt: skip
+_FORMULAS = (
+    ("H2SO4", "H2SO3"), ("Ca(OH)2", "CaOH2"), ("Fe2O3", "FeO3"), ("C6H12O6", "C6H6O6"),
+    ("Al2(SO4)3", "AlSO4"), ("Na2CO3", "NaCO3"), ("NH4^+", "NH4^-"), ("SO4^2-", "SO3^2-"),
+)  # fmt: skip
 _REACTIONS = (("2H2", "O2", "2H2O"), ("N2", "3H2", "2NH3"), ("CH4", "2O2", "CO2"), ("4Fe", "3O2", "2Fe2O3"))
 
 

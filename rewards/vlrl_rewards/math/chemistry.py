@@ -119,7 +119,7 @@ def read_chemistry(text: str) -> Formula | Reaction | None:
 
 
 def formula_in(sentence: str) -> str | None:
-    """The formula or reaction that a sentence states ("We get H2SO4."), as it stands there; None without one."""
+    """The formula or reaction that a sentence states ("We get H2SO4."), as it stands there, or None."""
     if len(sentence) > MAX_CHARS or hedges(sentence) or doubted(sentence):
         return None
     said = _SAYS.sub("", sentence).strip(" .*")

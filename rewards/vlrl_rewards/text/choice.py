@@ -205,6 +205,15 @@ def _without_words(text: str, options: Options) -> str:
     return text
 
 
+def _behind_words(rest: str, letters: frozenset[str], options: Options) -> str:
+    """What stands behind an answer and the words of its option ("B" of "B. Paris? No.")."""
+    for letter, option in zip(LETTERS, options.texts):
+        words = re.match(rf"[\s.):]*{re.escape(option)}(?!\w)", rest, re.IGNORECASE) if option else None
+        if words and letter in letters:
+            return rest[words.end() :]
+    return rest
+
+
 def chosen(text: str, options: Options) -> frozenset[str]:
     """The options that an answer names by letters, else by words; empty if none. The text behind "but
     actually" replaces the text before."""
@@ -281,9 +290,10 @@ def find_choice(
     if answer is not None:
         if answer.problem:
             return None, frozenset(), answer.problem
-        if taken_back(text[answer.end :]):
+        letters = chosen(answer.text, options)
+        if taken_back(_behind_words(text[answer.end :], letters, options)):
             return answer, frozenset(), "the answer is taken back or another is offered"
-        return answer, chosen(answer.text, options), "names no option"
+        return answer, letters, "names no option"
     return _concluding(text, options, most)
 
 
