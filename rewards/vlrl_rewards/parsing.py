@@ -83,7 +83,7 @@ _PHRASE = re.compile(
     )
     + _FOREIGN
     + r"))"
-    r"[*_\s]{0,4}(?:\([^()\n]{0,30}\)\s?)?(?:to\s+(?:the|this)\s+\w+\s)?"
+    r"[*_\s]{0,4}(?:\([^()\n\\\d,]{0,30}\)\s?)?(?:to\s+(?:the|this)\s+\w+\s)?"
     r"(?P<link>(?:is|was|will\s+be|should\s+be|must\s+be|would\s+be|equals|are|be|是|为)?[*_\s]{0,"
     r"3}(?:therefore|thus|simply|just|indeed|then)?[*_\s]{0,3}[:：=]?[*_]{0,3})"
     r"(?=(?P<rest>[^\n]{0,400}))",

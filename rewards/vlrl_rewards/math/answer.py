@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 from vlrl.plugins.scoring import Answer, Response
+from vlrl_rewards.math.chemistry import formula_in, read_chemistry
 from vlrl_rewards.math.read import is_code, is_mark, read
 from vlrl_rewards.math.units import parse_unit
 from vlrl_rewards.math.wording import without_markup
@@ -45,7 +46,8 @@ _QUOTES = re.compile(
     re.IGNORECASE,
 )  # a sentence that quotes the question gives no answer
 _UNIT_WORD = r"[A-Za-zµμΩ°]+(?:[\^²³]\d?)?"
-_OPEN_END = re.compile(r"\b(?:or|and)\W*$|-\s*$", re.IGNORECASE)
+_OPEN_END = re.compile(r"\b(?:or|and)\W*$|[-+*/^=×÷]\s*\.?\s*$", re.IGNORECASE)
+_COMPARES = re.compile(r"(?:(?<!\w)[<>≤≥≠]|\\(?:le|ge|ne|lt|gt|leq|geq|neq))\s*=?\s*$")
 _BROKEN_OFF = re.compile(r"\b(?:answer|result|solution)\s+is\W*$", re.IGNORECASE)
 _ONE_WORD = (
     r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|"
@@ -59,7 +61,7 @@ _WORD_NUMBER = re.compile(
 
 def plausible(text: str) -> bool:
     """Whether a phrase ("the answer is ...") can hold a mathematical answer."""
-    return bool(_NUMBERISH.search(text)) or read(text) is not None
+    return bool(_NUMBERISH.search(text)) or read(text) is not None or read_chemistry(text) is not None
 
 
 def find_answer(response: Response) -> tuple[Answer | None, str]:
@@ -83,7 +85,8 @@ def find_answer(response: Response) -> tuple[Answer | None, str]:
 def _concluding(text: str) -> tuple[Answer | None, str]:
     start = len(text) - len(text.lstrip())
     whole = text.strip()
-    if (len(whole) <= 120 or ("\n" not in whole and not _PROSE.search(whole))) and read(whole) is not None:
+    short = len(whole) <= 120 or ("\n" not in whole and not _PROSE.search(whole))
+    if short and (read(whole) is not None or read_chemistry(whole) is not None):
         return Answer(whole, start, start + len(whole), "text"), ""
     line = _last_line(text)
     if line is not None:
@@ -97,6 +100,10 @@ def _concluding(text: str) -> tuple[Answer | None, str]:
         at = part.end() if part else end
     for begin, end in reversed(spans[-2:]):
         sentence = text[begin:end].strip()
+        formula = formula_in(sentence)
+        if formula is not None:
+            first = text.index(formula, begin)
+            return Answer(formula, first, first + len(formula), "formula"), ""
         if (
             len(sentence) <= 300
             and (_NUMBERISH.search(sentence) or _WORD_NUMBER.search(sentence))
@@ -178,7 +185,7 @@ def lone_number(sentence: str) -> tuple[int, int] | None:
     alone = len(found) == 1 and not re.search(r"[\^_]", sentence) and re.search(r"[a-zA-Z]{2}", sentence)
     if not alone and not sentence[: found[-1].start()].rstrip(" $").endswith("="):
         return None
-    if doubted(sentence[: found[-1].start()]):
+    if doubted(sentence[: found[-1].start()]) or _COMPARES.search(sentence[: found[-1].start()]):
         return None
     return found[-1].start(), found[-1].end() + _unit_behind(sentence[found[-1].end() :])
 

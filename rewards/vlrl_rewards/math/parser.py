@@ -187,6 +187,8 @@ class Parser(Grammar):
         """`node` times the factor that follows; "7\\frac{3}{4}" is a mixed number. Raises NotMath on two
         plain numbers side by side."""
         before, (kind, token) = self.tokens[self.at - 1], self.peek()
+        if node[0] == "text":
+            raise NotMath("a word before a value")
         if (
             kind in NUMBERS
             and before[1] not in (")", "]", "}", "!")

@@ -38,7 +38,7 @@ from vlrl_rewards.text.denials import (
 _SAYS = re.compile(
     (
         r"^.*(?:\b(?:is|are|equals?|be|of|gives?|get|to|as|was|at|has|have|contains?)\b(?:\s+(?:equal\s+to|"
-        r"simply|just|exactly))?|[:：]|=(?![^=]*[a-z]{4}))\s*"
+        r"simply|just|exactly))?|[:：]|(?<![<>!])=(?![^=]*[a-z]{4}))\s*"
     ),
     re.IGNORECASE | re.DOTALL,
 )
@@ -105,7 +105,7 @@ _TAKES_AWAY = re.compile(
     re.IGNORECASE,
 )
 _JOINS = re.compile(
-    rf"(?:\d|\}}|\)|\b(?:{ONE_WORD}))[%\s]*"
+    rf"(?:\d|\}}|\)|\b(?:{ONE_WORD}))[%\s]*(?:[a-zA-Zµμ°/^²³]{{1,12}}\s+(?=to|thr|or|and|vs))?"
     r"(?:\b(?:to|through|till|until|or|and|vs\.?|versus|up\s+to)\b|[-–—/~,;&+]|\.\.)\s*$",
     re.IGNORECASE,
 )
@@ -114,6 +114,7 @@ _MARK = re.compile(  # a mark that an answer gives itself
     r"evaluation|confidence)\s*(?:is\b|[:=])\s*.*|\W*(?:points?|credits?)\s*[:=]\s*(\d+)\s*(?:/|out\s+of)\s*\1\W*",
     re.IGNORECASE | re.DOTALL,
 )
+_EXCEPT = re.compile(r"\b(?:unless|except|otherwise)\b", re.IGNORECASE)
 _INSIDE = re.compile(
     r"\s?\(\s*(?:≈|~|=|about|approx(?:imately|\.)?|i\.?e\.?,?)?\s*(-?[\d.,/]{1,20})\s*\)\s*\.?$"
 )
@@ -273,6 +274,8 @@ def _plain(text: str) -> Reading:
             )
     body = head if scale is None else scale[1]
     named = _NAMED.match(body)
+    if named and (hedges(named[0]) or doubted(named[0].rstrip("= "))):
+        raise NotMath("a denied value")
     body = body[named.end() :] if named else body
     if tail_unit is not None:
         try:
@@ -301,10 +304,12 @@ def _listed(body: str) -> Node | None:
 def _sound(whole: str, piece: str) -> bool:
     """Whether what is left out of an answer, before and behind a piece of it, takes nothing of it away: no
     doubt, no range, no second value, no correction."""
-    before, found, after = whole.partition(piece.strip()) if piece.strip() else (whole, "", "")
+    piece = piece.strip()
+    ends = whole.rstrip(" .").endswith(piece.rstrip(" ."))
+    before, found, after = whole.rpartition(piece) if ends else whole.partition(piece)
     if not found:  # the piece is no part as it stands: a total, or flattened text
         return not doubted(whole)
-    if doubted(before) or _JOINS.search(_flat(before)):
+    if doubted(before) or _JOINS.search(_flat(before)) or _EXCEPT.search(before):
         return False
     after = _flat(after)
     inner = _INSIDE.fullmatch(after)

@@ -15,6 +15,7 @@ from vlrl_rewards.parsing import clean, committed, visible
 from vlrl_rewards.text.denials import (
     ALL_BUT,
     ASIDE,
+    FOREIGN_NOT,
     NOT,
     SECOND_THOUGHT,
     THAN,
@@ -42,9 +43,16 @@ _TURN = re.compile(
     r"|(?:^|\s[–—-])\s*(?:no|nope)\b\s*[,.:;!—–-]",
     re.IGNORECASE,
 )
-_DOUBTED = re.compile(r"\?\s*(?:no|nope|wrong|incorrect)\b\W*$", re.IGNORECASE)  # "B? No."
+_DOUBTED = re.compile(  # "B? No.", "B (wrong)", "maybe B, maybe not"
+    rf"(?:\?\s*(?:no|nope|hardly|never|{WRONG})\b|\(\s*(?:{WRONG})\s*\))\W*$|\b(?:maybe|perhaps|or)\s+not\b\W*$"
+    r"|^\W*(?:is|was|are|could|might|would|should|can|may)\s+(?:it|the|that|this)\b[^.!]*\?\W*$",
+    re.IGNORECASE,
+)
+_TEXT = re.compile(r"\\(?:text\w*|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+_NEGATED = re.compile(rf"(?:{FOREIGN_NOT}|\bif\s+only\b)[^,;]*$", re.IGNORECASE)
+_CONTRACTED = re.compile(r"^n['’]t\s+")
 _OFFERS = re.compile(
-    r"\bor\s+(?:any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b", re.IGNORECASE
+    r"\bor\s+(?:is\s+it|any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b", re.IGNORECASE
 )
 _TWO_FACED = re.compile(  # "B is right and wrong", "B is right and B is wrong"
     r"\b([A-J])\b(?:(?!\b[A-J]\b)[^.!?]){0,40}\b(?:right|correct)\b\W+(?:and|but|yet)\s+(?:also\s+)?"
@@ -189,12 +197,30 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
     ]
 
 
+def _without_words(text: str, options: Options) -> str:
+    """The text with "B" for "B. Paris", where Paris is option B."""
+    for letter, option in zip(LETTERS, options.texts):
+        if f"{letter}" in text and option:
+            text = re.sub(rf"\b{letter}[.):]+\s*{re.escape(option)}(?!\w)", letter, text, flags=re.IGNORECASE)
+    return text
+
+
+def _behind_words(rest: str, letters: frozenset[str], options: Options) -> str:
+    """What stands behind an answer and the words of its option ("B" of "B. Paris? No.")."""
+    for letter, option in zip(LETTERS, options.texts):
+        words = re.match(rf"[\s.):]*{re.escape(option)}(?!\w)", rest, re.IGNORECASE) if option else None
+        if words and letter in letters:
+            return rest[words.end() :]
+    return rest
+
+
 def chosen(text: str, options: Options) -> frozenset[str]:
     """The options that an answer names by letters, else by words; empty if none. The text behind "but
     actually" replaces the text before."""
     text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-TAIL_CHARS:])
-    text = text[retraction(text) :]
-    if _DOUBTED.search(text) or _OFFERS.search(text) or _TWO_FACED.search(text):
+    text = _CONTRACTED.sub("not ", _TEXT.sub(r" \1 ", text).strip())
+    text = _without_words(text[retraction(text) :], options)
+    if _DOUBTED.search(text) or _OFFERS.search(text) or _NEGATED.search(text) or _TWO_FACED.search(text):
         return frozenset()
     turns = list(_TURN.finditer(text))
     later = _named(text[turns[-1].end() :], options) if turns else frozenset()
@@ -213,6 +239,8 @@ def _named(text: str, options: Options) -> frozenset[str]:
     if _EVERYTHING.search(text):
         return frozenset(by_text(text, options, whole=False))
     label, rest = label_of(clean(text))
+    if label and DENIED.match(rest):
+        return frozenset(mentions(rest, options.count)) - {label}
     if label and rest and not DENIED.match(rest) and len(mentions(rest, options.count)) == 0:
         named = by_text(rest, options, whole=_ASSERTS.search(rest) is None)
         return frozenset(label) | frozenset(named)
@@ -262,9 +290,10 @@ def find_choice(
     if answer is not None:
         if answer.problem:
             return None, frozenset(), answer.problem
-        if taken_back(text[answer.end :]):
+        letters = chosen(answer.text, options)
+        if taken_back(_behind_words(text[answer.end :], letters, options)):
             return answer, frozenset(), "the answer is taken back or another is offered"
-        return answer, chosen(answer.text, options), "names no option"
+        return answer, letters, "names no option"
     return _concluding(text, options, most)
 
 

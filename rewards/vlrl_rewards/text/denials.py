@@ -17,6 +17,10 @@ REJECTS = (
 )
 CANNOT = r"cannot|can\s+not|can['’]t|could\s+not|couldn['’]t|must\s+not|mustn['’]t|should\s+not|shouldn['’]t"
 
+FOREIGN_NOT = (
+    r"\b(?:nicht|kein\w{0,2}|n['’]est\s+pas|no\s+es|não\s+é|non\s+è|niet|inte|не|nie|bukan|không\s+phải|değil)\b"
+    r"|不是|并非|不等于|ではあり|ではな|じゃな|아닙|아니|ليس|ไม่ใช่|नहीं"
+)
 # Uncertainty: the answer may be this or something else.
 MAYBE = r"maybe|perhaps|possibly"
 MIGHT = r"could|might|may"
@@ -53,6 +57,7 @@ _REFUSAL = re.compile(
     r"know)\b"
     r"|\b(?:cannot|can't|can\s+not|could\s+not)\s+be\s+(?:answered|determined|solved|known)\b|"
     r"\bno\s+idea\b|\bnot\s+enough\s+information\b|\binsufficient\s+information\b"
+    r"|\b(?:cannot|can't|can\s+not|could\s+not|couldn't|unable\s+to)\s+(?:determine|tell|say|decide|know)\s+(?:if|whether)\b"
     r"|\bi\s+(?:refuse|decline)\b|无法(?:回答|确定)|我不知道",
     re.IGNORECASE,
 )
@@ -63,17 +68,19 @@ _HEDGE = re.compile(
     rf"anything|whatever|{THAN}|{REJECTS}|{CANNOT}|(?:is|are|was|were|be)\s+(?:\w{{1,"
     rf"12}}ly\s+)?(?:{WRONG})|(?:{WRONG})(?=\s*[:=])|(?:my|an?)\s+first\s+guess|"
     r"doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|"
-    r"just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b",
+    r"just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b|^\W{0,3}n['’]t\b|\bif\s+only\b"
+    rf"|{FOREIGN_NOT}",
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(
     r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|unless\b|"
     rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE})|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|"
     rf"(?:al)?though\b.{{1,40}}\bequally\b|"
-    r"\?\s*(?:hardly|nope|no\s+way|never|not\s+(?:really|quite|so))\b|"
+    r"\?\s*(?:hardly|no|nope|never|not\s+(?:really|quite|so))\b|"
     rf"(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:{WRONG}|not)\b|\(?(?:wrong|incorrect)\b|(?:{TAKES_BACK}|"
     r"make\s+that)\b|correction\s*:"
-    r"|(?:but\s+|however,?\s+)?(?:they|that|this|it|which|he|she|those|these|all\s+of\s+(?:them|this))"
+    r"|(?:(?:but|no|nope|however|wait|actually)\b[,.!]?\s*)?"
+    r"(?:they|that|this|it|which|he|she|those|these|all\s+of\s+(?:them|this))"
     r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s+(?:\w+\s+)?"
     rf"(?:{WRONG}|untrue|mistaken|a\s+(?:mistake|lie|joke))\b"
     r"|(?:but\s+|no,?\s+)?(?:it|that|this)(?:\s+(?:is|was)\s+not|\s+(?:is|was)n['’]t|['’]s\s+not)"
@@ -81,7 +88,7 @@ _TAIL_HEDGE = re.compile(
     re.IGNORECASE,
 )
 _RETRACTED = re.compile(
-    r"[.;!?—\n]\s*(?:(?:but|no|however|and|yet)\b,?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
+    r"[.;!?—\n]\s*(?:(?:but|no|nope|however|and|yet|wait|actually)\b[,.!]?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
     r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s*"
     rf"(?:(?:all|both|quite|simply|just|\w+ly)\s+)?(?:{WRONG}|untrue|mistaken|a\s+(?:mistake|lie|joke)"
     r"|(?:not|n['’]t)(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
@@ -90,7 +97,7 @@ _RETRACTED = re.compile(
 # A number that is an operand, a bound or a label, not the answer ("greater than 5", "the square of 5", "5
 # squared", "figure 5").
 _BOUND = re.compile(
-    rf"\b(?:{COMPARED}|{ABOUT}|{ALL_BUT}|room\s+for|hardly|barely|scarcely|far\s+from|close\s+to|"
+    rf"(?<!\\)\b(?:{COMPARED}|{ABOUT}|{ALL_BUT}|room\s+for|hardly|barely|scarcely|far\s+from|close\s+to|"
     r"differ(?:s|ent)\s+from|except|away\s+from|short\s+of)"
     r"\s+[-$\\]?\d\S*\s*(?:[a-zA-Z]+\W*)?$"
     r"|\b(?:squares?|cubes?|roots?|half|double|twice|triple|thirds?|quarters?|fourths?|fifths?|tenths?|"
@@ -207,7 +214,7 @@ def doubted(before: str) -> bool:
 
 def taken_back(rest: str) -> bool:
     """Whether the text right after an answer withdraws it or offers another ("or 6", "is wrong")."""
-    return _TAIL_HEDGE.match(rest[:200]) is not None
+    return _TAIL_HEDGE.match(rest[:200]) is not None or retraction(rest[:40]) > 0
 
 
 def denied(text: str, start: int, end: int) -> bool:

@@ -1,0 +1,46 @@
+"""Sentences around an answer: the first give it, the last take it away or offer another beside it."""
+
+from __future__ import annotations
+
+FRAMES = (
+    "{}", "<answer>{}</answer>", r"\boxed{{{}}}", r"$\boxed{{{}}}$", "The answer is {}.", "#### {}",
+    "The final answer is {}.", "Therefore, the answer is {}.", "**{}**", "Answer: {}", "Final answer: {}",
+    "<think>Let me see.</think>{}", "<think>Maybe 3 or 8.</think><answer>{}</answer>",
+    "<answer> {} </answer>", r"So the result is $\boxed{{{}}}$.", "<answer>{}.</answer>", "### Answer\n{}",
+    "Answer:\n\n{}", "<answer>\n{}\n</answer>", "I first thought 8. Wait, the answer is {}.",
+    "The answer is **{}**.", "First 3, then 8. So the answer is {}.",
+)  # fmt: skip
+OF_VALUES = ("It is {}.", "The value is {}.", "This gives {}.", "We get {}.", "{} because the rest follows.")
+FOREIGN = (
+    "Die Antwort ist {}.", "La réponse est {}.", "La respuesta es {}.", "A resposta é {}.",
+    "La risposta è {}.", "答案是{}。", "答えは{}です。", "정답은 {}입니다.", "الجواب هو {}", "คำตอบคือ {}",
+    "Ответ: {}",
+)  # fmt: skip
+TAKEN_AWAY = (
+    "I doubt that the answer is {}.", "It is false that the answer is {}.",
+    "It is not true that the answer is {}.", "I don't think the answer is {}.", "The answer is not {}.",
+    "The answer isn't {}.", "It is unlikely that the answer is {}.",
+    "Nobody would say that the answer is {}.", "The answer is {}. No, that is wrong.",
+    "The answer is {}. They are wrong.", "<answer>not {}</answer>", "<answer>{} (wrong)</answer>",
+    "<answer>{} is wrong</answer>", r"\boxed{{\text{{not }}{}}}", "The wrong answer is {}.",
+    "<think>The answer is {}.", "<answer>anything but {}</answer>", "Is it {}?", "The answer is {}? No.",
+    "I refuse to say {}.", "Die Antwort ist nicht {}.", "La respuesta no es {}.", "答案不是{}。",
+    "الجواب ليس {}", "La réponse n'est pas {}.", "答えは{}ではありません。",
+    "The answer is {}. Just kidding.",
+    "The answer is {}, or is it?", "If only it were {}.", "I cannot determine whether it is {}.",
+    "{}? Hardly.", "The answer is anything other than {}.",
+    "It would be wrong to say that the answer is {}.", "<answer>maybe {}, maybe not</answer>",
+)  # fmt: skip
+ALTERNATIVES = (
+    "{} or {}", "either {} or {}", "{}, or maybe {}", "{} (or {})", "{} or else {}", r"{}\text{{ or }}{}",
+    r"{}\text{{ or {}}}", "{} (but really {})", "{} vs {}", "{}, unless it is {}", r"{}\mbox{{ or }}{}",
+    r"{}\ \mathrm{{or}}\ {}", "perhaps {}, perhaps {}", "{} and also {}",
+)  # fmt: skip
+RANGES = (
+    "between {} and {}",
+    "{} to {}",
+    "from {} to {}",
+    r"{}\text{{ to }}{}",
+    "{} through {}",
+    "{} ... {}",
+)
