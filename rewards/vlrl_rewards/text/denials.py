@@ -87,6 +87,7 @@ _TAIL_HEDGE = re.compile(
     r"(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
     re.IGNORECASE,
 )
+_TAIL_NOT = re.compile(r"[\s)\]}*$]*(?:ではあり|ではな|じゃな|(?:이|가|은|는)?\s?아니|(?:이|가)?\s?아닙)")  # denied behind it
 _RETRACTED = re.compile(
     r"[.;!?—\n]\s*(?:(?:but|no|nope|however|and|yet|wait|actually)\b[,.!]?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
     r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s*"
@@ -214,7 +215,8 @@ def doubted(before: str) -> bool:
 
 def taken_back(rest: str) -> bool:
     """Whether the text right after an answer withdraws it or offers another ("or 6", "is wrong")."""
-    return _TAIL_HEDGE.match(rest[:200]) is not None or retraction(rest[:40]) > 0
+    behind = _TAIL_HEDGE.match(rest[:200]) or _TAIL_NOT.match(rest[:40])
+    return behind is not None or retraction(rest[:40]) > 0
 
 
 def denied(text: str, start: int, end: int) -> bool:

@@ -267,7 +267,7 @@ def test_hard_dates_decay_more_slowly_and_approach_the_rate_over_the_steps():
     reward.run.phase_step = 80
     assert reward(rollout) == pytest.approx(math.exp(-0.4))
     for name in ("date_gap", "date_order", "masked_date"):
-        assert build(Reward, {"name": name, "hard_rate": 0.07}).rate_of(rollout) == 0.07
+        assert build(Reward, {"name": name, "hard_rate": 0.07}).rate_of(rollout.row) == 0.07
     with pytest.raises(ValueError, match="hard_rate"):
         build(Reward, spec | {"hard_rate": 0.0})
     with pytest.raises(ValueError, match="hard_steps"):
