@@ -74,7 +74,7 @@ _STRUCK = re.compile(  # text that is struck out is withdrawn
     ),
     re.IGNORECASE,
 )
-_ANSWER_TAG = re.compile(r"<\s*(/?)\s*answer\s*>", re.IGNORECASE)
+_ANSWER_TAG = re.compile(r"<\s*(?:(/)\s*)?answer\s*>", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)|\\boxed\s+(?=[^\s{])|(?<![\\\w])boxed(?=\{)")
 _PHRASE = re.compile(
     (
@@ -117,7 +117,7 @@ _CORRECTION = re.compile(
 _GUESSING = re.compile(
     rf"\b(?:or|{MAYBE}|(?:{MIGHT}) be|either|alternatively|options?|candidates?|guess\w*)\b", re.IGNORECASE
 )
-_JOIN = re.compile(r"[\s,;&$]*(?:and\s+also|and|or|as well as|also|和|或)?[\s,;&$]*", re.IGNORECASE)
+_JOIN = re.compile(r"[\s,;&$]*(?:(?:and\s+also|and|or|as well as|also|和|或)[\s,;&$]*)?", re.IGNORECASE)
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
 MAX_REPEATS = 3
 MAX_DIFFERENT = 5  # different commitments, whatever stands between them
@@ -252,7 +252,7 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
     """(start, end, route) of the text behind "the answer is" and similar phrases, to the end of the sentence;
     of the next line if that is empty."""
     found = []
-    for match in _PHRASE.finditer(text):
+    for match in list(_PHRASE.finditer(text))[-4 * MAX_COMMITMENTS :]:
         if match["rest"].startswith("="):  # code, not a statement
             continue
         stated = (
@@ -413,7 +413,7 @@ def _committed(text: str, plausible: Callable[[str], bool] | None) -> Answer | N
 
 def _side_by_side(text: str, end: int, start: int) -> bool:
     between = text[end:start].replace("}", " ", 1)
-    head = re.sub(r"\\?(?:boxed|fbox|framebox)\s*\{?\s*$|<\s*/\s*answer\s*>|<\s*answer\s*>", "", between)
+    head = re.sub(r"\\?(?:boxed|fbox|framebox)\s*(?:\{\s*)?$|<\s*/\s*answer\s*>|<\s*answer\s*>", "", between)
     return _JOIN.fullmatch(head) is not None
 
 

@@ -23,7 +23,7 @@ _CONCLUDES = re.compile(
     (
         r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?|counts?|"
         r"counted|see|sees|saw|find|found|earns?|pays?|needs?|spends?|weighs?|measures?|lasts?|remains?)\b|"
-        r"[=:≈]|^\s*(?:in|on|at|by|the\s+year)\s+[\d.,:]+\W*$|\bin\s+\d{3,4}\W*$|^\W*(?:so|therefore|thus|"
+        r"[=:≈]|^\s*(?:in|on|at|by|the\s+year)\s+[\d.,:]*\d\W*$|\bin\s+\d{3,4}\W*$|^\W*(?:so|therefore|thus|"
         r"hence)\b"
     ),
     re.IGNORECASE,
@@ -46,7 +46,7 @@ _QUOTES = re.compile(
     re.IGNORECASE,
 )  # a sentence that quotes the question gives no answer
 _UNIT_WORD = r"[A-Za-zµμΩ°]+(?:[\^²³]\d?)?"
-_OPEN_END = re.compile(r"\b(?:or|and)\W*$|[-+*/^=×÷]\s*\.?\s*$", re.IGNORECASE)
+_OPEN_END = re.compile(r"\b(?:or|and)\W*$|[-+*/^=×÷]\s*(?:\.\s*)?$", re.IGNORECASE)
 _COMPARES = re.compile(r"(?:(?<!\w)[<>≤≥≠]|\\(?:le|ge|ne|lt|gt|leq|geq|neq))\s*=?\s*$")
 _BROKEN_OFF = re.compile(r"\b(?:answer|result|solution)\s+is\W*$", re.IGNORECASE)
 _ONE_WORD = (

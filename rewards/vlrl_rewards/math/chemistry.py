@@ -24,7 +24,7 @@ MAX_CHARS = 300
 _SAYS = re.compile(
     r"^.*?(?:\b(?:is|are|get|gets|gives?|gave|obtain|have|yields?|forms?)\b|[:：])\s*", re.IGNORECASE
 )
-_REASON = re.compile(r",?\s+(?:because|since|as|which|so)\b.*$", re.IGNORECASE | re.DOTALL)
+_REASON = re.compile(r"(?<![\s,]),?\s+(?:because|since|as|which|so)\b.*$", re.IGNORECASE | re.DOTALL)
 _WRAPPED = re.compile(r"\\(?:ce|mathrm|text|rm|mathbf|textbf|mathsf)\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
 _ARROWS = (
     (r"\\(?:rightleftharpoons|leftrightarrow|Leftrightarrow|leftrightarrows)(?![a-z])|<=+>|<-+>|⇌|⇄|↔", "⇌"),

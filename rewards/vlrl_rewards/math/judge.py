@@ -200,7 +200,7 @@ def _by_library(gold: str, answer: Answer) -> tuple[bool, str, str]:
 def _too_complex(text: str) -> bool:
     """Whether the text has towers of powers, nested factorials or deep nesting, which no gold answer has."""
     return (
-        bool(re.search(r"\d{400}|!\s*!|(?:\^\s*\{?\s*\(?\s*\w+\s*){3}|\^\{?\s*\d{7}", text))
+        bool(re.search(r"\d{400}|!\s*!|(?:\^\s*(?:\{\s*)?(?:\(\s*)?\w+\s*){3}|\^\{?\s*\d{7}", text))
         or text.count("^") > 60
         or text.count("{") > 200
         or text.count("!") > 8

@@ -32,6 +32,7 @@ from vlrl_rewards.math.lexer import (
 )
 
 MAX_DEPTH = 60
+MAX_LEVELS = 200  # of a tree: "1+1+..." is a level a term, and comparing recurses
 
 
 def is_bound(node: Node) -> bool:
@@ -317,4 +318,10 @@ def parse(text: str, grouping: bool = True) -> Node:
     tokens = tokens_of(text, grouping)
     if not tokens:
         raise NotMath("empty")
-    return Parser(tokens).parse()
+    node = Parser(tokens).parse()
+    level, depth = [node], 0
+    while level := [child for parent in level for child in parent if isinstance(child, tuple)]:
+        depth += 1
+        if depth > MAX_LEVELS:
+            raise NotMath("too many terms")
+    return node

@@ -51,9 +51,9 @@ _APPROX = re.compile(
 )
 _REASON = re.compile(
     (
-        r"\s*(?:,?\s+(?:because|since|which|where|so|as|for|when|after|by|if|in\s+total|altogether|"
-        r"units?)\b.*|"
-        r"\s\(.*\))$"
+        r"(?<!\s)(?:(?:\s*,)?\s+(?:because|since|which|where|so|as|for|when|after|by|if|in\s+total|"
+        r"altogether|units?)\b.*|"
+        r"\s+\(.*\))$"
     ),
     re.IGNORECASE | re.DOTALL,
 )
@@ -64,7 +64,7 @@ _NAMED = re.compile(
     r"[a-z]'+(?:\([a-z]\))?)\s*=\s*(?=\S)"
 )
 _MINUS = re.compile(r"^(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE)
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
+_QUANTITY = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
 _COMPOUND = re.compile(
     r"\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?(?:,?\s?(?:and\s)?\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?){1,3}"
 )
@@ -124,7 +124,7 @@ _UNIT_TEXT = re.compile(
 _BOLD = re.compile(r"(?<![\w)\]])\*\*([^*\n]{1,120})\*\*(?!\w)")
 _STATEMENT = re.compile(r"(?:[a-zA-Z](?:_\w)?\s?=\s?)?[-+−\d./√\s]{1,30}[,;.]?")
 _BUILDER = re.compile(
-    r"\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:]\s*([^{}]*(?:\{[^{}]*\}[^{}]*)*?)\\\}"
+    r"\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:]([^{}]*(?:\{[^{}]*\}[^{}]*)*?)\\\}"
 )
 _TEXTS = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
 _CJK_UNIT = re.compile(
@@ -138,7 +138,9 @@ _CJK = {
     "立方米": "m^3",
     "平方千米": "km^2",
 }  # fmt: skip
-_COMMENT = re.compile(r"\s*\\text\w*\s*\{\s*\([^{}()]{1,80}\)\s*\}\s*\.?\s*$")  # "4 \text{ (the only root)}"
+_COMMENT = re.compile(
+    r"(?<!\s)\s*\\text\w*\s*\{\s*\([^{}()]{1,80}\)\s*\}\s*(?:\.\s*)?$"
+)  # "4 \text{ (the only root)}"
 _COPULA = re.compile(r"(?:です|だ|である|でした|입니다|이다|예요|이에요|है|होगा)[。.!।]?\s*$")
 _DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 
@@ -238,7 +240,9 @@ def _bare_unit(match: re.Match[str]) -> str:
 def _plain(text: str) -> Reading:
     """The reading of a text that is only mathematics. Raises NotMath."""
     amount, unit = currency(text)
-    whole = re.fullmatch(r"\s*\$?\s*\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}\s*\.?\s*\$?\s*", amount)
+    whole = re.fullmatch(
+        r"\s*(?:\$\s*)?\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}\s*(?:\.\s*)?(?:\$\s*)?", amount
+    )
     amount = whole[1] if whole else amount
     plain = " ".join(_UNIT_TEXT.sub(_bare_unit, plain_latex(_trim(amount))).split())
     plain = _FEET.sub(r"\1 ft \2 in", plain)

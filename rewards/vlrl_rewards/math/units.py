@@ -107,7 +107,7 @@ _TAIL = re.compile(
 )
 _MICRO_TEXT = re.compile(r"(?<=\d)\s*\\mu\s?\\text\{\s*([a-zA-Z]{1,3})\s*\}")
 _MICRO = re.compile(r"(?<=\d)\s*\\mu\s?(?=(?:m|s|g|A|V|W|F|L|l|C|H|J|mol)\b)")
-_PART = re.compile(r"(?P<op>/|\bper\b)?\s*(?P<word>[A-Za-zµμΩ]+)\s?(?:\^\s?\{?\s?(?P<power>-?\d)\s?\}?)?")
+_PART = re.compile(r"(?:(?P<op>/|\bper\b)\s*)?(?P<word>[A-Za-zµμΩ]+)\s?(?:\^\s?\{?\s?(?P<power>-?\d)\s?\}?)?")
 
 
 class Unit(NamedTuple):

@@ -29,6 +29,7 @@ from vlrl_rewards.math.lexer import Node
 from vlrl_rewards.math.read import Reading, read
 from vlrl_rewards.math.value import NoValue, TooBig, exact, numeric, refuel, symbols
 from vlrl_rewards.parsing import clean, visible
+from vlrl_rewards.runs import without_runs
 from vlrl_rewards.text.denials import refuses
 from vlrl_rewards.text.verifier import text as text_kind
 
@@ -37,6 +38,7 @@ _SHORT_SCALE = re.compile(r"(?<=\d)\s?([kKMBT])(?=\W*$)")
 
 
 @verifier("math")
+@without_runs
 def math(response: Response, gold: Any, row: Row) -> Verdict:
     """Mathematical equality of the committed answer and the gold answer. Raises GoldError on an empty
     gold."""
@@ -72,6 +74,7 @@ def _declined(response: Response, answer: Answer, gold: str) -> bool:
 
 
 @verifier("numeric")
+@without_runs
 def numeric_kind(
     response: Response,
     gold: Any,

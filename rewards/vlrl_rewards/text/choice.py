@@ -12,6 +12,7 @@ from vlrl_rewards.kinds import verifier
 from vlrl_rewards.math.answer import lone_number
 from vlrl_rewards.math.judge import judge
 from vlrl_rewards.parsing import clean, committed, visible
+from vlrl_rewards.runs import without_runs
 from vlrl_rewards.text.denials import (
     ALL_BUT,
     ASIDE,
@@ -31,7 +32,7 @@ _OPENING = re.compile(r"^[^\w%+\\-]+")
 MAX_NAMED = 8  # an answer that names its option more often is no answer
 _REASON = re.compile(
     (
-        r"\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b|[;\n—]|"
+        r"(?<!\s)\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b|[;\n—]|"
         r"\s-\s|\.\s).*"
     ),
     re.IGNORECASE | re.DOTALL,
@@ -86,7 +87,7 @@ _EVERYTHING = re.compile(
 _CONCLUSION = re.compile(
     (
         r"\b(?:answer|option|choice|correct|right|best|choose|pick|select|go(?:ing)?\s+with|选择?|so|therefore|"
-        r"thus|hence|must\s+be|conclude)\b|选|^\W*[A-Z]\W*$"
+        r"thus|hence|must\s+be|conclude)\b|选|^[^\w\n]*[A-Z][^\w\n]*$"
     ),
     re.IGNORECASE | re.MULTILINE,
 )
@@ -149,7 +150,7 @@ class Options:
         if len(exact) == 1:
             return frozenset(LETTERS[exact[0]])
         bare = text.strip(" ().[]{}*")
-        if re.fullmatch(r"[A-Za-z](?:\s*(?:,|;|&|and|\s)?\s*[A-Z])*", bare) and (
+        if re.fullmatch(r"[A-Za-z](?:\s*(?:(?:[,;&]|and)\s*)?[A-Z])*", bare) and (
             len(bare) == 1 or bare.upper() == bare or "and" in bare
         ):
             found = frozenset(char for char in bare.replace("and", " ").upper() if char.isalpha())
@@ -208,7 +209,9 @@ def _without_words(text: str, options: Options) -> str:
 def _behind_words(rest: str, letters: frozenset[str], options: Options) -> str:
     """What stands behind an answer and the words of its option ("B" of "B. Paris? No.")."""
     for letter, option in zip(LETTERS, options.texts):
-        words = re.match(rf"[\s.):]*{re.escape(option)}(?!\w)", rest, re.IGNORECASE) if option else None
+        words = (
+            re.match(rf"[\s.):]*{re.escape(option)}(?![a-z\d])", rest, re.IGNORECASE) if option else None
+        )
         if words and letter in letters:
             return rest[words.end() :]
     return rest
@@ -326,6 +329,7 @@ def _concluding(text: str, options: Options, most: int) -> tuple[Answer | None, 
 
 
 @verifier("mcq", "choice")
+@without_runs
 def mcq(response: Response, gold: Any, row: Row) -> Verdict:
     """Multiple choice: exactly the gold option (or set of options), by letter or by words.
 

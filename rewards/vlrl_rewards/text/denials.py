@@ -37,7 +37,7 @@ PAUSES = r"wait|sorry|oops|correction|actually|hold\s+on"
 # A turn of an answer: what follows it replaces what stands before ("A? No, B", "A, or rather B", "A; final:
 # B").
 TURN = (
-    rf"\?\s*(?:no|nope)\b[\s,.:;!—–-]*|[.,;!\n—–]\s*(?:no|nope)\b\s*[,.:;!—–-]|\b(?:{SECOND_THOUGHT})\b[\s,"
+    rf"\?\s*(?:no|nope)\b[\s,.:;!—–-]*|(?:[.,;!—–]|(?<!\n)\n)\s*(?:no|nope)\b\s*[,.:;!—–-]|\b(?:{SECOND_THOUGHT})\b[\s,"
     rf".:;]*|\b(?:{PAUSES})\b\s*[,.:;!…]+"
     r"|\b(?:(?:or|but)\s+)?i\s+mean\b[\s,:]*|\bor\s+rather\b[\s,:]*|\b(?:but|and)\s+actually\b[\s,:]*|"
     r"\bfinal(?:ly)?(?:\s+(?:answer|choice))?\s*[:=]"
@@ -73,7 +73,7 @@ _HEDGE = re.compile(
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(
-    r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|unless\b|"
+    r"^[\s.,;:)\]}*$\\\"']*(?:</answer>[\s.,;:)\]}*$]*)?(?:or\b|and/or\b|alternatively\b|unless\b|"
     rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE})|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|"
     rf"(?:al)?though\b.{{1,40}}\bequally\b|"
     r"\?\s*(?:hardly|no|nope|never|not\s+(?:really|quite|so))\b|"
@@ -87,9 +87,11 @@ _TAIL_HEDGE = re.compile(
     r"(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
     re.IGNORECASE,
 )
-_TAIL_NOT = re.compile(r"[\s)\]}*$]*(?:ではあり|ではな|じゃな|(?:이|가|은|는)?\s?아니|(?:이|가)?\s?아닙)")  # denied behind it
+_TAIL_NOT = re.compile(  # languages that deny behind the word
+    r"[\s)\]}*$]*(?:ではあり|ではな|じゃな|(?:이|가|은|는)?\s?아니|(?:이|가)?\s?아닙)"
+)
 _RETRACTED = re.compile(
-    r"[.;!?—\n]\s*(?:(?:but|no|nope|however|and|yet|wait|actually)\b[,.!]?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
+    r"(?:[.;!?—]|(?<!\n)\n)\s*(?:(?:but|no|nope|however|and|yet|wait|actually)\b[,.!]?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
     r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s*"
     rf"(?:(?:all|both|quite|simply|just|\w+ly)\s+)?(?:{WRONG}|untrue|mistaken|a\s+(?:mistake|lie|joke)"
     r"|(?:not|n['’]t)(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",

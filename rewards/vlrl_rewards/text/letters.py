@@ -42,7 +42,7 @@ _OUT = (
 DENIED = re.compile(
     r"^[\s)*\]]*(?:(?:is|are|was|looks|seems|would\s+be|has\s+been|must\s+be|can(?:'t|not)?|does(?:n't|"
     r"\s+not)|isn't|aren't|clearly|definitely)\s*)+"
-    rf"(?:n't|not\b|{_OUT}|be\b|work\b|fit\b|match\b)|^[\s)*\]]*[-–—:(]?\s*(?:{WRONG})\b|^\s*(?:fails|"
+    rf"(?:n't|not\b|{_OUT}|be\b|work\b|fit\b|match\b)|^[\s)*\]]*(?:[-–—:(]\s*)?(?:{WRONG})\b|^\s*(?:fails|"
     r"contradicts)\b",
     re.IGNORECASE,
 )

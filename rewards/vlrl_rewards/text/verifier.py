@@ -30,6 +30,7 @@ from vlrl_rewards.parsing import (
     unmarked,
     visible,
 )
+from vlrl_rewards.runs import without_runs
 from vlrl_rewards.text import metrics as metric
 from vlrl_rewards.text.denials import WRONG, hedges, refuses, settled, taken_back
 
@@ -125,6 +126,7 @@ def candidates(answer: str) -> list[str]:
 
 
 @verifier("text", "exact")
+@without_runs
 def text(response: Response, gold: Any, row: Row, *, case_sensitive: bool = False) -> Verdict:
     """Whether the committed answer has the words of a gold answer; case, punctuation and articles are
     ignored."""

@@ -12,6 +12,7 @@ from vlrl.types import Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.kinds import verifier
 from vlrl_rewards.parsing import clean, committed, visible
+from vlrl_rewards.runs import without_runs
 from vlrl_rewards.text.choice import context_of
 from vlrl_rewards.text.denials import CANNOT, MIGHT, SECOND_THOUGHT, TURN, WRONG, refuses, taken_back
 from vlrl_rewards.text.letters import TAIL_CHARS
@@ -40,7 +41,7 @@ _FIRST = re.compile(
     ),
     re.IGNORECASE,
 )
-_LEADS = r"\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say|it's)\b\s*:?(?:\s+an?\b)?|^[^.!?\n]{1,60},"
+_LEADS = r"\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say|it's)\b(?:\s*:)?(?:\s+an?\b)?|^[^.!?\n]{1,60},"
 _SAYS = re.compile(rf"(?:{_LEADS})\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
 _OPEN = re.compile(
     (
@@ -90,6 +91,7 @@ def _stated(text: str) -> bool | None:
 
 
 @verifier("yes_no", "boolean")
+@without_runs
 def yes_no(response: Response, gold: Any, row: Row) -> Verdict:
     """Yes or no (true or false): of the committed answer, else of the whole response. Both, or neither, is
     wrong."""
