@@ -39,11 +39,12 @@ _FOREIGN = (
     r"das\s+ergebnis)\s+(?:ist|beträgt)(?!\s+nicht)"
     r"|\ble\s+résultat\s+est|\bel\s+resultado\s+es|\bo\s+resultado\s+é|\bil\s+risultato\s+è|答えは|정답은|답은"
     r"|(?:الجواب|الإجابة|الاجابة|الناتج|النتيجة|الحل)(?:\s+(?:النهائي|النهائية|الصحيح|الصحيحة))?\s+(?:هو|هي|هما)(?!\s+ليس)"
-    r"|คำตอบ(?:สุดท้าย|ที่ถูกต้อง)?\s?(?:คือ|:)|उत्तर(?=\s+[-\d])|\bответ\s*(?:—|–|-|равен|будет)\s|"
+    r"|คำตอบ(?:สุดท้าย|ที่ถูกต้อง)?\s?(?:คือ|:)|उत्तर(?=\s+\S)|\bответ\s*(?:—|–|-|равен|будет)\s|"
     r"\bđáp\s+(?:án|số)\s+là|\bjawaban(?:nya)?\s+adalah|\bodpowiedź\s+to|\bodpowiedzią\s+jest|\bsvaret\s+är|"
     r"התשובה\s+היא"
 )
 FOREIGN_LEAD = re.compile(rf"\W*(?:{_FOREIGN})[*_\s]{{0,3}}[:：]?\s*", re.IGNORECASE)
+COPULA = re.compile(r"\s?(?:です|だ|である|でした|입니다|이다|예요|이에요|है|होगा)[。.!।]?\s*$")
 _PHRASE_WORD = re.compile(r"\banswers?\b(?!.*\banswers?\b).{0,40}$", re.IGNORECASE | re.DOTALL)
 _DENIED = re.compile(
     rf"\b(?:{WRONG}|worst|bad|tempting|unlikely|least\s+(?:likely|plausible|correct)|not\s+(?:the|a|"
@@ -271,6 +272,8 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
             rest = text[start : start + 400].split("\n", 1)[0]
         stop = _SENTENCE_END.search(rest)
         end = start + (stop.start() if stop else len(rest))
+        copula = COPULA.search(text, start, end) if match["foreign"] else None
+        end = copula.start() if copula else end
         if text[start:end].strip(" *_.:$"):
             said = text[max(0, match.start() - 120) : match.start()]
             denied = _DENIED.search(text[max(0, match.start() - 40) : match.start("link")]) or doubted(

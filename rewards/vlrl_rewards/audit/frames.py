@@ -11,11 +11,6 @@ FRAMES = (
     "The answer is **{}**.", "First 3, then 8. So the answer is {}.",
 )  # fmt: skip
 OF_VALUES = ("It is {}.", "The value is {}.", "This gives {}.", "We get {}.", "{} because the rest follows.")
-FOREIGN = (
-    "Die Antwort ist {}.", "La réponse est {}.", "La respuesta es {}.", "A resposta é {}.",
-    "La risposta è {}.", "答案是{}。", "答えは{}です。", "정답은 {}입니다.", "الجواب هو {}", "คำตอบคือ {}",
-    "Ответ: {}",
-)  # fmt: skip
 TAKEN_AWAY = (
     "I doubt that the answer is {}.", "It is false that the answer is {}.",
     "It is not true that the answer is {}.", "I don't think the answer is {}.", "The answer is not {}.",

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from vlrl_rewards.audit.frames import ALTERNATIVES, FOREIGN, FRAMES, OF_VALUES, RANGES, TAKEN_AWAY
+from vlrl_rewards.audit.frames import ALTERNATIVES, FRAMES, OF_VALUES, RANGES, TAKEN_AWAY
+from vlrl_rewards.audit.locales import LOCALES, written
 
 
 class Variant(NamedTuple):
@@ -419,6 +420,32 @@ def words(draw: random.Random) -> Task:
     )
 
 
+def localised(draw: random.Random) -> Variant:
+    """A number in a sentence of another language: stated, changed, denied, or one of two."""
+    language = draw.choice(sorted(LOCALES))
+    locale = LOCALES[language]
+    number = draw.choice((
+        str(draw.randint(2, 999)), str(-draw.randint(2, 99)), f"{draw.randint(1, 99)}.{draw.randint(1, 9)}",
+        f"{draw.randint(1, 9_999_999)}.{draw.randint(11, 99)}", str(draw.randint(10_000, 99_999_999)),
+    ))  # fmt: skip
+    other = number[:-1] + str((int(number[-1]) + 2) % 10)
+    other = other if int(other.replace(".", "")) else f"{number}9"
+    said, changed = written(number, locale), written(other, locale)
+
+    def variant(text: str, right: bool, how: str) -> Variant:
+        return Variant(number, text, draw.choice(("math", "numeric")), (), right, f"{language}: {how}")
+
+    how = draw.random()
+    if how < 0.45:
+        return variant(draw.choice((*locale.states, *FRAMES[:4])).format(said), True, "stated")
+    if how < 0.65:
+        return variant(draw.choice(locale.states).format(changed), False, "another number")
+    if how < 0.85:
+        return variant(draw.choice(locale.denies).format(said), False, "denied")
+    two = draw.choice(locale.offers).format(*draw.choice(((said, changed), (changed, said))))
+    return variant(draw.choice((*locale.states, *FRAMES[:4])).format(two), False, "one of two")
+
+
 TASKS: tuple[Callable[[random.Random], Task], ...] = (
     integer, rational, quantity, interval, several, chemistry, choice, yes_no, words,
 )  # fmt: skip
@@ -427,10 +454,13 @@ TASKS: tuple[Callable[[random.Random], Task], ...] = (
 def made(draw: random.Random) -> Variant:
     """One variant of a random task: a rewriting in a frame, a wrong answer in a frame, or a right one that is
     taken away, joined to another or made the end of a range."""
+    if draw.random() < 0.15:
+        return localised(draw)
     make = draw.choice(TASKS)
     task, name = make(draw), make.__name__
     frames = FRAMES + (OF_VALUES if task.kind == "math" else ())
-    frames += FOREIGN if name in ("integer", "rational") else ()
+    locale = LOCALES[draw.choice(sorted(LOCALES))]
+    frames += locale.states
     form, other = draw.choice(task.right), draw.choice(task.wrong)
     plain = draw.choice([text for text in task.right if "not" not in text]).rstrip(".")
 
@@ -447,7 +477,8 @@ def made(draw: random.Random) -> Variant:
     if how < 0.75:
         return variant(draw.choice(frames).format(other), False, "wrong")
     if how < 0.87:
-        return variant(draw.choice(TAKEN_AWAY).format(plain), False, "taken away")
+        denies = () if name == "yes_no" else locale.denies  # "No es no."
+        return variant(draw.choice((*TAKEN_AWAY, *denies)).format(plain), False, "taken away")
     if not task.joins or task.kind != "math":
         return variant(draw.choice(frames).format(other), False, "wrong")
     first, second = draw.choice(((task.right[0], task.wrong[0]), (task.wrong[0], task.right[0])))

@@ -106,9 +106,11 @@ def _degrees(node: Node) -> Node | None:
 
 
 def _shared(gold: Reading, said: Reading) -> bool:
-    """Whether a percentage stands against, or in, an amount with a unit ("5%" against "$5", "$5%")."""
-    measured = any(side.unit is not None and not side.unit.noun for side in (gold, said))
-    return measured and "pct" in (gold.node[0], said.node[0])
+    """Whether a percentage stands against, or in, an amount with a unit ("5%" against "$5", "$5%"), or
+    against things ("5 points")."""
+    units = [side.unit for side in (gold, said) if side.unit is not None]
+    shares = [side.node[0] == "pct" for side in (gold, said)]
+    return bool(units) and any(shares) and (not all(shares) or any(not unit.noun for unit in units))
 
 
 def same_quantity(gold: Reading, said: Reading) -> tuple[bool, str]:

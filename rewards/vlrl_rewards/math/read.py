@@ -22,8 +22,10 @@ from vlrl_rewards.math.wording import (
     worded_quantity,
 )
 from vlrl_rewards.math.written_numbers import ONE_WORD, number_words, numbers_in, total_in
-from vlrl_rewards.parsing import FOREIGN_LEAD
+from vlrl_rewards.parsing import COPULA, FOREIGN_LEAD
 from vlrl_rewards.text.denials import (
+    FOREIGN_NOT,
+    FOREIGN_WRONG,
     MAYBE,
     MIGHT,
     PAUSES,
@@ -101,12 +103,14 @@ _SO = re.compile(r",?\s(?:so|therefore|thus|hence)\b,?\s", re.IGNORECASE)
 # What must not stand in the part of an answer that is left out: "17 (wrong)", "17 (but really 18)".
 _TAKES_AWAY = re.compile(
     rf"\b(?:{WRONG}|untrue|or|but|not|never|no|nope|really|actually|instead|rather|{MAYBE}|{MIGHT}|{PAUSES}|"
-    rf"{TAKES_BACK}|unless|except|alternatively|otherwise|else|versus|vs)\b|n['’]t\b|\?",
+    rf"{TAKES_BACK}|unless|except|alternatively|otherwise|else|versus|vs)\b|n['’]t\b|\?|"
+    rf"\b(?:{FOREIGN_WRONG})|{FOREIGN_NOT}",
     re.IGNORECASE,
 )
 _JOINS = re.compile(
     rf"(?:\d|\}}|\)|\b(?:{ONE_WORD}))[%\s]*(?:[a-zA-Zµμ°/^²³]{{1,12}}\s+(?=to|thr|or|and|vs))?"
-    r"(?:\b(?:to|through|till|until|or|and|vs\.?|versus|up\s+to)\b|[-–—/~,;&+]|\.\.)\s*$",
+    r"(?:\b(?:to|through|till|until|or|and|vs\.?|versus|up\s+to|of|oder|bis|ou|o|oppure|y|e|et|und|en|eller|lub|veya|"
+    r"hoặc|atau|или|и|до)\b|[或到至か]|または|或者|또는|أو|หรือ|या|[-–—/~,;&+]|\.\.)\s*$",
     re.IGNORECASE,
 )
 _MARK = re.compile(  # a mark that an answer gives itself
@@ -141,7 +145,6 @@ _CJK = {
 _COMMENT = re.compile(
     r"(?<!\s)\s*\\text\w*\s*\{\s*\([^{}()]{1,80}\)\s*\}\s*(?:\.\s*)?$"
 )  # "4 \text{ (the only root)}"
-_COPULA = re.compile(r"(?:です|だ|である|でした|입니다|이다|예요|이에요|है|होगा)[。.!।]?\s*$")
 _DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 
 
@@ -282,6 +285,8 @@ def _plain(text: str) -> Reading:
         raise NotMath("a denied value")
     body = body[named.end() :] if named else body
     if tail_unit is not None:
+        if unit is not None and not tail_unit.noun and tail_unit.dims != unit.dims:
+            raise NotMath("two units")  # "$5 per day"
         try:
             return Reading(parse(body), unit or tail_unit, plain, _listed(body))
         except NotMath:
@@ -343,7 +348,7 @@ def _close(piece: str, other: str) -> bool:
 def _pieces(text: str) -> Iterator[str]:
     """Parts of an answer that may be its mathematics, the most likely first."""
     yield text
-    yield _COMMENT.sub("", _COPULA.sub("", text))
+    yield _COMMENT.sub("", COPULA.sub("", text))
     inner = [next(filter(None, m.groups())) for m in _DELIMITED.finditer(text)]
     if len(inner) == 1:
         yield inner[0]
@@ -357,7 +362,7 @@ def _pieces(text: str) -> Iterator[str]:
         yield _REASON.sub("", clause)
     lead = FOREIGN_LEAD.match(text)
     if lead:
-        yield _COPULA.sub("", text[lead.end() :])
+        yield COPULA.sub("", text[lead.end() :])
     reason = _REASON.sub("", short)
     yield reason
     flat = _TEXTS.sub(r" \1 ", short)

@@ -278,6 +278,8 @@ def split_unit(text: str) -> tuple[str, Unit | None]:
     if re.fullmatch(r"[A-Za-z]", unit) and (found.start("unit") == found.start() or known(unit) is None):
         return text, None
     parsed = parse_unit(unit)
+    if parsed is not None and parsed.noun and text[found.start() : found.start() + 1].isalpha():
+        return text, None  # "17ish"
     return (head, parsed) if parsed is not None else (text, None)
 
 

@@ -7,6 +7,7 @@ Comparison is exact (`vlrl_rewards.math.judge`). Tolerances are options of "nume
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -107,6 +108,8 @@ def numeric_kind(
         same = same_moment(gold_text, answer.text)
         return (right if same else wrong)(answer, "the same time" if same else "another time", "clock")
     said = read(answer.text)
+    if said is not None and said.decimal is not None and _number(said.node) is None:
+        said = replace(said, node=said.decimal)
     try:
         number = None if said is None else _number(in_base_unit(said, wanted.unit))
         if number is None:  # "2.5m"

@@ -17,6 +17,7 @@ from vlrl_rewards.text.denials import (
     ALL_BUT,
     ASIDE,
     FOREIGN_NOT,
+    FOREIGN_WRONG,
     NOT,
     SECOND_THOUGHT,
     THAN,
@@ -51,6 +52,9 @@ _DOUBTED = re.compile(  # "B? No.", "B (wrong)", "maybe B, maybe not"
 )
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _NEGATED = re.compile(rf"(?:{FOREIGN_NOT}|\bif\s+only\b)[^,;]*$", re.IGNORECASE)
+_CALLED_WRONG = re.compile(rf"\b(?:{FOREIGN_WRONG})", re.IGNORECASE)
+_SCRIPT = r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+_SCRIPT_ENDS = re.compile(rf"(?<={_SCRIPT})(?=[(A-Za-z])|(?<=[A-Za-z)])(?={_SCRIPT})")  # "答案是not C"
 _CONTRACTED = re.compile(r"^n['’]t\s+")
 _OFFERS = re.compile(
     r"\bor\s+(?:is\s+it|any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b", re.IGNORECASE
@@ -209,9 +213,7 @@ def _without_words(text: str, options: Options) -> str:
 def _behind_words(rest: str, letters: frozenset[str], options: Options) -> str:
     """What stands behind an answer and the words of its option ("B" of "B. Paris? No.")."""
     for letter, option in zip(LETTERS, options.texts):
-        words = (
-            re.match(rf"[\s.):]*{re.escape(option)}(?![a-z\d])", rest, re.IGNORECASE) if option else None
-        )
+        words = re.match(rf"[\s.):]*{re.escape(option)}(?![a-z\d])", rest, re.IGNORECASE) if option else None
         if words and letter in letters:
             return rest[words.end() :]
     return rest
@@ -222,7 +224,9 @@ def chosen(text: str, options: Options) -> frozenset[str]:
     actually" replaces the text before."""
     text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-TAIL_CHARS:])
     text = _CONTRACTED.sub("not ", _TEXT.sub(r" \1 ", text).strip())
-    text = _without_words(text[retraction(text) :], options)
+    text = _SCRIPT_ENDS.sub(" ", _without_words(text[retraction(text) :], options))
+    if _CALLED_WRONG.search(text) and not _CALLED_WRONG.search(" ".join(options.texts)):
+        return frozenset()
     if _DOUBTED.search(text) or _OFFERS.search(text) or _NEGATED.search(text) or _TWO_FACED.search(text):
         return frozenset()
     turns = list(_TURN.finditer(text))

@@ -18,8 +18,12 @@ REJECTS = (
 CANNOT = r"cannot|can\s+not|can['’]t|could\s+not|couldn['’]t|must\s+not|mustn['’]t|should\s+not|shouldn['’]t"
 
 FOREIGN_NOT = (
-    r"\b(?:nicht|kein\w{0,2}|n['’]est\s+pas|no\s+es|não\s+é|non\s+è|niet|inte|не|nie|bukan|không\s+phải|değil)\b"
+    r"\b(?:nicht|kein\w{0,2}|n['’]est\s+pas|no\s+es|não\s+é|non\s+è|niet|inte|ikke|не|nie|bukan|dudo|je\s+doute|bezweif\w+|dubito|duvido|сомневаюсь|keinesfalls|keineswegs|auf\s+keinen\s+fall|nunca|jamais|mai|không\s+phải|değil)\b"
     r"|不是|并非|不等于|ではあり|ではな|じゃな|아닙|아니|ليس|ไม่ใช่|नहीं"
+)
+FOREIGN_WRONG = (
+    r"(?:falsch|faux|fausse|falso|falsa|errad[oa]|incorrect[oa]?|sbagliat[oa]|fout|onjuist|fel|błędn\w+|"
+    r"неверно|неправильно|yanlış|sai|salah)\b|错|錯|不对|間違|틀렸|خطأ|خاطئ|ผิด|गलत"
 )
 # Uncertainty: the answer may be this or something else.
 MAYBE = r"maybe|perhaps|possibly"
@@ -69,7 +73,7 @@ _HEDGE = re.compile(
     rf"12}}ly\s+)?(?:{WRONG})|(?:{WRONG})(?=\s*[:=])|(?:my|an?)\s+first\s+guess|"
     r"doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|"
     r"just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b|^\W{0,3}n['’]t\b|\bif\s+only\b"
-    rf"|{FOREIGN_NOT}",
+    rf"|{FOREIGN_NOT}|\b(?:{FOREIGN_WRONG})",
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(
@@ -83,6 +87,7 @@ _TAIL_HEDGE = re.compile(
     r"(?:they|that|this|it|which|he|she|those|these|all\s+of\s+(?:them|this))"
     r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s+(?:\w+\s+)?"
     rf"(?:{WRONG}|untrue|mistaken|a\s+(?:mistake|lie|joke))\b"
+    rf"|(?:[\w'’]{{1,6}}\s+){{0,2}}(?:c['’]est\s+|est\s+)?(?:{FOREIGN_WRONG})"
     r"|(?:but\s+|no,?\s+)?(?:it|that|this)(?:\s+(?:is|was)\s+not|\s+(?:is|was)n['’]t|['’]s\s+not)"
     r"(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
     re.IGNORECASE,

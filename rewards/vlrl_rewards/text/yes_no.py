@@ -17,8 +17,14 @@ from vlrl_rewards.text.choice import context_of
 from vlrl_rewards.text.denials import CANNOT, MIGHT, SECOND_THOUGHT, TURN, WRONG, refuses, taken_back
 from vlrl_rewards.text.letters import TAIL_CHARS
 
-_YES = "是的|对的|yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
-_NO = "不是的|不对|no|nope|false|incorrect|wrong|negative|否|不是|错误|错"
+_YES = (
+    "是的|对的|yes|yeah|yep|true|correct|right|affirmative|是|对|正确|"
+    "oui|ja|sí|sim|sì|да|tak|evet|はい|예|네|نعم|ใช่|हाँ|हां"
+)
+_NO = (
+    "不是的|不对|no|nope|false|incorrect|wrong|negative|否|不是|错误|错|"
+    "non|nein|não|nee|nej|нет|nie|hayır|いいえ|아니요|아니오|لا|ไม่ใช่|ไม่|नहीं"
+)
 _TURN = re.compile(
     (
         rf"(?:{TURN}|\b(?:wait|actually|correction|alternatively|{SECOND_THOUGHT})\b)\W*(?:(?:wait|"
