@@ -425,8 +425,8 @@ def localised(draw: random.Random) -> Variant:
     language = draw.choice(sorted(LOCALES))
     locale = LOCALES[language]
     number = draw.choice((
-        str(draw.randint(2, 999)), str(-draw.randint(2, 99)), f"{draw.randint(1, 99)}.{draw.randint(1, 9)}",
-        f"{draw.randint(1, 9_999_999)}.{draw.randint(11, 99)}", str(draw.randint(10_000, 99_999_999)),
+        str(draw.randint(2, 999)), str(-draw.randint(2, 99)), f"0.{draw.randint(1, 99):02}",
+        f"{draw.randint(1000, 9_999_999)}.{draw.randint(11, 99)}", str(draw.randint(10_000, 99_999_999)),
     ))  # fmt: skip
     other = number[:-1] + str((int(number[-1]) + 2) % 10)
     other = other if int(other.replace(".", "")) else f"{number}9"

@@ -84,6 +84,9 @@ _CODE = re.compile(
 _STARRED = re.compile(
     r"^\*.*\*$|[^\s*]\*\*$", re.DOTALL
 )  # a pair of stars; a single one behind a number is an operator
+_SHARE_OF = re.compile(
+    r"(?<=%)\s+of\s+(?:(?:the|all|his|her|their|its)\s+)?[a-z]+(?:\s[a-z]+)?$", re.IGNORECASE
+)
 _ENDLESS = re.compile(rf"\d{{{MAX_DIGITS}}}")
 _WORDED: dict[str, Node] = {
     **dict.fromkeys(
@@ -249,7 +252,7 @@ def _plain(text: str) -> Reading:
     amount = whole[1] if whole else amount
     plain = " ".join(_UNIT_TEXT.sub(_bare_unit, plain_latex(_trim(amount))).split())
     plain = _FEET.sub(r"\1 ft \2 in", plain)
-    plain = _trim(re.sub(r"(?i)\bper\s?cent(?:age)?\b", "%", plain))
+    plain = _SHARE_OF.sub("", _trim(re.sub(r"(?i)\bper\s?cent(?:age)?\b", "%", plain)))
     if len(plain) > MAX_CHARS:
         raise NotMath("too long")
     plain = _CJK_UNIT.sub(lambda m: " " + _CJK.get(m[1], "item"), _MINUS.sub("-", plain))

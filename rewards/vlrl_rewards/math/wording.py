@@ -129,9 +129,9 @@ def local_number(text: str, decimal_comma: bool = False) -> str:
 
 
 def decimal_comma(text: str) -> str:
-    """ "0.25" of "0,25", which may also be two numbers; "" for anything else, also for "1,234"."""
-    found = re.match(r"([-+]?0),(\d{1,15})(?![\d.,])|([-+]?\d{1,15}),(\d{1,2}|\d{4,15})(?![\d.,])", text)
-    return "" if found is None else f"{found[1] or found[3]}.{found[2] or found[4]}{text[found.end() :]}"
+    """ "0.25" of "0,25", which may also be two numbers; "" for anything else."""
+    found = re.match(r"([-+]?0),(\d{1,15})(?![\d.,])", text)
+    return "" if found is None else f"{found[1]}.{found[2]}{text[found.end() :]}"
 
 
 def worded_quantity(text: str) -> tuple[Fraction, Unit | None] | None:
