@@ -24,7 +24,17 @@ TAKEN_AWAY = (
     "The answer is {}. Just kidding.",
     "The answer is {}, or is it?", "If only it were {}.", "I cannot determine whether it is {}.",
     "{}? Hardly.", "The answer is anything other than {}.",
-    "It would be wrong to say that the answer is {}.", "<answer>maybe {}, maybe not</answer>",
+    "It would be wrong to say that the answer is {}.",
+    "There is no way the answer is {}.", "Nobody knows whether the answer is {}.", "No chance that it is {}.",
+    "It is a myth that the answer is {}.", "I wish the answer were {}.", "Suppose the answer is {}.",
+    "Some say that the answer is {}.", "The answer is {} if you ignore the last row; otherwise 999.",
+    "The answer might be {}.", "The answer is far from {}.", "The answer is the opposite of {}.",
+    "<answer>{}? I doubt it.</answer>", "The answer: {}. That is a lie.", "<answer>certainly not {}</answer>",
+    "Why is the answer not {}?", "The answer cannot be {}.",
+    "Never {}.", "I used to think {}, but no.", "<answer>no, not {}</answer>",
+    "There is no reason why it is {}.",
+    "I am unable to say whether the answer is {}.", "The answer is {}, which is false.",
+    "<answer>maybe {}, maybe not</answer>",
 )  # fmt: skip
 ALTERNATIVES = (
     "{} or {}", "either {} or {}", "{}, or maybe {}", "{} (or {})", "{} or else {}", r"{}\text{{ or }}{}",

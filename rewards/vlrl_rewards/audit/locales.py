@@ -100,7 +100,8 @@ Indonesian: dot
 
 def _read(table: str) -> dict[str, Locale]:
     found: dict[str, Locale] = {}
-    name, group, forms = "", ",", {}
+    forms: dict[str, list[str]] = {}
+    name, group = "", ","
     for line in [*table.strip().splitlines(), "end:"]:
         mark, _, rest = line.partition(" ")
         if mark in "=!?":

@@ -58,11 +58,11 @@ def _patterns(value: Any, depth: int = 0) -> Iterator[re.Pattern[str]]:
 def attacks(pattern: re.Pattern[str], draw: random.Random, length: int) -> Iterator[str]:
     """Texts of about `length` characters: a few units of their own, and each part that the pattern repeats,
     behind a text that fits what stands before it."""
-    tree = sre_parse.parse(pattern.pattern, pattern.flags)
+    tree: Tree = list(sre_parse.parse(pattern.pattern, pattern.flags))  # type: ignore[call-overload]  # iterable
     pairs = [("", unit) for unit in _UNITS]
-    for before, part in _repeated(list(tree), []):
+    for before, part in _repeated(tree, []):
         start, unit = _fitting(before, draw), _fitting(part, draw) or " "
-        pairs += [(start, unit), (start, start + unit), ("", _fitting(list(tree), draw) or "a")]
+        pairs += [(start, unit), (start, start + unit), ("", _fitting(tree, draw) or "a")]
     for start, unit in dict.fromkeys(pairs):
         yield start + unit * (length // len(unit)) + draw.choice(_ENDS)
 

@@ -199,7 +199,7 @@ def _sequences(gold: Node, said: Node) -> bool:
     if len(a) != len(b):
         return False
     if all(_assigned(item) for item in (*a, *b)):
-        return _same_multiset(a, b)
+        return _same_multiset(_unindexed(a, b), _unindexed(b, a))
     if all(map(_assigned, a)) != all(map(_assigned, b)) and "(" in (
         left[0],
         right[0],
@@ -212,6 +212,14 @@ def _sequences(gold: Node, said: Node) -> bool:
     if "{" in (left[0], right[0]):
         return False
     return all(equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _unindexed(items: Node, others: Node) -> Node:
+    """x = 2, x = 3 of "x_1 = 2, x_2 = 3" where the other side names x alone; else unchanged."""
+    names = {_assigned(item).partition("_")[0] for item in items}
+    if len(names) > 1 or {_assigned(other) for other in others} != names:
+        return items
+    return tuple(("rel", ("sym", *names), *item[2:]) for item in items)
 
 
 def _by_name(items: Node) -> Node:

@@ -107,7 +107,7 @@ _SO = re.compile(r",?\s(?:so|therefore|thus|hence)\b,?\s", re.IGNORECASE)
 _TAKES_AWAY = re.compile(
     rf"\b(?:{WRONG}|untrue|or|but|not|never|no|nope|really|actually|instead|rather|{MAYBE}|{MIGHT}|{PAUSES}|"
     rf"{TAKES_BACK}|unless|except|alternatively|otherwise|else|versus|vs)\b|n['’]t\b|\?|"
-    rf"\b(?:{FOREIGN_WRONG})|{FOREIGN_NOT}",
+    rf"{FOREIGN_WRONG}|{FOREIGN_NOT}",
     re.IGNORECASE,
 )
 _JOINS = re.compile(

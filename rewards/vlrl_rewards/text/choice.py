@@ -18,6 +18,7 @@ from vlrl_rewards.text.denials import (
     ASIDE,
     FOREIGN_NOT,
     FOREIGN_WRONG,
+    MIGHT,
     NOT,
     SECOND_THOUGHT,
     THAN,
@@ -25,6 +26,7 @@ from vlrl_rewards.text.denials import (
     WRONG,
     refuses,
     retraction,
+    supposed,
     taken_back,
 )
 from vlrl_rewards.text.letters import DENIED, LETTERS, TAIL_CHARS, label_of, mentions
@@ -46,13 +48,16 @@ _TURN = re.compile(
     re.IGNORECASE,
 )
 _DOUBTED = re.compile(  # "B? No.", "B (wrong)", "maybe B, maybe not"
-    rf"(?:\?\s*(?:no|nope|hardly|never|{WRONG})\b|\(\s*(?:{WRONG})\s*\))\W*$|\b(?:maybe|perhaps|or)\s+not\b\W*$"
+    rf"(?:\?\s*(?:no|nope|hardly|never|i\s+doubt\s+it|{WRONG})\b|\(\s*(?:{WRONG})\s*\)|"
+    rf"\bwhich\s+(?:is|was)\s+(?:{WRONG}|not\s+(?:right|correct|true|so)))\W*$|\b(?:maybe|perhaps|or)\s+not\b\W*$"
     r"|^\W*(?:is|was|are|could|might|would|should|can|may)\s+(?:it|the|that|this)\b[^.!]*\?\W*$",
     re.IGNORECASE,
 )
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
-_NEGATED = re.compile(rf"(?:{FOREIGN_NOT}|\bif\s+only\b)[^,;]*$", re.IGNORECASE)
-_CALLED_WRONG = re.compile(rf"\b(?:{FOREIGN_WRONG})", re.IGNORECASE)
+_NEGATED = re.compile(
+    rf"(?:{FOREIGN_NOT}|\bif\s+only\b|\b(?:answer|it|this)\s+(?:{MIGHT})\s+be\b)[^,;]*$", re.IGNORECASE
+)
+_CALLED_WRONG = re.compile(FOREIGN_WRONG, re.IGNORECASE)
 _SCRIPT = r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _SCRIPT_ENDS = re.compile(rf"(?<={_SCRIPT})(?=[(A-Za-z])|(?<=[A-Za-z)])(?={_SCRIPT})")  # "答案是not C"
 _CONTRACTED = re.compile(r"^n['’]t\s+")
@@ -228,6 +233,10 @@ def chosen(text: str, options: Options) -> frozenset[str]:
     if _CALLED_WRONG.search(text) and not _CALLED_WRONG.search(" ".join(options.texts)):
         return frozenset()
     if _DOUBTED.search(text) or _OFFERS.search(text) or _NEGATED.search(text) or _TWO_FACED.search(text):
+        return frozenset()
+    if supposed(text.rstrip(" .!")) and not (
+        by_text(text, options, whole=True) or any(map(supposed, options.texts))
+    ):
         return frozenset()
     turns = list(_TURN.finditer(text))
     later = _named(text[turns[-1].end() :], options) if turns else frozenset()

@@ -9,7 +9,7 @@ import re
 NOT = r"not|never|neither|nor"
 ALL_BUT = r"(?:any\w{0,6}|every\w{0,6}|all)\s+but"
 ASIDE = r"except(?:\s+for)?|exclud\w+|ignor(?:e|ing)|avoid\w*|reject\w*|without"
-THAN = r"(?:other|rather)\s+than|instead\s+of|opposite\s+of|as\s+opposed\s+to"
+THAN = r"(?:other|rather)\s+than|instead\s+of|opposite\s+of|far\s+from|as\s+opposed\s+to"
 WRONG = r"wrong|incorrect|false"  # what stands before these words is not the answer
 REJECTS = (
     r"eliminat\w+|rul(?:e|es|ed|ing)\s+out|skip\w*|dismiss\w*|discard\w*|reject\w*|den(?:y|ies|ied)|"
@@ -22,7 +22,7 @@ FOREIGN_NOT = (
     r"|不是|并非|不等于|ではあり|ではな|じゃな|아닙|아니|ليس|ไม่ใช่|नहीं"
 )
 FOREIGN_WRONG = (
-    r"(?:falsch|faux|fausse|falso|falsa|errad[oa]|incorrect[oa]?|sbagliat[oa]|fout|onjuist|fel|błędn\w+|"
+    r"\b(?:falsch|faux|fausse|falso|falsa|errad[oa]|incorrect[oa]?|sbagliat[oa]|fout|onjuist|fel|błędn\w+|"
     r"неверно|неправильно|yanlış|sai|salah)\b|错|錯|不对|間違|틀렸|خطأ|خاطئ|ผิด|गलत"
 )
 # Uncertainty: the answer may be this or something else.
@@ -73,14 +73,14 @@ _HEDGE = re.compile(
     rf"12}}ly\s+)?(?:{WRONG})|(?:{WRONG})(?=\s*[:=])|(?:my|an?)\s+first\s+guess|"
     r"doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|"
     r"just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b|^\W{0,3}n['’]t\b|\bif\s+only\b"
-    rf"|{FOREIGN_NOT}|\b(?:{FOREIGN_WRONG})",
+    rf"|{FOREIGN_NOT}|{FOREIGN_WRONG}",
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(
     r"^[\s.,;:)\]}*$\\\"']*(?:</answer>[\s.,;:)\]}*$]*)?(?:or\b|and/or\b|alternatively\b|unless\b|"
-    rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE})|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|"
+    rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE}|no\b)|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|"
     rf"(?:al)?though\b.{{1,40}}\bequally\b|"
-    r"\?\s*(?:hardly|no|nope|never|not\s+(?:really|quite|so))\b|"
+    r"\?\s*(?:hardly|no|nope|never|i\s+doubt|i\s+don['’]t|not\s+(?:really|quite|so))\b|"
     rf"(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:{WRONG}|not)\b|\(?(?:wrong|incorrect)\b|(?:{TAKES_BACK}|"
     r"make\s+that)\b|correction\s*:"
     r"|(?:(?:but|no|nope|however|wait|actually)\b[,.!]?\s*)?"
@@ -90,6 +90,11 @@ _TAIL_HEDGE = re.compile(
     rf"|(?:[\w'’]{{1,6}}\s+){{0,2}}(?:c['’]est\s+|est\s+)?(?:{FOREIGN_WRONG})"
     r"|(?:but\s+|no,?\s+)?(?:it|that|this)(?:\s+(?:is|was)\s+not|\s+(?:is|was)n['’]t|['’]s\s+not)"
     r"(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
+    re.IGNORECASE,
+)
+_ELSE = re.compile(  # "42 if the last row counts; otherwise 43"
+    r"[^.!?\n]{0,100}\b(?:otherwise|or\s+else|else)\b[,:]?\s+(?:it(?:['’]s|\s+is)\s+)?"
+    r"[-$\\(]*(?:\d|[A-J]\b|yes\b|no\b)",
     re.IGNORECASE,
 )
 _TAIL_NOT = re.compile(  # languages that deny behind the word
@@ -134,6 +139,14 @@ _DOUBTED = re.compile(
     rf"{_DOUBT}(?:\s+that)?\s+(?:(?:the|my|your|our|its|this|that|it|they)\b['’]?s?\s*)?"
     r"(?:(?:final|correct|right|true|best|only)\s+)?"
     r"(?:(?:answer|result|value|solution|choice|option|number|total)\s*)?(?:(?:is|are|was|equals?|be|=)\s*)?[:\s]*$",
+    re.IGNORECASE,
+)
+_SUPPOSED = re.compile(  # a statement that nobody makes: "no way it is", "nobody knows whether it is"
+    r"\b(?:nobody|no\s+one|no\s+(?:way|chance|evidence|reason|proof|guarantee|sense)|whether|who\s+knows|"
+    r"suppos(?:e|ing)|assum(?:e|ing)|imagine|pretend\w*|wish\w*|if\s+only|what\s+if|why|myth|lie|rumou?r|joke|"
+    r"used\s+to\s+(?:think|believe|say|be)|"
+    r"(?:some|others?|people|many|critics|he|she|they)\s+(?:might\s+|may\s+|would\s+)?"
+    r"(?:say|says|said|claim\w*|think|thinks|thought|believe\w*))\b(?:[^.;!?\n]|\.(?=\d))*$",
     re.IGNORECASE,
 )
 _LOOK = 80
@@ -217,12 +230,18 @@ def retraction(text: str) -> int:
 
 def doubted(before: str) -> bool:
     """Whether the words right before a statement ("the answer is ...", "it is ...") deny or doubt it."""
-    return _DOUBTED.search(before[-120:]) is not None
+    before = before[-120:]
+    return _DOUBTED.search(before) is not None or supposed(before)
+
+
+def supposed(text: str) -> bool:
+    """Whether the last clause of a text says what somebody might say, or nobody."""
+    return _SUPPOSED.search(text.rstrip(" .!")) is not None
 
 
 def taken_back(rest: str) -> bool:
     """Whether the text right after an answer withdraws it or offers another ("or 6", "is wrong")."""
-    behind = _TAIL_HEDGE.match(rest[:200]) or _TAIL_NOT.match(rest[:40])
+    behind = _TAIL_HEDGE.match(rest[:200]) or _TAIL_NOT.match(rest[:40]) or _ELSE.match(rest[:200])
     return behind is not None or retraction(rest[:40]) > 0
 
 

@@ -32,7 +32,7 @@ from vlrl_rewards.parsing import (
 )
 from vlrl_rewards.runs import without_runs
 from vlrl_rewards.text import metrics as metric
-from vlrl_rewards.text.denials import WRONG, hedges, refuses, settled, taken_back
+from vlrl_rewards.text.denials import WRONG, hedges, refuses, settled, supposed, taken_back
 
 _SAYS = re.compile(
     r"^.*?\b(?:is|was|are|were|be|called|named|equals|says?|reads?|shows?)\b:?\s+|^.*?[:：=]\s*",
@@ -117,7 +117,7 @@ def candidates(answer: str) -> list[str]:
     head = answer.strip().rstrip(".!")
     short = _without_lead(head)
     found = [answer, head, short, _without_lead(settled(head)), unmarked(head), without_markup(head).strip()]
-    if not hedges(head) and not _REPORTED.search(head):
+    if not hedges(head) and not _REPORTED.search(head) and not supposed(head):
         says = _SAYS.match(head)
         tail = head[says.end() :] if says else ""
         last = re.split(r"\b(?:is|was|are|were)\b", head)[-1].strip() if says else ""

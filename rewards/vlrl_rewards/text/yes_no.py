@@ -52,7 +52,8 @@ _SAYS = re.compile(rf"(?:{_LEADS})\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{
 _OPEN = re.compile(
     (
         rf"\b(?:{CANNOT})\s+be\b|\b(?:{_YES}|{_NO})\s+(?:{MIGHT}|would)\s+be\b|\b(?:{_YES}|{_NO})\s+if\b|"
-        rf"\balternatively\b|\(\s*(?:{WRONG})\b|\?\s*(?:hardly|no|never)\b|\bor\s+(?:is|was|are)\b|\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|"
+        rf"\balternatively\b|\(\s*(?:{WRONG})\b|\?\s*(?:hardly|no|never|i\s+doubt)\b|\bno\s+(?:reason|chance)\b|\bwish\b|"
+        rf"\bwhich\s+(?:is|was)\s+(?:not|{WRONG})\b|\b(?:{MIGHT})\s+be\s+(?:{_YES}|{_NO})\b|\bor\s+(?:is|was|are)\b|\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|"
         r"no)\s+if\s+(?:yes|"
         rf"no))\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b"
     ),
