@@ -8,7 +8,7 @@ import pkgutil
 import random
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import vlrl_rewards
@@ -33,6 +33,12 @@ _NOT = {
     names.CATEGORY_NOT_WORD: names.CATEGORY_WORD,
 }
 _REPEATS = (names.MAX_REPEAT, names.MIN_REPEAT)
+_INSIDE: dict[Any, Callable[[Any], Sequence[Tree]]] = {
+    **dict.fromkeys(_REPEATS, lambda value: [value[2]]),
+    names.BRANCH: lambda value: value[1],
+    names.SUBPATTERN: lambda value: [value[3]],
+    **dict.fromkeys((names.ASSERT, names.ASSERT_NOT), lambda value: [value[1]]),
+}
 _MANY = 40  # repetitions from which on a part counts as unbounded
 
 
@@ -71,40 +77,21 @@ def _repeated(tree: Tree, before: list[Any]) -> Iterator[tuple[Tree, Tree]]:
     """(what stands before it, the repeated part) of every part without a small bound."""
     before = list(before)
     for op, value in tree:
-        if op in _REPEATS:
-            if value[1] is names.MAXREPEAT or value[1] >= _MANY:
-                yield list(before), value[2]
-            yield from _repeated(value[2], before)
-        elif op is names.BRANCH:
-            for branch in value[1]:
-                yield from _repeated(branch, before)
-        elif op is names.SUBPATTERN:
-            yield from _repeated(value[3], before)
-        elif op in (names.ASSERT, names.ASSERT_NOT):
-            yield from _repeated(value[1], before)
+        if op in _REPEATS and (value[1] is names.MAXREPEAT or value[1] >= _MANY):
+            yield list(before), value[2]
+        for part in _INSIDE[op](value) if op in _INSIDE else ():
+            yield from _repeated(part, before)
         before.append((op, value))
 
 
 def _fitting(tree: Tree, draw: random.Random) -> str:
     """A text that a tree matches, assertions aside."""
-    made: list[str] = []
-    for op, value in tree:
-        if op is names.LITERAL:
-            made.append(chr(value))
-        elif op is names.NOT_LITERAL:
-            made.append("a" if value != ord("a") else "b")
-        elif op is names.ANY:
-            made.append("a")
-        elif op is names.IN:
-            made.append(_member(value, draw))
-        elif op is names.BRANCH:
-            made.append(_fitting(draw.choice(value[1]), draw))
-        elif op is names.SUBPATTERN:
-            made.append(_fitting(value[3], draw))
-        elif op in _REPEATS:
-            times = min(value[0] or draw.randint(0, 1), 5)
-            made += [_fitting(value[2], draw) for _ in range(times)]
-    return "".join(made)
+    return "".join(_MADE[op](value, draw) for op, value in tree if op in _MADE)
+
+
+def _again(value: Any, draw: random.Random) -> str:
+    times = min(value[0] or draw.randint(0, 1), 5)
+    return "".join(_fitting(value[2], draw) for _ in range(times))
 
 
 def _member(members: Tree, draw: random.Random) -> str:
@@ -128,3 +115,14 @@ def _has(op: Any, value: Any, char: str) -> bool:
     if op is not names.CATEGORY:
         return False
     return bool(_IS[value](char) if value in _IS else not _IS[_NOT[value]](char))
+
+
+_MADE: dict[Any, Callable[[Any, random.Random], str]] = {
+    names.LITERAL: lambda value, draw: chr(value),
+    names.NOT_LITERAL: lambda value, draw: "a" if value != ord("a") else "b",
+    names.ANY: lambda value, draw: "a",
+    names.IN: _member,
+    names.BRANCH: lambda value, draw: _fitting(draw.choice(value[1]), draw),
+    names.SUBPATTERN: lambda value, draw: _fitting(value[3], draw),
+    **dict.fromkeys(_REPEATS, _again),
+}
