@@ -173,6 +173,7 @@ def _quantity(value: Fraction, unit: str, names: Sequence[str], draw: random.Ran
         rf"{number}\text{{ {name}}}{power}",
         rf"{number}\,\mathrm{{{name}}}{power}",
         f"{number} {draw.choice(names)}",
+        draw.choice(("${}$ {}", "**{}** {}", r"\({}\) {}", "\\boxed{{{}}} {}")).format(number, unit),
     ]
     if r"\mu" in tex:
         forms[1:3] = [rf"{number}\,\mu\mathrm{{{unit[1:]}}}"]
@@ -203,7 +204,11 @@ def quantity(draw: random.Random) -> Task:
                 f"{whole} hours and {minutes} minutes",
             ]
     wrong = [f"{_number(value + 1)} {unit}", f"-{_number(value)} {unit}"]
-    wrong += [f"{_number(value)} {other}" for other, _, _ in table if other != unit]
+    wrong += [
+        draw.choice(("{} {}", "${}$ {}", "\\boxed{{{}}} {}")).format(_number(value), other)
+        for other, _, _ in table
+        if other != unit
+    ]
     wrong += [
         rf"{_number(value)}\text{{ {other.replace('^2', '')}}}" + ("^{2}" if "^" in other else "")
         for other, _, _ in table

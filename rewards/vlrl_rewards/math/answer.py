@@ -4,11 +4,12 @@ or its concluding sentence."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from vlrl.plugins.scoring import Answer, Response
 from vlrl_rewards.math.chemistry import formula_in, read_chemistry
 from vlrl_rewards.math.read import is_code, is_mark, read
-from vlrl_rewards.math.units import parse_unit
+from vlrl_rewards.math.units import unit_behind
 from vlrl_rewards.math.wording import without_markup
 from vlrl_rewards.math.written_numbers import number_words, total_in
 from vlrl_rewards.parsing import committed, visible
@@ -45,7 +46,16 @@ _QUOTES = re.compile(
     r"\W*(?:if|suppose|exception|assert|return|print|the\s+(?:problem|question|task|prompt|text))\b",
     re.IGNORECASE,
 )  # a sentence that quotes the question gives no answer
-_UNIT_WORD = r"[A-Za-zµμΩ°]+(?:[\^²³]\d?)?"
+_CLOSED = re.compile(r"^(?:\s{0,3}</answer>)?[$*)\]]{0,3}")
+_PERCENT = re.compile(r"\s?\\?%")
+_CLAUSE_END = re.compile(
+    r"[\s$*]*(?:[.,;!?)<}]|\n|$|(?:because|since|as|so|which|for|if|when|where|and|or)\b)", re.IGNORECASE
+)
+_ASKED = re.compile(r"[^.!\n]{0,20}\?")
+_ASKS = re.compile(
+    r"(?:^|[.!?\n])\W*(?:is|was|are|could|might|would|should|can|may|does|do|what\s+if|why)\b[^.!?\n]*$",
+    re.IGNORECASE,
+)
 _OPEN_END = re.compile(r"\b(?:or|and)\W*$|[-+*/^=×÷]\s*(?:\.\s*)?$", re.IGNORECASE)
 _COMPARES = re.compile(r"(?:(?<!\w)[<>≤≥≠]|\\(?:le|ge|ne|lt|gt|leq|geq|neq))\s*=?\s*$")
 _BROKEN_OFF = re.compile(r"\b(?:answer|result|solution)\s+is\W*$", re.IGNORECASE)
@@ -74,12 +84,22 @@ def find_answer(response: Response) -> tuple[Answer | None, str]:
     if answer is not None:
         if answer.problem:
             return None, answer.problem
-        return (
-            (None, "the answer is taken back or another is offered")
-            if taken_back(text[answer.end :].lstrip("}"))
-            else (answer, "")
-        )
+        rest = text[answer.end :].lstrip("}")
+        if taken_back(rest):
+            return None, "the answer is taken back or another is offered"
+        if _ASKED.match(rest) and _ASKS.search(text[: answer.start][-120:]):
+            return None, "a question"
+        return (replace(answer, text=answer.text + _unit_outside(rest)) if answer.tagged else answer), ""
     return _concluding(text)
+
+
+def _unit_outside(rest: str) -> str:
+    """The unit that stands alone behind a box or tags ("\\boxed{12} m"), with a space before it; "" without
+    one."""
+    rest = _CLOSED.sub("", rest[:60])
+    share = _PERCENT.match(rest)
+    end = share.end() if share else unit_behind(rest)
+    return f" {rest[:end].strip()}" if end and _CLAUSE_END.match(rest[end:]) else ""
 
 
 def _concluding(text: str) -> tuple[Answer | None, str]:
@@ -187,22 +207,4 @@ def lone_number(sentence: str) -> tuple[int, int] | None:
         return None
     if doubted(sentence[: found[-1].start()]) or _COMPARES.search(sentence[: found[-1].start()]):
         return None
-    return found[-1].start(), found[-1].end() + _unit_behind(sentence[found[-1].end() :])
-
-
-def _unit_behind(rest: str) -> int:
-    """The length of the unit right behind a number, white space included; 0 without one."""
-    for words in (3, 2, 1):
-        unit = re.match(
-            rf"\s?{_UNIT_WORD}(?:(?:\s?/\s?|\s){_UNIT_WORD}){{{words - 1}}}(?![\w^])",
-            rest,
-        )
-        parsed = parse_unit(unit[0].strip()) if unit else None
-        if (
-            unit
-            and parsed is not None
-            and not parsed.noun
-            and (len(unit[0].strip()) > 1 or unit[0][0] == " ")
-        ):
-            return unit.end()
-    return 0
+    return found[-1].start(), found[-1].end() + unit_behind(sentence[found[-1].end() :])

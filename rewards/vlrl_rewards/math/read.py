@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 
 from vlrl_rewards.math.latex import MAX_CHARS, plain_latex
 from vlrl_rewards.math.lexer import MAX_DIGITS, Node, NotMath
 from vlrl_rewards.math.parser import parse
-from vlrl_rewards.math.units import SCALE, Unit, currency, known, parse_unit, split_unit
+from vlrl_rewards.math.units import (
+    SCALE,
+    Unit,
+    currency,
+    known,
+    parse_unit,
+    split_unit,
+    unit_before,
+    unit_behind,
+)
 from vlrl_rewards.math.value import NoValue, numeric
 from vlrl_rewards.math.wording import (
     congruence,
@@ -129,6 +139,7 @@ _UNIT_TEXT = re.compile(
     r"(?<=[\d}\)%])\s*\\text\s*\{\s*((?:per\s?cent|[A-Za-zµμΩ°][A-Za-zµμΩ°/^0-9\s.*·-]{0,29}))\.?\s*\}(?!\s*\^)"
 )
 _BOLD = re.compile(r"(?<![\w)\]])\*\*([^*\n]{1,120})\*\*(?!\w)")
+_BOLD_END = re.compile(r"(?<=[\w)])\*\*(?=\s+[A-Za-z])")  # "12** cm", of a phrase "is **12** cm"
 _STATEMENT = re.compile(r"(?:[a-zA-Z](?:_\w)?\s?=\s?)?[-+−\d./√\s]{1,30}[,;.]?")
 _BUILDER = re.compile(
     r"\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:]([^{}]*(?:\{[^{}]*\}[^{}]*)*?)\\\}"
@@ -154,13 +165,15 @@ _DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,5
 @dataclass(frozen=True)
 class Reading:
     """The tree of an answer, its unit, its text, and other readings or None: "1,234" as a list (`listed`),
-    "0,25" as a decimal (`decimal`)."""
+    "0,25" as a decimal (`decimal`). `left_over`: the words of the answer that were not read as mathematics
+    and take nothing of it away."""
 
     node: Node
     unit: Unit | None
     text: str
     listed: Node | None = None
     decimal: Node | None = None
+    left_over: str = ""
 
 
 def is_mark(text: str) -> bool:
@@ -331,6 +344,26 @@ def _sound(whole: str, piece: str) -> bool:
     return _TAKES_AWAY.search(after[: cause.start()] if cause else after) is None
 
 
+def _with_stray_unit(reading: Reading, whole: str, piece: str) -> Reading:
+    """The reading of a piece with what is left over of the whole, and with the unit that stands there ("in
+    grams: $5$", "$5$ g")."""
+    reading = replace(reading, left_over=_left_over(whole, piece))
+    if reading.unit is not None or not reading.left_over or any(char in reading.text for char in "<>=,"):
+        return reading
+    before, _, after = whole.rpartition(piece.strip())
+    behind = after.lstrip("$*")
+    end = unit_behind(behind)
+    return replace(reading, unit=parse_unit(behind[:end].strip(" )]")) if end else unit_before(before))
+
+
+def _left_over(whole: str, piece: str) -> str:
+    """The words before and behind the part of an answer that was read."""
+    before, found, after = whole.rpartition(piece.strip())
+    if not found:  # flattened text, or a total
+        return ""
+    return " ... ".join(filter(None, (part.strip(" $.,;:*\n") for part in (before, after))))
+
+
 def _flat(text: str) -> str:
     return _TEXTS.sub(r" \1 ", text).replace("$", " ")
 
@@ -391,7 +424,7 @@ def _concluded(text: str) -> str:
 def _bare(text: str) -> str:
     """The text without bold marks and without dollar signs of amounts; statements on separate lines become a
     list."""
-    text = _BOLD.sub(r"\1", text)
+    text = _BOLD_END.sub("", _BOLD.sub(r"\1", text))
     if "\\" not in text and text.count("$") == len(re.findall(r"\$(?=\d)", text)) > text.lstrip().startswith(
         ("$", "US$")
     ):
@@ -404,10 +437,12 @@ def _bare(text: str) -> str:
     )
 
 
+@lru_cache(maxsize=256)  # a verdict asks several times
 def read(text: str) -> Reading | None:
     """The mathematics of an answer; None if it has none, or hedges."""
     if len(text) > MAX_CHARS or _ENDLESS.search(text) or _CODE.search(text) or is_mark(text):
         return None
+    whole = text
     text = _concluded(without_entities(text))
     hedged = hedges(settled(text))
     if bounded(re.sub(r"\\text\w*\s*\{([^{}]*)\}", r"\1", _REASON.sub("", _trim(text)))) or bounded(
@@ -419,7 +454,7 @@ def read(text: str) -> Reading | None:
         if not piece.strip() or not _sound(text, piece):
             continue
         try:
-            return _plain(piece)
+            return _with_stray_unit(_plain(piece), whole, piece)
         except NotMath:
             if hedged:
                 return None

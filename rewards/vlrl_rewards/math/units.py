@@ -86,7 +86,8 @@ _NOT_NOUNS = frozenset((
     "either", "neither", "nor", "false", "roughly", "approximately", "but", "so", "because", "since", "as",
     "it", "this", "that",
     "wrong", "incorrect", "between", "from", "with",
-    "without", "some", "any", "all", "none", "more", "less", "least", "most", "about", "after", "before",
+    "without", "total", "altogether", "overall",
+    "some", "any", "all", "none", "more", "less", "least", "most", "about", "after", "before",
     "when", "where", "which", "while",
     "only", "then", "plus", "minus", "times", "divided", "over", "under", "mod", "modulo", "base", "sin",
     "cos", "tan", "log", "ln", "exp",
@@ -108,6 +109,12 @@ _TAIL = re.compile(
 _MICRO_TEXT = re.compile(r"(?<=\d)\s*\\mu\s?\\text\{\s*([a-zA-Z]{1,3})\s*\}")
 _MICRO = re.compile(r"(?<=\d)\s*\\mu\s?(?=(?:m|s|g|A|V|W|F|L|l|C|H|J|mol)\b)")
 _PART = re.compile(r"(?:(?P<op>/|\bper\b)\s*)?(?P<word>[A-Za-zµμΩ]+)\s?(?:\^\s?\{?\s?(?P<power>-?\d)\s?\}?)?")
+
+_UNIT_WORD = r"[A-Za-zµμΩ°]+(?:[\^²³]\d?)?"
+_NAMED_BEFORE = re.compile(
+    rf"\b(?:in|of)\s+({_UNIT_WORD}(?:\s?/\s?{_UNIT_WORD})?)\s*(?:[:=]|(?:is|are|was|were)\b)[\s$*]*$|"
+    rf"^\s*({_UNIT_WORD}(?:\s?/\s?{_UNIT_WORD})?)\s*[:=][\s$*]*$"
+)
 
 
 class Unit(NamedTuple):
@@ -265,6 +272,24 @@ def _product(found: list[tuple[Unit, int]]) -> Unit | None:
         turns += unit.turns * power
     left = tuple(sorted((name, power) for name, power in dims.items() if power))
     return Unit(factor, left, turns=turns) if left else None
+
+
+def unit_behind(rest: str) -> int:
+    """The length of the unit right behind a number, white space and a bracket included; 0 without one. "in"
+    is no inch here ("5 in total")."""
+    for more in (2, 1, 0):
+        found = re.match(rf"[)\]]?\s?({_UNIT_WORD}(?:(?:\s?/\s?|\s){_UNIT_WORD}){{{more}}})(?![\w^])", rest)
+        parsed = parse_unit(found[1]) if found and found[1] != "in" else None
+        if found and parsed is not None and not parsed.noun and (len(found[1]) > 1 or rest[0] in " )]"):
+            return found.end()
+    return 0
+
+
+def unit_before(text: str) -> Unit | None:
+    """The unit that the words before a number name ("the weight in grams is", "grams:"); None without one."""
+    found = _NAMED_BEFORE.search(text[-80:])
+    parsed = parse_unit(found[1] or found[2]) if found else None
+    return None if parsed is None or parsed.noun else parsed
 
 
 def split_unit(text: str) -> tuple[str, Unit | None]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict, right, wrong
+from vlrl.plugins.scoring import MAX_SHOWN, Answer, GoldError, Response, Unread, Verdict, right, wrong
 from vlrl.types import Row
 from vlrl_rewards.kinds import verifier
 from vlrl_rewards.math.answer import NO_ANSWER, find_answer, lone_number
@@ -56,7 +56,16 @@ def math(response: Response, gold: Any, row: Row) -> Verdict:
     if _declined(response, answer, wanted):
         raise Unread("a refusal", answer)
     same, reason, route = judge(wanted, answer)
-    return (right if same else wrong)(answer, reason, route)
+    return _shown((right if same else wrong)(answer, reason, route), read(answer.text))
+
+
+def _shown(found: Verdict, reading: Reading | None) -> Verdict:
+    """The verdict with the part of the answer that was read, and the words that were left over."""
+    if reading is None:
+        return found
+    return replace(
+        found, details={"read": reading.text[:MAX_SHOWN], "left_over": reading.left_over[:MAX_SHOWN]}
+    )
 
 
 def _gold_text(gold: Any) -> str:
@@ -131,7 +140,7 @@ def numeric_kind(
         same = _rounds(wanted.node, number, digits)
         why = "rounds to the gold" if same else why
     reason = why if same else f"{why}: {clean(answer.text)[:80]!r} is not {gold_text[:80]!r}"
-    return (right if same else wrong)(answer, reason, "number")
+    return _shown((right if same else wrong)(answer, reason, "number"), said)
 
 
 def _freer(text: str) -> tuple[Reading | None, Fraction | None]:

@@ -62,7 +62,9 @@ _SCRIPT = r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _SCRIPT_ENDS = re.compile(rf"(?<={_SCRIPT})(?=[(A-Za-z])|(?<=[A-Za-z)])(?={_SCRIPT})")  # "答案是not C"
 _CONTRACTED = re.compile(r"^n['’]t\s+")
 _OFFERS = re.compile(
-    r"\bor\s+(?:is\s+it|any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b", re.IGNORECASE
+    r"\bor\s+(?:is\s+it|any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b|"
+    r"\b(?:otherwise|or\s+else)\b[,:]?\s+(?:it(?:['’]s|\s+is)\s+)?[-$(]{0,3}(?:\d|[A-J]\b)",
+    re.IGNORECASE,
 )
 _TWO_FACED = re.compile(  # "B is right and wrong", "B is right and B is wrong"
     r"\b([A-J])\b(?:(?!\b[A-J]\b)[^.!?]){0,40}\b(?:right|correct)\b\W+(?:and|but|yet)\s+(?:also\s+)?"
