@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from vlrl.plugins.scoring import Answer, Response, Unread
-from vlrl_rewards.text.denials import MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG, doubted
+from vlrl_rewards.text.denials import MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG, denied, doubted
 
 _THINK = r"think(?:ing)?|thought|reasoning|scratchpad|reflection|analysis"
 _OPEN_CLOSE = re.compile(
@@ -229,12 +229,18 @@ def boxes_in(text: str) -> list[tuple[int, int, int, int]]:
     return found
 
 
+def _refused(before: str) -> bool:
+    """Whether the words before a box deny or doubt what is in it."""
+    before = _SENTENCE_START.split(before.rstrip(" $*(\\"))[-1] + " "
+    return doubted(before) or denied(before, len(before), len(before))
+
+
 def _unwrap(text: str, start: int, end: int) -> tuple[int, int]:
     """[start, end) inside the only box there (if there is one), without white space, stars and backticks
     around it."""
     for _ in range(MAX_NESTED_BOXES):
         inner = boxes_in(text[start:end])
-        if len(inner) != 1:
+        if len(inner) != 1 or _refused(text[start : start + inner[0][0]]):
             break
         start, end = start + inner[0][2], start + inner[0][3]
     marks = re.match(r"\s*([*`]{1,3})", text[start:end])
@@ -312,7 +318,8 @@ def commitments(text: str) -> list[tuple[int, int, str]]:
         for s, e, cs, ce in boxes_in(text)[-MAX_COMMITMENTS:]
         if not any(a <= s < b for a, b, _ in tags)
     ]
-    found += [(cs, ce, "box") for _, _, cs, ce in boxes]
+    for start, _, inner, end in boxes:
+        found.append((inner, end, "denied" if _refused(text[max(0, start - 120) : start]) else "box"))
     said = _phrases(text)[-MAX_COMMITMENTS:]
     for start, end, route in said + (
         _amendments(text, min(s[1] for s in found + said))[-MAX_COMMITMENTS:] if found or said else []

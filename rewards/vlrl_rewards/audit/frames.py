@@ -8,10 +8,17 @@ FRAMES = (
     "<think>Let me see.</think>{}", "<think>Maybe 3 or 8.</think><answer>{}</answer>",
     "<answer> {} </answer>", r"So the result is $\boxed{{{}}}$.", "<answer>{}.</answer>", "### Answer\n{}",
     "Answer:\n\n{}", "<answer>\n{}\n</answer>", "I first thought 8. Wait, the answer is {}.",
-    "The answer is **{}**.", "First 3, then 8. So the answer is {}.",
+    "That is why the answer is {}.", "Assuming equal rates, the answer is {}.",
+    "There is no doubt that the answer is {}.", "I was not sure at first. The answer is {}.",
+    "Nobody else got it, but the answer is {}.", "They say otherwise. Still, the answer is {}.",
+    "It is no wonder that the answer is {}.", "Not that it matters, but the answer is {}.",
+    "The points lie on a line and the answer is {}.", "The answer is **{}**.",
+    "First 3, then 8. So the answer is {}.",
 )  # fmt: skip
 OF_VALUES = ("It is {}.", "The value is {}.", "This gives {}.", "We get {}.", "{} because the rest follows.")
 TAKEN_AWAY = (
+    r"I doubt that the answer is $\boxed{{{}}}$.", r"It is not true that it is \boxed{{{}}}.",
+    r"It is not \boxed{{{}}}.", r"<answer>not $\boxed{{{}}}$</answer>",
     "I doubt that the answer is {}.", "It is false that the answer is {}.",
     "It is not true that the answer is {}.", "I don't think the answer is {}.", "The answer is not {}.",
     "The answer isn't {}.", "It is unlikely that the answer is {}.",

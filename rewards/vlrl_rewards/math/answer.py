@@ -85,11 +85,12 @@ def find_answer(response: Response) -> tuple[Answer | None, str]:
         if answer.problem:
             return None, answer.problem
         rest = text[answer.end :].lstrip("}")
-        if taken_back(rest):
+        unit = _unit_outside(rest) if answer.tagged else ""
+        if taken_back(rest) or (unit and taken_back(rest.partition(unit.strip())[2])):
             return None, "the answer is taken back or another is offered"
         if _ASKED.match(rest) and _ASKS.search(text[: answer.start][-120:]):
             return None, "a question"
-        return (replace(answer, text=answer.text + _unit_outside(rest)) if answer.tagged else answer), ""
+        return replace(answer, text=answer.text + unit), ""
     return _concluding(text)
 
 
@@ -199,7 +200,10 @@ def lone_number(sentence: str) -> tuple[int, int] | None:
         )
         return (
             words[0].span(1)
-            if len(words) == 1 and not bound and number_words(words[0][1]) is not None
+            if len(words) == 1
+            and not bound
+            and not doubted(sentence[: words[0].start(1)])
+            and number_words(words[0][1]) is not None
             else None
         )
     alone = len(found) == 1 and not re.search(r"[\^_]", sentence) and re.search(r"[a-zA-Z]{2}", sentence)

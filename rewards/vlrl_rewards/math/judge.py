@@ -25,7 +25,7 @@ from vlrl_rewards.math.value import NoValue, TooBig, exact, refuel, symbols
 from vlrl_rewards.parsing import clean, committed
 from vlrl_rewards.text.denials import hedges
 
-GLUED_UNIT = re.compile(r"(?<=\d)(?=[a-zA-Z]{1,3}\b)")
+GLUED_UNIT = re.compile(r"(?<=\d)(?!(?:st|nd|rd|th)\b)(?=[a-zA-Z]{1,3}\b)")
 _UNFIT = re.compile(
     r"\\(?:partial|nabla|[lc]?dots)\b|__|\.\.\.|…|\d\s+\d"
 )  # math-verify reads these as products of letters, or must not get them

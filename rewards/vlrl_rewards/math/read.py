@@ -139,7 +139,8 @@ _UNIT_TEXT = re.compile(
     r"(?<=[\d}\)%])\s*\\text\s*\{\s*((?:per\s?cent|[A-Za-zµμΩ°][A-Za-zµμΩ°/^0-9\s.*·-]{0,29}))\.?\s*\}(?!\s*\^)"
 )
 _BOLD = re.compile(r"(?<![\w)\]])\*\*([^*\n]{1,120})\*\*(?!\w)")
-_BOLD_END = re.compile(r"(?<=[\w)])\*\*(?=\s+[A-Za-z])")  # "12** cm", of a phrase "is **12** cm"
+_FIRST_VALUE = re.compile(r"[\d\\$]")
+_BOLD_END = re.compile(r"(?<=[\w)])\*\*(?=\s+[A-Za-zµμΩ°])")  # "12** cm", of a phrase "is **12** cm"
 _STATEMENT = re.compile(r"(?:[a-zA-Z](?:_\w)?\s?=\s?)?[-+−\d./√\s]{1,30}[,;.]?")
 _BUILDER = re.compile(
     r"\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:]([^{}]*(?:\{[^{}]*\}[^{}]*)*?)\\\}"
@@ -333,7 +334,7 @@ def _sound(whole: str, piece: str) -> bool:
     ends = whole.rstrip(" .").endswith(piece.rstrip(" ."))
     before, found, after = whole.rpartition(piece) if ends else whole.partition(piece)
     if not found:  # the piece is no part as it stands: a total, or flattened text
-        return not doubted(whole)
+        return not (doubted(whole) or doubted(_FIRST_VALUE.split(whole, maxsplit=1)[0]))
     if doubted(before) or _JOINS.search(_flat(before)) or _EXCEPT.search(before):
         return False
     after = _flat(after)

@@ -198,7 +198,7 @@ def known(word: str) -> Unit | None:
     plain = word.replace("µ", "u").replace("μ", "u")
     if plain in _SPECIAL or plain in exact:
         return _SPECIAL.get(plain) or _worth(exact[plain])
-    if len(word) == 1:
+    if len(word) == 1 or word in ("st", "nd", "rd", "th"):  # "7th" is no terahenry
         return None
     for name in (word.lower(), singular(word)):
         if len(name) > 1 and name in _SPECIAL:
@@ -329,9 +329,12 @@ def _electric(unit: Unit) -> Unit:
 
 
 def meant(unit: Unit, other: Unit) -> Unit:
-    """What a unit with two meanings means beside another: pounds sterling, coulomb (C), farad (F)."""
+    """What a unit with two meanings means beside another: pounds sterling, cents of a euro, coulomb (C),
+    farad (F)."""
     if other.dims == (("gbp", 1),) and unit == known("pound"):
         return Unit(Fraction(1), other.dims)
+    if other.dims == (("eur", 1),) and unit == known("cent"):
+        return Unit(Fraction(1, 100), other.dims)
     return _electric(unit) if _electric(unit).dims == other.dims else unit
 
 

@@ -16,6 +16,7 @@ from vlrl_rewards.runs import without_runs
 from vlrl_rewards.text.denials import (
     ALL_BUT,
     ASIDE,
+    CANNOT,
     FOREIGN_NOT,
     FOREIGN_WRONG,
     MIGHT,
@@ -49,17 +50,19 @@ _TURN = re.compile(
 )
 _DOUBTED = re.compile(  # "B? No.", "B (wrong)", "maybe B, maybe not"
     rf"(?:\?\s*(?:no|nope|hardly|never|i\s+doubt\s+it|{WRONG})\b|\(\s*(?:{WRONG})\s*\)|"
-    rf"\bwhich\s+(?:is|was)\s+(?:{WRONG}|not\s+(?:right|correct|true|so)))\W*$|\b(?:maybe|perhaps|or)\s+not\b\W*$"
+    rf"\bwhich\s+(?:is|was)\s+(?:{WRONG}|not\s+(?:right|correct|true|so))|,\s*but\s+no)\W*$|\b(?:maybe|perhaps|or)\s+not\b\W*$"
     r"|^\W*(?:is|was|are|could|might|would|should|can|may)\s+(?:it|the|that|this)\b[^.!]*\?\W*$",
     re.IGNORECASE,
 )
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _NEGATED = re.compile(
-    rf"(?:{FOREIGN_NOT}|\bif\s+only\b|\b(?:answer|it|this)\s+(?:{MIGHT})\s+be\b)[^,;]*$", re.IGNORECASE
+    rf"(?:{FOREIGN_NOT}|\bif\s+only\b|\bdoubt\s+(?:that\s+)?(?:it|this|the)\b|\b(?:answer|it|this)\s+(?:{MIGHT}|{CANNOT})\s+be\b)[^,;]*$",
+    re.IGNORECASE,
 )
 _CALLED_WRONG = re.compile(FOREIGN_WRONG, re.IGNORECASE)
 _SCRIPT = r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
 _SCRIPT_ENDS = re.compile(rf"(?<={_SCRIPT})(?=[(A-Za-z])|(?<=[A-Za-z)])(?={_SCRIPT})")  # "答案是not C"
+_BOXED = re.compile(r"\$?\\boxed\s*\{([^{}]*)\}\$?")
 _CONTRACTED = re.compile(r"^n['’]t\s+")
 _OFFERS = re.compile(
     r"\bor\s+(?:is\s+it|any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b|"
@@ -82,6 +85,62 @@ _STATES = (
 )
 _GIVES_REASON = r"^ [a-j] (?:.{0,60} )?| (?:because|since|as|while|although|though|where|when) (?:.{0,60} )?"
 _ASSERTS = re.compile(r"\b(?:is|are|was)\s+(?:the\s+)?(?:correct|right|best|answer)\b", re.IGNORECASE)
+_MAY_FOLLOW = frozenset(
+    [
+        "is",
+        "are",
+        "was",
+        "were",
+        "it",
+        "has",
+        "have",
+        "had",
+        "because",
+        "since",
+        "as",
+        "so",
+        "which",
+        "that",
+        "who",
+        "while",
+        "though",
+        "although",
+        "in",
+        "on",
+        "at",
+        "by",
+        "of",
+        "for",
+        "with",
+        "from",
+        "to",
+        "and",
+        "or",
+        "but",
+        "not",
+        "no",
+        "then",
+        "here",
+        "there",
+        "again",
+        "too",
+        "also",
+        "indeed",
+        "only",
+        "option",
+        "choice",
+        "answer",
+        "correct",
+        "right",
+        "wrong",
+        "due",
+        "per",
+        "than",
+        "if",
+        "when",
+        "where",
+    ]
+)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _ORDINAL = re.compile(
     rf"\W*(?:it\s+is\s+|it's\s+)?the\s+({'|'.join(_ORDINALS)})\s+(?:option|choice|answer|one)\W*",
@@ -200,13 +259,19 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
     found = [
         (i, f" {option} ")
         for i, option in enumerate(folded)
-        if option and len(option) > 1 and f" {option} " in f" {said} "
+        if option and len(option) > 1 and f" {option} " in f" {said} " and not _in_a_name(option, said)
     ]
     return [
         LETTERS[i]
         for i, option in found
         if not any(option in other and option != other for _, other in found)
     ]
+
+
+def _in_a_name(option: str, said: str) -> bool:
+    """Whether a short phrase names another thing with the words of an option: "dog stand" for "dog"."""
+    behind = f" {said} ".partition(f" {option} ")[2].split()
+    return len(said.split()) <= 4 and bool(behind) and behind[0].isalpha() and behind[0] not in _MAY_FOLLOW
 
 
 def _without_words(text: str, options: Options) -> str:
@@ -230,7 +295,7 @@ def chosen(text: str, options: Options) -> frozenset[str]:
     """The options that an answer names by letters, else by words; empty if none. The text behind "but
     actually" replaces the text before."""
     text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-TAIL_CHARS:])
-    text = _CONTRACTED.sub("not ", _TEXT.sub(r" \1 ", text).strip())
+    text = _CONTRACTED.sub("not ", _TEXT.sub(r" \1 ", _BOXED.sub(r" \1 ", text)).strip())
     text = _SCRIPT_ENDS.sub(" ", _without_words(text[retraction(text) :], options))
     if _CALLED_WRONG.search(text) and not _CALLED_WRONG.search(" ".join(options.texts)):
         return frozenset()

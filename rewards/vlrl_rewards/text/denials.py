@@ -18,7 +18,7 @@ REJECTS = (
 CANNOT = r"cannot|can\s+not|can['’]t|could\s+not|couldn['’]t|must\s+not|mustn['’]t|should\s+not|shouldn['’]t"
 
 FOREIGN_NOT = (
-    r"\b(?:nicht|kein\w{0,2}|n['’]est\s+pas|no\s+es|não\s+é|non\s+è|niet|inte|ikke|не|nie|bukan|dudo|je\s+doute|bezweif\w+|dubito|duvido|сомневаюсь|keinesfalls|keineswegs|auf\s+keinen\s+fall|nunca|jamais|mai|không\s+phải|değil)\b"
+    r"\b(?:nicht|kein\w{0,2}|n['’]est\s+pas|no\s+es|não\s+é|non\s+è|niet|inte|ikke|не|nie|bukan|dudo|je\s+doute|bezweif\w+(?:,\s+dass)?|dubito|duvido|сомневаюсь|keinesfalls|keineswegs|auf\s+keinen\s+fall|nunca|jamais|mai|không\s+phải|değil)\b"
     r"|不是|并非|不等于|ではあり|ではな|じゃな|아닙|아니|ليس|ไม่ใช่|नहीं"
 )
 FOREIGN_WRONG = (
@@ -98,10 +98,10 @@ _ELSE = re.compile(  # "42 if the last row counts; otherwise 43"
     re.IGNORECASE,
 )
 _TAIL_NOT = re.compile(  # languages that deny behind the word
-    r"[\s)\]}*$]*(?:ではあり|ではな|じゃな|(?:이|가|은|는)?\s?아니|(?:이|가)?\s?아닙)"
+    r"[\s)\]}*$]*(?:ではあり|ではな|じゃな|değil|नहीं|(?:이|가|은|는)?\s?아니|(?:이|가)?\s?아닙)"
 )
 _RETRACTED = re.compile(
-    r"(?:[.;!?—]|(?<!\n)\n)\s*(?:(?:but|no|nope|however|and|yet|wait|actually)\b[,.!]?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
+    r"(?:[.;!?—]|,(?=\s*(?:but|yet|though)\b)|(?<!\n)\n)\s*(?:(?:but|though|no|nope|however|and|yet|wait|actually)\b[,.!]?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
     r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s*"
     rf"(?:(?:all|both|quite|simply|just|\w+ly)\s+)?(?:{WRONG}|untrue|mistaken|a\s+(?:mistake|lie|joke)"
     r"|(?:not|n['’]t)(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
@@ -143,10 +143,10 @@ _DOUBTED = re.compile(
 )
 _SUPPOSED = re.compile(  # a statement that nobody makes: "no way it is", "nobody knows whether it is"
     r"\b(?:nobody|no\s+one|no\s+(?:way|chance|evidence|reason|proof|guarantee|sense)|whether|who\s+knows|"
-    r"suppos(?:e|ing)|assum(?:e|ing)|imagine|pretend\w*|wish\w*|if\s+only|what\s+if|why|myth|lie|rumou?r|joke|"
+    r"suppos(?:e|ing)|assum(?:e|ing)|imagine|pretend\w*|wish\w*|if\s+only|what\s+if|myth|rumou?r|a\s+(?:lie|joke)|"
     r"used\s+to\s+(?:think|believe|say|be)|"
     r"(?:some|others?|people|many|critics|he|she|they)\s+(?:might\s+|may\s+|would\s+)?"
-    r"(?:say|says|said|claim\w*|think|thinks|thought|believe\w*))\b(?:[^.;!?\n]|\.(?=\d))*$",
+    r"(?:say|says|said|claim\w*|think|thinks|thought|believe\w*))\b(?:[^,.;!?\n]|[.,](?=\d)|,(?=[^()\n]{0,30}\)))*$",
     re.IGNORECASE,
 )
 _LOOK = 80

@@ -61,11 +61,11 @@ _NOT_OPTIONS = re.compile(
     r"(?i:\b(?:grade|score|mark|rating)s?\s*(?:is\s+|:\s*|=\s*)(?:an?\s+)?[A-J]\b)|"
     r"(?i:\b(?:give|gives|gave|deserve|deserves|earn|earns|award|awards)\b)[^.\n]{0,40}\ban?\s+[A-J]\b|"
     r"\b(?:[Pp]lan|[Gg]rade|[Vv]itamin|[Hh]epatitis|[Gg]roup|[Tt]ype|[Ss]ection|[Tt]eam)\s+[A-J]\b|"
-    r"\b[A-J]\s+(?:minus|plus)\b|\b[A-J](?:\+\+?|#)(?!\w)(?!\s*[A-J\d])"
+    r"\b[A-J]\s+(?:minus|plus)\b|\b[A-J]-(?=\W*$)|\b[A-J](?:\+\+?|#)(?!\w)(?!\s*[A-J\d])"
 )
 _REJECTED_LIST = re.compile(
     rf"\b(?:{REJECTS})\s+[A-J](?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*&\s*)[A-J])+\b|"
-    r"\b(?:not|neither)\s+[A-J](?:\s*,\s*[A-J])*,?\s+(?:or|nor)\s+[A-J]\b",
+    rf"(?:\b(?:not|neither|{CANNOT})|n['’]t)\s+(?:be\s+)?[A-J](?:\s*,\s*[A-J])*,?\s+(?:or|nor)\s+[A-J]\b",
     re.IGNORECASE,
 )
 

@@ -42,7 +42,8 @@ _ABSENT = re.compile(
 )
 _FIRST = re.compile(
     (
-        rf"^\W*(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?![\w/])(?!\s*(?:/|or\b|and\b|idea\b|one\b|answer\b|way\b|"
+        r"^\W*(?:(?:absolutely|definitely|certainly|clearly|obviously|of\s+course|surely|indeed)\W+)?"
+        rf"(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?![\w/])(?!\s*(?:/|or\b|and\b|idea\b|one\b|answer\b|way\b|"
         r"clue\b|comment\b))"
     ),
     re.IGNORECASE,
