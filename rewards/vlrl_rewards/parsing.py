@@ -58,6 +58,7 @@ _LEADING = re.compile(r"[\s*_.:]*(?:\\\[|\$\$)?\s*")
 _ANOTHER = re.compile(
     r"\b(?:another|alternat(?:e|ive)|first|second|other|additional)\s+(?:\w+\s+){0,2}$", re.IGNORECASE
 )
+_WITHDRAWN = re.compile(rf"\b(?:that|this|it|which)(?:['’]s|\s+(?:is|was))\s+(?:{WRONG})\W*$", re.IGNORECASE)
 _FIELD = re.compile(
     r"""["'](?:final[_ ]?)?answer["']\s{0,3}:\s{0,3}"""
     r"""(?:"((?:[^"\\\n]|\\.){1,400})"|'([^'\n]{1,400})'|([^\s,{}"'\[\]][^,{}"'\n]{0,100}))""",
@@ -232,6 +233,8 @@ def boxes_in(text: str) -> list[tuple[int, int, int, int]]:
 def _refused(before: str) -> bool:
     """Whether the words before a box deny or doubt what is in it."""
     before = _SENTENCE_START.split(before.rstrip(" $*(\\"))[-1] + " "
+    if _WITHDRAWN.search(before):
+        return False
     return doubted(before) or denied(before, len(before), len(before))
 
 

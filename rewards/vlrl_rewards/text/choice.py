@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,61 +86,10 @@ _STATES = (
 )
 _GIVES_REASON = r"^ [a-j] (?:.{0,60} )?| (?:because|since|as|while|although|though|where|when) (?:.{0,60} )?"
 _ASSERTS = re.compile(r"\b(?:is|are|was)\s+(?:the\s+)?(?:correct|right|best|answer)\b", re.IGNORECASE)
-_MAY_FOLLOW = frozenset(
-    [
-        "is",
-        "are",
-        "was",
-        "were",
-        "it",
-        "has",
-        "have",
-        "had",
-        "because",
-        "since",
-        "as",
-        "so",
-        "which",
-        "that",
-        "who",
-        "while",
-        "though",
-        "although",
-        "in",
-        "on",
-        "at",
-        "by",
-        "of",
-        "for",
-        "with",
-        "from",
-        "to",
-        "and",
-        "or",
-        "but",
-        "not",
-        "no",
-        "then",
-        "here",
-        "there",
-        "again",
-        "too",
-        "also",
-        "indeed",
-        "only",
-        "option",
-        "choice",
-        "answer",
-        "correct",
-        "right",
-        "wrong",
-        "due",
-        "per",
-        "than",
-        "if",
-        "when",
-        "where",
-    ]
+_FUNCTION_WORD = re.compile(
+    "is|are|was|were|it|has|have|had|because|since|as|so|which|that|who|while|though|although|in|on|at|by|of|for|"
+    "with|from|to|and|or|but|not|no|then|here|there|again|too|also|indeed|only|option|choice|answer|correct|right|"
+    "wrong|due|per|than|if|when|where"
 )
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _ORDINAL = re.compile(
@@ -259,7 +209,10 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
     found = [
         (i, f" {option} ")
         for i, option in enumerate(folded)
-        if option and len(option) > 1 and f" {option} " in f" {said} " and not _in_a_name(option, said)
+        if option
+        and len(option) > 1
+        and f" {option} " in f" {said} "
+        and not _in_a_name(option, said, folded)
     ]
     return [
         LETTERS[i]
@@ -268,10 +221,19 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
     ]
 
 
-def _in_a_name(option: str, said: str) -> bool:
-    """Whether a short phrase names another thing with the words of an option: "dog stand" for "dog"."""
-    behind = f" {said} ".partition(f" {option} ")[2].split()
-    return len(said.split()) <= 4 and bool(behind) and behind[0].isalpha() and behind[0] not in _MAY_FOLLOW
+def _in_a_name(option: str, said: str, options: Sequence[str]) -> bool:
+    """Whether a short phrase names another thing with the words of an option: "hot dog stand" for "dog"."""
+    before, _, behind = f" {said} ".partition(f" {option} ")
+    around = [*before.split()[-1:], *behind.split()[:1]]
+    others = {word for other in options for word in other.split()}
+    return (
+        len(around) == 2
+        and len(said.split()) <= 4
+        and all(
+            len(word) > 1 and word.isalpha() and not (word in others or _FUNCTION_WORD.fullmatch(word))
+            for word in around
+        )
+    )
 
 
 def _without_words(text: str, options: Options) -> str:
@@ -299,7 +261,7 @@ def chosen(text: str, options: Options) -> frozenset[str]:
     text = _SCRIPT_ENDS.sub(" ", _without_words(text[retraction(text) :], options))
     if _CALLED_WRONG.search(text) and not _CALLED_WRONG.search(" ".join(options.texts)):
         return frozenset()
-    if _DOUBTED.search(text) or _OFFERS.search(text) or _NEGATED.search(text) or _TWO_FACED.search(text):
+    if _DOUBTED.search(text) or _OFFERS.search(text) or _negated(text, options) or _TWO_FACED.search(text):
         return frozenset()
     if supposed(text.rstrip(" .!")) and not (
         by_text(text, options, whole=True) or any(map(supposed, options.texts))
@@ -308,6 +270,13 @@ def chosen(text: str, options: Options) -> frozenset[str]:
     turns = list(_TURN.finditer(text))
     later = _named(text[turns[-1].end() :], options) if turns else frozenset()
     return later or _named(text, options)
+
+
+def _negated(text: str, options: Options) -> bool:
+    """Whether the last clause denies what it says, in words that are no option's own."""
+    return _NEGATED.search(text) is not None and not any(
+        _NEGATED.search(f"it {option}") for option in options.texts
+    )
 
 
 def _named(text: str, options: Options) -> frozenset[str]:
