@@ -90,3 +90,18 @@ def test_a_class_has_right_and_wrong_answers():
         judged = rows(file)
         assert len(judged) >= 40 and {row["correct"] for row in judged} == {True, False}, file
         assert len({json.dumps(row, sort_keys=True) for row in judged}) == len(judged), file
+
+
+@pytest.mark.parametrize(
+    ("rows", "correct"),
+    [
+        (r"x & x>0 \\ -x & \text{otherwise}", True),
+        (r"-x & x\le 0 \\ x & \text{otherwise}", True),
+        (r"x & x\ge 0 \\ -x & \text{otherwise}", False),
+        (r"-x & x>0 \\ x & \text{otherwise}", False),
+        (r"x & x>1 \\ -x & \text{otherwise}", False),
+    ],
+)
+def test_otherwise_is_what_no_other_case_has(rows, correct):
+    gold = r"f(x)=\begin{cases} x & x>0 \\ -x & x\le 0\end{cases}"
+    assert verify(gold, rf"\begin{{cases}} {rows}\end{{cases}}", "math").correct is correct
