@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from vlrl.plugins.scoring import Answer, Response, Unread
-from vlrl_rewards.text.denials import MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG, denied, doubted
+from vlrl_rewards.text.denials import FOREIGN_NOT, MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG, denied, doubted
 
 _THINK = r"think(?:ing)?|thought|reasoning|scratchpad|reflection|analysis"
 _OPEN_CLOSE = re.compile(
@@ -59,6 +59,8 @@ _ANOTHER = re.compile(
     r"\b(?:another|alternat(?:e|ive)|first|second|other|additional)\s+(?:\w+\s+){0,2}$", re.IGNORECASE
 )
 _WITHDRAWN = re.compile(rf"\b(?:that|this|it|which)(?:['’]s|\s+(?:is|was))\s+(?:{WRONG})\W*$", re.IGNORECASE)
+_DENIES_BOX = re.compile(rf"(?:{FOREIGN_NOT})\W*$", re.IGNORECASE)
+_DOUBTS_BOX = re.compile(rf"\b(?:{MIGHT})\s+(?:also\s+)?be\s*[$*(]*\\(?:boxed|fbox)\{{\s*$", re.IGNORECASE)
 _FIELD = re.compile(
     r"""["'](?:final[_ ]?)?answer["']\s{0,3}:\s{0,3}"""
     r"""(?:"((?:[^"\\\n]|\\.){1,400})"|'([^'\n]{1,400})'|([^\s,{}"'\[\]][^,{}"'\n]{0,100}))""",
@@ -232,10 +234,10 @@ def boxes_in(text: str) -> list[tuple[int, int, int, int]]:
 
 def _refused(before: str) -> bool:
     """Whether the words before a box deny or doubt what is in it."""
-    before = _SENTENCE_START.split(before.rstrip(" $*(\\"))[-1] + " "
+    before = _SENTENCE_START.split(before.rstrip(" $*({}\\"))[-1] + " "
     if _WITHDRAWN.search(before):
         return False
-    return doubted(before) or denied(before, len(before), len(before))
+    return bool(_DENIES_BOX.search(before)) or doubted(before) or denied(before, len(before), len(before))
 
 
 def _unwrap(text: str, start: int, end: int) -> tuple[int, int]:
@@ -421,6 +423,8 @@ def _committed(text: str, plausible: Callable[[str], bool] | None) -> Answer | N
         if added and values[-1] != values[-2]
         else _problem_of(values, text, spans)
     )
+    if not problem and _DOUBTS_BOX.search(text[max(0, start - 40) : start]):
+        problem = "the answer is in doubt"
     return Answer(text[start:end], start, end, route, problem)
 
 

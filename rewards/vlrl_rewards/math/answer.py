@@ -49,7 +49,8 @@ _QUOTES = re.compile(
 _CLOSED = re.compile(r"^(?:\s{0,3}</answer>)?[$*)\]]{0,3}")
 _PERCENT = re.compile(r"\s?\\?%")
 _CLAUSE_END = re.compile(
-    r"[\s$*]*(?:[.,;!?)<}]|\n|$|(?:because|since|as|so|which|for|if|when|where|and|or)\b)", re.IGNORECASE
+    r"[\s$*]*(?:[.,;!?)<}。，\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\n|$|(?:because|since|as|so|which|for|if|when|where|and|or)\b)",
+    re.IGNORECASE,
 )
 _ASKED = re.compile(r"[^.!\n]{0,20}\?")
 _ASKS = re.compile(

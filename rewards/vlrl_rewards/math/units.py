@@ -278,7 +278,9 @@ def unit_behind(rest: str) -> int:
     """The length of the unit right behind a number, white space and a bracket included; 0 without one. "in"
     is no inch here ("5 in total")."""
     for more in (2, 1, 0):
-        found = re.match(rf"[)\]]?\s?({_UNIT_WORD}(?:(?:\s?/\s?|\s){_UNIT_WORD}){{{more}}})(?![\w^])", rest)
+        found = re.match(
+            rf"[)\]]?\s?({_UNIT_WORD}(?:(?:\s?/\s?|\s){_UNIT_WORD}){{{more}}})(?![A-Za-z0-9_^µμΩ])", rest
+        )
         parsed = parse_unit(found[1]) if found and found[1] != "in" else None
         if found and parsed is not None and not parsed.noun and (len(found[1]) > 1 or rest[0] in " )]"):
             return found.end()

@@ -77,7 +77,7 @@ _HEDGE = re.compile(
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(
-    r"^[\s.,;:)\]}*$\\\"']*(?:</answer>[\s.,;:)\]}*$]*)?(?:or\b|and/or\b|alternatively\b|unless\b|"
+    r"^[\s.,;:)\]}*$\\\"'，。]*(?:</answer>[\s.,;:)\]}*$]*)?(?:or\b|and/or\b|alternatively\b|unless\b|"
     rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE}|no\b)|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|"
     rf"(?:al)?though\b.{{1,40}}\bequally\b|"
     r"\?\s*(?:hardly|no|nope|never|i\s+doubt|i\s+don['’]t|not\s+(?:really|quite|so))\b|"
@@ -87,7 +87,7 @@ _TAIL_HEDGE = re.compile(
     r"(?:they|that|this|it|which|he|she|those|these|all\s+of\s+(?:them|this))"
     r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s+(?:\w+\s+)?"
     rf"(?:{WRONG}|untrue|mistaken|a\s+(?:mistake|lie|joke))\b"
-    rf"|(?:[\w'’]{{1,6}}\s+){{0,2}}(?:c['’]est\s+|est\s+)?(?:{FOREIGN_WRONG})"
+    rf"|(?:[\w'’]{{1,6}}\s+){{0,2}}(?:c['’]est\s+|est\s+|这是)?(?:{FOREIGN_WRONG})"
     r"|(?:but\s+|no,?\s+)?(?:it|that|this)(?:\s+(?:is|was)\s+not|\s+(?:is|was)n['’]t|['’]s\s+not)"
     r"(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
     re.IGNORECASE,
