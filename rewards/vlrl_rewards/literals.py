@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     r"""|(?P<word>[^\W\d][\w./-]{0,99}|[^\s\[\](){},:=;|`*$\\])|(?P<mark>[\[\](){},:=])""",
     re.DOTALL,
 )
-_FENCED = re.compile(r"\s*(?:```(?:json)?\s*)?([\[{].*[\]}])\s*(?:```)?\s*", re.DOTALL)
+_FENCED = re.compile(r"\s*(?:```(?:json)?\s*)?([\[{].*[\]}])\s*(?:```\s*)?", re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
 _FRACTION = re.compile(r"[.eE]")
 _ESCAPE = re.compile(

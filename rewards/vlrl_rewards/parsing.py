@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from vlrl.plugins.scoring import Answer, Response, Unread
-from vlrl_rewards.text.denials import MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG, doubted
+from vlrl_rewards.text.denials import FOREIGN_NOT, MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG, denied, doubted
 
 _THINK = r"think(?:ing)?|thought|reasoning|scratchpad|reflection|analysis"
 _OPEN_CLOSE = re.compile(
@@ -39,11 +39,12 @@ _FOREIGN = (
     r"das\s+ergebnis)\s+(?:ist|beträgt)(?!\s+nicht)"
     r"|\ble\s+résultat\s+est|\bel\s+resultado\s+es|\bo\s+resultado\s+é|\bil\s+risultato\s+è|答えは|정답은|답은"
     r"|(?:الجواب|الإجابة|الاجابة|الناتج|النتيجة|الحل)(?:\s+(?:النهائي|النهائية|الصحيح|الصحيحة))?\s+(?:هو|هي|هما)(?!\s+ليس)"
-    r"|คำตอบ(?:สุดท้าย|ที่ถูกต้อง)?\s?(?:คือ|:)|उत्तर(?=\s+[-\d])|\bответ\s*(?:—|–|-|равен|будет)\s|"
+    r"|คำตอบ(?:สุดท้าย|ที่ถูกต้อง)?\s?(?:คือ|:)|उत्तर(?=\s+\S)|\bответ\s*(?:—|–|-|равен|будет)\s|"
     r"\bđáp\s+(?:án|số)\s+là|\bjawaban(?:nya)?\s+adalah|\bodpowiedź\s+to|\bodpowiedzią\s+jest|\bsvaret\s+är|"
     r"התשובה\s+היא"
 )
 FOREIGN_LEAD = re.compile(rf"\W*(?:{_FOREIGN})[*_\s]{{0,3}}[:：]?\s*", re.IGNORECASE)
+COPULA = re.compile(r"\s?(?:です|だ|である|でした|입니다|이다|예요|이에요|है|होगा)[。.!।]?\s*$")
 _PHRASE_WORD = re.compile(r"\banswers?\b(?!.*\banswers?\b).{0,40}$", re.IGNORECASE | re.DOTALL)
 _DENIED = re.compile(
     rf"\b(?:{WRONG}|worst|bad|tempting|unlikely|least\s+(?:likely|plausible|correct)|not\s+(?:the|a|"
@@ -57,6 +58,9 @@ _LEADING = re.compile(r"[\s*_.:]*(?:\\\[|\$\$)?\s*")
 _ANOTHER = re.compile(
     r"\b(?:another|alternat(?:e|ive)|first|second|other|additional)\s+(?:\w+\s+){0,2}$", re.IGNORECASE
 )
+_WITHDRAWN = re.compile(rf"\b(?:that|this|it|which)(?:['’]s|\s+(?:is|was))\s+(?:{WRONG})\W*$", re.IGNORECASE)
+_DENIES_BOX = re.compile(rf"(?:{FOREIGN_NOT})\W*$", re.IGNORECASE)
+_DOUBTS_BOX = re.compile(rf"\b(?:{MIGHT})\s+(?:also\s+)?be\s*[$*(]*\\(?:boxed|fbox)\{{\s*$", re.IGNORECASE)
 _FIELD = re.compile(
     r"""["'](?:final[_ ]?)?answer["']\s{0,3}:\s{0,3}"""
     r"""(?:"((?:[^"\\\n]|\\.){1,400})"|'([^'\n]{1,400})'|([^\s,{}"'\[\]][^,{}"'\n]{0,100}))""",
@@ -74,7 +78,7 @@ _STRUCK = re.compile(  # text that is struck out is withdrawn
     ),
     re.IGNORECASE,
 )
-_ANSWER_TAG = re.compile(r"<\s*(/?)\s*answer\s*>", re.IGNORECASE)
+_ANSWER_TAG = re.compile(r"<\s*(?:(/)\s*)?answer\s*>", re.IGNORECASE)
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)\s*(?=\{)|\\boxed\s+(?=[^\s{])|(?<![\\\w])boxed(?=\{)")
 _PHRASE = re.compile(
     (
@@ -83,7 +87,7 @@ _PHRASE = re.compile(
     )
     + _FOREIGN
     + r"))"
-    r"[*_\s]{0,4}(?:\([^()\n]{0,30}\)\s?)?(?:to\s+(?:the|this)\s+\w+\s)?"
+    r"[*_\s]{0,4}(?:\([^()\n\\\d,]{0,30}\)\s?)?(?:to\s+(?:the|this)\s+\w+\s)?"
     r"(?P<link>(?:is|was|will\s+be|should\s+be|must\s+be|would\s+be|equals|are|be|是|为)?[*_\s]{0,"
     r"3}(?:therefore|thus|simply|just|indeed|then)?[*_\s]{0,3}[:：=]?[*_]{0,3})"
     r"(?=(?P<rest>[^\n]{0,400}))",
@@ -117,7 +121,7 @@ _CORRECTION = re.compile(
 _GUESSING = re.compile(
     rf"\b(?:or|{MAYBE}|(?:{MIGHT}) be|either|alternatively|options?|candidates?|guess\w*)\b", re.IGNORECASE
 )
-_JOIN = re.compile(r"[\s,;&$]*(?:and\s+also|and|or|as well as|also|和|或)?[\s,;&$]*", re.IGNORECASE)
+_JOIN = re.compile(r"[\s,;&$]*(?:(?:and\s+also|and|or|as well as|also|和|或)[\s,;&$]*)?", re.IGNORECASE)
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u00ad\ufeff\U000e0000-\U000e007f]")
 MAX_REPEATS = 3
 MAX_DIFFERENT = 5  # different commitments, whatever stands between them
@@ -228,12 +232,20 @@ def boxes_in(text: str) -> list[tuple[int, int, int, int]]:
     return found
 
 
+def _refused(before: str) -> bool:
+    """Whether the words before a box deny or doubt what is in it."""
+    before = _SENTENCE_START.split(before.rstrip(" $*({}\\"))[-1] + " "
+    if _WITHDRAWN.search(before):
+        return False
+    return bool(_DENIES_BOX.search(before)) or doubted(before) or denied(before, len(before), len(before))
+
+
 def _unwrap(text: str, start: int, end: int) -> tuple[int, int]:
     """[start, end) inside the only box there (if there is one), without white space, stars and backticks
     around it."""
     for _ in range(MAX_NESTED_BOXES):
         inner = boxes_in(text[start:end])
-        if len(inner) != 1:
+        if len(inner) != 1 or _refused(text[start : start + inner[0][0]]):
             break
         start, end = start + inner[0][2], start + inner[0][3]
     marks = re.match(r"\s*([*`]{1,3})", text[start:end])
@@ -252,7 +264,7 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
     """(start, end, route) of the text behind "the answer is" and similar phrases, to the end of the sentence;
     of the next line if that is empty."""
     found = []
-    for match in _PHRASE.finditer(text):
+    for match in list(_PHRASE.finditer(text))[-4 * MAX_COMMITMENTS :]:
         if match["rest"].startswith("="):  # code, not a statement
             continue
         stated = (
@@ -271,6 +283,8 @@ def _phrases(text: str) -> list[tuple[int, int, str]]:
             rest = text[start : start + 400].split("\n", 1)[0]
         stop = _SENTENCE_END.search(rest)
         end = start + (stop.start() if stop else len(rest))
+        copula = COPULA.search(text, start, end) if match["foreign"] else None
+        end = copula.start() if copula else end
         if text[start:end].strip(" *_.:$"):
             said = text[max(0, match.start() - 120) : match.start()]
             denied = _DENIED.search(text[max(0, match.start() - 40) : match.start("link")]) or doubted(
@@ -309,7 +323,8 @@ def commitments(text: str) -> list[tuple[int, int, str]]:
         for s, e, cs, ce in boxes_in(text)[-MAX_COMMITMENTS:]
         if not any(a <= s < b for a, b, _ in tags)
     ]
-    found += [(cs, ce, "box") for _, _, cs, ce in boxes]
+    for start, _, inner, end in boxes:
+        found.append((inner, end, "denied" if _refused(text[max(0, start - 120) : start]) else "box"))
     said = _phrases(text)[-MAX_COMMITMENTS:]
     for start, end, route in said + (
         _amendments(text, min(s[1] for s in found + said))[-MAX_COMMITMENTS:] if found or said else []
@@ -408,12 +423,14 @@ def _committed(text: str, plausible: Callable[[str], bool] | None) -> Answer | N
         if added and values[-1] != values[-2]
         else _problem_of(values, text, spans)
     )
+    if not problem and _DOUBTS_BOX.search(text[max(0, start - 40) : start]):
+        problem = "the answer is in doubt"
     return Answer(text[start:end], start, end, route, problem)
 
 
 def _side_by_side(text: str, end: int, start: int) -> bool:
     between = text[end:start].replace("}", " ", 1)
-    head = re.sub(r"\\?(?:boxed|fbox|framebox)\s*\{?\s*$|<\s*/\s*answer\s*>|<\s*answer\s*>", "", between)
+    head = re.sub(r"\\?(?:boxed|fbox|framebox)\s*(?:\{\s*)?$|<\s*/\s*answer\s*>|<\s*answer\s*>", "", between)
     return _JOIN.fullmatch(head) is not None
 
 

@@ -4,10 +4,8 @@
 
 response: the text of the policy, and the coordinate spaces of its pictures. gold: what is right, in the form
 that the function reads. row: the `Row`, or a benchmark's raw record. A scoring function raises GoldError
-where
-the row is broken and Unread where the response holds no answer that it can read; it raises nothing else
-because
-of the response. Whoever calls one turns Unread into the lowest score (`settled`).
+where the row is broken and Unread where the response holds no answer that it can read; it raises nothing
+else because of the response. Whoever calls one turns Unread into the lowest score (`settled`).
 
 Rewards that score an answer, the kinds of `verify`, and the scorers of evaluation are such functions.
 """
@@ -25,8 +23,8 @@ _TAGGED = frozenset({"tag", "tags", "field", "box", "boxes", "section"})
 
 
 class GoldError(ValueError):
-    """The gold answer of a row is broken: of the wrong type, empty, or not in the form that the docstring
-    names.
+    """The gold answer of a row is broken: of the wrong type, empty, or not in the form that the
+    docstring names.
 
     A fault of the data, never of the response, so it is raised and not scored. It is a ValueError.
     """
@@ -82,10 +80,8 @@ class Verdict:
 
     `correct`: the answer is right. `unread`: no answer could be read, so it is neither right nor wrong.
     `extracted`: the answer as it was read. `span`: its [start, end) character offsets in the response.
-    `route`:
-    how it was found and which rule decided ("box>rational"). `details`: what reports draw. `seconds`:
-    wall-clock
-    time.
+    `route`: how it was found and which rule decided ("box>rational"). `details`: what reports draw.
+    `seconds`: wall-clock time.
     """
 
     score: float
@@ -120,8 +116,7 @@ def _writable(value: Any) -> Any:
 def verdict(
     answer: Answer, score: float, correct: bool, reason: str, rule: str, extracted: str | None = None
 ) -> Verdict:
-    """The verdict on an answer that was read; `rule` names what decided, `extracted` is by default its
-    text."""
+    """The verdict on an answer that was read by `rule`; `extracted` is by default the answer's text."""
     shown = answer.text.strip()[:MAX_SHOWN] if extracted is None else extracted
     return Verdict(score, correct, reason, shown or None, answer.span, f"{answer.route}>{rule}")
 

@@ -334,7 +334,10 @@ _PUMPED = (
     *"0a ,.-+/\\{}[]()<>\"'\n|:;_=*#$½٣", "0 ", "0,", "a ", "a, ", "00", "\\a", "[0", "{}", "()", "<a>",
     "0.0", "1/2", "0:0", "\n- ", "a: ", "<b>",
     "&lt;", "not ", "no, ", "and ", "\\\\ ", "0.0,", "x^", "a_", "'a'", '"a"', "Wait, ", "[1,2,3,4],",
-    "(a,b,c),", "```", '{"a":',
+    "(a,b,c),", "```", '{"a":', "1+", "1*", "(-", "1!", "!", "x=1, ", "1 or ", "1 to ", "1 cm ",
+    "A or ", "B, ", "yes no ", "the answer is ", "Answer: ", "答案", "答案是", "الجواب هو ",
+    "\\text{a}", "\\boxed{1}", "\\frac{1}{", "**", "<answer>1</answer>", "H2 + ", "\u200b", "\n\n",
+    " \n", "\\pm 1", "because ", "so ", "a = ", "~~", ".,", "- ",
 )  # fmt: skip
 
 
@@ -347,6 +350,8 @@ def pumped(subject: Subject, lengths: tuple[int, ...] = (60, 3000, 19_000)) -> I
             body = unit * (length // len(unit)) + "!"
             yield f"<answer>{body}</answer>"
             yield f"<answer>{right}{body}</answer>"
+            yield f"The answer is{body}x."
+            yield f"{right}\n{body}"
 
 
 _FRAMES = (

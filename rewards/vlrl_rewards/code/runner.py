@@ -3,11 +3,14 @@
 Three modes:
 
 "tests": {"code", "fn", "tests": [stdin text | [arguments]]}: a child per test; standard output: a JSON line
-per test. The expected outputs stay outside, so the program cannot read or fake them.
+per test. The expected outputs stay outside, so the program cannot read or fake them. The result of a function
+counts only with the nonce of its test, and an error has a pipe of its own: what a program writes to a
+descriptor is output and nothing else.
 
 "serve" and "check" are the two halves of a check that is itself a program (HumanEval's `check(candidate)`):
 two processes in two sandboxes, each with a user of its own, joined by two pipes. "serve" answers calls of the
-solution; "check" sends them and writes the verdict. Only plain data crosses (`pack`, `unpack`).
+solution; "check" sends them and writes the verdict. Only plain data crosses (`pack`, `unpack`), and an answer
+counts only with the nonce of its call.
 
 All modes: {"seconds", "memory", "output", "processes", "uid": int | null, "isolated": bool}.
 """
@@ -20,6 +23,7 @@ import io
 import json
 import os
 import resource
+import secrets
 import select
 import signal
 import sys
@@ -92,7 +96,7 @@ def call(code, fn, test):
     """The function's result as JSON."""
     function = function_of(scope_of(code, "solution"), fn)
     return json.dumps(
-        {"result": function(*test)},
+        function(*test),
         default=lambda value: sorted(value) if isinstance(value, (set, frozenset)) else list(value),
     )
 
@@ -100,9 +104,12 @@ def call(code, fn, test):
 # --- tests --------------------------------------------------------------------------------------------------
 
 
-def child(job, test, out):
+def child(job, test, out, errors, nonce):
     """Run one test in this (forked) process and exit. The job is emptied first: the program finds no other
-    test in this process."""
+    test in this process.
+
+    out, errors: the descriptors of its output and of its exception. nonce: one from which the nonce of the
+    test is read when the function has returned."""
     os.setsid()
     become(job)
     code, fn = job["code"], job["fn"]
@@ -129,13 +136,12 @@ def child(job, test, out):
             printed, sys.stdout = sys.stdout, io.StringIO()
             result = call(code, fn, test)
             sys.stdout = printed
-            sys.stdout.write(result)
+            sys.stdout.write('{"nonce": "%s", "result": %s}' % (os.read(nonce, 64).decode(), result))
     except SystemExit as stop:
         status = 0 if stop.code in (None, 0) else 1
     except BaseException as error:  # an exception of the program is its result
         status = 1
-        sys.stdout.flush()
-        os.write(1, ("\x00" + described(error)).encode(errors="replace"))
+        os.write(errors, described(error).encode(errors="replace")[:1000])
     try:
         sys.stdout.flush()
     finally:
@@ -157,15 +163,19 @@ def described(error):
 
 def run(job, test):
     """The status and output of one test, which runs in a child process."""
-    read, write = os.pipe()
+    nonce = secrets.token_hex(16)
+    (read, write), (failed, errors), (asked, tell) = os.pipe(), os.pipe(), os.pipe()
+    os.write(tell, nonce.encode())
     pid = os.fork()
     if pid == 0:
         try:
-            os.close(read)
-            child(job, test, write)
+            for fd in (read, failed, tell):
+                os.close(fd)
+            child(job, test, write, errors, asked)
         finally:
             os._exit(71)
-    os.close(write)
+    for fd in (write, errors, asked, tell):
+        os.close(fd)
     deadline, out, status = time.monotonic() + job["seconds"], b"", "ok"
     while True:
         left = deadline - time.monotonic()
@@ -195,8 +205,16 @@ def run(job, test):
     except (ProcessLookupError, PermissionError):
         pass
     _, code = os.waitpid(pid, 0)
+    os.set_blocking(failed, False)
+    try:
+        error = os.read(failed, 1000).decode(errors="replace")
+    except BlockingIOError:  # a process that it started still has the pipe
+        error = ""
     os.close(read)
-    text, _, error = out[: job["output"]].decode(errors="replace").partition("\x00")
+    os.close(failed)
+    text = out[: job["output"]].decode(errors="replace")
+    if status == "ok" and job["fn"] is not None and not code:
+        status, text = answered(text, nonce)
     if status == "ok" and code != 0:
         status = error or (
             "killed by signal %d" % os.WTERMSIG(code)
@@ -204,6 +222,14 @@ def run(job, test):
             else "exit status %d" % os.WEXITSTATUS(code)
         )
     return {"status": status, "out": text}
+
+
+def answered(text, nonce):
+    """(status, the function's result as JSON) of the output of a test; without the nonce it is no result."""
+    head, tail = '{"nonce": "%s", "result": ' % nonce, "}"
+    if not (text.startswith(head) and text.endswith(tail)):
+        return "no result", ""
+    return "ok", text[len(head) : -len(tail)]
 
 
 def sweep(isolated):
@@ -324,48 +350,80 @@ def serve(job):
     except BaseException as error:  # an exception of the program is its answer
         failed = {"error": parts(error)}
     for line in iter(wanted.readline, b""):
-        name, arguments, named = json.loads(line)
+        nonce, name, arguments, named = json.loads(line)
         try:
             answer = failed or {"result": pack(function_of(scope, name)(*unpack(arguments), **unpack(named)))}
-            text = json.dumps(answer).encode()
+            text = json.dumps({**answer, "nonce": nonce}).encode()
         except BaseException as error:  # the same
-            text = json.dumps({"error": parts(error)}).encode()
+            text = json.dumps({"error": parts(error), "nonce": nonce}).encode()
         answers.write(text + b"\n")
 
 
 class Caller:
-    """Calls functions of the solution, which is at the other end of two pipes."""
+    """Calls functions of the solution, which is at the other end of two pipes.
+
+    `fault`: what ended the conversation, or "". The verdict is never "ok" then, whatever the check caught.
+    """
 
     def __init__(self, read, write, most):
         self.answers, self.calls, self.most = os.fdopen(read, "rb"), os.fdopen(write, "wb", buffering=0), most
+        self.fault = ""
 
     def line(self):
-        """The next answer. Raises ConnectionError where the solution is gone or writes too much."""
-        text = self.answers.readline(self.most)
-        if not text.endswith(b"\n"):
-            raise ConnectionError(
+        """The next line of the solution's process. Raises ConnectionError where it is gone, writes too much
+        or writes what is no JSON."""
+        text = b"" if self.fault else self.answers.readline(self.most)
+        try:
+            if text.endswith(b"\n"):
+                return json.loads(text)
+            self.fault = self.fault or (
                 "too much output" if len(text) >= self.most else "the solution's process ended"
             )
-        return json.loads(text)
+        except (ValueError, RecursionError):
+            self.fault = "an answer that cannot be read"
+        raise ConnectionError(self.fault)
+
+    def answer(self, nonce):
+        """The answer to the call with this nonce. Raises ConnectionError on any other line."""
+        found = self.line()
+        if not (isinstance(found, dict) and found.get("nonce") == nonce and len(found) == 2):
+            self.fault = "an answer to no call"
+            raise ConnectionError(self.fault)
+        return found
 
     def function(self, name):
         """A function that stands for the solution's function `name`."""
 
         def candidate(*arguments, **named):
-            self.calls.write(json.dumps([name, pack(list(arguments)), pack(named)]).encode() + b"\n")
-            answer = self.line()
+            nonce = secrets.token_hex(16)
+            call = json.dumps([nonce, name, pack(list(arguments)), pack(named)])
+            try:
+                self.calls.write(call.encode() + b"\n")
+            except BrokenPipeError:
+                self.fault = self.fault or "the solution's process ended"
+            answer = self.answer(nonce)
             if "error" in answer:
-                kind, text = answer["error"]
-                known = getattr(builtins, str(kind), None)
-                if not (isinstance(known, type) and issubclass(known, Exception)) or issubclass(
-                    known, (AssertionError, UnicodeError)
-                ):
-                    known = RuntimeError
-                raise known(str(text))
+                raise exception(*answer["error"])
             return unpack(answer["result"])
 
         candidate.__name__ = name
         return candidate
+
+
+# Exceptions that Python or a check takes for something else than an error: the end of a `map`, a failed
+# assertion, the check's own time.
+ENDS = (AssertionError, StopIteration, StopAsyncIteration, TimeoutError, UnicodeError)
+
+
+def exception(kind, text):
+    """The builtin exception of that name; RuntimeError for any other, and for `ENDS`."""
+    known = getattr(builtins, str(kind), None)
+    if not (isinstance(known, type) and issubclass(known, Exception)) or issubclass(known, ENDS):
+        return RuntimeError("%s: %s" % (kind, text))
+    try:
+        return known(str(text))
+    except TypeError:  # ExceptionGroup
+        return RuntimeError("%s: %s" % (kind, text))
 
 
 def check(job):
@@ -394,6 +452,7 @@ def check(job):
     except BaseException as error:  # an exception of the check is its verdict
         status = "timeout" if isinstance(error, TimeoutError) else described(error)
     signal.setitimer(signal.ITIMER_REAL, 0)
+    status = caller.fault if status == "ok" and caller.fault else status
     report({"i": 0, "status": status, "out": ""}, verdict)
 
 

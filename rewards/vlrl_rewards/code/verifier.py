@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from vlrl.plugins.registry import register
@@ -23,6 +23,7 @@ from vlrl_rewards.parsing import MAX_REPEATS, answer_tags, visible
 from vlrl_rewards.verified import ByKind
 
 _BLOCK = re.compile(r"```(?:python3?|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,4})?")
 MAX_CODE = 100_000
 
 
@@ -156,10 +157,9 @@ def _asserts(text: str) -> Tests:
 
 
 def _decimals(line: str) -> list[Decimal] | None:
-    try:
-        return [Decimal(part) for part in line.split()]
-    except InvalidOperation:
-        return None
+    """The numbers of a line; None where a word is none ("1_000", "sNaN" and "٤" are none)."""
+    words = line.split()
+    return [Decimal(word) for word in words] if all(map(_DECIMAL.fullmatch, words)) else None
 
 
 def same_output(said: str, wanted: str) -> bool:
@@ -171,29 +171,26 @@ def same_output(said: str, wanted: str) -> bool:
     if len(a) != len(b):
         return False
     return all(
-        x == y or (bool(x) and _decimals(x) is not None and _decimals(x) == _decimals(y))
+        x == y or (bool(x) and (numbers := _decimals(x)) is not None and numbers == _decimals(y))
         for x, y in zip(a, b, strict=True)
     )
 
 
 def same_result(said: str, wanted: Any) -> bool:
-    """Equal JSON values; a tuple is a list. (LiveCodeBench also accepts the element of a one-element
-    list.)"""
+    """Equal JSON values; a tuple is a list, and true is not 1 at any depth. (LiveCodeBench also accepts the
+    element of a one-element list.)"""
     try:
-        result = json.loads(said)["result"]
-        wanted = json.loads(json.dumps(wanted))
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        RecursionError,
-    ):  # RecursionError: a result that is nested too deeply to be read
+        return _same_json(json.loads(said), json.loads(json.dumps(wanted)))
+    except (ValueError, TypeError, RecursionError):  # RecursionError: nested too deeply to be read
         return False
-    return (
-        type(result) is type(wanted) and result == wanted
-        if isinstance(result, bool) or isinstance(wanted, bool)
-        else result == wanted
-    )
+
+
+def _same_json(a: Any, b: Any) -> bool:
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same_json, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_same_json(a[key], b[key]) for key in a)
+    return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
 
 
 @verifier("code")

@@ -112,12 +112,12 @@ def number_placeholders(text: str, *, num_placeholders: int) -> bool:
 def postscript(text: str, *, postscript_marker: str = "P.S.") -> bool:
     """A postscript with this marker and content."""
     squeezed = r"\.?\s?".join(re.escape(char) for char in postscript_marker if char.isalpha())
-    return re.search(rf"(?:^|\n)\s*{squeezed}\.?:?\s*\w", text, re.IGNORECASE) is not None
+    return re.search(rf"^[^\S\n]*{squeezed}\.?:?\s*\w", text, re.IGNORECASE | re.MULTILINE) is not None
 
 
 def number_bullet_lists(text: str, *, num_bullets: int) -> bool:
     """The exact number of bullets."""
-    return len(re.findall(r"^\s*(?:\*(?!\*)|[-+•])\s+\S", text, re.MULTILINE)) == num_bullets
+    return len(re.findall(r"^[^\S\n]*(?:\*(?!\*)|[-+•])\s+\S", text, re.MULTILINE)) == num_bullets
 
 
 def constrained_response(
@@ -129,22 +129,22 @@ def constrained_response(
 
 def number_highlighted_sections(text: str, *, num_highlights: int) -> bool:
     """The minimum number of *highlighted* parts."""
-    bold = re.findall(r"\*\*[^\n*]*\w[^\n*]*\*\*", text)
-    plain = re.findall(r"(?<!\*)\*(?!\*)[^\n*]*\w[^\n*]*\*(?!\*)", text)
+    bold = re.findall(r"\*\*(?=[^\n*]*\w)[^\n*]*\*\*", text)
+    plain = re.findall(r"(?<!\*)\*(?!\*)(?=[^\n*]*\w)[^\n*]*\*(?!\*)", text)
     return len(bold) + len(plain) >= num_highlights
 
 
 def multiple_sections(text: str, *, section_spliter: str = "Section", num_sections: int) -> bool:
     """The minimum number of numbered sections."""
     return (
-        len(re.findall(rf"(?:^|\n)\W*{re.escape(section_spliter)}\s+(?:\d+|[IVXLC]+)\b", text))
+        len(re.findall(rf"^[^\w\n]*{re.escape(section_spliter)}\s+(?:\d+|[IVXLC]+)\b", text, re.MULTILINE))
         >= num_sections
     )
 
 
 def json_format(text: str) -> bool:
     """The whole response is JSON, with or without a code fence."""
-    whole = re.sub(r"^```(?:json)?\s*|\s*```$", "", text.strip(), flags=re.IGNORECASE)
+    whole = re.sub(r"^```(?:json)?\s*|(?<!\s)\s*```$", "", text.strip(), flags=re.IGNORECASE)
     return loads(whole) is not None and whole[:1] in "{[" and whole[-1:] in "}]"
 
 

@@ -15,8 +15,8 @@ _HANOI_MOVE = re.compile(
     r"(?:\d+[.)]\s*)?move disk (\d{1,3}) from peg (\d{1,3}) to peg (\d{1,3})\.?", re.IGNORECASE
 )
 _JUG_MOVE = re.compile(r"(?:(fill|empty) ([A-Z])|(pour) ([A-Z])\s*->\s*([A-Z]))")
-_CAR_MOVES = re.compile(r"\s*(?:[A-Z][+-]\d\s*,?\s*)+")
-_BUTTONS = re.compile(r"[A-Z](?:\s*(?:→|->|,|\s)\s*[A-Z])*", re.IGNORECASE)
+_CAR_MOVES = re.compile(r"\s*(?:[A-Z][+-]\d\s*(?:,\s*)?)+")
+_BUTTONS = re.compile(r"[A-Z](?:(?:\s*(?:→|->|,)\s*|\s+)[A-Z])*", re.IGNORECASE)
 _BOX_MOVE = re.compile(r"move\((box_\w{1,40}), ?(?:square\[([\d., ]{1,40})\]|(target_\w{1,40}))\)")
 _DIRECTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 _SOKOBAN = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}

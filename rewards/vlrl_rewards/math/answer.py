@@ -4,10 +4,12 @@ or its concluding sentence."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from vlrl.plugins.scoring import Answer, Response
+from vlrl_rewards.math.chemistry import formula_in, read_chemistry
 from vlrl_rewards.math.read import is_code, is_mark, read
-from vlrl_rewards.math.units import parse_unit
+from vlrl_rewards.math.units import unit_behind
 from vlrl_rewards.math.wording import without_markup
 from vlrl_rewards.math.written_numbers import number_words, total_in
 from vlrl_rewards.parsing import committed, visible
@@ -22,7 +24,7 @@ _CONCLUDES = re.compile(
     (
         r"\b(?:is|are|equals?|get|gives?|to|has|have|be|total(?:s|ing)?|makes?|costs?|takes?|leaves?|counts?|"
         r"counted|see|sees|saw|find|found|earns?|pays?|needs?|spends?|weighs?|measures?|lasts?|remains?)\b|"
-        r"[=:≈]|^\s*(?:in|on|at|by|the\s+year)\s+[\d.,:]+\W*$|\bin\s+\d{3,4}\W*$|^\W*(?:so|therefore|thus|"
+        r"[=:≈]|^\s*(?:in|on|at|by|the\s+year)\s+[\d.,:]*\d\W*$|\bin\s+\d{3,4}\W*$|^\W*(?:so|therefore|thus|"
         r"hence)\b"
     ),
     re.IGNORECASE,
@@ -44,8 +46,19 @@ _QUOTES = re.compile(
     r"\W*(?:if|suppose|exception|assert|return|print|the\s+(?:problem|question|task|prompt|text))\b",
     re.IGNORECASE,
 )  # a sentence that quotes the question gives no answer
-_UNIT_WORD = r"[A-Za-zµμΩ°]+(?:[\^²³]\d?)?"
-_OPEN_END = re.compile(r"\b(?:or|and)\W*$|-\s*$", re.IGNORECASE)
+_CLOSED = re.compile(r"^(?:\s{0,3}</answer>)?[$*)\]]{0,3}")
+_PERCENT = re.compile(r"\s?\\?%")
+_CLAUSE_END = re.compile(
+    r"[\s$*]*(?:[.,;!?)<}。，\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\n|$|(?:because|since|as|so|is|was|which|for|if|when|where|and|or)\b)",
+    re.IGNORECASE,
+)
+_ASKED = re.compile(r"[^.!\n]{0,20}\?")
+_ASKS = re.compile(
+    r"(?:^|[.!?\n])\W*(?:is|was|are|could|might|would|should|can|may|does|do|what\s+if|why)\b[^.!?\n]*$",
+    re.IGNORECASE,
+)
+_OPEN_END = re.compile(r"\b(?:or|and)\W*$|[-+*/^=×÷]\s*(?:\.\s*)?$", re.IGNORECASE)
+_COMPARES = re.compile(r"(?:(?<!\w)[<>≤≥≠]|\\(?:le|ge|ne|lt|gt|leq|geq|neq))\s*=?\s*$")
 _BROKEN_OFF = re.compile(r"\b(?:answer|result|solution)\s+is\W*$", re.IGNORECASE)
 _ONE_WORD = (
     r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|"
@@ -59,7 +72,7 @@ _WORD_NUMBER = re.compile(
 
 def plausible(text: str) -> bool:
     """Whether a phrase ("the answer is ...") can hold a mathematical answer."""
-    return bool(_NUMBERISH.search(text)) or read(text) is not None
+    return bool(_NUMBERISH.search(text)) or read(text) is not None or read_chemistry(text) is not None
 
 
 def find_answer(response: Response) -> tuple[Answer | None, str]:
@@ -72,18 +85,30 @@ def find_answer(response: Response) -> tuple[Answer | None, str]:
     if answer is not None:
         if answer.problem:
             return None, answer.problem
-        return (
-            (None, "the answer is taken back or another is offered")
-            if taken_back(text[answer.end :].lstrip("}"))
-            else (answer, "")
-        )
+        rest = text[answer.end :].lstrip("}")
+        unit = _unit_outside(rest) if answer.tagged else ""
+        if taken_back(rest) or (unit and taken_back(rest.partition(unit.strip())[2])):
+            return None, "the answer is taken back or another is offered"
+        if _ASKED.match(rest) and _ASKS.search(text[: answer.start][-120:]):
+            return None, "a question"
+        return replace(answer, text=answer.text + unit), ""
     return _concluding(text)
+
+
+def _unit_outside(rest: str) -> str:
+    """The unit that stands alone behind a box or tags ("\\boxed{12} m"), with a space before it; "" without
+    one."""
+    rest = _CLOSED.sub("", rest[:60])
+    share = _PERCENT.match(rest)
+    end = share.end() if share else unit_behind(rest)
+    return f" {rest[:end].strip()}" if end and _CLAUSE_END.match(rest[end:]) else ""
 
 
 def _concluding(text: str) -> tuple[Answer | None, str]:
     start = len(text) - len(text.lstrip())
     whole = text.strip()
-    if (len(whole) <= 120 or ("\n" not in whole and not _PROSE.search(whole))) and read(whole) is not None:
+    short = len(whole) <= 120 or ("\n" not in whole and not _PROSE.search(whole))
+    if short and (read(whole) is not None or read_chemistry(whole) is not None):
         return Answer(whole, start, start + len(whole), "text"), ""
     line = _last_line(text)
     if line is not None:
@@ -97,6 +122,10 @@ def _concluding(text: str) -> tuple[Answer | None, str]:
         at = part.end() if part else end
     for begin, end in reversed(spans[-2:]):
         sentence = text[begin:end].strip()
+        formula = formula_in(sentence)
+        if formula is not None:
+            first = text.index(formula, begin)
+            return Answer(formula, first, first + len(formula), "formula"), ""
         if (
             len(sentence) <= 300
             and (_NUMBERISH.search(sentence) or _WORD_NUMBER.search(sentence))
@@ -172,30 +201,15 @@ def lone_number(sentence: str) -> tuple[int, int] | None:
         )
         return (
             words[0].span(1)
-            if len(words) == 1 and not bound and number_words(words[0][1]) is not None
+            if len(words) == 1
+            and not bound
+            and not doubted(sentence[: words[0].start(1)])
+            and number_words(words[0][1]) is not None
             else None
         )
     alone = len(found) == 1 and not re.search(r"[\^_]", sentence) and re.search(r"[a-zA-Z]{2}", sentence)
     if not alone and not sentence[: found[-1].start()].rstrip(" $").endswith("="):
         return None
-    if doubted(sentence[: found[-1].start()]):
+    if doubted(sentence[: found[-1].start()]) or _COMPARES.search(sentence[: found[-1].start()]):
         return None
-    return found[-1].start(), found[-1].end() + _unit_behind(sentence[found[-1].end() :])
-
-
-def _unit_behind(rest: str) -> int:
-    """The length of the unit right behind a number, white space included; 0 without one."""
-    for words in (3, 2, 1):
-        unit = re.match(
-            rf"\s?{_UNIT_WORD}(?:(?:\s?/\s?|\s){_UNIT_WORD}){{{words - 1}}}(?![\w^])",
-            rest,
-        )
-        parsed = parse_unit(unit[0].strip()) if unit else None
-        if (
-            unit
-            and parsed is not None
-            and not parsed.noun
-            and (len(unit[0].strip()) > 1 or unit[0][0] == " ")
-        ):
-            return unit.end()
-    return 0
+    return found[-1].start(), found[-1].end() + unit_behind(sentence[found[-1].end() :])

@@ -107,9 +107,10 @@ def rounded(p: Grammar, token: str) -> Node:
 
 def number_set(p: Grammar, _: str) -> Node:
     """`\\mathbb{R}` is the interval from -inf to inf; other number sets are names."""
-    p.expect("{")
+    braced = p.accept("{")
     name = p.take()[1]
-    p.expect("}")
+    if braced:
+        p.expect("}")
     infinity = ("const", "inf")
     return ("seq", "(", ")", ("neg", infinity), infinity) if name == "R" else ("sym", f"set {name}")
 

@@ -11,6 +11,8 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
+from vlrl_rewards.text.denials import doubted, hedges
+
 _NAMES = (
     "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe "
     "Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te "
@@ -19,6 +21,10 @@ _NAMES = (
 )
 ELEMENTS = frozenset(_NAMES.split())
 MAX_CHARS = 300
+_SAYS = re.compile(
+    r"^.*?(?:\b(?:is|are|get|gets|gives?|gave|obtain|have|yields?|forms?)\b|[:：])\s*", re.IGNORECASE
+)
+_REASON = re.compile(r"(?<![\s,]),?\s+(?:because|since|as|which|so)\b.*$", re.IGNORECASE | re.DOTALL)
 _WRAPPED = re.compile(r"\\(?:ce|mathrm|text|rm|mathbf|textbf|mathsf)\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
 _ARROWS = (
     (r"\\(?:rightleftharpoons|leftrightarrow|Leftrightarrow|leftrightarrows)(?![a-z])|<=+>|<-+>|⇌|⇄|↔", "⇌"),
@@ -91,7 +97,7 @@ def _plain(text: str) -> tuple[str, bool]:
         .replace("\\ ", " ")
     )
     text = re.sub(r"([⁰¹²³⁴⁵⁶⁷⁸⁹]*[⁺⁻])", r"^\1", text).translate(_SCRIPTS)
-    return " ".join(text.split()).strip(" ."), marked
+    return " ".join(text.split()).strip(" .*`"), marked
 
 
 def read_chemistry(text: str) -> Formula | Reaction | None:
@@ -110,6 +116,15 @@ def read_chemistry(text: str) -> Formula | Reaction | None:
         return None
     left, right = _side(sides[0]), _side(sides[2])
     return None if left is None or right is None else Reaction(left, right, sides[1])
+
+
+def formula_in(sentence: str) -> str | None:
+    """The formula or reaction that a sentence states ("We get H2SO4."), as it stands there, or None."""
+    if len(sentence) > MAX_CHARS or hedges(sentence) or doubted(sentence):
+        return None
+    said = _SAYS.sub("", sentence).strip(" .*")
+    said = _REASON.sub("", said)
+    return said if said and read_chemistry(said) is not None else None
 
 
 def _side(text: str) -> tuple[tuple[Formula, str], ...] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 from vlrl_rewards.math.families import exact_values, same_families, same_parameter, scaled, vector
@@ -19,6 +20,8 @@ ENOUGH_DIGITS = (
 )
 FLIP = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "=", "!=": "!="}
 MAX_ITEMS = 64
+OTHERWISE: Node = ("text", "otherwise")
+REALS: Node = ("seq", "(", ")", ("neg", ("const", "inf")), ("const", "inf"))
 
 
 def equal(gold: Node, said: Node) -> bool:
@@ -152,8 +155,19 @@ def _pm_equal(gold: Node, said: Node) -> bool:
     return _same_multiset(_expand(gold), _expand(said))
 
 
+def _explicit(rows: Node) -> Node:
+    """The cases with "otherwise" as the real numbers of no other condition."""
+    named = [condition for _, condition in rows if condition != OTHERWISE]
+    if not named or len(named) == len(rows):
+        return rows
+    others = reduce(lambda a, b: ("cup", a, b), named)
+    return tuple((value, ("minus", REALS, others) if when == OTHERWISE else when) for value, when in rows)
+
+
 def _cases(gold: Node, said: Node) -> bool:
     """Whether two lists of (value, condition) have the same members, in any order."""
+    if any(row[1] == OTHERWISE for row in gold) != any(row[1] == OTHERWISE for row in said):
+        gold, said = _explicit(gold), _explicit(said)
     rest = list(said) if len(gold) == len(said) <= MAX_ITEMS else []
     for value, condition in gold:
         match = next(
@@ -199,7 +213,7 @@ def _sequences(gold: Node, said: Node) -> bool:
     if len(a) != len(b):
         return False
     if all(_assigned(item) for item in (*a, *b)):
-        return _same_multiset(a, b)
+        return _same_multiset(_unindexed(a, b), _unindexed(b, a))
     if all(map(_assigned, a)) != all(map(_assigned, b)) and "(" in (
         left[0],
         right[0],
@@ -212,6 +226,14 @@ def _sequences(gold: Node, said: Node) -> bool:
     if "{" in (left[0], right[0]):
         return False
     return all(equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _unindexed(items: Node, others: Node) -> Node:
+    """x = 2, x = 3 of "x_1 = 2, x_2 = 3" where the other side names x alone; else unchanged."""
+    names = {_assigned(item).partition("_")[0] for item in items}
+    if len(names) > 1 or {_assigned(other) for other in others} != names:
+        return items
+    return tuple(("rel", ("sym", *names), *item[2:]) for item in items)
 
 
 def _by_name(items: Node) -> Node:

@@ -25,7 +25,7 @@ from vlrl_rewards.math.value import NoValue, TooBig, exact, refuel, symbols
 from vlrl_rewards.parsing import clean, committed
 from vlrl_rewards.text.denials import hedges
 
-GLUED_UNIT = re.compile(r"(?<=\d)(?=[a-zA-Z]{1,3}\b)")
+GLUED_UNIT = re.compile(r"(?<=\d)(?!(?:st|nd|rd|th)\b)(?=[a-zA-Z]{1,3}\b)")
 _UNFIT = re.compile(
     r"\\(?:partial|nabla|[lc]?dots)\b|__|\.\.\.|…|\d\s+\d"
 )  # math-verify reads these as products of letters, or must not get them
@@ -106,9 +106,11 @@ def _degrees(node: Node) -> Node | None:
 
 
 def _shared(gold: Reading, said: Reading) -> bool:
-    """Whether a percentage stands against, or in, an amount with a unit ("5%" against "$5", "$5%")."""
-    measured = any(side.unit is not None and not side.unit.noun for side in (gold, said))
-    return measured and "pct" in (gold.node[0], said.node[0])
+    """Whether a percentage stands against, or in, an amount with a unit ("5%" against "$5", "$5%"), or
+    against things ("5 points")."""
+    units = [side.unit for side in (gold, said) if side.unit is not None]
+    shares = [side.node[0] == "pct" for side in (gold, said)]
+    return bool(units) and any(shares) and (not all(shares) or any(not unit.noun for unit in units))
 
 
 def same_quantity(gold: Reading, said: Reading) -> tuple[bool, str]:
@@ -200,7 +202,7 @@ def _by_library(gold: str, answer: Answer) -> tuple[bool, str, str]:
 def _too_complex(text: str) -> bool:
     """Whether the text has towers of powers, nested factorials or deep nesting, which no gold answer has."""
     return (
-        bool(re.search(r"\d{400}|!\s*!|(?:\^\s*\{?\s*\(?\s*\w+\s*){3}|\^\{?\s*\d{7}", text))
+        bool(re.search(r"\d{400}|!\s*!|(?:\^\s*(?:\{\s*)?(?:\(\s*)?\w+\s*){3}|\^\{?\s*\d{7}", text))
         or text.count("^") > 60
         or text.count("{") > 200
         or text.count("!") > 8

@@ -32,6 +32,7 @@ from vlrl_rewards.math.lexer import (
 )
 
 MAX_DEPTH = 60
+MAX_LEVELS = 200  # of a tree: "1+1+..." is a level a term, and comparing recurses
 
 
 def is_bound(node: Node) -> bool:
@@ -187,6 +188,8 @@ class Parser(Grammar):
         """`node` times the factor that follows; "7\\frac{3}{4}" is a mixed number. Raises NotMath on two
         plain numbers side by side."""
         before, (kind, token) = self.tokens[self.at - 1], self.peek()
+        if node[0] == "text":
+            raise NotMath("a word before a value")
         if (
             kind in NUMBERS
             and before[1] not in (")", "]", "}", "!")
@@ -315,4 +318,10 @@ def parse(text: str, grouping: bool = True) -> Node:
     tokens = tokens_of(text, grouping)
     if not tokens:
         raise NotMath("empty")
-    return Parser(tokens).parse()
+    node = Parser(tokens).parse()
+    level, depth = [node], 0
+    while level := [child for parent in level for child in parent if isinstance(child, tuple)]:
+        depth += 1
+        if depth > MAX_LEVELS:
+            raise NotMath("too many terms")
+    return node

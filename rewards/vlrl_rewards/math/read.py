@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 
 from vlrl_rewards.math.latex import MAX_CHARS, plain_latex
 from vlrl_rewards.math.lexer import MAX_DIGITS, Node, NotMath
 from vlrl_rewards.math.parser import parse
-from vlrl_rewards.math.units import SCALE, Unit, currency, known, parse_unit, split_unit
+from vlrl_rewards.math.units import (
+    SCALE,
+    Unit,
+    currency,
+    known,
+    parse_unit,
+    split_unit,
+    unit_before,
+    unit_behind,
+)
 from vlrl_rewards.math.value import NoValue, numeric
 from vlrl_rewards.math.wording import (
     congruence,
@@ -22,8 +32,10 @@ from vlrl_rewards.math.wording import (
     worded_quantity,
 )
 from vlrl_rewards.math.written_numbers import ONE_WORD, number_words, numbers_in, total_in
-from vlrl_rewards.parsing import FOREIGN_LEAD
+from vlrl_rewards.parsing import COPULA, FOREIGN_LEAD
 from vlrl_rewards.text.denials import (
+    FOREIGN_NOT,
+    FOREIGN_WRONG,
     MAYBE,
     MIGHT,
     PAUSES,
@@ -38,7 +50,7 @@ from vlrl_rewards.text.denials import (
 _SAYS = re.compile(
     (
         r"^.*(?:\b(?:is|are|equals?|be|of|gives?|get|to|as|was|at|has|have|contains?)\b(?:\s+(?:equal\s+to|"
-        r"simply|just|exactly))?|[:：]|=(?![^=]*[a-z]{4}))\s*"
+        r"simply|just|exactly))?|[:：]|(?<![<>!])=(?![^=]*[a-z]{4}))\s*"
     ),
     re.IGNORECASE | re.DOTALL,
 )
@@ -51,9 +63,9 @@ _APPROX = re.compile(
 )
 _REASON = re.compile(
     (
-        r"\s*(?:,?\s+(?:because|since|which|where|so|as|for|when|after|by|if|in\s+total|altogether|"
-        r"units?)\b.*|"
-        r"\s\(.*\))$"
+        r"(?<!\s)(?:(?:\s*,)?\s+(?:because|since|which|where|so|as|for|when|after|by|if|in\s+total|"
+        r"altogether|units?)\b.*|"
+        r"\s+\(.*\))$"
     ),
     re.IGNORECASE | re.DOTALL,
 )
@@ -64,7 +76,7 @@ _NAMED = re.compile(
     r"[a-z]'+(?:\([a-z]\))?)\s*=\s*(?=\S)"
 )
 _MINUS = re.compile(r"^(?:minus|negative)\s+(?=[\d.\\])", re.IGNORECASE)
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
+_QUANTITY = re.compile(r"(?<!\d)(\d+(?:\.\d+)?)\s?([a-zA-Z]{1,12})\.?")
 _COMPOUND = re.compile(
     r"\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?(?:,?\s?(?:and\s)?\d+(?:\.\d+)?\s?[a-zA-Z]{1,12}\.?){1,3}"
 )
@@ -82,6 +94,9 @@ _CODE = re.compile(
 _STARRED = re.compile(
     r"^\*.*\*$|[^\s*]\*\*$", re.DOTALL
 )  # a pair of stars; a single one behind a number is an operator
+_SHARE_OF = re.compile(
+    r"(?<=%)\s+of\s+(?:(?:the|all|his|her|their|its)\s+)?[a-z]+(?:\s[a-z]+)?$", re.IGNORECASE
+)
 _ENDLESS = re.compile(rf"\d{{{MAX_DIGITS}}}")
 _WORDED: dict[str, Node] = {
     **dict.fromkeys(
@@ -101,12 +116,14 @@ _SO = re.compile(r",?\s(?:so|therefore|thus|hence)\b,?\s", re.IGNORECASE)
 # What must not stand in the part of an answer that is left out: "17 (wrong)", "17 (but really 18)".
 _TAKES_AWAY = re.compile(
     rf"\b(?:{WRONG}|untrue|or|but|not|never|no|nope|really|actually|instead|rather|{MAYBE}|{MIGHT}|{PAUSES}|"
-    rf"{TAKES_BACK}|unless|except|alternatively|otherwise|else|versus|vs)\b|n['’]t\b|\?",
+    rf"{TAKES_BACK}|unless|except|alternatively|otherwise|else|versus|vs)\b|n['’]t\b|\?|"
+    rf"{FOREIGN_WRONG}|{FOREIGN_NOT}",
     re.IGNORECASE,
 )
 _JOINS = re.compile(
-    rf"(?:\d|\}}|\)|\b(?:{ONE_WORD}))[%\s]*"
-    r"(?:\b(?:to|through|till|until|or|and|vs\.?|versus|up\s+to)\b|[-–—/~,;&+]|\.\.)\s*$",
+    rf"(?:\d|\}}|\)|\b(?:{ONE_WORD}))[%\s]*(?:[a-zA-Zµμ°/^²³]{{1,12}}\s+(?=to|thr|or|and|vs))?"
+    r"(?:\b(?:to|through|till|until|or|and|vs\.?|versus|up\s+to|of|oder|bis|ou|o|oppure|y|e|et|und|en|eller|lub|veya|"
+    r"hoặc|atau|или|и|до)\b|[或到至か]|または|或者|또는|أو|หรือ|या|[-–—/~,;&+]|\.\.)\s*$",
     re.IGNORECASE,
 )
 _MARK = re.compile(  # a mark that an answer gives itself
@@ -114,6 +131,7 @@ _MARK = re.compile(  # a mark that an answer gives itself
     r"evaluation|confidence)\s*(?:is\b|[:=])\s*.*|\W*(?:points?|credits?)\s*[:=]\s*(\d+)\s*(?:/|out\s+of)\s*\1\W*",
     re.IGNORECASE | re.DOTALL,
 )
+_EXCEPT = re.compile(r"\b(?:unless|except|otherwise)\b", re.IGNORECASE)
 _INSIDE = re.compile(
     r"\s?\(\s*(?:≈|~|=|about|approx(?:imately|\.)?|i\.?e\.?,?)?\s*(-?[\d.,/]{1,20})\s*\)\s*\.?$"
 )
@@ -121,9 +139,11 @@ _UNIT_TEXT = re.compile(
     r"(?<=[\d}\)%])\s*\\text\s*\{\s*((?:per\s?cent|[A-Za-zµμΩ°][A-Za-zµμΩ°/^0-9\s.*·-]{0,29}))\.?\s*\}(?!\s*\^)"
 )
 _BOLD = re.compile(r"(?<![\w)\]])\*\*([^*\n]{1,120})\*\*(?!\w)")
+_FIRST_VALUE = re.compile(r"[\d\\$]")
+_BOLD_END = re.compile(r"(?<=[\w)])\*\*(?=\s+[A-Za-zµμΩ°])")  # "12** cm", of a phrase "is **12** cm"
 _STATEMENT = re.compile(r"(?:[a-zA-Z](?:_\w)?\s?=\s?)?[-+−\d./√\s]{1,30}[,;.]?")
 _BUILDER = re.compile(
-    r"\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:]\s*([^{}]*(?:\{[^{}]*\}[^{}]*)*?)\\\}"
+    r"\\\{\s*([a-zA-Z])\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:]([^{}]*(?:\{[^{}]*\}[^{}]*)*?)\\\}"
 )
 _TEXTS = re.compile(r"\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}")
 _CJK_UNIT = re.compile(
@@ -137,21 +157,24 @@ _CJK = {
     "立方米": "m^3",
     "平方千米": "km^2",
 }  # fmt: skip
-_COMMENT = re.compile(r"\s*\\text\w*\s*\{\s*\([^{}()]{1,80}\)\s*\}\s*\.?\s*$")  # "4 \text{ (the only root)}"
-_COPULA = re.compile(r"(?:です|だ|である|でした|입니다|이다|예요|이에요|है|होगा)[。.!।]?\s*$")
+_COMMENT = re.compile(
+    r"(?<!\s)\s*\\text\w*\s*\{\s*\([^{}()]{1,80}\)\s*\}\s*(?:\.\s*)?$"
+)  # "4 \text{ (the only root)}"
 _DELIMITED = re.compile(r"\$\$?([^$]{1,500})\$\$?|\\\((.{1,500}?)\\\)|\\\[(.{1,500}?)\\\]", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Reading:
     """The tree of an answer, its unit, its text, and other readings or None: "1,234" as a list (`listed`),
-    "0,25" as a decimal (`decimal`)."""
+    "0,25" as a decimal (`decimal`). `left_over`: the words of the answer that were not read as mathematics
+    and take nothing of it away."""
 
     node: Node
     unit: Unit | None
     text: str
     listed: Node | None = None
     decimal: Node | None = None
+    left_over: str = ""
 
 
 def is_mark(text: str) -> bool:
@@ -237,11 +260,13 @@ def _bare_unit(match: re.Match[str]) -> str:
 def _plain(text: str) -> Reading:
     """The reading of a text that is only mathematics. Raises NotMath."""
     amount, unit = currency(text)
-    whole = re.fullmatch(r"\s*\$?\s*\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}\s*\.?\s*\$?\s*", amount)
+    whole = re.fullmatch(
+        r"\s*(?:\$\s*)?\\(?:text\w*|mathrm|mbox)\s*\{([^{}]*)\}\s*(?:\.\s*)?(?:\$\s*)?", amount
+    )
     amount = whole[1] if whole else amount
     plain = " ".join(_UNIT_TEXT.sub(_bare_unit, plain_latex(_trim(amount))).split())
     plain = _FEET.sub(r"\1 ft \2 in", plain)
-    plain = _trim(re.sub(r"(?i)\bper\s?cent(?:age)?\b", "%", plain))
+    plain = _SHARE_OF.sub("", _trim(re.sub(r"(?i)\bper\s?cent(?:age)?\b", "%", plain)))
     if len(plain) > MAX_CHARS:
         raise NotMath("too long")
     plain = _CJK_UNIT.sub(lambda m: " " + _CJK.get(m[1], "item"), _MINUS.sub("-", plain))
@@ -273,8 +298,12 @@ def _plain(text: str) -> Reading:
             )
     body = head if scale is None else scale[1]
     named = _NAMED.match(body)
+    if named and (hedges(named[0]) or doubted(named[0].rstrip("= "))):
+        raise NotMath("a denied value")
     body = body[named.end() :] if named else body
     if tail_unit is not None:
+        if unit is not None and not tail_unit.noun and tail_unit.dims != unit.dims:
+            raise NotMath("two units")  # "$5 per day"
         try:
             return Reading(parse(body), unit or tail_unit, plain, _listed(body))
         except NotMath:
@@ -301,10 +330,12 @@ def _listed(body: str) -> Node | None:
 def _sound(whole: str, piece: str) -> bool:
     """Whether what is left out of an answer, before and behind a piece of it, takes nothing of it away: no
     doubt, no range, no second value, no correction."""
-    before, found, after = whole.partition(piece.strip()) if piece.strip() else (whole, "", "")
+    piece = piece.strip()
+    ends = whole.rstrip(" .").endswith(piece.rstrip(" ."))
+    before, found, after = whole.rpartition(piece) if ends else whole.partition(piece)
     if not found:  # the piece is no part as it stands: a total, or flattened text
-        return not doubted(whole)
-    if doubted(before) or _JOINS.search(_flat(before)):
+        return not (doubted(whole) or doubted(_FIRST_VALUE.split(whole, maxsplit=1)[0]))
+    if doubted(before) or _JOINS.search(_flat(before)) or _EXCEPT.search(before):
         return False
     after = _flat(after)
     inner = _INSIDE.fullmatch(after)
@@ -312,6 +343,26 @@ def _sound(whole: str, piece: str) -> bool:
         return False
     cause = _CAUSE.match(after)
     return _TAKES_AWAY.search(after[: cause.start()] if cause else after) is None
+
+
+def _with_stray_unit(reading: Reading, whole: str, piece: str) -> Reading:
+    """The reading of a piece with what is left over of the whole, and with the unit that stands there ("in
+    grams: $5$", "$5$ g")."""
+    reading = replace(reading, left_over=_left_over(whole, piece))
+    if reading.unit is not None or not reading.left_over or any(char in reading.text for char in "<>=,"):
+        return reading
+    before, _, after = whole.rpartition(piece.strip())
+    behind = after.lstrip("$*")
+    end = unit_behind(behind)
+    return replace(reading, unit=parse_unit(behind[:end].strip(" )]")) if end else unit_before(before))
+
+
+def _left_over(whole: str, piece: str) -> str:
+    """The words before and behind the part of an answer that was read."""
+    before, found, after = whole.rpartition(piece.strip())
+    if not found:  # flattened text, or a total
+        return ""
+    return " ... ".join(filter(None, (part.strip(" $.,;:*\n") for part in (before, after))))
 
 
 def _flat(text: str) -> str:
@@ -334,7 +385,7 @@ def _close(piece: str, other: str) -> bool:
 def _pieces(text: str) -> Iterator[str]:
     """Parts of an answer that may be its mathematics, the most likely first."""
     yield text
-    yield _COMMENT.sub("", _COPULA.sub("", text))
+    yield _COMMENT.sub("", COPULA.sub("", text))
     inner = [next(filter(None, m.groups())) for m in _DELIMITED.finditer(text)]
     if len(inner) == 1:
         yield inner[0]
@@ -348,7 +399,7 @@ def _pieces(text: str) -> Iterator[str]:
         yield _REASON.sub("", clause)
     lead = FOREIGN_LEAD.match(text)
     if lead:
-        yield _COPULA.sub("", text[lead.end() :])
+        yield COPULA.sub("", text[lead.end() :])
     reason = _REASON.sub("", short)
     yield reason
     flat = _TEXTS.sub(r" \1 ", short)
@@ -374,7 +425,7 @@ def _concluded(text: str) -> str:
 def _bare(text: str) -> str:
     """The text without bold marks and without dollar signs of amounts; statements on separate lines become a
     list."""
-    text = _BOLD.sub(r"\1", text)
+    text = _BOLD_END.sub("", _BOLD.sub(r"\1", text))
     if "\\" not in text and text.count("$") == len(re.findall(r"\$(?=\d)", text)) > text.lstrip().startswith(
         ("$", "US$")
     ):
@@ -387,10 +438,12 @@ def _bare(text: str) -> str:
     )
 
 
+@lru_cache(maxsize=256)  # a verdict asks several times
 def read(text: str) -> Reading | None:
     """The mathematics of an answer; None if it has none, or hedges."""
     if len(text) > MAX_CHARS or _ENDLESS.search(text) or _CODE.search(text) or is_mark(text):
         return None
+    whole = text
     text = _concluded(without_entities(text))
     hedged = hedges(settled(text))
     if bounded(re.sub(r"\\text\w*\s*\{([^{}]*)\}", r"\1", _REASON.sub("", _trim(text)))) or bounded(
@@ -402,7 +455,7 @@ def read(text: str) -> Reading | None:
         if not piece.strip() or not _sound(text, piece):
             continue
         try:
-            return _plain(piece)
+            return _with_stray_unit(_plain(piece), whole, piece)
         except NotMath:
             if hedged:
                 return None

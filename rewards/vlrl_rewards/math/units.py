@@ -86,7 +86,8 @@ _NOT_NOUNS = frozenset((
     "either", "neither", "nor", "false", "roughly", "approximately", "but", "so", "because", "since", "as",
     "it", "this", "that",
     "wrong", "incorrect", "between", "from", "with",
-    "without", "some", "any", "all", "none", "more", "less", "least", "most", "about", "after", "before",
+    "without", "total", "altogether", "overall",
+    "some", "any", "all", "none", "more", "less", "least", "most", "about", "after", "before",
     "when", "where", "which", "while",
     "only", "then", "plus", "minus", "times", "divided", "over", "under", "mod", "modulo", "base", "sin",
     "cos", "tan", "log", "ln", "exp",
@@ -107,7 +108,13 @@ _TAIL = re.compile(
 )
 _MICRO_TEXT = re.compile(r"(?<=\d)\s*\\mu\s?\\text\{\s*([a-zA-Z]{1,3})\s*\}")
 _MICRO = re.compile(r"(?<=\d)\s*\\mu\s?(?=(?:m|s|g|A|V|W|F|L|l|C|H|J|mol)\b)")
-_PART = re.compile(r"(?P<op>/|\bper\b)?\s*(?P<word>[A-Za-zµμΩ]+)\s?(?:\^\s?\{?\s?(?P<power>-?\d)\s?\}?)?")
+_PART = re.compile(r"(?:(?P<op>/|\bper\b)\s*)?(?P<word>[A-Za-zµμΩ]+)\s?(?:\^\s?\{?\s?(?P<power>-?\d)\s?\}?)?")
+
+_UNIT_WORD = r"[A-Za-zµμΩ°]+(?:[\^²³]\d?)?"
+_NAMED_BEFORE = re.compile(
+    rf"\b(?:in|of)\s+({_UNIT_WORD}(?:\s?/\s?{_UNIT_WORD})?)\s*(?:[:=]|(?:is|are|was|were)\b)[\s$*]*$|"
+    rf"^\s*({_UNIT_WORD}(?:\s?/\s?{_UNIT_WORD})?)\s*[:=][\s$*]*$"
+)
 
 
 class Unit(NamedTuple):
@@ -191,7 +198,7 @@ def known(word: str) -> Unit | None:
     plain = word.replace("µ", "u").replace("μ", "u")
     if plain in _SPECIAL or plain in exact:
         return _SPECIAL.get(plain) or _worth(exact[plain])
-    if len(word) == 1:
+    if len(word) == 1 or word in ("st", "nd", "rd", "th"):  # "7th" is no terahenry
         return None
     for name in (word.lower(), singular(word)):
         if len(name) > 1 and name in _SPECIAL:
@@ -267,6 +274,26 @@ def _product(found: list[tuple[Unit, int]]) -> Unit | None:
     return Unit(factor, left, turns=turns) if left else None
 
 
+def unit_behind(rest: str) -> int:
+    """The length of the unit right behind a number, white space and a bracket included; 0 without one. "in"
+    is no inch here ("5 in total")."""
+    for more in (2, 1, 0):
+        found = re.match(
+            rf"[)\]]?\s?({_UNIT_WORD}(?:(?:\s?/\s?|\s){_UNIT_WORD}){{{more}}})(?![A-Za-z0-9_^µμΩ])", rest
+        )
+        parsed = parse_unit(found[1]) if found and found[1] != "in" else None
+        if found and parsed is not None and not parsed.noun and (len(found[1]) > 1 or rest[0] in " )]"):
+            return found.end()
+    return 0
+
+
+def unit_before(text: str) -> Unit | None:
+    """The unit that the words before a number name ("the weight in grams is", "grams:"); None without one."""
+    found = _NAMED_BEFORE.search(text[-80:])
+    parsed = parse_unit(found[1] or found[2]) if found else None
+    return None if parsed is None or parsed.noun else parsed
+
+
 def split_unit(text: str) -> tuple[str, Unit | None]:
     """(number part, unit) of a quantity in `plain_latex` spelling. A single letter is a unit only after a
     space or in `\\text{}`."""
@@ -278,6 +305,8 @@ def split_unit(text: str) -> tuple[str, Unit | None]:
     if re.fullmatch(r"[A-Za-z]", unit) and (found.start("unit") == found.start() or known(unit) is None):
         return text, None
     parsed = parse_unit(unit)
+    if parsed is not None and parsed.noun and text[found.start() : found.start() + 1].isalpha():
+        return text, None  # "17ish"
     return (head, parsed) if parsed is not None else (text, None)
 
 
@@ -302,9 +331,12 @@ def _electric(unit: Unit) -> Unit:
 
 
 def meant(unit: Unit, other: Unit) -> Unit:
-    """What a unit with two meanings means beside another: pounds sterling, coulomb (C), farad (F)."""
+    """What a unit with two meanings means beside another: pounds sterling, cents of a euro, coulomb (C),
+    farad (F)."""
     if other.dims == (("gbp", 1),) and unit == known("pound"):
         return Unit(Fraction(1), other.dims)
+    if other.dims == (("eur", 1),) and unit == known("cent"):
+        return Unit(Fraction(1, 100), other.dims)
     return _electric(unit) if _electric(unit).dims == other.dims else unit
 
 

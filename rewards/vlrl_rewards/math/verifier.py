@@ -7,10 +7,11 @@ Comparison is exact (`vlrl_rewards.math.judge`). Tolerances are options of "nume
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict, right, wrong
+from vlrl.plugins.scoring import MAX_SHOWN, Answer, GoldError, Response, Unread, Verdict, right, wrong
 from vlrl.types import Row
 from vlrl_rewards.kinds import verifier
 from vlrl_rewards.math.answer import NO_ANSWER, find_answer, lone_number
@@ -29,6 +30,7 @@ from vlrl_rewards.math.lexer import Node
 from vlrl_rewards.math.read import Reading, read
 from vlrl_rewards.math.value import NoValue, TooBig, exact, numeric, refuel, symbols
 from vlrl_rewards.parsing import clean, visible
+from vlrl_rewards.runs import without_runs
 from vlrl_rewards.text.denials import refuses
 from vlrl_rewards.text.verifier import text as text_kind
 
@@ -37,6 +39,7 @@ _SHORT_SCALE = re.compile(r"(?<=\d)\s?([kKMBT])(?=\W*$)")
 
 
 @verifier("math")
+@without_runs
 def math(response: Response, gold: Any, row: Row) -> Verdict:
     """Mathematical equality of the committed answer and the gold answer. Raises GoldError on an empty
     gold."""
@@ -53,7 +56,16 @@ def math(response: Response, gold: Any, row: Row) -> Verdict:
     if _declined(response, answer, wanted):
         raise Unread("a refusal", answer)
     same, reason, route = judge(wanted, answer)
-    return (right if same else wrong)(answer, reason, route)
+    return _shown((right if same else wrong)(answer, reason, route), read(answer.text))
+
+
+def _shown(found: Verdict, reading: Reading | None) -> Verdict:
+    """The verdict with the part of the answer that was read, and the words that were left over."""
+    if reading is None:
+        return found
+    return replace(
+        found, details={"read": reading.text[:MAX_SHOWN], "left_over": reading.left_over[:MAX_SHOWN]}
+    )
 
 
 def _gold_text(gold: Any) -> str:
@@ -72,6 +84,7 @@ def _declined(response: Response, answer: Answer, gold: str) -> bool:
 
 
 @verifier("numeric")
+@without_runs
 def numeric_kind(
     response: Response,
     gold: Any,
@@ -104,6 +117,8 @@ def numeric_kind(
         same = same_moment(gold_text, answer.text)
         return (right if same else wrong)(answer, "the same time" if same else "another time", "clock")
     said = read(answer.text)
+    if said is not None and said.decimal is not None and _number(said.node) is None:
+        said = replace(said, node=said.decimal)
     try:
         number = None if said is None else _number(in_base_unit(said, wanted.unit))
         if number is None:  # "2.5m"
@@ -125,7 +140,7 @@ def numeric_kind(
         same = _rounds(wanted.node, number, digits)
         why = "rounds to the gold" if same else why
     reason = why if same else f"{why}: {clean(answer.text)[:80]!r} is not {gold_text[:80]!r}"
-    return (right if same else wrong)(answer, reason, "number")
+    return _shown((right if same else wrong)(answer, reason, "number"), said)
 
 
 def _freer(text: str) -> tuple[Reading | None, Fraction | None]:

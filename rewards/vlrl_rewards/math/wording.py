@@ -82,16 +82,16 @@ _BASES = {
 }
 _BASED = re.compile(
     (
-        rf"(?P<digits>[0-9]+)\s*(?:,?\s*\(?\s*(?:in\s+)?base[\s-]*\{{?(?P<base>\d+|"
+        rf"(?P<digits>[0-9]+)\s*(?:(?:,\s*)?(?:\(\s*)?(?:in\s+)?base[\s-]*\{{?(?P<base>\d+|"
         rf"{'|'.join(_BASES)})\}}?\s*\)?|"
-        rf"_\s*\{{?\s*\\text\s*\{{\s*(?:base\s+)?(?P<word>{'|'.join(_BASES)})\s*\}}\s*\}}?)"
+        rf"_\s*(?:\{{\s*)?\\text\s*\{{\s*(?:base\s+)?(?P<word>{'|'.join(_BASES)})\s*\}}\s*\}}?)"
     ),
     re.IGNORECASE,
 )
 _CONGRUENT = re.compile(
-    r"(?P<named>(?:[a-z]\s*)?(?:\\equiv|≡|(?:is\s+)?congruent\s+to)\s*)?(?P<value>-?\d{1,30})\s*,"
-    r"?\s*(?P<mark>\(?\s*(?:\\pmod|\\?b?mod|modulo))\s*"
-    r"\{?\s*\(?\s*(?P<modulus>\d{1,30})\s*\)?\s*\}?\s*\)?",
+    r"(?P<named>(?:[a-z]\s*)?(?:\\equiv|≡|(?:is\s+)?congruent\s+to)\s*)?(?P<value>-?\d{1,30})\s*"
+    r"(?:,\s*)?(?P<mark>(?:\(\s*)?(?:\\pmod|\\?b?mod|modulo))\s*"
+    r"(?:\{\s*)?(?:\(\s*)?(?P<modulus>\d{1,30})\s*(?:\)\s*)?(?:\}\s*)?\)?",
     re.IGNORECASE,
 )
 

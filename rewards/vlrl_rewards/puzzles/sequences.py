@@ -13,7 +13,9 @@ from vlrl.types import Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.parsing import committed_answer
 
-_FORMAT = re.compile(r"(\d{1,6})\s*[:;]\s*\[?\s*((?:\d{1,6}(?:[\s,]+\d{1,6}){0,199}[\s,]*)?)\]?", re.ASCII)
+_FORMAT = re.compile(
+    r"(\d{1,6})\s*[:;]\s*(?:\[\s*)?((?:\d{1,6}(?:[\s,]+\d{1,6}){0,199}[\s,]*)?)\]?", re.ASCII
+)
 
 
 @register("sequence")

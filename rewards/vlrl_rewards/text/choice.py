@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,14 @@ from vlrl_rewards.kinds import verifier
 from vlrl_rewards.math.answer import lone_number
 from vlrl_rewards.math.judge import judge
 from vlrl_rewards.parsing import clean, committed, visible
+from vlrl_rewards.runs import without_runs
 from vlrl_rewards.text.denials import (
     ALL_BUT,
     ASIDE,
+    CANNOT,
+    FOREIGN_NOT,
+    FOREIGN_WRONG,
+    MIGHT,
     NOT,
     SECOND_THOUGHT,
     THAN,
@@ -22,6 +28,7 @@ from vlrl_rewards.text.denials import (
     WRONG,
     refuses,
     retraction,
+    supposed,
     taken_back,
 )
 from vlrl_rewards.text.letters import DENIED, LETTERS, TAIL_CHARS, label_of, mentions
@@ -30,7 +37,7 @@ _OPENING = re.compile(r"^[^\w%+\\-]+")
 MAX_NAMED = 8  # an answer that names its option more often is no answer
 _REASON = re.compile(
     (
-        r"\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b|[;\n—]|"
+        r"(?<!\s)\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b|[;\n—]|"
         r"\s-\s|\.\s).*"
     ),
     re.IGNORECASE | re.DOTALL,
@@ -42,9 +49,26 @@ _TURN = re.compile(
     r"|(?:^|\s[–—-])\s*(?:no|nope)\b\s*[,.:;!—–-]",
     re.IGNORECASE,
 )
-_DOUBTED = re.compile(r"\?\s*(?:no|nope|wrong|incorrect)\b\W*$", re.IGNORECASE)  # "B? No."
+_DOUBTED = re.compile(  # "B? No.", "B (wrong)", "maybe B, maybe not"
+    rf"(?:\?\s*(?:no|nope|hardly|never|i\s+doubt\s+it|{WRONG})\b|\(\s*(?:{WRONG})\s*\)|"
+    rf"\bwhich\s+(?:is|was)\s+(?:{WRONG}|not\s+(?:right|correct|true|so))|,\s*but\s+no)\W*$|\b(?:maybe|perhaps|or)\s+not\b\W*$"
+    r"|^\W*(?:is|was|are|could|might|would|should|can|may)\s+(?:it|the|that|this)\b[^.!]*\?\W*$",
+    re.IGNORECASE,
+)
+_TEXT = re.compile(r"\\(?:text\w*|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+_NEGATED = re.compile(
+    rf"(?:{FOREIGN_NOT}|\bif\s+only\b|\bdoubt\s+(?:that\s+)?(?:it|this|the)\b|\b(?:answer|it|this)\s+(?:{MIGHT}|{CANNOT})\s+be\b)[^,;]*$",
+    re.IGNORECASE,
+)
+_CALLED_WRONG = re.compile(FOREIGN_WRONG, re.IGNORECASE)
+_SCRIPT = r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+_SCRIPT_ENDS = re.compile(rf"(?<={_SCRIPT})(?=[(A-Za-z])|(?<=[A-Za-z)])(?={_SCRIPT})")  # "答案是not C"
+_BOXED = re.compile(r"\$?\\boxed\s*\{([^{}]*)\}\$?")
+_CONTRACTED = re.compile(r"^n['’]t\s+")
 _OFFERS = re.compile(
-    r"\bor\s+(?:any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b", re.IGNORECASE
+    r"\bor\s+(?:is\s+it|any|some|whichever|whatever|another|one\s+of|the\s+others?|all|none)\b|"
+    r"\b(?:otherwise|or\s+else)\b[,:]?\s+(?:it(?:['’]s|\s+is)\s+)?[-$(]{0,3}(?:\d|[A-J]\b)",
+    re.IGNORECASE,
 )
 _TWO_FACED = re.compile(  # "B is right and wrong", "B is right and B is wrong"
     r"\b([A-J])\b(?:(?!\b[A-J]\b)[^.!?]){0,40}\b(?:right|correct)\b\W+(?:and|but|yet)\s+(?:also\s+)?"
@@ -62,6 +86,11 @@ _STATES = (
 )
 _GIVES_REASON = r"^ [a-j] (?:.{0,60} )?| (?:because|since|as|while|although|though|where|when) (?:.{0,60} )?"
 _ASSERTS = re.compile(r"\b(?:is|are|was)\s+(?:the\s+)?(?:correct|right|best|answer)\b", re.IGNORECASE)
+_FUNCTION_WORD = re.compile(
+    "is|are|was|were|it|has|have|had|because|since|as|so|which|that|who|while|though|although|in|on|at|by|of|for|"
+    "with|from|to|and|or|but|not|no|then|here|there|again|too|also|indeed|only|option|choice|answer|correct|right|"
+    "wrong|due|per|than|if|when|where"
+)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _ORDINAL = re.compile(
     rf"\W*(?:it\s+is\s+|it's\s+)?the\s+({'|'.join(_ORDINALS)})\s+(?:option|choice|answer|one)\W*",
@@ -78,7 +107,7 @@ _EVERYTHING = re.compile(
 _CONCLUSION = re.compile(
     (
         r"\b(?:answer|option|choice|correct|right|best|choose|pick|select|go(?:ing)?\s+with|选择?|so|therefore|"
-        r"thus|hence|must\s+be|conclude)\b|选|^\W*[A-Z]\W*$"
+        r"thus|hence|must\s+be|conclude)\b|选|^[^\w\n]*[A-Z][^\w\n]*$"
     ),
     re.IGNORECASE | re.MULTILINE,
 )
@@ -141,7 +170,7 @@ class Options:
         if len(exact) == 1:
             return frozenset(LETTERS[exact[0]])
         bare = text.strip(" ().[]{}*")
-        if re.fullmatch(r"[A-Za-z](?:\s*(?:,|;|&|and|\s)?\s*[A-Z])*", bare) and (
+        if re.fullmatch(r"[A-Za-z](?:\s*(?:(?:[,;&]|and)\s*)?[A-Z])*", bare) and (
             len(bare) == 1 or bare.upper() == bare or "and" in bare
         ):
             found = frozenset(char for char in bare.replace("and", " ").upper() if char.isalpha())
@@ -180,7 +209,10 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
     found = [
         (i, f" {option} ")
         for i, option in enumerate(folded)
-        if option and len(option) > 1 and f" {option} " in f" {said} "
+        if option
+        and len(option) > 1
+        and f" {option} " in f" {said} "
+        and not _in_a_name(option, said, folded)
     ]
     return [
         LETTERS[i]
@@ -189,16 +221,62 @@ def by_text(text: str, options: Options, whole: bool) -> list[str]:
     ]
 
 
+def _in_a_name(option: str, said: str, options: Sequence[str]) -> bool:
+    """Whether a short phrase names another thing with the words of an option: "hot dog stand" for "dog"."""
+    before, _, behind = f" {said} ".partition(f" {option} ")
+    around = [*before.split()[-1:], *behind.split()[:1]]
+    others = {word for other in options for word in other.split()}
+    return (
+        len(around) == 2
+        and len(said.split()) <= 4
+        and all(
+            len(word) > 1 and word.isalpha() and not (word in others or _FUNCTION_WORD.fullmatch(word))
+            for word in around
+        )
+    )
+
+
+def _without_words(text: str, options: Options) -> str:
+    """The text with "B" for "B. Paris", where Paris is option B."""
+    for letter, option in zip(LETTERS, options.texts):
+        if f"{letter}" in text and option:
+            text = re.sub(rf"\b{letter}[.):]+\s*{re.escape(option)}(?!\w)", letter, text, flags=re.IGNORECASE)
+    return text
+
+
+def _behind_words(rest: str, letters: frozenset[str], options: Options) -> str:
+    """What stands behind an answer and the words of its option ("B" of "B. Paris? No.")."""
+    for letter, option in zip(LETTERS, options.texts):
+        words = re.match(rf"[\s.):]*{re.escape(option)}(?![a-z\d])", rest, re.IGNORECASE) if option else None
+        if words and letter in letters:
+            return rest[words.end() :]
+    return rest
+
+
 def chosen(text: str, options: Options) -> frozenset[str]:
     """The options that an answer names by letters, else by words; empty if none. The text behind "but
     actually" replaces the text before."""
     text = re.sub(r"\n\s*[-*•]\s+", ", ", text.strip()[-TAIL_CHARS:])
-    text = text[retraction(text) :]
-    if _DOUBTED.search(text) or _OFFERS.search(text) or _TWO_FACED.search(text):
+    text = _CONTRACTED.sub("not ", _TEXT.sub(r" \1 ", _BOXED.sub(r" \1 ", text)).strip())
+    text = _SCRIPT_ENDS.sub(" ", _without_words(text[retraction(text) :], options))
+    if _CALLED_WRONG.search(text) and not _CALLED_WRONG.search(" ".join(options.texts)):
+        return frozenset()
+    if _DOUBTED.search(text) or _OFFERS.search(text) or _negated(text, options) or _TWO_FACED.search(text):
+        return frozenset()
+    if supposed(text.rstrip(" .!")) and not (
+        by_text(text, options, whole=True) or any(map(supposed, options.texts))
+    ):
         return frozenset()
     turns = list(_TURN.finditer(text))
     later = _named(text[turns[-1].end() :], options) if turns else frozenset()
     return later or _named(text, options)
+
+
+def _negated(text: str, options: Options) -> bool:
+    """Whether the last clause denies what it says, in words that are no option's own."""
+    return _NEGATED.search(text) is not None and not any(
+        _NEGATED.search(f"it {option}") for option in options.texts
+    )
 
 
 def _named(text: str, options: Options) -> frozenset[str]:
@@ -213,6 +291,8 @@ def _named(text: str, options: Options) -> frozenset[str]:
     if _EVERYTHING.search(text):
         return frozenset(by_text(text, options, whole=False))
     label, rest = label_of(clean(text))
+    if label and DENIED.match(rest):
+        return frozenset(mentions(rest, options.count)) - {label}
     if label and rest and not DENIED.match(rest) and len(mentions(rest, options.count)) == 0:
         named = by_text(rest, options, whole=_ASSERTS.search(rest) is None)
         return frozenset(label) | frozenset(named)
@@ -262,9 +342,10 @@ def find_choice(
     if answer is not None:
         if answer.problem:
             return None, frozenset(), answer.problem
-        if taken_back(text[answer.end :]):
+        letters = chosen(answer.text, options)
+        if taken_back(_behind_words(text[answer.end :], letters, options)):
             return answer, frozenset(), "the answer is taken back or another is offered"
-        return answer, chosen(answer.text, options), "names no option"
+        return answer, letters, "names no option"
     return _concluding(text, options, most)
 
 
@@ -297,6 +378,7 @@ def _concluding(text: str, options: Options, most: int) -> tuple[Answer | None, 
 
 
 @verifier("mcq", "choice")
+@without_runs
 def mcq(response: Response, gold: Any, row: Row) -> Verdict:
     """Multiple choice: exactly the gold option (or set of options), by letter or by words.
 

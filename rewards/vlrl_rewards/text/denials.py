@@ -9,7 +9,7 @@ import re
 NOT = r"not|never|neither|nor"
 ALL_BUT = r"(?:any\w{0,6}|every\w{0,6}|all)\s+but"
 ASIDE = r"except(?:\s+for)?|exclud\w+|ignor(?:e|ing)|avoid\w*|reject\w*|without"
-THAN = r"(?:other|rather)\s+than|instead\s+of|opposite\s+of|as\s+opposed\s+to"
+THAN = r"(?:other|rather)\s+than|instead\s+of|opposite\s+of|far\s+from|as\s+opposed\s+to"
 WRONG = r"wrong|incorrect|false"  # what stands before these words is not the answer
 REJECTS = (
     r"eliminat\w+|rul(?:e|es|ed|ing)\s+out|skip\w*|dismiss\w*|discard\w*|reject\w*|den(?:y|ies|ied)|"
@@ -17,6 +17,14 @@ REJECTS = (
 )
 CANNOT = r"cannot|can\s+not|can['’]t|could\s+not|couldn['’]t|must\s+not|mustn['’]t|should\s+not|shouldn['’]t"
 
+FOREIGN_NOT = (
+    r"\b(?:nicht|kein\w{0,2}|n['’]est\s+pas|no\s+es|não\s+é|non\s+è|niet|inte|ikke|не|nie|bukan|dudo|je\s+doute|bezweif\w+(?:,\s+dass)?|dubito|duvido|сомневаюсь|keinesfalls|keineswegs|auf\s+keinen\s+fall|nunca|jamais|mai|không\s+phải|değil)\b"
+    r"|不是|并非|不等于|ではあり|ではな|じゃな|아닙|아니|ليس|ไม่ใช่|नहीं"
+)
+FOREIGN_WRONG = (
+    r"\b(?:falsch|faux|fausse|falso|falsa|errad[oa]|incorrect[oa]?|sbagliat[oa]|fout|onjuist|fel|błędn\w+|"
+    r"неверно|неправильно|yanlış|sai|salah)\b|错|錯|不对|間違|틀렸|خطأ|خاطئ|ผิด|गलत"
+)
 # Uncertainty: the answer may be this or something else.
 MAYBE = r"maybe|perhaps|possibly"
 MIGHT = r"could|might|may"
@@ -33,7 +41,7 @@ PAUSES = r"wait|sorry|oops|correction|actually|hold\s+on"
 # A turn of an answer: what follows it replaces what stands before ("A? No, B", "A, or rather B", "A; final:
 # B").
 TURN = (
-    rf"\?\s*(?:no|nope)\b[\s,.:;!—–-]*|[.,;!\n—–]\s*(?:no|nope)\b\s*[,.:;!—–-]|\b(?:{SECOND_THOUGHT})\b[\s,"
+    rf"\?\s*(?:no|nope)\b[\s,.:;!—–-]*|(?:[.,;!—–]|(?<!\n)\n)\s*(?:no|nope)\b\s*[,.:;!—–-]|\b(?:{SECOND_THOUGHT})\b[\s,"
     rf".:;]*|\b(?:{PAUSES})\b\s*[,.:;!…]+"
     r"|\b(?:(?:or|but)\s+)?i\s+mean\b[\s,:]*|\bor\s+rather\b[\s,:]*|\b(?:but|and)\s+actually\b[\s,:]*|"
     r"\bfinal(?:ly)?(?:\s+(?:answer|choice))?\s*[:=]"
@@ -53,6 +61,7 @@ _REFUSAL = re.compile(
     r"know)\b"
     r"|\b(?:cannot|can't|can\s+not|could\s+not)\s+be\s+(?:answered|determined|solved|known)\b|"
     r"\bno\s+idea\b|\bnot\s+enough\s+information\b|\binsufficient\s+information\b"
+    r"|\b(?:cannot|can't|can\s+not|could\s+not|couldn't|unable\s+to)\s+(?:determine|tell|say|decide|know)\s+(?:if|whether)\b"
     r"|\bi\s+(?:refuse|decline)\b|无法(?:回答|确定)|我不知道",
     re.IGNORECASE,
 )
@@ -63,25 +72,36 @@ _HEDGE = re.compile(
     rf"anything|whatever|{THAN}|{REJECTS}|{CANNOT}|(?:is|are|was|were|be)\s+(?:\w{{1,"
     rf"12}}ly\s+)?(?:{WRONG})|(?:{WRONG})(?=\s*[:=])|(?:my|an?)\s+first\s+guess|"
     r"doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|"
-    r"just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b",
+    r"just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b|^\W{0,3}n['’]t\b|\bif\s+only\b"
+    rf"|{FOREIGN_NOT}|{FOREIGN_WRONG}",
     re.IGNORECASE,
 )
 _TAIL_HEDGE = re.compile(
-    r"^[\s.,;:)\]}*$\\\"']*(?:</answer>)?[\s.,;:)\]}*$]*(?:or\b|and/or\b|alternatively\b|unless\b|"
-    rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE})|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|"
+    r"^[\s.,;:)\]}*$\\\"'，。]*(?:</answer>[\s.,;:)\]}*$]*)?(?:or\b|and/or\b|alternatively\b|unless\b|"
+    rf"but\s+(?:it\s+)?(?:{MIGHT}|{MAYBE}|no\b)|(?:{MAYBE})\b|(?:it\s+)?(?:{MIGHT})\s+(?:also\s+)?be\b|"
     rf"(?:al)?though\b.{{1,40}}\bequally\b|"
-    r"\?\s*(?:hardly|nope|no\s+way|never|not\s+(?:really|quite|so))\b|"
+    r"\?\s*(?:hardly|no|nope|never|i\s+doubt|i\s+don['’]t|not\s+(?:really|quite|so))\b|"
     rf"(?:which\s+)?is\s+(?:an?\s+|the\s+)?(?:{WRONG}|not)\b|\(?(?:wrong|incorrect)\b|(?:{TAKES_BACK}|"
     r"make\s+that)\b|correction\s*:"
-    r"|(?:but\s+|however,?\s+)?(?:they|that|this|it|which|he|she|those|these|all\s+of\s+(?:them|this))"
+    r"|(?:(?:but|no|nope|however|wait|actually)\b[,.!]?\s*)?"
+    r"(?:they|that|this|it|which|he|she|those|these|all\s+of\s+(?:them|this))"
     r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s+(?:\w+\s+)?"
     rf"(?:{WRONG}|untrue|mistaken|a\s+(?:mistake|lie|joke))\b"
+    rf"|(?:[\w'’]{{1,6}}\s+){{0,2}}(?:c['’]est\s+|est\s+|这是)?(?:{FOREIGN_WRONG})"
     r"|(?:but\s+|no,?\s+)?(?:it|that|this)(?:\s+(?:is|was)\s+not|\s+(?:is|was)n['’]t|['’]s\s+not)"
     r"(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
     re.IGNORECASE,
 )
+_ELSE = re.compile(  # "42 if the last row counts; otherwise 43"
+    r"[^.!?\n]{0,100}\b(?:otherwise|or\s+else|else)\b[,:]?\s+(?:it(?:['’]s|\s+is)\s+)?"
+    r"[-$\\(]*(?:\d|[A-J]\b|yes\b|no\b)",
+    re.IGNORECASE,
+)
+_TAIL_NOT = re.compile(  # languages that deny behind the word
+    r"[\s)\]}*$]*(?:ではあり|ではな|じゃな|değil|नहीं|(?:이|가|은|는)?\s?아니|(?:이|가)?\s?아닙)"
+)
 _RETRACTED = re.compile(
-    r"[.;!?—\n]\s*(?:(?:but|no|however|and|yet)\b,?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
+    r"(?:[.;!?—]|,(?=\s*(?:but|yet|though)\b)|(?<!\n)\n)\s*(?:(?:but|though|no|nope|however|and|yet|wait|actually)\b[,.!]?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
     r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s*"
     rf"(?:(?:all|both|quite|simply|just|\w+ly)\s+)?(?:{WRONG}|untrue|mistaken|a\s+(?:mistake|lie|joke)"
     r"|(?:not|n['’]t)(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
@@ -90,7 +110,7 @@ _RETRACTED = re.compile(
 # A number that is an operand, a bound or a label, not the answer ("greater than 5", "the square of 5", "5
 # squared", "figure 5").
 _BOUND = re.compile(
-    rf"\b(?:{COMPARED}|{ABOUT}|{ALL_BUT}|room\s+for|hardly|barely|scarcely|far\s+from|close\s+to|"
+    rf"(?<!\\)\b(?:{COMPARED}|{ABOUT}|{ALL_BUT}|room\s+for|hardly|barely|scarcely|far\s+from|close\s+to|"
     r"differ(?:s|ent)\s+from|except|away\s+from|short\s+of)"
     r"\s+[-$\\]?\d\S*\s*(?:[a-zA-Z]+\W*)?$"
     r"|\b(?:squares?|cubes?|roots?|half|double|twice|triple|thirds?|quarters?|fourths?|fifths?|tenths?|"
@@ -119,6 +139,14 @@ _DOUBTED = re.compile(
     rf"{_DOUBT}(?:\s+that)?\s+(?:(?:the|my|your|our|its|this|that|it|they)\b['’]?s?\s*)?"
     r"(?:(?:final|correct|right|true|best|only)\s+)?"
     r"(?:(?:answer|result|value|solution|choice|option|number|total)\s*)?(?:(?:is|are|was|equals?|be|=)\s*)?[:\s]*$",
+    re.IGNORECASE,
+)
+_SUPPOSED = re.compile(  # a statement that nobody makes: "no way it is", "nobody knows whether it is"
+    r"\b(?:nobody|no\s+one|no\s+(?:way|chance|evidence|reason|proof|guarantee|sense)|whether|who\s+knows|"
+    r"suppos(?:e|ing)|assum(?:e|ing)|imagine|pretend\w*|wish\w*|if\s+only|what\s+if|myth|rumou?r|a\s+(?:lie|joke)|"
+    r"used\s+to\s+(?:think|believe|say|be)|"
+    r"(?:some|others?|people|many|critics|he|she|they)\s+(?:might\s+|may\s+|would\s+)?"
+    r"(?:say|says|said|claim\w*|think|thinks|thought|believe\w*))\b(?:[^,.;!?\n]|[.,](?=\d)|,(?=[^()\n]{0,30}\)))*$",
     re.IGNORECASE,
 )
 _LOOK = 80
@@ -202,12 +230,19 @@ def retraction(text: str) -> int:
 
 def doubted(before: str) -> bool:
     """Whether the words right before a statement ("the answer is ...", "it is ...") deny or doubt it."""
-    return _DOUBTED.search(before[-120:]) is not None
+    before = before[-120:]
+    return _DOUBTED.search(before) is not None or supposed(before)
+
+
+def supposed(text: str) -> bool:
+    """Whether the last clause of a text says what somebody might say, or nobody."""
+    return _SUPPOSED.search(text.rstrip(" .!")) is not None
 
 
 def taken_back(rest: str) -> bool:
     """Whether the text right after an answer withdraws it or offers another ("or 6", "is wrong")."""
-    return _TAIL_HEDGE.match(rest[:200]) is not None
+    behind = _TAIL_HEDGE.match(rest[:200]) or _TAIL_NOT.match(rest[:40]) or _ELSE.match(rest[:200])
+    return behind is not None or retraction(rest[:40]) > 0
 
 
 def denied(text: str, start: int, end: int) -> bool:

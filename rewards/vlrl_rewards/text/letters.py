@@ -42,7 +42,7 @@ _OUT = (
 DENIED = re.compile(
     r"^[\s)*\]]*(?:(?:is|are|was|looks|seems|would\s+be|has\s+been|must\s+be|can(?:'t|not)?|does(?:n't|"
     r"\s+not)|isn't|aren't|clearly|definitely)\s*)+"
-    rf"(?:n't|not\b|{_OUT}|be\b|work\b|fit\b|match\b)|^[\s)*\]]*[-–—:(]?\s*(?:{WRONG})\b|^\s*(?:fails|"
+    rf"(?:n't|not\b|{_OUT}|be\b|work\b|fit\b|match\b)|^[\s)*\]]*(?:[-–—:(]\s*)?(?:{WRONG})\b|^\s*(?:fails|"
     r"contradicts)\b",
     re.IGNORECASE,
 )
@@ -61,10 +61,12 @@ _NOT_OPTIONS = re.compile(
     r"(?i:\b(?:grade|score|mark|rating)s?\s*(?:is\s+|:\s*|=\s*)(?:an?\s+)?[A-J]\b)|"
     r"(?i:\b(?:give|gives|gave|deserve|deserves|earn|earns|award|awards)\b)[^.\n]{0,40}\ban?\s+[A-J]\b|"
     r"\b(?:[Pp]lan|[Gg]rade|[Vv]itamin|[Hh]epatitis|[Gg]roup|[Tt]ype|[Ss]ection|[Tt]eam)\s+[A-J]\b|"
-    r"\b[A-J](?:\+\+|#)(?!\w)"
+    r"\b[A-J]\s+(?:minus|plus)\b|\b[A-J]-(?=\W*$)|\b[A-J](?:\+\+?|#)(?!\w)(?!\s*[A-J\d])"
 )
 _REJECTED_LIST = re.compile(
-    rf"\b(?:{REJECTS})\s+[A-J](?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*&\s*)[A-J])+\b", re.IGNORECASE
+    rf"\b(?:{REJECTS})\s+[A-J](?:(?:\s*,\s*(?:and\s+)?|\s+and\s+|\s*&\s*)[A-J])+\b|"
+    rf"(?:\b(?:not|neither|{CANNOT})|n['’]t)\s+(?:be\s+)?[A-J](?:\s*,\s*[A-J])*,?\s+(?:or|nor)\s+[A-J]\b",
+    re.IGNORECASE,
 )
 
 

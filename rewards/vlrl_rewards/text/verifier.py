@@ -30,8 +30,9 @@ from vlrl_rewards.parsing import (
     unmarked,
     visible,
 )
+from vlrl_rewards.runs import without_runs
 from vlrl_rewards.text import metrics as metric
-from vlrl_rewards.text.denials import WRONG, hedges, refuses, settled, taken_back
+from vlrl_rewards.text.denials import WRONG, hedges, refuses, settled, supposed, taken_back
 
 _SAYS = re.compile(
     r"^.*?\b(?:is|was|are|were|be|called|named|equals|says?|reads?|shows?)\b:?\s+|^.*?[:：=]\s*",
@@ -43,7 +44,7 @@ _MADE = re.compile(
     r"(?:by|in|at|on)\s+|\b(?:playing|eating|wearing|holding|riding|drinking)\s+"
 )
 _REPORTED = re.compile(
-    rf"\b(?:nobody|no\s+one|who\s+knows|some(?:one|body)|whether|if\s+it|{WRONG}|thinks|claims?|pretends?)\b",
+    rf"\b(?:if\s+only|nobody|no\s+one|who\s+knows|some(?:one|body)|whether|if\s+it|{WRONG}|thinks|claims?|pretends?)\b",
     re.IGNORECASE,
 )
 _PLACE = re.compile(r"^(?:in|on|at)\s+(?=\w)", re.IGNORECASE)
@@ -116,7 +117,7 @@ def candidates(answer: str) -> list[str]:
     head = answer.strip().rstrip(".!")
     short = _without_lead(head)
     found = [answer, head, short, _without_lead(settled(head)), unmarked(head), without_markup(head).strip()]
-    if not hedges(head) and not _REPORTED.search(head):
+    if not hedges(head) and not _REPORTED.search(head) and not supposed(head):
         says = _SAYS.match(head)
         tail = head[says.end() :] if says else ""
         last = re.split(r"\b(?:is|was|are|were)\b", head)[-1].strip() if says else ""
@@ -125,6 +126,7 @@ def candidates(answer: str) -> list[str]:
 
 
 @verifier("text", "exact")
+@without_runs
 def text(response: Response, gold: Any, row: Row, *, case_sensitive: bool = False) -> Verdict:
     """Whether the committed answer has the words of a gold answer; case, punctuation and articles are
     ignored."""

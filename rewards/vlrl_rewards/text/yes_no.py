@@ -12,12 +12,19 @@ from vlrl.types import Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.kinds import verifier
 from vlrl_rewards.parsing import clean, committed, visible
+from vlrl_rewards.runs import without_runs
 from vlrl_rewards.text.choice import context_of
 from vlrl_rewards.text.denials import CANNOT, MIGHT, SECOND_THOUGHT, TURN, WRONG, refuses, taken_back
 from vlrl_rewards.text.letters import TAIL_CHARS
 
-_YES = "是的|对的|yes|yeah|yep|true|correct|right|affirmative|是|对|正确"
-_NO = "不是的|不对|no|nope|false|incorrect|wrong|negative|否|不是|错误|错"
+_YES = (
+    "是的|对的|yes|yeah|yep|true|correct|right|affirmative|是|对|正确|"
+    "oui|ja|sí|sim|sì|да|tak|evet|はい|예|네|نعم|ใช่|हाँ|हां"
+)
+_NO = (
+    "不是的|不对|no|nope|false|incorrect|wrong|negative|否|不是|错误|错|"
+    "non|nein|não|nee|nej|нет|nie|hayır|いいえ|아니요|아니오|لا|ไม่ใช่|ไม่|नहीं"
+)
 _TURN = re.compile(
     (
         rf"(?:{TURN}|\b(?:wait|actually|correction|alternatively|{SECOND_THOUGHT})\b)\W*(?:(?:wait|"
@@ -35,17 +42,19 @@ _ABSENT = re.compile(
 )
 _FIRST = re.compile(
     (
-        rf"^\W*(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?![\w/])(?!\s*(?:/|or\b|and\b|idea\b|one\b|answer\b|way\b|"
+        r"^\W*(?:(?:absolutely|definitely|certainly|clearly|obviously|of\s+course|surely|indeed)\W+)?"
+        rf"(?:(?P<yes>{_YES})|(?P<no>{_NO}))(?![\w/])(?!\s*(?:/|or\b|and\b|idea\b|one\b|answer\b|way\b|"
         r"clue\b|comment\b))"
     ),
     re.IGNORECASE,
 )
-_LEADS = r"\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say|it's)\b\s*:?(?:\s+an?\b)?|^[^.!?\n]{1,60},"
+_LEADS = r"\b(?:is|was|=|be|(?<!not )(?<!never )(?<!n't )say|it's)\b(?:\s*:)?(?:\s+an?\b)?|^[^.!?\n]{1,60},"
 _SAYS = re.compile(rf"(?:{_LEADS})\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{_NO}))\W*$", re.IGNORECASE)
 _OPEN = re.compile(
     (
         rf"\b(?:{CANNOT})\s+be\b|\b(?:{_YES}|{_NO})\s+(?:{MIGHT}|would)\s+be\b|\b(?:{_YES}|{_NO})\s+if\b|"
-        rf"\balternatively\b|\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|"
+        rf"\balternatively\b|\(\s*(?:{WRONG})\b|\?\s*(?:hardly|no|never|i\s+doubt)\b|\bno\s+(?:reason|chance)\b|\bwish\b|"
+        rf"\bwhich\s+(?:is|was)\s+(?:not|{WRONG})\b|\b(?:{MIGHT})\s+be\s+(?:{_YES}|{_NO})\b|\bor\s+(?:is|was|are)\b|\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|"
         r"no)\s+if\s+(?:yes|"
         rf"no))\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b"
     ),
@@ -57,7 +66,7 @@ _JOINED = (
     r"(?:also\W+|then\W+|maybe\W+)?"
 )
 _BOTH = re.compile(
-    rf"\b(?:{_YES})\b{_JOINED}(?:{_NO})\b(?=\W*(?:$|[.,;!?)]))|\b(?:{_NO})\b{_JOINED}(?:{_YES})\b(?=\W*(?:$|[.,;!?)]))|"
+    rf"\b(?:{_YES})\b{_JOINED}(?:{_NO})\b(?=\W*(?:$|[.,;!?)])|\s+(?:because|since|as)\b)|\b(?:{_NO})\b{_JOINED}(?:{_YES})\b(?=\W*(?:$|[.,;!?)])|\s+(?:because|since|as)\b)|"
     rf"\b(?:{_YES}){_BETWEEN}(?:{_NO})\b(?!\s+(?:doubt|problem|question))|\b(?:{_NO}){_BETWEEN}(?:{_YES})\b",
     re.IGNORECASE,
 )
@@ -90,6 +99,7 @@ def _stated(text: str) -> bool | None:
 
 
 @verifier("yes_no", "boolean")
+@without_runs
 def yes_no(response: Response, gold: Any, row: Row) -> Verdict:
     """Yes or no (true or false): of the committed answer, else of the whole response. Both, or neither, is
     wrong."""

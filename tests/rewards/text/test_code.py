@@ -148,12 +148,12 @@ def test_comparisons_by_hand():
         and not same_output("1 2", "1\n2")
         and not same_output("", "0")
     )
-    assert not same_result('{"result": ' + "[" * 9000 + "]" * 9000 + "}", [])
-    assert (
-        same_result('{"result": [1, 2]}', (1, 2))
-        and not same_result('{"result": true}', 1)
-        and not same_result("garbage", None)
-    )
+    assert not same_output("1_0", "10") and not same_output("٤", "4") and not same_output("sNaN", "1")
+    assert same_output("sNaN", "sNaN") and not same_output("4\n\0garbage", "4")
+    assert not same_result("[" * 9000 + "]" * 9000, []) and not same_result("garbage", None)
+    assert same_result("[1, 2.0]", (1, 2)) and same_result('{"a": [true]}', {"a": [True]})
+    assert not same_result("true", 1) and not same_result("[1, 0]", [True, False])
+    assert not same_result('{"a": [1]}', {"a": [True]}) and not same_result("[1]", [1, 1])
     assert program_in("```python\na\n```\n```python\nb\n```") == "b"
     assert program_in("```python\nopen") == "open"
 
