@@ -13,6 +13,7 @@ PRESETS = presets()
 PROVEN = [preset for preset in PRESETS if proof_of(preset)]
 # the default that all others are compared with
 BASES = ("methods/grpo",)
+MOST_WITHOUT_OPPOSITE = 13  # proofs that state `reversed: none`
 
 
 def test_every_proof_is_that_of_a_preset():
@@ -29,6 +30,21 @@ def test_preset_states_kind_task_and_proof(preset):
 
 
 @pytest.mark.parametrize("preset", PROVEN)
+def test_every_proof_knows_its_direction(preset):
+    proof = proof_of(preset)
+    assert bool(proof.reversed) != bool(proof.why), "reversed: what is turned round, or none with `why`"
+    if proof.reversed:
+        assert proof.direction != "changes", "direction: up or down"
+
+
+def test_few_mechanisms_have_no_opposite():
+    without = [preset for preset in PROVEN if proof_of(preset).why]
+    assert len(without) <= MOST_WITHOUT_OPPOSITE, without
+
+
+@pytest.mark.parametrize("preset", PROVEN)
 def test_proof(preset):
     verdict = prove(preset, turn=True)
     assert verdict.proven, str(verdict)
+    if proof_of(preset).reversed:
+        assert verdict.off is not None, f"{verdict.observe} is there only where the mechanism is"
