@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,7 @@ from vlrl.environments.calculator import Calculator
 from vlrl.environments.tools import ToolEnvironment
 from vlrl.environments.zoom import Zoom
 from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import SamplingContext
 from vlrl.plugins.episodes import Action, Episode, Observation, Picture
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Environment, Source
@@ -175,16 +176,17 @@ def check_logp(policy: Any, groups: Sequence[Group], found: Found) -> None:
             values += (logp_T[: len(rollout)].cpu() - given).abs()[mask].tolist()
 
 
-def measure(run: Session, episodes: int) -> Found:
-    """Play the episodes in groups and check them."""
+def measure(run: Session, episodes: int, view: Callable[[], SamplingContext] | None = None) -> Found:
+    """Play the episodes in groups and check them; `view` makes what the rollout strategy is given, by default
+    a new step each time."""
     found, rows = Found(), [row for rows in run.rows.values() for row in rows]
     while found.episodes < episodes:
-        view = StepView(run, run.begin_step())
+        given = view() if view else StepView(run, run.begin_step())
         some = [rows[(found.episodes // GROUP + i) % len(rows)] for i in range(16)]
         begun = time.process_time()
         groups = [
             group
-            for group in run.rollout([run.prompt_template(row) for row in some], [GROUP] * len(some), view)
+            for group in run.rollout([run.prompt_template(row) for row in some], [GROUP] * len(some), given)
             if len(group)
         ]
         found.seconds += time.process_time() - begun

@@ -149,7 +149,7 @@ def test_episodes_have_the_tokens_and_log_probs_of_the_training_forward(both, pi
         rows={"rows": list(check.CheckRows(count=6, pictures=pictures)())},
     )
     before = engine.counters["cached_tokens"]
-    found = check.measure(run, 12)
+    found = check.measure(run, 12, lambda: run)
     assert (
         found.wrong == [] and found.episodes >= 12 and found.turns > 24 and bool(found.pictures) is pictures
     )

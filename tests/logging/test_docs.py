@@ -94,7 +94,7 @@ def test_python_in_the_pages_runs(tmp_path, monkeypatch):
     assert (
         namespace["run"].phase_step == 2
         and namespace["run"].policy.version == 2
-        and namespace["loss_metrics"]["grad_norm"] >= 0
+        and namespace["step"].metrics["grad_norm"] >= 0
     )
     assert namespace["advantages"].tolist() == pytest.approx([0.7070, -0.7070, -0.7070, 0.7070], abs=1e-3)
 

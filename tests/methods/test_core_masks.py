@@ -175,7 +175,6 @@ def test_length_rewards_count_what_the_policy_sampled(shaping):
 
 
 @pytest.mark.parametrize("spec", [
-    {"name": "soft_overlong", "max_tokens": 5, "cache": 3},
     {"name": "length_range", "low": 1, "high": 4},
     {"name": "length_budget", "tokens": 3, "of": {"name": "tag_format"}},
     {"name": "cosine_length", "max_tokens": 6, "of": {"name": "tag_format"}},

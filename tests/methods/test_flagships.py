@@ -25,7 +25,8 @@ REAL = ["visual_rft", "vlm_r1_detection", "video_r1", "jigsaw_r1", "cls_rl", "pa
 TINY = [
     "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64, vision_hidden: 32, "
     "vision_layers: 1}",
-    "phases.rl.prompts_per_step=4", "group_size=4", "sampling.max_tokens=8", "max_refill_rounds=1",
+    "phases.rl.prompts_per_step=4", "phases.rl.num_minibatches=2",
+    "group_size=4", "sampling.max_tokens=8", "max_refill_rounds=1",
     "phases.rl.steps=2", "phases.cold_start.steps=1",
 ]  # fmt: skip
 
@@ -43,7 +44,7 @@ def test_real_sizes_build(name):
     config = load([f"experiments/{name}"], ["engine={name: hf}"])
     run = Session(Plan.of(config))
     assert run.family.model.startswith("Qwen/") and run.settings.optimizer.lr == 1e-6
-    assert config.tree["about"]["fidelity"] == "code"
+    assert config.tree["about"]["fidelity"] in ("code", "approximate")
 
 
 def test_shuffled_rollouts_leave_no_gradient():

@@ -308,7 +308,9 @@ def test_the_policy_may_say_that_it_is_done_and_the_answer_may_come_at_once(run)
 def test_held_out_evaluation_learns_nothing(run):
     strategy, _ = playing(run, [TERMINATE, TERMINATE])
     prompts = [run.prompt_template(run.rows["arithmetic"][i]) for i in (4, 5)]
-    played = strategy.play(prompts, [run.sampling(prompt, 0) for prompt in prompts], run)
+    played = strategy.play(
+        prompts, [run.sampling(prompt, 0) for prompt in prompts], StepView.between_steps(run)
+    )
     assert [len(rollouts) for rollouts in played] == [1, 1] and not strategy.state.new
 
 

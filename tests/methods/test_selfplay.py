@@ -68,12 +68,12 @@ def test_rise_asks_for_the_score_that_a_solution_got():
         given = next(g.row for g in solved if g.row.id == source)
         assert given.question in verdict.row.question and "<image>" not in verdict.row.question
         assert f"<answer>{'x' if place == '0' else given.answer}</answer>" in verdict.row.question
-    made.score(verdicts)
+    StepView.between_steps(made).score(verdicts)
     assert [r.rewards["verification"] for r in verdicts[0]] == (
         [1, 0, 1, 0] if verdicts[0].row.answer == "0" else [0, 1, 0, 1]
     )
     assert all("arithmetic" not in r.rewards for g in verdicts for r in g)
-    again = [g.row.id for g in made.rollout(prompts, [4, 4, 4], made)[3:]]
+    again = [g.row.id for g in made.rollout(prompts, [4, 4, 4], StepView.between_steps(made))[3:]]
     assert again == [g.row.id for g in verdicts]  # drawn by seed, step and rank
     made.close()
 
@@ -86,7 +86,9 @@ def test_rise_draws_what_is_left_of_a_share_by_chance():
     for made.step in range(20):
         found.append(len(made.rollout(prompts, [2], StepView.between_steps(made))) - 1)
     assert set(found) == {0, 1} and 4 <= sum(found) <= 16
-    made.settings = replace(made.settings, max_prompt_tokens=10)  # nothing fits
+    made.phases = [
+        replace(made.current, settings=replace(made.settings, max_prompt_tokens=10))
+    ]  # nothing fits
     assert len(made.rollout(prompts * 4, [2] * 4, StepView.between_steps(made))) == 4
     made.close()
 
@@ -135,7 +137,7 @@ def test_svs_writes_problems_out_of_right_solutions_and_solves_them():
     assert Svs().problem("a ```\nplain\n``` b") == "plain" and Svs().problem(
         "```text\nx```</think> none"
     ) == "" == Svs().problem("")
-    made.score(groups)
+    StepView.between_steps(made).score(groups)
     assert (
         written[0].rewards == [1.0, 0.0]
         and [r.correct for r in written[0]] == [True, False]

@@ -216,7 +216,7 @@ def test_both_roles_in_one_batch(run):
     for place, gate in zip((0, 2, 3), asked["gate"]):
         own = [texts[prompts[other].row.answer] in gate for other in (0, 2, 3)]
         assert own[(0, 2, 3).index(place)] and sum(own) == 2, "one other proposer's documents are mixed in"
-    made.score(groups)
+    StepView.between_steps(made).score(groups)
     assert [r.reward for g in proposers for r in g] == [0.5, 0.0, 0.0, 0.5]
     made.rollout.end_step(made)
     assert made.rollout.metrics() == {"ssp/kept": (3, 4), "ssp/valid": (2, 4), "ssp/solved": (1.0, 2)}
@@ -232,7 +232,7 @@ def test_older_questions_stand_in_for_invalid_ones(run):
         [made.prompt_template(row) for row in made.rows["lookup"][:4]],
     )
     made.step = 1
-    first = strategy(prompts, [4] * 4, made)
+    first = strategy(prompts, [4] * 4, StepView.between_steps(made))
     strategy.end_step(made)
     assert len(first) == 6 and [one["id"] for one in strategy.state.pool] == [
         group.row.id for group in first[4:]
@@ -240,7 +240,7 @@ def test_older_questions_stand_in_for_invalid_ones(run):
     copy = replace(made.rollout, reuse=2)
     copy.load_state_dict(strategy.state_dict())
     made.step = 2
-    second = copy(prompts, [4] * 4, made)
+    second = copy(prompts, [4] * 4, StepView.between_steps(made))
     again = second[6:]
     assert len(second) == 8 and all(
         g.row.question == LONG and g.row.task == "lookup" and len(g) == 4 for g in again
@@ -251,7 +251,7 @@ def test_older_questions_stand_in_for_invalid_ones(run):
     assert [SOLVED[r] for g in second[:4] for r in g] == [0.5, -1.0, -1.0, 0.5], (
         "an older question pays nobody for an invalid one"
     )
-    made.score(second)
+    StepView.between_steps(made).score(second)
     assert all(g.rollouts[0].outcome is not None for g in again)
     copy.end_step(made)
     assert copy.state.pool == [] and replace(made.rollout, reuse=0).older(2, made) == []
@@ -261,7 +261,9 @@ def test_without_the_gate_questions_are_only_read(run):
     asked = {}
     made = speaking(run, told(asked))
     groups = replace(made.rollout, gate=False)(
-        [made.prompt_template(row) for row in made.rows["lookup"][:4]], [2] * 4, made
+        [made.prompt_template(row) for row in made.rows["lookup"][:4]],
+        [2] * 4,
+        StepView.between_steps(made),
     )
     assert len(groups) == 7 and "gate" not in asked
 

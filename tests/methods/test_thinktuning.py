@@ -90,8 +90,10 @@ def test_one_of_a_group_is_taught():
     )
     again = [[r.source for r in g] for g in made.rollout(prompts, [4] * 6, StepView.between_steps(made))]
     assert again == [[r.source for r in g] for g in groups]  # drawn by seed, step and row
-    made.settings = replace(made.settings, max_prompt_tokens=10)
-    assert not any(r.source == "taught" for g in made.rollout(prompts, [4] * 6, made) for r in g)
+    made.phases = [replace(made.current, settings=replace(made.settings, max_prompt_tokens=10))]
+    assert not any(
+        r.source == "taught" for g in made.rollout(prompts, [4] * 6, StepView.between_steps(made)) for r in g
+    )
     made.close()
 
 
@@ -102,7 +104,9 @@ def test_the_share_falls_until_nobody_is_taught():
         found.append(made.rollout.share(made))
     assert found == pytest.approx([0.1, 0.1, 0.1 - 0.09 / 20, 0.055, 0.01, 0.01])
     assert (
-        made.rollout.__call__([made.prompt_template(made.rows["arithmetic"][0])], [3], made)[0]
+        made.rollout.__call__(
+            [made.prompt_template(made.rows["arithmetic"][0])], [3], StepView.between_steps(made)
+        )[0]
         .rollouts[0]
         .source
         == "policy"

@@ -6,7 +6,7 @@ import math
 
 from run_kit import Steps
 
-from vlrl.config import load
+from vlrl.config import Config, load
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.loop import train_step
@@ -32,16 +32,21 @@ def text_run(method: list[str], overrides: list[str] = (), engine: str = "fake")
     """A run on arithmetic. With the fake engine rewards differ from the start, though the policy is
     random."""
     words = TEXT if engine == "fake" else TEXT[:1]
-    config = load(
-        ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", *method], [*SMALL, *words, *overrides]
-    )
-    return opened(Session(Plan.of(config)))
+    names = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", *method]
+    return opened(Session(Plan.of(small(names, [*SMALL, *words, *overrides]))))
 
 
 def vision_run(method: list[str], overrides: list[str] = (), task: str = "lab_digits") -> Session:
     """A run on pictures, with the real engine."""
-    config = load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}", *method], [*SMALL, *overrides])
-    return opened(Session(Plan.of(config)))
+    names = ["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}", *method]
+    return opened(Session(Plan.of(small(names, [*SMALL, *overrides]))))
+
+
+def small(names: list[str], words: list[str]) -> Config:
+    """The config, with as many updates a step as its prompts allow where the preset asks for more."""
+    tree = load(names, words).tree
+    prompts, updates = tree["prompts_per_step"], tree["num_minibatches"]
+    return load(names, [*words, f"num_minibatches={math.gcd(prompts, updates)}"])
 
 
 def opened(run: Session) -> Session:

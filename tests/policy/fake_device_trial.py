@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "methods")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "methods"), str(HERE.parent)]
 os.environ["ACCELERATE_TORCH_DEVICE"] = "fake:0"
 
 from accelerate.state import AcceleratorState  # noqa: E402

@@ -30,6 +30,7 @@ ITS_OWN = {  # files that may ask the tokenizer, and what they give it
     "vlrl/policy/encoder.py": "the rendered prompt, escaped; encode_text itself",
     "vlrl/engine/vllm/prompts.py": "the rendered prompt, escaped",
     "vlrl/beside/process.py": "steps for a process reward model, by its own tokenizer",
+    "vlrl/policy/families/smolvlm.py": "its own words around a picture's tiles",
     "vlrl/methods/common/conversation.py": "the rendered reply, escaped",
     "vlrl/methods/papers/lens.py": "the rendered prompt, escaped",
     "vlrl/methods/papers/anytimereasoner.py": "a setting",

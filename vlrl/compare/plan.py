@@ -101,7 +101,7 @@ class Plan:
 
         An override of one of the lab's phases (`phases.rl.sampling.temperature=1`) is for that phase alone.
         One of the task's data changes the task: a phase of the preset may have other data, or no held-out
-        rows.
+        rows. All presets train at the task's learning rate: theirs are those of larger models.
         """
         phases = load(self.bases).phases
         theirs = [
@@ -122,6 +122,7 @@ class Plan:
             f"output={folder}",
             "watch.checkpoint_every=0",
             "watch.rollouts_every=0",
+            *(f"optimizer.{key}={tree['optimizer'][key]}" for key in ("lr", "schedule", "warmup")),
         ]
         return load(
             [base, preset_file(preset)], [*words, *(text for text in self.overrides if text not in theirs)]

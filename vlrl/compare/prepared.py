@@ -24,6 +24,4 @@ import vlrl.config.checks  # noqa: E402, F401
 import vlrl.engine.hf.engine  # noqa: E402, F401
 import vlrl.eval.statistics  # noqa: E402, F401
 import vlrl.logging.report  # noqa: E402, F401
-import vlrl.policy.autograd  # noqa: E402, F401
-import vlrl.policy.net  # noqa: E402, F401
 import vlrl.training  # noqa: E402, F401

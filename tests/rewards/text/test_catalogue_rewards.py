@@ -260,14 +260,13 @@ def test_hard_dates_decay_more_slowly_and_approach_the_rate_over_the_steps():
     assert score(spec, "2016-05", "<answer>2016-09</answer>", hard=True) == pytest.approx(math.exp(-0.28))
     reward = build(Reward, spec | {"hard_steps": 50})
     reward.setup(SimpleNamespace(phase_step=25))
-    rollout = Rollout(
-        Prompt(Row("q", "?", answer="2016-05", meta={"hard": True}), ()), [1], text="<answer>2016-09</answer>"
-    )
+    row = Row("q", "?", answer="2016-05", meta={"hard": True})
+    rollout = Rollout(Prompt(row, ()), [1], text="<answer>2016-09</answer>")
     assert reward(rollout) == pytest.approx(math.exp(-0.085 * 4))  # half way from 0.07 to 0.1
     reward.run.phase_step = 80
     assert reward(rollout) == pytest.approx(math.exp(-0.4))
     for name in ("date_gap", "date_order", "masked_date"):
-        assert build(Reward, {"name": name, "hard_rate": 0.07}).rate_of(rollout) == 0.07
+        assert build(Reward, {"name": name, "hard_rate": 0.07}).rate_of(row) == 0.07
     with pytest.raises(ValueError, match="hard_rate"):
         build(Reward, spec | {"hard_rate": 0.0})
     with pytest.raises(ValueError, match="hard_steps"):
