@@ -278,7 +278,7 @@ class Activity(RunObserver):
         ratio, log-prob, advantage and auxiliary tensors."""
         import torch
 
-        push = None
+        push: Tensor | None = None
         if total.requires_grad and x.logp_BT.requires_grad:
             (push,) = torch.autograd.grad(total, [x.logp_BT], retain_graph=True, allow_unused=True)
         kept = {
