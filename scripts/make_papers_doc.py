@@ -28,7 +28,7 @@ the release's trainer does where its script is silent: `configs/base/trainers`, 
 Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only.
 **Proof**: a number that the mechanism moves through the whole pipeline, on the named task, with a scripted
 policy that is right about half of the time: switched off (then the run is bit-identical to what the preset
-extends), on, and, where the proof states it, turned round: then it must not hold. `python
+extends), on, and turned round (its sign, order, choice or mask): then it must not move as stated. `python
 scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. Observables without a slash are
 functions in `tests/proofs/proof_kit/`, `log/...` are metrics, the others figures of `vlrl check`.
 
@@ -72,8 +72,9 @@ def counts(abouts: list[dict]) -> str:
 def proof_line(row: dict[str, str]) -> str:
     """One sentence about a proof."""
     directions = {"up": "is higher", "down": "is lower", "changes": "differs"}
-    turned = row.get("reversed", "") if row.get("reversed") != "not stated" else ""
-    figures = f"off {row['off'] or 'absent'}, on {row['on']}{f', reversed {turned}' if turned else ''}"
+    turned = row.get("reversed", "")
+    turned = turned if turned in ("", "no opposite") else f"reversed {turned}"
+    figures = f"off {row['off'] or 'absent'}, on {row['on']}{f', {turned}' if turned else ''}"
     return f"Proof on `tasks/{row['task']}`: `{row['observe']}` {directions[row['direction']]} ({figures})."
 
 

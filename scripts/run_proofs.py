@@ -1,9 +1,9 @@
 """Runs the proofs of tests/proofs and writes docs/proofs.csv, which docs/papers.md shows: `python
 scripts/run_proofs.py [--reversed] [PRESET ...]`.
 
-With `--reversed` the mechanism is also run turned round (tests/proofs/proof_kit/reversal.py), and the proof
-must fail; proofs that state no reversal are listed as such, and counted at the end. Exit code 1 where a proof
-does not hold, or a reversed one passes.
+With `--reversed` the mechanism is also run turned round (tests/proofs/proof_kit/reversal.py), and the main
+observable must not move as stated; mechanisms without an opposite are listed as such, and counted at the end.
+Exit code 1 where a proof does not hold, or a reversed one passes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def record(verdicts: Sequence[Verdict]) -> None:
             "" if value is None else text(value) for value in (verdict.off, verdict.on, verdict.turned)
         ]
         if not stated.reversed:
-            figures[2] = "not stated"
+            figures[2] = "no opposite"
         elif verdict.reversed_fails is None:  # not run: what an earlier call has found stays
             figures[2] = rows.get(name, {}).get("reversed", "")
         values = [name, about["kind"], about["task"], stated.observe, stated.direction, *figures]
@@ -59,12 +59,12 @@ def main() -> None:
     for name, proof in stated.items():
         verdict = prove(name, turn=arguments.reversed)
         verdicts.append(verdict)
-        missing = "; no reversal stated" if arguments.reversed and not proof.reversed else ""
-        print(f"{verdict}{missing}", flush=True)
+        why = f"; no opposite: {proof.why}" if arguments.reversed and proof.why else ""
+        print(f"{verdict}{why}", flush=True)
     record(verdicts)
     failed = sum(not verdict.proven for verdict in verdicts)
     without = sum(not proof.reversed for proof in stated.values())
-    print(f"{len(stated)} proofs, {failed} failed; {without} state no reversal")
+    print(f"{len(stated)} proofs, {failed} failed; {without} have no opposite")
     sys.exit(bool(failed))
 
 

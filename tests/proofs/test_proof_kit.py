@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from proof_kit.mirror import mirrored, turn_round
 from proof_kit.proof import Proof, parse, proof_config
 from proof_kit.prove import holds, prove
-from proof_kit.reversal import turn
+from proof_kit.reversal import about_off, swapped, turn
 
 from vlrl.config import load
 from vlrl.plugins import stages as S
@@ -104,7 +105,7 @@ def test_differences_are_turned_about_what_the_off_side_has():
     )
     plain = build(S.LossAggregation, "token_mean", "loss_aggregation")
     assert torch.allclose(
-        other.weights(x, totals) + own.weights(x, totals), 2 * plain.weights(x, totals) * torch.ones(2, 3)
+        other.weights(x, totals) * own.weights(x, totals), plain.weights(x, totals) ** 2 * torch.ones(2, 3)
     )
 
 
@@ -113,6 +114,63 @@ def test_choices_are_turned():
     other, own = turned(S.GroupFilter, {"name": "dynamic_sampling"}, "group_filters.mixed")
     assert [own(one).keep for one in (solved, mixed)] == [False, True]
     assert [other(one).keep for one in (solved, mixed)] == [True, False]
+
+
+def test_right_and_wrong_are_swapped_for_a_while():
+    one = group(1.0, 0.0, 0.0)
+    one.rollouts[0].outcome = 0.75
+    with mirrored([one]):
+        assert [r.correct for r in one] == [False, True, True] and one.rewards == [0.0, 1.0, 1.0]
+        assert one.rollouts[0].outcome == 0.25
+        turn_round([one])  # those that are swapped stay so
+        assert [r.correct for r in one] == [False, True, True]
+    assert [r.correct for r in one] == [True, False, False] and one.rewards == [1.0, 0.0, 0.0]
+    assert one.rollouts[0].outcome == 0.75 and not one.rollouts[0].info
+
+
+def test_a_replay_buffer_sees_them_swapped():
+    other, own = turned(S.ReplayBuffer, {"name": "superhf", "keep": 1}, "replay")
+    chosen = [[r.correct for r in buffer([group(1.0, 0.0)])[0]] for buffer in (own, other)]
+    assert chosen == [[True], [False]]
+
+
+def test_numbers_and_orders_are_turned():
+    tree = load(["methods/eepo"]).tree
+    assert turn(tree, "-rollout.rate", None) and not turn(tree, "rollout/no_such_measure", None)
+    rate = load(["methods/eepo"]).tree["rollout"]["rate"]
+    assert build(S.RolloutStrategy, tree["rollout"], "rollout").rate == -rate
+    spec = {"name": "ead", "start": 1.2, "end": 0.2, "max_tokens": 20}
+    other, own = (build(S.SamplingPolicy, name, "sampling") for name in (order(spec), spec))
+    prompt = group(1.0).prompt
+    assert [t for _, t in other(prompt, 0).temperature] == [t for _, t in own(prompt, 0).temperature][::-1]
+    assert swapped({"rl": {"steps": 1}, "two": {"steps": 2}}) == {"rl": {"steps": 2}, "two": {"steps": 1}}
+    with pytest.raises(ConfigError, match="no order"):
+        swapped({"rl": {}})
+
+
+def order(spec):
+    tree = {"sampling": dict(spec)}
+    assert turn(tree, "sampling/order", None)
+    return tree["sampling"]
+
+
+def test_rewards_are_turned_about_those_of_the_off_side():
+    on = {"a": {"name": "exact", "weight": 0.5}, "b": {"name": "numeric"}, "*": None}
+    off = {"a": {"name": "exact"}, "b": {"name": "numeric"}, "c": None}
+    assert about_off(on, off) == {
+        "a": {"name": "exact", "weight": -0.5},
+        "b": {"name": "numeric"},
+        "*": None,
+        "a_off": {"name": "exact", "weight": 2.0},
+    }
+
+
+def test_a_mechanism_without_an_opposite_says_why():
+    proof = parse({"observe": "mixed_groups", "reversed": "none", "why": "speed"}, "x.yaml")
+    assert proof.reversed == () and proof.why == "speed"
+    for stated in ({"reversed": "none"}, {"reversed": ["a=1"], "why": "speed"}, {"why": "speed"}):
+        with pytest.raises(ConfigError, match="reason"):
+            parse({"observe": "mixed_groups", **stated}, "x.yaml")
 
 
 def test_a_reversed_run_is_compared_with_off():

@@ -6,13 +6,21 @@ in the stated direction; with the mechanism turned round it does not.
 """
 
 import pytest
-from proof_kit.proof import FOLDER, KINDS, about_of, presets, proof_of
+from proof_kit.proof import FOLDER, KINDS, about_of, model_of, presets, proof_of, task_of
 from proof_kit.prove import prove
+
+from vlrl.activity.config_findings import config_findings
+from vlrl.config import load
+from vlrl.config.config import SLOTS
+from vlrl.plugins import stages as S
+from vlrl.plugins.registry import get
+from vlrl.trainer.plan import Plan
 
 PRESETS = presets()
 PROVEN = [preset for preset in PRESETS if proof_of(preset)]
 # the default that all others are compared with
 BASES = ("methods/grpo",)
+MOST_WITHOUT_OPPOSITE = 13  # proofs that state `reversed: none`
 
 
 def test_every_proof_is_that_of_a_preset():
@@ -29,6 +37,45 @@ def test_preset_states_kind_task_and_proof(preset):
 
 
 @pytest.mark.parametrize("preset", PROVEN)
+def test_every_proof_knows_its_direction(preset):
+    proof = proof_of(preset)
+    assert bool(proof.reversed) != bool(proof.why), "reversed: what is turned round, or none with `why`"
+    if proof.reversed:
+        assert proof.direction != "changes", "direction: up or down"
+
+
+def test_few_mechanisms_have_no_opposite():
+    without = [preset for preset in PROVEN if proof_of(preset).why]
+    assert len(without) <= MOST_WITHOUT_OPPOSITE, without
+
+
+def reads_earlier_visits(preset):
+    """The slots of a preset whose plug-ins act from a later visit of a row on."""
+    tree, found = load([preset]).tree, []
+    for slot, kind in SLOTS.items():
+        spec = tree.get(slot)
+        for name in [spec] if isinstance(spec, dict) and "name" in spec else list((spec or {}).values()):
+            if isinstance(name, dict) and "name" in name and kind in S.STAGES:
+                found += [slot] if get(S.STAGES[kind], name["name"], slot).visits > 1 else []
+    return found
+
+
+def test_what_reads_earlier_visits_ships_with_them():
+    """At a preset's own steps, on its own task, every row comes again where a plug-in needs that."""
+    needing = [preset for preset in PRESETS if reads_earlier_visits(preset)]
+    assert {f"methods/{name}" for name in ("coba_rl", "erpo", "ar3po", "spec_rl", "dcpo")} <= set(needing)
+    for preset in needing:
+        task = task_of(preset)
+        plan = Plan.of(load(["base/rl", model_of(task), f"tasks/{task}", preset]))
+        for phase in plan.phases:
+            assert not [str(finding) for finding in config_findings(phase) if "visit" in finding.message], (
+                preset
+            )
+
+
+@pytest.mark.parametrize("preset", PROVEN)
 def test_proof(preset):
     verdict = prove(preset, turn=True)
     assert verdict.proven, str(verdict)
+    if proof_of(preset).reversed:
+        assert verdict.off is not None, f"{verdict.observe} is there only where the mechanism is"

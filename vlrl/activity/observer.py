@@ -36,9 +36,10 @@ class Activity(RunObserver):
     def __init__(self, session: Session, keep_gradients: bool = False) -> None:
         self.session, self.phase = session, session.current
         self.keep_gradients = keep_gradients
-        self.gradients: dict[
-            int, list[float]
-        ] = {}  # id of a rollout -> d loss / d log-prob per token, summed over optimizer steps
+        # by id of a rollout: d loss / d log-prob per token, summed over optimizer steps; {tensor: values per
+        # token} of its last optimizer step
+        self.gradients: dict[int, list[float]] = {}
+        self.tensors: dict[int, dict[str, list[float]]] = {}
         self.figures = Figures()
         self.draws: Counter[str] = Counter()  # row id -> times drawn
         self.tasks: Counter[str] = Counter()
@@ -270,6 +271,30 @@ class Activity(RunObserver):
             for rollout, row in zip(x.batch.rollouts, gradient(total, x)):
                 before = self.gradients.get(id(rollout), [0.0] * len(rollout))
                 self.gradients[id(rollout)] = [a + b for a, b in zip(before, row.tolist())]
+            self._keep_tensors(x, total)
+
+    def _keep_tensors(self, x: LossInputs, total: Tensor) -> None:
+        """Keep, per token, the push on the log-prob (-d loss / d log-prob, without auxiliary tensors), log
+        ratio, log-prob, advantage and auxiliary tensors."""
+        import torch
+
+        push: Tensor | None = None
+        if total.requires_grad and x.logp_BT.requires_grad:
+            (push,) = torch.autograd.grad(total, [x.logp_BT], retain_graph=True, allow_unused=True)
+        kept = {
+            "push": torch.zeros_like(x.mask_BT) if push is None else -push.float() * (x.mask_BT > 0),
+            "log_ratio": x.logp_BT.detach() - x.old_logp_BT,
+            "logp": x.logp_BT.detach(),
+            "advantage": x.advantage_BT,
+        }
+        kept |= {
+            name: tensor.detach()
+            for name, tensor in x.aux_tensors.items()
+            if tensor.shape == x.logp_BT.shape and tensor is not x.logp_BT
+        }
+        for name, tensor in kept.items():
+            for rollout, row in zip(x.batch.rollouts, tensor.expand_as(x.mask_BT).tolist()):
+                self.tensors.setdefault(id(rollout), {})[name] = row[: len(rollout)]
 
     # --- the step -------------------------------------------------------------------------------------------
 

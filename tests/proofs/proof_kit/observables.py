@@ -20,13 +20,14 @@ class StepRecord:
     see `Activity.gradients`.
 
     `changed`: share of the policy's weights that the step changed; None where the weights before it are not
-    known.
+    known. `tensors`: see `Activity.tensors`.
     """
 
     sampled: Sequence[Group]
     trained: Sequence[Group]
     gradients: dict[int, list[float]]
     changed: float | None = None
+    tensors: dict[int, dict[str, list[float]]] = field(default_factory=dict)
 
 
 @dataclass

@@ -6,7 +6,8 @@ direction: up                    # of the observable with the mechanism on: up, 
 also: {log/kl: down}             # further observables, where a preset has several mechanisms
 off: [group_filters.mixed=null]  # overrides that switch the mechanism off
 on: [policy_loss.share=0.1]      # overrides of the side with the mechanism
-reversed: [group_filters.mixed]  # overrides that turn the mechanism round, or slots (reversal.py)
+reversed: [group_filters.mixed]  # overrides that turn the mechanism round, or slots (reversal.py), or none
+why: speed has no opposite       # with `reversed: none`, the reason
 with: [engine.skill=0.3]         # overrides of all sides: sizes, and what the scripted policy writes
 against: methods/grpo            # what "off" must equal, with the trainer's settings of the preset
                                  # (trainer_settings); else the last preset that it extends, or methods/grpo
@@ -54,6 +55,7 @@ class Proof:
     on: tuple[str, ...] = ()
     base: tuple[str, ...] = ()
     reversed: tuple[str, ...] = ()
+    why: str = ""
     direction: Literal["up", "down", "changes"] = "changes"
     against: str = ""
     steps: int = 3
@@ -75,6 +77,10 @@ def presets() -> list[str]:
 def parse(stated: Mapping[str, Any], place: str) -> Proof:
     """A proof from what a file states. Raises ConfigError for unknown or missing keys."""
     values = {"with_" if key == "with" else key: value for key, value in stated.items()}
+    if ("why" in values) is not (values.get("reversed") == "none"):
+        raise ConfigError(f"{place}: `why` gives the reason of `reversed: none`, and that needs one")
+    if values.get("reversed") == "none":
+        values["reversed"] = []
     for key in ("off", "on", "base", "with_", "reversed"):
         if isinstance(values.get(key), str):
             values[key] = [values[key]]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from proof_kit import credit_observables  # noqa: F401  (registers)
 from proof_kit.observables import OBSERVABLES, Record, StepRecord
 from proof_kit.proof import Proof, base_of, proof_config, proof_of, task_of, trainer_settings
 from proof_kit.reversal import reversed_config
@@ -72,7 +73,8 @@ class Observed:
 @dataclass(frozen=True)
 class Verdict:
     """The comparison: the main observable on, off and reversed; the observables that did not move as stated;
-    whether off equals what it was compared with; whether the reversed run fails (None: not run)."""
+    whether off equals what it was compared with; whether the main observable fails in the reversed run (None:
+    not run)."""
 
     preset: str
     observe: str
@@ -120,12 +122,18 @@ def observe(config: Config, steps: int) -> Observed:
         weights: dict[str, list[Tensor]] = {}  # of the last step, by phase
 
         def after_step(session: Session, step: Step, activity: Activity) -> None:
-            gradients, phase = dict(activity.gradients), session.phase
+            phase = session.phase
             now = [p.detach().clone() for p in session.policy.model.parameters()]
             changed = changed_share(weights[phase], now) if phase in weights else None
             weights[phase] = now
             records.setdefault(phase, Record()).steps.append(
-                StepRecord(list(step.sampled_groups), list(step.trained_groups), gradients, changed)
+                StepRecord(
+                    list(step.sampled_groups),
+                    list(step.trained_groups),
+                    dict(activity.gradients),
+                    changed,
+                    dict(activity.tensors),
+                )
             )
 
         checks = check(config, steps, after_step, keep_gradients=True, rows=ROWS)
@@ -178,7 +186,7 @@ def prove(preset: str, turn: bool = False) -> Verdict:
         same,
         tuple(on.bad),
         turned.number(proof.observe, proof.phase) if turned else None,
-        bool(moved_otherwise(proof, turned, off)) if turned else None,
+        proof.observe in moved_otherwise(proof, turned, off) if turned else None,
     )
 
 

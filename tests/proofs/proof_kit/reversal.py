@@ -1,14 +1,26 @@
 """The reversed run of a proof: its plug-in with the sign, the order or the choice turned round.
 
-An item of `reversed` is an override (`loss_terms.kl.coef=-0.04`), or a slot whose plug-in is turned round:
+An item of `reversed` is an override (`rollout.weight=-0.2`), or one of
 
-    rewards, loss_terms                   their `weight` or `coef` with the other sign
+    rewards.NAME, loss_terms.NAME         their `weight` or `coef` with the other sign
+    rewards                               r' = 2 r_off - r, with all rewards of the off side
+    -SLOT.FIELD                           a number of a plug-in with the other sign, past its own checks
     reward_shaping                        r' = 2 r - shaping(r)
-    advantage, policy_loss, aggregation   x' = 2 x_off - x, with what the slot has when the mechanism is off
+    advantage, policy_loss                x' = 2 x_off - x, with what the slot has when the mechanism is off
+    loss_aggregation                      w' = w_off^2 / w, likewise
     token_credit                          c' = 2 A - c
     token_weights                         w' = max w + min w - w: the complement of a mask
     group_filters, select                 the groups, the rows that it drops
     rollout_budget                        the most rollouts for the prompt that had the fewest
+    rollout, replay, prompt_sampler,      right and wrong swapped in what it decides by (mirror.py): what it
+    callbacks                             does for hard prompts it does for easy ones
+    SLOT/FUNCTION                         what it ranks by, a function of its module, with the other sign
+    sampling/order                        temperatures by position in the other order
+    rollout/mask                          trains the tokens that it leaves out
+    SLOT/schedule                         its schedule over the phase's steps run backwards
+    phases                                the phases in the other order: the first has what the last had
+
+`reversed: none` with a reason (`why`) is for what has no opposite, such as a gain in speed.
 """
 
 from __future__ import annotations
@@ -19,10 +31,13 @@ from typing import Any
 
 import torch
 
+from proof_kit import mirror
 from proof_kit.proof import Proof, proof_config
 from vlrl.config import Config, at
+from vlrl.config.config import SLOTS
 from vlrl.plugins import stages as S
 from vlrl.plugins.registry import ConfigError, build, get, register
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.types import FilterDecision, UnreducedLoss
 
 SIGNS = {"rewards": (S.Reward, "weight"), "loss_terms": (S.LossTerm, "coef")}
@@ -47,6 +62,12 @@ def reversed_config(preset: str, task: str, proof: Proof, on: Config, off: Confi
     config = proof_config(preset, task, proof, [*proof.on, *overrides]) if overrides else on
     tree = copy.deepcopy(config.tree)
     for path in (item for item in proof.reversed if "=" not in item):
+        if path == "phases":
+            tree["phases"] = swapped(tree.get("phases") or {})
+            continue
+        if path == "rewards":
+            tree["rewards"] = about_off(tree["rewards"], off.tree["rewards"])
+            continue
         parts = [(tree, off.tree)]
         for name, own in (tree.get("phases") or {}).items():
             parts.append((own or {}, off.phase(name if name in off.phases else off.phases[-1])))
@@ -56,16 +77,54 @@ def reversed_config(preset: str, task: str, proof: Proof, on: Config, off: Confi
     return Config(tree, config.origins, config.kept)
 
 
+def swapped(phases: dict[str, Any]) -> dict[str, Any]:
+    """The same phases in the other order, under the names of the places that they take."""
+    if len(phases) < 2:
+        raise ConfigError("reversed: phases: there is one, which has no order")
+    return dict(zip(phases, reversed(copy.deepcopy(list(phases.values())))))
+
+
+def about_off(on: dict[str, Any], off: dict[str, Any]) -> dict[str, Any]:
+    """Rewards whose sum is 2 r_off - r_on: slots that differ with the other sign, and those of the off side
+    twice."""
+
+    def scaled(slot: str, spec: Any, factor: float) -> dict[str, Any]:
+        spec = {"name": spec} if isinstance(spec, str) else spec
+        default = get(S.Reward, spec["name"], f"rewards.{slot}").__dataclass_fields__["weight"].default
+        return {**spec, "weight": factor * spec.get("weight", default)}
+
+    own = {
+        slot: spec if spec is None or spec == off.get(slot) else scaled(slot, spec, -1.0)
+        for slot, spec in on.items()
+    }
+    usual = {
+        f"{slot}_off": scaled(slot, spec, 2.0) for slot, spec in off.items() if spec and spec != on.get(slot)
+    }
+    return own | usual
+
+
 def turn(tree: Any, path: str, other: Any) -> bool:
     """Turn the plug-in at `path` round, in place; False where there is none. `other`: what the off side has
     there."""
+    negated, path, manner = path.startswith("-"), *path.removeprefix("-").partition("/")[::2]
+    if negated:
+        path, _, manner = path.rpartition(".")
     spec = at(tree, path)
     spec = {"name": spec} if isinstance(spec, str) else spec
     if not isinstance(spec, dict) or "name" not in spec:  # a phase may change a field alone
         return False
     slot, _, name = path.partition(".")
     holder, key = (tree[slot], name) if name else (tree, slot)
-    if slot in SIGNS:
+    if manner:
+        cls = get(S.STAGES[SLOTS[slot]], spec["name"], path)
+        if negated:
+            methods = negative(cls, manner)
+        else:
+            methods = MANNERS[manner](cls) if manner in MANNERS else mirror.by_low(cls, manner)
+        if not methods:
+            return False
+        holder[key] = {**spec, "name": twin_of(cls, methods)}
+    elif slot in SIGNS:
         stage, field = SIGNS[slot]
         default = get(stage, spec["name"], path).__dataclass_fields__[field].default
         holder[key] = {**spec, field: -spec.get(field, default)}
@@ -74,16 +133,36 @@ def turn(tree: Any, path: str, other: Any) -> bool:
         cls = get(stage, spec["name"], path)
         missing = not isinstance(other, (str, dict))
         plain = None if missing else build(stage, other, path)
-        twin = type(f"Reversed{cls.__name__}", (cls,), make(cls, plain))
-        number = sum(known.startswith(f"reversed {cls.name}") for known in REVERSED)
-        REVERSED.append(f"reversed {cls.name} {number}")
-        holder[key] = {**spec, "name": register(REVERSED[-1])(twin).name}
+        holder[key] = {**spec, "name": twin_of(cls, make(cls, plain))}
     else:
         raise ConfigError(f"reversed: {path}: no way to turn this slot round; write overrides")
     return True
 
 
 REVERSED: list[str] = []  # names of the classes made so far
+
+
+def twin_of(cls: Any, methods: dict[str, Any]) -> str:
+    """Register a class with other methods; its name in a config."""
+    REVERSED.append(f"reversed {cls.name} {len(REVERSED)}")
+    return register(REVERSED[-1])(type(f"Reversed{cls.__name__}", (cls,), methods)).name
+
+
+def negative(cls: Any, field: str) -> dict[str, Any]:
+    """Methods of a class whose number `field` has the other sign, past the class's own check."""
+
+    def init(self: Any, *args: Any, **values: Any) -> None:
+        cls.__init__(self, *args, **values)
+        object.__setattr__(self, field, -getattr(self, field))
+
+    return {"__init__": init}
+
+
+MANNERS = {"order": mirror.order_of_temperatures, "schedule": mirror.backwards, "mask": mirror.complement}
+TURNED["rollout"] = S.RolloutStrategy, mirror.strategy
+TURNED["replay"] = S.ReplayBuffer, mirror.replay
+TURNED["prompt_sampler"] = S.PromptSampler, mirror.sampler
+TURNED["callbacks"] = S.Callback, mirror.callback
 
 
 def ready(self: Any, plain: Any) -> Any:
@@ -140,8 +219,19 @@ def _advantage(cls: Any, plain: Any) -> dict[str, Any]:
         ready(self, plain).prepare(groups)
 
     def call(self: Any, groups: Any) -> list[list[float]]:
-        pairs = zip(cls.__call__(self, groups), ready(self, plain)(groups), strict=True)
-        return [[2 * old - new for new, old in zip(*pair, strict=True)] for pair in pairs]
+        own = cls.__call__(self, groups)
+        rollouts = [rollout for group in groups for rollout in group]
+        by_token = {id(r): list(TOKEN_ADVANTAGES[r]) for r in rollouts if TOKEN_ADVANTAGES.on(r)}
+        other = ready(self, plain)(groups)
+        for group, usual in zip(groups, other, strict=True):
+            for rollout, old in zip(group, usual, strict=True):
+                if new := by_token.get(id(rollout)):
+                    same = TOKEN_ADVANTAGES in plain.provides
+                    before = TOKEN_ADVANTAGES[rollout] if same else [old] * len(new)
+                    TOKEN_ADVANTAGES.set(rollout, [2 * b - a for a, b in zip(new, before, strict=True)])
+        return [
+            [2 * old - new for new, old in zip(*pair, strict=True)] for pair in zip(own, other, strict=True)
+        ]
 
     return {"prepare": prepare, "__call__": call}
 
@@ -163,10 +253,8 @@ def _loss(cls: Any, plain: Any) -> dict[str, Any]:
 
     def call(self: Any, x: Any) -> UnreducedLoss:
         own, other = cls.__call__(self, x), ready(self, plain)(x).loss
-        if own.loss.dim() != other.dim():
-            raise ConfigError(
-                "reversed: policy_loss: one of a sequence, the other of a token; write overrides"
-            )
+        if own.loss.dim() < other.dim():  # a loss per sequence: the other one's mean over tokens
+            other = (other * x.mask_BT).sum(1) / x.mask_BT.sum(1).clamp(min=1)
         return UnreducedLoss(2 * other - own.loss, own.metrics)
 
     return {"needs": property(needs), "__call__": call}
@@ -185,6 +273,6 @@ def _weight(cls: Any, plain: Any) -> dict[str, Any]:
 @turns("loss_aggregation", S.LossAggregation)
 def _aggregation(cls: Any, plain: Any) -> dict[str, Any]:
     def weights(self: Any, x: Any, loss_denominators: Any) -> torch.Tensor:
-        return 2 * plain.weights(x, loss_denominators) - cls.weights(self, x, loss_denominators)
+        return plain.weights(x, loss_denominators) ** 2 / cls.weights(self, x, loss_denominators)
 
     return {"weights": weights}

@@ -39,6 +39,7 @@ class Ar3po(Independent):
     stages: int = 4
     keep: int = 2
     learn: bool = False
+    visits = 2
 
     def __post_init__(self) -> None:
         if self.stages < 1 or self.keep < 0:

@@ -54,6 +54,7 @@ class CobaRl(RolloutBudget):
     high: int = 128
     kappa: float = 11.0
     window: int = 1
+    visits = 2
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high or self.kappa <= 2 or self.window < 1:

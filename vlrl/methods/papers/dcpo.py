@@ -43,6 +43,7 @@ class DcpoSmoothAdvantage(AdvantageEstimator):
     """
 
     eps: float = 1e-6
+    visits = 2
 
     def init_state(self) -> DcpoSmoothAdvantageState:
         return DcpoSmoothAdvantageState()

@@ -203,6 +203,7 @@ class Depo(Shuffle):
     min_share: float = 0.4
     under_explored: int = 0
     requires = (EXPLORABILITY,)
+    visits = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()

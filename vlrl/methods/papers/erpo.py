@@ -48,6 +48,7 @@ class Erpo(Plain):
 
     rise: float = 0.1
     max_temperature: float = 1.5
+    visits = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -46,6 +46,7 @@ class SpecRL(SampledStrategy):
     """
 
     lenience: float = 0.5
+    visits = 2
 
     def init_state(self) -> StepCounts:
         return StepCounts()
