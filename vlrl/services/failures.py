@@ -150,3 +150,18 @@ def place_of(error: BaseException) -> str:
             found = f"vlrl/{path.rpartition(f'{os.sep}vlrl{os.sep}')[2]}:{frame.tb_lineno}"
         frame = frame.tb_next
     return found
+
+
+_FOREIGN = (f"{os.sep}site-packages{os.sep}", str(Path(os.__file__).parent), "<frozen ")
+
+
+def user_place(error: BaseException) -> str:
+    """file:line of the innermost frame in a file of the user's: of no package, nor of Python; or ""."""
+    places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+    return next((place for place in reversed(places) if is_users(place)), "")
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is neither of this project's packages, nor of Python, nor of an installed package."""
+    ours = (f"{os.sep}vlrl{os.sep}", f"{os.sep}vlrl_rewards{os.sep}", f"{os.sep}vlrl_data{os.sep}")
+    return not any(part in file for part in (*_FOREIGN, *ours))
