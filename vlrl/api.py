@@ -36,6 +36,7 @@ from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.stages import Reward, Source, Stage
 from vlrl.services.third_party import quiet
 from vlrl.trainer.heldout import evaluate
+from vlrl.trainer.data.check_golds import check_golds
 from vlrl.trainer.phase import PhasePlan
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
@@ -100,8 +101,9 @@ class GRPOTrainer:
         self.summary: dict[str, Any] = {}
         quiet()
         self.plan = Plan.of(config)
-        self.plan.check()
+        self.plan.check(golds=False)
         _check_columns(self.plan.phases[0])
+        check_golds(self.plan.phases)
 
     @cached_property
     def session(self) -> Session:
