@@ -31,16 +31,16 @@ from typing import Any
 
 from vlrl.config import Config, folders, load
 from vlrl.config.model_folder import located
+from vlrl.config.trl_config import BASE, is_trl_config, settings_of_trl
 from vlrl.config.trl_names import TRL_NAMES, trl_renames
 from vlrl.eval.model import policy_spec
 from vlrl.plugins.function_reward import BatchFunctionReward, FunctionReward, columns_of
 from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.stages import Reward, Source, Stage
-from vlrl.interop.trl_config import BASE, is_trl_config, settings_of_trl
 from vlrl.services.failures import RunFailure
 from vlrl.services.third_party import quiet
-from vlrl.trainer.heldout import evaluate
 from vlrl.trainer.data.check_golds import check_golds
+from vlrl.trainer.heldout import evaluate
 from vlrl.trainer.phase import PhasePlan
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
@@ -62,8 +62,8 @@ class GRPOTrainer:
         train_dataset: Rows: a list of dicts or of `Row`, a `datasets.Dataset`, a file or folder, a hub id, or
             a `Source`.
         args: Settings: nested or dotted keys ({"steps": 50, "optimizer.lr": 1e-5}), words of the command line
-            (["steps=50"]), TRL's `GRPOConfig`, or a whole `Config`, which then replaces the base and the method. Values hold in
-            every phase, as on the command line.
+            (["steps=50"]), TRL's `GRPOConfig`, or a whole `Config`, which then replaces the base and the
+            method. Values hold in every phase, as on the command line.
         eval_dataset: Held-out rows, like `train_dataset`; or a mapping of names to these.
         reward_weights: One factor per reward; None: that of each.
         method: One preset of configs/methods or several.
@@ -429,7 +429,9 @@ _IN_PYTHON = {
 
 def _of_trl(args: Any, rows: Any, method: str | Sequence[str]) -> tuple[dict[str, Any], str | Sequence[str]]:
     """(settings, presets) of TRL's `GRPOConfig`. A method other than the default keeps its own objective."""
-    settings = settings_of_trl(args, len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str) else 0)
+    settings = settings_of_trl(
+        args, len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str) else 0
+    )
     if method == "grpo":
         return settings, BASE
     objective = ("policy_loss", "loss_terms", "loss_aggregation", "advantage")

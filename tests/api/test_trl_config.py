@@ -58,8 +58,9 @@ def trained(config, **more):
 
 def test_its_fields_are_settings(tmp_path):
     config = GRPOConfig(
-        str(tmp_path / "run"), per_device_train_batch_size=8, gradient_accumulation_steps=2, num_generations=4,
-        learning_rate=1e-5, temperature=0.9, beta=0.1, epsilon_high=0.28, max_completion_length=17, bf16=True,
+        str(tmp_path / "run"), per_device_train_batch_size=8, gradient_accumulation_steps=2,
+        num_generations=4, learning_rate=1e-5, temperature=0.9, beta=0.1, epsilon_high=0.28,
+        max_completion_length=17, bf16=True,
     )  # fmt: skip
     phase = trained(config)
     settings = phase.settings
@@ -78,14 +79,21 @@ def test_batches_for_several_updates_and_max_steps(tmp_path):
         scale_rewards=False,
     )  # fmt: skip
     phase = trained(config)
-    assert (phase.settings.prompts_per_step, phase.settings.num_minibatches, phase.settings.steps) == (4, 2, 5)
+    assert (phase.settings.prompts_per_step, phase.settings.num_minibatches, phase.settings.steps) == (
+        4,
+        2,
+        5,
+    )
     assert phase.loss_aggregation.name == "sequence_mean" and phase.advantage.scale == "none"
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"use_vllm": True, "loss_type": "sapo"}, "GRPOConfig's use_vllm=True, loss_type='sapo' have no setting"),
+        (
+            {"use_vllm": True, "loss_type": "sapo"},
+            "GRPOConfig's use_vllm=True, loss_type='sapo' have no setting",
+        ),
         ({"num_generations": 3}, "= 8 completions are no whole groups of num_generations 3"),
     ],
 )

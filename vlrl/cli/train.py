@@ -157,6 +157,13 @@ def describe(summary: dict[str, Any]) -> str:
             f"{name} {scores[task]:.3f}" for name, scores in heldout.items() if task in scores
         )
         lines.append(f"held-out {task}: {steps}")
+        paid = [
+            f"{name} {scores[task]:.3f}"
+            for name, scores in (summary.get("heldout_rewards") or {}).items()
+            if task in scores
+        ]
+        if paid:
+            lines.append(f"held-out {task}, mean reward: {' -> '.join(paid)}")
     lines += answer_lines(summary.get("answers") or {})
     lines.append("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in summary["seconds"].items()))
     if "overlap" in summary:

@@ -13,7 +13,9 @@ from vlrl.plugins.registry import ConfigError, suggest
 
 TOP = {"data.train", "data.heldout", *SLOTS, *OTHER_KEYS, *Settings.__dataclass_fields__}
 _PHASE = re.compile(r"phases\.[^.]+")
-_DERIVED = re.compile(r"data\.train\.[^.]+\.heldout|phases\.[^.]+\.data\.train\.[^.]+\.heldout")  # {} is all defaults
+_DERIVED = re.compile(
+    r"data\.train\.[^.]+\.heldout|phases\.[^.]+\.data\.train\.[^.]+\.heldout"
+)  # {} is all defaults
 
 
 def check_override(path: str, value: Any, tree: Tree) -> None:
@@ -29,7 +31,9 @@ def check_override(path: str, value: Any, tree: Tree) -> None:
                 _refuse_empty_map(place, present)
         elif not present and re.sub(r"^phases\.[^.]+\.", "", place) not in TOP:
             parent, _, key = place.rpartition(".")
-            around = {name for found in _present(tree, parent) if isinstance(found, Mapping) for name in found}
+            around = {
+                name for found in _present(tree, parent) if isinstance(found, Mapping) for name in found
+            }
             near = suggest(key, around or TOP) if around or not parent else ""
             raise ConfigError(f"{place}=null: there is no {place!r} to remove.{near}")
 

@@ -108,6 +108,18 @@ def _spec_of_run(folder: Path) -> dict[str, Any]:
     return {**tree["policy"], "tiny": None, "model": str(newest)}
 
 
+def threads_of(model: str) -> int:
+    """`threads` of the run that a folder is, or that a checkpoint stands in; 0 for another model."""
+    path = Path(model).expanduser().resolve()
+    for folder in (path, *path.parents[:2]):
+        file = folder / "config.yaml"
+        if file.is_file() and (folder == path or path.parent == folder / "checkpoints"):
+            tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+            threads = tree.get("threads") if isinstance(tree, dict) else 0
+            return threads if isinstance(threads, int) else 0
+    return 0
+
+
 def _spec_of_hub(model: str) -> dict[str, Any]:
     from transformers import AutoConfig
 
@@ -155,6 +167,8 @@ def open_model(
 
         policy = Policy(build(Family, spec, "policy"), device=device or default, seed=seed)
         description["policy"] = spec
+        if threads := threads_of(model):
+            torch.set_num_threads(threads)
     served = ServedModel(policy, built, seed, description=description)
     built.check(served)
     built.setup(served)

@@ -130,12 +130,17 @@ def launched_processes() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
+WRITTEN = ("card.json", "journal", "responses", "scores", "summary.json", "report.html")  # what a run writes
+
+
 def prepare_folder(folder: Path, card: Mapping[str, Any], overwrite: bool) -> None:
     """Makes the run's folder, or resumes the run in it. Raises ConfigError if it holds a run with other
     options."""
     file = folder / "card.json"
     if overwrite and file.is_file():
-        shutil.rmtree(folder)
+        for name in WRITTEN:  # not the fixtures that were just read, nor a file of anybody else
+            path = folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     if file.is_file():
         changed = [
             line

@@ -26,6 +26,7 @@ from vlrl.plugins.registry import ConfigError
 from vlrl.services.failures import StorageError, storage_error
 from vlrl.services.files import flush_folder, sha256
 from vlrl.services.lazy import torch
+from vlrl.trainer.checkpoints.changes import check_rows_same, rows_digest
 from vlrl.trainer.checkpoints.files import (
     FOLDER,
     FORMAT,
@@ -40,7 +41,7 @@ from vlrl.trainer.checkpoints.files import faults as faults  # part of this modu
 from vlrl.trainer.checkpoints.files import newest_intact as newest_intact
 from vlrl.trainer.checkpoints.optimizer_state import read as read_moments
 from vlrl.trainer.checkpoints.optimizer_state import write as write_moments
-from vlrl.trainer.pipeline.batch import redistribute
+from vlrl.trainer.pipeline.batch import share_of
 from vlrl.trainer.ranks.collectives import agree, gather, state_sharded
 from vlrl.trainer.session import Session
 
@@ -129,7 +130,7 @@ def _write_manifest(folder: Path) -> None:
     )
 
 
-def load(session: Session, folder: Path) -> dict[str, Any] | None:
+def load(session: Session, folder: Path) -> Mapping[str, Any] | None:
     """Restore everything but the weights (the policy is opened from the folder). Call after `Session.enter`
     of
     the saved phase. Returns the batches that this rank collected ahead."""
@@ -163,6 +164,18 @@ def read_state(folder: Path) -> dict[str, Any]:
             "checkpoints/"
         )
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def check_rows(session: Session, state: Mapping[str, Any]) -> None:
+    """Raise ConfigError where the current phase's rows are not those of a checkpoint's state. The main
+    process looks, all agree."""
+    failure: ConfigError | None = None
+    if session.is_main and session.phase == state["phase"]:
+        try:
+            check_rows_same(state.get("data", {}), rows_digest(session.rows))
+        except ConfigError as error:
+            failure = error
+    agree(session.accelerator, failure)
 
 
 def prune(output: Path, keep: int) -> None:
@@ -207,12 +220,13 @@ def state_of(session: Session, ahead: Mapping[str, Any] | None = None) -> dict[s
         "bad_rows": {name: sum(bad[name] for *_, bad, _ in parts) for name in parts[0][3]},
         "bad_rows_reported": [reported for *_, reported in parts],  # of each rank
         "policy_version": session.policy.version,
+        "data": session.shared(f"rows of {session.phase}", lambda: rows_digest(session.rows)),
         "plugins": {slot: state for slot, plugin in plugins if (state := plugin.state_dict())},
         "engine": session.engine.state_dict(),
     }
 
 
-def restore(session: Session, state: Mapping[str, Any]) -> dict[str, Any] | None:
+def restore(session: Session, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Undo `state_of` after `Session.enter`, on any number of ranks. Returns this rank's batches collected
     ahead.
 
@@ -237,7 +251,7 @@ def restore(session: Session, state: Mapping[str, Any]) -> dict[str, Any] | None
         plugins[slot].load_state_dict(values)
     session.engine.load_state_dict(state["engine"])
     saved = state["collected_ahead"]
-    return saved and (saved[rank] if len(saved) == ranks else redistribute(saved, rank, ranks))
+    return share_of(saved, rank, ranks) if saved else None
 
 
 # --- random states and files --------------------------------------------------------------------------------

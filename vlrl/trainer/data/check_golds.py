@@ -1,6 +1,6 @@
-"""Each reward tried on the rows' own gold answers, before a model is loaded: a gold that a reward cannot read,
-a reward that raises, hangs or returns no number, and one that does not pay the gold as the prompt asks for it.
-"""
+"""Each reward tried on the rows' own gold answers, before a model is loaded: a gold that a reward cannot
+read, a reward that raises, hangs or returns no number, one that does not pay the gold as the prompt asks for
+it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ TRIED = 32  # rows of a source, spread evenly
 SECONDS = 1.0  # for all sources together; what is left is tried by the run itself
 DEADLINE = 20.0  # seconds of one row, with the imports that its rewards make
 TAGS = "<answer>{}</answer>"
-FORMS = {"<answer>": TAGS, "\\boxed{": "\\boxed{{{}}}", '{"answer"': '{{"answer": "{}"}}'}  # asked for: written
+FORMS = {
+    "<answer>": TAGS,
+    "\\boxed{": "\\boxed{{{}}}",
+    '{"answer"': '{{"answer": "{}"}}',
+}  # asked for: written
 
 
 def check_golds(phases: Sequence[PhasePlan]) -> None:
@@ -115,9 +119,9 @@ def _try(phase: PhasePlan, row: Row, tried: Tried) -> None:
         if fault:
             tried.fault = fault
             return
-        if [slot] == outcome and reads and form != TAGS and not row.target and not _paid(reward, score):
-            if _paid(reward, _score(slot, reward, row, TAGS, users)[0]):
-                tried.unpaid[slot] = form.format(_text(row))
+        looked = [slot] == outcome and reads and form != TAGS and not row.target
+        if looked and not _paid(reward, score) and _paid(reward, _score(slot, reward, row, TAGS, users)[0]):
+            tried.unpaid[slot] = form.format(_text(row))
     tried.fault = ""
 
 
@@ -156,7 +160,10 @@ def _number(slot: str, reward: Reward, values: Any) -> tuple[float | None, str]:
     """(the one score, "") or (None, what was returned in its place)."""
     at = f" ({_place(reward)})" if _place(reward) else ""
     if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != 1:
-        return None, f"reward {slot!r} returned {_short(values)} for a group of 1; return a list of scores{at}"
+        return (
+            None,
+            f"reward {slot!r} returned {_short(values)} for a group of 1; return a list of scores{at}",
+        )
     value: Any = values[0]
     try:
         number = float("nan") if isinstance(value, (str, bytes)) else float(value)
@@ -189,7 +196,7 @@ def _form(phase: PhasePlan, row: Row) -> str:
     """How a policy writes an answer, as the prompt asks: in tags, in a box, as JSON, or bare."""
     try:
         prompt = phase.prompt_template(row)
-    except (ValueError, BeforeSetupError):  # such rows are found by the run's checks of rows
+    except Exception:  # a row can make a template raise anything; the run's checks of rows find it
         return TAGS
     said = [str(message["content"]) for message in prompt.messages if message["role"] != "assistant"]
     text = f"{prompt.prefix} {' '.join(said)}"

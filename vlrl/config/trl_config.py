@@ -36,14 +36,14 @@ _PLAIN = {  # GRPOConfig's field -> setting
 _AGGREGATION = {"dapo": "token_mean", "bnpo": "token_mean", "grpo": "sequence_mean"}
 _SCALE = {"group": "group", "True": "group", "batch": "batch", "none": "none", "False": "none"}
 _NO_MATTER = (  # how it is computed or shown there; no other run here
-    "logging_", "log_", "num_completions_to_print", "run_name", "bf16", "fp16", "tf32", "gradient_checkpointing",
-    "dataloader_", "optim", "remove_unused_columns", "disable_tqdm", "push_to_hub", "hub_", "use_cpu", "no_cuda",
-    "project", "trackio", "report_to", "do_", "eval_", "per_device_eval", "num_generations_eval", "save_", "ds3_",
-    "per_device_train", "gradient_accumulation", "steps_per_generation", "num_train_epochs", "max_steps",
-    "data_seed", "shuffle_dataset", "pad_to_multiple_of", "torch_", "ddp_", "average_tokens", "local_rank",
+    "logging_", "log_", "num_completions_to_print", "run_name", "bf16", "fp16", "tf32", "gradient_check",
+    "dataloader_", "optim", "remove_unused_columns", "disable_tqdm", "push_to_hub", "hub_", "use_cpu",
+    "no_cuda", "project", "trackio", "report_to", "do_", "eval_", "per_device_", "num_generations_eval",
+    "save_", "ds3_", "gradient_accumulation", "steps_per_generation", "num_train_epochs", "max_steps",
+    "data_seed", "pad_to_multiple_of", "torch_", "ddp_", "average_tokens", "local_rank", "debug",
     "vllm_importance_sampling", "use_bias_correction_kl", "max_prompt_length", "accelerator_config",
-    "parallelism_config", "label_names", "warmup_ratio", "adam_beta", "beta", "epsilon_high", "reward_weights",
-    "loss_type", "scale_rewards", "generation_batch_size", "debug", "include_", "length_column", "model_init",
+    "parallelism_config", "label_names", "warmup_ratio", "adam_beta", "beta", "epsilon_high",
+    "reward_weights", "loss_type", "scale_rewards", "generation_batch_size", "include_", "length_column",
 )  # fmt: skip
 
 
@@ -71,6 +71,8 @@ def settings_of_trl(args: Any, rows: int) -> dict[str, Any]:
     settings |= _batch(args, rows)
     if getattr(args, "beta", 0.0):
         settings["loss_terms.kl"] = {"name": "kl", "coef": args.beta, "estimator": "k3"}
+    if getattr(args, "warmup_ratio", None):
+        settings["optimizer.warmup"] = args.warmup_ratio
     if _given(args, "max_prompt_length"):
         settings["max_prompt_tokens"] = args.max_prompt_length
     if str(getattr(args.save_strategy, "value", args.save_strategy)) == "steps" and args.save_steps >= 1:
@@ -79,6 +81,7 @@ def settings_of_trl(args: Any, rows: int) -> dict[str, Any]:
     scale = _SCALE.get(str(getattr(args, "scale_rewards", "group")))
     aggregation = _AGGREGATION.get(getattr(args, "loss_type", "dapo"))
     unknown += ["loss_type"] if aggregation is None else []
+    unknown += [] if "adamw_torch" in str(getattr(args, "optim", "adamw_torch")) else ["optim"]
     unknown += ["scale_rewards"] if scale is None else []
     if unknown:
         said = ", ".join(f"{name}={getattr(args, name)!r}" for name in unknown)
