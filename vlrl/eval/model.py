@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from vlrl.config import folders, load
-from vlrl.config.model_folder import check_model, located
+from vlrl.config.model_folder import check_cached, check_model, located
 from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.stages import Engine
 from vlrl.policy.family import Family
@@ -92,6 +92,8 @@ def check_named(model: str, engine: Mapping[str, Any], dtype: str = "") -> None:
         check_model(str(path), False, "--model")
     elif path.exists() or "/" not in model:
         policy_spec(model)
+    else:
+        check_cached(model, "--model")
 
 
 def _spec_of_run(folder: Path) -> dict[str, Any]:

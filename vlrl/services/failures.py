@@ -1,7 +1,8 @@
 """Failures that end a run in one line: what happened, where, what to do, each with an exit code of its own.
 
 Exit codes of `vlrl train`: 0 finished, 1 an unexpected error (with its traceback), 2 a mistake in the config
-or the command, 65 too many bad rows, 69 another rank is lost, 71 out of memory, 73 the run's folder is locked
+or the command, 65 too many bad rows, 69 another rank is lost, 70 rollouts that
+could not be scored, 71 out of memory, 73 the run's folder is locked
 by another process, 74 a file could not be written, 75 stopped by a signal after a checkpoint was written
 (start again with --resume), 128 + n ended at once by signal n. Those from 64 to 78 are of BSD's sysexits.h.
 """

@@ -93,6 +93,11 @@ def check_row(row: Row, where: str, phase: PhasePlan, split: str = "train") -> N
             medium.check()
     except (RowError, MediaError) as error:
         raise ConfigError(f"{place}: {error}") from None
+    if row.media and not phase.family.is_multimodal:
+        raise ConfigError(
+            f"{place} has {'pictures' if row.images else 'videos'}, and policy: {phase.family.name!r} reads no "
+            f"{'images' if row.images else 'videos'}; use a vision family, or rows without media"
+        )
     if not phase.rollout.samples and split == "train":
         if phase.rollout.needs_target and not row.target:
             raise ConfigError(
