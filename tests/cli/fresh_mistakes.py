@@ -1,5 +1,6 @@
-"""Seventy mistakes of newcomers: name -> (the words, what the one line says). `python tests/cli/fresh_mistakes.py`
-runs them all and prints exit code, CPU seconds and lines of each."""
+"""Seventy mistakes of newcomers: name -> (the words, what the one line says).
+
+`python tests/cli/fresh_mistakes.py` runs them all and prints exit code, CPU seconds and lines of each."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["names no model that `vlrl fetch` converts"]),
     "pictures for a text model": ([*T, MATH, "data.train.mine={name: files, path: pictures.jsonl}"],
         ["reads no images"]),
-    "LoRA of a misspelt part": ([*T, MINE, MATH, "trainable={name: lora, rank: 8}"], ["trainable.rank: unknown field"]),
+    "LoRA of a misspelt part": ([*T, MINE, MATH, "trainable={name: lora, rank: 8}"],
+        ["trainable.rank: unknown field"]),
     # engines
     "a head size that vLLM has not": ([*Q, "engine=vllm"], ["engine", "heads of"]),
     "a server that is not there": ([*T, MINE, MATH, "engine={name: openai, url: 'http://127.0.0.1:9/v1'}"],
@@ -117,11 +119,13 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["'optimizer.lr'", "'group_size'", "divide by num_generations"]),
     "TRL's word as an option": ([*Q, "--num_train_epochs", "3"], ["--num_train_epochs"]),
     # commands
-    "a check of a misspelt preset": (["check", "methods/grpoo"], ["no config 'methods/grpoo'", "'methods/grpo'"]),
+    "a check of a misspelt preset": (["check", "methods/grpoo"],
+        ["no config 'methods/grpoo'", "'methods/grpo'"]),
     "a check of no steps": (["check", "quickstart", "--steps", "0"], ["--steps: expected 1 or more"]),
     "a plan for a misspelt GPU": (["plan", "quickstart", "--gpu", "h1000"], ["h1000"]),
     "a verification of a misspelt kind": (["verify", "--attack", "mathh"], ["'math'"]),
-    "an evaluation of a text model on pictures": ([*EVAL, "--model", "tiny_text", "-o", "ev"], ["reads no images"]),
+    "an evaluation of a text model on pictures": ([*EVAL, "--model", "tiny_text", "-o", "ev"],
+        ["reads no images"]),
     "an evaluation with a misspelt profile": (["eval", "score", "answers.jsonl", "-s", "mathvista",
         "-p", "offical", "--data", "fixture"], ["no profile 'offical'", "'official'"]),
     "an evaluation of a hub model without a network": ([*EVAL, "--model", "no-such-owner/none", "-o", "ev"],
@@ -211,10 +215,12 @@ def write_files(here: Path) -> None:
     lines("answers.jsonl", [{"id": "1", "response": "2"}])
     config = {"vision": {"model_type": "qwen2_5_vl"}, "text": {"model_type": "qwen2"}}
     texts = {
-        "empty.jsonl": "", "broken.jsonl": '{"question": "1?", "answer": "1"}\n{"question": \n', "m.gguf": "GGUF",
+        "empty.jsonl": "", "broken.jsonl": '{"question": "1?", "answer": "1"}\n{"question": \n', 
+        "m.gguf": "GGUF",
         "thesis/thesis.tex": "x", "rewards.py": REWARDS, "tools.py": TOOLS,
         **{f"{kind}model/config.json": json.dumps(of) for kind, of in config.items()},
-        **{f"{kind}model/tokenizer.json": "{}" for kind in config}, "visionmodel/preprocessor_config.json": "{}",
+        **{f"{kind}model/tokenizer.json": "{}" for kind in config},
+        "visionmodel/preprocessor_config.json": "{}",
         "held/metrics.jsonl": '{"step": 1, "phase": "main"}\n',
     }  # fmt: skip
     for name, text in texts.items():

@@ -73,8 +73,8 @@ def _refused(tool: Tool, rows: Sequence[Row]) -> str:
     place = user_place(error)
     raise ConfigError(
         f"environment: tool {tool.name!r} raised {type(error).__name__}: {str(error)[:200]} with "
-        f"{_short(arguments)}{f' ({place})' if place else ''}; ValueError, LookupError and ArithmeticError are "
-        "told to the policy, any other exception ends its episode"
+        f"{_short(arguments)}{f' ({place})' if place else ''}; ValueError, LookupError and ArithmeticError "
+        "are told to the policy, any other exception ends its episode"
     )
 
 
