@@ -8,21 +8,24 @@ import sys
 from pathlib import Path
 
 import pytest
+import vlrl_data
+import vlrl_rewards
 
-ROOT = Path(__file__).parents[2]
+import vlrl
+
 HEAVY = (  # slow, or no part of the base installation
     *("torch", "transformers", "accelerate", "peft", "vllm", "deepspeed", "sklearn", "datasets", "scipy"),
     *("av", "decord", "httpx", "networkx", "pyarrow", "safetensors", "skimage", "tokenizers", "torchvision"),
 )
-FOLDERS = {"vlrl": ROOT, "vlrl_rewards": ROOT / "rewards", "vlrl_data": ROOT / "data"}
+FOLDERS = [Path(package.__file__).parent for package in (vlrl, vlrl_data, vlrl_rewards)]
 
 
 def plugin_modules() -> list[str]:
     """The modules that register a plug-in, by the text of their files."""
     return [
-        ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
-        for package, folder in FOLDERS.items()
-        for path in sorted((folder / package).rglob("*.py"))
+        ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")
+        for folder in FOLDERS
+        for path in sorted(folder.rglob("*.py"))
         if re.search(r"^@register\(", path.read_text(encoding="utf-8"), re.MULTILINE)
     ]
 

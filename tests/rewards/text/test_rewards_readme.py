@@ -82,3 +82,9 @@ assert not [name for name in sys.modules if name.split(".")[0] == "torch"]
 """  # noqa: E501
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_limits_of_shapes_are_said():
+    limits = README.read_text(encoding="utf-8")
+    assert "| 500, 100 | corners of a shape, polygons of a mask |" in limits
+    assert "an answer of a perception kind" in limits
