@@ -87,7 +87,7 @@ class GRPOTrainer:
         method: str | Sequence[str] = "grpo",
     ) -> None:
         if is_trl_config(args):
-            reward_weights = reward_weights or args.reward_weights
+            reward_weights = reward_weights or getattr(args, "reward_weights", None)
             args, method = _of_trl(args, train_dataset, method)
         config, objects = _base_config(args, method)
         config.tree["policy"] = _policy(model)

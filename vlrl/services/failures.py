@@ -48,9 +48,10 @@ class LockedError(RunFailure):
 
 
 class StorageError(RunFailure):
-    """A file of the run could not be written."""
+    """A file of the run could not be written. `passing`: it may be written if it is tried again."""
 
     exit_code = 74
+    passing = False
 
 
 class StoppedError(RunFailure):
@@ -76,22 +77,33 @@ ADVICE = {  # errno -> (what it is, what to do)
 }
 
 
-def storage_error(error: BaseException, output: Path) -> StorageError | None:
+_LASTING = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG,
+    errno.ENOTDIR, errno.EISDIR,
+)  # fmt: skip
+
+
+def storage_error(error: BaseException, output: Path, writing: bool = False) -> StorageError | None:
     """The failure that says what is wrong with the storage and what to do; None for an error of another kind.
 
+    A number that `ADVICE` has not is one where the run was `writing`, or where its file is in `output`.
     Libraries that write files outside Python (safetensors, tokenizers, pyarrow) put the number into their
     message: "(os error 28)", "[errno 28]".
     """
     seen: BaseException | None = error
     while seen is not None:
         number = _errno_of(seen)
-        if number in ADVICE:
-            what, advice = ADVICE[number]
-            place = getattr(seen, "filename", None) or str(output)
-            return StorageError(
-                f"cannot write {str(place)!r}: {what}; {advice}, then go on with --resume (checkpoints "
+        place = str(getattr(seen, "filename", None) or output)
+        ours = writing or (isinstance(seen, OSError) and place != str(output) and place.startswith(str(output)))
+        if number in ADVICE or (number and ours):
+            said = os.strerror(number).lower()
+            what, advice = ADVICE.get(number, (said, "check the disk or the mount"))
+            failure = StorageError(
+                f"cannot write {place!r}: {what}; {advice}, then go on with --resume (checkpoints "
                 "already written are intact)"
             )
+            failure.passing = number not in _LASTING
+            return failure
         seen = seen.__cause__ or seen.__context__
     return None
 

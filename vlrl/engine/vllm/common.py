@@ -137,8 +137,8 @@ class VLLMEngine(PolicyEngine):
         return self.state.version
 
     def check(self, phase: PhaseContext) -> None:
-        tiny = phase.family.tiny
-        if tiny is not None and not phase.family.model:
+        tiny: Any = getattr(phase.family, "tiny", None)  # of a random model
+        if tiny is not None and not getattr(phase.family, "model", ""):
             check_head_size(tiny.hidden // tiny.heads, has_device())
         check_installed()
 

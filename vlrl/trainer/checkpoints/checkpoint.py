@@ -15,6 +15,7 @@ import logging
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -47,8 +48,25 @@ from vlrl.trainer.session import Session
 
 log = logging.getLogger("vlrl")
 
+PAUSES = (0.5, 2.0)  # seconds before a checkpoint is tried again
+
 
 def save(session: Session, ahead: Mapping[str, Any] | None = None, events: int = 0) -> Path:
+    """`save_once`; tried again after a pause where the storage may be back by then (a busy or distant file
+    system)."""
+    for pause in PAUSES:
+        try:
+            return save_once(session, ahead, events)
+        except StorageError as error:
+            if not error.passing:
+                raise
+            if session.is_main:
+                session.warn(f"{str(error).partition('; ')[0]}; the checkpoint is tried again in {pause:g} s")
+            time.sleep(pause)
+    return save_once(session, ahead, events)
+
+
+def save_once(session: Session, ahead: Mapping[str, Any] | None = None, events: int = 0) -> Path:
     """Write a checkpoint of the state after `session.step`, with the batches collected ahead and the number
     of
     logged events. All ranks call it; returns its folder.
@@ -102,7 +120,7 @@ def _together(session: Session, action: Callable[[], None] | None, scratch: Path
         if action is not None:
             action()
     except Exception as error:  # what cannot be written comes in many classes; others are raised again
-        failure = storage_error(error, session.output)
+        failure = storage_error(error, session.output, writing=True)
         if failure is None:
             raise
     try:

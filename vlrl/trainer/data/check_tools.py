@@ -50,32 +50,29 @@ def check_tools(phases: Sequence[PhasePlan]) -> dict[str, str]:
 
 def _refused(tool: Tool, rows: Sequence[Row]) -> str:
     """Why none of the tried calls was carried out; "" where one was. Raises ConfigError."""
-    why, arguments = "", {}
+    why = ""
+    tried: dict[str, Any] = {}
     try:
         with deadline(SECONDS):
-            for arguments in arguments_of(tool, rows):
+            for tried in arguments_of(tool, rows):
                 try:
-                    shown(tool.call(**arguments))
+                    shown(tool.call(**tried))
                     return ""
                 except POLICY_FAULTS as error:
-                    why = why or f"{type(error).__name__}: {error} for {_short(arguments)}"
-                except (Exception, SystemExit) as error:  # of any kind: it is the user's code
-                    broken = error, arguments
-                    break
-            else:
-                return f"it refused all calls that were tried ({why})"
+                    why = why or f"{type(error).__name__}: {error} for {_short(tried)}"
     except OverdueError as error:
         raise ConfigError(
-            f"environment: tool {tool.name!r} has not returned after {SECONDS:g} s with {_short(arguments)}"
+            f"environment: tool {tool.name!r} has not returned after {SECONDS:g} s with {_short(tried)}"
             f"{f' (at {error})' if str(error) else ''}; give its waiting a timeout"
         ) from None
-    error, arguments = broken
-    place = user_place(error)
-    raise ConfigError(
-        f"environment: tool {tool.name!r} raised {type(error).__name__}: {str(error)[:200]} with "
-        f"{_short(arguments)}{f' ({place})' if place else ''}; ValueError, LookupError and ArithmeticError "
-        "are told to the policy, any other exception ends its episode"
-    )
+    except (Exception, SystemExit) as error:  # of any kind: it is the user's code
+        place = user_place(error)
+        raise ConfigError(
+            f"environment: tool {tool.name!r} raised {type(error).__name__}: {str(error)[:200]} with "
+            f"{_short(tried)}{f' ({place})' if place else ''}; ValueError, LookupError and ArithmeticError "
+            "are told to the policy, any other exception ends its episode"
+        ) from None
+    return f"it refused all calls that were tried ({why})"
 
 
 def arguments_of(tool: Tool, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
