@@ -49,9 +49,7 @@ def test_a_stopped_rank_0_ends_all_ranks(tmp_path):
     assert len(said) == 1 and "does not answer" in said[0] and "--resume" in said[0], log.read_text()[-3000:]
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_launcher_that_is_gone_leaves_a_checkpoint_and_no_process(tmp_path, number):
     output, log = tmp_path / "run", tmp_path / "log"
     job = launch(output, log, tmp_path)

@@ -136,9 +136,7 @@ def _run_and_stop(command: list[str], environment: dict[str, str], folder: Path,
             signal.alarm(10)
 
     (folder / STOP_FILE).unlink(missing_ok=True)
-    process = subprocess.Popen(
-        command, env=environment, start_new_session=True, preexec_fn=end_with_launcher
-    )
+    process = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=end_with_launcher)
     numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
     before = {number: signal.signal(number, handle) for number in (*numbers, signal.SIGALRM)}
     try:

@@ -94,7 +94,9 @@ def storage_error(error: BaseException, output: Path, writing: bool = False) -> 
     while seen is not None:
         number = _errno_of(seen)
         place = str(getattr(seen, "filename", None) or output)
-        ours = writing or (isinstance(seen, OSError) and place != str(output) and place.startswith(str(output)))
+        ours = writing or (
+            isinstance(seen, OSError) and place != str(output) and place.startswith(str(output))
+        )
         if number in ADVICE or (number and ours):
             said = os.strerror(number).lower()
             what, advice = ADVICE.get(number, (said, "check the disk or the mount"))

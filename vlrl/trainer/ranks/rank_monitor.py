@@ -169,8 +169,8 @@ class RankMonitor:
                 self._leave(found)
 
     def _watch_store(self) -> None:
-        """End this rank where rank 0, which holds the store, stopped in the middle of an answer: `_watch` then
-        waits for it without a limit."""
+        """End this rank where rank 0, which holds the store, stopped in the middle of an answer: `_watch`
+        then waits for it without a limit."""
         while not self._end.wait(_BEAT):
             if time.monotonic() - self._round > self.timeout and not self._end.is_set():
                 silent = sorted(
