@@ -72,7 +72,8 @@ class Hub(RecordSource):
     def _of_the_hub(self, streaming: bool) -> Any:
         from datasets import load_dataset
 
-        if not in_hub_cache(self.path) and not hub_reachable():  # the client libraries try for minutes
+        stored = Path(self.path).exists() or in_hub_cache(self.path)
+        if not stored and not hub_reachable():  # the client libraries try for minutes
             raise ConfigError(
                 f"path: {self.path!r} is not in the cache, and the hub cannot be reached from here; download "
                 "it where it can be, and give its folder or files"
