@@ -122,10 +122,10 @@ class OpenAI(Engine):
         if sampling.stop:
             body["stop"] = list(sampling.stop)
         started = time.monotonic()
-        text, finish = self._ask(body)
+        text, finish = self._post(body)
         return Completion(request, index, [], [], text, finish, seconds=time.monotonic() - started)
 
-    def _ask(self, body: dict[str, Any]) -> tuple[str, Literal["stop", "length"]]:
+    def _post(self, body: dict[str, Any]) -> tuple[str, Literal["stop", "length"]]:
         """The text of a reply, and why it ended. Raises RuntimeError after the last retry."""
         key = os.environ.get(self.key_env, "")
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})

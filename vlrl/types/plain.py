@@ -33,12 +33,13 @@ class StoredPixels(Media):
         return self.stored_key
 
     def load(self) -> Image | Clip:
-        if self.kind == "image":
-            from PIL import Image
-
-            return Image.open(io.BytesIO(self.data), formats=("PNG",)).copy()
         with np.load(io.BytesIO(self.data), allow_pickle=False) as arrays:
-            return Clip(arrays["frames_THWC"], float(arrays["fps"]))
+            pixels, fps = arrays["pixels"], float(arrays["fps"])
+        if self.kind == "video":
+            return Clip(pixels, fps)
+        from PIL import Image
+
+        return Image.fromarray(pixels)
 
 
 def media_to_plain(medium: Media, row: Row) -> Any:
@@ -47,10 +48,8 @@ def media_to_plain(medium: Media, row: Row) -> Any:
     if place >= 0:
         return place
     made, file = medium.load(), io.BytesIO()
-    if isinstance(made, Clip):
-        np.savez_compressed(file, frames_THWC=made.frames_THWC, fps=np.float64(made.fps))
-    else:
-        made.save(file, "PNG")
+    pixels = made.frames_THWC if isinstance(made, Clip) else np.asarray(made.convert("RGB"))
+    np.savez_compressed(file, pixels=pixels, fps=np.float64(made.fps if isinstance(made, Clip) else 0))
     return [medium.kind, medium.key, base64.b64encode(file.getvalue()).decode("ascii")]
 
 
