@@ -16,6 +16,14 @@ ERRORS = (
     errno.EIO, errno.ENOSPC, errno.EACCES, errno.EBUSY, errno.ETIMEDOUT, errno.ENOTCONN, errno.EXDEV,
     errno.ENOENT, errno.ESTALE, errno.EMFILE,
 )  # fmt: skip
+HOOKED = (
+    (builtins, "open"),
+    (io, "open"),
+    (os, "mkdir"),
+    (os, "replace"),
+    (os, "fsync"),
+    (os, "open"),
+)
 LASTING = (errno.ENOSPC, errno.EACCES)
 
 
@@ -24,9 +32,7 @@ class Faults:
 
     def __init__(self, monkeypatch, folder):
         self.folder, self.count, self.at, self.number = str(folder), 0, 0, 0
-        for module, name in (
-            (builtins, "open"), (io, "open"), (os, "mkdir"), (os, "replace"), (os, "fsync"), (os, "open"),
-        ):  # fmt: skip
+        for module, name in HOOKED:
             monkeypatch.setattr(module, name, self.hooked(getattr(module, name), name))
 
     def hooked(self, function, name):

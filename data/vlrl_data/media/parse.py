@@ -219,7 +219,7 @@ def _video_of_mapping(value: Mapping[str, Any], settings: MediaSettings, frames:
         "max_pixels": "frame_pixels",
         "total_pixels": "total_pixels",
     }
-    changes = {names[key]: _number(value, key) for key in names if value.get(key) is not None}
+    changes: dict[str, Any] = {names[key]: _number(value, key) for key in names if value.get(key) is not None}
     try:
         own = replace(frames, **changes)
     except ConfigError as error:
