@@ -247,7 +247,8 @@ def _number(value: Mapping[str, Any], key: str) -> float | int:
     found = value[key]
     plain = isinstance(found, (int, float, np.integer, np.floating)) and not isinstance(found, bool)
     if not plain or not math.isfinite(found) or found < 0 or (key in _WHOLE and found % 1):
-        kind = "a whole number" if key in _WHOLE else "a number"
+        times = key in ("video_start", "start", "video_end", "end")
+        kind = "a whole number" if key in _WHOLE else "seconds" if times else "a number"
         raise MediaError(f"a video entry whose {key} is {str(found)[:40]!r}; give {kind} from 0 on")
     return int(found) if key in _WHOLE else float(found)
 
