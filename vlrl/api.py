@@ -23,18 +23,23 @@ import html
 import inspect
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from vlrl.config import Config, folders, load
-from vlrl.config.trl_names import TRL_NAMES
+from vlrl.config.model_folder import located
+from vlrl.config.trl_config import BASE, is_trl_config, settings_of_trl
+from vlrl.config.trl_names import TRL_NAMES, trl_renames
 from vlrl.eval.model import policy_spec
 from vlrl.plugins.function_reward import BatchFunctionReward, FunctionReward, columns_of
 from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.stages import Reward, Source, Stage
+from vlrl.services.failures import RunFailure
 from vlrl.services.third_party import quiet
+from vlrl.trainer.data.check_golds import check_golds
 from vlrl.trainer.heldout import evaluate
 from vlrl.trainer.phase import PhasePlan
 from vlrl.trainer.plan import Plan
@@ -57,8 +62,8 @@ class GRPOTrainer:
         train_dataset: Rows: a list of dicts or of `Row`, a `datasets.Dataset`, a file or folder, a hub id, or
             a `Source`.
         args: Settings: nested or dotted keys ({"steps": 50, "optimizer.lr": 1e-5}), words of the command line
-            (["steps=50"]), or a whole `Config`, which then replaces the base and the method. Values hold in
-            every phase, as on the command line.
+            (["steps=50"]), TRL's `GRPOConfig`, or a whole `Config`, which then replaces the base and the
+            method. Values hold in every phase, as on the command line.
         eval_dataset: Held-out rows, like `train_dataset`; or a mapping of names to these.
         reward_weights: One factor per reward; None: that of each.
         method: One preset of configs/methods or several.
@@ -81,6 +86,9 @@ class GRPOTrainer:
         reward_weights: Sequence[float] | None = None,
         method: str | Sequence[str] = "grpo",
     ) -> None:
+        if is_trl_config(args):
+            reward_weights = reward_weights or getattr(args, "reward_weights", None)
+            args, method = _of_trl(args, train_dataset, method)
         config, objects = _base_config(args, method)
         config.tree["policy"] = _policy(model)
         config.tree.pop("outcome", None)
@@ -100,8 +108,9 @@ class GRPOTrainer:
         self.summary: dict[str, Any] = {}
         quiet()
         self.plan = Plan.of(config)
-        self.plan.check()
+        self.plan.check(golds=False)
         _check_columns(self.plan.phases[0])
+        check_golds(self.plan.phases)
 
     @cached_property
     def session(self) -> Session:
@@ -118,7 +127,8 @@ class GRPOTrainer:
             overwrite: Replace the run that the output folder holds.
             live: Show the live view; None: as `watch.live` says.
         """
-        self.summary = train_session(self.session, resume, live, overwrite)
+        with _in_python():
+            self.summary = train_session(self.session, resume, live, overwrite)
         return self.summary
 
     def evaluate(self, rows: Any = None) -> dict[str, float]:
@@ -152,6 +162,8 @@ class GRPOTrainer:
         if session.is_main or session.state_sharded:
             session.policy.save(path)
         return path
+
+    save_model = save  # TRL's name
 
     def _repr_html_(self) -> str:
         """What a notebook shows for the trainer: the report of its run, whole and self-contained in a frame;
@@ -382,10 +394,48 @@ def _base_config(args: Any, method: str | Sequence[str]) -> tuple[Config, dict[s
             f"args: {args!r} are no settings; pass a dict such as dict(steps=50), a list of words such as "
             "['steps=50'], or a Config"
         )
-    config = load(files, words)
+    with _in_python():
+        config = load(files, words)
     if config.origins.get("output") != "command line":
         config.tree.pop("output", None)
     return config, objects
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """Messages of the command line in the words of Python."""
+    try:
+        yield
+    except (ConfigError, RunFailure) as error:
+        text = str(error)
+        for said, meant in _IN_PYTHON.items():
+            text = text.replace(said, meant)
+        if text == str(error):
+            raise
+        other = type(error)(text)
+        other.__dict__.update(error.__dict__)
+        raise other from None
+
+
+_IN_PYTHON = {
+    "with --resume": "with train(resume=True)",
+    "with --overwrite": "with train(overwrite=True)",
+    "--resume": "train(resume=True)",
+    "--overwrite": "train(overwrite=True)",
+    "another `output=`": "another `output` in `args`",
+    "command line": "args",
+}
+
+
+def _of_trl(args: Any, rows: Any, method: str | Sequence[str]) -> tuple[dict[str, Any], str | Sequence[str]]:
+    """(settings, presets) of TRL's `GRPOConfig`. A method other than the default keeps its own objective."""
+    settings = settings_of_trl(
+        args, len(rows) if hasattr(rows, "__len__") and not isinstance(rows, str) else 0
+    )
+    if method == "grpo":
+        return settings, BASE
+    objective = ("policy_loss", "loss_terms", "loss_aggregation", "advantage")
+    return {key: value for key, value in settings.items() if not key.startswith(objective)}, method
 
 
 def _words(args: Mapping[str, Any], where: str = "") -> tuple[list[str], dict[str, Any]]:
@@ -394,7 +444,9 @@ def _words(args: Mapping[str, Any], where: str = "") -> tuple[list[str], dict[st
     for key, value in args.items():
         path = f"{where}{key}"
         if path in TRL_NAMES:
-            raise ConfigError(f"args.{path}: TRL's {path!r} is {TRL_NAMES[path]!r} here")
+            raise ConfigError(
+                f"args.{path}: {trl_renames(args)}; or pass trl.GRPOConfig(...) itself, which is read"
+            )
         if key in ("policy", "rewards", "data") and not where:
             argument = {
                 "policy": "model",
@@ -431,6 +483,8 @@ def _policy(model: Any) -> Any:
         path.stem: path for folder in reversed(folders()) for path in (folder / "models").glob("*.yaml")
     }
     name = str(model).removeprefix("models/")
+    if name.startswith("fetched:"):
+        return policy_spec(located(name, "model"))
     if name in presets:
         return load([presets[name]]).tree["policy"]
     if not Path(model).exists() and str(model).count("/") != 1:

@@ -26,6 +26,8 @@ from vlrl.services.files import write_whole
 from vlrl.services.third_party import quiet
 from vlrl.trainer.checkpoints import checkpoint
 from vlrl.trainer.checkpoints import overwrite as replaced
+from vlrl.trainer.checkpoints.changes import config_changes
+from vlrl.trainer.checkpoints.files import saved
 from vlrl.trainer.data import bad_rows
 from vlrl.trainer.data.rows import check_lengths
 from vlrl.trainer.heldout import evaluate_run
@@ -66,6 +68,8 @@ def train(
         replaced.check(output_of(config))
     elif not resume:
         check_free(output_of(config))
+    elif newest := saved(output_of(config))[-1:]:
+        config_changes(newest[0], config, checkpoint.read_state(newest[0])["phase"])
     plan = Plan.of(config)
     plan.check()
     if int(os.environ.get("RANK", "0")) == 0:
@@ -107,6 +111,10 @@ class Training:
         if session.is_main:
             model = last or session.family.model or f"{session.family.name}, built at random"
             log.info("loading the model: %s", model)
+        start_phase = phase_of(session, state) if state else 0
+        session.use(start_phase)
+        if state:
+            checkpoint.check_rows(session, state)
         session.open(weights=last)
         if overwrite:
             if session.is_main:
@@ -114,8 +122,6 @@ class Training:
             session.accelerator.wait_for_everyone()
             session.output.mkdir(parents=True, exist_ok=True)
         started = time.time()
-        start_phase = phase_of(session, state) if state else 0
-        session.use(start_phase)
         self._open_recorder(state)
         for note in notes:
             self.recorder.event("warning", message=note)
@@ -210,6 +216,8 @@ class Training:
             summary.setdefault("answers", {})[name] = [answer._asdict() for answer in shown]
         if errors:
             summary.setdefault("heldout_errors", {})[name] = errors
+        if result.rewards:
+            summary.setdefault("heldout_rewards", {})[name] = dict(result.rewards)
         seconds = summary["seconds"]
         seconds["heldout"] = seconds.get("heldout", 0.0) + time.time() - begun
         self.recorder.event("heldout", name=name, scores=scores, **({"errors": errors} if errors else {}))
@@ -288,20 +296,22 @@ def last_checkpoint(session: Session, resume: bool) -> tuple[Path | None, list[s
     failure: ConfigError | None = None
     if session.is_main:
         try:
-            found = _choose_checkpoint(session.output, resume)
+            found = _choose_checkpoint(session, resume)
         except ConfigError as error:
             failure = error
     agree(session.accelerator, failure)
     return gather(session.accelerator, [found])[0][0]
 
 
-def _choose_checkpoint(output: Path, resume: bool) -> tuple[Path | None, list[str]]:
+def _choose_checkpoint(session: Session, resume: bool) -> tuple[Path | None, list[str]]:
     if not resume:
-        check_free(output)
+        check_free(session.output)
         return None, []
-    last, notes = checkpoint.newest_intact(output)
+    last, notes = checkpoint.newest_intact(session.output)
     if last is None:
-        notes.append(f"resume: no checkpoint under {output}; starting from the beginning")
+        notes.append(f"resume: no checkpoint under {session.output}; starting from the beginning")
+    else:
+        notes += config_changes(last, session.config, checkpoint.read_state(last)["phase"])
     for note in notes:
         log.warning(note)
     return last, notes
@@ -323,7 +333,7 @@ def read_partial(output: Path) -> dict[str, Any]:
     for path in (output / PARTIAL, output / "summary.json"):
         try:
             said = json.loads(path.read_bytes())
-            names = ("heldout", "seconds", "heldout_errors", "answers")
+            names = ("heldout", "seconds", "heldout_errors", "heldout_rewards", "answers")
             return {name: dict(said[name]) for name in names if name in said}
         except FileNotFoundError:
             continue

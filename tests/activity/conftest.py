@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import LossTerm, RewardShaping, TokenWeight
+from vlrl.plugins.stages import LossTerm, Reward, RewardShaping, TokenWeight
 from vlrl.types import UnreducedLoss
 
 
@@ -38,3 +38,12 @@ class One(TokenWeight):
 
     def __call__(self, x):
         return torch.full_like(x.mask_BT, self.value)
+
+
+@register("test_activity_tagged")
+@dataclass(frozen=True, kw_only=True)
+class Tagged(Reward):
+    """Pays an answer in a tag of its own alone."""
+
+    def __call__(self, rollout):
+        return float(f"<mine>{rollout.answer}</mine>" in rollout.text)

@@ -189,3 +189,13 @@ def test_what_waits_for_something_is_a_note(slot, overrides, message):
 )
 def test_small_batches_are_as_many_prompts_as_mini_batches(prompts, parts, expected):
     assert whole_batches(Config({"prompts_per_step": prompts, "num_minibatches": parts})) == expected
+
+
+def test_a_reward_that_pays_nobody_says_what_it_did_not_read():
+    bad, _ = findings(
+        "rewards={'*': null, tagged: {name: test_activity_tagged}}", "prompt_template={name: chat}",
+        "engine.skill=0.9", "engine.words=[0, 0]", "engine.long=0", "outcome=null", "group_size=8",
+    )  # fmt: skip
+    said = bad["rewards.tagged"].message
+    assert "always 0 over" in said and "equals the gold and is not paid" in said
+    assert "prompt_template.style=answer" in said

@@ -18,6 +18,7 @@ from vlrl.eval.generate import (
     pending_samples,
 )
 from vlrl.eval.journal import Journal
+from vlrl.eval.model import threads_of
 from vlrl.eval.page import write_page
 from vlrl.eval.runner import EvalOptions, prepare_folder, read_suites, reopen, rescore, write_results
 from vlrl.eval.suite import load_suite, suite_file
@@ -77,6 +78,32 @@ def test_the_command_line_lists_and_refuses(tmp_path):
         assert isinstance(error, ConfigError) and message in str(error), (words, error)
 
 
+def test_a_suite_tells_its_columns():
+    told = invoke("suites", "mathvista").output
+    assert "prompt: {{ row.query }}" in told and "  decoded_image: dict" in told and "  answer: str" in told
+    facts = json.loads(invoke("suites", "vsi_bench", "--json").output)
+    assert facts["suite"] == "vsi_bench" and "question" in facts["columns"]
+
+
+def test_overwrite_deletes_what_a_run_wrote_and_nothing_else(tmp_path):
+    for name in ("fixtures/mathvista/rows.jsonl", "thesis.tex", "journal/1.jsonl", "summary.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "card.json").write_text("{}")
+    prepare_folder(tmp_path, {"new": 1}, overwrite=True)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["card.json", "fixtures", "thesis.tex"]
+    assert json.loads((tmp_path / "card.json").read_text()) == {"new": 1}
+
+
+def test_evaluation_takes_the_threads_of_the_run(tmp_path):
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-000002"
+    checkpoint.mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").write_text("threads: 3\n")
+    assert threads_of(str(tmp_path / "run")) == threads_of(str(checkpoint)) == 3
+    assert threads_of(str(tmp_path)) == threads_of("tiny_text") == 0
+
+
 def test_a_dry_run_states_the_costs_and_starts_nothing(fixture_data):
     data = fixture_data("vsi_bench")
     settings = GenerationSettings(samples=2, temperature=1.0)
@@ -116,7 +143,7 @@ def test_rows_without_a_column_are_refused_before_the_model_is_loaded(tmp_path, 
         "--suite",
         "mathvista",
         "--model",
-        "tiny_text",
+        "tiny_qwen2_5_vl",
         "--data",
         str(rows),
         "--output",

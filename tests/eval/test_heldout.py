@@ -72,11 +72,22 @@ def test_heldout_accuracy_is_greedy_and_counts_correct_answers(tmp_path, monkeyp
     assert (
         result.accuracy == {"a": 0.5, "b": 1.0} and result.errors == {}
     )  # by `correct_at` of the reward with a weight
-    assert result.metrics() == {"heldout/a": 0.5, "heldout/b": 1.0} and not run.warnings
+    assert result.metrics() == {
+        "heldout/a": 0.5,
+        "heldout/b": 1.0,
+        "heldout_reward/a": pytest.approx(0.5),  # graded: the mean of 0.6, 0.4, 1 and 0
+        "heldout_reward/b": 0.5,
+    }
+    assert not run.warnings
     assert all(
         request.sampling.temperature == 0 and request.n == 1 and request.sampling.max_tokens == 8
         for request in requests
     )
+
+
+def test_a_reward_of_0_and_1_has_no_mean_beside_its_accuracy(tmp_path):
+    run = fake_run(tmp_path, {"right": Scored()})
+    assert heldout.evaluate(run, {"a": rows("a", "1", "0")}).metrics() == {"heldout/a": 0.5}
 
 
 @pytest.mark.parametrize("reward", [Scored, ScoredTogether])

@@ -135,7 +135,7 @@ def test_share_falls_by_epochs():
 
 @pytest.mark.parametrize("method", ["depo", "pf_ppo", "light_if"])
 def test_presets_train(method):
-    phase = {"light_if": ["phases={rl: {}}", "rewards.rules=null"], "depo": ["select=null"]}.get(method, [])
+    phase = {"light_if": ["rewards.rules=null"], "depo": ["select=null"]}.get(method, [])
     metrics = steps(text_run([f"methods/{method}"], ["data.train.arithmetic.count=4", *phase]), 3)[-1]
     assert metrics.get("grad_norm", 0.0) > 0 or metrics["zero_variance"] > 0
     assert "data/share" not in metrics or metrics["data/share"] == pytest.approx(

@@ -85,7 +85,8 @@ def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(tmp_path, 
     (folder / "sleep-reward").write_text("")
     wait_for((folder / "sleep-reward.seen").exists, process)
     if second:
-        other = start(run, *TROUBLE, words=["--resume"])  # a second start beside the first
+        env = {**ENVIRONMENT, "TROUBLE": str(tmp_path)}
+        other = start(run, *TROUBLE, words=["--resume"], env=env)  # a second start beside the first
         _, refused = other.communicate(timeout=150)
         assert (
             other.returncode == 73

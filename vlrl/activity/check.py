@@ -14,6 +14,7 @@ from vlrl.activity.findings import findings
 from vlrl.activity.observer import Activity
 from vlrl.activity.report import BAD, lines
 from vlrl.config import Config
+from vlrl.trainer.data.check_tools import check_tools
 from vlrl.trainer.data.rows import check_lengths
 from vlrl.trainer.pipeline.loops import open_loop
 from vlrl.trainer.plan import Plan
@@ -56,10 +57,11 @@ def check(
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan.of(_small(config, folder))
         plan.check(rows, golds=False)
+        refused = check_tools(plan.phases)
         session = Session(plan)
         session.open()
         try:
-            return [
+            checks = [
                 _check_phase(
                     session, index, min(steps, phase.settings.steps), rows, after_step, keep_gradients
                 )
@@ -67,6 +69,11 @@ def check(
             ]
         finally:
             session.close()
+    for tool, why in refused.items():
+        finding = Finding("environment", "dead", f"tool {tool!r} was never carried out: {why}")
+        checks[0].findings.append(finding)
+        checks[0].lines.append(f"  {finding}")
+    return checks
 
 
 def _check_phase(

@@ -87,7 +87,7 @@ def _rewards(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
                 "dead",
                 (
                     f"always {score.low:g} over {score.n} rollouts, so it moves no "
-                    f"advantage{_why_constant(score)}"
+                    f"advantage{_why_constant(score, activity, slot)}"
                 ),
             )
         elif reward.weight and varies.n >= 2 and not varies.total and phase.group_size > 1:
@@ -108,15 +108,20 @@ def _rewards(phase: PhasePlan, activity: Activity) -> Iterator[Finding]:
             )
 
 
-def _why_constant(score: Tally) -> str:
-    return (
-        (
-            "; the policy never earns it: take easier rows or a cold start, or look at the reward with "
-            "`vlrl "
-            "verify`"
+def _why_constant(score: Tally, activity: Activity, slot: str) -> str:
+    """Why a reward pays nobody, with a text that says just the gold where there was one."""
+    if score.high > 0:
+        return ""
+    read = activity.figures.of(f"rewards.{slot}", "read")
+    known = f": {read.total:.0f} of {read.n} answers were read" if read.n else ""
+    if slot in activity.bare:
+        return (
+            f"{known}; {activity.bare[slot][:40]!r} equals the gold and is not paid: it lacks the form that "
+            "the reward reads, such as tags; set prompt_template.style=answer"
         )
-        if score.high <= 0
-        else ""
+    return (
+        f"{known}; the policy never earns it: take easier rows or a cold start, or look at the reward with "
+        "`vlrl verify`"
     )
 
 

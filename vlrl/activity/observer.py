@@ -44,6 +44,7 @@ class Activity(RunObserver):
         self.draws: Counter[str] = Counter()  # row id -> times drawn
         self.tasks: Counter[str] = Counter()
         self.reasons: dict[str, Counter[str]] = defaultdict(Counter)  # group filter -> reason -> groups
+        self.bare: dict[str, str] = {}  # slot -> a text that says just the gold and was not paid
         self.scores: dict[str, dict[int, float]] = defaultdict(
             dict
         )  # reward slot -> number of the rollout -> score
@@ -129,8 +130,19 @@ class Activity(RunObserver):
         self.scored += 1
         for slot, value in rollout.rewards.items():
             self.figures.add(f"rewards.{slot}", score=value)
+            if value <= 0:
+                self._unpaid(slot, rollout)
             if self.scored <= KEPT_SCORES:
                 self.scores[slot][self.scored] = value
+
+    def _unpaid(self, slot: str, rollout: Rollout) -> None:
+        """Why a rollout was not paid: whether an answer was read, and the first that says just the gold."""
+        verdict = rollout.info.get("verdict")  # of rewards that score an answer
+        if isinstance(verdict, Mapping):
+            self.figures.add(f"rewards.{slot}", read=float(verdict.get("extracted") is not None))
+        said, gold = rollout.text.strip(), str(rollout.answer).strip()
+        if said and said.casefold() == gold.casefold():
+            self.bare.setdefault(slot, said)
 
     def shaped(self, slot: str, group: Group, before: Sequence[float]) -> None:
         """After one reward shaping wrote a group's rewards; `before` are those that it read."""

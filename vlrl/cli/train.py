@@ -20,6 +20,7 @@ from vlrl.cli.words import ConfigWords, load_words
 from vlrl.plugins.registry import ConfigError
 from vlrl.services import third_party as libraries
 from vlrl.services.failures import StoppedError
+from vlrl.services.parent import end_with_launcher
 from vlrl.trainer.ranks.launch import LAUNCHED, Launch
 from vlrl.trainer.ranks.stopping import SIGNALS, STOP_FILE
 from vlrl.training import train as run_training
@@ -135,8 +136,9 @@ def _run_and_stop(command: list[str], environment: dict[str, str], folder: Path,
             signal.alarm(10)
 
     (folder / STOP_FILE).unlink(missing_ok=True)
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
-    before = {number: signal.signal(number, handle) for number in (*SIGNALS, signal.SIGALRM)}
+    process = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=end_with_launcher)
+    numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+    before = {number: signal.signal(number, handle) for number in (*numbers, signal.SIGALRM)}
     try:
         code = process.wait()
     finally:
@@ -157,6 +159,13 @@ def describe(summary: dict[str, Any]) -> str:
             f"{name} {scores[task]:.3f}" for name, scores in heldout.items() if task in scores
         )
         lines.append(f"held-out {task}: {steps}")
+        paid = [
+            f"{name} {scores[task]:.3f}"
+            for name, scores in (summary.get("heldout_rewards") or {}).items()
+            if task in scores
+        ]
+        if paid:
+            lines.append(f"held-out {task}, mean reward: {' -> '.join(paid)}")
     lines += answer_lines(summary.get("answers") or {})
     lines.append("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in summary["seconds"].items()))
     if "overlap" in summary:

@@ -15,7 +15,7 @@ from typing import Any
 from vlrl.config.config import MAP_SLOTS, OTHER_KEYS, SLOTS, Config
 from vlrl.config.merging import at, first_origin, leaves
 from vlrl.config.settings import Settings, check_value, nested_fields
-from vlrl.config.trl_names import TRL_NAMES
+from vlrl.config.trl_names import TRL_NAMES, trl_renames
 from vlrl.plugins.kinds import stage_named
 from vlrl.plugins.registry import ConfigError, find, suggest
 
@@ -67,7 +67,7 @@ def _check_keeps(phase: str, keeps: Any, known: Iterable[str]) -> None:
 def _unknown(key: str, known: Iterable[str], config: Config, where: str = "") -> str:
     origin = first_origin(where + key, config.origins)
     if not where and key in TRL_NAMES:
-        return f"unknown key ({origin}); TRL's {key!r} is {TRL_NAMES[key]!r} here"
+        return f"unknown key ({origin}); {trl_renames(name for name in config.tree if name not in known)}"
     top = {
         name: value
         for name, value in config.tree.items()

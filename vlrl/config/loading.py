@@ -10,6 +10,7 @@ from typing import Any
 
 from vlrl.config.checks import check_keys, check_stated, check_tree
 from vlrl.config.config import COMMAND_LINE, Config, list_kept
+from vlrl.config.effects import check_file, check_override
 from vlrl.config.files import find, is_shipped, plugin_paths, refuse_other_files
 from vlrl.config.heldout import derive_heldout
 from vlrl.config.merging import Tree, has, leaves
@@ -73,6 +74,8 @@ def _read(path: Path, stack: tuple[Path, ...]) -> Layer:
     layer = Layer({}, {})
     for parent in [parents] if isinstance(parents, str) else parents:
         layer = add_layer(layer, _read(find(parent, path.parent), (*stack, path.resolve())), {}, keep=True)
+    if not is_shipped(path):
+        check_file(own, layer.tree, str(path))
     return add_layer(layer, Layer(own, origins, {} if is_shipped(path) else _stated(own)), {}, keep=True)
 
 
@@ -92,6 +95,7 @@ def _override(text: str, tree: Tree) -> Layer:
             else f" This config has no phases; write {'.'.join(keys[2:])}={value}"
         )
         raise ConfigError(f"{path}: no phase named {keys[1]!r}.{near}")
+    check_override(path, parsed, tree)
     layer: Any = parsed
     for key in reversed(keys):
         layer = {key: layer}

@@ -16,6 +16,7 @@ import struct
 from pathlib import Path
 
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.hub import hub_reachable
 
 _WEIGHTS = (
     "model.safetensors",
@@ -75,6 +76,13 @@ def check_model(name: str, multimodal: bool, where: str = "policy.model") -> Non
         raise ConfigError(f"{where}: {name[:80]!r} is neither a folder nor {_EXAMPLE}")
 
 
+def model_type_of(name: str) -> str:
+    """`model_type` in the config.json of a model's folder; "" for a name that is no folder, and where it says
+    none."""
+    file = Path(name).expanduser() / "config.json" if name and not name.startswith(_FETCHED) else None
+    return str(_json(file, "policy.model").get("model_type", "")) if file and file.is_file() else ""
+
+
 def check_there(name: str, where: str) -> None:
     """Raise ConfigError for a name that can only be meant as a path, where there is nothing; a run's folder
     is fine."""
@@ -122,16 +130,23 @@ def _fetched(name: str, where: str) -> Path | None:
 
 def check_cached(name: str, where: str = "policy.model") -> None:
     """Raise ConfigError for `fetched:NAME` that is not fetched, and for a hub id that is not in the cache
-    where the environment forbids downloads."""
+    where the environment forbids downloads or the hub cannot be reached."""
     name = located(name, where)
     offline = any(
         os.environ.get(variable, "").lower() in ("1", "true", "yes", "on")
         for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     )
-    if offline and name and not Path(name).expanduser().is_dir() and not _cached(name):
+    if not name or Path(name).expanduser().is_dir() or _cached(name):
+        return
+    if offline:
         raise ConfigError(
             f"{where}: {name!r} is not in the cache, and HF_HUB_OFFLINE is set; unset it, or download it "
             f"first: hf download {name}"
+        )
+    if not hub_reachable():
+        raise ConfigError(
+            f"{where}: {name!r} is not in the cache, and the hub cannot be reached from here; download it "
+            f"where it can be (hf download {name} --local-dir FOLDER) and give the folder"
         )
 
 

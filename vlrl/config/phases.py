@@ -53,7 +53,7 @@ def add_layer(base: Layer, over: Layer, kept: dict[tuple[str, str], None], keep:
     tree = merge(base.tree, over.tree, "", origins, over.origins, keep)
     if over.stated and isinstance(phases, Mapping) and isinstance(named, Mapping):
         for phase, own in phases.items():
-            if phase not in tree["phases"] or not isinstance(own, Mapping):
+            if phase not in (tree.get("phases") or {}) or not isinstance(own, Mapping):
                 continue
             keeps = (tree["phases"][phase] or {}).get("keeps") or []
             stated = {

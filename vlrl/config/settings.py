@@ -75,7 +75,7 @@ class Watch:
     heldout_answers: int = 0
     activity_steps: int = 5
     stop_seconds: float = 300.0
-    rank_timeout: float = 300.0
+    rank_timeout: float = 45.0
 
     def __post_init__(self) -> None:
         for name in ("stop_seconds", "rank_timeout"):

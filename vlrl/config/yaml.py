@@ -98,6 +98,12 @@ class _Reader:
                     f"{self.at(key_node)}: merge keys (<<) are not read; use `extends: [other_file]`, or "
                     "write the values out"
                 )
+            if ":" in key and key_node.style is None and _is_null(value_node):
+                name, _, value = key.partition(":")
+                raise ConfigError(
+                    f"{self.at(key_node)}: {key!r} is a key without a value; write a space after the colon: "
+                    f"{name}: {value}"
+                )
             if key in result:
                 raise ConfigError(f"{self.at(key_node)}: key {key!r} is given twice")
             result[key] = self.value(value_node, f"{where}.{key}".lstrip("."), depth + 1)
@@ -123,6 +129,10 @@ class _Reader:
                 f"{self.at(node, where)}: {str(node.value)[:30]} does not fit 64 bits; give a smaller number"
             )
         return value
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null" and not node.value
 
 
 def _brackets(text: str) -> int:

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vlrl.plugins.registry import ConfigError, register
@@ -121,13 +122,11 @@ class OpenAI(Engine):
         if sampling.stop:
             body["stop"] = list(sampling.stop)
         started = time.monotonic()
-        reply = self._post(body)
-        choice = reply["choices"][0]
-        finish: Literal["stop", "length"] = "length" if choice.get("finish_reason") == "length" else "stop"
-        text = choice["message"].get("content") or ""
+        text, finish = self._post(body)
         return Completion(request, index, [], [], text, finish, seconds=time.monotonic() - started)
 
-    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _post(self, body: dict[str, Any]) -> tuple[str, Literal["stop", "length"]]:
+        """The text of a reply, and why it ended. Raises RuntimeError after the last retry."""
         key = os.environ.get(self.key_env, "")
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         problem = ""
@@ -139,20 +138,51 @@ class OpenAI(Engine):
             )
             try:
                 with _OPENER.open(post, timeout=self.timeout) as answer:
-                    content = answer.read(MAX_ANSWER + 1)
+                    content = self._read(answer)
                 if len(content) > MAX_ANSWER:
                     problem = f"the answer has more than {MAX_ANSWER} bytes"
                     break
-                return json.loads(content)
+                return text_of(json.loads(content))
             except urllib.error.HTTPError as error:
                 problem = f"HTTP {error.code}: {error.read()[:200].decode(errors='replace')}"
                 if error.code != 429 and error.code < 500:
                     break
-            except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError) as error:
+            except (OSError, HTTPException, ValueError, RecursionError) as error:
                 problem = f"{type(error).__name__}: {error}"
         raise RuntimeError(f"engine openai: {self.url} did not answer ({problem})")
+
+    def _read(self, answer: Any) -> bytes:
+        """The body, in at most `timeout` seconds: `urlopen`'s own limit is for each part of it. Raises
+        TimeoutError."""
+        content, until = bytearray(), time.monotonic() + self.timeout
+        while part := answer.read1(1 << 16):
+            content += part
+            if len(content) > MAX_ANSWER:
+                break
+            if time.monotonic() > until:
+                raise TimeoutError(f"the answer took more than {self.timeout:g} s")
+        return bytes(content)
 
     def sync(self, policy: PolicyView) -> None:
         raise ConfigError(
             "engine 'openai' cannot load weights; it is for evaluation. Train with hf, vllm or vllm_server"
         )
+
+
+def text_of(reply: Any) -> tuple[str, Literal["stop", "length"]]:
+    """The text of a chat completion, and why it ended. A content of parts is the texts of its parts. Raises
+    ValueError for what is no completion, such as an error that came with status 200."""
+    if not isinstance(reply, dict) or reply.get("error"):
+        raise ValueError(f"the reply is an error: {str(reply)[:200]}")
+    choices = reply.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict) or not isinstance(message, dict):
+        raise ValueError(f"the reply has no choices[0].message: {str(reply)[:200]}")
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [part.get("text") if isinstance(part, dict) else part for part in content]
+        content = "".join(part for part in parts if isinstance(part, str))
+    if content is not None and not isinstance(content, str):
+        raise ValueError(f"the reply's content is no text: {str(content)[:200]}")
+    return content or "", "length" if choice.get("finish_reason") == "length" else "stop"

@@ -20,6 +20,7 @@ from vlrl.eval.generate import describe_cost
 from vlrl.eval.judge import judge_run
 from vlrl.eval.model import check_named, engine_spec
 from vlrl.eval.page import write_page
+from vlrl.eval.records import read_records
 from vlrl.eval.runner import EvalOptions, rescore, run_eval
 from vlrl.eval.suite import load_suite, suite_names
 from vlrl.plugins.registry import ConfigError
@@ -244,8 +245,15 @@ def report(
 
 
 @app.command()
-def suites(as_json: Json = False) -> None:
-    """List the suites."""
+def suites(
+    name: Annotated[str, typer.Argument(help="A suite: its prompt and its columns.")] = "",
+    as_json: Json = False,
+) -> None:
+    """List the suites, or describe one."""
+    if name:
+        facts = suite_facts(name)
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else _described(facts))
+        return
     found = {name: load_suite(name) for name in suite_names()}
     if as_json:
         typer.echo(
@@ -260,6 +268,33 @@ def suites(as_json: Json = False) -> None:
     else:
         for name, entry in found.items():
             typer.echo(f"{name:18} {entry.data.hub} [{entry.data.split}]  {', '.join(entry.built)}")
+
+
+def suite_facts(name: str) -> dict[str, Any]:
+    """What a suite reads: prompt, media, answer, options, and the columns of its records with their types (of
+    the packaged rows)."""
+    suite = load_suite(name)
+    columns: dict[str, str] = {}
+    for record in read_records(suite, "fixture").records:
+        columns |= {
+            key: type(value).__name__
+            for key, value in record.items()
+            if not key.startswith("_") and (value is not None or key not in columns)
+        }
+    return {
+        "suite": suite.name, "hub": suite.data.hub, "split": suite.data.split, "prompt": suite.prompt,
+        "images": list(suite.media.images), "answer": suite.answer, "choices": suite.choices,
+        "profiles": list(suite.built), "columns": columns,
+    }  # fmt: skip
+
+
+def _described(facts: dict[str, Any]) -> str:
+    lines = [
+        f"{key}: {', '.join(value) if isinstance(value, list) else value}"
+        for key, value in facts.items()
+        if value and key != "columns"
+    ]
+    return "\n".join([*lines, "columns:", *(f"  {key}: {kind}" for key, kind in facts["columns"].items())])
 
 
 @app.command()

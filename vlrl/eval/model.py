@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from vlrl.config import folders, load
-from vlrl.config.model_folder import check_model, located
+from vlrl.config.model_folder import check_cached, check_model, located
 from vlrl.plugins.registry import ConfigError, build, names, suggest
 from vlrl.plugins.stages import Engine
 from vlrl.policy.family import Family
@@ -92,6 +92,8 @@ def check_named(model: str, engine: Mapping[str, Any], dtype: str = "") -> None:
         check_model(str(path), False, "--model")
     elif path.exists() or "/" not in model:
         policy_spec(model)
+    else:
+        check_cached(model, "--model")
 
 
 def _spec_of_run(folder: Path) -> dict[str, Any]:
@@ -106,6 +108,18 @@ def _spec_of_run(folder: Path) -> dict[str, Any]:
     newest = checkpoints[-1].parent
     log.info("evaluating %s", newest)
     return {**tree["policy"], "tiny": None, "model": str(newest)}
+
+
+def threads_of(model: str) -> int:
+    """`threads` of the run that a folder is, or that a checkpoint stands in; 0 for another model."""
+    path = Path(model).expanduser().resolve()
+    for folder in (path, *path.parents[:2]):
+        file = folder / "config.yaml"
+        if file.is_file() and (folder == path or path.parent == folder / "checkpoints"):
+            tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+            threads = tree.get("threads") if isinstance(tree, dict) else 0
+            return threads if isinstance(threads, int) else 0
+    return 0
 
 
 def _spec_of_hub(model: str) -> dict[str, Any]:
@@ -155,6 +169,8 @@ def open_model(
 
         policy = Policy(build(Family, spec, "policy"), device=device or default, seed=seed)
         description["policy"] = spec
+        if threads := threads_of(model):
+            torch.set_num_threads(threads)
     served = ServedModel(policy, built, seed, description=description)
     built.check(served)
     built.setup(served)

@@ -6,17 +6,16 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from vlrl.eval.fixtures import write_fixture
 from vlrl.eval.scorer import Record
 from vlrl.eval.suite import Suite
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.hub import hub_reachable, in_hub_cache
 
 log = logging.getLogger("vlrl")
 FORMATS = (".parquet", ".jsonl", ".json")
@@ -121,30 +120,6 @@ def _read_hub(suite: Suite, fall_back: bool, cache: Path | None) -> SuiteData:
             len(data),
         )
         return data
-
-
-def hub_reachable(timeout: float = 5.0) -> bool:
-    """Whether the hub's host accepts connections. Behind a proxy this cannot be tested and is assumed."""
-    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
-        return True
-    address = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    try:
-        with socket.create_connection(
-            (address.hostname or "", address.port or (443 if address.scheme == "https" else 80)), timeout
-        ):
-            return True
-    except OSError:
-        return False
-
-
-def in_hub_cache(hub: str) -> bool:
-    """Whether an earlier run left this data set in a cache of the client libraries."""
-    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    caches = (
-        Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets") / hub.replace("/", "___").lower(),
-        home / "hub" / f"datasets--{hub.replace('/', '--')}",
-    )
-    return any(folder.exists() for folder in caches)
 
 
 def _download(suite: Suite) -> Iterable[Record]:

@@ -26,7 +26,7 @@ from vlrl.eval.generate import (
 )
 from vlrl.eval.grade import Sample, grade
 from vlrl.eval.journal import Entry, Journal, read_journal
-from vlrl.eval.model import engine_spec, open_model
+from vlrl.eval.model import engine_spec, open_model, policy_spec
 from vlrl.eval.prompts import PROTOCOLS, check_first_rows, has_media, variant_applies
 from vlrl.eval.records import SuiteData, read_records
 from vlrl.eval.suite import load_suite
@@ -38,7 +38,9 @@ from vlrl.eval.summary import (
     summarise_suite,
     write_json,
 )
-from vlrl.plugins.registry import ConfigError, suggest
+from vlrl.plugins.registry import ConfigError, build, suggest
+from vlrl.plugins.stages import Engine
+from vlrl.policy.family import Family
 
 log = logging.getLogger("vlrl")
 
@@ -130,12 +132,17 @@ def launched_processes() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
+WRITTEN = ("card.json", "journal", "responses", "scores", "summary.json", "report.html")  # what a run writes
+
+
 def prepare_folder(folder: Path, card: Mapping[str, Any], overwrite: bool) -> None:
     """Makes the run's folder, or resumes the run in it. Raises ConfigError if it holds a run with other
     options."""
     file = folder / "card.json"
     if overwrite and file.is_file():
-        shutil.rmtree(folder)
+        for name in WRITTEN:  # not the fixtures that were just read, nor a file of anybody else
+            path = folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     if file.is_file():
         changed = [
             line
@@ -177,6 +184,7 @@ def run_eval(
     suites = read_suites(options, folder / "fixtures" if folder.exists() else None)
     for data in suites:
         check_first_rows(data, options.protocol)
+    check_sees(options, suites)
     settings = options.generation(suites)
     engine = engine_spec(options.engine, options.engine_options)
     if dry:
@@ -213,6 +221,20 @@ def run_eval(
         )
         return {}
     return write_results(folder, options, suites, settings)
+
+
+def check_sees(options: EvalOptions, suites: Sequence[SuiteData]) -> None:
+    """Raise ConfigError for a text model on suites with pictures, before it is loaded."""
+    engine = build(Engine, engine_spec(options.engine, options.engine_options), "engine")
+    shown = [data.suite.name for data in suites if data.suite.media.images or data.suite.media.videos]
+    if not shown or not getattr(engine, "needs_policy", True):
+        return
+    family = build(Family, policy_spec(options.model), "policy")
+    if not family.is_multimodal:
+        raise ConfigError(
+            f"--model {options.model}: family {family.name!r} reads no images, which suite {shown[0]!r} has; "
+            "give a vision model"
+        )
 
 
 def _dry_run(

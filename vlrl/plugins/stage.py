@@ -13,6 +13,10 @@ from vlrl.plugins.contexts import PhaseContext, StageContext, StepContext
 from vlrl.plugins.state import State, StepCounts
 
 
+class BeforeSetupError(RuntimeError):
+    """A plug-in needs the run, and `setup(run)` was not called yet."""
+
+
 class Stage(ABC):  # noqa: B024
     """What every plug-in has. A class overrides `needs`, `provides`, `requires` by an attribute, or by a
     property where they depend on the config."""
@@ -66,9 +70,9 @@ class Stage(ABC):  # noqa: B024
 
     @property
     def run(self) -> StageContext:
-        """The run that `setup` was called with. Raises RuntimeError before."""
+        """The run that `setup` was called with. Raises BeforeSetupError before."""
         if not self._attached:
-            raise RuntimeError(f"{self.kind} {self.name!r} was called before setup(run)")
+            raise BeforeSetupError(f"{self.kind} {self.name!r} was called before setup(run)")
         return self._attached[0]
 
     @property

@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from vlrl.config.model_folder import check_model, located
-from vlrl.plugins.registry import ConfigError
+from vlrl.config.model_folder import check_model, located, model_type_of
+from vlrl.plugins.registry import ConfigError, find
 from vlrl.plugins.stages import Stage
 from vlrl.policy.costs import PictureCost, SavedTensors
 from vlrl.policy.encoded import Features, MediaEmbeds
@@ -113,6 +113,13 @@ class Family(Stage):
                     "min_pixels"
                 )
         check_model(self.model, self.is_multimodal)
+        held = model_type_of(self.model)
+        if held and held != self.name and (self.is_multimodal or find(Family, held) is not None):
+            fix = f"set policy.name={held}" if find(Family, held) is not None else "set policy.name=text"
+            raise ConfigError(
+                f"policy.model: {self.model!r} holds a model of type {held!r}, which family {self.name!r} "
+                f"does not read; {fix}"
+            )
 
     # --- loading --------------------------------------------------------------------------------------------
 

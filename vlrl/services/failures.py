@@ -1,7 +1,8 @@
 """Failures that end a run in one line: what happened, where, what to do, each with an exit code of its own.
 
 Exit codes of `vlrl train`: 0 finished, 1 an unexpected error (with its traceback), 2 a mistake in the config
-or the command, 65 too many bad rows, 69 another rank is lost, 71 out of memory, 73 the run's folder is locked
+or the command, 65 too many bad rows, 69 another rank is lost, 70 rollouts that
+could not be scored, 71 out of memory, 73 the run's folder is locked
 by another process, 74 a file could not be written, 75 stopped by a signal after a checkpoint was written
 (start again with --resume), 128 + n ended at once by signal n. Those from 64 to 78 are of BSD's sysexits.h.
 """
@@ -47,9 +48,10 @@ class LockedError(RunFailure):
 
 
 class StorageError(RunFailure):
-    """A file of the run could not be written."""
+    """A file of the run could not be written. `passing`: it may be written if it is tried again."""
 
     exit_code = 74
+    passing = False
 
 
 class StoppedError(RunFailure):
@@ -75,22 +77,35 @@ ADVICE = {  # errno -> (what it is, what to do)
 }
 
 
-def storage_error(error: BaseException, output: Path) -> StorageError | None:
+_LASTING = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG,
+    errno.ENOTDIR, errno.EISDIR,
+)  # fmt: skip
+
+
+def storage_error(error: BaseException, output: Path, writing: bool = False) -> StorageError | None:
     """The failure that says what is wrong with the storage and what to do; None for an error of another kind.
 
+    A number that `ADVICE` has not is one where the run was `writing`, or where its file is in `output`.
     Libraries that write files outside Python (safetensors, tokenizers, pyarrow) put the number into their
     message: "(os error 28)", "[errno 28]".
     """
     seen: BaseException | None = error
     while seen is not None:
         number = _errno_of(seen)
-        if number in ADVICE:
-            what, advice = ADVICE[number]
-            place = getattr(seen, "filename", None) or str(output)
-            return StorageError(
-                f"cannot write {str(place)!r}: {what}; {advice}, then go on with --resume (checkpoints "
+        place = str(getattr(seen, "filename", None) or output)
+        ours = writing or (
+            isinstance(seen, OSError) and place != str(output) and place.startswith(str(output))
+        )
+        if number in ADVICE or (number and ours):
+            said = os.strerror(number).lower()
+            what, advice = ADVICE.get(number, (said, "check the disk or the mount"))
+            failure = StorageError(
+                f"cannot write {place!r}: {what}; {advice}, then go on with --resume (checkpoints "
                 "already written are intact)"
             )
+            failure.passing = number not in _LASTING
+            return failure
         seen = seen.__cause__ or seen.__context__
     return None
 
@@ -150,3 +165,18 @@ def place_of(error: BaseException) -> str:
             found = f"vlrl/{path.rpartition(f'{os.sep}vlrl{os.sep}')[2]}:{frame.tb_lineno}"
         frame = frame.tb_next
     return found
+
+
+_FOREIGN = (f"{os.sep}site-packages{os.sep}", str(Path(os.__file__).parent), "<frozen ")
+
+
+def user_place(error: BaseException) -> str:
+    """file:line of the innermost frame in a file of the user's: of no package, nor of Python; or ""."""
+    places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+    return next((place for place in reversed(places) if is_users(place)), "")
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is neither of this project's packages, nor of Python, nor of an installed package."""
+    ours = (f"{os.sep}vlrl{os.sep}", f"{os.sep}vlrl_rewards{os.sep}", f"{os.sep}vlrl_data{os.sep}")
+    return not any(part in file for part in (*_FOREIGN, *ours))

@@ -20,8 +20,8 @@ class JsonClient:
     """A client of one base URL. `token` is sent as a bearer token; a request is tried `attempts` times, with
     a `pause` (seconds) that doubles.
 
-    Connection errors, timeouts, 429 and 5xx are retried. An answer has at most `max_answer` bytes and, where
-    `deadline` is set, arrives within so many seconds (`timeout` bounds each wait for a part of it); redirects
+    Connection errors, timeouts, 429 and 5xx are retried. An answer has at most `max_answer` bytes and arrives
+    within `deadline` seconds (0: within `timeout`, which also bounds each wait for a part of it); redirects
     are not followed. `before_retry` is called before each retry; it may replace a dead server and return its
     new URL.
     """
@@ -79,8 +79,9 @@ class JsonClient:
     def _content(self, answer: httpx.Response, path: str) -> bytes:
         content, begun = bytearray(), time.monotonic()
         for part in answer.iter_bytes():
-            if self.deadline and time.monotonic() - begun > self.deadline:
-                raise ServiceError(f"{self.url}{path}: the answer took more than {self.deadline:g} s")
+            limit = self.deadline or self.timeout
+            if time.monotonic() - begun > limit:
+                raise ServiceError(f"{self.url}{path}: the answer took more than {limit:g} s")
             content += part
             if len(content) > self.max_answer:
                 raise ServiceError(f"{self.url}{path}: the answer has more than {self.max_answer} bytes")

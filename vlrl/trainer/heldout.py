@@ -53,11 +53,14 @@ class HeldoutResult:
         accuracy: The share of correct answers per task, among the rows that could be scored. A task without
             such rows is left out.
         errors: The number of rows per task that a reward raised on; tasks without errors are left out.
+        rewards: The mean score of the outcome reward per task, where a score is neither 0 nor 1: what a
+            graded reward pays, beside the share that it calls correct.
         answers: The answers of this process's rows, in order.
     """
 
     accuracy: Mapping[str, float] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
+    rewards: Mapping[str, float] = field(default_factory=dict)
     answers: Sequence[HeldoutAnswer] = field(default=(), compare=False)
 
     def first_answers(self, count: int) -> list[HeldoutAnswer]:
@@ -70,8 +73,10 @@ class HeldoutResult:
         ]
 
     def metrics(self) -> dict[str, float]:
-        """`heldout/<task>`, and after an error `heldout/errors` (in all) and `heldout/errors/<task>`."""
+        """`heldout/<task>`, for graded rewards `heldout_reward/<task>`, and after an error `heldout/errors`
+        (in all) and `heldout/errors/<task>`."""
         metrics = {f"heldout/{task}": value for task, value in self.accuracy.items()}
+        metrics |= {f"heldout_reward/{task}": value for task, value in self.rewards.items()}
         if self.errors:
             metrics["heldout/errors"] = float(sum(self.errors.values()))
             metrics |= {f"heldout/errors/{task}": float(count) for task, count in self.errors.items()}
@@ -186,24 +191,28 @@ def evaluate(run: EvaluationContext, rows_by_task: Mapping[str, Sequence[Row]]) 
     ]
     groups, faults = generate_usable(run, [row for _, row in rows])
     verdicts = check_answers(groups, run.current)
-    answers = iter(verdicts)
-    checked = [(None, fault) if fault else next(answers) for fault in faults]
+    scores = [
+        next((rollout.outcome for rollout in group), None) if correct is not None else None
+        for group, (correct, _) in zip(groups, verdicts, strict=True)
+    ]
+    answers = iter(zip(verdicts, scores, strict=True))
+    checked = [((None, fault), None) if fault else next(answers) for fault in faults]
     outcomes = run.gather(
         [
-            (task, row.id, correct, reason)
-            for (task, row), (correct, reason) in zip(rows, checked, strict=True)
+            (task, row.id, correct, reason, score)
+            for (task, row), ((correct, reason), score) in zip(rows, checked, strict=True)
         ]
     )
     shares: dict[str, float] = {}
     errors: dict[str, int] = {}
     for task in rows_by_task:
-        correct = [float(value) for name, _, value, _ in outcomes if name == task and value is not None]
-        failures = sum(name == task and value is None for name, _, value, _ in outcomes)
+        correct = [float(value) for name, _, value, *_ in outcomes if name == task and value is not None]
+        failures = sum(name == task and value is None for name, _, value, *_ in outcomes)
         if correct:
             shares[task] = sum(correct) / len(correct)
         if failures:
             errors[task] = failures
-    failed = [(name, reason) for _, name, value, reason in outcomes if value is None]
+    failed = [(name, reason) for _, name, value, reason, _ in outcomes if value is None]
     if failed and run.rank == 0:
         run.warn(
             f"held-out: {len(failed)} of {len(outcomes)} rows could not be scored and are left out of the "
@@ -221,4 +230,17 @@ def evaluate(run: EvaluationContext, rows_by_task: Mapping[str, Sequence[Row]]) 
         )
         for task, group, (correct, _) in zip(tasks, groups, verdicts, strict=True)
     ]
-    return HeldoutResult(shares, errors, given)
+    return HeldoutResult(shares, errors, _mean_rewards(outcomes), given)
+
+
+def _mean_rewards(outcomes: Sequence[tuple[str, str, bool | None, str, float | None]]) -> dict[str, float]:
+    """The mean outcome per task, of tasks with an outcome that is neither 0 nor 1."""
+    by_task: dict[str, list[float]] = {}
+    for task, *_, score in outcomes:
+        if score is not None:
+            by_task.setdefault(task, []).append(score)
+    return {
+        task: sum(values) / len(values)
+        for task, values in by_task.items()
+        if any(value not in (0.0, 1.0) for value in values)
+    }

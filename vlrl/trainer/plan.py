@@ -7,6 +7,7 @@ look at the same object.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +21,11 @@ from vlrl.plugins.registry import ConfigError, build, load_plugin_file
 from vlrl.plugins.stages import Engine
 from vlrl.policy.family import Family
 from vlrl.trainer.data.check_golds import check_golds
+from vlrl.trainer.data.check_tools import check_tools
 from vlrl.trainer.data.rows import check_rows
 from vlrl.trainer.phase import PhasePlan, RunParts, build_phase
+
+log = logging.getLogger("vlrl")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +66,8 @@ class Plan(RunParts):
         check_cached(self.family.model or "")
         check_output(self.output)
         check_rows(self.phases, rows)
+        for tool, why in check_tools(self.phases).items():
+            log.warning("environment: no call of tool %r was carried out: %s", tool, why)
         if golds:
             check_golds(self.phases)
 

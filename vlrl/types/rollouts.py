@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from vlrl.types.media import CoordinateSpace, Media
+from vlrl.types.plain import media_from_plain, media_to_plain, pack, unpack
 from vlrl.types.rows import Message, Row
 
 
@@ -90,6 +91,43 @@ class Prompt:
             else []
         )
         return hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:24]
+
+
+def prompt_to_plain(prompt: Prompt, row: Row) -> dict[str, Any]:
+    """A prompt that was made from `row` in the course of an episode. Raises ValueError where it cannot be
+    made again: it is of another row, or its messages hold what JSON has not."""
+    if prompt.row is not row and prompt.row != row:
+        raise ValueError(f"row {row.id!r}: a rollout has a prompt of another row")
+    begun = prompt.continues
+    values = {
+        "messages": [dict(message) for message in prompt.messages],
+        "images": [media_to_plain(medium, row) for medium in prompt.images],
+        "videos": [media_to_plain(medium, row) for medium in prompt.videos],
+        "prefix": prompt.prefix,
+        "options": dict(prompt.options),
+        "train": prompt.train and prompt_to_plain(prompt.train, row),
+        "continues": begun and [prompt_to_plain(begun[0], row), list(begun[1]), begun[2]],
+    }
+    packed: dict[str, Any] = pack(values)
+    if prompt_from_plain(packed, row).key != prompt.key:
+        raise ValueError(f"row {row.id!r}: a rollout's prompt cannot be made again from plain values")
+    return packed
+
+
+def prompt_from_plain(packed: Mapping[str, Any], row: Row) -> Prompt:
+    """Undo `prompt_to_plain`."""
+    values = unpack(packed)
+    begun = packed["continues"]
+    return Prompt(
+        row,
+        tuple(values["messages"]),
+        tuple(media_from_plain(medium, row) for medium in values["images"]),
+        tuple(media_from_plain(medium, row) for medium in values["videos"]),
+        values["prefix"],
+        packed["train"] and prompt_from_plain(packed["train"], row),
+        begun and (prompt_from_plain(begun[0], row), tuple(begun[1]), begun[2]),
+        values["options"],
+    )
 
 
 @dataclass(frozen=True)
@@ -206,6 +244,7 @@ class Rollout:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.top_logprobs is not None:
             values["top_logprobs"] = [list(map(list, place.items())) for place in self.top_logprobs]
+        values |= {"info": pack(self.info), "signals": pack(self.signals)}
         return {name: value for name, value in values.items() if name not in ("prompt", "spaces")}
 
     @classmethod
@@ -217,6 +256,7 @@ class Rollout:
         known = dict(values)
         if known.get("top_logprobs") is not None:
             known["top_logprobs"] = [dict(map(tuple, place)) for place in known["top_logprobs"]]
+        known |= {name: unpack(known[name]) for name in ("info", "signals") if name in known}
         return cls(prompt=prompt, spaces=spaces, **known)
 
     def __len__(self) -> int:
@@ -252,31 +292,42 @@ class Group:
         return [rollout.rewards[slot] for rollout in self.rollouts]
 
     def to_plain(self) -> dict[str, Any]:
-        """The group as values that JSON has, its prompt by row id and key. Raises ValueError where a rollout
-        has
-        a prompt of its own, which cannot be made again from the row."""
-        for rollout in (*self.rollouts, *self.untrained):
-            if rollout.prompt.key != self.prompt.key or rollout.prompt.train is not None:
-                raise ValueError(f"row {self.row.id!r}: a rollout has a prompt of its own")
+        """The group as values that JSON has; a rollout's own prompt (a turn of an episode) stands in it.
+        Raises ValueError where one cannot be made again."""
         return {
             "row": self.row.id,
             "prompt": self.prompt.key,
+            "made": prompt_to_plain(self.prompt, self.row),
             "id": self.id,
-            "info": self.info,
-            "rollouts": [rollout.to_plain() for rollout in self.rollouts],
-            "untrained": [rollout.to_plain() for rollout in self.untrained],
+            "info": pack(self.info),
+            "rollouts": [self._rollout_to_plain(rollout) for rollout in self.rollouts],
+            "untrained": [self._rollout_to_plain(rollout) for rollout in self.untrained],
         }
+
+    def _rollout_to_plain(self, rollout: Rollout) -> dict[str, Any]:
+        own = rollout.prompt.key != self.prompt.key or rollout.prompt.train is not None
+        prompt = {"prompt": prompt_to_plain(rollout.prompt, self.row)} if own else {}
+        return rollout.to_plain() | prompt
 
     @classmethod
     def from_plain(
-        cls, values: Mapping[str, Any], prompt: Prompt, spaces: tuple[CoordinateSpace, ...] = ()
+        cls,
+        values: Mapping[str, Any],
+        prompt: Prompt,
+        spaces: Callable[[Prompt], Sequence[CoordinateSpace]] = lambda prompt: (),
     ) -> Group:
-        """Undo `to_plain`, for a prompt that was made again."""
+        """Undo `to_plain`, for a prompt that was made again. `spaces` gives those of a prompt's pictures."""
 
         def made(part: str) -> list[Rollout]:
-            return [Rollout.from_plain(rollout, prompt, spaces) for rollout in values.get(part, ())]
+            rollouts = []
+            for plain in values.get(part, ()):
+                known = dict(plain)
+                own = known.pop("prompt", None)
+                of = prompt_from_plain(own, prompt.row) if own else prompt
+                rollouts.append(Rollout.from_plain(known, of, tuple(spaces(of))))
+            return rollouts
 
-        return cls(prompt, made("rollouts"), values["id"], values["info"], made("untrained"))
+        return cls(prompt, made("rollouts"), values["id"], unpack(values["info"]), made("untrained"))
 
     def __len__(self) -> int:
         return len(self.rollouts)

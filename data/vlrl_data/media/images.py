@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
+from vlrl.services.failures import of_the_machine
 from vlrl.services.media_files import open_picture, picture_formats
 from vlrl.types import Clip, Media, MediaError
 
@@ -67,6 +68,8 @@ def file_key(path: str) -> str:
         stat = Path(path).stat()
         return _file_key(path, stat.st_mtime_ns, stat.st_size)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        if of_the_machine(error):
+            raise
         raise MediaError(f"{shorten(path)}: {os_fault(error)}") from None
 
 
@@ -102,6 +105,8 @@ def _opened(source: str | bytes, limits: ImageLimits) -> Iterator[Image.Image]:
     except MediaError:
         raise
     except Exception as error:  # Pillow's decoders raise errors of many types on broken files
+        if of_the_machine(error):  # no fault of the file
+            raise
         raise MediaError(f"{place}: {os_fault(error)}") from None
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from urllib.parse import unquote
 import numpy as np
 from PIL import Image
 
+from vlrl.plugins.registry import ConfigError
 from vlrl.types import Clip, Media, MediaError
 from vlrl_data.media.fetch import Web, fetch
 from vlrl_data.media.images import (
@@ -217,11 +219,15 @@ def _video_of_mapping(value: Mapping[str, Any], settings: MediaSettings, frames:
         "max_pixels": "frame_pixels",
         "total_pixels": "total_pixels",
     }
-    changes = {names[key]: value[key] for key in names if value.get(key) is not None}
-    own = Frames(**({name: getattr(frames, name) for name in Frames.__dataclass_fields__} | changes))
-    span = (value.get("video_start", value.get("start")), value.get("video_end", value.get("end")))
-    if not all(time is None or isinstance(time, (int, float)) for time in span):
-        raise MediaError(f"a video entry whose start and end are {span}; give seconds")
+    changes: dict[str, Any] = {names[key]: _number(value, key) for key in names if value.get(key) is not None}
+    try:
+        own = replace(frames, **changes)
+    except ConfigError as error:
+        raise MediaError(f"a video entry: {error}") from None
+    start, end, rate = (
+        next((_number(value, key) for key in keys if value.get(key) is not None), None)
+        for keys in (("video_start", "start"), ("video_end", "end"), ("rate", "sample_fps"))
+    )
     content = next(
         (value[key] for key in ("bytes", "path", "video", "frames", "url") if value.get(key) is not None),
         None,
@@ -230,7 +236,21 @@ def _video_of_mapping(value: Mapping[str, Any], settings: MediaSettings, frames:
         raise MediaError(f"a video entry without bytes, path, video, frames or url: {sorted(value)}")
     if isinstance(content, str) and value.get("bytes") is not None:
         content = _from_base64(content)
-    return parse_video(content, settings, span, own, float(value.get("rate") or value.get("sample_fps") or 0))
+    return parse_video(content, settings, (start, end), own, float(rate or 0))
+
+
+_WHOLE = ("min_frames", "max_frames", "max_pixels", "total_pixels")
+
+
+def _number(value: Mapping[str, Any], key: str) -> float | int:
+    """A number of a video entry: finite, at least 0, whole for counts. Raises MediaError."""
+    found = value[key]
+    plain = isinstance(found, (int, float, np.integer, np.floating)) and not isinstance(found, bool)
+    if not plain or not math.isfinite(found) or found < 0 or (key in _WHOLE and found % 1):
+        times = key in ("video_start", "start", "video_end", "end")
+        kind = "a whole number" if key in _WHOLE else "seconds" if times else "a number"
+        raise MediaError(f"a video entry whose {key} is {str(found)[:40]!r}; give {kind} from 0 on")
+    return int(found) if key in _WHOLE else float(found)
 
 
 def _from_array(value: np.ndarray) -> Image.Image:

@@ -20,6 +20,7 @@ import numpy as np
 from PIL import Image
 
 from vlrl.plugins.registry import ConfigError, suggest
+from vlrl.services.failures import of_the_machine
 from vlrl.types import Clip, Media, MediaError
 from vlrl_data.media.images import (
     IMAGE_SUFFIXES,
@@ -110,6 +111,8 @@ def decode(
     except (
         Exception
     ) as error:  # each backend has its own error types; all of them mean that the file cannot be decoded
+        if of_the_machine(error):  # no fault of the file
+            raise
         raise MediaError(
             f"{place}: {name} cannot decode it: {type(error).__name__}: {str(error).strip()[:200]}"
         ) from error
@@ -238,6 +241,8 @@ def check_file(path: str) -> None:
         if not Path(path).stat().st_size:
             raise MediaError(f"{shorten(path)}: the file is empty")
     except OSError as error:
+        if of_the_machine(error):
+            raise
         raise MediaError(f"{shorten(path)}: {os_fault(error)}") from None
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.registry import ConfigError, register, suggest
 from vlrl.plugins.stages import Source, State, transient
 from vlrl.types import Row
 from vlrl_data.dataset import Dataset, DatasetPart, check_records
@@ -151,7 +151,28 @@ class RecordSource(Source):
             f"{self.label()}: none of {len(records)} records can be read{unreadable}"
         )
 
+    def _check_fields(self, records: Records, stem: str) -> None:
+        """Raise ConfigError for a name in `fields` that no probed record has."""
+        if not self.fields:
+            return
+        known: dict[str, None] = {}
+        for index in range(min(len(records), PROBED_RECORDS)):
+            try:
+                record = records.get(index)
+            except BadRecord:
+                continue
+            known |= dict.fromkeys(record) if isinstance(record, Mapping) else {}
+        for theirs, ours in self.fields.items():
+            if known and (theirs not in known or not ours):
+                what = (
+                    f"no record of {stem} has the field {theirs!r}"
+                    if ours
+                    else f"{theirs!r} has no name here"
+                )
+                raise ConfigError(f"fields: {what}; write {{their name: our name}}.{suggest(theirs, known)}")
+
     def _part(self, records: Records, folder: str, stem: str) -> DatasetPart:
+        self._check_fields(records, stem)
         family, why = self.family_of(records)
         LOG.info("%s: read as %s, because %s", stem, family.name, why)
         roots = (self.media_root,) if isinstance(self.media_root, str) else self.media_root

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vlrl.plugins.registry import ConfigError, register
+from vlrl.services.hub import hub_reachable, in_hub_cache
 from vlrl_data.disk_cache import default_cache
 from vlrl_data.media.images import digest
 from vlrl_data.parquet import write_arrow
@@ -71,6 +72,12 @@ class Hub(RecordSource):
     def _of_the_hub(self, streaming: bool) -> Any:
         from datasets import load_dataset
 
+        stored = Path(self.path).exists() or in_hub_cache(self.path)
+        if not stored and not hub_reachable():  # the client libraries try for minutes
+            raise ConfigError(
+                f"path: {self.path!r} is not in the cache, and the hub cannot be reached from here; download "
+                "it where it can be, and give its folder or files"
+            )
         token = None if self.token == "env" else False
         try:
             return load_dataset(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.specifiers import SpecifierSet
@@ -86,9 +87,17 @@ def check_installed() -> Compatible:
 def check_heads(text_config: Any, on_gpu: bool) -> None:
     """Raise ConfigError for attention heads that vLLM's CPU build cannot run (it would fail at the first
     token)."""
-    size = (
-        getattr(text_config, "head_dim", None) or text_config.hidden_size // text_config.num_attention_heads
-    )
+    size = getattr(text_config, "head_dim", None)
+    check_head_size(size or text_config.hidden_size // text_config.num_attention_heads, on_gpu)
+
+
+def has_device() -> bool:
+    """Whether there may be a GPU: its device file is there. It imports no torch."""
+    return any(Path(file).exists() for file in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg"))
+
+
+def check_head_size(size: int, on_gpu: bool) -> None:
+    """`check_heads` of a size."""
     if not on_gpu and size not in CPU_HEADS:
         fix = "use engine 'hf', or heads of 32 (policy.tiny.hidden=128 with 4 heads)"
         raise ConfigError(
@@ -128,6 +137,9 @@ class VLLMEngine(PolicyEngine):
         return self.state.version
 
     def check(self, phase: PhaseContext) -> None:
+        tiny: Any = getattr(phase.family, "tiny", None)  # of a random model
+        if tiny is not None and not getattr(phase.family, "model", ""):
+            check_head_size(tiny.hidden // tiny.heads, has_device())
         check_installed()
 
     @property

@@ -15,6 +15,7 @@ import logging
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +27,7 @@ from vlrl.plugins.registry import ConfigError
 from vlrl.services.failures import StorageError, storage_error
 from vlrl.services.files import flush_folder, sha256
 from vlrl.services.lazy import torch
+from vlrl.trainer.checkpoints.changes import check_rows_same, rows_digest
 from vlrl.trainer.checkpoints.files import (
     FOLDER,
     FORMAT,
@@ -40,14 +42,31 @@ from vlrl.trainer.checkpoints.files import faults as faults  # part of this modu
 from vlrl.trainer.checkpoints.files import newest_intact as newest_intact
 from vlrl.trainer.checkpoints.optimizer_state import read as read_moments
 from vlrl.trainer.checkpoints.optimizer_state import write as write_moments
-from vlrl.trainer.pipeline.batch import redistribute
+from vlrl.trainer.pipeline.batch import share_of
 from vlrl.trainer.ranks.collectives import agree, gather, state_sharded
 from vlrl.trainer.session import Session
 
 log = logging.getLogger("vlrl")
 
+PAUSES = (0.5, 2.0)  # seconds before a checkpoint is tried again
+
 
 def save(session: Session, ahead: Mapping[str, Any] | None = None, events: int = 0) -> Path:
+    """`save_once`; tried again after a pause where the storage may be back by then (a busy or distant file
+    system)."""
+    for pause in PAUSES:
+        try:
+            return save_once(session, ahead, events)
+        except StorageError as error:
+            if not error.passing:
+                raise
+            if session.is_main:
+                session.warn(f"{str(error).partition('; ')[0]}; the checkpoint is tried again in {pause:g} s")
+            time.sleep(pause)
+    return save_once(session, ahead, events)
+
+
+def save_once(session: Session, ahead: Mapping[str, Any] | None = None, events: int = 0) -> Path:
     """Write a checkpoint of the state after `session.step`, with the batches collected ahead and the number
     of logged events. All ranks call it; returns its folder.
 
@@ -100,7 +119,7 @@ def _together(session: Session, action: Callable[[], None] | None, scratch: Path
         if action is not None:
             action()
     except Exception as error:  # what cannot be written comes in many classes; others are raised again
-        failure = storage_error(error, session.output)
+        failure = storage_error(error, session.output, writing=True)
         if failure is None:
             raise
     try:
@@ -128,7 +147,7 @@ def _write_manifest(folder: Path) -> None:
     )
 
 
-def load(session: Session, folder: Path) -> dict[str, Any] | None:
+def load(session: Session, folder: Path) -> Mapping[str, Any] | None:
     """Restore everything but the weights (the policy is opened from the folder). Call after `Session.enter`
     of the saved phase. Returns the batches that this rank collected ahead."""
     trainer = folder / "trainer"
@@ -161,6 +180,18 @@ def read_state(folder: Path) -> dict[str, Any]:
             "checkpoints/"
         )
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def check_rows(session: Session, state: Mapping[str, Any]) -> None:
+    """Raise ConfigError where the current phase's rows are not those of a checkpoint's state. The main
+    process looks, all agree."""
+    failure: ConfigError | None = None
+    if session.is_main and session.phase == state["phase"]:
+        try:
+            check_rows_same(state.get("data", {}), rows_digest(session.rows))
+        except ConfigError as error:
+            failure = error
+    agree(session.accelerator, failure)
 
 
 def prune(output: Path, keep: int) -> None:
@@ -205,12 +236,13 @@ def state_of(session: Session, ahead: Mapping[str, Any] | None = None) -> dict[s
         "bad_rows": {name: sum(bad[name] for *_, bad, _ in parts) for name in parts[0][3]},
         "bad_rows_reported": [reported for *_, reported in parts],  # of each rank
         "policy_version": session.policy.version,
+        "data": session.shared(f"rows of {session.phase}", lambda: rows_digest(session.rows)),
         "plugins": {slot: state for slot, plugin in plugins if (state := plugin.state_dict())},
         "engine": session.engine.state_dict(),
     }
 
 
-def restore(session: Session, state: Mapping[str, Any]) -> dict[str, Any] | None:
+def restore(session: Session, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Undo `state_of` after `Session.enter`, on any number of ranks. Returns this rank's batches collected
     ahead.
 
@@ -235,7 +267,7 @@ def restore(session: Session, state: Mapping[str, Any]) -> dict[str, Any] | None
         plugins[slot].load_state_dict(values)
     session.engine.load_state_dict(state["engine"])
     saved = state["collected_ahead"]
-    return saved and (saved[rank] if len(saved) == ranks else redistribute(saved, rank, ranks))
+    return share_of(saved, rank, ranks) if saved else None
 
 
 # --- random states and files --------------------------------------------------------------------------------

@@ -97,6 +97,12 @@ def check_row(row: Row, where: str, phase: PhasePlan, split: str = "train") -> N
             medium.check()
     except (RowError, MediaError) as error:
         raise ConfigError(f"{place}: {error}") from None
+    if row.media and not phase.family.is_multimodal:
+        kind = "images" if row.images else "videos"
+        raise ConfigError(
+            f"{place} has {kind}, and policy: {phase.family.name!r} reads no {kind}; use a vision family, or "
+            "rows without media"
+        )
     if not phase.rollout.samples and split == "train":
         if phase.rollout.needs_target and not row.target:
             raise ConfigError(

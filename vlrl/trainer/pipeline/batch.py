@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.step import Step
-from vlrl.types import Group, Prompt
+from vlrl.types import Group, Prompt, Row
+from vlrl.types.rollouts import prompt_from_plain
 
 
 @dataclass
@@ -49,7 +51,7 @@ class CollectedBatch:
 
 
 def batches_of(session: Session, saved: Mapping[str, Any] | None) -> list[CollectedBatch]:
-    """The saved batches for the steps that follow; what cannot be rebuilt is sampled anew, with a warning."""
+    """The saved batches for the steps that follow."""
     if not saved or saved["phase"] != session.phase or not saved["batches"]:
         return []
     rows = {row.id: row for source in session.rows.values() for row in source}
@@ -58,21 +60,40 @@ def batches_of(session: Session, saved: Mapping[str, Any] | None) -> list[Collec
     for values in saved["batches"]:
         groups = []
         for plain in values["groups"]:
-            prompt = prompts.get(plain["row"]) or session.prompt_template(rows[plain["row"]])
-            if prompt.key != plain["prompt"]:
-                session.warn(
-                    f"resume: the prompt of row {plain['row']!r} is not what it was; "
-                    f"{len(saved['batches'])} batches are sampled anew"
-                )
-                return []
-            prompts[plain["row"]] = prompt
-            groups.append(Group.from_plain(plain, prompt, tuple(session.policy.spaces(prompt))))
+            row = rows[plain["row"]]
+            prompt = prompts.get(plain["prompt"]) or session.prompt_template(row)
+            if prompt.key != plain["prompt"]:  # an environment added to it
+                prompt = prompt_from_plain(plain["made"], row)
+            prompts[plain["prompt"]] = prompt
+            groups.append(Group.from_plain(plain, prompt, session.policy.spaces))
         step = Step(values["step"], session.phase_step)
         step.groups = groups[: values["trained"]]
         step.sampled = [groups[place] for place in values["sampled"]]
         step.count(values["counts"])
         out.append(CollectedBatch(step, values["scored"], values["errors"]))
     return out
+
+
+def rows_again(session: Session, saved: Mapping[str, Any] | None) -> list[Row]:
+    """The rows of batches that were collected ahead and could not be saved: they are drawn first."""
+    if not saved or saved["phase"] != session.phase or not saved.get("redraw"):
+        return []
+    rows = {row.id: row for source in session.rows.values() for row in source}
+    return [rows[name] for name in saved["redraw"] if name in rows]
+
+
+def share_of(parts: Sequence[Mapping[str, Any]], rank: int, ranks: int) -> Mapping[str, Any]:
+    """This rank's batches of those that all ranks saved. Where a rank could not save its own, all rows are
+    drawn again, in their order."""
+    if any("redraw" in part for part in parts):
+        own = [part.get("redraw") or _rows_of(part) for part in parts]
+        turns = [name for turn in zip_longest(*own) for name in turn if name is not None]
+        return {"phase": parts[0]["phase"], "batches": [], "redraw": turns}
+    return parts[rank] if len(parts) == ranks else redistribute(parts, rank, ranks)
+
+
+def _rows_of(part: Mapping[str, Any]) -> list[str]:
+    return [batch["groups"][place]["row"] for batch in part["batches"] for place in batch["sampled"]]
 
 
 def redistribute(parts: Sequence[Mapping[str, Any]], rank: int, ranks: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import PromptSampler, Stage
 from vlrl.services.files import read_jsonl
-from vlrl.trainer.pipeline.batch import CollectedBatch, batches_of
+from vlrl.trainer.pipeline.batch import CollectedBatch, batches_of, rows_again
 from vlrl.trainer.ranks.collectives import OwnGroup, gather
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.loop import assign, collect, replay, train_step, update
@@ -65,6 +65,7 @@ class LoopAhead(Loop):
     def __init__(self, session: Session, saved: Mapping[str, Any] | None = None) -> None:
         super().__init__(session, saved)
         self.stock: deque[CollectedBatch] = deque(batches_of(session, saved))
+        self.redraw = deque(rows_again(session, saved))
         self.submitted = self.stock[-1].step.number if self.stock else session.step
         self.lock = threading.Lock()
         self.can_overlap = can_overlap(session)
@@ -85,7 +86,7 @@ class LoopAhead(Loop):
                 session,
                 Step(number, session.phase_step),
                 self.accelerator,
-                LockedSampler(session.current.prompt_sampler, self.lock, self.accelerator),
+                LockedSampler(session.current.prompt_sampler, self.lock, self.accelerator, self.redraw),
                 replace(session.score_counts),
             )
             if self.pool is not None:
@@ -116,9 +117,10 @@ class LoopAhead(Loop):
         except (TypeError, ValueError) as error:
             self.session.warn(
                 f"step {self.session.step}: the batches collected ahead cannot be saved ({error}); a restart "
-                "samples them anew"
+                "samples their rows anew"
             )
-            return None
+            rows = [group.row.id for batch in self.stock for group in batch.step.sampled]
+            return {"phase": self.session.phase, "batches": [], "redraw": rows}
 
     def train_on(self, batch: CollectedBatch, before_sync: Callable[[], None] = lambda: None) -> Step:
         """One update from a batch that was collected earlier. `before_sync` runs between the update and the
@@ -207,15 +209,17 @@ def open_loop(session: Session, saved: Mapping[str, Any] | None = None) -> Loop:
 class LockedSampler:
     """The phase's prompt sampler, called in the collecting thread while the main thread runs its `end_step`.
     All
-    ranks must draw the same rows."""
+    ranks must draw the same rows. `redraw` are rows that come first: they were drawn before a restart."""
 
     sampler: PromptSampler
     lock: threading.Lock
     accelerator: Accelerator
+    redraw: deque[Row]
 
     def __call__(self, n: int) -> list[Row]:
         with self.lock:
-            rows: list[Row] = self.sampler(n)
+            rows = [self.redraw.popleft() for _ in range(min(n, len(self.redraw)))]
+            rows += self.sampler(n - len(rows)) if n > len(rows) else []
         drawn = gather(self.accelerator, [[row.id for row in rows]])
         if any(other != drawn[0] for other in drawn):
             raise ConfigError(

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -52,12 +52,16 @@ class RankMonitor:
         self._lock = threading.Lock()
         self._seen: dict[int, tuple[int, float]] = {}  # rank -> its last beat, and when it changed
         self._names: list[str] = []
+        self._round = 0.0  # when the watch last began to ask the store
         self._store: Any = None
 
     def __enter__(self) -> RankMonitor:
         if self.ranks > 1:
             self._open()
+            self._round = time.monotonic()
             threading.Thread(target=self._watch, name="ranks", daemon=True).start()
+            if self.rank:
+                threading.Thread(target=self._watch_store, name="rank 0", daemon=True).start()
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
@@ -123,8 +127,10 @@ class RankMonitor:
             failure = RankLostError(f"rank {rank} ({self._names[rank]}) failed: {line}")
             failure.quiet = True  # that rank prints it
             return failure
-        if not silent:
-            return None
+        return self._silent(silent) if silent else None
+
+    def _silent(self, silent: Sequence[int]) -> RankLostError:
+        """The failure of ranks that do not answer."""
         names = ", ".join(f"rank {rank} ({self._names[rank]})" for rank in silent)
         failure = RankLostError(
             f"{names} {'does' if len(silent) == 1 else 'do'} not answer: killed, stopped, out of memory, "
@@ -145,6 +151,7 @@ class RankMonitor:
 
     def _watch(self) -> None:
         while not self._end.wait(_BEAT):
+            self._round = time.monotonic()
             try:
                 with self._lock:
                     beats = {
@@ -164,6 +171,18 @@ class RankMonitor:
                     self._seen.update({rank: (beat, now) for rank, (beat, _) in self._seen.items() if rank})
             if not self.failing and not self._end.is_set() and (found := self._lost(self.timeout)):
                 self._leave(found)
+
+    def _watch_store(self) -> None:
+        """End this rank where rank 0, which holds the store, stopped in the middle of an answer: `_watch`
+        then waits for it without a limit."""
+        while not self._end.wait(_BEAT):
+            if time.monotonic() - self._round > self.timeout and not self._end.is_set():
+                silent = sorted(
+                    rank
+                    for rank, (_, then) in list(self._seen.items())
+                    if not rank or (rank != self.rank and self._round - then > self.timeout)
+                )
+                self._leave(self._silent(silent))
 
     def _leave(self, failure: RankLostError) -> None:
         if not failure.quiet:

@@ -1,13 +1,15 @@
-"""Signals: SIGTERM, SIGINT and SIGUSR1 end a run after the current step, with a checkpoint, within a bounded
-time.
+"""Signals: SIGTERM, SIGINT, SIGUSR1 and SIGHUP end a run after the current step, with a checkpoint, within a
+bounded time.
 
 SLURM sends SIGTERM, and before the time limit the signal of `--signal`; spot instances, Kubernetes and
-systemd send SIGTERM. A file `stop` in the run's folder asks for the same. A second signal, or
+systemd send SIGTERM, a terminal that is closed SIGHUP (`nohup` has it ignored). A rank whose launcher is gone
+gets SIGTERM. A file `stop` in the run's folder asks for the same. A second signal, or
 `watch.stop_seconds` after the first, ends the process at once, without a checkpoint of this step.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -18,9 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from vlrl.services.parent import signal_at_parents_death
 from vlrl.trainer.ranks.launch import LAUNCHED
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 STOP_FILE = "stop"
 # seconds within which a signal that arrives again (from a terminal and from the launcher) is one signal
 _SAME = 1.0
@@ -62,7 +65,10 @@ class StopRequest:
         self._inner, self._outer = socket.socketpair()
         self._inner.setblocking(False)
         self._old_wakeup = signal.set_wakeup_fd(self._inner.fileno(), warn_on_full_buffer=False)
-        self._old = {number: signal.signal(number, self._ignore) for number in SIGNALS}
+        wanted = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        self._old = {number: signal.signal(number, self._ignore) for number in wanted}
+        if LAUNCHED in os.environ:
+            signal_at_parents_death(signal.SIGTERM)
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
         return self
 
@@ -110,6 +116,8 @@ class StopRequest:
             number = data[0]
             if number not in self._old:
                 continue
+            if number == signal.SIGHUP:
+                _leave_terminal()
             name = signal.Signals(number).name
             if not self.reason:
                 self._note(name)
@@ -133,5 +141,15 @@ class StopRequest:
 
     def _print(self, line: str) -> None:
         if self.speak and not self._finished.is_set():
-            sys.stderr.write(f"vlrl: {line}\n")
-            sys.stderr.flush()
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                sys.stderr.write(f"vlrl: {line}\n")
+                sys.stderr.flush()
+
+
+def _leave_terminal() -> None:
+    """Let what is written to a terminal that was closed go nowhere: it would be an error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        if os.isatty(number):
+            os.dup2(nowhere, number)
+    os.close(nowhere)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vlrl.plugins.stages import Reward
-from vlrl.services.failures import RunFailure, of_the_machine, out_of_memory
+from vlrl.services.failures import RunFailure, of_the_machine, out_of_memory, user_place
 from vlrl.services.run_sync import run_sync
 from vlrl.trainer.phase import PhasePlan, applies
 from vlrl.trainer.step.step import ScoreCounts
@@ -28,8 +28,10 @@ OnFailure = Callable[[Group, str, BaseException], None]
 FAULTS = (Exception, SystemExit, asyncio.CancelledError)  # what a verifier may raise without ending the run
 
 
-class RewardError(RuntimeError):
+class RewardError(RunFailure):
     """Too many rollouts could not be scored: the verifier is broken, not the policy."""
+
+    exit_code = 70
 
 
 def score(
@@ -80,6 +82,7 @@ def drop(
     if counts.errors >= 3 and counts.errors > limit * known:
         raise RewardError(
             f"{counts.errors} of {known} rollouts could not be scored (error_limit {limit:g}). {message}"
+            f"{f' ({place})' if (place := user_place(error)) else ''}"
         ) from error
 
 
