@@ -8,6 +8,7 @@
     families: what reads them, by the tiny models of `FAMILIES`
     pictures: {path: [width, height]}; clips: {path: [width, height, seconds]}
     cases: record; row (fields of the row that must come out); answers: text and what each reward pays
+    shift: what the release adds to every total alike, which no advantage of a group sees: wrong answers at -1
 
 In a text, `{box 1 2 3 4}` and `{point 1 2}` are in pixels of the original picture, and stand as the family
 writes them. The values of all records are ours; their fields, nesting and units are the release's.
@@ -101,23 +102,31 @@ def write_clip(path: Path, width: int, height: int, seconds: float) -> None:
         container.mux(stream.encode())
 
 
+def local(source: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The source of an experiment, reading a file in place of the released one."""
+    hub = {"config", "split", "revision", "stream", "token"} if source["name"] == "hub" else set()
+    kept = {key: value for key, value in source.items() if key not in hub}
+    return {**kept, "name": "files", "path": str(path)}
+
+
 class Read:
     """The case as a run of one family reads it: `prompts` by record."""
 
     def __init__(self, case: Mapping[str, Any], family: str, folder: Path) -> None:
         write(case, folder)
-        where = {"path": str(folder / case["file"])}
+        source = local(load(case["config"]).tree["data"]["train"][case["source"]], folder / case["file"])
         if "pictures" in case or "clips" in case:
-            where["media_root"] = str(folder)
-        source = f"data.train.{case['source']}"
+            source["media_root"] = str(folder)
         words = [
             "policy=null",
             f"policy={{name: {family}, tiny: {FAMILIES[family]}}}",
             "engine={name: fake}",
-            *(f"{source}.{key}={value}" for key, value in where.items()),
+            "data.train=null",
+            f"data.train={json.dumps({case['source']: source})}",
             *case.get("words", ()),
         ]
         config = load(case["config"], words)
+        self.shift = float(case.get("shift", 0.0))
         self.policy, self.phase = policy_of(family), Plan.of(config).phases[-1]
         rows = list(self.phase.rows("train")[case["source"]])
         self.rows = [to_model_coordinates(self.policy, row) for row in rows]
@@ -131,7 +140,7 @@ class Read:
         warnings: list[str] = []
         score([group], self.phase, ScoreCounts(), warnings.append, "a record")
         assert group.rollouts and not warnings, warnings
-        return {**rollout.rewards, "total": rollout.reward}
+        return {**rollout.rewards, "total": rollout.reward + self.shift}
 
 
 def in_units(text: str, spaces: Sequence[CoordinateSpace]) -> str:

@@ -21,7 +21,7 @@ __all__ = ["FAMILIES", "RecordFamily", "by_name", "recognise"]
 def recognise(record: Any) -> tuple[RecordFamily, str]:
     """The family of a record, and the reason. Raises ConfigError with the record's fields if no family
     fits."""
-    if isinstance(record, str):
+    if isinstance(record, (str, list)):
         record = {"": record}
     if not isinstance(record, Mapping):
         raise ConfigError(f"a record must be a mapping of fields, got {type(record).__name__}")

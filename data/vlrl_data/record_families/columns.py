@@ -27,7 +27,7 @@ class JigsawR1:
 
     @staticmethod
     def why(record: Record) -> str:
-        return "its records are bare image paths" if set(record) == {""} else ""
+        return "its records are bare image paths" if isinstance(record.get(""), str) else ""
 
     @staticmethod
     def draft(record: Record) -> Draft:
