@@ -20,6 +20,7 @@ from vlrl.cli.words import ConfigWords, load_words
 from vlrl.plugins.registry import ConfigError
 from vlrl.services import third_party as libraries
 from vlrl.services.failures import StoppedError
+from vlrl.trainer.dry_run import dry_run as list_needs
 from vlrl.trainer.ranks.launch import LAUNCHED, Launch
 from vlrl.trainer.ranks.stopping import SIGNALS, STOP_FILE
 from vlrl.training import train as run_training
@@ -45,6 +46,12 @@ def train(
     ] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="List what the run would fetch and read, check a few records, and stop."
+        ),
     ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No live view, and no lines about loading.")
@@ -72,6 +79,9 @@ def train(
         raise ConfigError(
             "--overwrite and --resume exclude each other: the first replaces what the second continues from"
         )
+    if dry_run:
+        typer.echo("\n".join(list_needs(config)))
+        return
     main = int(os.environ.get("RANK", "0")) == 0
     if processes is not None and LAUNCHED not in os.environ:
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))
@@ -86,7 +96,7 @@ def train(
 
 
 OPTIONS = (
-    "--resume", "--overwrite", "--output", "--json", "--quiet", "--verbose",
+    "--resume", "--overwrite", "--output", "--json", "--dry-run", "--quiet", "--verbose",
     "--processes", "--sharding", "--nodes", "--node-rank", "--head", "--help",
 )  # fmt: skip
 
