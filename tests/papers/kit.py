@@ -4,13 +4,14 @@
 
     released: repository, commit, and the lines of schema and rewards
     config: names of configs, the last wins; `words`: overrides
-    source: the name under data.train; `file`: how its records are stored (name.json, .jsonl or .parquet)
+    source: the name under data.train; `file`: how its records are stored (name.json, .jsonl or .parquet);
+        `setting`: the source's setting that names the file (path)
     families: what reads them, by the tiny models of `FAMILIES`
     pictures: {path: [width, height]}; clips: {path: [width, height, seconds]}
     cases: record; row (fields of the row that must come out); answers: text and what each reward pays
 
 In a text, `{box 1 2 3 4}` and `{point 1 2}` are in pixels of the original picture, and stand as the family
-writes them. The values of all records are ours; their fields, nesting and units are the release's.
+writes them; `{at 1 2}` is a point without brackets. The values of all records are ours; their fields, nesting and units are the release's.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FAMILIES = {
     "text": SIZES,
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl"), VISION),
 }
-PLACE = re.compile(r"\{(box|point) ([-\d. ]+)\}")
+PLACE = re.compile(r"\{(box|point|at) ([-\d. ]+)\}")
 
 
 def cases() -> dict[str, dict[str, Any]]:
@@ -106,8 +107,8 @@ class Read:
 
     def __init__(self, case: Mapping[str, Any], family: str, folder: Path) -> None:
         write(case, folder)
-        where = {"path": str(folder / case["file"])}
-        if "pictures" in case or "clips" in case:
+        where = {case.get("setting", "path"): str(folder / case["file"])}
+        if "path" in where and ("pictures" in case or "clips" in case):
             where["media_root"] = str(folder)
         source = f"data.train.{case['source']}"
         words = [
@@ -140,7 +141,8 @@ def in_units(text: str, spaces: Sequence[CoordinateSpace]) -> str:
     def written(match: re.Match[str]) -> str:
         place = [float(word) for word in match[2].split()]
         digits = 2 if spaces and spaces[0].units == "unit" else None
-        return json.dumps([round(value, digits) for value in spaces[0].from_original(place)])
+        listed = json.dumps([round(value, digits) for value in spaces[0].from_original(place)])
+        return listed.strip("[]") if match[1] == "at" else listed
 
     return PLACE.sub(written, text)
 
