@@ -5,7 +5,7 @@
     released: repository, commit, and the lines of schema and rewards
     config: names of configs, the last wins; `words`: overrides
     source: the name under data.train; `file`: how its records are stored (name.json, .jsonl or .parquet);
-        `setting`: the source's setting that names the file (path)
+        `setting`: the source's setting that names the file (path); `phase`: the phase that has the source
     families: what reads them, by the tiny models of `FAMILIES`
     pictures: {path: [width, height]}; clips: {path: [width, height, seconds]}
     cases: record; row (fields of the row that must come out); answers: text and what each reward pays
@@ -110,7 +110,8 @@ class Read:
         where = {case.get("setting", "path"): str(folder / case["file"])}
         if "path" in where and ("pictures" in case or "clips" in case):
             where["media_root"] = str(folder)
-        source = f"data.train.{case['source']}"
+        phase = f"phases.{case['phase']}." if "phase" in case else ""
+        source = f"{phase}data.train.{case['source']}"
         words = [
             "policy=null",
             f"policy={{name: {family}, tiny: {FAMILIES[family]}}}",
@@ -148,5 +149,6 @@ def in_units(text: str, spaces: Sequence[CoordinateSpace]) -> str:
 
 
 def fields(row: Row, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The row's values of the wanted fields; `meta.x` is a value of meta."""
-    return {key: row.meta.get(key[5:]) if key.startswith("meta.") else getattr(row, key) for key in wanted}
+    """The row's values of the wanted fields, tuples as lists; `meta.x` is a value of meta."""
+    found = {key: row.meta.get(key[5:]) if key.startswith("meta.") else getattr(row, key) for key in wanted}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
