@@ -32,7 +32,9 @@ class RowOptions:
     """What a source sets for all its rows. `fields` renames columns; `task`, `rewards` and `system` replace
     what the record holds.
 
-    `target` is the demonstration of rows that have none: a text with {answer} in it.
+    `target` is the demonstration of rows that have none: a text with {answer} in it. `units` are those of the
+    boxes of gold answers: pixels of the original picture, thousandths or fractions of its sides; "auto": what
+    the record family has.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -46,6 +48,7 @@ class RowOptions:
     row_pixels: int = 0
     over_budget: Literal["resize", "drop"] = "resize"
     max_characters: int = MAX_CHARACTERS
+    units: Literal["auto", "original", "per_mille", "unit"] = "auto"
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +137,7 @@ class RowBuilder:
 
     def _build(self, draft: Draft, record: ReadRecord, index: int) -> BuiltRow:
         options, units, own_id = self.options, draft.pop("units", "original"), draft.pop("id", None)
+        units = units if options.units == "auto" else options.units
         extra = {name: value for name, value in record.record.items() if name not in self.family.known}
         self._refuse_unknown(extra)
         self._take_explicit(draft, extra)

@@ -4,14 +4,16 @@
 
     released: repository, commit, and the lines of schema and rewards
     config: names of configs, the last wins; `words`: overrides
-    source: the name under data.train; `file`: how its records are stored (name.json, .jsonl or .parquet)
+    source: the name under data.train; `file`: how its records are stored (name.json, .jsonl or .parquet);
+        `setting`: the source's setting that names the file (path); `phase`: the phase that has the source
     families: what reads them, by the tiny models of `FAMILIES`
     pictures: {path: [width, height]}; clips: {path: [width, height, seconds]}
     cases: record; row (fields of the row that must come out); answers: text and what each reward pays
     shift: what the release adds to every total alike, which no advantage of a group sees: wrong answers at -1
 
 In a text, `{box 1 2 3 4}` and `{point 1 2}` are in pixels of the original picture, and stand as the family
-writes them. The values of all records are ours; their fields, nesting and units are the release's.
+writes them; `{at 1 2}` is a point without brackets. The values of all records are ours; their fields, nesting
+and units are the release's.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from vlrl.config import load
+from vlrl.config import at, load
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.trainer.data.units import to_model_coordinates
@@ -43,7 +45,7 @@ FAMILIES = {
     "text": SIZES,
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl"), VISION),
 }
-PLACE = re.compile(r"\{(box|point) ([-\d. ]+)\}")
+PLACE = re.compile(r"\{(box|point|at) ([-\d. ]+)\}")
 
 
 def cases() -> dict[str, dict[str, Any]]:
@@ -102,11 +104,14 @@ def write_clip(path: Path, width: int, height: int, seconds: float) -> None:
         container.mux(stream.encode())
 
 
-def local(source: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The source of an experiment, reading a file in place of the released one."""
-    hub = {"config", "split", "revision", "stream", "token"} if source["name"] == "hub" else set()
+def on_disk(case: Mapping[str, Any], where: str) -> list[str]:
+    """Words that make a source of the hub one of files, with its other fields."""
+    source = at(load(case["config"]).tree, where)
+    if source["name"] != "hub":
+        return []
+    hub = ("name", "path", "config", "split", "revision", "stream", "token")
     kept = {key: value for key, value in source.items() if key not in hub}
-    return {**kept, "name": "files", "path": str(path)}
+    return [f"{where}=null", f"{where}={json.dumps({'name': 'files', 'path': case['file'], **kept})}"]
 
 
 class Read:
@@ -114,15 +119,17 @@ class Read:
 
     def __init__(self, case: Mapping[str, Any], family: str, folder: Path) -> None:
         write(case, folder)
-        source = local(load(case["config"]).tree["data"]["train"][case["source"]], folder / case["file"])
-        if "pictures" in case or "clips" in case:
-            source["media_root"] = str(folder)
+        where = {case.get("setting", "path"): str(folder / case["file"])}
+        if "path" in where and ("pictures" in case or "clips" in case):
+            where["media_root"] = str(folder)
+        phase = f"phases.{case['phase']}." if "phase" in case else ""
+        source = f"{phase}data.train.{case['source']}"
         words = [
             "policy=null",
             f"policy={{name: {family}, tiny: {FAMILIES[family]}}}",
             "engine={name: fake}",
-            "data.train=null",
-            f"data.train={json.dumps({case['source']: source})}",
+            *on_disk(case, source),
+            *(f"{source}.{key}={value}" for key, value in where.items()),
             *case.get("words", ()),
         ]
         config = load(case["config"], words)
@@ -149,11 +156,13 @@ def in_units(text: str, spaces: Sequence[CoordinateSpace]) -> str:
     def written(match: re.Match[str]) -> str:
         place = [float(word) for word in match[2].split()]
         digits = 2 if spaces and spaces[0].units == "unit" else None
-        return json.dumps([round(value, digits) for value in spaces[0].from_original(place)])
+        listed = json.dumps([round(value, digits) for value in spaces[0].from_original(place)])
+        return listed.strip("[]") if match[1] == "at" else listed
 
     return PLACE.sub(written, text)
 
 
 def fields(row: Row, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The row's values of the wanted fields; `meta.x` is a value of meta."""
-    return {key: row.meta.get(key[5:]) if key.startswith("meta.") else getattr(row, key) for key in wanted}
+    """The row's values of the wanted fields, tuples as lists; `meta.x` is a value of meta."""
+    found = {key: row.meta.get(key[5:]) if key.startswith("meta.") else getattr(row, key) for key in wanted}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}

@@ -80,8 +80,7 @@ def train(
             "--overwrite and --resume exclude each other: the first replaces what the second continues from"
         )
     if dry_run:
-        typer.echo("\n".join(list_needs(config)))
-        return
+        return typer.echo("\n".join(list_needs(config)))
     main = int(os.environ.get("RANK", "0")) == 0
     if processes is not None and LAUNCHED not in os.environ:
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))

@@ -42,16 +42,17 @@ class RecordSourceState(State):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSource(Source):
-    """Base of all sources that read records.
+    """Base of sources of records.
 
     `fields` renames columns ({theirs: ours}). `media_root`: folders of relative media paths (default: that of
     the file); by `outside_media` they may leave these (allow, refuse, or auto: refuse where `media_root` is
     given). `task`, `rewards`, `system`, `question` (where there is none) are set for all rows, `target`
     ("<answer>{answer}</answer>") where there is none. `check_level`: rows, headers (media are opened),
     decode, none (the first 2,000), auto (by their number); beyond a share `max_bad` of unusable rows the run
-    stops, others go to `quarantine`. Rows of more than `row_pixels` are resized or dropped (`over_budget`).
-    `difficulty`: a table of `vlrl data difficulty`, for `meta.pass_rate`. `limit`: records. `workers`:
-    processes of the check (0: one per core).
+    stops. Rows of more than `row_pixels` are resized or dropped (`over_budget`).
+    `units` of gold boxes: original (pixels), per_mille, unit, auto (the family's). `difficulty`: a table of
+    `vlrl data difficulty`, for `meta.pass_rate`. `limit`: records. `workers`: processes of the check (0: one
+    per core).
     """
 
     format: str = "auto"
@@ -71,6 +72,7 @@ class RecordSource(Source):
     difficulty: str = ""
     row_pixels: int = 0
     over_budget: Literal["resize", "drop"] = "resize"
+    units: Literal["auto", "original", "per_mille", "unit"] = "auto"
     limit: int = 0
     workers: int = 0
     frames: Frames = SAMPLED
@@ -182,6 +184,7 @@ class RecordSource(Source):
             "row_pixels",
             "over_budget",
             "max_characters",
+            "units",
         )
         options = RowOptions(pass_rates=pass_rates, **{name: getattr(self, name) for name in names})
         written = getattr(records, "written", False)

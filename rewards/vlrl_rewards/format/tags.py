@@ -146,7 +146,7 @@ class Form(Reward):
 
     For `part1.*?part2.*?part3` with dot matching newlines, as `re.search` finds it; with `whole` the first
     part starts the text and the last ends it, as in `re.fullmatch` (white space around the text counts).
-    Each part is a regular expression for a short stretch, searched behind the one before, so that the time is
+    Each text of `once` must occur exactly once. Each part is a regular expression for a short stretch, searched behind the one before, so that the time is
     linear in the text. Source: the format rewards of VLM-R1, Video-R1 and Visual-RFT (arXiv:2504.07615).
     Raises ValueError for a part that is no regular expression, and for none.
     """
@@ -154,6 +154,7 @@ class Form(Reward):
     reads_answer: ClassVar[bool] = False
     parts: tuple[str, ...] = ("<think>", r"</think>\s*<answer>", "</answer>")
     whole: bool = False
+    once: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -170,6 +171,8 @@ class Form(Reward):
 
     def __call__(self, rollout: Rollout) -> float:
         text, at = rollout.text, 0
+        if any(text.count(word) != 1 for word in self.once):
+            return 0.0
         for i, part in enumerate(self.parts):
             last = self.whole and i == len(self.parts) - 1
             pattern = re.compile(rf"(?:{part})\Z" if last else part)
