@@ -13,8 +13,7 @@ from run_kit import View
 from vlrl.plugins.registry import build, get, shipped
 from vlrl.plugins.stages import PromptTemplate, Reward, Source
 from vlrl.policy import Family, Policy
-from vlrl.trainer.data.rows import prompt_of
-from vlrl.trainer.data.units import converted, to_model_coordinates
+from vlrl.trainer.data.rows import converted, prompt_of, to_model_coordinates
 from vlrl.types import TARGET_UNITS, CoordinateSpace, Prompt, Rollout, Row, RowError
 
 CASES = [  # source, fields, reward

@@ -17,7 +17,7 @@ from vlrl.plugins.episodes import CALLS, EPISODE_RETURN
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.observer import RunObserver
 from vlrl.trainer.step.step import Step
-from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt, Rollout, Row
+from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt, Rollout
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,15 +57,15 @@ class Activity(RunObserver):
 
     def sampled(
         self,
-        rows: Sequence[Row],
+        drawn: Sequence[str],
         prompts: Sequence[Prompt],
         counts: Sequence[int],
         groups: Sequence[Group],
     ) -> None:
-        """After `sample`: the drawn rows, their prompts, the budget, the scored groups."""
-        for row in rows:
-            self.draws[row.id] += 1
-            self.figures.add("prompt_sampler", drawn=1.0, again=float(self.draws[row.id] > 1))
+        """After `sample`: the ids of the drawn rows, their prompts, the budget, the scored groups."""
+        for row_id in drawn:
+            self.draws[row_id] += 1
+            self.figures.add("prompt_sampler", drawn=1.0, again=float(self.draws[row_id] > 1))
         for prompt, count in zip(prompts, counts):
             text = prompt.text
             self.tasks[prompt.row.task] += (

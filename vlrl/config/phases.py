@@ -1,17 +1,13 @@
 """Which value holds in a phase, where several files and overrides set it.
 
-Among shipped configs, a value inside a phase wins over the value at the top. What a user states wins over
-both:
+Among shipped configs, a phase's value wins over the top's. What a user states wins over both:
 
-- `steps=50` on the command line, and `steps: 50` at the top of a file that is not shipped with vlrl, hold in
-  every phase that came before.
-- `phases.rl.steps=50` (or `phases: {rl: {steps: 50}}` in the file) holds in that phase alone, and wins over
-  `steps=50` in any order.
-- A phase with `keeps: [steps, optimizer]` keeps the values of these keys that it sets itself, one with
-  `keeps: all` everything that it sets itself (a cold start, a phase that only measures). Only naming the
-  phase changes them. `Config.kept` lists what was kept; `vlrl show` and `vlrl train` print it.
-- A value that cannot hold is refused: a wrong type, an unknown key, a field that the plug-in of a phase does
-  not have, a value that every phase keeps.
+- `steps=50` on the command line, and `steps: 50` at the top of a user's file, hold in every phase that came
+  before.
+- `phases.rl.steps=50` holds in that phase alone, and wins over `steps=50` in any order.
+- A phase with `keeps: [steps, optimizer]` keeps its own values of these keys, one with `keeps: all` all of
+  its own values; only naming the phase changes them. `Config.kept` lists what was kept.
+- Refused: a wrong type, an unknown key or field, a value that every phase keeps.
 """
 
 from __future__ import annotations

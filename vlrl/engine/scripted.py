@@ -64,27 +64,27 @@ class ScriptedState(State):
 @register("scripted")
 @dataclass(frozen=True)
 class Scripted(Engine):
-    """Completions by a script: right with a probability of its own for each row, of varied length and form.
+    r"""Completions by a script: right with a probability of its own for each row, of varied length and form.
     vlrl original.
 
         p(row) = clip(skill + spread (u(row) - 1/2) + gain version + hint h, 0.02, 0.98), u(row) uniform in
         [0, 1), a function of the row's id
 
-    h is the share of the row's demonstration, from its beginning, that the prompt or the given tokens of the
-    completion show.
+    h is the share of the row's demonstration, from its beginning, that the prompt or the given tokens show.
+    The form follows the prompt: the tags of its prefix, then those that it names, in their order; `\boxed{}`
+    where it asks for that; else the row's demonstration (`target`), else the bare answer. A wrong answer is
+    the right one with its numbers or its letter changed, or the answer of another row. A completion with
+    given tokens goes on behind them (`continued`). The same seed gives the same completions.
 
-    The form follows the prompt: the tags of its prefix, then those that it names, in their order (<think> ...
-    </think><answer> ... </answer>), `\\boxed{}` where it asks for that, else the row's demonstration
-    (`target`), else the bare answer. With probability 1 - `form` the tags are left out. A wrong answer is the
-    right one with its numbers or its letter changed, or the answer of another row; changed numbers vary, so
-    that graded rewards vary too. Thoughts have `words[0]` to `words[1]` words, more with probability `long`,
-    so that some completions are cut at `max_tokens`. `lines` maps a string that a prompt contains to
-    completions, of which one is drawn in place of all that; the first match counts. In them "{answer}",
-    "{wrong}", "{target}" (the demonstration) and "{near}" (the right answer with its last number changed) are
-    replaced, and "{seen:PATTERN}" by the last match of a regular expression's first group in prompt and
-    conversation so far: a policy that reads. A completion with given tokens (a prompt's prefix, a branch)
-    goes on behind them: see `continued`. The same seed gives the same completions. Log-probs (nats) are the
-    policy's own at temperature 1, or 0 with `scored: false`.
+    Attributes:
+        form: With probability 1 - `form` the tags are left out.
+        words: Smallest and largest number of words of a thought; more with probability `long`, so that some
+            completions are cut at `max_tokens`.
+        lines: Maps a string that a prompt contains to completions, of which one is drawn instead; the first
+            match counts. Replaced in them: "{answer}", "{wrong}", "{target}" (the demonstration), "{near}"
+            (the right answer with its last number changed), and "{seen:PATTERN}" by the last match of a
+            regular expression's first group in prompt and conversation.
+        scored: Log-probs (nats) are the policy's own at temperature 1; false: 0.
     """
 
     skill: float = 0.5

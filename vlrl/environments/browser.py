@@ -48,19 +48,19 @@ class Browser(ToolEnvironment):
         environment: {name: browser, pages: my_pages, url: /index.html}   # a folder, served locally
         environment: {name: browser, url: "http://127.0.0.1:8000/", allow: ["127.0.0.1:8000"]}
 
-    vlrl original, by Playwright's API (1.48 or newer) and the system's Chromium (`executable`; default: the
-    first of chromium, google-chrome ... that is installed). An episode has a browser context of its own:
-    cookies and storage are empty. `row.meta["url"]` replaces `url`. Only the local server and the hosts of
-    `allow` ("name" on ports 80 and 443, or "name:port") are reached: everything else, redirects and web
-    sockets included, is refused before it is asked for, and would go to a proxy that does not exist. No
-    downloads, service workers, permissions or dialogs; windows that a page opens are closed. Coordinates are
-    the policy's, of the newest screenshot. `text` characters of the page's text are shown, too. Site "desk"
-    (source `episodes`) asks for settings of an office by `row.meta["seed"]` and pays 1.0 for what its server
-    was told, when the episode ends; its expert (rollout `expert_turns`) looks at the page's fields and
-    clicks, types and saves. Other pages pay nothing and have no expert: use rewards that read the last turn.
-    Edge: a page that does not load or answer within `call_seconds` is left,
+    vlrl original, by Playwright's API (1.48 or newer) and the system's Chromium. An episode has a browser
+    context of its own: cookies and storage are empty. Only the local server and the hosts of `allow` are
+    reached; everything else, redirects and web sockets included, is refused unasked. No downloads, workers,
+    permissions or dialogs. Coordinates are the policy's, of the newest screenshot. Site "desk" and its
+    reward: docs/environments.md. Edge: a page that does not load or answer within `call_seconds` is left,
     which the policy is told; a browser that is dead is the environment's failure, and the next episode starts
     it again.
+
+    Attributes:
+        executable: The browser; default: the first of chromium, google-chrome ... that is installed.
+        url: First page; `row.meta["url"]` replaces it.
+        allow: Hosts, "name" (ports 80 and 443) or "name:port".
+        text: Characters of the page's text that are shown, too.
     """
 
     site: Literal["", "desk"] = ""

@@ -41,25 +41,28 @@ def package() -> Any:
 class Gymnasium(Environment):
     """An environment of gymnasium: one turn is one step.
 
-        environment: {name: gymnasium, id: "minigrid:MiniGrid-Empty-5x5-v0", observation: picture, actions:
-        [left, right, forward]}
+        environment: {name: gymnasium, id: "minigrid:MiniGrid-Empty-5x5-v0", observation: picture,
+                      actions: [left, right, forward]}
 
-    vlrl original; API: gymnasium 1.x (Towers et al. 2024, arXiv:2407.17032). `id` is a name of
-    `gymnasium.make`, with the module that registers it before a colon; `options` are its keyword arguments.
-    `observation` "text" shows what the environment prints (render mode "ansi", a coloured ground as
-    brackets), else its observation as JSON; "picture" shows what it renders ("rgb_array"), enlarged by whole
-    factors until its shorter side is at least `side` pixels. The policy writes an action as
-    <action>...</action>, or as a bare word where it writes one. `actions` names the actions 0, 1, ... of a
-    discrete space (default: the names that the environment has, else numbers); in a space of texts an action
-    is any text, in other spaces a JSON value. The reward of a turn is the environment's; `row.meta["seed"]`
-    is the seed of the reset (source `episodes`), so that the rollouts of a row begin alike. Edge: what names
-    no action is answered with the actions, is `invalid`, costs a turn and pays `invalid_reward`; `terminated`
-    and `truncated` end the episode.
-    The expert (rollout `expert_turns`) tries all sequences of up to `expert_depth` named actions in a second
-    environment of the same seed, which repeats the actions so far, and takes the shortest one that pays;
-    steps: at most the number of actions to the power of the depth. What it found is kept for the run (a few
-    hundred bytes for each seed and sequence of actions), so that the environment must be deterministic. 0: no
-    expert.
+    vlrl original; API: gymnasium 1.x (Towers et al. 2024, arXiv:2407.17032). The policy writes an action as
+    <action>...</action>, or as a bare word where it writes one. In a space of texts an action is any text, in
+    other spaces than discrete ones a JSON value. The reward of a turn is the environment's;
+    `row.meta["seed"]` is the seed of the reset (source `episodes`), so that the rollouts of a row begin
+    alike. Edge: what names no action is answered with the actions, is `invalid`, costs a turn and pays
+    `invalid_reward`; `terminated` and `truncated` end the episode.
+
+    Attributes:
+        id: Name of `gymnasium.make`, with the module that registers it before a colon; `options` are its
+            keyword arguments.
+        observation: "text" shows what the environment prints (render mode "ansi", a coloured ground as
+            brackets), else its observation as JSON; "picture" what it renders ("rgb_array").
+        side: Pixels of a picture's shorter side at least; pictures are enlarged by whole factors.
+        actions: Names of the actions 0, 1, ... of a discrete space (default: the names that the environment
+            has, else numbers).
+        expert_depth: The expert (rollout `expert_turns`) tries all sequences of up to so many named actions
+            in a second environment of the same seed and takes the shortest one that pays; 0: no expert.
+            Steps: at most actions ** depth. What it found is kept for the run, so the environment must be
+            deterministic.
     """
 
     id: str

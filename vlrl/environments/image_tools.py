@@ -71,15 +71,17 @@ class ImageTools(ToolEnvironment):
     """Tools for pictures: crop(box), rotate(degrees), draw(points, shape, color) and measure(start, end),
     each of picture number `image`.
 
-    vlrl original, after the tool sets of agents that work on pictures (for instance OpenThinkIMG,
-    arXiv:2505.08617). crop is `zoom`'s: the part, enlarged until its shorter side has `side` pixels. rotate
-    turns counter-clockwise and grows the canvas. draw marks a box, a line or a point. measure answers with
-    the length in pixels of the original picture and the angle in degrees, counter-clockwise from the right.
-    `allow` names those that the policy may call. Results of crop, rotate and draw are pictures of their own,
-    with the next numbers. Edge: a picture that does not exist, points outside of it, and turns that make a
-    picture larger than 4096 x 4096 pixels are told to the policy; a turn without a call ends the episode.
-    Units: coordinates are the policy's own (`Action.spaces`); `min_side` (of a box) and `side` in original
-    pixels.
+    vlrl original, after agents that work on pictures (OpenThinkIMG, arXiv:2505.08617). crop is `zoom`'s.
+    rotate turns counter-clockwise and grows the canvas. draw marks a box, a line or a point. measure answers
+    with the length in pixels of the original picture and the angle in degrees, counter-clockwise from the
+    right. Results of crop, rotate and draw are pictures with the next numbers. Edge: a picture that does not
+    exist, points outside of it, and turns that make a picture larger than 4096 x 4096 pixels are told to the
+    policy; a turn without a call ends the episode. Units: coordinates are the policy's own (`Action.spaces`).
+
+    Attributes:
+        allow: The tools that the policy may call.
+        min_side: Smallest side of a box, in original pixels.
+        side: Shorter side of a crop, in original pixels.
     """
 
     allow: tuple[str, ...] = TOOLS

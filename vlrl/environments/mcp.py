@@ -52,20 +52,25 @@ class MCP(ToolEnvironment):
     """The tools of a server of the Model Context Protocol.
 
         environment: {name: mcp, command: [python, my_server.py], allow: [search]}
-        environment: {name: mcp, url: "http://127.0.0.1:8000/mcp", headers: {Authorization: "Bearer
-        ${MY_TOKEN}"}}
+        environment: {name: mcp, url: "http://127.0.0.1:8000/mcp",
+                      headers: {Authorization: "Bearer ${MY_TOKEN}"}}
 
-    vlrl original; protocol: modelcontextprotocol.io, by the official Python SDK 2.x. `command` starts a
-    server on standard input and output, `env` is added to the few variables that the SDK passes on; `url` is
-    one on HTTP, which is sent `headers` with every request: `${NAME}` stands for an environment variable,
-    whose value stays out of configs, logs and error messages. Their schemas stand in the prompt, and calls
-    are checked against them. `allow` names the tools that the policy may call; empty means all. All episodes
-    share one session, and calls run at the same time; with `isolated` every episode has a session (and a
-    process) of its own, for servers with state. A call has `call_seconds`. Edge: a tool's own error
-    (`is_error`) and refused arguments are told to the policy; a server that is dead, hangs or breaks the
-    protocol is the environment's failure, and the next episode starts it again. Pictures are shown with
-    `pictures: true`, to policies that see; without it they are named in the text, as are broken and too large
-    ones, audio and links. Servers end with the run, also when it is killed.
+    vlrl original; protocol: modelcontextprotocol.io, by the official Python SDK 2.x. The tools' schemas stand
+    in the prompt, and calls are checked against them. All episodes share one session, and calls run at the
+    same time. Edge: a tool's own error (`is_error`) and refused arguments are told to the policy; a server
+    that is dead, hangs or breaks the protocol is the environment's failure, and the next episode starts it
+    again. Servers end with the run, also when it is killed.
+
+    Attributes:
+        command: Starts a server on standard input and output; `env` is added to the few variables that the
+            SDK passes on.
+        url: A server on HTTP, which is sent `headers` with every request: `${NAME}` stands for an environment
+            variable, whose value stays out of configs, logs and error messages.
+        allow: The tools that the policy may call; empty: all.
+        isolated: Every episode has a session (and a process) of its own, for servers with state.
+        call_seconds: Limit of a call.
+        pictures: Shows pictures; without it they are named in the text, as are broken and too large ones,
+            audio and links.
     """
 
     command: tuple[str, ...] = ()

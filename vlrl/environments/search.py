@@ -61,16 +61,19 @@ class Search(SearchTool):
     """Search-R1's search engine: answers `<search> query </search>` with the `k` best passages in
     `<information>` tags.
 
-    With `form` "tool_call" it is the tool {"name": "search", "arguments": {"query": "..."}} instead. `corpus`
-    is a JSONL of {"title", "text"} (or Search-R1's {"contents"}), ranked by BM25 (`pip install
-    'vlrl[search]'`); without one it has the facts of source `gen_lookup` with this `world_seed`. `url` names
-    a retrieval server with Search-R1's interface (https://host:8000/retrieve) in place of a corpus. With
-    `pages`, `<access> title </access>` (tool `access`) shows a whole document of the corpus.
     Paper: Jin et al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1 and 3.3; PeterGriffinJin/Search-R1,
     search_r1/llm_agent/generation.py (tags, wording of the passages), topk 3. Deviates: passages are a
     message of the user (a tool's, with `tool_call`), not text inside the policy's turn. Edge: a turn with an
     answer, or without an action, ends the episode; an empty query, and a page that does not exist, are told
-    to the policy. Units: `passage` and `page` in characters.
+    to the policy.
+
+    Attributes:
+        form: "tool_call": the tool {"name": "search", "arguments": {"query": "..."}} in place of tags.
+        corpus: A JSONL of {"title", "text"} (or Search-R1's {"contents"}), ranked by BM25 (`pip install
+            'vlrl[search]'`); "": the facts of source `gen_lookup` with this `world_seed`.
+        url: A retrieval server with Search-R1's interface (https://host:8000/retrieve) in place of a corpus.
+        pages: `<access> title </access>` (tool `access`) shows a whole document of the corpus.
+        passage, page: Lengths in characters.
     """
 
     corpus: str = ""

@@ -177,17 +177,13 @@ class Shop(Environment):
     """WebShop: find and buy what an instruction asks for, by `search[words]` and `click[button]`, in a
     generated catalogue.
 
-    The first observation is the instruction. A search shows the best products, ten to a page; a click opens a
-    product, chooses an option, turns a page (`Next >`, `< Prev`), goes back (`Back to Search`) or buys (`Buy
-    Now`), which ends the episode with WebShop's reward (`purchase_reward`) and its parts type, attributes,
-    options, price and success (reward 1).
-    Paper: Yao et al. 2022 (WebShop), arXiv:2207.01206, sec. 3; princeton-nlp/WebShop at 64fa2a5. Deviates:
-    the `products` are generated, not Amazon's; the search is BM25 (`pip install 'vlrl[search]'`), as theirs;
-    a product's page shows its attributes, which theirs has behind buttons; the kind of a product is its noun,
-    where theirs finds the nouns of titles by a parser. Edge: text without an action, and a button that is not
-    on the page, are told to the policy (`invalid`); the last action of a turn counts (`</action>` ends a
-    turn); an episode that ends without a purchase states no reward: use `environment_return` with `missing:
-    0`. Rows: source `episodes`; `row.meta["seed"]` draws the goal.
+    A search shows ten products to a page; a click opens one, chooses an option, turns a page, goes back or
+    buys, which ends the episode with WebShop's reward (`purchase_reward`) and its parts. Paper: Yao et al.
+    2022 (WebShop), arXiv:2207.01206, sec. 3; princeton-nlp/WebShop at 64fa2a5. Deviates: `products` are
+    generated, not Amazon's; a product's page shows its attributes; the kind of a product is its noun. Edge:
+    text without an action, and an unknown button, are `invalid`; a turn's last action counts; without a
+    purchase no reward is stated: `environment_return` with `missing: 0`. Rows: source `episodes`;
+    `row.meta["seed"]` draws the goal.
     """
 
     stops: ClassVar[tuple[str, ...]] = ("</action>",)

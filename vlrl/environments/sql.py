@@ -36,13 +36,18 @@ class Sql(ToolEnvironment):
     """A read-only SQLite database: answers {"name": "sql", "arguments": {"query": "SELECT ..."}} with the
     rows as lines, values between bars.
 
-    vlrl original (the setting of text-to-SQL agents such as SkyRL-SQL). The database is the file `database`,
-    or that of the row: `row.meta["database"]` is a path, `row.meta["schema"]` a script of statements (CREATE,
-    INSERT) that fills a database in memory and touches no file. The first observation has its tables
-    (`show_schema`). Only SELECT is allowed: an authorizer refuses everything else, besides the file being
-    opened read only. Edge: a wrong query, one beyond `seconds`, and a value or statement that is too large
-    are told to the policy; a row without a database, or with a script that takes 5 seconds or touches a file,
-    is a RowError. Units: `seconds` per query, `rows` shown of a result, `chars` of an answer.
+    vlrl original (the setting of text-to-SQL agents such as SkyRL-SQL). The first observation has the tables
+    (`show_schema`). Only SELECT is allowed: an authorizer refuses everything else, and the file is opened
+    read only. Edge: a wrong query, one beyond `seconds`, and a value or statement that is too large are told
+    to the policy; a row without a database, or with a script that takes 5 seconds or touches a file, is a
+    RowError.
+
+    Attributes:
+        database: The file; a row can bring its own: `row.meta["database"]` is a path, `row.meta["schema"]` a
+            script of statements (CREATE, INSERT) that fills a database in memory and touches no file.
+        seconds: Limit per query.
+        rows: Rows shown of a result.
+        chars: Characters of an answer.
     """
 
     database: str = ""

@@ -28,14 +28,16 @@ MAX_MOVES = 10_000  # of all players in one game
 class TextArena(Environment):
     """A game of textarena (`pip install 'vlrl[textarena]'`): moves are written in square brackets, [4].
 
-    The policy is player 0. `opponent` "random" plays the other seats by a random one of the moves that the
-    game lists; "self" lets the policy play every seat in one conversation, each turn being told whose it is.
-    The reward, stated at the end, is the game's for player 0, and with "self" the mean over players; part
-    `invalid` is 1 where player 0 lost by an invalid move, `turns` the game's count of its turns. A policy
-    that writes nothing in brackets makes an invalid move by the game's own rules.
-    vlrl original; interface of Guertler et al. 2025 (TextArena), arXiv:2504.11442, textarena 0.7. Edge:
-    `row.meta["seed"]` (source `episodes`) is the game's seed; a game that lists no moves cannot be played
-    against "random" and fails as an environment.
+    The policy is player 0. The reward, stated at the end, is the game's for player 0; part `invalid` is 1
+    where player 0 lost by an invalid move, `turns` is the game's count of its turns. A policy that writes
+    nothing in brackets makes an invalid move by the game's own rules. vlrl original; interface of Guertler et
+    al. 2025 (TextArena), arXiv:2504.11442, textarena 0.7. Edge: `row.meta["seed"]` (source `episodes`) is the
+    game's seed; a game that lists no moves cannot be played against "random" and fails as an environment.
+
+    Attributes:
+        opponent: "random" plays the other seats by a random one of the moves that the game lists; "self" lets
+            the policy play every seat in one conversation, each turn being told whose it is (reward: mean
+            over players).
     """
 
     game: str = "GuessTheNumber-v0"

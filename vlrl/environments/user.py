@@ -43,16 +43,16 @@ class UserState(State):
 class User(Environment):
     """A simulated user, who answers each turn of the policy until the goal is reached or patience ends.
 
-    By a script: `row.meta["user"]` is {"opening": text, "slots": {name: {"asked": pattern, "says": text}},
-    "done": pattern, "lost": text}. A turn in which a regular expression `asked` is found gets what the slot
-    says, once each; one in which `done` is found ends the episode. By a model: `simulator` is {model:
-    name@revision, engine: config of an engine} and the row has {"persona", "goal", "opening"}; the model ends
-    the episode by writing [END].
     vlrl original (the setting of tau-bench, Yao et al. 2024, arXiv:2406.12045, and of RLVER,
-    arXiv:2507.03112). The script states a reward: 1 if `done` was found and every slot told, else 0 at
-    `patience` turns, with part `told`, the share of slots told. The model states none: use a reward that
-    reads the answer. Edge: a turn without anything that was asked for is answered by `lost`; a row without
-    `user` is a RowError; what the user or the policy says is never a reward.
+    arXiv:2507.03112). By a script: `row.meta["user"]` is
+
+        {"opening": text, "slots": {name: {"asked": pattern, "says": text}}, "done": pattern, "lost": text}
+
+    A turn in which `asked` is found gets what the slot says, once; `done` ends the episode. Reward: 1 if
+    every slot was told at `done`, else 0; part `told`: the share of slots told. By a model (`simulator`:
+    {model: name@revision, engine: config}): the row has {"persona", "goal", "opening"}; [END] ends the
+    episode; no reward is stated. Edge: a turn that asks for nothing is answered by `lost`; a row without
+    `user` is a RowError; nothing that is said is a reward.
     """
 
     simulator: Mapping[str, Any] = field(default_factory=dict)

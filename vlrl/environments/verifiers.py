@@ -50,17 +50,19 @@ class Verifiers(Environment):
         environment: {name: verifiers, id: towns}
 
     vlrl original; interfaces: verifiers 0.1 (`load_environment`, run with 0.1.14) and 0.4 (`Taskset`, run
-    with 0.4.0), found by what the package has. It runs in a process of its own, by the interpreter `python`
-    (default: this one): both releases, and many environments, need other versions of packages than training
-    does. `id` is the environment's module, `args` its arguments (0.4: fields of its taskset), `path` folders
-    with environments that are not installed. Rows: source `verifiers`. The package asks for each turn; what
-    is new in its conversation is the observation. Pictures in it are shown with `pictures: true`. Its tools
-    are called by <tool_call>, and their schemas are shown. The reward comes at the end; its parts are the
-    package's metrics. Edge: a conversation that rewrites what was said, rewards over groups (0.1), and
-    several agents (0.4) are refused; a call that cannot be parsed is told to the policy and never reaches the
-    environment; an episode that ends at `rollout.max_turns` has no reward, so that `max_turns` of the
-    environment should be the smaller one. A process that dies, or leaves three calls in a row unanswered, is
-    replaced by the next episode. Units: `start_seconds` for loading the environment.
+    with 0.4.0). Tools are called by <tool_call>. The reward comes at the end; its parts are the package's
+    metrics. Refused: a conversation that rewrites what was said, rewards over groups (0.1), several agents
+    (0.4). Edge: a call that cannot be parsed is told to the policy and never reaches the environment; an
+    episode that ends at `rollout.max_turns` has no reward, so the environment's own `max_turns` should be
+    smaller. A process that dies, or leaves three calls in a row unanswered, is replaced by the next episode.
+
+    Attributes:
+        python: Interpreter of the process it runs in (default: this one): both releases need other versions
+            of packages than training does.
+        id: The environment's module; `args` are its arguments (0.4: fields of its taskset), `path` folders
+            with environments that are not installed.
+        pictures: Shows the pictures of its conversation.
+        start_seconds: Limit for loading the environment.
     """
 
     stops: ClassVar[tuple[str, ...]] = (STOP,)

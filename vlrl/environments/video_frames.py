@@ -32,10 +32,13 @@ class VideoFrames(ToolEnvironment):
 
     vlrl original, after agents that look at a video in several rounds (for instance Conan, arXiv:2510.20470,
     whose own form is `conan.video_clips`). The first observation tells how long each of the row's videos is.
-    A     prompt template that leaves the video out (`conan.template`) makes the policy depend on the tool.
-    `most` frames are shown per call, their longer side at most `side` pixels. Edge: times outside the video,
-    no times, and more than `most` are told to the policy; frames come in the order of the times, each once; a
-    row without a video is a RowError. Units: seconds from the beginning.
+    A prompt template that leaves the video out (`conan.template`) makes the policy depend on the tool. Edge:
+    times outside the video, no times, and more than `most` are told to the policy; frames come in the order
+    of the times, each once; a row without a video is a RowError. Units: seconds from the beginning.
+
+    Attributes:
+        most: Frames shown per call.
+        side: Longer side of a frame in pixels.
     """
 
     most: int = 4

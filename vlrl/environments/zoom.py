@@ -43,17 +43,18 @@ class Zoom(ToolEnvironment):
     """DeepEyes' crop tool: answers {"name": "zoom", "arguments": {"box": [x1, y1, x2, y2], "image": 0}} with
     that part of the picture, enlarged.
 
-    With `form` "tags" a call is <zoom>[x1, y1, x2, y2]</zoom>, of the first picture. A tiny random model
-    learns that and not the JSON, in which 50 tokens lie between the picture and the box.
     Paper: Zheng et al. 2025 (DeepEyes), arXiv:2505.14362, sec. 3.1 (the model calls a crop tool on its own
     input). Deviates: the call is Qwen's <tool_call> JSON, or tags. Edge: a call that cannot be parsed,
-    another tool's name, a picture that does not exist or an empty box gets an error message, not an
-    exception; a turn without a call ends the conversation. Units: the box is in the policy's own units
-    (`Action.spaces`), clipped to the picture; `min_side` is the smallest side of a box and `side` the shorter
-    side of the crop that is shown, in original pixels. `image` counts all pictures shown so far, those of
-    tools too.
-    The expert (rollout `expert_turns`) asks for `row.meta["box"]`, in original pixels of the first picture,
-    and then writes the row's `target`.
+    another tool, a picture that does not exist or an empty box gets an error message; a turn without a call
+    ends the conversation. The expert (rollout `expert_turns`) asks for `row.meta["box"]`, in original pixels
+    of the first picture, then writes the row's `target`. Units: the box is in the policy's own units
+    (`Action.spaces`), clipped to the picture. `image` counts all pictures shown so far.
+
+    Attributes:
+        form: "tags": a call is <zoom>[x1, y1, x2, y2]</zoom>, of the first picture. A tiny random model
+            learns that and not the JSON, in which 50 tokens lie between the picture and the box.
+        min_side: Smallest side of a box, in original pixels.
+        side: Shorter side of the crop that is shown, in original pixels.
     """
 
     min_side: int = 8

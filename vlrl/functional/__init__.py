@@ -1,37 +1,27 @@
 """Pure functions of reinforcement learning for language models: tensors in, tensors out; no Run, config or
 registry is needed.
 
-| module           | what it holds
-|
-|------------------|--------------------------------------------------------------------------------------------------------------------------|
-| advantages       | group_ (GRPO ...), rloo_, reinforce_pp_, maxrl_, opo_, pass_at_k_, pass_at_k_max_,
-gdpo_advantages, best_and_worst       |
-| token_advantages | reinforce_pp_token_advantages, remax_advantages
-|
-| returns          | token_rewards, discounted_returns, gae, whiten, value_loss, value_clip_fraction
-|
-| policy_losses    | reinforce_, ppo_clip_, clipped_ratio_, dppo_, gspo_(token_), cispo_, gmpo_, sapo_,
-vespo_, cpgd_, mirror_descent_loss    |
-| kl               | kl_estimate, kl_penalty, adaptive_kl_coef
-|
-| ratios           | log_ratio, sequence_log_ratio, importance_ (TIS), icepop_weights, batch_normalised,
-rejection_, off_policy_sequence_mask |
-| aggregation      | aggregate, aggregation_weights, masked_mean, group_sum, group_mean
-|
-| distributions    | logprobs_from_logits, entropy_from_logits
-|
-| length_rewards   | overlong_penalty, overlong_mask (DAPO), kimi_length_reward
-|
-| sampling_metrics | pass_at_k, clip_fractions
-|
-| exact            | mean, std, centred of Python floats, exactly rounded (import them from there)
-|
+    advantages         group_ (GRPO ...), rloo_, reinforce_pp_, maxrl_, opo_, pass_at_k_, pass_at_k_max_,
+                       gdpo_advantages, best_and_worst
+    token_advantages   reinforce_pp_token_advantages, remax_advantages
+    returns            token_rewards, discounted_returns, gae, whiten, value_loss, value_clip_fraction
+    policy_losses      reinforce_, ppo_clip_, clipped_ratio_, dppo_, gspo_(token_), cispo_, gmpo_, sapo_,
+                       vespo_, cpgd_, mirror_descent_loss
+    kl                 kl_estimate, kl_penalty, adaptive_kl_coef
+    ratios             log_ratio, sequence_log_ratio, importance_ (TIS), icepop_weights, batch_normalised,
+                       rejection_, off_policy_sequence_mask
+    aggregation        aggregate, aggregation_weights, masked_mean, group_sum, group_mean
+    distributions      logprobs_from_logits, entropy_from_logits
+    length_rewards     overlong_penalty, overlong_mask (DAPO), kimi_length_reward
+    sampling_metrics   pass_at_k, clip_fractions
+    exact              mean, std, centred of Python floats, exactly rounded (import them from there)
 
 The plug-ins in `vlrl.methods` call these functions, so a loss written with them has the numbers of a run.
 docs/functional.md has a training step.
 
     loss_BT, metrics = ppo_clip_loss(logp_BT, old_logp_BT, group_advantages(reward_B, group_B), mask_BT,
-    low=0.2, high=0.28) aggregate(loss_BT, mask_BT, "token_mean").backward()
+                                     low=0.2, high=0.28)
+    aggregate(loss_BT, mask_BT, "token_mean").backward()
 """
 
 from __future__ import annotations

@@ -151,21 +151,14 @@ def aggregation_weights(
     """Weights of the loss aggregation modes: the aggregated loss is the sum over the mask of weight times
     loss.
 
-    | mode                | weight of a token of sequence i        | used by
-    |
-    |---------------------|----------------------------------------|---------------------------------------------------------------|
-    | "token_mean"        | 1 / tokens                             | DAPO, arXiv:2503.14476, eq. 12 and sec.
-    3.3                   |
-    | "token_sum"         | 1                                      | "token-sum" of verl-project/verl
-    1dda039b, core_algos.agg_loss |
-    | "sequence_mean"     | 1 / (n_i sequences)                    | GRPO, arXiv:2402.03300, eq. 3
-    |
-    | "constant"          | 1 / (length sequences)                 | Dr.GRPO, arXiv:2503.20783, sec. 3.2;
-    length 1: LUSPO          |
-    | "sequence_mean_sum" | 1 / n_i                                | DCPO, arXiv:2509.02333, eq. 12
-    |
-    | "prompt_mean"       | 1 / (tokens of i's prompt * prompts)   | ScaleRL, arXiv:2510.13786, sec. 3.2
-    |
+        mode                  weight of a token of sequence i        used by
+        "token_mean"          1 / tokens                             DAPO, arXiv:2503.14476, eq. 12, sec. 3.3
+        "token_sum"           1                                      verl 1dda039b, core_algos.agg_loss
+        "sequence_mean"       1 / (n_i sequences)                    GRPO, arXiv:2402.03300, eq. 3
+        "constant"            1 / (length sequences)                 Dr.GRPO, arXiv:2503.20783, sec. 3.2;
+                                                                     length 1: LUSPO
+        "sequence_mean_sum"   1 / n_i                                DCPO, arXiv:2509.02333, eq. 12
+        "prompt_mean"         1 / (tokens of i's prompt * prompts)   ScaleRL, arXiv:2510.13786, sec. 3.2
 
     n_i is a sequence's number of kept tokens, at least 1. Sequences without kept tokens are not counted: a
     mean is over what is trained on, as in verl (agg_loss) and OpenRLHF 3c3be623 (openrlhf/models/loss.py,

@@ -1,17 +1,17 @@
 """Bytes that one layer keeps for the backward pass, per token: counts of saved tensors by width, times the
 size of their type.
 
-A layer of width H with attention heads of total width A (keys and values: K, repeated to A before the
-product) and an MLP of width I saves, in float32 throughout, `hidden` H + 4 A (queries, keys, values, output)
-+ `inner` I numbers per token; where one product makes queries, keys and values, the values are a view of it
-and keep its 3 A numbers alive (6 A in all). Under autocast to a 16-bit type, the residual stream and the
-norms stay in float32 (`hidden_float` H numbers), and every matrix product saves its own 16-bit copy of its
-input (`hidden_cast` H). In addition: two or four statistics of norms, one log-sum-exp per head, and the
-attention mask, which scaled_dot_product_attention turns into numbers of the products' type in every layer
-(rows x L numbers per token).
+With hidden width H, attention width A (keys and values: K, repeated to A) and MLP width I, a layer saves per
+token
 
-The counts (`SavedTensors`) stand with the families; tests/plan/test_saved_bytes.py counts what their modules
-save.
+    float32:    hidden H + 4 A (queries, keys, values, output; 6 A where one product makes the first three,
+                of which the values are a view) + inner I numbers
+    autocast:   in addition hidden_float H in float32 (residual stream, norms), and a 16-bit copy of the
+                input of every matrix product, hidden_cast H
+    both:       two or four statistics of norms, one log-sum-exp per head, and the attention mask, which
+                scaled_dot_product_attention turns into the products' type (rows x L numbers per token)
+
+The counts (`SavedTensors`) stand with the families; tests/plan/test_saved_bytes.py counts what modules save.
 """
 
 from __future__ import annotations

@@ -13,13 +13,10 @@ docs/distributed.md):
     fsdp2   (4 n + m) / R    4 n / R     8 n / R     two gathered layers
 
 DeepSpeed's optimizer keeps a float32 copy of its share (the 4 of 12). With fewer than 4 bytes in a weight,
-its own size counts.
-
-Autocast's copies of trained matrices (2 n) live from a layer's forward pass to its backward pass, whole on
-every rank, under all layouts but ZeRO-3: its linear layers keep the weight itself and cast it again in the
-backward pass (deepspeed/runtime/zero/linear.py, LinearFunctionForZeroStage3). Counted in the autograd graph
-of `benchmarks/plan.py`'s cases: all 10.4 MB of copies in `full_bf16` and `fsdp2_bf16`, none in
-`zero3_bf16`.
+its own size counts. Autocast's copies of trained matrices (2 n) live from a layer's forward pass to its
+backward pass, whole on every rank, under all layouts but ZeRO-3, which casts again
+(deepspeed/runtime/zero/linear.py). Counted in the autograd graph of `benchmarks/plan.py`'s cases: all 10.4 MB
+of copies in `full_bf16` and `fsdp2_bf16`, none in `zero3_bf16`.
 """
 
 from __future__ import annotations

@@ -3,22 +3,18 @@ afterwards. No torch is imported here.
 
     environment.episode() -> Episode          one per rollout; holds its state
     episode.reset(row, seed) -> Observation   what the policy sees besides the prompt; "" and no media for
-    nothing
+                                              nothing
     episode.step(action) -> Observation       the answer to the policy's turn, its reward, and whether the
-    episode is over episode.close()                           called once, whatever happened
+                                              episode is over
+    episode.close()                           called once, whatever happened
 
-Rules of the protocol:
-
-- `reset` and `step` run in threads of a pool, at most `environment.concurrency` at a time, one at a time for
-  each episode. `close` may be called from another thread while one of them hangs: it must end what they wait
-  for (kill the process, close the socket).
-- Whatever the policy writes is answered with an observation (`invalid` if it could not be carried out). An
-  exception means that the environment is at fault: the rollout leaves its group and is counted as "error"; it
-  gets no reward, not even 0. So does a call beyond `turn_seconds`.
-- `TryAgain` says that a call had no effect and may be repeated.
-- Rewards are optional: None states nothing. `parts` holds named parts of a reward for the log and for rewards
-  that read them.
-- `reset` with the same row and seed gives the same observation: the rollouts of a group share their prompt.
+- `reset` and `step` run in threads, one at a time for each episode. `close` may be called while one of them
+  hangs: it must end what they wait for.
+- What the policy writes is answered (`invalid` if it could not be carried out). An exception, or a call
+  beyond `turn_seconds`, is the environment's fault: the rollout leaves its group without a reward.
+  `TryAgain`: no effect, may be repeated.
+- `reward` None states nothing; `parts` holds named parts.
+- `reset` with the same row and seed gives the same observation: a group shares its prompt.
 """
 
 from __future__ import annotations

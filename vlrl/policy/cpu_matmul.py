@@ -154,13 +154,17 @@ class HeadLogp(torch.autograd.Function):
     """log softmax(h W^T / t)_id of N tokens, (N,), and values that are only logged, for an output layer that
     is one matrix in float32.
 
-    With p = softmax(h W^T / t) and the gradient g of a log-prob: dh = (g / t) (W_id - p W), dW = sum_n (g_n /
-    t_n) (1[v = id_n] - p_nv) h_n. p takes the place of the logits as soon as they are made, so that neither
-    the exponentials nor a gradient of the logits is computed in the backward pass. The probabilities of the
-    last `kept` tokens stay in memory; those of the tokens before are computed again, `kept` at a time.
+    With p = softmax(h W^T / t) and the gradient g of a log-prob:
 
-    Args: `forbidden` ids have probability 0; `logged` are functions of (logits, ids) whose values carry no
-    gradient.
+        dh = (g / t) (W_id - p W),   dW = sum_n (g_n / t_n) (1[v = id_n] - p_nv) h_n
+
+    p takes the place of the logits as soon as they are made, so that neither the exponentials nor a gradient
+    of the logits is computed in the backward pass. The probabilities of the last `kept` tokens stay in
+    memory; those of the tokens before are computed again, `kept` at a time.
+
+    Args:
+        forbidden: Ids of probability 0.
+        logged: Functions of (logits, ids) whose values carry no gradient.
     """
 
     @staticmethod

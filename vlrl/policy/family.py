@@ -34,15 +34,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Family(Stage):
-    """The config of a policy's model, and the interface of all model families.
+    """The config of a policy's model, and the interface of all model families. A bound that the family's
+    processor cannot keep is refused.
 
-    `model` is a hub id or a folder; without it, `tiny` gives the sizes of a random model. `max_pixels` and
-    `min_pixels` bound the pixels of a picture that the vision tower sees, all tiles together;
-    `video_max_pixels` those of a frame. A bound that the family's processor cannot keep is refused. `layout`
-    "packed" runs a group as one sequence (the prompt once), "padded" every rollout with its own prompt.
-    `checkpointing` recomputes activations in the backward pass. `dtype` is the type of matrix products;
-    `fp32_master_weights` keeps trained weights in float32 beside it: without, updates below half a unit in
-    the last place are lost, nearly all of a bfloat16's at a learning rate of 1e-6.
+    Attributes:
+        model: A hub id or a folder; without it, `tiny` gives the sizes of a random model.
+        max_pixels, min_pixels: Bounds on the pixels of a picture that the vision tower sees, all tiles
+            together; `video_max_pixels`: those of a frame.
+        layout: "packed" runs a group as one sequence (the prompt once), "padded" every rollout with its own
+            prompt.
+        checkpointing: Recomputes activations in the backward pass.
+        dtype: Type of matrix products.
+        fp32_master_weights: Keeps trained weights in float32 beside it: without, updates below half a unit in
+            the last place are lost, nearly all of a bfloat16's at a learning rate of 1e-6.
     """
 
     kind: ClassVar[str] = "family"

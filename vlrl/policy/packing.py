@@ -5,16 +5,14 @@ per completion).
     position: 0 1 2 3 | 4 5 6 | 4 5 | 4 5 6 7 | 0
 
 A sequence is a prompt with its completion. Sequences of one conversation's beginning (`root`) form a row: a
-*node* is a run of tokens that some of them share, its children are how these go on. Completions that begin
-alike (branches of a trunk, rollouts with the same tool result) share nodes, and so do the prompts of a
-conversation that goes on with a picture. A token attends to the nodes above its own and to its own up to
-itself; in a row of nodes in depth-first order, that is: to the tokens before it whose node's subtree has not
-ended.
+*node* is a run of tokens that some of them share, its children are how these go on. A token attends to the
+nodes above its own and to its own up to itself: in a row of nodes in depth-first order, to the tokens before
+it whose node's subtree has not ended. The last token of a completion predicts nothing, so it is not in the
+row.
 
-The last token of a completion predicts nothing, so it is not in the row.
-
-Shape legend: B completions, T longest completion, R rows, L tokens of a row, A rotary axes, N scored
-completion tokens, S tokens of a sequence, C columns that say what a token is.
+Shape legend:
+    B completions, T longest completion, R rows, L tokens of a row, A rotary axes,
+    N scored completion tokens, S tokens of a sequence, C columns that say what a token is
 """
 
 from __future__ import annotations

@@ -49,19 +49,16 @@ class MediaEncoder:
     """The vision tower and projector of a family's models, with a least-recently-used cache of
     `family.embeds_mb` MiB in the host's memory.
 
-    What is kept of a medium: its embeddings where tower and projector are frozen (language-only LoRA,
-    references); where the projector is trained (`freeze: [vision]`), the projector's inputs, through which it
-    runs anew with its gradient. Nothing where the tower is trained, sharded (all ranks must then run it
-    together), has an adapter, or its config names a dropout. Weights that change in place (`load_state_dict`,
-    a later phase) or are replaced count as another tower.
+    Cached: embeddings where tower and projector are frozen; the projector's inputs where the projector is
+    trained (`freeze: [vision]`). Nothing where the tower is trained, sharded (all ranks must then run it
+    together), has an adapter, or its config names a dropout. Weights that change in place or are replaced
+    count as another tower. A cached medium is encoded alone, so that its features do not depend on what is
+    encoded beside it, nor on where a run was resumed; otherwise media are encoded together. Key: the tower
+    and `Features.key` (content of the medium).
 
-    A medium is encoded alone where it is kept, so that its features do not depend on what is encoded beside
-    it, nor on where a run was resumed; otherwise media are encoded together. An entry is found by the tower
-    and `Features.key` (content of the medium); the processor's settings are those of the one processor of a
-    policy.
-
-    `counters`: "patches" and "media_encoded", rows and media that went through the tower, "media_reused",
-    media that were in the cache.
+    Attributes:
+        counters: "patches" and "media_encoded", rows and media that went through the tower; "media_reused",
+            media that were in the cache.
     """
 
     def __init__(self, family: Family) -> None:

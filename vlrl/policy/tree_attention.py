@@ -1,22 +1,18 @@
 """Attention of packed groups on a CPU without a dense mask: cost grows with the sum of the completions'
 lengths, not with its square.
 
-A row holds a tree of nodes: a prompt, what completions share, and the completions (`vlrl.policy.packing`). A
-node's tokens attend to themselves in one call, and all tokens below a node attend to it in one call; two
-partial results o_1, o_2 with log-sum-exps l_1, l_2 of their scores merge exactly:
+A node's tokens (`vlrl.policy.packing`) attend to themselves in one call, and all tokens below a node attend
+to it in one call; partial results o_1, o_2 with log-sum-exps l_1, l_2 of their scores merge exactly:
 
     l = log(e^{l_1} + e^{l_2}),    o = e^{l_1 - l} o_1 + e^{l_2 - l} o_2
 
-The backward pass of a part needs l and o of the whole row only, because softmax(s)_j = e^{s_j - l} and its
-gradient is p_j (dp_j - sum_h do_h o_h) (Dao et al. 2022, arXiv:2205.14135, sec. 3.1 and app. B.4). Kernels
-are those behind torch's scaled_dot_product_attention on a CPU, whose mask of G completions of T tokens would
-have (P + G T)^2 entries per layer.
+The backward pass of a part needs l and o of the whole row only (Dao et al. 2022, arXiv:2205.14135, sec. 3.1
+and app. B.4). Kernels are those behind torch's scaled_dot_product_attention. With a sliding window, queries
+are taken in blocks of one window, whose keys are in the block and the window before it.
 
-With a sliding window, queries are taken in blocks of one window, whose keys are those of the block and of the
-window before it, in the node and in those above it: a band, the same small mask for every block.
-
-Shape legend: R rows, L tokens of a row, H query heads, J key-value heads, D head size, Q queries of a node or
-a block, K keys.
+Shape legend:
+    R rows, L tokens of a row, H query heads, J key-value heads, D head size,
+    Q queries of a node or a block, K keys
 """
 
 from __future__ import annotations

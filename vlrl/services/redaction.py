@@ -1,19 +1,13 @@
 """Secrets stay out of what a run writes: references to environment variables in configs, and blanks in
 everything else.
 
-**In configs.** A value may be, or hold, `${NAME}`: it stands for the environment variable NAME and is looked
-up when the plug-in is built: the resolved config, config.yaml and the report only ever hold the reference. A
-secret that is written out is replaced by a reference where a config is written (`without_secrets`): by the
-variable of the environment that has this value, else by its own key if that is the name of a variable
-(`engine.env.HF_TOKEN`), else by VLRL_ and its place (`VLRL_ENGINE_URL`). The written file runs again once
-that variable is set.
+**In configs.** `${NAME}` is the environment variable NAME, looked up when the plug-in is built. A written-out
+secret becomes a reference (`without_secrets`): to the variable that has this value, else by its own key if
+that names a variable (`engine.env.HF_TOKEN`), else by VLRL_ and its place (`VLRL_ENGINE_URL`).
 
-**In text.** `blank` puts *** for secrets in events, errors, logs and command lines: values that were seen in
-a config or in an environment variable with a secret's name, values behind such a name, credentials in URLs
-and headers, and values in the form of known tokens.
-
-A name is a secret's by its last words (`is_secret`): token, password, api_key ...; names of tokens of a model
-(`eos_token`) are not.
+**In text.** `blank` puts *** for values seen in a config or in an environment variable with a secret's name,
+values behind such a name, credentials in URLs and headers, and known forms of tokens. A name is a secret's by
+its last words (`is_secret`): token, password, api_key ...
 """
 
 from __future__ import annotations

@@ -33,18 +33,21 @@ class HF(PolicyEngine):
     """Samples with the policy itself, in this process: no copy of the weights, no synchronisation.
 
     vlrl original (shared prompt attention as in Juravsky et al. 2024, arXiv:2402.05099; continuous batching
-    as in Yu et al., OSDI 2022). Prompts and images that requests share are computed once per call.
-    `token_budget` bounds the keys and values held at once (prompt plus `max_tokens` of every running
-    completion, in tokens), `prefill_tokens` those of one prefill, padding included. `lookup_tokens`:
-    speculative decoding with at most so many drafted tokens per step and completion, by n-gram lookup
-    (vlrl/engine/hf/lookup.py); 0 is none. A drafted token is kept where it is the one that the completion's
-    own random number draws, so that law and samples stay (Leviathan et al. 2023, arXiv:2211.17192, for a
-    draft without randomness). `conversation_tokens` bounds the keys and values that are kept between the
-    turns of conversations, in tokens, so that a turn prefills only what is new (0: nothing is kept; a prompt
-    with new pictures is prefilled whole). Edge: a single completion larger than the budget runs alone; models
-    with recurrent or chunked layers are refused. If the weights are updated during a call (while the
-    generator is suspended at a `yield`), unfinished completions continue under the new weights, with a
-    version per token.
+    as in Yu et al., OSDI 2022). Prompts and images that requests share are computed once per call. If the
+    weights are updated during a call (while the generator is suspended at a `yield`), unfinished completions
+    continue under the new weights, with a version per token. Edge: a single completion larger than the budget
+    runs alone; models with recurrent or chunked layers are refused.
+
+    Attributes:
+        token_budget: Keys and values held at once, in tokens: prompt plus `max_tokens` of every running
+            completion.
+        prefill_tokens: Tokens of one prefill, padding included.
+        lookup_tokens: Speculative decoding with at most so many drafted tokens per step and completion, by
+            n-gram lookup (vlrl/engine/hf/lookup.py); 0 is none. A drafted token is kept where it is the one
+            that the completion's own random number draws, so the samples stay the same (Leviathan et al.
+            2023, arXiv:2211.17192, for a draft without randomness).
+        conversation_tokens: Keys and values kept between the turns of conversations, in tokens, so that a
+            turn prefills only what is new (0: none; a prompt with new pictures is prefilled whole).
     """
 
     token_budget: int = 131072

@@ -60,17 +60,22 @@ class InProcessState(VLLMState):
 class VLLM(VLLMEngine):
     """Samples with vLLM inside the training process; one batched weight load per sync.
 
-    Kwon et al. 2023, arXiv:2309.06180 (paged attention). `dtype` "" is the policy's. `memory` is the fraction
-    of the GPU's memory (on CPU `cpu_kv_gb` GiB hold keys and values); `sleep` frees it while the trainer
-    works (CUDA only). `lora` passes an adapter to vLLM as an adapter (language model only); without it,
-    adapters are merged into the weights that are sent. `share_weights`: the trainer's parameters become views
-    of vLLM's tensors where types and layouts agree (`vlrl/engine/vllm/sharing.py`), so that the weights, or
-    the base of an adapter, are held once and a sync sends the rest alone; on a CPU vLLM then multiplies
-    without its packed copies. `options` are further arguments of `vllm.LLM`. Log-probs are vLLM's "processed"
-    ones: of the distribution sampled from. Each of several training processes has an engine of its own. Edge:
-    the log-probs of greedy tokens and of a given prefix are at temperature 1. Sample i of a request draws
-    from vLLM's stream seed + i: other numbers than engine 'hf', equally independent of the batch. All `n`
-    completions of a request come together.
+    Kwon et al. 2023, arXiv:2309.06180 (paged attention). Log-probs are vLLM's "processed" ones: of the
+    distribution sampled from. Each of several training processes has an engine of its own. Sample i of a
+    request draws from vLLM's stream seed + i: other numbers than engine 'hf', equally independent of the
+    batch. All `n` completions of a request come together. Edge: the log-probs of greedy tokens and of a given
+    prefix are at temperature 1.
+
+    Attributes:
+        dtype: "" is the policy's.
+        memory: Fraction of the GPU's memory; on a CPU `cpu_kv_gb` GiB hold keys and values.
+        sleep: Frees that memory while the trainer works (CUDA only).
+        lora: Passes an adapter to vLLM as an adapter (language model only); without it, adapters are merged
+            into the weights that are sent.
+        share_weights: The trainer's parameters become views of vLLM's tensors where types and layouts agree
+            (`vlrl/engine/vllm/sharing.py`): the weights, or the base of an adapter, are held once and a sync
+            sends only the rest; on a CPU vLLM then multiplies without its packed copies.
+        options: Further arguments of `vllm.LLM`.
     """
 
     memory: float = 0.4  # the trainer is on the same GPU

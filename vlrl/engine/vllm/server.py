@@ -75,17 +75,24 @@ class VLLMServer(VLLMEngine):
     """Samples with `replicas` vLLM servers that the trainer launches, watches and ends.
 
     Kwon et al. 2023, arXiv:2309.06180. Requests and completions are token ids (vLLM's token endpoint), images
-    PNG. `parallel` requests are in flight per replica. Weights are saved to a folder per version, and every
-    replica loads them in place. Each server listens on `host` (loopback by default) and requires a random
-    token on every path, for websockets too; a request has at most `max_body_mb` MiB. A replica that dies is
-    replaced (at most `restarts` times each), gets the present weights, and its requests are sent again: a
-    completion is delivered once. `transfer: nccl` broadcasts the weights to servers on GPUs of their own (a
-    server that dies then ends the run); `devices` are their CUDA_VISIBLE_DEVICES, one entry per replica.
-    `arguments` are further flags of `vllm serve` (data parallel, Ray ...), `env` further environment
-    variables. Several training processes share the replicas: the first launches, loads and replaces them,
-    each at a port of its own, and the others get addresses and token from it; where they run on several
-    machines, `host` is an address of the first. Edge: videos and callables as logits processors cannot be
-    sent: ValueError. Log-probs and seeds are as in engine 'vllm'.
+    PNG. Weights are saved to a folder per version, and every replica loads them in place. Each server
+    requires a random token on every path, websockets included. A replica that dies is replaced and gets the
+    present weights, and its requests are sent again: a completion is delivered once. Several training
+    processes share the replicas: the first launches, loads and replaces them, the others get addresses and
+    token from it. Log-probs and seeds are as in engine 'vllm'. Edge: videos and callables as logits
+    processors cannot be sent: ValueError.
+
+    Attributes:
+        parallel: Requests in flight per replica.
+        host: Address that the servers listen on (loopback by default); with training processes on several
+            machines, an address of the first.
+        max_body_mb: Largest request in MiB.
+        restarts: Replacements of each replica at most.
+        transfer: "nccl" broadcasts the weights to servers on GPUs of their own; a server that dies then ends
+            the run.
+        devices: CUDA_VISIBLE_DEVICES of the servers, one entry per replica.
+        arguments: Further flags of `vllm serve` (data parallel, Ray ...).
+        env: Further environment variables.
     """
 
     own_weights = True  # it can sample while the trainer trains

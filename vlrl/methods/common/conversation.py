@@ -1,13 +1,12 @@
 """Conversations with an environment: the turns of the policy, the observations, and the rollouts that they
 become.
 
-A conversation is one rollout as long as the observations are text. An observation with pictures ends the
-rollout (a *segment* of the conversation) and starts a new one, whose prompt is the conversation so far; so
-does one that makes the policy forget (`Observation.forget`), whose prompt leaves that part out, and a
-summary, after which the prompt is the first one with the summary as the policy's turn. Each segment is
-trained with the prompt that it was sampled from. Token ids are only appended: what was sampled is never
-tokenised
-again. An observation is appended whole (ids, mask, pictures) or not at all.
+A conversation is one rollout as long as the observations are text. A new rollout (a *segment* of the
+conversation) starts after an observation with pictures, whose prompt is the conversation so far; after one
+that makes the policy forget (`Observation.forget`), whose prompt leaves that part out; and after a summary,
+whose prompt is the first one with the summary as the policy's turn. Each segment is trained with the prompt
+that it was sampled from. Token ids are only appended: what was sampled is never tokenised again. An
+observation is appended whole (ids, mask, pictures) or not at all.
 """
 
 from __future__ import annotations

@@ -120,17 +120,20 @@ class GroupRelative(AdvantageEstimator):
 class GRPO(GroupRelative):
     """GRPO's group-relative advantage: A_i = (r_i - mean_G r) / (std r + eps).
 
-    `scale`: "group" divides by the group's std, "others" by the std of the other rollouts of the group,
-    "batch" by the std of all rewards of the step (Lite PPO, arXiv:2508.08221), "centred_batch" by the root
-    mean square of all r - baseline, "none" does not divide (Dr.GRPO, arXiv:2503.20783). `baseline`: the mean
-    of the "group", of the other rollouts of the group ("leave_one_out"), or of all rewards of the step
-    ("batch"). Leave-one-out with "others" is NeMo RL's default (7ea279ab,
-    nemo_rl/algorithms/advantage_estimator.py); "group" with "centred_batch", and "batch" with "batch", are
-    AReaL's (4aef98d8, areal/utils/data.py, Normalization). `whiten` normalises the result once more, over all
-    trained tokens of the step (AReaL's adv_norm with mean and std of the batch).
     Paper: Shao et al. 2024, arXiv:2402.03300, sec. 4.1.2. It leaves std and eps open: `unbiased` true with
-    eps 1e-6 is verl's, with 1e-4 TRL's. Edge: a group of equal rewards, or of one rollout, gives zeros,
-    unless the baseline is that of the batch.
+    eps 1e-6 is verl's, with 1e-4 TRL's. Baseline "leave_one_out" with scale "others" is NeMo RL's default
+    (7ea279ab, nemo_rl/algorithms/advantage_estimator.py); "group" with "centred_batch", and "batch" with
+    "batch", are AReaL's (4aef98d8, areal/utils/data.py, Normalization). Edge: a group of equal rewards, or of
+    one rollout, gives zeros, unless the baseline is that of the batch.
+
+    Attributes:
+        scale: "group" divides by the group's std, "others" by the std of the other rollouts of the group,
+            "batch" by the std of all rewards of the step (Lite PPO, arXiv:2508.08221), "centred_batch" by the
+            root mean square of all r - baseline; "none" does not divide (Dr.GRPO, arXiv:2503.20783).
+        baseline: The mean of the "group", of the other rollouts of the group ("leave_one_out"), or of all
+            rewards of the step ("batch").
+        whiten: Normalises the result once more, over all trained tokens of the step (AReaL's adv_norm with
+            mean and std of the batch).
     """
 
     eps: float = 1e-6
@@ -268,10 +271,10 @@ class ReinforcePP(GroupRelative):
 
     With `gamma` below 1 or `token_rewards`, s is the return of each token, R_t = r_t + gamma R_{t+1}, with
     the reward at the last token and TOKEN_REWARDS at every one (the paper's KL: reward shaping
-    `kl_token_reward`); advantages are then per token, for token credit `per_token`. Paper: Hu 2025
-    (REINFORCE++), arXiv:2501.03262, eq. 3-5 (baseline: sec. 3.2). A rollout's value counts once per token,
-    with the unbiased variance, as in verl-project/verl 1dda039b. Edge: with `baseline`, a group of equal
-    rewards has s = 0, and an advantage other than 0 where the mean over tokens is not.
+    `kl_token_reward`); advantages are per token, for token credit `per_token`. Paper: Hu 2025 (REINFORCE++),
+    arXiv:2501.03262, eq. 3-5 (baseline: sec. 3.2). A rollout counts once per token, with the unbiased
+    variance (verl-project/verl 1dda039b). Edge: with `baseline`, a group of equal rewards has s = 0, and an
+    advantage other than 0 where the mean is not.
     """
 
     baseline: bool = False
@@ -325,13 +328,16 @@ class GAE(AdvantageEstimator):
         delta_t = r_t + gamma V_{t+1} - V_t,  A_t = delta_t + gamma lam A_{t+1}
 
     Writes TOKEN_ADVANTAGES and RETURNS (A + V, the critic's targets); the rollout's own advantage is the mean
-    over its tokens. `whiten` normalises the advantages to mean 0 and (population) variance 1 over all trained
-    tokens of the step. Tokens of tools and hints are skipped: the state after one is that of the next trained
-    token. `token_rewards` adds TOKEN_REWARDS (reward shaping `kl_token_reward`). `values` names the aux
-    tensor with V: `value` (a head on the policy's states, callback `critic`) or `model_value` (a separate
-    model, callback `critic_model`). Paper: Schulman et al. 2016, arXiv:1506.02438, eq. 16; PPO,
-    arXiv:1707.06347; Open-Reasoner-Zero, arXiv:2503.24290 (gamma = lambda = 1: A = R - V). Edge: unlike a
-    group-relative advantage it has a signal in groups of equal rewards.
+    over its tokens. Tokens of tools and hints are skipped: the state after one is that of the next trained
+    token. Paper: Schulman et al. 2016, arXiv:1506.02438, eq. 16; PPO, arXiv:1707.06347; Open-Reasoner-Zero,
+    arXiv:2503.24290 (gamma = lambda = 1: A = R - V). Edge: unlike a group-relative advantage it has a signal
+    in groups of equal rewards.
+
+    Attributes:
+        whiten: Normalises to mean 0 and (population) variance 1 over all trained tokens of the step.
+        token_rewards: Adds TOKEN_REWARDS (reward shaping `kl_token_reward`).
+        values: The aux tensor with V: `value` (a head on the policy's states, callback `critic`) or
+            `model_value` (a separate model, callback `critic_model`).
     """
 
     gamma: float = 1.0

@@ -37,21 +37,22 @@ class BaseComparison(Callback):
     """Pass rates of the trained policy against those of the base model: the weights that the phase started
     with.
 
-    Both models answer the first `prompts` training rows `samples` times, after every `every`-th step of the
-    phase (0: never in between) and after the last one. With B and R the rows that the base model and the
-    policy solve at least once:
+    With B and R the training rows that the base model and the policy solve at least once:
 
         kept = |B & R| / |B|  (SRR),  found = |R - B| / |R|  (NDR),  score = harmonic mean of the two  (SDS),
         net = (|R - B| - |B - R|) / |B | R|  (NSCR)
+        base/1, now/1, base/n, now/n: pass@1 and pass@n, n = `samples`;  length/base, length/now: mean tokens
+        change/hard, middle, easy: mean change of the pass rate, by the base's (the three bins are ours)
 
-    "base/1", "now/1", "base/n", "now/n": pass@1 and pass@n, n = `samples`. "change/hard|middle|easy": mean
-    change of the pass rate, by the base's. "length/base", "length/now": mean tokens.
-    Paper: kept, found, score, net: Wu et al. 2025 (The Invisible Leash), arXiv:2507.14843, sec. 3 (there with
-    up to 16,384 samples a problem; with few, "kept" is partly chance); change by difficulty: arXiv:2505.14216
-    (the three bins are ours). Memory: one copy of the base weights, kept as the KL reference, and one of the
-    policy's own weights while the base model samples; none with an adapter, which is switched off instead.
-    Edge: a number without rows is left out. Raises ConfigError for sharded weights. State: the base model's
-    counts.
+    Paper: Wu et al. 2025 (The Invisible Leash), arXiv:2507.14843, sec. 3 (there up to 16,384 samples a
+    problem; with few, "kept" is partly chance); change by difficulty: arXiv:2505.14216. Memory: a copy of the
+    base weights, the KL reference's, and one of the policy's while the base model samples; none with an
+    adapter. Edge: a number without rows is left out. Raises ConfigError for sharded weights. State: the base
+    model's counts.
+
+    Attributes:
+        prompts: Both models answer the first so many training rows, `samples` times each.
+        every: After every so many steps of the phase (0: never in between), and after the last one.
     """
 
     prompts: int = 32

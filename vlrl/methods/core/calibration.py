@@ -18,16 +18,15 @@ class Calibration(OutcomeMetric):
     """Calibration of stated confidences p (last match of `pattern`; above 1 or with "%" it is percent)
     against being correct, y: ECE, ACE, Brier, AUROC, AUPRC.
 
-        ECE = sum_b |b|/N |mean y_b - mean p_b| over `bins` bins of equal width; ACE = 1/bins sum_b |mean y_b
-        - mean p_b| over bins of equal count Brier = mean (p - y)^2; AUROC = P(p_correct > p_wrong) +
-        P(equal)/2
+        ECE = sum_b |b|/N |mean y_b - mean p_b| over `bins` bins of equal width;
+        ACE = 1/bins sum_b |mean y_b - mean p_b| over bins of equal count
+        Brier = mean (p - y)^2;  AUROC = P(p_correct > p_wrong) + P(equal)/2
 
-    "auprc_correct" is the average precision of finding correct answers by high p, "auprc_wrong" that of
-    finding wrong ones by low p. "stated" is the share with a confidence, "abstained" the share that matches
-    `abstain`, "length" the correlation of p with the number of tokens. Paper: ECE: Guo et al. 2017,
-    arXiv:1706.04599, eq. 3; all of them, of reasoning models: arXiv:2504.06564, sec. 3.4 (10 bins). Edge:
-    confidences outside [0, 1] after reading do not count as stated; AUROC and AUPRC need both a correct and a
-    wrong one; what cannot be computed is left out; with fewer answers than bins each has a bin.
+    "auprc_correct" is the average precision of finding correct answers by high p, "auprc_wrong" of wrong ones
+    by low p. "stated" is the share with a confidence, "abstained" the share that matches `abstain`, "length"
+    the correlation of p with the tokens. Paper: ECE: Guo et al. 2017, arXiv:1706.04599, eq. 3; all of them:
+    arXiv:2504.06564, sec. 3.4 (10 bins). Edge: confidences outside [0, 1] do not count as stated; what cannot
+    be computed is left out; with fewer answers than bins each has a bin.
     """
 
     pattern: str = r"<confidence>\s*(\d+(?:\.\d+)?\s*%?)\s*</confidence>"

@@ -21,16 +21,18 @@ class ExpertTurns(MultiTurn):
     itself.
 
     One rollout (or one per segment) per prompt, source "expert", for the loss term `nll` with policy_loss
-    `zero_loss`. Turn t of an episode is, in this order: entry t of `row.meta["turns"]`; what the
-    environment's expert writes (`Episode.expert`); one of `lines`, drawn uniformly. The last teaches the form
-    of an action and not which one, so that reinforcement learning begins from a uniform policy over them; a
-    share `noise` of the environment's expert's turns is replaced by one of `lines`, so that states beside its
-    path are shown too. Each turn ends with EOS. What the environment says carries no loss, as in
-    `multi_turn`, and is what it says in training later on. The engine is not used. vlrl original, after
-    ReTool's cold start (Feng et al. 2025, arXiv:2504.11536, sec. 2.2: traces with code and its results).
-    Edge: an episode without any of the three raises ValueError; turns of a row behind the one that ends the
-    episode are left out, and where there are too few the rest are empty. Units: log-probs are 0 (the expert
-    is taken as certain).
+    `zero_loss`. Turn t is, in this order: entry t of `row.meta["turns"]`; what the environment's expert
+    writes (`Episode.expert`); one of `lines`. Each turn ends with EOS. Observations carry no loss, as in
+    `multi_turn`. The engine is not used. vlrl original, after ReTool's cold start (Feng et al. 2025,
+    arXiv:2504.11536, sec. 2.2). Edge: an episode without any of the three raises ValueError; turns of a row
+    behind the end of the episode are left out, missing ones are empty. Units: log-probs are 0 (the expert is
+    taken as certain).
+
+    Attributes:
+        lines: Drawn uniformly; they teach the form of an action and not which one, so that reinforcement
+            learning begins from a uniform policy over them.
+        noise: Share of the environment's expert's turns that is replaced by one of `lines`, so that states
+            beside its path are shown too.
     """
 
     samples: ClassVar[bool] = False

@@ -22,19 +22,17 @@ class DynamicSampling(GroupFilter):
     """DAPO's dynamic sampling: keeps a group whose outcomes differ by more than `tolerance`: max o - min o >
     tolerance.
 
-    o is, by `metric`:
-
-        outcome   the raw score of the row's outcome reward, whatever format, length and shaping add
-        correct   whether the rollout is correct
-        total     the total reward after shaping, so that every group with an advantage is kept
-
     Of 0/1 outcomes "outcome" is eq. 11, 0 < correct < G. Of graded ones (IoU) it also keeps groups that are
     all right or all wrong as long as they differ, because their advantages do: the rule of verl's
-    filter_groups with metric acc, std > 0 (verl-project/verl 1dda039b); "correct" is eq. 11 for them too.
-    `slot` names a raw reward instead. Where the outcome's reward has no weight (it is only logged, and
-    something else is paid), or did not score the group, "outcome" and "correct" fall back on the total.
-    Paper: Yu et al. 2025 (DAPO), arXiv:2503.14476, eq. 11. Edge: a group of one rollout is never kept. Raises
-    KeyError if `slot` did not score the rollouts.
+    filter_groups with metric acc, std > 0 (verl-project/verl 1dda039b). Paper: Yu et al. 2025 (DAPO),
+    arXiv:2503.14476, eq. 11. Edge: a group of one rollout is never kept; where the outcome's reward has no
+    weight, or did not score the group, "outcome" and "correct" fall back on the total. Raises KeyError if
+    `slot` did not score the rollouts.
+
+    Attributes:
+        metric: o is the raw score of the row's outcome reward ("outcome"), whether the rollout is correct
+            ("correct"), or the total reward after shaping ("total": every group with an advantage is kept).
+        slot: A raw reward instead.
     """
 
     metric: Literal["outcome", "correct", "total"] = "outcome"

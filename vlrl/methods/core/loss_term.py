@@ -34,13 +34,17 @@ class KL(LossTerm):
         k1 = -u,  k2 = u^2 / 2,  k3 = e^u - u - 1,  abs = |u|
 
     On-policy, the mean gradient of k2 is that of KL(pi || ref), that of k3 is KL(ref || pi)'s, and that of k1
-    is zero. `gradient`: "direct" differentiates the estimate as it stands (GRPO, TRL); "k2" keeps the value
-    of `estimator` with k2's gradient, which the bounds below do not remove (verl's "+" kinds); "importance"
-    multiplies by pi / pi_old, whose gradient makes k1 and k3 unbiased too (DeepSeek-V3.2, arXiv:2512.02556,
-    sec. 3.1). `clamp_log` bounds u (verl: 20), `clamp_value` the estimate (verl: 10); 0 switches them off.
-    `ref` is the tensor compared with. Paper: Schulman 2020, joschu.net/blog/kl-approx.html; as a loss: Shao
-    et al. 2024, arXiv:2402.03300, eq. 4;
-    gradients: Tang and Munos 2025, arXiv:2506.09477.
+    is zero. Paper: Schulman 2020, joschu.net/blog/kl-approx.html; as a loss: Shao et al. 2024,
+    arXiv:2402.03300, eq. 4; gradients: Tang and Munos 2025, arXiv:2506.09477.
+
+    Attributes:
+        gradient: "direct" differentiates the estimate as it stands (GRPO, TRL); "k2" keeps the value of
+            `estimator` with k2's gradient, which the bounds below do not remove (verl's "+" kinds);
+            "importance" multiplies by pi / pi_old, whose gradient makes k1 and k3 unbiased too
+            (DeepSeek-V3.2, arXiv:2512.02556, sec. 3.1).
+        clamp_log: Bound on u (verl: 20); 0: none.
+        clamp_value: Bound on the estimate (verl: 10); 0: none.
+        ref: The tensor compared with.
     """
 
     estimator: Estimator = "k3"
@@ -159,12 +163,11 @@ class DPO(LossTerm):
         L = mean over pairs of -log sigma( beta [ (log pi(w) - log ref(w)) - (log pi(l) - log ref(l)) ] )
 
     log pi(y) sums the trained tokens of an episode. `pairs`: "correct" takes every correct episode with every
-    wrong one, "best" the one with the highest reward and the one with the lowest. Every rollout of a group
-    carries its group's mean, so that the step's loss is the mean over rollouts. Both episodes of a pair are
-    scored under the prompts that they are trained with: these should be equal.
-    Paper: Rafailov et al. 2023, arXiv:2305.18290, eq. 7. Edge: a group without a pair (all alike) adds 0.
-    With policy_loss zero_loss it is the whole objective. Logs the margin (nats, times beta) and the share of
-    pairs that are ranked right. Shapes: (B,).
+    wrong one, "best" the highest reward with the lowest. Every rollout carries its group's mean, so that the
+    step's loss is the mean over rollouts. Both episodes of a pair should have the same prompt. Paper:
+    Rafailov et al. 2023, arXiv:2305.18290, eq. 7. Edge: a group without a pair (all alike) adds 0. With
+    policy_loss zero_loss it is the whole objective. Logs the margin (nats, times beta) and the share of pairs
+    that are ranked right. Shapes: (B,).
     """
 
     beta: float = 0.1

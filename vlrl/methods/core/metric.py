@@ -97,11 +97,10 @@ class PassAtK(OutcomeMetric):
     of `ks` up to n.
 
     Logs "1" (which is mean@n), "2", ..., "n" and "unsolved", the share of groups with c = 0. `both`: a second
-    reward slot that must be correct too (a score of the chain of thought, for instance), which gives
-    CoT-Pass@K and "given_answer", the share of correct answers for which it is. Paper: Chen et al. 2021,
-    arXiv:2107.03374, eq. 1; as the boundary of what RL can reach: arXiv:2504.13837; with `both`:
-    arXiv:2506.14245. Edge: a k larger than a group leaves that group out; a k larger than all groups gives no
-    number. Without `ks`: powers of two, and n.
+    reward slot that must be correct too (a score of the thoughts), which gives CoT-Pass@K and "given_answer",
+    the share of correct answers for which it is. Paper: Chen et al. 2021, arXiv:2107.03374, eq. 1; as the
+    boundary of what RL can reach: arXiv:2504.13837; with `both`: arXiv:2506.14245. Edge: groups smaller than
+    k are left out; a k larger than all gives no number. Without `ks`: powers of two, and n.
     """
 
     ks: tuple[int, ...] = ()
@@ -154,10 +153,11 @@ class PassRateMigration(OutcomeMetric):
     """Pass rates p of rows now against those at their first visit: change by first difficulty, and support
     kept, found and lost.
 
-    Over rows that were visited at least twice, with the first and the latest visit: "change/hard|middle|easy"
-    is the mean of p_now - p_first for rows with p_first in [0, 1/3), [1/3, 2/3), [2/3, 1]. With S_first and
-    S_now the rows with any correct rollout: "kept" = |both| / |S_first|, "found" = |S_now - S_first| /
-    |S_now|, "lost" = |S_first - S_now| / |S_first|.
+    Over rows visited at least twice: "change/hard|middle|easy" is the mean of p_now - p_first for p_first in
+    [0, 1/3), [1/3, 2/3), [2/3, 1]. With S_first and S_now the rows with any correct rollout:
+
+        kept = |both| / |S_first|,  found = |S_now - S_first| / |S_now|,  lost = |S_first - S_now| / |S_first|
+
     Paper: change by difficulty: arXiv:2505.14216 (the three bins are ours); support kept and lost:
     arXiv:2507.14843 (there with thousands of samples per problem; with the few of a group, "lost" is partly
     chance). Edge: nothing is logged before a row returns; at most `rows` rows are recorded. State: the pass

@@ -50,21 +50,20 @@ class Shuffle(PromptSampler):
 
     `sampler(n)` gives the next n rows of one global order: every rank calls it with the same n and takes its
     share, so a run that is resumed on another number of ranks neither loses nor repeats a row. Memory is
-    constant in the number of rows. vlrl original.
+    constant in the number of rows. vlrl original. State: the position. Reads `run.rows` (by source). Edge: a
+    source of weight 0 gives all its rows once per epoch, whatever the weights of the others; an unusable row
+    (RowError, or MediaError with `verify`) is skipped, logged and counted, on every rank alike.
 
-    temperature: T mixes sources without weights in proportion to size ** (1 / T).
-    shuffle: false keeps the rows in the order of their sources.
-    blocks: 0 shuffles all rows alike. k > 0, for data that is slow to read at random or larger than the disk
-    cache: the blocks of a source (parquet
-        row groups, tar files, other files) come in random order, and rows are shuffled among k successive
-        blocks. Every row still comes once.
-    workers: threads that read the rows of the `ahead` next calls and decode their media while a step runs (0:
-    when the policy asks for them). verify: decodes every row's media before the row is given (on every rank),
-    for datasets that were not checked before training.
-
-    State: the position. Reads `run.rows` (by source). Edge: a source of weight 0 gives all its rows once per
-    epoch, whatever the weights of the others; an unusable row (RowError, or MediaError with `verify`) is
-    skipped, logged and counted, on every rank alike.
+    Attributes:
+        temperature: T mixes sources without weights in proportion to size ** (1 / T).
+        shuffle: false keeps the rows in the order of their sources.
+        blocks: 0 shuffles all rows alike. k > 0, for data that is slow to read at random or larger than the
+            disk cache: the blocks of a source (parquet row groups, tar files, other files) come in random
+            order, and rows are shuffled among k successive blocks. Every row still comes once.
+        workers: Threads that read the rows of the `ahead` next calls and decode their media while a step runs
+            (0: when the policy asks for them).
+        verify: Decodes every row's media before the row is given (on every rank), for datasets that were not
+            checked before training.
     """
 
     temperature: float = 1.0
@@ -268,17 +267,17 @@ class ByHistory(PromptSampler):
     """LIMR's and 1-shot RLVR's selection: rows with low <= s <= high, at most the `top` best by s (0: all); s
     is a score of a row's past accuracies.
 
-    The chosen rows come in rounds, each in a new order. `score`: alignment (1 - sum_k (r_k - m_k)^2 / sum_k
-    (1 - m_k)^2, m the mean curve over rows), spread (standard deviation over visits) or accuracy (mean). Rows
-    with s >= `favour` come `copies` times a round. Paper: Li et al. 2025 (LIMR), arXiv:2502.11886: alignment,
-    rows with s >= 0.6; Wang et al. 2025 (1-shot RLVR), arXiv:2504.20571: spread, the top one, as often as a
-    batch needs. Both scores checked against the releases (lim_selection.py, data_selection.py). Deviates: a
-    curve has the visits that every row had (as 1-shot RLVR's file; LIMR fills gaps with the next epoch and
-    drops rows without a last one). Edge: of equal rows the one with the smaller id is first; rows that were
-    never visited are left out. Where no row is within the bounds, the rows nearest to them are taken, and
-    where a score compares visits and no row has two, all visited rows, each with a warning. Raises
-    ConfigError where no row was visited. Reads what sampler `shuffle_with_history` recorded; equal on all
-    ranks. `vlrl data select` uses `choose`. State: the choice and the place in it.
+    Rounds have new orders. Paper: Li et al. 2025 (LIMR), arXiv:2502.11886: alignment, s >= 0.6
+    (lim_selection.py); Wang et al. 2025 (1-shot RLVR), arXiv:2504.20571: spread, the top one
+    (data_selection.py). Deviates: a curve has the visits that every row had. Edge: of equal rows the smaller
+    id is first; without a row within the bounds the nearest are taken, without two visits of any row, where a
+    score needs them, all visited rows, with a warning. Raises ConfigError where none was visited. Reads
+    records of sampler `shuffle_with_history`. State: choice, place.
+
+    Attributes:
+        score: alignment (1 - sum_k (r_k - m_k)^2 / sum_k (1 - m_k)^2, m the mean curve over rows), spread
+            (standard deviation over visits) or accuracy (mean).
+        favour: Rows with s at least this come `copies` times a round.
     """
 
     unbounded: ClassVar[str] = "low high favour"
@@ -405,16 +404,17 @@ class Levels(PromptSampler):
     `threshold`, or after `max_groups` groups.
 
     The sources under `data.train` are the levels, in their order. Accuracy is the share of correct rollouts.
-    `max_groups` 0 is no bound; `equal` bounds every level by its equal part of the phase's steps, `epochs` by
-    as many passes over its rows (0: no bound). `review`: the share of rows that are drawn from mastered
-    levels.
-    Paper: SATURN, arXiv:2505.16368, sec. 3.4 (difficulty rises when pass@1 at the current level passes a
-    threshold; its scripts, gtxygyzb/Saturn-code 2cc9d746, train one pass over each level); Ariadne,
-    arXiv:2511.00710
-    (mazes grow with accuracy); Jigsaw-R1, arXiv:2505.23590 (stages after so many prompts: a threshold above
-    1, `max_groups` set). Deviates: the accuracy is that of the training groups, not of a held-out set of the
-    level.
-    Edge: the last level stays. Reads `run.rows` (by source). State: level, recent accuracies, positions.
+    Paper: SATURN, arXiv:2505.16368, sec. 3.4 (its scripts, gtxygyzb/Saturn-code 2cc9d746, train one pass over
+    each level); Ariadne, arXiv:2511.00710 (mazes grow with accuracy); Jigsaw-R1, arXiv:2505.23590 (stages
+    after so many prompts: a threshold above 1, `max_groups` set). Deviates: the accuracy is that of the
+    training groups, not of a held-out set of the level. Edge: the last level stays. Reads `run.rows` (by
+    source). State: level, recent accuracies, positions.
+
+    Attributes:
+        max_groups: 0: no bound.
+        equal: Bounds every level by its equal part of the phase's steps.
+        epochs: Bounds every level by as many passes over its rows (0: no bound).
+        review: Share of rows that are drawn from mastered levels.
     """
 
     threshold: float = 0.75

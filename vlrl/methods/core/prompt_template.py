@@ -85,13 +85,18 @@ class Chat(PromptTemplate):
     """A row as a chat: [system] + shots + [media + template(question, choices, instruction)]; the assistant's
     turn starts with `prefix`.
 
-    vlrl original. `style` names an answer format (plain, answer, think, think_open, no_think, boxed, json,
-    base); `instruction` and `prefix` replace its parts. `template` may use {question}, {choices} and
-    {instruction}; by default each is on a line of its own, where not empty. `shots` are worked text examples
-    ({question, answer}). `options` go to the family's chat template. `tasks` overrides any of these for
-    single tasks, by `Row.task`. A row with `messages` keeps its conversation; choices and instruction are
-    appended to its last user turn. Edge: as many markers as media, or none (media come first); anything else
-    is refused with the row's id.
+    vlrl original. A row with `messages` keeps its conversation; choices and instruction are appended to its
+    last user turn. Edge: as many markers as media, or none (media come first); anything else is refused with
+    the row's id.
+
+    Attributes:
+        style: An answer format (plain, answer, think, think_open, no_think, boxed, json, base); `instruction`
+            and `prefix` replace its parts.
+        template: May use {question}, {choices} and {instruction}; by default each is on a line of its own,
+            where not empty.
+        shots: Worked text examples ({question, answer}).
+        options: Arguments of the family's chat template.
+        tasks: Overrides any of these for single tasks, by `Row.task`.
     """
 
     style: str = "plain"

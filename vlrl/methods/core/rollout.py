@@ -188,30 +188,28 @@ class MultiTurn(SampledStrategy):
     """Search-R1's interleaved turns: y = (turn_1, observation_1, turn_2, ...), turns sampled from the policy,
     observations from `environment`.
 
-    The loss mask is False on observations. A text continues the rollout. One with pictures, or one that makes
-    the policy forget, starts a new rollout, whose prompt is the conversation so far (earlier turns stay
-    trainable in the rollouts before it); the reward shaping `last_turn_reward` gives all of them the last
-    one's reward. `Rollout.text` holds the policy's turns alone, so that a tool's output can never answer for
-    it; annotations have the rest: CONVERSATION, SEGMENT, TURNS, CALLS and TRANSCRIPT, and those of
-    `vlrl/plugins/episodes.py` on how the episode ended and what the environment paid per turn. With
-    `show_tools` the schemas of the environment's tools are in the prompt: by the chat template, or in the
-    system text where it drops them. Turns are sampled in rounds; a conversation whose environment has not
-    answered `patience` seconds after a round joins a later one. Paper: Jin et al. 2025 (Search-R1),
-    arXiv:2503.09516, sec. 3.1 (interleaved turns, retrieved tokens masked). Edge: a truncated turn ends the
-    conversation and is not carried out. The last of `max_turns` is carried out, for its reward, and ends it;
-    so do more than `max_invalid` actions that could not be carried out (-1: no limit). An observation that
-    leaves no room for a turn within `max_context` is cut to half of the room (`overflow: cut`), replaced by a
-    note that it is too long (`refuse`), or ends the conversation (`end`), as one with pictures always does.
-    With `summarise` the policy is asked for a summary instead (`summary_request`, at most `summary_tokens`,
-    for which room is kept); it stands in the rollout that it sums up and is trained there with the
-    conversation's reward, unless `summary_loss` is off. The next rollout's prompt is the first prompt, the
-    summary as the policy's turn, and the observation. A summary is no turn of the episode; one that is cut is
-    used as it is; what does not fit behind it is cut. Papers: Wu et al. 2025 (ReSum), arXiv:2509.13313, sec.
-    3 (question and summary in place of the history, segments of one reward; there another model sums up);
-    CompactionRL, arXiv:2607.05378 (the policy's own summary is trained by the task's reward). Control tokens
-    in observations are broken up. A conversation whose environment fails is dropped and counted
-    (`reward/errors`, `environment/end/error`). Units: `sampling.max_tokens` is per turn; `max_reply_tokens`,
-    `max_context` (prompt and conversation; 0: no limit) and `min_turn_tokens` in tokens.
+    The loss mask is False on observations. A text continues the rollout; one with pictures, or one that makes
+    the policy forget, starts a new rollout, whose prompt is the conversation so far. `Rollout.text` holds the
+    policy's turns alone. A truncated turn ends the conversation and is not carried out; the last of
+    `max_turns` is. A conversation whose environment fails is dropped and counted (`reward/errors`,
+    `environment/end/error`). Annotations, summaries, bounds and errors: docs/environments.md. Paper: Jin et
+    al. 2025 (Search-R1), arXiv:2503.09516, sec. 3.1 (interleaved turns, retrieved tokens masked); summaries:
+    Wu et al. 2025 (ReSum), arXiv:2509.13313, sec. 3; CompactionRL, arXiv:2607.05378. Units:
+    `sampling.max_tokens` is per turn.
+
+    Attributes:
+        show_tools: The schemas of the environment's tools are in the prompt: by the chat template, or in the
+            system text where it drops them.
+        patience: Seconds after a round of turns; a conversation whose environment has not answered joins a
+            later round.
+        max_invalid: More actions than this that could not be carried out end the conversation (-1: no limit).
+        max_context: Tokens of prompt and conversation (0: no limit).
+        overflow: An observation that leaves no room for a turn of `min_turn_tokens` within `max_context` is
+            cut to half of the room ("cut"), replaced by a note that it is too long ("refuse"), ends the
+            conversation ("end"; one with pictures always does), or has the policy asked for a summary
+            ("summarise": `summary_request`, at most `summary_tokens`).
+        summary_loss: The summary is trained, with the conversation's reward.
+        max_reply_tokens: Tokens of an observation.
     """
 
     max_turns: int = 4

@@ -46,16 +46,18 @@ class TIS(TokenWeight):
     """Truncated importance sampling: w = min(rho, cap), rho = pi_old / pi_engine; with mode "mask" w = rho
     where floor <= rho <= cap, else 0.
 
-    `level`: rho of the token; of the sequence (product over its trained tokens); or the product's T-th root
-    ("geometric", as in GSPO's ratio, arXiv:2507.18071, eq. 7). pi_old is the policy that the step started
-    from, recomputed by the trainer. With a stale engine this is the behaviour weight of decoupled PPO (Fu et
-    al. 2025, arXiv:2505.24298, section on the decoupled PPO objective).
-    Paper: truncation of Ionides 2008 in IMPALA, arXiv:1802.01561, eq. 1. Deviates: no lower cap is needed for
-    truncation, `floor` is used by "mask" alone. `normalise` divides the weights by their mean over the
-    trained tokens (or rollouts) of the step, those of all ranks, so that the correction does not change the
-    size of the loss (batch normalisation of verl-project/verl 1dda039b, rollout_corr_helper.py). Edge: tokens
-    outside the loss mask and rollouts of another source (expert, replayed text without log-probs) get 1;
-    `cap` 0 is none.
+    pi_old is the policy that the step started from, recomputed by the trainer. With a stale engine this is
+    the behaviour weight of decoupled PPO (Fu et al. 2025, arXiv:2505.24298, section on the decoupled PPO
+    objective). Paper: truncation of Ionides 2008 in IMPALA, arXiv:1802.01561, eq. 1. Deviates: no lower cap
+    is needed for truncation, `floor` is used by "mask" alone. Edge: tokens outside the loss mask and rollouts
+    of another source (expert, replayed text without log-probs) get 1; `cap` 0 is none.
+
+    Attributes:
+        level: rho of the token; of the sequence (product over its trained tokens); or the product's T-th root
+            ("geometric", as in GSPO's ratio, arXiv:2507.18071, eq. 7).
+        normalise: Divides the weights by their mean over the trained tokens (or rollouts) of the step, on all
+            ranks, so that the correction does not change the size of the loss (batch normalisation of
+            verl-project/verl 1dda039b, rollout_corr_helper.py).
     """
 
     level: Literal["token", "sequence", "geometric"] = "token"

@@ -41,18 +41,21 @@ class AgentRlvr(MultiTurn):
     """Agent-RLVR's guided second attempts: each wrong conversation of a group is tried once more, with
     guidance at the end of its prompt.
 
-    The guidance is `text` with {guidance} replaced by `row.meta[key]`, or else by the first `share` of the
-    row's first demonstration (a plan of the solution), and {attempt} by the last `tail` characters of the
-    failed conversation, tool answers included (feedback on errors). `keep` "solved": a second attempt takes
-    the failed one's place if it is correct; "all": in any case; "both": correct ones are added to the group,
-    so that it has the failed attempt and the guided success side by side, the pairs that the paper prefers
-    over each other. `train_on` "plain" updates the policy on the prompt without guidance, "guided" on the
-    prompt that it was sampled with. GUIDED marks second attempts; with "plain" their source is "guided".
     Paper: arXiv:2506.11425, sec. 3.2-3.3. The paper updates by DPO: loss term `dpo`, with "plain", because
     both attempts of a pair need the same prompt. Deviates: the guidance comes from the row, where there an
-    LLM writes it. Edge: a row without guidance, and a guided prompt above `max_prompt_tokens`, are not tried
-    again.
-    Logs the second attempts and the share that is correct. Units: `share` of characters.
+    LLM writes it. GUIDED marks second attempts; with "plain" their source is "guided". Edge: a row without
+    guidance, and a guided prompt above `max_prompt_tokens`, are not tried again. Logs the second attempts and
+    the share that is correct.
+
+    Attributes:
+        text: The guidance: {guidance} is `row.meta[key]`, or else the first `share` (of its characters) of
+            the row's first demonstration; {attempt} the last `tail` characters of the failed conversation,
+            tool answers included.
+        keep: "solved": a second attempt takes the failed one's place if it is correct; "all": in any case;
+            "both": correct ones are added, so that the group has the pairs that the paper prefers over each
+            other.
+        train_on: "plain" updates the policy on the prompt without guidance, "guided" on the prompt that was
+            sampled with.
     """
 
     text: str = "\nA plan that helps: {guidance}"

@@ -54,14 +54,16 @@ class Agentrl(MultiTurn):
     """AgentRL's cross-policy sampling: each turn of a conversation is drawn from the current policy or, with
     probability `share`, from a stale one.
 
-    The stale policy is the policy as it was up to `every` steps ago: a copy of the weights, renewed after
-    every `every` steps. Conversations reach states in this way that neither policy reaches alone. The
-    log-probs of a turn are those of the policy that sampled it. `stale` is the engine of the stale policy.
-    Paper: arXiv:2510.04206, sec. 3.3, eq. 4 (a ~ pi_i with i uniform over a set of policies; in training a
-    group of engines that is synchronised less often). Ours: `share` for the uniform choice among engines, and
-    one stale policy. Edge: in the first `every` steps the stale policy is the one that the phase began with;
-    a restart renews the stale policy. Memory: one copy of the weights.
-    Raises ConfigError for sharded weights. Logs the share of stale turns. Units: `every` in steps.
+    Conversations reach states that neither policy reaches alone. The log-probs of a turn are those of the
+    policy that sampled it. Paper: arXiv:2510.04206, sec. 3.3, eq. 4 (a ~ pi_i with i uniform over a set of
+    policies; in training a group of engines that is synchronised less often). Ours: `share` for the uniform
+    choice, and one stale policy. Edge: at first it is the policy that the phase began with; a restart renews
+    it. Memory: one copy of the weights. Raises ConfigError for sharded weights. Logs the share of stale
+    turns.
+
+    Attributes:
+        every: Steps after which the stale policy, a copy of the weights, is renewed.
+        stale: The engine of the stale policy.
     """
 
     share: float = 0.5

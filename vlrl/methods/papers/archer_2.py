@@ -224,23 +224,20 @@ class Archer2(ReplayBuffer):
         Q_i(s, u) -> r + gamma V'_i(s')          0 for V' where the episode was over
         V_i(s)    -> Q'_i(s, u'),  u' ~ pi(. | s)
         A(s, u')  =  min_i Q_i(s, u') - min_i V_i(s)
+        target    <- (1 - tau) target + tau critic      i = 1, 2; a prime is the target critic
 
-    i = 1, 2; a prime is the target critic, which follows by Polyak averaging after every update: target <- (1
-    - tau) target + tau critic. Each step, the sampled episodes are stored, `states` stored utterances are
-    drawn with replacement, the policy writes a fresh utterance at the state of each, the critic is trained by
-    `updates` steps of Adam on `batch` of the drawn ones each (the sum of four mean squared errors), and the
-    fresh utterances are what the step trains on, in place of the episodes: one rollout per state, in which
-    only the utterance carries loss. `warmup` steps train the critic alone. Token credit `uniform` gives every
-    token of an utterance its advantage.
-    Paper: arXiv:2402.19446, sec. 3 and 4, algorithm 1; the numbers are the release's. Deviates: the encoder
-    is a copy of the policy, trained whole, where the release trains RoBERTa-base; a fresh utterance is drawn
-    once per step and state, in the release anew for every update; the release's optional token baseline
-    (use_baseline, off there) is left out. Edge: with no stored utterance the step trains on nothing; a
-    rollout that is no conversation is one utterance. Raises ConfigError for adapters and sharded weights, of
-    which no copy is made. State: stored utterances, both critics, Adam's moments; after a restart, utterances
-    behind pictures that an environment showed are forgotten. Each process stores its own episodes; gradients
-    are averaged. Memory: two models of the policy's size and Adam's state. Logs the critic's loss, mean Q and
-    V, the spread of A and the number of stored utterances.
+    Each step stores the sampled episodes, draws `states` utterances, has the policy write a fresh one at each
+    state and trains on these, one rollout per state; token credit `uniform`. Paper: arXiv:2402.19446, sec. 3
+    and 4, algorithm 1; numbers: the release's. Deviates: the encoder is a copy of the policy (release:
+    RoBERTa-base); one fresh utterance per step and state (release: per update); no token baseline (off
+    there). Edge: a rollout without turns is one utterance. Raises ConfigError for adapters and sharded
+    weights. State: utterances (after a restart without those behind pictures of an environment), critics,
+    Adam's moments.
+
+    Attributes:
+        updates: Adam steps of the critic (the sum of four mean squared errors) per step, each on `batch` of
+            the drawn utterances; gradients are averaged over processes.
+        warmup: Steps that train the critic alone.
     """
 
     states: int = 768

@@ -107,27 +107,14 @@ class Arpo(MultiTurn):
     """ARPO's entropy-based adaptive rollout: of n conversations, round(share n) start at the prompt; the
     others branch off after tool calls.
 
-    When a tool has answered, a conversation is copied up to `beam` - 1 times while its prompt has fewer than
-    n, each time with probability
+        P(branch) = clip(base + weight (H_t - H_1), 0, 1)
 
-        P = clip(base + weight (H_t - H_1), 0, 1)
-
-    H_t is the entropy (`turn_entropy`) of the first `tokens` tokens of the turn that wrote the call, H_1 that
-    of the conversation's first turn. A copy shares tokens, tool answers and log-probs up to there and is
-    sampled on with a seed of its own. What is missing at the end is sampled from the prompt. Each branch has
-    its own advantage for all its tokens: a shared token's gradient is the sum over its branches, the soft
-    estimate of eq. 6, which on-policy equals the hard one (the mean of their advantages). BRANCHED marks
-    branches.
-    Paper: arXiv:2507.19849, sec. 3.2, eq. 4-5; release: vllm_rollout_with_tools.py (a uniform draw u forks
-    where u - weight dH <= base, that is with probability P; `tokens` 20, 10 alternatives; initial 8 of 16,
-    beam 2).
-    Deviates: the release samples one more conversation from the prompt in each round in which none of the
-    prompt goes on, and at the end copies the last one; here they are sampled at the end. The entropy of a
-    branch's first turn is its trunk's. An environment that keeps a state which it cannot copy
-    (`Episode.copy`) repeats the trunk's actions; a branch that is answered otherwise than its trunk was is an
-    error of the environment. Edge: the first call of a conversation has dH = 0; a conversation with pictures
-    in a reply does not branch; an engine without alternatives is refused. Logs branches and chances. Units:
-    entropy as a share of log(vocabulary), summed over tokens.
+    H_t: the entropy (`turn_entropy`: share of log(vocabulary), summed over `tokens`) of the turn with the
+    call, H_1: of the first. After an answer up to `beam` - 1 copies are made, while the prompt has fewer than
+    n; the rest is sampled from the prompt. Each branch has one advantage for all its tokens (soft estimate,
+    eq. 6). BRANCHED marks branches. Paper: arXiv:2507.19849, sec. 3.2, eq. 4-5; release:
+    vllm_rollout_with_tools.py (8 of 16, beam 2, `tokens` 20, 10 alternatives). Deviates: what is missing is
+    sampled at the end; without `Episode.copy` the trunk's actions are repeated. No branch after pictures.
     """
 
     share: float = 0.5

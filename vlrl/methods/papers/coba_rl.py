@@ -44,11 +44,10 @@ class CobaRl(RolloutBudget):
         alpha = 1 + (kappa - 2) F~,  F~ = F above 0.5, else sigmoid(10 (F - 0.5))
 
     p is the pass rate over the prompt's last `window` visits (unknown: 0.5), F the mean failure rate of the
-    last `window` steps; tau goes from 3 to 12 with the variance of p, up to 1/6. This greedy part is only for
-    prompts with 0.05 <= p <= 0.99 and gets 0.8 of what is left (down to 0.6 where such prompts are rare); the
-    rest goes to prompts below 0.05, then those between, then those above, in proportion to 1 - p, none above
-    `high`. Pass rates are learned from all ranks and kept in the run's history. Edge: no pass rate known, or
-    a total below `low` each: equal shares. Units: rollouts.
+    last `window` steps; tau goes from 3 to 12 with the variance of p, up to 1/6. This greedy part is for
+    prompts with 0.05 <= p <= 0.99 and gets 0.8 of what is left (0.6 where they are rare); the rest goes to
+    prompts below 0.05, then between, then above, in proportion to 1 - p, none above `high`. Edge: no pass
+    rate known, or a total below `low` each: equal shares. Units: rollouts.
     """
 
     low: int = 2

@@ -245,21 +245,20 @@ class ConanVideoClips(Environment):
         <score>00:00:04: 3, 00:00:08-00:00:12: 5</score><think>...</think>
         <clip>00:00:05-00:00:07</clip><answer></answer>
 
-    The row's video is not in the prompt (prompt template `conan.template`). At first `first` frames are
-    shown, evenly spaced (or those of `row.meta["shown"]`); a turn with clips gets up to `more` new frames of
-    them: one of each clip, the others shared in proportion to the frames not yet seen, evenly spaced.
-    `<clip>random</clip>` gets `more` random ones. A turn without a clip that shows something new ends the
-    episode. `show` "text" tells what is on the frames (`row.meta["descriptions"]`) in place of them, "both"
-    tells and shows.
-    `row.meta["frame_scores"]` rates every frame: 4 or more is evidence, 3 context, less a distractor. Parts:
-    `identified` and `retrieved`, sums over `identified_rounds` and `retrieved_rounds` (`identification`,
-    `retrieval`). No reward is stated.
-    Paper: Ouyang et al. 2025 (Conan), arXiv:2510.20470, sec. 2.2 and 3.2; checked against OuyangKun10/Conan
-    at b4805ae8: ms-swift/examples/train/grpo/plugin/video_clip_scheduler.py and plugin.py,
-    Conan-Eval/prompt_temp.py. Deviates: times stand behind the frames, not between them; the release has no
-    tag for random frames, which the paper has; there a round without ratings is left out of the mean, here it
-    counts as rating all frames as distractors. Edge: a turn that asks for clips and answers gets the clips,
-    as there. Units: times in seconds from the video's beginning; `first`, `more` in frames.
+    The prompt has no video (`conan.template`). A turn without a clip that shows something new ends the
+    episode. Parts: `identified` and `retrieved`, sums over `identified_rounds` and `retrieved_rounds`
+    (`identification`, `retrieval`). Paper: Ouyang et al. 2025 (Conan), arXiv:2510.20470, sec. 2.2 and 3.2;
+    OuyangKun10/Conan at b4805ae8: ms-swift/examples/train/grpo/plugin/{video_clip_scheduler,plugin}.py,
+    Conan-Eval/prompt_temp.py. Deviates: times stand behind the frames; the paper's random frames, which the
+    release has no tag for; a round without ratings rates all frames as distractors (there it is left out).
+    Edge: a turn that asks for clips and answers gets the clips.
+
+    Attributes:
+        first: Frames shown at first, evenly spaced (or those of `row.meta["shown"]`).
+        more: New frames of clips at most: one of each, the others in proportion to the frames not yet seen;
+            `<clip>random</clip>` gets so many random ones.
+        show: "text" tells what is on the frames (`row.meta["descriptions"]`), "both" tells and shows.
+            Evidence: `row.meta["frame_scores"]`, 4 or more evidence, 3 context, less a distractor.
     """
 
     stops: ClassVar[tuple[str, ...]] = ("</answer>",)

@@ -37,15 +37,14 @@ class DarsState(State):
 class Dars(Independent):
     """DARS: n rollouts of every prompt, then further ones for those with an accuracy a below 1/2.
 
-        dN = min(ceil((P T - n S) / S), max_total - n),  S = 2 a (1 - a), P = n / 2;  with `std` S = 2 sqrt(a
-        (1 - a)), P = n
+        dN = min(ceil((P T - n S) / S), max_total - n)
+        S = 2 a (1 - a), P = n / 2;  with `std` S = 2 sqrt(a (1 - a)), P = n
 
     T = 1 for the schedule "equal", 2 (1 - a) for "hardness"; a = 0 counts as 1 / (2n). "equal" gives a hard
     prompt the summed |advantage| of a prompt that is solved half of the time; "hardness" gives harder prompts
     more. `std` belongs to an advantage that divides by the standard deviation. For n = 8 and a = 0, 1/8, 2/8,
     3/8 the totals are 32, 19, 11, 9 ("equal", max_total 32) and 64, 32, 16, 11 ("hardness", max_total 64).
-    All rollouts of a prompt are one group.
-    Edge: a prompt with count 0 gets nothing; a prompt with `max_total` rollouts or more gets no more.
+    Edge: a prompt with count 0 gets nothing, one with `max_total` rollouts no more.
     """
 
     schedule: Literal["equal", "hardness"] = "equal"

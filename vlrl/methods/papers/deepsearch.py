@@ -70,23 +70,21 @@ class Deepsearch(Independent):
     """DeepSearch: a tree of chunks of `chunk` tokens, n children each; the group is n paths that have come to
     an end and were backed up.
 
-    `chunk` 0 is the length limit over `depth`, rounded up. A node is expanded, then the first of its
-    children, and so on, until children end. One of these ends, a correct one before a wrong one, and among
-    them that with the least mean -log p, is backed up (eq. 3-5) and joins the group. The search goes on at
-    the open node with the largest priority (eq. 7), until n ends are found:
+        priority (eq. 7) = quality tanh(q / N of its parent) + uncertainty H + depth_bonus sqrt(d / depth)
 
-        quality tanh(q / N of its parent) + uncertainty H + depth_bonus sqrt(d / depth),  H the mean -log p of
-        its tokens, d its depth
+    H is the mean -log p of a node's tokens, d its depth, N the backups through it (1 where it did not end). A
+    node is expanded, then the first of its children, until children end: at EOS, the length limit or `depth`.
+    One end (correct before wrong, then least mean -log p) is backed up (eq. 3-5) and joins the group; then
+    the open node of largest priority follows. VALUES has the value of every token's chunk. Without an open
+    node other ends follow by the same rule.
 
-    N counts backups through a node, and 1 for a node that did not end. A path ends at EOS, at the length
-    limit or at the depth `depth`. VALUES has the value of every token's chunk, less DAPO's overlong penalty
-    over the last `overlong` share of the length limit (0: none).
-
-    Adaptive training: the correct solutions of a row with 0 < accuracy <= `cache` go into the run's history;
-    with `replay` a row that has some is not searched: n independent samples, of which the first are replaced
-    by these solutions (source "replay").
-    Edge: without an open node the ends that were not backed up follow by the same rule, so answers shorter
-    than a chunk are n independent samples; a small tree can give fewer than n.
+    Attributes:
+        chunk: 0: the length limit over `depth`, rounded up.
+        overlong: DAPO's overlong penalty over this last share of the length limit (0: none) is taken off
+            VALUES.
+        cache: Correct solutions of a row with 0 < accuracy <= `cache` go into the run's history.
+        replay: A row that has such solutions is not searched: n independent samples, of which the first are
+            replaced by them (source "replay").
     """
 
     chunk: int = 256

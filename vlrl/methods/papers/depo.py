@@ -7,11 +7,10 @@ little to explore are passed over.
 
 Paper: Tang et al. 2025 (DEPO), arXiv:2509.01321. The online half is checked against the release's
 Rollout_Purning class (least share 0.4; there the places beyond the ranked ones fill the batch up to a
-multiple of the devices, here `under_explored`); the values of its other options were not found: `ratio`,
-`keep`, `initial_share` and `decay` are ours.
-Deviates: the batch keeps its size and more rows are considered, where the release's batches shrink; a group
-in which all are wrong has explorability 0 there too, because no entropy is below 0. Offline, hashed character
-n-grams stand in for sentence embeddings, and the pass rates must be in the rows.
+multiple of the devices, here `under_explored`); `ratio`, `keep`, `initial_share` and `decay` are ours.
+Deviates: the batch keeps its size and more rows are considered, where the release's batches shrink. Offline,
+hashed character n-grams stand in for sentence embeddings, and the pass rates must be in the rows. As in the
+release, a group in which all are wrong has explorability 0.
 """
 
 from __future__ import annotations

@@ -42,13 +42,16 @@ class DphRl(ReplayBuffer):
     """DPH-RL's D_pef: the first `steps` steps are not trained on; prompts that the base model solves are
     stored with its correct completions.
 
-    `steps` 0 is one pass over all rows. A prompt is solved with a success rate of at least `rate` in its
-    first `attempts` completions (0: in all); its first `keep` correct ones are stored (0: all). The release
-    wants four of four and stores one. A prompt that is not drawn counts as D_exp. Afterwards every step gets
-    `added` stored groups per rank, in turn, and a fresh group
-    of a stored prompt is replaced by the stored one (source "base"), whose tokens carry the base model's
-    log-probs. All its rewards are equal, so only the term `dph_rl.f_divergence` acts on it, and that term
-    acts on nothing else. Released code: a batch of stored answers joins every batch.
+    Afterwards every step gets `added` stored groups per rank, in turn, and a fresh group of a stored prompt
+    is replaced by the stored one (source "base"), whose tokens carry the base model's log-probs. All its
+    rewards are equal, so only the term `dph_rl.f_divergence` acts on it, and on nothing else. A prompt that
+    is not drawn counts as D_exp. Released code: a batch of stored answers joins every batch; four of four
+    completions must be correct and one is stored.
+
+    Attributes:
+        steps: 0 is one pass over all rows.
+        rate: Success rate that a prompt needs, in its first `attempts` completions (0: in all).
+        keep: Its first correct completions that are stored (0: all).
     """
 
     steps: int = 2

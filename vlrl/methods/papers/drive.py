@@ -44,15 +44,11 @@ class Drive(PromptSampler):
     """DRIVE's Pre-GRPO: one pass over all rows, then the `rows[0]` hardest of them for `steps[0]` steps, of
     these the `rows[1]` hardest, and so on.
 
-    Hardest are the rows with the lowest mean outcome in the round before; `slot` takes the raw score of that
-    reward instead. Each pass over a set has an order of its own. All ranks learn from all groups. Reads
-    `run.rows`.
+    Hardest: lowest mean outcome in the round before (`slot`: raw score of that reward). Reads `run.rows`.
     Paper: arXiv:2511.06307, sec. 3.2: 72, 50 and 25 of 175 cases for 64, 32 and 32 steps. Deviates: the paper
-    does not say how the pass rates of the first choice are measured; here by the first pass, which is trained
-    on too.
-    Edge: the last set stays; a call that goes beyond a pass takes rows of the same set again; rows that were
-    not scored in a round leave first; of equal rows the earlier ones stay; a set is never larger than the one
-    before.
+    does not say how the first pass rates are measured; here by the first pass, which is trained on. Edge: the
+    last set stays; a call beyond a pass takes rows of the same set again; rows not scored in a round leave
+    first; of equal rows the earlier stay; a set never grows.
     """
 
     rows: tuple[int, ...] = (72, 50, 25)

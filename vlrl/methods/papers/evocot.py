@@ -1,15 +1,15 @@
-"""EvoCoT: the policy first explains known answers; then it continues its own explanations, of which less and
+r"""EvoCoT: the policy first explains known answers; then it continues its own explanations, of which less and
 less is given.
 
 `evocot.answer_known` is the prompt template of stage 1, whose correct explanations callback
-`re_distillation.keep_correct` keeps; `evocot.own_steps` is the prompt template of stage 2. The stages are
-phases (configs/methods/evocot.yaml).
+`re_distillation.keep_correct` keeps; `evocot.own_steps` that of stage 2. The stages are phases
+(configs/methods/evocot.yaml).
 
 Paper: Liu et al. 2025 (EvoCoT), arXiv:2508.07809; stage 1 checked against collect_error.py, stage 2 against
-prepare_step_RL_data.py (delete_step: "\\n\\n", a prefix as the assistant's turn, correct completions only)
-and 2QA2reasoning.sh (s from 1 to 10, one pass each) of the release. Deviates: the words of the stage 1 prompt
-are ours; one kept solution per row, not a random one of eight; a row without one, or with at most s steps,
-which the release leaves out, has its plain prompt.
+prepare_step_RL_data.py (delete_step: "\n\n", a prefix as the assistant's turn, correct completions only) and
+2QA2reasoning.sh (s from 1 to 10, one pass each) of the release. Deviates: the stage 1 prompt's words are
+ours; one kept solution per row, not a random one of eight; a row without one, or with at most s steps, has
+its plain prompt.
 """
 
 from __future__ import annotations

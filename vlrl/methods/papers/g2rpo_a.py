@@ -42,15 +42,20 @@ class G2rpoA(Independent):
     """G2RPO-A's guided rollouts: `guided` of a prompt's n rollouts continue from the first L tokens of the
     row's demonstration (source "guided").
 
-    Every third step, L <- int(L (mean accuracy of the two steps before) / (accuracy of this step)), clamped
-    to [1, max_length]. `adaptive` false keeps L = `length`. Accuracy is the share of correct rollouts in a
-    step, guided ones included, over all ranks. The given tokens are trained on like the policy's own, as in
-    the release; `train_given` false masks them. They come on top of `max_tokens`, and GIVEN_TOKENS is their
-    number. Paper: Guo et al. 2025 (G2RPO-A), arXiv:2508.13023; checked against _compute_new_guidance_length
-    and _prepare_inputs of g2rpoa_trainer.py: 2 of 12 guided, first and largest length 3072, no division by
-    zero. Deviates: a demonstration shorter than L is given whole, without padding behind it. Edge: a row
-    without a demonstration, and a prompt with a single rollout, are not guided; at least one rollout of a
-    prompt is not guided.
+        every third step: L <- int(L (mean accuracy of the two steps before) / (accuracy of this step)),
+        clamped to [1, max_length]
+
+    Accuracy is the share of correct rollouts in a step, guided ones included, over all ranks. Given tokens
+    come on top of `max_tokens`; GIVEN_TOKENS is their number. Paper: Guo et al. 2025 (G2RPO-A),
+    arXiv:2508.13023; checked against _compute_new_guidance_length and _prepare_inputs of g2rpoa_trainer.py: 2
+    of 12 guided, first and largest length 3072, no division by zero. Deviates: a demonstration shorter than L
+    is given whole, without padding. Edge: a row without a demonstration, and a prompt with a single rollout,
+    are not guided; one rollout never is.
+
+    Attributes:
+        adaptive: false keeps L = `length`.
+        train_given: The given tokens are trained on like the policy's own, as in the release; false masks
+            them.
     """
 
     guided: int = 2

@@ -47,16 +47,19 @@ class Ghpo(Independent):
     """GHPO's difficulty-aware guidance: where all n rollouts of a prompt fail, n rollouts of the hinted
     prompt replace them.
 
-    This is repeated for each of `shares`, until a rollout is correct. The hint is `text`, appended to the
-    question, with the first round(share * characters) of the row's first demonstration at {reference}, or
-    with all of `row.meta[key]` where the row has it. `train_on` "hinted": the rollouts are samples of the
-    hinted prompt. "plain": log-probs and the update leave the hint out (source "guided"); their `logp` is
-    that under the hint, for policy_loss `luffy.policy_shaping` with behaviour "recorded".
-    Paper: "hinted", shares 1/4, 1/2, 3/4: Liu et al. 2025 (GHPO), arXiv:2507.10628, checked against
-    _generate_and_score_completions of ghpo_trainer.py; "plain": Nath et al. 2025 (Guide), arXiv:2506.13923,
-    whose code was not found. Deviates: the words of `text` are ours. Edge: the rollouts of the last hint stay
-    also where none of them is correct. Rows without a demonstration, and hints that make a prompt longer than
-    `max_prompt_tokens`, leave the group as it is. HINT_SHARE is the share that a rollout's prompt contained.
+    This is repeated for each of `shares`, until a rollout is correct. Paper: "hinted", shares 1/4, 1/2, 3/4:
+    Liu et al. 2025 (GHPO), arXiv:2507.10628, checked against _generate_and_score_completions of
+    ghpo_trainer.py; "plain": Nath et al. 2025 (Guide), arXiv:2506.13923, whose code was not found. Deviates:
+    the words of `text` are ours. Edge: the rollouts of the last hint stay also where none is correct. Rows
+    without a demonstration, and hints that make a prompt longer than `max_prompt_tokens`, leave the group as
+    it is. HINT_SHARE is the share that a rollout's prompt contained.
+
+    Attributes:
+        text: The hint, appended to the question, with the first round(share * characters) of the row's first
+            demonstration at {reference}, or with all of `row.meta[key]` where the row has it.
+        train_on: "hinted": the rollouts are samples of the hinted prompt. "plain": log-probs and the update
+            leave the hint out (source "guided"); their `logp` is that under the hint, for policy_loss
+            `luffy.policy_shaping` with behaviour "recorded".
     """
 
     shares: tuple[float, ...] = (0.25, 0.5, 0.75)

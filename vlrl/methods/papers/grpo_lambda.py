@@ -24,14 +24,12 @@ class GRPOLambda(GRPO):
     """GRPO-lambda's advantage: GRPO on r - alpha sigma((n - mean n) / std n) for correct rollouts of the
     best-solved groups, on r elsewhere.
 
-    n is the number of sampled tokens; its mean and std are over the correct rollouts of the group. The
-    best-solved groups are the `share` of the step's groups, those of all ranks, with the largest shares of
-    correct rollouts; groups that tie with the last one chosen are chosen too. Paper: Dai et al. 2025
-    (GRPO-lambda), arXiv:2505.18086 (the switch between length penalty and 0/1 reward by the groups'
-    correctness); the penalty: Arora and Zanette 2025, arXiv:2502.04463. Deviates: no code was found, so
-    `share` and `alpha` are ours.
-    Edge: a group without a correct rollout is never chosen; a single correct rollout has sigma 1/2. A chosen
-    group of correct rollouts alone has a signal: its lengths.
+    n is the number of sampled tokens; its mean and std are over the correct rollouts of the group.
+    Best-solved is the `share` of the step's groups, on all ranks, with the most correct rollouts, ties
+    included. Paper: Dai et al. 2025 (GRPO-lambda), arXiv:2505.18086; the penalty: Arora and Zanette 2025,
+    arXiv:2502.04463. Deviates: no code was found; `share` and `alpha` are ours. Edge: a group without a
+    correct rollout is never chosen; a single correct rollout has sigma 1/2. A chosen group of correct
+    rollouts alone has a signal: its lengths.
     """
 
     share: float = 0.5

@@ -60,16 +60,18 @@ class Gtr(ReplayBuffer):
         D <- D + {(state, corrected thought)},   the step trains on its own groups and on `batch` thoughts
         drawn from D
 
-    `corrector` is an engine; it is asked the rollout's prompt (with its pictures) and `text`, {thought}
-    replaced by the agent's first thought there, and its answer, without <think> tags and all behind them, is
-    the corrected thought. `asked` rollouts a step are corrected; D keeps the newest `size` (DAgger aggregates
-    all). They are rollouts of source "corrected", each a group of its own: the loss term {name: nll, source:
-    corrected} is GTR's SFT loss on thoughts, `gtr.thought_weight` keeps the policy loss away from them.
-    Paper: arXiv:2503.08525, sec. 4.2-4.3. Ours: `asked`, `batch`, `size`, and the words. Edge: a rollout
-    without a thought is not corrected; one whose thought the corrector returns unchanged joins D too (the
-    agent keeps what is right). State: D; after a restart states with pictures that an environment showed are
-    those of the row's prompt. Logs thoughts corrected and the share that was rewritten. Units: `max_tokens`
-    in tokens.
+    Corrected thoughts are rollouts of source "corrected", each a group of its own: the loss term {name: nll,
+    source: corrected} is GTR's SFT loss, `gtr.thought_weight` keeps the policy loss away. Paper:
+    arXiv:2503.08525, sec. 4.2-4.3. Ours: `asked`, `batch`, `size`, and the words. Edge: a rollout without a
+    thought is not corrected; an unchanged thought joins D too. State: D; after a restart states with pictures
+    of an environment are those of the row's prompt. Logs thoughts corrected and the share that was rewritten.
+
+    Attributes:
+        corrector: An engine, asked the rollout's prompt (with its pictures) and `text`, {thought} replaced by
+            the first thought there; its answer, without <think> tags and what is behind them, is the
+            corrected thought.
+        asked: Rollouts corrected per step.
+        size: D keeps the newest (DAgger aggregates all).
     """
 
     corrector: Mapping[str, Any] = field(default_factory=lambda: {"name": "openai"})

@@ -79,18 +79,17 @@ class GtrTurbo(ReferenceEMA):
     """GTR-Turbo's merged teacher: after every `every` steps the weights theta_k are merged into the KL
     reference m.
 
-        ties:  m = theta_0 + scale * sum_k [s_k agrees] s_k / n     s_k = trim(theta_k - theta_0), the largest
-        `density` of a weight's entries mean:  m_k = m_(k-1) + (theta - m_(k-1)) / (k + 1),   m_0 = theta_0
+        ties:  m = theta_0 + scale * sum_k [s_k agrees] s_k / n
+               s_k = trim(theta_k - theta_0), the largest `density` of a weight's entries
+        mean:  m_k = m_(k-1) + (theta - m_(k-1)) / (k + 1),   m_0 = theta_0
         ema:   m_k = decay m_(k-1) + (1 - decay) theta
 
-    theta_0 are the weights that the phase began with. TIES takes, per entry, the mean over the n changes
-    whose sign is that of the sum of all. It needs no stored checkpoints: sums and numbers of the changes
-    above and below 0 are enough, exactly. "mean" weighs all checkpoints alike. Paper: arXiv:2512.13043, sec.
-    3.2 (TIES; checkpoints weigh alike or by a moving average); TIES: arXiv:2306.01708, alg. 1, whose density
-    0.2 and scale 1 are the defaults. Ours: trimmed per weight tensor, and in TIES all checkpoints weigh
-    alike. Edge: until the first merge the reference is the initial policy. Raises ConfigError as
-    `reference_ema` does. Logs the distance of policy and teacher, and the checkpoints. State: the merged
-    weights, for TIES four float32 copies more. Memory: the reference and these.
+    theta_0: the weights that the phase began with. TIES takes, per entry, the mean over the n changes whose
+    sign is that of the sum; sums and numbers of positive and negative changes are enough, exactly. Paper:
+    arXiv:2512.13043, sec. 3.2; TIES: arXiv:2306.01708, alg. 1 (density 0.2, scale 1). Ours: trimmed per
+    weight tensor; in TIES all checkpoints weigh alike. Edge: until the first merge the reference is the
+    initial policy. Raises ConfigError as `reference_ema` does. Logs the distance of policy and teacher.
+    State: the merged weights, for TIES four float32 copies more.
     """
 
     every: int = 1

@@ -56,12 +56,14 @@ class KdrlTeacherLogp(AuxTensor):
     model `model` (a name or a folder).
 
     Paper: Xu et al. 2025 (KDRL), arXiv:2506.02208: per-token log-probs of the teacher on the student's own
-    samples. The teacher is of the policy's family and has its tokenizer. Every rank holds a whole teacher.
-    `model: start` takes the policy's reference, its weights at the start of the phase (of the run, where a KL
-    holds them already): after a cold start on a teacher's texts they imitate the teacher. Edge: zero outside
-    the completion. Rollouts that come again are not computed again: `remember` is the number of tokens whose
-    values are kept, as in `ref_logp`. Raises ConfigError where no model is named, or where its vocabulary
-    differs from the policy's. Shapes: (B, T), no gradient.
+    samples. The teacher is of the policy's family and has its tokenizer; every rank holds a whole one. Edge:
+    zero outside the completion. Raises ConfigError where no model is named, or where its vocabulary differs
+    from the policy's. Shapes: (B, T), no gradient.
+
+    Attributes:
+        model: `start` takes the policy's reference, its weights at the start of the phase (of the run, where
+            a KL holds them already): after a cold start on a teacher's texts they imitate the teacher.
+        remember: Number of tokens whose values are kept for rollouts that come again, as in `ref_logp`.
     """
 
     model: str = ""

@@ -87,18 +87,16 @@ class KimiK15PartialRollout(SampledStrategy):
     """Partial rollouts: a rollout samples at most `segment` tokens per step, and is continued in the next
     step, under its weights, where it ended.
 
-    A group is given to the trainer in the step in which its last rollout ends (or reaches
-    `sampling.max_tokens`), so that a long answer holds up its own group and not the step. Tokens keep the
-    log-probs and the policy version that they were sampled with; `token_weights: {engine: {name: tis}}`
-    corrects for the older ones, `mask_earlier` leaves them out of the loss (only the present segment is then
-    on-policy data).
+    A group is trained on in the step in which its last rollout ends. Tokens keep the log-probs and the policy
+    version that they were sampled with; `token_weights: {engine: {name: tis}}` corrects for older ones. With
+    unchanged weights the samples are those of whole rollouts. Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599,
+    sec. 2.6.2. Deviates: repetitions do not end a rollout early. Edge: a step in which no group is complete
+    learns nothing; `max_refill_rounds` above 1 samples more in the same step. State: unfinished groups; those
+    whose prompt differs after a restart are dropped with a warning.
 
-    Paper: Kimi Team 2025 (k1.5), arXiv:2501.12599, sec. 2.6.2 (a token budget per step; unfinished rollouts
-    are stored and continued; earlier segments may be left out of the loss). Deviation: repetitions do not end
-    a rollout early. Units: `segment` in tokens. Edge: a step in which no group is complete learns nothing
-    (the first one may be such a step); `max_refill_rounds` above 1 samples further segments and prompts in
-    the same step. With unchanged weights the samples are those of whole rollouts. Unfinished groups are part
-    of the checkpoint; those whose prompt is no longer the same after a restart are dropped with a warning.
+    Attributes:
+        segment: Tokens per step and rollout.
+        mask_earlier: Leaves earlier segments out of the loss (only the present one is on-policy data).
     """
 
     segment: int = 1024

@@ -24,13 +24,14 @@ class KTAE(TokenCredit):
     """KTAE's token-level advantage: A_{i,t} = A_i + scale * key(token),  key = 2 sigmoid((F + IG) x / 2) - 1,
     per group and token id.
 
-    F = exp(-2 p) for Fisher's exact p of the table (present, absent) x (correct, wrong), 0 if p = 1; IG is
-    the information gain in bits; x = asin sqrt(share of correct rollouts with it) - asin sqrt(share of wrong
-    ones) + tf_c / (tf_w + e) - tf_w / (tf_c + e), tf the BM25-saturated frequency of the token on its side
-    (k1 2, b 0.5), e = 1e-5.
-    Paper: Sun et al. 2025 (KTAE), arXiv:2505.16826, eq. 4-9, as in the released code; end-of-sequence and
-    padding tokens (there a fixed id) have key 0. Edge: a group that is all correct or all wrong keeps its
-    advantages.
+        F = exp(-2 p), Fisher's exact p of the table (present, absent) x (correct, wrong); 0 if p = 1
+        IG: the information gain in bits
+        x = asin sqrt(share of correct rollouts with it) - asin sqrt(share of wrong ones)
+            + tf_c / (tf_w + e) - tf_w / (tf_c + e)
+
+    tf is the BM25-saturated frequency of the token on its side (k1 2, b 0.5), e = 1e-5. Paper: Sun et al.
+    2025 (KTAE), arXiv:2505.16826, eq. 4-9, as in the released code; end-of-sequence and padding tokens (there
+    a fixed id) have key 0. Edge: a group that is all correct or all wrong keeps its advantages.
     """
 
     scale: float = 1.0

@@ -59,14 +59,16 @@ class LaRe(TokenCredit):
     """LaRe's credit: A_{i,t} = A_i + weight * n (p_s - mean_s p) for t in segment s,  p_s = w . f(segment),
     with w fitted so that sum_s p_s = r_i.
 
-    Segments are `segment` trained tokens long; f are the `factors` (names in the table FACTORS). w is a ridge
-    regression over all rollouts so far with forgetting `decay`, kept as its two moments; n is the number of
-    segments. The mean is subtracted, so that credit moves within a rollout and its sum stays.
-    Paper: Qu et al. 2024 (LaRe), arXiv:2412.11120, sec. 4: a latent reward of performance factors, decoded
-    and summed to the return.  Deviates: factors are a table of functions, which a language model may have
-    written, not a call to one; the decoder is linear, not a small network; factors read segments of text.
-    Each process fits the rollouts it sampled.
-    Edge: before the first group was fitted, and in rollouts of one segment, the advantage is unchanged.
+    w is a ridge regression over all rollouts so far, kept as its two moments; n is the number of segments.
+    The sum of a rollout's credit stays. Paper: Qu et al. 2024 (LaRe), arXiv:2412.11120, sec. 4. Deviates:
+    factors are a table of functions, not a call to a language model; the decoder is linear, not a small
+    network. Each process fits the rollouts it sampled. Edge: before the first group was fitted, and in
+    rollouts of one segment, the advantage is unchanged.
+
+    Attributes:
+        segment: Trained tokens of a segment.
+        factors: f, names in the table FACTORS; they read the segment's text.
+        decay: Forgetting of earlier rollouts.
     """
 
     factors: tuple[str, ...] = ("one", "length", "digits", "tags")

@@ -106,12 +106,15 @@ class LaserSelfRewarded(GRPO):
     """LaSeR's advantage: A = (1 - tau) A_verifier + tau A_self, GRPO on the rewards and on r_s = clip(beta
     (log pi(z | x, y) - c), 0, 1).
 
-    z is the token of `laser.last_token`; log-probs are in nats. A = A_verifier before step `start` of the
-    phase (steps; below 1 a share of the phase), and in groups whose r_s have a std of `min_std` or less.
-    Advantages are written per token: that of z is 0. c is the reference's log-prob of z; None: its mean over
-    the rollouts of the first step, with the weights that the phase starts from. Paper: Yang et al. 2025
-    (LaSeR), arXiv:2510.14943; released script: tau 0.1, beta 0.1, c -23 (Qwen2.5's), min_std 0.1, 200 steps
-    of warm-up. Edge: a rollout without z (truncated) has r_s 0.
+    z is the token of `laser.last_token`; log-probs are in nats. Advantages are written per token: that of z
+    is 0. Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: tau 0.1, beta 0.1, c -23
+    (Qwen2.5's), min_std 0.1, 200 steps of warm-up. Edge: a rollout without z (truncated) has r_s 0.
+
+    Attributes:
+        start: A = A_verifier before this step of the phase (below 1: share of the phase).
+        min_std: A = A_verifier in groups whose r_s have this std or less.
+        c: The reference's log-prob of z; None: its mean over the rollouts of the first step, with the weights
+            that the phase starts from.
     """
 
     tau: float = 0.1
@@ -202,11 +205,10 @@ class Laser(LossTerm):
     token z; 0 for the others.
 
     With `balanced`, w = n / (2 n_k) for the n rollouts of the group, n_k of them as correct (or as wrong) as
-    this one, and 1 where all are correct or all are wrong. The loss is 0 before step `start` of the phase
-    (steps; below 1 a share of the phase).
-    Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: coefficient 0.1, beta 0.1, c -23 (a
-    constant for the reference's log-prob; None: that of advantage `laser.self_rewarded`), balanced, from step
-    200 on. Deviates: the release balances over the batch. Shapes: (B,); log-probs in nats.
+    this one, and 1 where all are alike. The loss is 0 before step `start` of the phase (below 1 a share of
+    the phase). Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: coefficient 0.1, beta 0.1,
+    c -23 (a constant for the reference's log-prob; None: that of advantage `laser.self_rewarded`), balanced,
+    from step 200 on. Deviates: the release balances over the batch. Shapes: (B,); log-probs in nats.
     """
 
     coef: float = 0.1

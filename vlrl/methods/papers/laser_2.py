@@ -40,17 +40,20 @@ class Laser2(RewardShaping):
     """LASER's step reward: a correct rollout of n tokens gets r + bonus if n <= target (`form` "reward"), r -
     bonus if n > target ("penalty"), or both ("hybrid").
 
-    `target` is in tokens, or up to 1 a share of the longest completion (1: the longest itself). With `every`
-    > 0 (LASER-D) it is only the first target: every `every` steps of the phase each difficulty band gets its
-    own, by `estimated_target` over thresholds from the share `lower` of the longest completion on, `interval`
-    (a share) apart; the surely correct rollouts are floor(2 G / 3), floor(G / 3) and 1 for the bands high,
-    medium and low, G the group size. `explore` (LASER-DE): a wrong, finished rollout longer than its target
-    gets the bonus too, unless it is `repetitive`. `limit` is the longest completion in tokens (0: that of
-    `sampling`).
     Paper: Liu et al. 2025 (LASER, LASER-D, LASER-DE), arXiv:2505.15612; form, thresholds, bands and
     repetition test of the released code. Deviates: coverage is that of the rollouts of the last `every`
     steps, where the release samples a monitoring set. Edge: a band without rollouts gets the longest
     completion as its target, so every correct rollout gets its bonus.
+
+    Attributes:
+        target: Tokens, or up to 1 a share of the longest completion (1: the longest itself).
+        every: Above 0 (LASER-D) `target` is only the first one: after every so many steps of the phase each
+            difficulty band gets its own, by `estimated_target` over thresholds from the share `lower` of the
+            longest completion on, `interval` (a share) apart; the surely correct rollouts are floor(2 G / 3),
+            floor(G / 3) and 1 for the bands high, medium and low, G the group size.
+        explore: LASER-DE: a wrong, finished rollout longer than its target gets the bonus too, unless it is
+            `repetitive`.
+        limit: The longest completion in tokens (0: that of `sampling`).
     """
 
     target: float = 0.5

@@ -165,19 +165,21 @@ class Latr(Branching):
     """LATR's rollouts: round(eta n) of a group from a lookahead tree, which continue by sampling when the
     tree is finished; the others are sampled.
 
-    At each step a branch takes its most likely token, and its runner-up opens another branch if p2 >
-    `absolute` and p1 - p2 < `relative`. After r tokens, r in `checks`, a branch with edit distance / r <
-    `distance` to its parent is pruned. eta falls by `share`: (from step of the phase, value) pairs. `depth`
-    limits the tree in tokens; FROM_TREE marks its rollouts.
-    Paper: Xing et al. 2025 (LATR), arXiv:2510.24302, eq. 5-10; thresholds, checks and shares are those of
-    grpo-kt-countdown.sh of the release. The tree is grown by requests of `ahead` greedy tokens with their
-    alternatives instead of inside the generator: the same tree, but some of the requested tokens are not
-    used.
-    Deviates: eq. 5's sign of the relative threshold (the release compares the other way round); two
-    alternatives a step, as the release is set; where the tree stays narrow the rest are samples, not copies
-    of its trunk; where too many branches fork at once, the more likely ones are taken. Edge: a greedy branch
-    that ends is a rollout as it is; a token that ends an answer opens no branch. Logs the share of a group
-    that is to come from trees, and the step's rollouts from trees, wanted and found, and branches pruned.
+    At each step a branch takes its most likely token; its runner-up opens another branch if p2 > `absolute`
+    and p1 - p2 < `relative`. FROM_TREE marks the tree's rollouts. Paper: Xing et al. 2025, arXiv:2510.24302,
+    eq. 5-10; values of the release's grpo-kt-countdown.sh. Deviates: eq. 5's sign of the relative threshold
+    (the release's is the other); two alternatives a step, as the release is set; in a narrow tree the rest
+    are samples, not copies of its trunk; of too many forks the more likely ones are taken. Edge: no branch
+    opens at an end token.
+
+    Attributes:
+        share: eta: (from step of the phase, value) pairs.
+        checks: After so many tokens r, a branch with edit distance / r < `distance` to its parent is pruned.
+        depth: Tokens of the tree at most.
+        ahead: Greedy tokens of a request, with their alternatives: the same tree as inside the generator, but
+            some of them are not used.
+        ahead: Greedy tokens of a request, with their alternatives: the same tree as inside the generator, but
+            some of them are not used.
     """
 
     absolute: float = 0.25

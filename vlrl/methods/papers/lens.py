@@ -54,18 +54,15 @@ class Lens(Independent):
     """LENS's rollouts: where less than `below` of n rollouts are correct, n rollouts of the purified prompt
     are sampled.
 
+        purified: without the ceil(gamma m) of the question's m tokens with the largest
+                  |log pi(x_t) - log pi_ref(x_t)|; pictures and the chat template stay
+
     If more of these are correct, wrong rollouts of the group are replaced by correct ones of the purified
-    prompt (source "purified"), one for one, which are trained on under the original prompt. Purified: without
-    the ceil(gamma m) of the question's m tokens with the largest
-    |log pi(x_t) - log pi_ref(x_t)|; pictures and the chat template stay. In a group with purified rollouts,
-    WEIGHT is a for the prompt's own correct rollouts and 1 - a for all others, a the success rate of the
-    original prompt.
-    Paper: Guo et al. 2026 (LENS), arXiv:2601.21244, sec. 2, as in published notes on it (interference score,
-    gamma 1 to 5%, replacement); the code could not be read, `below` is ours. The reference is that of a KL
-    term. Edge: a question that the chat template alters is not purified, nor is one without any interference
-    (the policy equals its reference, as before the first update). Logs the failing and purified prompts of
-    the step, the tokens removed, the exchanged rollouts, and the success rate of purified prompts before and
-    after.
+    prompt (source "purified"), one for one, trained on under the original prompt. WEIGHT is then a for the
+    prompt's own correct rollouts and 1 - a for all others, a the original prompt's success rate. Paper: Guo
+    et al. 2026 (LENS), arXiv:2601.21244, sec. 2, as in published notes on it; the code could not be read,
+    `below` is ours. The reference is that of a KL term. Edge: a question that the chat template alters, or
+    without interference, is not purified.
     """
 
     gamma: float = 0.03

@@ -23,15 +23,15 @@ class LESS(TokenCredit):
     """LESS's credit: A_{i,t} = A_i w_{i,t}; w = n / N on a segment that n of the N rollouts on its side
     contain, 0 on one that both sides contain.
 
-    The sides are the correct and the wrong rollouts. The `share` of a rollout's trained tokens with the
-    lowest entropy are its low-entropy tokens; w = 1 on the others, and 1 / N on low-entropy tokens outside of
-    segments. A segment is a run of at least `min_length` low-entropy tokens; a rollout contains it where it
-    is part of a segment of its own. Entropy in nats.
-    Paper: Chen et al. 2025 (LESS), arXiv:2512.00908, sec. 4; share 0.8 and min_length 5 as in the released
-    code (recipe/less).  Deviates: that code stops at the first other rollout that contains a segment, and
-    lets overlapping segments overwrite each other; here all rollouts that contain it count, w = 0 has
-    priority, and of several shares the largest is used.
-    Edge: a rollout alone on its side keeps A_i, except on segments that the other side contains.
+    The sides are the correct and the wrong rollouts. A segment is a run of low-entropy tokens; a rollout
+    contains it where it is part of a segment of its own. Outside of segments w is 1 / N on low-entropy
+    tokens, else 1. Paper: Chen et al. 2025 (LESS), arXiv:2512.00908, sec. 4; values of the released code
+    (recipe/less). Deviates: that code stops at the first other rollout that contains a segment, and
+    overlapping segments overwrite each other; here all count; 0 has priority, then the largest share.
+
+    Attributes:
+        share: Low-entropy tokens: this share of a rollout's trained tokens, those with the lowest entropy.
+        min_length: Tokens of a segment at least.
     """
 
     share: float = 0.8

@@ -62,11 +62,10 @@ class LightIfCovarianceEntropy(LossTerm):
 
     The softmax is over a rollout's tokens, the means over the group. A positive `coef` raises the entropy of
     tokens whose reinforcement lowers it. Paper: Light-IF, arXiv:2508.03178, TEA-RL; checked against
-    compute_entropy_with_cov of the release (alpha 10, max_coef 5), which the released actor names in a branch
-    that it does not reach. Deviates: c_t carries no gradient (there the gradient also goes through log pi),
-    and means are over the group and not the micro-batch, so that its split does not matter. Edge: a rollout's
-    weights sum to at most alpha, whatever its length, so short answers get a strong bonus: at five tokens 2
-    each, which destroyed a tiny policy (docs/LOG.md); use a smaller alpha there.
+    compute_entropy_with_cov of the release (alpha 10, max_coef 5), which its actor does not reach. Deviates:
+    c_t carries no gradient (there also through log pi), and means are over the group, not the micro-batch.
+    Edge: weights sum to at most alpha, so short answers get a strong bonus: at five tokens 2 each, which
+    destroyed a tiny policy (docs/LOG.md); use a smaller alpha there.
     """
 
     alpha: float = 10.0

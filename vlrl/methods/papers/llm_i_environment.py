@@ -230,22 +230,12 @@ class LlmIIllustrated(Environment):
         picture, or one of an earlier tag)
 
     A picture that could be made stands as <image> in the document, another as <fail_to_generate_image>.
-    Tools: `search` finds the file of `library` (a JSONL of {"image", "caption"}) whose caption has most of
-    the query's words; `code` runs in the sandbox, where lines, points and bars are drawn if it has no
-    matplotlib; `diffusion` and `edit` POST {"prompt", "image"} (PNG, base64) to `diffusion_url` and
-    `edit_url`, which answer {"image"}. Without library and urls small drawings stand in: coloured shapes that
-    are named, and simple filters.
-    Judges ({model: name@revision, engine: ...}): `text_judge` rates text and tags of the document as it was
-    written, `picture_judge` sees it with its pictures; 1 to 5 each. Parts: `count` (score of the number of
-    pictures, `row.meta["pictures"]`), `text`, `tags`, `quality`, `relation`, `query`, `pictures`, `failed`.
-    Reward: `count`.
     Paper: Guo et al. 2025 (LLM-I), arXiv:2509.13642; ByteDance-BandAI/LLM-I at a20e4090:
-    imageutils/interleaved_gen.py, verl/utils/reward_score/llmi_rm.py and judge_client.py. Deviates: <image>
-    that the policy writes itself is removed (there it counts as a picture); ratings are cut to 1 to 5; a
-    judge or service that fails is the environment's failure (there the lowest score); an edit names a picture
-    that exists, there one that can exist. Edge, as there: without pictures the picture judge is not asked and
-    rates 5, above 10 it rates 1; a text that is only tags rates 1; a rating that is not given is 1. Thoughts
-    (<think>) are no part of the document.
+    imageutils/interleaved_gen.py, verl/utils/reward_score/{llmi_rm,judge_client}.py. Deviates: <image> that
+    the policy writes is removed; ratings are cut to 1 to 5; a judge or service that fails is the
+    environment's failure (there the lowest score); an edit names a picture that exists. Edge, as there:
+    without pictures the picture judge rates 5, above 10 it rates 1; tags alone, or a missing rating, are 1.
+    Thoughts are no part. Tools, judges, parts: docs/environments.md.
     """
 
     tools_allowed: tuple[str, ...] = ("search", "diffusion", "code", "edit")

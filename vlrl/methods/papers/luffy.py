@@ -35,14 +35,18 @@ class Luffy(Independent):
     """LUFFY's mixed-policy groups: y_1 .. y_(n-k) ~ pi(. | x) and k demonstrations (source "expert") in one
     group, scored by the same rewards.
 
-    k is `per_prompt`, or as many as the row has. With `replace` demonstrations take the place of samples, so
-    that the group keeps its size n, with at least one sample of the policy; without it they are added.
-    `trained` false sets them aside for a replay buffer that may read them. Paper: Yan et al. 2025 (LUFFY),
-    arXiv:2504.14945, sec. 3; released script: n = 8 with one whole trace (prefix ratio 1). Checked against
-    copies of the released code (mix_src). Deviates: traces of which the policy completes a part are left out.
-    Edge: a row without a demonstration gets n samples; a prompt with count 0 gets an empty group. Log-probs
-    of the expert are unknown and left empty; the temperature is that of the samples, as in the release, or 1
-    where it varies by position. Raises ConfigError where no row has a demonstration.
+    Paper: Yan et al. 2025 (LUFFY), arXiv:2504.14945, sec. 3; released script: n = 8 with one whole trace
+    (prefix ratio 1). Checked against copies of the released code (mix_src). Deviates: traces of which the
+    policy completes a part are left out. Edge: a row without a demonstration gets n samples; a prompt with
+    count 0 gets an empty group. Log-probs of the expert are unknown and left empty; the temperature is that
+    of the samples, as in the release, or 1 where it varies by position. Raises ConfigError where no row has a
+    demonstration.
+
+    Attributes:
+        per_prompt: k, or as many as the row has.
+        replace: Demonstrations take the place of samples, so that the group keeps its size n, with at least
+            one sample of the policy; without it they are added.
+        trained: false sets them aside for a replay buffer that may read them.
     """
 
     per_prompt: int = 1
@@ -91,17 +95,20 @@ class LuffyPolicyShaping(PolicyLoss):
     """LUFFY's policy shaping. Tokens of rollouts of `sources`: L = -f(u) A (1 - sg pi)^explore, clipped on
     `clip_others`. Own tokens: L = -r A.
 
-    r = pi / pi_old; with `clip`, the loss of own tokens is `ppo_clip`'s. f(u) = u / (u + beta) (beta 0: f(u)
-    = u) with u = pi / mu, where mu, the writer's probability, is taken as `behaviour` says:
-    "one": mu = 1;  "mixture": mu = (pi_old + (pi_old + 1) / 2) / 2, half the old policy, half a writer who is
-    the old policy or uniform; "recorded": the log-probs that the sampler recorded.
-    Paper: "one", beta 0.1: Yan et al. 2025 (LUFFY), arXiv:2504.14945, sec. 3.2, policy shaping; "mixture",
-    beta 0, explore 0.5: Dong et al. 2025 (RL-PLUS), arXiv:2508.00222, multiple importance sampling and
-    exploration-based advantage; "recorded", beta 0.1: Zhan et al. 2025 (ExGRPO), arXiv:2510.02245, sec. 4.2;
-    "recorded", beta 0, both clipped: Nath et al. 2025 (Guide), arXiv:2506.13923, whose writer is the old
-    policy with a hint in its prompt. Checked against rlplus_core_alg.py, and for LUFFY and ExGRPO against
-    copies of their released mix_src. Edge: without rollouts of `sources` it is the plain (clipped) policy
-    loss. |log u| is clamped to 20 for "recorded".
+        r = pi / pi_old;   f(u) = u / (u + beta)  (beta 0: f(u) = u),   u = pi / mu
+
+    Paper: "one", beta 0.1: Yan et al. 2025 (LUFFY), arXiv:2504.14945, sec. 3.2; "mixture", beta 0, explore
+    0.5: Dong et al. 2025 (RL-PLUS), arXiv:2508.00222; "recorded", beta 0.1: Zhan et al. 2025 (ExGRPO),
+    arXiv:2510.02245, sec. 4.2; "recorded", beta 0, both clipped: Nath et al. 2025 (Guide), arXiv:2506.13923,
+    whose writer is the old policy with a hint. Checked against rlplus_core_alg.py, and for LUFFY and ExGRPO
+    against copies of their released mix_src. Edge: without rollouts of `sources` it is the plain (clipped)
+    policy loss. |log u| is clamped to 20 for "recorded".
+
+    Attributes:
+        behaviour: mu, the writer's probability. "one": 1; "mixture": (pi_old + (pi_old + 1) / 2) / 2, half
+            the old policy, half a writer who is the old policy or uniform; "recorded": that of the log-probs
+            that the sampler recorded.
+        clip: The loss of own tokens is `ppo_clip`'s.
     """
 
     sources: tuple[str, ...] = ("expert",)

@@ -34,16 +34,12 @@ class MathbookRl(AdvantageEstimator):
     mean and std over the principle's rollouts.
 
     Groups whose rows have the same `row.meta[key]` are variants of one principle. The rewards of each variant
-    are sorted from best to worst and averaged rank by rank; a rollout takes the average of its rank. The
-    better the policy does on all variants, the larger the advantage of the best rollouts.
-    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (pre-aligned RL). Released code: We-Math/We-Math2.0,
-    pre_align/verl/trainer/ray_trainer.py, commit 29eb79b (rollouts sorted by reward, mean over problems rank
-    by rank, population std, eps 1e-6).
-    Needs variants in the same batch: prompt sampler `mathbook_rl.by_principle`; without them it is GRPO, so
-    that such a run is refused. Deviates: with groups of different sizes, a rank is averaged over the groups
-    that have it.
-    Edge: one variant is GRPO with the population std; equal rewards give zeros; rollouts of equal reward keep
-    their order. A row without the key is a principle of its own.
+    are sorted from best to worst and averaged rank by rank. Paper: We-Math 2.0 (MathBook-RL),
+    arXiv:2508.10433 (pre-aligned RL). Released code: We-Math/We-Math2.0,
+    pre_align/verl/trainer/ray_trainer.py, commit 29eb79b (population std, eps 1e-6). Needs variants in the
+    same batch: prompt sampler `mathbook_rl.by_principle`; a run without is refused. Deviates: with groups of
+    different sizes, a rank is averaged over the groups that have it. Edge: one variant is GRPO with the
+    population std; equal rewards give zeros, and keep their order.
     """
 
     key: str = "principle"

@@ -85,24 +85,20 @@ class Mctr(MultiTurn):
     """MCTR's two levels: an object level that acts by vote over samples, and a meta level that keeps rules
     about the task in memory.
 
-    Object level: one episode per prompt. At each turn the policy samples the prompt's count of turns at the
-    same state; the action that most of them choose (<action>...</action>; ties: the first) is carried out by
-    the first turn that chose it. The samples of a state are a group, for the reward shaping
-    `mctr.self_consistency`: metacognitive test-time reinforcement learning, which needs no label.
-    Meta level: after an episode of a task, when it is due, the model is shown the episode and the task's
-    rules and asked (`ask`) for new ones (<rule>) and for those to forget (<drop>). The newest `size` rules
-    stand at the end of every prompt of the task, behind `shown`. Reflection is frequent at first: `first`
-    steps lie between two; a reflection that changes no rule makes them `growth` times as many (at most
-    `longest`), one that does makes them `growth` times fewer (at least `first`). `meta` is the engine that
-    reflects; {} is the policy itself. Paper: arXiv:2511.23262 (abstract: a meta-reasoning module that stores
-    rules as natural language, an action module that retrieves them and is updated by test-time reinforcement
-    learning; summaries: a reward for agreement with the majority of parallel traces, reflection that grows
-    rarer as memory stabilises). Ours: the words, the rule of the schedule, all numbers; updates come after
-    episodes, not within them; all rules of a task are shown, where the paper retrieves. Edge: a turn that no
-    sample gives an action to is the first sample's; held-out evaluation plays without votes, with the rules.
-    State: rules and schedule, the same on all ranks (their reflections are joined at the end of the step).
-    Logs rules, reflections and the share of samples that agree. Units: `first`, `longest` in steps;
-    `max_tokens` in tokens.
+    At each state the policy samples n turns, a group for `mctr.self_consistency`; the action that most choose
+    is carried out. After an episode, when due, the model reads it and the task's rules and adds (<rule>) or
+    forgets (<drop>) some; prompts end with them. Paper: arXiv:2511.23262 (abstract; summaries). Ours: words,
+    schedule, numbers, updates after episodes; all rules are shown, where the paper retrieves. Edge: without
+    an action the first sample's turn counts; ties: the first; held-out evaluation has rules and no votes.
+    State: rules and schedule, equal on all ranks.
+
+    Attributes:
+        meta: The engine that reflects, asked by `ask`; {} is the policy itself.
+        size: The newest rules that are kept, shown behind `shown`.
+        first: Steps between two reflections at first and at least.
+        growth: A reflection that changes no rule makes the steps between two so many times as many (at most
+            `longest`), one that does so many times fewer.
+        max_tokens: Of a reflection, in tokens.
     """
 
     ask: str = (

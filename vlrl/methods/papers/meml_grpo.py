@@ -83,16 +83,12 @@ class MemlGrpoMutual(HardPrompts):
     """MEML-GRPO's mutual learning: a correct rollout of the best expert of a group is taught to the worst;
     prompts that all fail to a demonstration.
 
-    The latter is `HardPrompts`, with `size` of the paper's buffer.
-    Best and worst are by the experts' mean rewards. The first correct rollout of the best expert, under the
-    worst expert's prompt (source "taught"), is a group of its own, so that only loss term nll with source
-    "taught" trains on it: -log p(o+ | q, P-), whose gradient is that of the estimate of KL(p(. | P+) || p(. |
-    P-)) with the better expert held fixed.
-    Paper: Jia et al. 2025 (MEML-GRPO), arXiv:2508.09670, from published notes on it (mutual learning between
-    best and worst expert; a buffer of 64 hard examples). No code was found. Deviates: the buffer has prompts
-    that every rollout failed, not those of single experts, and no random choice. Edge: experts with equal
-    means teach nothing, as does a best expert without a correct rollout; the first of equals is best or
-    worst.
+    Best and worst are by the experts' mean rewards. The best's first correct rollout, under the worst's
+    prompt (source "taught"), is a group of its own, for loss term nll: -log p(o+ | q, P-), whose gradient is
+    that of an estimate of KL(p(. | P+) || p(. | P-)). Failed prompts: `HardPrompts`. Paper: Jia et al. 2025
+    (MEML-GRPO), arXiv:2508.09670, from published notes; no code was found. Deviates: the buffer has prompts
+    that every rollout failed, and no random choice. Edge: equal means, or no correct rollout of the best,
+    teach nothing.
     """
 
     requires = (EXPERT,)

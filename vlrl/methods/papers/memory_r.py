@@ -42,14 +42,16 @@ class MemoryR(RewardShaping):
     """Memory-R+'s rewards: r + exploit (1 - n(d)) + explore n(1 - s).
 
     d is the distance of the answer from the mean of the remembered correct answers, s its largest cosine with
-    the remembered wrong ones, both among the answers of the `k` most similar questions. n scales to [0, 1] by
-    the smallest and the largest of the last `window` values; the first value counts as it is in the exploit
-    term (at most 1) and as 0 in the explore term. The explore term begins once `explore_from` questions have
-    wrong answers. The answers of a step, on all ranks, join the memory at its end; `correct` and `wrong` keep
-    their last `capacity` answers each. Paper: Le et al. 2025 (Memory-R+), arXiv:2504.02273; released code:
+    the remembered wrong ones. n scales to [0, 1] by the extremes of the last `window` values (the first:
+    itself, at most 1, for d, 0 for s). Paper: Le et al. 2025 (Memory-R+), arXiv:2504.02273; released code:
     thaihungle/Memory-R at a193f4f, rewards/ir_knn_st.py and run_gsm8k.py (both weights 1, k 1, window 100,
-    500 questions). Deviates: texts are embedded by hashed character trigrams, not by a sentence encoder; an
-    answer joins after its step, in the release before it is scored. Edge: with an empty memory its term is 0.
+    500 questions). Deviates: texts are embedded by hashed character trigrams, not a sentence encoder;
+    answers, of all ranks, join at the end of their step. Edge: with an empty memory its term is 0.
+
+    Attributes:
+        k: Answers of so many most similar questions are compared.
+        explore_from: Questions with wrong answers from which on the explore term counts.
+        capacity: Last answers that `correct` and `wrong` keep each.
     """
 
     exploit: float = 1.0

@@ -24,10 +24,10 @@ class NFT(SequencePolicyLoss):
 
     R = pi / pi_old per token, q the prompt's success rate in its group, clamped to [0.02, 0.98]. The max is
     straight-through: it keeps the gradient of (1 - q R) / (1 - q). A prompt has the weight 1 - q
-    (`prompt_weight` "linear") or sqrt((1 - q) / q) ("sqrt"); groups that are all correct or all wrong have
-    weight 0. `negative` 0 is rejection fine-tuning. The advantage is not read.
-    Paper: Chen et al. 2025 (NFT), arXiv:2505.18116, eq. 8-10; the released 7B script has eps 1.
-    Edge: on-policy, correct tokens have gradient -(1 - q), wrong ones +q: GRPO's without the std.
+    (`prompt_weight` "linear") or sqrt((1 - q) / q) ("sqrt"), 0 where all are alike. `negative` 0 is rejection
+    fine-tuning. The advantage is not read. Paper: Chen et al. 2025 (NFT), arXiv:2505.18116, eq. 8-10; the
+    released 7B script has eps 1. Edge: on-policy, correct tokens have gradient -(1 - q), wrong ones +q:
+    GRPO's without the std.
     """
 
     eps: float = 1.0

@@ -39,21 +39,18 @@ class NoisyVerifierCorrections(RewardShaping):
 
         backward (PGBC): r' = (r - rho0) / (1 - rho0 - rho1)        forward (PGFC): r' = r - (1 - rho1)
 
-    rho0 = P(r = 1 | wrong), rho1 = P(r = 0 | correct). Backward is the true verdict on average; forward is 0
-    on average for a correct rollout and
-    -(1 - rho0 - rho1) for a wrong one, so that the gradient has the direction of the true verdicts' and only
-    rho1 has to be known. `row.meta["noise"]` = [rho0, rho1] has priority over the fields. `slot`: empty is
-    the row's outcome reward. `appeal`: the slot of a better verifier (weight 0); rho1 is then estimated as
-    overturned / (overturned + confirmed), where overturned are the rollouts with r = 0 that the appeal calls
-    correct, counts that decay by `decay` per group; a step's groups, those of all ranks, count from the next
-    step. Paper: Cai et al. 2025 (PGBC, PGFC), arXiv:2510.00915, eq. 3 (backward), prop. 3.4 and algorithm 2
-    (forward). Deviates: the estimate of rho1 takes the appeal slot's verdict on every rollout, where the
-    paper appeals a share q of the refused ones to a small language model and divides their number by q, and
-    rollouts that the verifier accepts count only if the appeal confirms them; counts decay by group, not over
-    a window. Edge: rates that are the same for all rollouts of a group are an affine map: division by the std
-    undoes both corrections, a group's mean the forward one, and a backward correction with one rate for all
-    prompts only scales the gradient under a group mean; what removes the correction is refused. A verdict
-    other than 0 and 1 raises ValueError.
+    rho0 = P(r = 1 | wrong), rho1 = P(r = 0 | correct), by `row.meta["noise"]` = [rho0, rho1], else by the
+    fields. Mean of backward: the true verdict; of forward: 0 if correct, -(1 - rho0 - rho1) if wrong, so only
+    rho1 has to be known. Paper: Cai et al. 2025, arXiv:2510.00915, eq. 3, prop. 3.4, algorithm 2. Deviates:
+    the appeal judges every rollout (paper: some refused); counts decay by group. Edge: with one rate per
+    group, division by the std undoes both, a group's mean the forward one: refused. Other r: ValueError.
+
+    Attributes:
+        slot: "" is the row's outcome reward.
+        appeal: Slot of a better verifier (weight 0): rho1 = overturned / (overturned + confirmed), overturned
+            the rollouts with r = 0 that the appeal calls correct, confirmed those with r = 1; a step's
+            groups, of all ranks, count from the next step.
+        decay: Of these counts, per group.
     """
 
     mode: Literal["backward", "forward"] = "backward"

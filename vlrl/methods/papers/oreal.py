@@ -33,14 +33,12 @@ class OREAL(GroupRelative):
 
         A_i = positive RLOO_i N / N+ for a correct rollout,  negative RLOO_i N / N- for a wrong one
 
-    N, N+ and N- count the trained tokens of the step: all, of correct and of wrong rollouts. With the policy
-    loss `policy_gradient` and the aggregation `token_mean` the first is behaviour cloning, the second policy
-    gradient on failures. `one_each` trains only on the first correct and the first wrong rollout of a group
-    (the loss mask of the others is False everywhere); the baseline is computed from all of them. Paper: Lyu
-    et al. 2025, arXiv:2502.06781, eq. 7-8; positive 1.0, negative 0.5, RLOO as factor of both and one rollout
-    of each kind as in the released code. Deviates: of each kind the first rollout is taken, there one at
-    random, which is the same for independent samples. Edge: groups that are all correct or all wrong have no
-    signal.
+    N, N+ and N- count the trained tokens of the step: all, of correct and of wrong rollouts. With
+    `policy_gradient` and `token_mean` the first is behaviour cloning, the second policy gradient on failures.
+    `one_each` trains only on the first correct and the first wrong rollout of a group; the baseline is
+    computed from all. Paper: Lyu et al. 2025, arXiv:2502.06781, eq. 7-8; positive 1.0, negative 0.5, RLOO and
+    one rollout of each kind as in the released code. Deviates: there one at random, which is the same for
+    independent samples. Edge: groups that are all correct or all wrong have no signal.
     """
 
     positive: float = 1.0
@@ -84,10 +82,8 @@ class OrealDecisiveTokens(TokenWeight):
     Where A < 0, 1 - p_t replaces p_t. Logits are the aux tensor `token_score` (a head on the policy's states)
     or `model_value` (a separate model); their mean over a rollout is trained to predict its outcome. In the
     first `warmup` steps of the phase (below 1: a share of its steps) all weights are 0: only the scorer
-    learns.
-    Paper: Lyu et al. 2025 (OREAL), arXiv:2502.06781, sec. 3.3; running mean, threshold 0.5 and the frozen
-    steps (10 of 90) as in the released code. Edge: before the plug-in is set up there is no warm-up. Shapes:
-    (B, T).
+    learns. Paper: Lyu et al. 2025 (OREAL), arXiv:2502.06781, sec. 3.3; running mean, threshold 0.5 and the
+    frozen steps (10 of 90) as in the released code. Shapes: (B, T).
     """
 
     threshold: float = 0.5

@@ -36,11 +36,10 @@ class Pure(GroupRelative):
 
     r are the step scores of a rollout (STEP_SCORES); the return of r' is close to the smallest of them. b_k
     is the baseline: with `baseline` "token" the others' r' per token times the tokens of the step, with
-    "step" the mean over the others of their r' per step. Whitening gives mean 0 and variance 1.
-    Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275, eq. 5-8; T 0.1, outcome 0.1, the token baseline and the
-    whitening as in the released code. Edge: a rollout without steps has only its outcome, so prompts with
-    only a verifiable reward can be mixed in; so have the tokens after the last step. A rollout whose siblings
-    have no steps has no baseline.
+    "step" the mean over the others of their r' per step. Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275,
+    eq. 5-8; T 0.1, outcome 0.1, the token baseline and the whitening as in the released code. Edge: a rollout
+    without steps, and the tokens after the last step, have only the outcome; a rollout whose siblings have no
+    steps has no baseline.
     """
 
     temperature: float = 0.1
@@ -116,13 +115,15 @@ class PureProcessRewards(RewardShaping):
     STEP_SCORES.
 
     A step ends with the token in which `delimiter` ends, the last one with the rollout. The model reads the
-    prompt as the policy does (its template included), then each step without the delimiter and with `mark`
-    behind it. `model`: a folder or a hub id of a model for token classification with two labels, such as
-    jinachris/PURE-PRM-7B; "tiny" has random weights, for tests. Rewards are unchanged.
-    Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275; released code: CJReinforce/PURE,
-    openrlhf/trainer/ppo_utils/experience_maker.py at 41f9363: steps, mark, score. Deviates: steps are
-    tokenised anew by the model's own tokenizer. Edge: a step without text has no score of its own and belongs
-    to the next one; a rollout without text has no steps. Every rank holds a whole model.
+    prompt as the policy does, then each step without the delimiter and with `mark` behind it. Rewards are
+    unchanged. Every rank holds a whole model. Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275; released
+    code: CJReinforce/PURE, openrlhf/trainer/ppo_utils/experience_maker.py at 41f9363: steps, mark, score.
+    Deviates: steps are tokenised anew by the model's own tokenizer. Edge: a step without text has no score
+    and belongs to the next one; a rollout without text has no steps.
+
+    Attributes:
+        model: A folder or a hub id of a model for token classification with two labels, such as
+            jinachris/PURE-PRM-7B; "tiny" has random weights, for tests.
     """
 
     model: str = ""

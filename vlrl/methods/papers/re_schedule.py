@@ -45,11 +45,11 @@ class ReScheduleReasoningTree(Independent):
     so on, `depth` levels deep.
 
     The last level is sampled to its end. The rollouts of a group are the leaves, at most branch^depth; PATH
-    says by which branches one was reached. An answer that ends early is a leaf.
-    Paper: Wang et al. 2025 (Re-Schedule), arXiv:2510.24832: branching at the start and at every interval; k =
-    d = 4 and 100 tokens in the release (run_batch_vllm.sh). All tokens of a leaf are trained on, so a shared
-    beginning counts once per leaf: made for phases that only measure (lr 0). Edge: a prompt with count 0
-    gives an empty group; other counts do not matter, and must be branch^depth. One engine call per level.
+    says by which branches one was reached. An answer that ends early is a leaf. Paper: Wang et al. 2025
+    (Re-Schedule), arXiv:2510.24832; k = d = 4 and 100 tokens in the release (run_batch_vllm.sh). All tokens
+    of a leaf are trained on, so a shared beginning counts once per leaf: made for phases that only measure
+    (lr 0). Edge: a prompt with count 0 gives an empty group; other counts do not matter, and must be
+    branch^depth. One engine call per level.
     """
 
     branch: int = 4

@@ -34,15 +34,15 @@ class Recap(RewardShaping):
     """RECAP's reweighted reward: r = sum_k v_k w_k s_k over the slots k that scored a rollout.
 
         w = K softmax((c + i) / tau)
-        c_k = mu~_k / mu_k                   convergence rate: the mean loss of the last `window` steps before
-        these, over that of the last `window` i_k = sigma_k / (mu_k + mu~_k)       instability: sigma^2 = 1/(2
-        window - 1) sum (L - mu_k)^2 over both windows
+        c_k = mu~_k / mu_k               convergence rate: the mean loss of the last `window` steps before
+                                         these, over that of the last `window`
+        i_k = sigma_k / (mu_k + mu~_k)   instability: sigma^2 = 1/(2 window - 1) sum (L - mu_k)^2 over both
+                                         windows
 
     L_k = 1 - (the step's mean of slot k on all ranks) is the loss of slot k, v_k its weight in the config, K
     the number of slots with a weight. Paper: Phan et al. 2025, arXiv:2510.21978, sec. 4 and eq. 1 (tau 5).
-    Deviates: it does not say what the loss of a reward is (1 - the reward, which falls where the policy gets
-    better, is ours); `eps` is added to both means, so that a reward that is always earned has c = 1 and i =
-    0. Edge: w = 1 until each slot has 2 `window` steps; a slot that scored nothing in a step keeps its
+    Deviates: it does not say what the loss of a reward is (1 - the reward is ours); `eps` is added to both
+    means. Edge: w = 1 until each slot has 2 `window` steps; a slot that scored nothing in a step keeps its
     windows. State: the losses of the last steps.
     """
 

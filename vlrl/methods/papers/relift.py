@@ -59,14 +59,16 @@ class Relift(Callback):
 
         L = mean over tokens of -log pi(y_t) - entropy H(pi(. | y_<t))
 
-    A prompt has failed if none of its rollouts is correct. The step has an AdamW of its own with rate `lr`
-    (0: the run's present one) and decay 0.01; gradients are clipped to the norm `max_grad_norm`. The newest
-    `size` prompts are used, each with its first demonstration; the rest stays. Edge: a failed row without a
-    demonstration is counted and does not enter the buffer. Each rank has its own buffer, of ceil(size /
-    ranks) prompts; the step is taken when all are full, and gradients are averaged by tokens. Logs the failed
-    prompts of the step (own rank's groups that were trained on), those without a demonstration, the
-    demonstrations used, the prompts in the buffer, and of a supervised step its mean -log pi and gradient
-    norm. Raises ConfigError where weights are sharded over ranks.
+    A prompt has failed if none of its rollouts is correct. The newest `size` prompts are used, each with its
+    first demonstration; the rest stays. Edge: a failed row without a demonstration is counted and does not
+    enter the buffer. Each rank has its own buffer, of ceil(size / ranks) prompts; the step is taken when all
+    are full, and gradients are averaged by tokens. Logs failed prompts (own rank's trained groups), those
+    without a demonstration, demonstrations used, the buffer's prompts, and of a supervised step mean -log pi
+    and gradient norm. Raises ConfigError where weights are sharded.
+
+    Attributes:
+        lr: Rate of an AdamW of its own (0: the run's present one), with decay 0.01.
+        max_grad_norm: Norm to which gradients are clipped.
     """
 
     size: int = 128

@@ -52,11 +52,10 @@ class Reseek(RewardShaping):
     Correct: the row's outcome. Environment `reseek.search` states which results are useful (TURN_PARTS).
     Source: TencentBAC/ReSeek at d5a8330, reseek_rerank.py: overlap_positive_reward 0.1,
     overlap_negative_reward -0.05, factors 0.2 (`quiet`) and 0.5 (`near`). Paper: Li et al. 2025,
-    arXiv:2510.00568, sec. 3 (a reward for verdicts that agree with an ideal label, a penalty for the others).
-    Deviates: the release's quarter of the score for more than 10 answer tags is left out. Edge: an episode
-    that was cut, or ended without an answer, keeps its total; a Yes to a useless result is paid where the
-    answer is correct, as in the release. Logs `reseek/right_verdicts`, the share of verdicts that agree with
-    the label.
+    arXiv:2510.00568, sec. 3. Deviates: the release's quarter of the score for more than 10 answer tags is
+    left out. Edge: an episode that was cut, or ended without an answer, keeps its total; a Yes to a useless
+    result is paid where the answer is correct, as in the release. Logs `reseek/right_verdicts`, the share of
+    verdicts that agree with the label.
     """
 
     reward: float = 0.1
@@ -134,21 +133,19 @@ class ReseekSearch(Search):
 
         C_t = tau_{t-1}, o_t   if the verdict is Yes (or there is none);   C_t = tau_{t-1}   if it is No
 
-    The turn that judges has read o_t; with `drop` the turns after a No have not. The first verdict of a turn
-    counts; it may stand alone, or with the next query or the answer. Each verdict states one reward part, 1
-    for `yes_useful`, `yes_useless`, `no_useful` or `no_useless`, which reward shaping `reseek` pays. A result
-    is useful if it holds a gold answer as whole words, case left out; with `ranker`, the URL of a server, if
-    its similarity to the gold answer is at least `threshold`.
-    Paper: Li et al. 2025 (ReSeek), arXiv:2510.00568, sec. 3 (dynamic self-correction); TencentBAC/ReSeek at
-    d5a8330,
-    utils/preprocess_reseek_dataset.py (tags), verl/utils/reward_score/reseek_rerank.py (POST /score
-    {"text_1", "text_2"} -> {"similarities"}, 0.5) and reseek_regex.py (the gold answer in the result).
-    Deviates: the release leaves dropping to the policy (its search/llm_agent/generation.py keeps every result
-    in the context), a note in place of o_t keeps roles apart; whole words in place of any substring; a
-    verdict counts for the result that its turn answers, not for every result before it.
-    Edge: a verdict without a result before it says nothing; a row without a gold answer is a RowError; a
-    ranker that fails is the environment's failure. Only what the retriever returned is judged: tags that the
-    policy writes around words of its own are no result.
+    A turn's first verdict counts. It states one reward part, 1 for `yes_useful`, `yes_useless`, `no_useful`
+    or `no_useless`. Paper: Li et al. 2025 (ReSeek), arXiv:2510.00568, sec. 3; TencentBAC/ReSeek at d5a8330,
+    utils/preprocess_reseek_dataset.py (tags), verl/utils/reward_score/{reseek_rerank,reseek_regex}.py.
+    Deviates: the release leaves dropping to the policy (search/llm_agent/generation.py); a note in place of
+    o_t; whole words in place of any substring; a verdict counts for its own result only. Edge: a verdict
+    without a result says nothing; a row without a gold answer is a RowError; a ranker that fails is the
+    environment's failure; tags that the policy writes are no result.
+
+    Attributes:
+        drop: The turns after a No have not read o_t (the turn that judges has).
+        ranker: URL of a server: a result is useful if its similarity to the gold answer is at least
+            `threshold` (POST /score {"text_1", "text_2"} -> {"similarities"}, 0.5); without it, if it holds a
+            gold answer as whole words, case left out.
     """
 
     drop: bool = True

@@ -109,15 +109,15 @@ class RexRag(MultiTurn):
     """REX-RAG's mixed sampling: n conversations as in `multi_turn`, of whose wrong ones `share` are probed;
     the best probes join the group.
 
-    Without an `environment` a conversation is a single answer. A probe keeps the conversation up to the last
-    match of `answer`, continues with one of `doubts`, drawn uniformly, and is then sampled from the policy
-    again. The doubt is trained on; its log-probs are those of the draw. Probes stay by the mean log-prob that
-    the policy gives to their doubt, at most k times as many as there are conversations: source "probe", on
-    top of the n. INSERTED is the position of the doubt. k begins at `keep` and follows the accuracy of the
-    kept probes: k <- 0.9 k + 0.1 accuracy after each step. Paper: Jiang et al. 2025 (REX-RAG),
-    arXiv:2508.08149, sec. 3 (trajectory filter). Logs the kept probes, their accuracy and k. Edge:
-    conversations that were truncated, have no match in their last turn, had pictures in a reply or have no
-    turn left are not probed. Groups are ragged.
+    Without an `environment` a conversation is a single answer. A probe keeps it up to the last match of
+    `answer` and continues with one of `doubts`, drawn uniformly, which is trained on (log-probs of the draw).
+    Those with the doubts of highest mean log-prob stay, k per conversation: source "probe", on top of the n.
+    INSERTED is the doubt's position. Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149, sec. 3 (trajectory
+    filter). Logs kept probes, their accuracy, k. Edge: truncated conversations, without a match in the last
+    turn, with pictures in a reply or no turn left are not probed.
+
+    Attributes:
+        keep: k at first; k <- 0.9 k + 0.1 (accuracy of the kept probes) after each step.
     """
 
     share: float = 0.2
@@ -295,11 +295,10 @@ class RexRagBalanceHeuristic(PolicyLoss):
 
     a is the share of probes in the batch (the balance heuristic, Veach and Guibas 1995). m is the density of
     the probes: 0 for a conversation; for a probe pi_old e^(-1/j) on the j tokens before the doubt, e the
-    share of wrong conversations (only these are resumed); the probability q with which the doubt's tokens
-    were inserted (the rollout's log-prob of them); pi_old behind it. Reads INSERTED, PROBE_SHARE and
-    ERROR_RATE. Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149, multiple importance sampling; checked
-    against dp_actor.py of the release. Edge: without probes it is PPO's clip; |log q| and |log r| are clamped
-    to 20. Shapes: (B, T).
+    share of wrong conversations; on the doubt the probability with which its tokens were inserted; pi_old
+    behind it. Reads INSERTED, PROBE_SHARE and ERROR_RATE. Paper: Jiang et al. 2025 (REX-RAG),
+    arXiv:2508.08149, multiple importance sampling; checked against dp_actor.py of the release. Edge: without
+    probes it is PPO's clip; |log q| and |log r| are clamped to 20. Shapes: (B, T).
     """
 
     low: float = 0.2

@@ -28,10 +28,9 @@ class Rise(Independent):
 
     A pair is asked by `ask`, which contains {question} and {solution}, as a row of the task `task`; its gold
     answer is the raw score of the solution's outcome reward, so that the reward for that task compares the
-    score that the policy gives with it. Verdicts are groups of their own, trained on in the same step.
-    Paper: Liu et al. 2025 (RISE), arXiv:2505.13445, sec. 4.1, algorithm 1. Deviates: the words of `ask` are
-    ours. With several ranks each draws from its own solutions. Edge: a pair that is too long for a prompt is
-    left out; a fractional number of pairs is rounded at random.
+    policy's score with it. Verdicts are groups of their own, trained on in the same step. Paper: Liu et al.
+    2025 (RISE), arXiv:2505.13445, sec. 4.1, algorithm 1. Deviates: the words of `ask` are ours. Each rank
+    draws from its own solutions. Edge: a pair too long is left out; a fractional number is rounded at random.
     """
 
     share: float = 0.125

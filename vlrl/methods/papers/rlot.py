@@ -167,23 +167,23 @@ class Rlot(SampledStrategy):
     terminate); the policy writes them.
 
         s = the policy's own scores (0..3) of the last step on seven aspects;  a = argmax_a Q(s, a), with
-        probability epsilon any block r = P(right) of the new step by a process reward model; 1 or 0 for the
+        probability epsilon any block;  r = P(right) of the new step by a process reward model; 1 or 0 for the
         answer by the row's outcome at the end
 
-    Q is a dueling network, learned by double DQN after each step of the run: as many updates as there were
-    blocks, once the memory of the newest `memory` transitions is full. The policy is frozen. A rollout is the
-    answer, sampled from the row's prompt with the steps so far behind it. An episode ends with terminate,
-    where the policy says that the last step holds the final answer, or when `depth` blocks were written. A
-    block: one step; subtasks (`width` at most), each solved, summarised as one step; three plans, of which
-    the policy chooses one for the step; a corrected step. The first block is never refine. In held-out
-    evaluation epsilon is 0 and nothing is learned.
-    Paper: Hao et al. 2025 (RLoT), arXiv:2505.14140, sec. 3; release: haohaoqian/RL-LLM-Reasoning at cf5e93a
-    (network, targets, memory, epsilon and learning rate per transition and episode:
-    train_Dueling_DDQN_MATH.py). Deviates: the wording of the prompts is ours; episodes of a step share one
-    epsilon and one navigator; a token classifier with two labels in place of Math-Shepherd's + and -; the
-    release does not bound subtasks. Edge: a score that cannot be read is 0; without a list of plans or
-    subtasks the whole reply is one. Raises ConfigError without `prm`, and in a run that would train the
-    policy. Logs `rlot/blocks` per episode, `rlot/reward`, `rlot/epsilon`, `rlot/updates` and `rlot/loss`.
+    Q is a dueling network, learned by double DQN; the policy is frozen. A rollout is the answer, sampled
+    behind the steps. The first block is never refine; held-out epsilon is 0. Paper: Hao et al. 2025 (RLoT),
+    arXiv:2505.14140, sec. 3; release: haohaoqian/RL-LLM-Reasoning at cf5e93a (train_Dueling_DDQN_MATH.py).
+    Deviates: prompts' wording; episodes of a step share epsilon and navigator; a token classifier with two
+    labels for Math-Shepherd's + and -; `width`. Edge: an unreadable score is 0; without a list of plans or
+    subtasks the whole reply is one. Raises ConfigError without `prm`, or in a run that would train the
+    policy.
+
+    Attributes:
+        memory: Newest transitions that are kept; once full, each step of the run makes as many updates as
+            there were blocks.
+        depth: Blocks at most; an episode ends also with terminate, where the policy says that the last step
+            holds the final answer.
+        width: Subtasks at most of decompose: each is solved, all are summarised as one step.
     """
 
     prm: str = ""

@@ -39,16 +39,22 @@ class Rlpr(RewardShaping):
     """Reference-probability reward: total = f(p_1 .. p_m), p_j = pi(y*_j | x, z, y*_<j) for the reference
     answer y* after a rollout's reasoning z.
 
-    `form` "mean": the mean of p_j;  "product": their product;  "reflection": sum_j w_j (log p_j - log p0_j),
-    w_j ~ std of log p_j over the group, minus `verbosity` ||y*| - |y|| / |y*| for the rollout's own answer y.
-    p0 is p without reasoning; `debias` subtracts f(p0) and clips to [0, 1]. z ends with the last `opening`;
-    what follows is the answer. `splice` replaces the rollout's own answer by y* and `closing`, so that token
-    credit `verifree` trains on them. The verifiers' rewards stay in the log.
-    Paper: RLPR, arXiv:2506.18254, eq. 2 and 4 (mean, debias); VeriFree, arXiv:2505.21493 (product, splice;
-    released code scores `closing` too); DRO, arXiv:2506.13351, sec. 4.1.3 (reflection). Deviates: DRO leaves
-    w open: shares of the summed stds are ours, and its masked reasoning is no reasoning at all here. Edge: no
-    `opening`: 0, or the group's smallest value if that is negative; several references: the first.
-    Probabilities at temperature 1.
+        mean: the mean of p_j;   product: their product
+        reflection: sum_j w_j (log p_j - log p0_j) - verbosity ||y*| - |y|| / |y*|,  w_j ~ std of log p_j over
+        the group, y the rollout's own answer, p0 = p without reasoning
+
+    The verifiers' rewards stay in the log. Paper: RLPR, arXiv:2506.18254, eq. 2 and 4 (mean, debias);
+    VeriFree, arXiv:2505.21493 (product, splice; released code scores `closing` too); DRO, arXiv:2506.13351,
+    sec. 4.1.3 (reflection). Deviates: DRO leaves w open: shares of the summed stds are ours, and its masked
+    reasoning is no reasoning at all here. Edge: no `opening`: 0, or the group's smallest value if that is
+    negative; several references: the first. Probabilities at temperature 1.
+
+    Attributes:
+        form: f: "mean", "product" or "reflection".
+        debias: Subtracts f(p0) and clips to [0, 1].
+        opening: z ends with its last occurrence; what follows is the answer.
+        splice: Replaces the rollout's own answer by y* and `closing`, so that token credit `verifree` trains
+            on them.
     """
 
     form: Literal["mean", "product", "reflection"] = "mean"

@@ -24,12 +24,15 @@ class Rlsp(RewardShaping):
     the effort alpha b + (1 - alpha) e.
 
     n is the number of sampled tokens, so that `length` pays for longer reasoning, the less the longer it is
-    already. e in [0, 1] is the raw score of the reward slot `effort`, a judge of how hard the policy tried
-    (give it weight 0); "" is none. `form`: a regular expression that an answer must contain ("": any does).
-    Released code: GuanghaoYe/Emergence-of-Thinking e7feea7d, openrlhf/cli/orm_server.py (alpha 0.8, length
-    20, 0.5 without a box) and gpt_reward.py (the judge's instructions). Deviates: n counts all sampled
+    already. Released code: GuanghaoYe/Emergence-of-Thinking e7feea7d, openrlhf/cli/orm_server.py (alpha 0.8,
+    length 20, 0.5 without a box) and gpt_reward.py (the judge's instructions). Deviates: n counts all sampled
     tokens, in the release those before the box. Edge: e is 0.5 where the judge gives no score; a rollout
     without tokens counts as one token.
+
+    Attributes:
+        effort: Slot whose raw score is e in [0, 1], a judge of how hard the policy tried (give it weight 0);
+            "" is none.
+        form: A regular expression that an answer must contain ("": any does).
     """
 
     alpha: float = 0.8

@@ -104,21 +104,20 @@ class RlverEmotionalUser(User):
 
         e_0 = start,   e_t = clip(e_{t-1} + change_t, 0, 100),   return = e_T / 100
 
-    Each turn states the reward (e_t - e_{t-1}) / 100, the first one e_1 / 100, so that the return of an
-    episode that was cut is the emotion until then. It ends with e >= 100, with e < `leaves`, or after
-    `patience` turns. The user hears what stands behind the last </think>; with `thoughts` "hidden" the
-    policy's later turns do not see its thoughts either, and every turn is a rollout of its own.
-    By a model: `simulator` is {model: name@revision, engine: config of an engine}; it is asked for the change
-    and then for the words. The row has `meta["user"]` = {"opening", "persona", "scene", "intention"}. By a
-    script: {"opening", "feelings": [{"when": pattern, "change": number, "says": text}], "otherwise":
-    {"change", "says"}, "words": number}: the first feeling whose pattern is found decides, one that lifts the
-    emotion once; a turn with more than `words` words, or that fits none, gets `otherwise`.
-    Paper: Wang et al. 2025 (RLVER), arXiv:2507.03112, sec. 2.1-2.3 and Zhang et al. 2025 (SAGE); release:
-    Tencent/digitalhuman, RLVER (read as zzjweb/digitalhuman at e75a23e), hard_player_simulator_dsv3.py (start
-    30, leaves below 10, ends at 100), url_environment.py (max(e, 0) / 100), and the rollout that keeps
-    replies without thoughts. Deviates: the wording is ours; the episode ends by the score, there by the
-    user's goodbye; the script is ours. Edge: words of the policy are never read as a change; a model that
-    states no change in three tries is the environment's failure.
+    Each turn states the reward (e_t - e_{t-1}) / 100, the first e_1 / 100. The user reads what stands behind
+    the last </think>. What a row has: docs/environments.md. Paper: Wang et al. 2025 (RLVER),
+    arXiv:2507.03112, sec. 2.1-2.3; Zhang et al. 2025 (SAGE); release: Tencent/digitalhuman, RLVER (read as
+    zzjweb/digitalhuman at e75a23e), hard_player_simulator_dsv3.py (start 30, leaves below 10, ends at 100),
+    url_environment.py (max(e, 0) / 100). Deviates: wording and script; the score ends the episode (there the
+    user's goodbye). Edge: words of the policy are no change; none in three tries is the environment's
+    failure.
+
+    Attributes:
+        simulator: {model: name@revision, engine: config}: a model, asked for the change and then for the
+            words; without it, a script.
+        leaves, patience: The episode ends with e >= 100, with e < `leaves`, or after `patience` turns.
+        thoughts: "hidden": the policy's later turns do not see its thoughts, and every turn is a rollout of
+            its own.
     """
 
     start: float = 30.0

@@ -44,13 +44,14 @@ class Rose(Branching):
     """ROSE's rollouts: n one after the other, each from the start with probability `epsilon`, else branching
     at the highest semantic entropy so far.
 
-    The token of highest semantic entropy among all rollouts of the group is itself sampled anew. SE_t = H_t
-    SD_t with H the entropy of the alternatives (20, as the engine reports them) and SD = -sum_{i != j} p_i
-    p_j cos(e_i, e_j) of their input embeddings. All tokens of every rollout are trained on, shared ones as
-    often as they are shared. SHARED_PREFIXES is the rollout's place in the tree, for advantage
-    `rose.segment_values`. Paper: Zhao et al. 2026 (ROSE), arXiv:2601.05053; checked against
-    vllm_rollout_spmd.py of the release (branch_metric cosine-entropy, epsilon 0.5). As there, the same token
-    may be branched at repeatedly. n rounds of requests per step. Units: nats.
+        SE_t = H_t SD_t,   SD = -sum_{i != j} p_i p_j cos(e_i, e_j)
+
+    H is the entropy (nats) of the alternatives (20, as the engine reports them), e their input embeddings.
+    The token of highest SE among all rollouts of the group is itself sampled anew. All tokens of every
+    rollout are trained on, shared ones as often as they are shared. SHARED_PREFIXES is the rollout's place in
+    the tree, for advantage `rose.segment_values`. Paper: Zhao et al. 2026 (ROSE), arXiv:2601.05053; checked
+    against vllm_rollout_spmd.py of the release (branch_metric cosine-entropy, epsilon 0.5). As there, the
+    same token may be branched at repeatedly. n rounds of requests per step.
     """
 
     epsilon: float = 0.5
@@ -157,13 +158,10 @@ class RoseSegmentValues(AdvantageEstimator):
 
     V at the start is the group's mean, at the end the rollout's own reward. The penalty (with `alpha` > 0)
     applies to a correct rollout of L tokens longer than the shortest correct one (L_short), from which it
-    branches after k tokens.
-    Paper: Zhao et al. 2026 (ROSE), arXiv:2601.05053, with Dr.GRPO's loss; checked against core_algos.py of
-    the release, whose exponent stands inside (the printed formula has it around the difference; its alpha is
-    one of 0.5, 1, 2, 3, the released script's 0).
-    Deviates: the release treats all rollouts that branch after b tokens as one node, wherever they branch;
-    here a node is a prefix. With token credit `per_token`. Edge: a rollout that shares no prefix has one
-    segment, reward minus group mean.
+    branches after k tokens. Paper: Zhao et al. 2026 (ROSE), arXiv:2601.05053, with Dr.GRPO's loss; checked
+    against core_algos.py of the release, whose exponent stands inside (the printed formula: around the
+    difference) and whose script has alpha 0. Deviates: the release treats all rollouts that branch after b
+    tokens as one node; here a node is a prefix. With token credit `per_token`.
     """
 
     alpha: float = 1.0

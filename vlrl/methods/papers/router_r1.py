@@ -50,13 +50,11 @@ class RouterR1(RewardShaping):
         C = 1 - clip((sqrt(c) - q_05) / (q_95 - q_05), 0, 1)
 
     c is the cost of the episode (price times tokens of the models that it asked), q the quantiles of sqrt(c)
-    over the last `window` episodes, this one included; C is 1/2 where they are equal. Malformed: unequal
-    numbers of opening and closing tags, tags within tags, no thought or an empty one ("..."), not exactly one
-    answer, anything before the first thought or behind the answer, or a call that could not be carried out.
-    Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033, sec. 3 (rewards); the values are the release's.
-    Deviates: the policy's turns are judged without the models' answers, so that `<information>` in them is
-    malformed; each process keeps a window of its own. Edge: the outcome may be graded (F1). Logs
-    `router_r1/cost`, the mean cost per episode.
+    over the last `window` episodes, this one included; C is 1/2 where they are equal. Malformed: tags that do
+    not pair or are nested, no or an empty thought, not exactly one answer, anything before the first thought
+    or behind the answer, or a call that failed. Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033, sec.
+    3; the values are the release's. Deviates: `<information>` in the policy's turns is malformed; each
+    process keeps a window. Logs `router_r1/cost`, the mean cost per episode.
     """
 
     cost_weight: float = 0.0
@@ -160,15 +158,17 @@ class RouterR1Router(Environment):
     """Router-R1's pool of models: `<search> model: question </search>` is answered by that model, in
     `<information>` tags.
 
-    `models` maps a name to {engine: config of an engine, price: per million completion tokens, about: what
-    the prompt says of it}. The first observation lists them. The reward part `cost` is price times completion
-    tokens, summed over the episode.
-    Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033, sec. 3; ulab-uiuc/Router-R1 at 801a240,
-    router_r1/llm_agent/route_service.py (512 tokens, temperature 0) and generation.py. Deviates: the wording
-    of the prompts is ours; names must be equal up to case. Edge: an unknown model, and a call without one
-    colon, are told to the policy (`invalid`); a turn with an answer, or without an action, ends the episode;
-    a model that does not answer is the environment's failure. An engine without token ids counts four
-    characters as a token.
+    The first observation lists the models. The reward part `cost` is price times completion tokens, summed
+    over the episode. Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033, sec. 3; ulab-uiuc/Router-R1 at
+    801a240, router_r1/llm_agent/route_service.py (512 tokens, temperature 0) and generation.py. Deviates: the
+    wording of the prompts is ours; names must be equal up to case. Edge: an unknown model, and a call without
+    one colon, are told to the policy (`invalid`); a turn with an answer, or without an action, ends the
+    episode; a model that does not answer is the environment's failure. An engine without token ids counts
+    four characters as a token.
+
+    Attributes:
+        models: Name to {engine: config of an engine, price: per million completion tokens, about: what the
+            prompt says of it}.
     """
 
     stops: ClassVar[tuple[str, ...]] = ("</search>",)

@@ -52,11 +52,10 @@ class Rulereasoner(PromptSampler):
 
     Means and shares are updated after every `every`-th step, from that step; before, all domains have the
     same share. A call for n rows gives floor(n w_d) rows of each domain, and the rest one by one to the
-    domains of largest share, in random order. `floor` is the smallest share of a domain. The score is that of
-    the outcome reward, or the raw one of `slot`.
-    Paper: RuleReasoner, arXiv:2506.08672, sec. 3.2. Edge: the first mean of a domain, or one after a mean of
-    0, is the step's. Raises ConfigError for a single domain. Reads `run.rows` (by source). State: means,
-    shares, positions.
+    domains of largest share, in random order. `floor` is the smallest share. The score is that of the outcome
+    reward, or the raw one of `slot`. Paper: RuleReasoner, arXiv:2506.08672, sec. 3.2. Edge: the first mean of
+    a domain, or one after 0, is the step's. Raises ConfigError for a single domain. Reads `run.rows` (by
+    source). State: means, shares, positions.
     """
 
     target: float = 1.0

@@ -76,16 +76,16 @@ class Seele(Independent):
     """SEELE's rounds: the n rollouts of a prompt are sampled in `rounds`; those of a round continue the first
     round(p |y|) parts of the solution y.
 
-    y is the row's first demonstration. p is the rate at which the curve f(p) = b + (1 - b) / (1 + e^(-k (p +
-    mu))), fitted to this prompt's rounds so far by least squares, is `target`, clamped to [0, (|y| - 1) /
-    |y|]. The first p of a row is (|y| - 1) / |y|, later the last one fitted. Parts end at `delimiter`, or are
-    single tokens where it is empty or the demonstration has none. GIVEN_TOKENS is the number of given tokens
-    in a rollout, for token weight `mask_given_prefix` (no policy gradient on them) and loss term nll with
-    given: true.
-    Paper: Li et al. 2025 (SEELE), arXiv:2509.06923, eq. 10, 12 and 13, sec. 4.2 (4 rounds of 8, target 1/2).
-    Deviates: the curve's start and bounds (k up to 50, as in fig. 3) are ours; the pairs have the rate after
-    rounding. The last p is in the run's history, from all ranks. Edge: a row without demonstration is sampled
-    in rounds without hints; given tokens come on top of `max_tokens`.
+        f(p) = b + (1 - b) / (1 + e^(-k (p + mu))),   p: f(p) = target, clamped to [0, (|y| - 1) / |y|]
+
+    y is the row's first demonstration; f is fitted to the prompt's rounds. The first p is (|y| - 1) / |y|,
+    later the last one fitted. GIVEN_TOKENS is for token weight `mask_given_prefix` and loss term nll with
+    given: true. Paper: Li et al. 2025 (SEELE), arXiv:2509.06923, eq. 10, 12 and 13, sec. 4.2 (4 rounds of 8,
+    target 1/2). Deviates: the curve's start and bounds (k up to 50, fig. 3) are ours; rates are rounded.
+    Edge: rows without demonstration get no hints; given tokens are on top of `max_tokens`.
+
+    Attributes:
+        delimiter: End of a part; where it is empty or the demonstration has none, parts are single tokens.
     """
 
     rounds: int = 4

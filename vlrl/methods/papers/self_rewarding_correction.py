@@ -29,10 +29,9 @@ class SelfRewardingCorrection(RolloutStrategy):
 
     One trace per prompt (source "kept"); no engine samples. `right` and `wrong` are the verdicts' texts.
     Paper: Xiong et al. 2025 (self-rewarding correction), arXiv:2502.19613, first stage: sequential rejection
-    sampling of attempt, verdict and correction, kept where verdicts and answers agree with the checker.
-    Deviates: attempts are those of callback `judgerlvr.keep_candidates`, so the correction is a correct
-    attempt of its own and was not written after the wrong one; the wrong attempt's tokens are not trained on,
-    its verdict is; the verdicts' words are those of infer_math/process_prompt_turn2.py
+    sampling of attempt, verdict and correction. Deviates: attempts are those of callback
+    `judgerlvr.keep_candidates`, so the correction was not written after the wrong attempt, whose tokens are
+    not trained on (its verdict is); the verdicts' words are those of infer_math/process_prompt_turn2.py
     (RLHFlow/Self-rewarding-reasoning-LLM at 372bea99). Edge: a row without kept candidates gives an empty
     group, which is counted and replaced. The choice is a function of the run's seed, the step and the row.
     """

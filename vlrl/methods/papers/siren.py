@@ -61,14 +61,16 @@ class Siren(LossTerm):
     """SIREN's entropy term: (H_mean - anchor)^2, H_mean the mean over rollouts of their peak entropies.
 
     A rollout's peak entropy is the mean nucleus entropy (nats) of its tokens above its (1 - share) quantile.
-    `scope` "batch" averages over the rollouts of a micro-batch, as the released code does; "rollout" takes
-    each by itself, which does not depend on the split into micro-batches and adds the rollouts' variance.
-    `anchor` 0 takes the mean over the first step, that is, the policy's entropy before training (the released
-    code reads it from its config); during that step there is no loss.
     Paper: Jiang et al. 2025, arXiv:2509.25133, sec. 4.2-4.3; released script: coefficient 0.005, quantile
-    0.8.
-    Edge: a rollout whose entropies are all equal has no token above the quantile and counts as 0. The loss is
-    per sequence.
+    0.8. Edge: a rollout whose entropies are all equal has no token above the quantile and counts as 0. The
+    loss is per sequence.
+
+    Attributes:
+        scope: "batch" averages over the rollouts of a micro-batch, as the released code does; "rollout" takes
+            each by itself, which does not depend on the split into micro-batches and adds the rollouts'
+            variance.
+        anchor: 0 takes the mean over the first step, that is, the policy's entropy before training (the
+            released code reads it from its config); during that step there is no loss.
     """
 
     coef: float = 0.005

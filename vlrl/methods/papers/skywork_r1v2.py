@@ -75,13 +75,12 @@ class SkyworkR1v2(ReplayBuffer):
     """Skywork R1V2's selective sample buffer: groups with |A| > 0 are kept and stored; each other one is
     replaced by a stored group.
 
-    Stored groups are drawn without replacement within a step, with p ~ mean |A|.
-    Paper: Skywork R1V2, arXiv:2504.16656 (selective sample buffer: past samples of non-zero advantage, drawn
-    by |advantage|). Deviates: whole groups are drawn, and their rewards normalised again; a group is used
+    Stored groups are drawn without replacement within a step, with p ~ mean |A|. Paper: Skywork R1V2,
+    arXiv:2504.16656. Deviates: whole groups are drawn, and their rewards normalised again; a group is used
     `uses` times at most and dropped after `size` newer ones (both ours). Stored rollouts keep the log-probs
-    that they were sampled with: token weight `tis` corrects for their age, and the log's `engine/*` counts
-    them too. Edge: with an empty buffer a group without an advantage stays as it is. Each rank has its own
-    buffer. State: the stored rollouts by row and the number of draws, of the first rank.
+    that they were sampled with: token weight `tis` corrects for their age; `engine/*` counts them too. Edge:
+    with an empty buffer a group stays as it is. Each rank has its own buffer. State: the stored rollouts by
+    row and the number of draws, of the first rank.
     """
 
     size: int = 256

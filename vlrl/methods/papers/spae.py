@@ -38,11 +38,13 @@ class SpaeProbing(Independent):
 
     Conf = mean over continuations of exp(-mean entropy of their tokens); Acc = mean probability of the gold
     answer's tokens after the probe. STEP_SCORES are (end of the step in tokens, Phi) pairs, for advantages
-    `spae` and `pure`. Steps end at `delimiter`, or, where it is empty, every `every` tokens.
-    Paper: Wu et al. 2026, arXiv:2601.03823, sec. 3 (n 5, 10 tokens); entropies are those of the
-    `alternatives` most likely tokens (nats), 20 in the released example.  Deviates from that example, not
-    from the paper: it takes exp of sums over the gold answer's tokens, which agrees for one token. Acc needs
-    an engine that scores.  Edge: a rollout of one step has no potentials.
+    `spae` and `pure`. Paper: Wu et al. 2026, arXiv:2601.03823, sec. 3 (n 5, 10 tokens); entropies (nats) are
+    of the `alternatives` most likely tokens, 20 in the released example. Deviates from that example: it takes
+    exp of sums over the gold answer's tokens. Acc needs a scoring engine. Edge: a rollout of one step has no
+    potentials.
+
+    Attributes:
+        delimiter: End of a step; where it is empty, steps end every `every` tokens.
     """
 
     probe: str = "**Final Answer**\n\\boxed{"
@@ -133,13 +135,13 @@ class SPAE(GroupRelative):
     """SPAE: A_{i,t} = (r_i - mean_G r) f + xi g for token t in step k, then mean 0 and variance 1 over all
     tokens of the batch.
 
-    f = 1 - alpha (1 - exp(-n)), n the earlier steps whose potential Phi is above `saturated`; g = exp(d) -
-    mean exp(d), d the rise Phi_k - Phi_{k-1} scaled to 0..1 over all steps of the batch. Potentials are those
-    of rollout `spae.probing`; token_credit `per_token` reads the advantages. Paper: Wu et al. 2026,
-    arXiv:2601.03823, its SPAE advantage; alpha = xi = 0.5; saturation 0.9 and no rise at the first step as in
-    the released example.
-    Edge: tokens after the last boundary have no rise (g = 0). Without steps in the batch, or with all rises
-    equal, g is 0.
+        f = 1 - alpha (1 - exp(-n)),   n the earlier steps whose potential Phi is above `saturated`
+        g = exp(d) - mean exp(d),      d the rise Phi_k - Phi_{k-1}, scaled to 0..1 over the batch's steps
+
+    Potentials are those of rollout `spae.probing`; token_credit `per_token` reads the advantages. Paper: Wu
+    et al. 2026, arXiv:2601.03823, its SPAE advantage; alpha = xi = 0.5; saturation 0.9 and no rise at the
+    first step as in the released example. Edge: tokens after the last boundary have no rise (g = 0). Without
+    steps in the batch, or with all rises equal, g is 0.
     """
 
     xi: float = 0.5

@@ -47,12 +47,11 @@ class SpecRL(SampledStrategy):
     sample the rest from the policy.
 
     Paper: Liu et al. 2025, arXiv:2509.23232, algorithm 1; lenience 0.5 in log space as in the released
-    recipe. The drafts are the rollouts that the same row got at its last visit (in the run's history, so they
-    survive a restart). Deviates: nothing known. Edge: lenience 0 is speculative sampling without the residual
-    distribution, infinity reuses everything; a fully accepted draft that had ended is not generated at all,
-    one that had not is continued. Sampler log-probs of reused tokens are those of the current policy, from
-    the verification, whose keys and values engine `hf` continues from. The engine scores at temperature 1, so
-    the rollouts need temperature 1 without filters. Units: nats, tokens.
+    recipe. The drafts are the row's rollouts at its last visit (in the run's history). Edge: lenience 0 is
+    speculative sampling without the residual distribution, infinity reuses everything; a fully accepted draft
+    that had ended is not generated at all, one that had not is continued. Sampler log-probs of reused tokens
+    are those of the current policy, from the verification. The engine scores at temperature 1, so the
+    rollouts need temperature 1 without filters. Units: nats, tokens.
     """
 
     lenience: float = 0.5

@@ -1,12 +1,16 @@
 """SSP: search self-play. One policy proposes questions to given answers, by searching, and solves them, by
 searching.
 
-    ssp              rollout strategy: proposals, the gate of valid questions, solutions
+    ssp              rollout strategy: proposals, the test of their questions, solutions
     ssp.advantage    advantage estimator: GRPO for the solver, REINFORCE for the proposer
 
 The proposer's reward is `solver_failure`. Paper: Search Self-play (SSP), arXiv:2510.18821, sec. 3 and
 algorithm 1; checked against Alibaba-Quark/SSP at b4797e1, quarl/trainer/ppo/ssp_ray_trainer.py,
-quarl/utils/problem_extraction.py and examples/train_ssp.sh.
+quarl/utils/problem_extraction.py and examples/train_ssp.sh. Deviates: the policy answers at the test of a
+question (the paper's solver; the release asks another model) and the row's outcome compares (the release: an
+LLM judge); both roles are in one update (the release's combine_update, which its script leaves off); the
+words of the prompts are ours; a fault of the test is an error (release: a valid question); with an empty pool
+there are fewer solutions.
 """
 
 from __future__ import annotations
@@ -92,25 +96,17 @@ class Ssp(MultiTurn):
         proposer  tau ~ pi(. | propose, a),  q = Q(tau),  R = 1 - (1/n) sum_j r_j;    solver  rho_j ~ pi(. |
         q),  r_j = 1[A(rho_j) = a]
 
-    Two kinds of groups are trained on: proposals (task `task`, scored by `solver_failure`) and solutions,
-    scored as the given row is; the row's own question is not asked. A question is valid if it keeps the rules
-    (the first <question> has 10 to 1000 characters and at least 10 words, does not hold the answer; at least
-    two searches, no two alike; something was found) and passes the gate: with everything that its proposer
-    was shown, and `noise` other proposers' documents of the step, shuffled, the policy answers it without
-    searching, and correctly. Gate answers are not trained on. An invalid one has SOLVED -1, and in its place
-    a valid question of an earlier step is solved, drawn from a pool that is emptied every `reuse` steps (0:
-    no pool). Proposals are sampled at `temperature`.
-    Paper: Search Self-play (SSP), arXiv:2510.18821, sec. 3.1-3.3 and algorithm 1, noise of sec. 4.4. Release:
-    Alibaba-Quark/SSP at b4797e1, quarl/utils/problem_extraction.py (the rules), examples/train_ssp.sh
-    (proposals 1, noisy_RAG_materials 4, strategy reuse, pool_clear_interval 10), quarl/config/rl_config.yaml
-    (temperature 0.8). Deviates: the policy answers at the gate (the paper's solver; the release asks another
-    model) and the row's outcome compares (the release: an LLM judge); both roles are in one update (the
-    release's combine_update, which its script leaves off); the words of the prompts are ours; a fault of the
-    gate's is an error, in the release a valid question; while the pool is empty there are fewer solutions, in
-    the release those of an empty task.
-    Edge: only what the environment showed is a document, not tags that the policy wrote; an answer that is a
-    list stands for its first entry; a row without an answer is never valid. Logs `ssp/kept` (share of
-    proposals that keep the rules), `ssp/valid` and `ssp/solved`.
+    Trained on: proposals (`task`, scored by `solver_failure`) and solutions, scored as the row. A question is
+    valid if it keeps the rules (`read`) and the policy, given all that its proposer was shown and `noise`
+    other documents, answers it without searching. An invalid one has SOLVED -1; a valid question of the pool
+    is solved instead. Paper: Search Self-play (SSP), arXiv:2510.18821, sec. 3.1-3.3, 4.4, algorithm 1;
+    Alibaba-Quark/SSP at b4797e1, quarl/utils/problem_extraction.py, examples/train_ssp.sh (1, 4, 10),
+    quarl/config/rl_config.yaml (0.8). Deviates: see the file's head. Edge: only what the environment showed
+    is a document; of a list the first answer counts.
+
+    Attributes:
+        reuse: Steps after which the pool is emptied (0: no pool).
+        temperature: Of proposals.
     """
 
     proposals: int = 1

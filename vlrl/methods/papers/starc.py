@@ -23,12 +23,10 @@ class Starc(Metric):
     centres a slot's scores per group.
 
     0: equal up to a shift per prompt and a positive scale, so the same GRPO update direction; 1/sqrt 2:
-    unrelated; 1: opposed. Paper: Skalse et al. 2023 (STARC), arXiv:2309.15257 (canonicalise, normalise,
-    compare), with value-adjusted levelling as the canonical form: c(R)(s, a) = R(s, a) - V(s) + gamma E
-    V(s'), in which the last term is absent after the only step and V(s), the value of the sampling policy, is
-    estimated by the group's mean. The norm is over the sampled rollouts; the factor 1/2 is ours. Edge: a slot
-    that is constant in every group has no direction: its pairs are left out. Only rollouts that both slots
-    scored count.
+    unrelated; 1: opposed. Paper: Skalse et al. 2023 (STARC), arXiv:2309.15257, with value-adjusted levelling
+    as the canonical form: c(R)(s, a) = R(s, a) - V(s) + gamma E V(s'), the last term absent after the only
+    step, V(s) estimated by the group's mean. The norm is over the sampled rollouts; the factor 1/2 is ours.
+    Edge: a slot that is constant in every group is left out. Only rollouts that both slots scored count.
     """
 
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:

@@ -45,15 +45,16 @@ class Svs(Independent):
     with its answer; n rollouts solve each.
 
     Three kinds of groups are trained on: the given problems; the writing (task `task`, prompt `ask` with
-    {solution}), whose annotation SOLVE_RATE is the share of correct solutions of the problem between `open`
-    and `close` (0: no such problem), for the reward `solve_rate`; and the written problems, scored as the
-    given one is. The problem is the first block that `open` begins behind the last `</think>`; without one,
-    the first block of three backticks.
-    Paper: Liang et al. 2025 (SvS), arXiv:2508.14029, sec. 3; low 0.125, high 0.5, 8 variants. Deviates: the
-    words of `ask` are ours, with the release's content (the solution is given as correct, the problem is not
-    shown, the answer's form is a block of text); `solutions` limits how many correct solutions are used (0:
-    all). Variants have the pictures of the given problem. Edge: a problem that is too long for a prompt is
-    not solved, so its SOLVE_RATE is 0. Logs the numbers of writing prompts and of problems read.
+    {solution}), whose annotation SOLVE_RATE, for the reward `solve_rate`, is the share of correct solutions
+    (0: no problem was written); and the written problems, scored as the given one. Variants have its
+    pictures. Paper: Liang et al. 2025 (SvS), arXiv:2508.14029, sec. 3; low 0.125, high 0.5, 8 variants.
+    Deviates: the words of `ask` are ours, with the release's content. Edge: a problem too long for a prompt
+    has SOLVE_RATE 0. Logs writing prompts and problems read.
+
+    Attributes:
+        open, close: Around the problem: the first block that `open` begins behind the last `</think>`;
+            without one, the first block of three backticks.
+        solutions: Correct solutions used at most (0: all).
     """
 
     low: float = 0.125

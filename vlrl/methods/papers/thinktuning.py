@@ -73,18 +73,18 @@ class ThinkTuning(Independent):
     """ThinkTuning's guided rollouts: n samples; a share of those that ended is extended by a teacher's reason
     and continuation (source "taught").
 
-    The share (at least one rollout of a group) falls linearly from `first` to `last` over the part `over` of
-    the phase; at `off` and below no rollout is extended. The teacher reads question and response under the
-    system prompt `teach` and answers greedily in three parts (opinion, reason, phrase); an answer in another
-    form is not used.
-    Paper: RRV et al. 2025 (ThinkTuning), arXiv:2508.07616; checked against fsdp_workers.py,
-    teaching_schedulers.py and train_thinktuning.sh of the release (0.1 to 0.01 over a third of the steps, off
-    at 0.06). Deviates: the teacher is the policy of the step, in the release a second, frozen copy of the
-    initial model; the words of `teach` are ours and come without the release's four worked examples; the
-    teacher's answer is limited to `max_teacher_tokens` by sampling, in the release to 512 tokens afterwards.
-    The draw is a function of the run's seed, the step and the row. Edge: an extended rollout longer than
-    `sampling.max_tokens` is cut and counts as truncated. It has no sampler log-probs. Teacher prompts above
-    `max_prompt_tokens` are not used.
+    The teacher reads both under `teach` and answers greedily in three parts (opinion, reason, phrase). Paper:
+    RRV et al. 2025 (ThinkTuning), arXiv:2508.07616; checked against fsdp_workers.py, teaching_schedulers.py
+    and train_thinktuning.sh of the release. Deviates: the teacher is the policy of the step (release: a
+    frozen copy of the initial model); the words of `teach` are ours, without four worked examples;
+    `max_teacher_tokens` by sampling (release: 512 tokens, afterwards). The draw is a function of the run's
+    seed, the step and the row. Edge: an extended rollout is truncated at `sampling.max_tokens`; it has no
+    sampler log-probs. Longer teacher prompts are not used.
+
+    Attributes:
+        first, last, over: The share (at least one rollout of a group) falls linearly from `first` to `last`
+            over the part `over` of the phase (release: 0.1 to 0.01 over a third).
+        off: At this share and below no rollout is extended (release: 0.06).
     """
 
     first: float = 0.1
@@ -191,14 +191,12 @@ class ThinktuningAdvantageAware(PolicyLoss):
     """ThinkTuning's advantage-aware shaping: for rollouts of `sources`, L = -A pi / sg(pi + g) with g = gamma
     clip(A / bound, -1, 1).
 
-    All other rollouts, and tokens with A < 0 and pi < `rare`, have PPO's clipped loss. Unlikely tokens are
-    raised more gently than likely ones, and lowered a little more.
-    Paper: RRV et al. 2025 (ThinkTuning), arXiv:2508.07616, advantage-aware shaping; checked against
-    compute_policy_loss of the released recipe (gamma 0.001, bound 4, rare 0.01, dual clip 3 in steps with a
-    teacher). Deviates: the release clamps g with swapped bounds, which makes it -gamma everywhere and the
-    quotient unbounded where pi is just above gamma; g here is the formula before that clamp.
-    Edge: pi + g below 0 becomes pi / 1.0001, above 1 pi / 0.9999, as in the release. Dual clip is on in steps
-    without a teacher too.
+    All other rollouts, and tokens with A < 0 and pi < `rare`, have PPO's clipped loss. Paper: RRV et al. 2025
+    (ThinkTuning), arXiv:2508.07616, advantage-aware shaping; checked against compute_policy_loss of the
+    released recipe (gamma 0.001, bound 4, rare 0.01, dual clip 3 in steps with a teacher). Deviates: the
+    release clamps g with swapped bounds, which makes it -gamma everywhere and the quotient unbounded near it;
+    g here is the formula before that clamp. As there, pi + g below 0 becomes pi / 1.0001, above 1 pi /
+    0.9999. Dual clip is always on.
     """
 
     sources: tuple[str, ...] = ("taught",)

@@ -59,14 +59,14 @@ class Vcrl(Shuffle):
     """VCRL's memory bank: the first rows of a step are those of `shuffle`; its refills are the bank's rows of
     highest priority P.
 
-    Refills are drawn for groups that a filter such as `vcrl.variance_filter` dropped. After a step, for each
-    of its groups with p, the normalised variance of its outcomes: P <- momentum P + (1 - momentum) p for rows
-    of the bank, which leave it with P < min_variance; other rows with p >= min_variance enter with P = p. The
-    bank has at most `max_rows` rows, those of the highest P. A row is drawn once a step. Paper: Jiang et al.
+        P <- momentum P + (1 - momentum) p,   p: the normalised variance of the outcomes of a group
+
+    Refills are drawn for groups that a filter such as `vcrl.variance_filter` dropped; a row is drawn once a
+    step. Rows with p >= min_variance enter with P = p and leave with P < min_variance. Paper: Jiang et al.
     2025 (VCRL), arXiv:2509.19803: variance-based sampling and a memory bank with momentum priorities. No
-    released code was found; `momentum`, `max_rows` and what removes a row are ours. Where the bank is empty,
-    refills are the next rows. All ranks learn from all groups. State: the bank (row id, position, P) and the
-    position.
+    released code was found; `momentum`, `max_rows` (those of the highest P stay) and what removes a row are
+    ours. Edge: with an empty bank refills are the next rows. All ranks learn from all groups. State: the bank
+    (row id, position, P) and the position.
     """
 
     min_variance: float = 0.3

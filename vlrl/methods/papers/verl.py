@@ -67,14 +67,13 @@ class Verl(GRPO):
     """VERL: A'_i = A_i + min(relu(phi_i), |A_i| / kappa),  phi = w tanh(dev ER) + (1 - w) tanh(dev ERV),  w =
     sigmoid(gain * dev ERA).
 
-    ER, ERV and ERA are those of `rank_moments` over the rollout's last-layer states; dev(x) = (x - m) / (|m|
-    + 1e-8), clamped to +-5, where m follows the means of past steps: m <- (1 - ema) m + ema * mean.
-    Paper: Huang et al. 2025 (VERL), arXiv:2509.23808, eq. 5-9; stride 40, gain 2, ema 0.3, kappa 2 in the
-    released script, whose code fixes the rest.
-    Deviates: the bonus is the whole rollout's (the released code adds it at the last token only); averages
-    start at the first step's means, not at 0, where every deviation would be 5.
-    Edge: A = 0 stays 0: the bonus is bounded by |A|. The first step has no averages yet and is plain GRPO.
-    Hidden states stay on their rank.
+        dev(x) = (x - m) / (|m| + 1e-8), clamped to +-5;   m <- (1 - ema) m + ema * mean
+
+    ER, ERV and ERA are those of `rank_moments` over the rollout's last-layer states. Paper: Huang et al. 2025
+    (VERL), arXiv:2509.23808, eq. 5-9; stride 40, gain 2, ema 0.3, kappa 2 in the released script, whose code
+    fixes the rest. Deviates: the bonus is the whole rollout's (released code: at the last token only);
+    averages start at the first step's means, not at 0, where every deviation would be 5. Edge: A = 0 stays 0.
+    The first step has no averages and is plain GRPO. Hidden states stay on their rank.
     """
 
     stride: int = 40

@@ -21,12 +21,11 @@ class Visurf(RewardShaping):
     `excluded`, then smoothed.
 
     Smoothing: r = mean of the own rewards if an own rollout's reward is at least r. With a group mean as the
-    baseline this makes the label's advantage zero, and leaves the others' advantages as they would be without
-    it.
-    Paper: Liu et al. 2025 (ViSurf), arXiv:2510.10606: the label gets no reward for thinking, and its reward
-    is smoothed once the policy reaches it. Deviates: both forms are ours, from the paper's description;
-    writing labels in the policy's own style is up to the data. Edge: no own rollout, or no label: rewards
-    stay. `excluded` slots that did not score a rollout are ignored.
+    baseline this makes the label's advantage zero, and leaves the others' as they would be without it. Paper:
+    Liu et al. 2025 (ViSurf), arXiv:2510.10606: the label gets no reward for thinking, and its reward is
+    smoothed once the policy reaches it. Deviates: both forms are ours, from the paper's description; writing
+    labels in the policy's own style is up to the data. Edge: no own rollout, or no label: rewards stay.
+    `excluded` slots that did not score are ignored.
     """
 
     excluded: tuple[RewardSlot, ...] = ("format",)

@@ -158,12 +158,13 @@ class VogueVisualUncertainty(GRPO):
     """VOGUE's advantage: A_t = A + min(a_v u_t, |A| / b_v) + min(a_e H_t, |A| / b_e), A GRPO's, H_t the
     token's entropy.
 
-    u_t, 0 but for noisy rollouts, estimates (KL(noisy || raw) + KL(raw || noisy)) / 2 from the token alone:
-    (e^d - 1) d / 2, d = log pi_raw(y_t) - log pi_noisy(y_t). For rollout `vogue`, token_credit `per_token`.
-    Paper: Liu et al. 2025 (VOGUE), arXiv:2510.01444: capped bonuses for the noisy branch's advantage and for
-    entropy, a_v 1, b_v 2, a_e 0.4, b_e 2 as its reviews quote them; the equations could not be read.
-    Deviates: the divergence is estimated from sampled tokens, not summed over the vocabulary; that both
-    branches get the entropy bonus is our reading. Edge: A = 0 stays 0.
+        u_t = (e^d - 1) d / 2,   d = log pi_raw(y_t) - log pi_noisy(y_t);   0 but for noisy rollouts
+
+    u_t estimates (KL(noisy || raw) + KL(raw || noisy)) / 2 from the token alone. For rollout `vogue`,
+    token_credit `per_token`. Paper: Liu et al. 2025 (VOGUE), arXiv:2510.01444: capped bonuses, a_v 1, b_v 2,
+    a_e 0.4, b_e 2 as its reviews quote them; the equations could not be read. Deviates: the divergence is
+    estimated from sampled tokens, not summed over the vocabulary; that both branches get the entropy bonus is
+    our reading. Edge: A = 0 stays 0.
     """
 
     a_v: float = 1.0

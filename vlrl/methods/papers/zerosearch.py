@@ -63,15 +63,13 @@ class ZeroSearch(SearchTool):
 
         P(i) = p_s + (b^(i/m) - 1) / (b - 1) (p_e - p_s)
 
-    with i of m steps of the phase, p_s = `start`, p_e = `end`, b = `base`. The model sees question, gold
-    answer and query. `simulator` is {model: name@revision, engine: config of an engine}, with `max_tokens`
-    and `temperature` of a reply. Whether a query gets noise is drawn from the episode's seed and the text of
-    the turn. Logs `zerosearch/noise` (P) and `zerosearch/noisy_queries` (their share). Paper: Sun et al. 2025
-    (ZeroSearch), arXiv:2505.04588, sec. 3 (curriculum rollout); Alibaba-NLP/ZeroSearch at 2d4cdca,
-    llm_agent/generation.py (dynamic_threshold, search_simulate_prompt), README (0 to 0.5, five documents).
-    Deviates: the wording of the prompts is ours, and has no examples. Edge: a reply without documents is
-    shown as one; what the simulator writes is never a reward; a simulator that fails is the environment's
-    failure.
+    i of m steps of the phase, p_s = `start`, p_e = `end`, b = `base`. The model (`simulator`: {model:
+    name@revision, engine: config}) sees question, gold answer and query. Noise is drawn from the episode's
+    seed and the turn's text. Logs `zerosearch/noise` (P) and `zerosearch/noisy_queries` (share). Paper: Sun
+    et al. 2025 (ZeroSearch), arXiv:2505.04588, sec. 3 (curriculum rollout); Alibaba-NLP/ZeroSearch at
+    2d4cdca, llm_agent/generation.py (dynamic_threshold, search_simulate_prompt), README (0 to 0.5, five
+    documents). Deviates: the wording of the prompts is ours, and has no examples. Edge: a reply without
+    documents is shown as one; a simulator that fails is the environment's failure.
     """
 
     simulator: Mapping[str, Any] = field(default_factory=dict)

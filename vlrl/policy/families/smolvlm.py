@@ -4,14 +4,12 @@ frames are treated as images.
 Source: SmolVLM, arXiv:2504.05299; Idefics3, arXiv:2408.12637, sec. 3.
 
 The tower learns one embedding for each place of a square grid of patches. transformers 5.19 and vLLM 0.32
-look for places with `bucketize`, among fractions that they round in different ways: transformers to the type
-of the pixels, vLLM to float32 by another formula. A fraction that falls short of its boundary counts for the
-place before. Of the 27 rows and columns of SmolVLM2 2.2B, transformers in bfloat16 moves numbers 15, 17, 19,
-21, 23 and 25 back by one, vLLM number 10, transformers in float32 none. Whole numbers (`places`) give the
-same places in every type and on every device, so engine and trainer see the same picture. (transformers,
-issue 41190 and pull request 47133.)
+find places with `bucketize` among fractions, which they round differently (transformers to the pixels' type,
+vLLM to float32): of SmolVLM2 2.2B's 27 rows and columns, transformers in bfloat16 moves six, vLLM one,
+transformers in float32 none. Whole numbers (`places`) are the same everywhere, so engine and trainer see the
+same picture. (transformers, issue 41190.)
 
-Shape legend: B pictures or tiles, H x W patches, N = H W, D size of an embedding.
+Shapes: B pictures or tiles, H x W patches, N = H W, D size of an embedding.
 """
 
 from __future__ import annotations

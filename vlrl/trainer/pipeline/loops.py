@@ -1,26 +1,17 @@
 """The loops of a phase: `loop: synchronous`, and two that collect batches ahead of the step that trains on
 them.
 
-Where the engine has weights of its own, batches are collected in a thread while the trainer works; with an
-engine
-that shares the trainer's weights ('hf') the same staleness is played in turn, so that a seed gives the same
-run.
+Where the engine has weights of its own, batches are collected in a thread; with one that shares the trainer's
+('hf') the same staleness is played in turn, so that a seed gives the same run.
 
-`one_step_off`: while the trainer works on a batch, the next one is sampled with the weights that this update
-started from (Noukhovitch et al. 2024, arXiv:2410.18252). At step k the policy is updated on the batch that
-was
-sampled under the weights of step k - 1; the first step's batch is on-policy. `loop_options` takes nothing.
+`one_step_off`: step k trains on the batch sampled under the weights of step k - 1 (Noukhovitch et al. 2024,
+arXiv:2410.18252); the first batch is on-policy. `asynchronous`: bounded staleness (Fu et al. 2025, AReaL,
+arXiv:2505.24298):
 
-`asynchronous`: collection with bounded staleness (Fu et al. 2025, AReaL, arXiv:2505.24298). Submission
-control
-keeps floor((N - 1) / B) <= i + eta for N submitted rollouts, batch size B and update i: here at most
-`staleness` =
-eta batches beyond the one being trained on (`loop_options: {staleness: 2}`). Generation is interruptible: an
-engine that receives new weights in mid-sequence recomputes its keys and values and goes on, with a `version`
-per
-token. The objective is decoupled PPO: the ratio is taken against the present policy.
+    floor((N - 1) / B) <= i + eta,  N submitted rollouts, batch size B, update i, eta = `staleness`
 
-Both are off-policy; `token_weights: {engine: {name: tis}}` carries pi_prox / pi_behaviour.
+Generation is interruptible: new weights in mid-sequence recompute keys and values, with a `version` per
+token. `token_weights: {engine: {name: tis}}` carries pi_prox / pi_behaviour.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def sample(view: StepView, rows: Sequence[Row]) -> list[Group]:
         group.id = group.id or f"{step.number}/{view.rank}/{len(step.sampled) + index}"
     with step.timed("score"):
         view.score(groups)
-    view.observers.sampled(rows, prompts, counts, groups)
+    view.observers.sampled([row.id for row in rows], prompts, counts, groups)
     return groups
 
 

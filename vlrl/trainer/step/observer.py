@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vlrl.trainer.step.step import Step
-from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt, Row
+from vlrl.types import FilterDecision, Group, LossInputs, PerToken, Prompt
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,9 +30,9 @@ class RunObserver:
         """A long part of a step has come so far."""
 
     def sampled(
-        self, rows: Sequence[Row], prompts: Sequence[Prompt], counts: Sequence[int], groups: Sequence[Group]
+        self, drawn: Sequence[str], prompts: Sequence[Prompt], counts: Sequence[int], groups: Sequence[Group]
     ) -> None:
-        """The drawn rows, the prompts of those that can be used, the budget, the scored groups."""
+        """The ids of the drawn rows, the prompts of those that can be used, the budget, the scored groups."""
 
     def shaped(self, slot: str, group: Group, before: Sequence[float]) -> None:
         """One reward shaping wrote a group's rewards; `before` are those that it read."""
@@ -85,10 +85,10 @@ class Observers(RunObserver):
             member.progressed(what, done, total)
 
     def sampled(
-        self, rows: Sequence[Row], prompts: Sequence[Prompt], counts: Sequence[int], groups: Sequence[Group]
+        self, drawn: Sequence[str], prompts: Sequence[Prompt], counts: Sequence[int], groups: Sequence[Group]
     ) -> None:
         for member in self.members:
-            member.sampled(rows, prompts, counts, groups)
+            member.sampled(drawn, prompts, counts, groups)
 
     def shaped(self, slot: str, group: Group, before: Sequence[float]) -> None:
         for member in self.members:
