@@ -36,7 +36,7 @@ FUNCTIONS = {
 }  # their arguments are words of a config
 LINE = re.compile(r"vlrl (?:train|show|check|plan|compare) [^`\n]*")
 COMMENTED = re.compile(r"^#\s+(vlrl (?:train|show|check|plan|compare) [^`\n;]*)", re.MULTILINE)  # in a config
-ANY = re.compile(r"(?:^ *|`)vlrl ([a-z][a-z-]*)(?: +([a-z-]+)(?![\w./=]))?", re.MULTILINE)
+ANY = re.compile(r"(?:^ *|`)vlrl ([a-z][a-z-]*)(?: +([a-z][a-z-]*)(?![\w./=]))?", re.MULTILINE)
 PLACEHOLDER = re.compile(r"(?<![\w/])(CONFIG|ID|NAME|RUN|TASK)(?![\w/])|\.\.\.|<")
 # what the text around a command says: the value of a phase
 SAID = {
@@ -146,14 +146,18 @@ def test_a_documented_run_resolves_to_what_the_text_says(command, workplace):
 def test_every_line_names_a_command_that_is_there():
     pages = [*PAGES, "CONTRIBUTING.md", "docs/scaling.md", "docs/reliability.md", "docs/environments.md"]
     texts = [(ROOT / page).read_text(encoding="utf-8") for page in pages]
-    shown = [block for text in texts for block in re.findall(r"^ *```.*?^ *```|`vlrl [^`\n]*", text, re.DOTALL | re.MULTILINE)]
+    shown = [
+        block
+        for text in texts
+        for block in re.findall(r"^ *```.*?^ *```|`vlrl [^`\n]*", text, re.DOTALL | re.MULTILINE)
+    ]
     lines = {found for block in shown for found in ANY.findall(block)}
     assert len(lines) > 20
     groups = {
         name: {command.name or command.callback.__name__ for command in _named(place).registered_commands}
         for name, place in _GROUPS.items()
     }
-    for name, inner in lines:
+    for name, inner in lines - {("original", "")}:  # "vlrl original" in a docstring that a page shows
         assert name in _COMMANDS or name in groups, f"vlrl {name}"
         if inner and len(groups.get(name, ())) > 1:
             assert inner in groups[name], f"vlrl {name} {inner}"

@@ -36,10 +36,8 @@ def test_it_names_model_data_and_steps_and_makes_nothing(rows, tmp_path, monkeyp
     lines = dry_run(load(NAMES, words))
     assert lines[0] == "model   Qwen/Qwen2.5-1.5B-Instruct: fetched from the hub (size unknown)"
     assert f"data    train.mine: {rows}: 1 records, read as qa" in lines
-    assert (
-        "data    heldout.gsm8k: openai/gsm8k@train: fetched from the hub unless its cache has it (size unknown)"
-        in lines
-    )
+    fetched = "fetched from the hub unless its cache has it (size unknown)"
+    assert f"data    heldout.gsm8k: openai/gsm8k@train: {fetched}" in lines
     assert "phase   main: 100 steps of 8 prompts x 8, 1 updates" in lines
     assert lines[-1] == "output  runs/none" and not (tmp_path / "runs").exists()
 
@@ -52,7 +50,10 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"fields": {"final_answer": "answer"}}, "no column 'final_answer', which `fields` renames; it has question, final, level"),
+        (
+            {"fields": {"final_answer": "answer"}},
+            "no column 'final_answer', which `fields` renames; it has question, final, level",
+        ),
         ({"format": "easyr1"}, "the field 'answer' is missing"),
         ({}, "no record family has the fields final, level, question"),
     ],

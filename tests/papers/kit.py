@@ -32,7 +32,7 @@ from PIL import Image
 from vlrl.config import at, load
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
-from vlrl.trainer.data.units import to_model_coordinates
+from vlrl.trainer.data.rows import to_model_coordinates
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.step.scoring import score
 from vlrl.trainer.step.step import ScoreCounts
