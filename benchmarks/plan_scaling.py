@@ -18,12 +18,12 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 BATCH = ("prompts_per_step=512", "loop=one_step_off")
 CONFIGS = {
     "Qwen2.5-VL-3B, all weights, one picture": (
-        "experiments/qwen2_5_vl_3b_grounding",
+        "experiments/vlm_r1",
         *BATCH,
         "engine.sleep=true",
     ),
     "Qwen2.5-VL-3B, LoRA, one picture": (
-        "experiments/qwen2_5_vl_3b_grounding",
+        "experiments/vlm_r1",
         "tune/lora",
         *BATCH,
         "engine.sleep=true",

@@ -32,7 +32,9 @@ class RowOptions:
     """What a source sets for all its rows. `fields` renames columns; `task`, `rewards` and `system` replace
     what the record holds.
 
-    `target` is the demonstration of rows that have none: a text with {answer} in it.
+    `target` is the demonstration of rows that have none: a text with {answer} in it. `units` are those of the
+    boxes of gold answers: pixels of the original picture, thousandths or fractions of its sides; "auto": what
+    the record family has.
     """
 
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -46,6 +48,7 @@ class RowOptions:
     row_pixels: int = 0
     over_budget: Literal["resize", "drop"] = "resize"
     max_characters: int = MAX_CHARACTERS
+    units: Literal["auto", "original", "per_mille", "unit"] = "auto"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +114,7 @@ class RowBuilder:
     def build(self, record: Any, index: int) -> BuiltRow:
         """The row of a record, and what it does not carry. Raises RowError, also for media that are wrong
         without being opened."""
-        record = {"": record} if isinstance(record, str) else record
+        record = {"": record} if isinstance(record, (str, list)) else record
         if not isinstance(record, Mapping):
             raise RowError(f"a record must be a mapping of fields, got {type(record).__name__}")
         record = {self.options.fields.get(name, name): value for name, value in record.items()}
@@ -134,6 +137,7 @@ class RowBuilder:
 
     def _build(self, draft: Draft, record: ReadRecord, index: int) -> BuiltRow:
         options, units, own_id = self.options, draft.pop("units", "original"), draft.pop("id", None)
+        units = units if options.units == "auto" else options.units
         extra = {name: value for name, value in record.record.items() if name not in self.family.known}
         self._refuse_unknown(extra)
         self._take_explicit(draft, extra)

@@ -7,10 +7,10 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict, settled, verdict
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict, settled, unread, verdict
 from vlrl.plugins.stages import Reward
 from vlrl.types import CoordinateSpace, Rollout, Row
 from vlrl_rewards.literals import MAX_CHARS, fold
@@ -20,6 +20,7 @@ from vlrl_rewards.text.denials import refuses, taken_back
 VERDICT: Annotation[dict[str, Any]] = Annotation(
     "verdict", dict, doc="reason, extracted answer, its span and route: the verdict on a rollout"
 )
+_PLACES = {"tags": ("tag", "tags"), "box": ("box", "boxes")}  # the routes of an answer, by `answer_in`
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -77,9 +78,11 @@ class Graded(Reward):
     """Base class of a reward that scores an answer against the gold answer.
 
     A subclass defines `grade`, which reads the gold answer first, then the response. An answer that it cannot
-    read scores `lowest()`.
+    read scores `lowest()`. `answer_in` "tags" reads an answer in answer tags alone, "box" one in a LaTeX box
+    alone, as most releases do; "anywhere" also one behind a phrase, or the whole text.
     """
 
+    answer_in: Literal["anywhere", "tags", "box"] = "anywhere"
     phrases: ClassVar[bool] = False  # whether "the answer is ..." marks an answer
     refusals: ClassVar[bool] = (
         True  # whether "I cannot answer" counts as no answer (False where the answer is prose or a document)
@@ -139,6 +142,8 @@ class Graded(Reward):
         """The verdict on a rollout, recorded in the annotation VERDICT."""
         response = Response(rollout.text, rollout.spaces)
         found = settled(self.grade, response, rollout.answer, rollout.row, self.lowest())
+        if self.answer_in != "anywhere" and found.route.partition(">")[0] not in _PLACES[self.answer_in]:
+            found = unread(Unread(f"no answer in {self.answer_in}"), self.lowest())
         kept = {
             "reason": found.reason,
             "extracted": found.extracted,

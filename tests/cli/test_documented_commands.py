@@ -1,5 +1,5 @@
-"""Every `vlrl train`, `show` and `compare` line of README and docs resolves, and its values hold where the
-text says."""
+"""Every `vlrl train`, `show`, `check`, `plan` and `compare` line of README, docs and the comments of configs
+resolves, and its values hold where the text says; every other line names a command that is there."""
 
 import re
 import shlex
@@ -9,6 +9,10 @@ import pytest
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
+from vlrl.cli import _COMMANDS, _GROUPS, _named
+from vlrl.cli.check import check
+from vlrl.cli.plan import plan
+from vlrl.cli.show import show
 from vlrl.cli.train import train
 from vlrl.compare.cli import compare
 from vlrl.compare.plan import ComparisonPlan
@@ -24,8 +28,16 @@ PAGES = [
 PAGES += [
     f"docs/{name}.md" for name in ("evaluation", "functional", "guide", "real_model")
 ]  # LOG.md is a notebook of what was run, papers.md and methods.md are made
-LINE = re.compile(r"vlrl (?:train|show|compare) [^`\n]*")
-PLACEHOLDER = re.compile(r"(?<![\w/])(CONFIG|ID|NAME|RUN)(?![\w/])|\.\.\.|<")
+FUNCTIONS = {
+    "train": train,
+    "show": show,
+    "check": check,
+    "plan": plan,
+}  # their arguments are words of a config
+LINE = re.compile(r"vlrl (?:train|show|check|plan|compare) [^`\n]*")
+COMMENTED = re.compile(r"^#\s+(vlrl (?:train|show|check|plan|compare) [^`\n;]*)", re.MULTILINE)  # in a config
+ANY = re.compile(r"(?:^ *|`)vlrl ([a-z][a-z-]*)(?: +([a-z][a-z-]*)(?![\w./=]))?", re.MULTILINE)
+PLACEHOLDER = re.compile(r"(?<![\w/])(CONFIG|ID|NAME|RUN|TASK)(?![\w/])|\.\.\.|<")
 # what the text around a command says: the value of a phase
 SAID = {
     "tasks/lab_counting methods/dapo steps=50": {
@@ -64,8 +76,13 @@ def commands():
                 .replace("$HEAD", "10.0.0.1")
                 .replace("$s", "1")
             )
-            if not PLACEHOLDER.search(line):
+            if not PLACEHOLDER.search(line) and line != "vlrl check --scripted":  # which names no config
                 found[line] = page
+    for path in sorted((ROOT / "configs").rglob("*.yaml")):
+        for line in COMMENTED.findall(path.read_text(encoding="utf-8")):
+            line = re.split(r"\s{2,}#|\s#\s", line)[0].strip()
+            if not PLACEHOLDER.search(line):
+                found[line] = path.name
     return sorted(found)
 
 
@@ -104,11 +121,9 @@ def test_there_are_commands_and_every_saying_is_of_one():
     "command", [command for command in commands() if not command.startswith("vlrl compare")]
 )
 def test_a_documented_run_resolves_to_what_the_text_says(command, workplace):
-    words = (
-        parsed(train, shlex.split(command)[2:])["configs"]
-        if command.startswith("vlrl train")
-        else _positional(command)
-    )
+    _, name, *given = shlex.split(command)
+    words = parsed(FUNCTIONS[name], given)["configs"]
+    assert not [word for word in words if word.startswith("--")], "an option that the command has not"
     config = load([word for word in words if "=" not in word], [word for word in words if "=" in word])
     for word in words:
         path, equals, _ = word.partition("=")
@@ -128,12 +143,24 @@ def test_a_documented_run_resolves_to_what_the_text_says(command, workplace):
                 assert at(config.phase(phase), path) == value, (fragment, phase, path)
 
 
-def _positional(command):
-    """The words of `vlrl show` without its options."""
-    words = shlex.split(command)[2:]
-    return [
-        word for place, word in enumerate(words) if not word.startswith("-") and words[place - 1] != "--phase"
+def test_every_line_names_a_command_that_is_there():
+    pages = [*PAGES, "CONTRIBUTING.md", "docs/scaling.md", "docs/reliability.md", "docs/environments.md"]
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in pages]
+    shown = [
+        block
+        for text in texts
+        for block in re.findall(r"^ *```.*?^ *```|`vlrl [^`\n]*", text, re.DOTALL | re.MULTILINE)
     ]
+    lines = {found for block in shown for found in ANY.findall(block)}
+    assert len(lines) > 20
+    groups = {
+        name: {command.name or command.callback.__name__ for command in _named(place).registered_commands}
+        for name, place in _GROUPS.items()
+    }
+    for name, inner in lines - {("original", "")}:  # "vlrl original" in a docstring that a page shows
+        assert name in _COMMANDS or name in groups, f"vlrl {name}"
+        if inner and len(groups.get(name, ())) > 1:
+            assert inner in groups[name], f"vlrl {name} {inner}"
 
 
 @pytest.mark.parametrize("command", [command for command in commands() if command.startswith("vlrl compare")])

@@ -93,7 +93,7 @@ def test_kubernetes_job_and_service_belong_together(called) -> None:
     ((words),) = called([*container["command"], *container["args"]], **given, JOB_COMPLETION_INDEX="1")
     rest, launch = launch_of(words)
     assert launch == Launch(16, "ddp", 2, 1, f"{job['metadata']['name']}-0.{service['metadata']['name']}")
-    assert rest == ["experiments/qwen2_5_vl_3b_grounding", "output=/runs/first"]
+    assert rest == ["experiments/vlm_r1", "output=/runs/first"]
     assert service["spec"]["ports"][0]["port"] == launch.port
 
 

@@ -78,7 +78,7 @@ EXPECTED = {
             (
                 "visual_rft-0",
                 "Detect all red squares.",
-                [{"Position": BOX, "Confidence": 1}],
+                [{"Position": [0.84, 0.45, 3.36, 1.68], "Confidence": 1}],
                 [SIZE],
                 [],
                 "detection",
@@ -305,3 +305,44 @@ def test_literal_runs_no_code():
     with pytest.raises(ValueError, match=r"malformed|neither"):
         literal("__import__('os').getcwd()")
     assert strip_tags("<answer>1</answer> or <answer>2</answer>") == "2"
+
+
+def drafted(record):
+    family, _ = recognise(record)
+    return family.name, family.draft({"": record} if isinstance(record, list) else record)
+
+
+def test_a_prompt_that_is_written_in_chatml_becomes_its_messages():
+    turns = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHow many?\nBox it.<|im_end|>\n"
+    record = {
+        "prompt": [{"role": "user", "content": f"{turns}<|im_start|>assistant\n"}],
+        "reward_model": {"ground_truth": "3", "style": "rule"},
+    }
+    name, draft = drafted(record)
+    assert (name, draft["system"], draft["question"]) == ("verl", "Be brief.", "How many?\nBox it.")
+    for text in (
+        f"{turns}<|im_start|>assistant\n<think>",
+        f"Read this: {turns}<|im_start|>assistant\n",
+        turns,
+    ):
+        kept = drafted({**record, "prompt": [{"role": "user", "content": text}]})[1]
+        assert kept["question"] == text and not kept["system"], "only a whole prompt with an open answer"
+
+
+def test_verl_records_may_hold_a_demonstration_and_several_accepted_answers():
+    record = {
+        "prompt": [{"role": "user", "content": "Who?"}],
+        "reward_model": {"ground_truth": {"target": ["Ada", "Ada L."]}, "style": "rule"},
+        "target": [{"role": "assistant", "content": "<think>\nShe.\n</think>\nAda"}],
+    }
+    draft = drafted(record)[1]
+    assert draft["answer"] == ["Ada", "Ada L."] and draft["target"].endswith("\nAda")
+    assert drafted({**record, "target": "Ada"})[1]["target"] == "Ada"
+
+
+def test_records_of_open_reasoner_zero_are_lists_of_two_turns():
+    asked = {"from": "human", "value": "How many?"}
+    gold = {"from": "assistant", "ground_truth": {"value": "7"}}
+    assert drafted([asked, gold]) == ("orz", {"question": "How many?", "answer": "7"})
+    with pytest.raises(ConfigError, match="no record family"):
+        recognise([asked, asked])

@@ -21,7 +21,17 @@ LAB = [
     "papo_shortcut",
     "mm_eureka",
 ]
-REAL = ["visual_rft", "vlm_r1_detection", "video_r1", "jigsaw_r1", "cls_rl", "papo", "mm_eureka"]
+REAL = [
+    "visual_rft",
+    "visual_rft_grounding",
+    "visual_rft_classification",
+    "vlm_r1_detection",
+    "video_r1",
+    "jigsaw_r1",
+    "cls_rl",
+    "papo",
+    "mm_eureka",
+]
 TINY = [
     "policy.tiny={hidden: 32, layers: 2, heads: 2, kv_heads: 1, intermediate: 64, vision_hidden: 32, "
     "vision_layers: 1}",

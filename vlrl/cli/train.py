@@ -21,6 +21,7 @@ from vlrl.plugins.registry import ConfigError
 from vlrl.services import third_party as libraries
 from vlrl.services.failures import StoppedError
 from vlrl.services.parent import end_with_launcher
+from vlrl.trainer.dry_run import dry_run as list_needs
 from vlrl.trainer.ranks.launch import LAUNCHED, Launch
 from vlrl.trainer.ranks.stopping import SIGNALS, STOP_FILE
 from vlrl.training import train as run_training
@@ -46,6 +47,12 @@ def train(
     ] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="List what the run would fetch and read, check a few records, and stop."
+        ),
     ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No live view, and no lines about loading.")
@@ -73,6 +80,8 @@ def train(
         raise ConfigError(
             "--overwrite and --resume exclude each other: the first replaces what the second continues from"
         )
+    if dry_run:
+        return typer.echo("\n".join(list_needs(config)))
     main = int(os.environ.get("RANK", "0")) == 0
     if processes is not None and LAUNCHED not in os.environ:
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))
@@ -87,7 +96,7 @@ def train(
 
 
 OPTIONS = (
-    "--resume", "--overwrite", "--output", "--json", "--quiet", "--verbose",
+    "--resume", "--overwrite", "--output", "--json", "--dry-run", "--quiet", "--verbose",
     "--processes", "--sharding", "--nodes", "--node-rank", "--head", "--help",
 )  # fmt: skip
 

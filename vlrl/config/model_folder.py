@@ -178,6 +178,11 @@ def _nearest(folder: Path) -> str:
     return f" (did you mean {str(parent / near[0])!r}?)" if near else f" ({str(folder)!r} is not there)"
 
 
+def is_cached(name: str) -> bool:
+    """Whether a model's folder is there, or its hub id in the cache."""
+    return Path(located(name)).expanduser().is_dir() or _cached(name)
+
+
 def _cached(name: str) -> bool:
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))

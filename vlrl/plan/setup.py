@@ -4,7 +4,7 @@ data or a GPU."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ class Assumed:
             raise ConfigError(f"plan: sizes must be positive, got {self}")
 
 
+_SHAPES: dict[str, ModelShape] = {}  # by model, types and what is trained
+
+
 @dataclass(frozen=True)
 class Setup:
     """A phase of a config: what `vlrl plan` computes with."""
@@ -48,7 +51,6 @@ class Setup:
     engine: Engine
     work: Workload
     optimizer: str
-    shapes: dict[bool, ModelShape] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def shares_weights(self) -> bool:
@@ -61,11 +63,14 @@ class Setup:
         return hasattr(self.engine, "sleep")
 
     def shape(self, layout: str = "single") -> ModelShape:
-        """The model's shape; FSDP2 keeps frozen weights in float32. Computed once."""
-        in_float32 = layout == "fsdp2"
-        if in_float32 not in self.shapes:
-            self.shapes[in_float32] = shape_of(self.family, self.trainable, in_float32)
-        return self.shapes[in_float32]
+        """The model's shape; FSDP2 keeps frozen weights in float32. Computed once for all setups of a model:
+        a model of 32 billion weights takes seconds to build, and a plan that does not fit tries hundreds."""
+        family, in_float32 = self.family, layout == "fsdp2"
+        stored = (family.dtype, family.fp32_master_weights, family.quantize, in_float32)
+        key = repr((family.name, family.model, family.tiny, self.trainable, *stored))
+        if key not in _SHAPES:
+            _SHAPES[key] = shape_of(family, self.trainable, in_float32)
+        return _SHAPES[key]
 
 
 def plugins(tree: Mapping[str, Any]) -> tuple[Family, Trainable, Engine]:

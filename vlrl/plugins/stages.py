@@ -77,6 +77,11 @@ class Source(Stage):
     @abstractmethod
     def __call__(self) -> Iterable[Row]: ...
 
+    def look(self) -> str:
+        """What the source reads, in a few words for a dry run. A source of files reads a few records, nothing
+        is fetched. Raises ConfigError for a file or a column that does not exist."""
+        return f"{self.name}, made here"
+
 
 class Select(Stage):
     """Keeps, drops or reorders rows, once, before training."""

@@ -10,7 +10,7 @@ from PIL import Image
 
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Media, Row
-from vlrl_data.generators.source_images import GeneratedFromImages, Reference, fitted, identity
+from vlrl_data.generators.source_images import GeneratedFromImages, Reference, fitted, identity, open_reference
 from vlrl_data.lab.base import IN_PIXELS, tagged_answer
 from vlrl_data.media.images import GeneratedImage
 
@@ -81,7 +81,9 @@ def draw(
     place: tuple[float, float],
     share: float,
 ) -> Image.Image:
-    """Recipe: a puzzle over a part of an image."""
+    """Recipe: a puzzle over a part of an image, or over all of it (`piece` 0)."""
+    if not piece:
+        return shuffled(open_reference(reference), rows, cols, order, mask)
     return shuffled(fitted(reference, cols * piece, rows * piece, place, share), rows, cols, order, mask)
 
 
@@ -228,6 +230,7 @@ class GenJigsaw(GeneratedFromImages):
     piece: int = 56
     mask: float = 0.0
     choices: int = 4
+    turned: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -244,18 +247,25 @@ class GenJigsaw(GeneratedFromImages):
         rng = self.rng(index)
         kind = rng.choice(self.ask)
         reference = identity(self.references(rng)[0])
-        puzzle = Puzzle(self.rows, self.cols, random_order(rng, self.rows * self.cols))
+        rows, cols = self.rows, self.cols
+        if self.turned and rng.random() < 0.5:
+            rows, cols = cols, rows
+        puzzle = Puzzle(rows, cols, random_order(rng, rows * cols))
         args = (
             reference,
-            self.rows,
-            self.cols,
+            rows,
+            cols,
             self.piece,
             puzzle.order,
             self.mask,
             (rng.random(), rng.random()),
             rng.uniform(0.6, 1),
         )
-        fields = ask(puzzle, kind, rng, (self.piece, self.piece), self.choices)
+        piece = (self.piece, self.piece)
+        if not self.piece and kind == "box":
+            width, height = open_reference(reference).size
+            piece = (width // cols, height // rows)
+        fields = ask(puzzle, kind, rng, piece, self.choices)
         answer = fields["answer"]
         target = " ".join(map(str, answer)) if kind in ("full", "backward") else str(answer)
         task = "jigsaw" if kind in ("full", "backward") else "jigsaw_question"

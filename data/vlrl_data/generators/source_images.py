@@ -8,6 +8,7 @@ A reference is a tuple of texts (it pickles, and it is part of a medium's key): 
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,12 +24,16 @@ from vlrl_data.media.images import IMAGE_SUFFIXES, file_key, open_image
 
 Reference = tuple[str, ...]
 HELDOUT_SHARE = 0.2  # of a user's files
+MANY = 1000  # files from which on a few are drawn without shuffling all
 
 
 @lru_cache(maxsize=8)
 def files_of(folder: str, suffixes: frozenset[str]) -> tuple[str, ...]:
-    """Files below a folder with one of the suffixes, sorted. Raises ConfigError if there is none."""
+    """Files below a folder with one of the suffixes, sorted, or those that a .json file lists (paths from its
+    folder). Raises ConfigError if there is none."""
     root = Path(folder).expanduser()
+    if root.suffix == ".json" and root.is_file():
+        return _listed(root, suffixes)
     found = (
         sorted(str(file) for file in root.rglob("*") if file.suffix.lower() in suffixes)
         if root.is_dir()
@@ -37,6 +42,18 @@ def files_of(folder: str, suffixes: frozenset[str]) -> tuple[str, ...]:
     if not found:
         raise ConfigError(f"{folder!r} is no folder with files of {', '.join(sorted(suffixes))}")
     return tuple(found)
+
+
+def _listed(path: Path, suffixes: frozenset[str]) -> tuple[str, ...]:
+    try:
+        names = json.loads(path.read_text())
+    except ValueError as error:
+        raise ConfigError(f"{str(path)!r} is no JSON: {error}") from None
+    if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
+        raise ConfigError(f"{str(path)!r} is no list of paths")
+    if strange := [name for name in names if Path(name).suffix.lower() not in suffixes]:
+        raise ConfigError(f"{str(path)!r} lists {strange[0]!r}, which is no file of {', '.join(sorted(suffixes))}")
+    return tuple(str(path.parent / name) for name in names)
 
 
 def of_split(files: tuple[str, ...], split: str) -> list[str]:
@@ -50,21 +67,25 @@ def of_split(files: tuple[str, ...], split: str) -> list[str]:
     return chosen or list(files)
 
 
+@lru_cache(maxsize=8)
+def _references(images: str, split: str) -> tuple[Reference, ...]:
+    if not images:
+        return tuple(("photo", name, split) for name in shipped_images.PHOTOS)
+    return tuple(("file", file) for file in of_split(files_of(images, IMAGE_SUFFIXES), split))
+
+
 @dataclass(frozen=True, kw_only=True)
 class GeneratedFromImages(GeneratedSource):
-    """A generator over `images`: a folder, or "" for the photographs that ship with scikit-image and
-    scikit-learn."""
+    """A generator over `images`: a folder, a .json list of files, or "" for the photographs that ship with
+    scikit-image and scikit-learn."""
 
     images: str = ""
 
     def references(self, rng: random.Random, count: int = 1) -> list[Reference]:
         """`count` images, all different unless there are fewer."""
-        if self.images:
-            found: list[Reference] = [
-                ("file", file) for file in of_split(files_of(self.images, IMAGE_SUFFIXES), self.split)
-            ]
-        else:
-            found = [("photo", name, self.split) for name in shipped_images.PHOTOS]
+        found = list(_references(self.images, self.split))
+        if len(found) > MANY:
+            return rng.sample(found, count)
         rng.shuffle(found)
         return [found[i % len(found)] for i in range(count)]
 

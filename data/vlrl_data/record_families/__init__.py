@@ -12,7 +12,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from vlrl.plugins.registry import ConfigError, suggest
-from vlrl_data.record_families import chat, columns  # noqa: F401 (they register their families, the special ones first)
+from vlrl_data.record_families import (  # they register their families, the special ones first
+    chat,  # noqa: F401
+    columns,  # noqa: F401, I001
+    screens,  # noqa: F401
+)
 from vlrl_data.record_families.base import FAMILIES, RecordFamily
 
 __all__ = ["FAMILIES", "RecordFamily", "by_name", "recognise"]
@@ -21,7 +25,7 @@ __all__ = ["FAMILIES", "RecordFamily", "by_name", "recognise"]
 def recognise(record: Any) -> tuple[RecordFamily, str]:
     """The family of a record, and the reason. Raises ConfigError with the record's fields if no family
     fits."""
-    if isinstance(record, str):
+    if isinstance(record, (str, list)):
         record = {"": record}
     if not isinstance(record, Mapping):
         raise ConfigError(f"a record must be a mapping of fields, got {type(record).__name__}")

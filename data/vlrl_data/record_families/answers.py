@@ -182,10 +182,12 @@ def letter_of(answer: Any, keys: Sequence[str]) -> Any:
 
 
 def to_pixels(value: Any, space: CoordinateSpace) -> Any:
-    """Boxes in the units of `space` (nested lists of four numbers) in original pixels, rounded to two
-    decimals."""
+    """Boxes and points in the units of `space` (lists of four or two numbers, in lists and mappings) in original
+    pixels, rounded to two decimals."""
+    if isinstance(value, Mapping):
+        return {key: to_pixels(item, space) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        if len(value) == 4 and all(isinstance(item, (int, float)) for item in value):
+        if len(value) in (2, 4) and all(isinstance(item, (int, float)) for item in value):
             return [round(item, 2) for item in space.to_original([float(item) for item in value])]
         return [to_pixels(item, space) for item in value]
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,14 +110,30 @@ def is_chat(value: Any) -> bool:
     )
 
 
+RENDERED_TURN = re.compile(r"<\|im_start\|>(system|user|assistant)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
+
+
+def unrendered(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """The messages of a single user message that holds a whole prompt in ChatML with an open answer
+    (SimpleRL-Zoo's files); else the messages as they are."""
+    text = messages[0]["content"]
+    if len(messages) > 1 or not isinstance(text, str):
+        return messages
+    turns = [{"role": found[1], "content": found[2]} for found in RENDERED_TURN.finditer(text)]
+    opened = len(turns) > 1 and turns[-1] == {"role": "assistant", "content": ""}
+    between = RENDERED_TURN.sub("", text).strip()
+    return turns[:-1] if opened and not between else messages
+
+
 def chat_draft(messages: Sequence[Mapping[str, Any]]) -> Draft:
     """Chat messages without the closing answer: a single user turn becomes the question, anything longer
-    stays a conversation.
+    stays a conversation. A prompt that is written out in ChatML is read back.
 
     Raises ValueError for a message whose content is neither text nor a list of parts.
     """
     if not is_chat(messages):
         raise ValueError(f"its messages are {type(messages).__name__}, not a list of {{role, content}}")
+    messages = unrendered(messages)
     turns: list[dict[str, Any]] = []
     images: list[Any] = []
     videos: list[Any] = []

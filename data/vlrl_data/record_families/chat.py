@@ -97,10 +97,22 @@ class MMEureka:
 
 
 @record_family(
-    "verl", ("prompt", "images", "videos", "audios", "data_source", "reward_model", "extra_info", "ability")
+    "verl",
+    (
+        "prompt",
+        "images",
+        "videos",
+        "audios",
+        "data_source",
+        "reward_model",
+        "extra_info",
+        "ability",
+        "target",
+    ),
 )
 class VerlRecords:
-    """verl: `prompt` messages, `reward_model.ground_truth`. `extra_info` goes to `meta`."""
+    """verl: `prompt` messages, `reward_model.ground_truth`. `extra_info` goes to `meta`. A demonstration may
+    be a message in `target` (LUFFY), accepted answers a list in `ground_truth.target` (Search-R1)."""
 
     @staticmethod
     def why(record: Record) -> str:
@@ -119,9 +131,35 @@ class VerlRecords:
         name = f"{source}-{extra.get('split', '')}-{index}" if index is not None else None
         task = str(record.get("ability") or record.get("data_source") or "default")
         draft, seen = with_media(chat_draft(record["prompt"]), record)
-        answer = parse_answer(record["reward_model"].get("ground_truth"), seen)
+        gold = record["reward_model"].get("ground_truth")
+        accepted = gold.get("target") if isinstance(gold, Mapping) and set(gold) == {"target"} else gold
         meta = {"extra_info": extra} if extra else {}
-        return draft | {"answer": answer, "id": name, "task": task, "meta": meta}
+        found = {"answer": parse_answer(accepted, seen), "id": name, "task": task, "meta": meta}
+        target = record.get("target")
+        demonstration = str(target[-1]["content"]) if is_chat(target) else target
+        return draft | found | ({"target": demonstration} if isinstance(demonstration, str) else {})
+
+
+@record_family("orz", ("",))
+class OpenReasonerZero:
+    """Open-Reasoner-Zero: a list of two turns of {from, value}, the second with `ground_truth.value`."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        turns = record.get("")
+        fits = (
+            isinstance(turns, (list, tuple))
+            and len(turns) == 2
+            and all(isinstance(turn, Mapping) for turn in turns)
+            and has(turns[0], "from", "value")
+            and "ground_truth" in turns[1]
+        )
+        return "its records are lists of a question and a `ground_truth`" if fits else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        asked, gold = record[""]
+        return {"question": asked["value"], "answer": parse_answer(gold["ground_truth"]["value"], False)}
 
 
 @record_family("ms_swift", ("messages", "images", "videos", "audios", "objects", "solution", "answer", "id"))

@@ -27,7 +27,7 @@ class JigsawR1:
 
     @staticmethod
     def why(record: Record) -> str:
-        return "its records are bare image paths" if set(record) == {""} else ""
+        return "its records are bare image paths" if isinstance(record.get(""), str) else ""
 
     @staticmethod
     def draft(record: Record) -> Draft:
@@ -89,8 +89,8 @@ class Arft:
 
 @record_family("visual_rft", ("id", "image", "problem", "solution"))
 class VisualRFT:
-    """Visual-RFT detection: `solution` is <answer>[{'Position': [...], 'Confidence': 1}]</answer>. Its other
-    tasks are read as `r1_v`."""
+    """Visual-RFT detection: `solution` is <answer>[{'Position': [...], 'Confidence': 1}]</answer>, boxes in
+    thousandths of the sides. Its other tasks are read as `r1_v`."""
 
     @staticmethod
     def why(record: Record) -> str:
@@ -99,7 +99,7 @@ class VisualRFT:
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        return two_columns(record, "problem", "solution") | {"task": "detection"}
+        return two_columns(record, "problem", "solution") | {"task": "detection", "units": "per_mille"}
 
 
 @record_family("r1_v", ("id", "image", "images", "problem", "solution"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from vlrl.plugins.registry import ConfigError, register, suggest
 from vlrl.plugins.stages import Source, State, transient
-from vlrl.types import Row
+from vlrl.types import MediaError, Row, RowError
 from vlrl_data.dataset import Dataset, DatasetPart, check_records
 from vlrl_data.media.fetch import Web
 from vlrl_data.media.images import LIMITS, ImageLimits
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 PROBED_RECORDS = 10_000  # records that are tried for the record family
+LOOKED_AT = 8  # records of each file that a dry run reads
 
 
 @dataclass
@@ -41,16 +42,17 @@ class RecordSourceState(State):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordSource(Source):
-    """Base of all sources that read records.
+    """Base of sources of records.
 
     `fields` renames columns ({theirs: ours}). `media_root`: folders of relative media paths (default: that of
     the file); by `outside_media` they may leave these (allow, refuse, or auto: refuse where `media_root` is
     given). `task`, `rewards`, `system`, `question` (where there is none) are set for all rows, `target`
     ("<answer>{answer}</answer>") where there is none. `check_level`: rows, headers (media are opened),
-    decode, none (the first 2,000), auto (by their number); beyond a share `max_bad` of unusable rows the run
-    stops, others go to `quarantine`. Rows of more than `row_pixels` are resized or dropped (`over_budget`).
-    `difficulty`: a table of `vlrl data difficulty`, for `meta.pass_rate`. `limit`: records. `workers`:
-    processes of the check (0: one per core).
+    decode, none (the first 2,000), auto (by their number); above a share `max_bad` of unusable rows it
+    stops. Rows of more than `row_pixels` are resized or dropped (`over_budget`).
+    `units` of gold boxes: original (pixels), per_mille, unit, auto (the family's). `difficulty`: a table of
+    `vlrl data difficulty`, for `meta.pass_rate`. `limit`: records. `workers`: processes of the check (0: one
+    per core).
     """
 
     format: str = "auto"
@@ -70,6 +72,7 @@ class RecordSource(Source):
     difficulty: str = ""
     row_pixels: int = 0
     over_budget: Literal["resize", "drop"] = "resize"
+    units: Literal["auto", "original", "per_mille", "unit"] = "auto"
     limit: int = 0
     workers: int = 0
     frames: Frames = SAMPLED
@@ -100,6 +103,18 @@ class RecordSource(Source):
 
     def __call__(self) -> Sequence[Row]:
         return self.read()
+
+    def look(self) -> str:
+        total, families = 0, dict[str, None]()
+        for records, folder, stem in self.open():
+            for index in range(min(LOOKED_AT, len(records))):
+                _check_renamed(records, index, self.fields)
+            part = self._part(records, folder, stem)
+            for index in range(min(LOOKED_AT, len(records))):
+                _check_row(part, index)
+            total += len(records)
+            families[part.builder.family.name] = None
+        return f"{self.label()}: {total:,} records, read as {', '.join(families)}"
 
     def read(self) -> Dataset:
         """The usable rows. Raises ConfigError if the share of unusable ones among the checked ones is above
@@ -190,10 +205,34 @@ class RecordSource(Source):
             "row_pixels",
             "over_budget",
             "max_characters",
+            "units",
         )
         options = RowOptions(pass_rates=pass_rates, **{name: getattr(self, name) for name in names})
         written = getattr(records, "written", False)
         return DatasetPart(records, RowBuilder(family, media, options, stem, written))
+
+
+def _check_renamed(records: Records, index: int, renamed: Mapping[str, str]) -> None:
+    """Raise ConfigError for a record that cannot be read or lacks a column of `fields`."""
+    try:
+        record = records.get(index)
+    except BadRecord as error:
+        raise ConfigError(str(error)) from None
+    gone = [name for name in renamed if isinstance(record, Mapping) and name not in record]
+    if gone:
+        columns = ", ".join(map(str, record))
+        place = records.location(index)
+        raise ConfigError(f"{place}: no column {gone[0]!r}, which `fields` renames; it has {columns}")
+
+
+def _check_row(part: DatasetPart, index: int) -> None:
+    """Raise ConfigError for a record whose row or media cannot be read."""
+    try:
+        for medium in part.build(index).row.media:
+            medium.check()
+    except (RowError, MediaError) as error:
+        place = part.records.location(index)
+        raise ConfigError(f"{place}: {str(error).removeprefix(f'{place}: ')}") from None
 
 
 def expand_paths(path: str | tuple[str, ...], suffixes: Sequence[str]) -> list[Path]:

@@ -41,6 +41,11 @@ class Hub(RecordSource):
     def label(self) -> str:
         return f"{self.path}@{self.split}"
 
+    def look(self) -> str:
+        if Path(self.path).is_dir():
+            return super().look()
+        return f"{self.label()}: fetched from the hub unless its cache has it (size unknown)"
+
     def open(self) -> Iterator[tuple[Records, str, str]]:
         stem = self.path.rstrip("/").rpartition("/")[2]
         if self.stream:

@@ -384,6 +384,7 @@ FORMS: dict[str, Form] = {
         seed=Seed("2016-05", "2016-05", ("soon",)),
     ),
     "tag_format": Form({"name": "tag_format"}, _FORMED),
+    "form": Form({"name": "form"}, _FORMED),
     "think_format": Form({"name": "think_format"}, _FORMED),
     "tag_count": Form({"name": "tag_count"}, _FORMED),
     "boxed_format": Form({"name": "boxed_format"}, r"so \boxed{7}"),

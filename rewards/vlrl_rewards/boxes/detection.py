@@ -242,15 +242,19 @@ class DetectionConfidence(ManyBoxes):
 
     Paper: Visual-RFT, arXiv:2503.01785, eq. 5-6.
     Deviates: at least one box must be matched, and each missed gold box adds a 0 to the mean; otherwise
-    distant boxes of confidence 0 earn the full reward. A missing confidence is 1. Matching: greedy, most
-    confident box first. Edge: as `detection`. Range [0, 1].
+    distant boxes of confidence 0 earn the full reward; `missed: ignore` restores the release's rule. A missing
+    confidence is 1. Matching: greedy, most confident box first. Edge: as `detection`. Range [0, 1].
     """
+
+    missed: Literal["zero", "ignore"] = "zero"
 
     def score_boxes(self, boxes: list[Box], gold: list[Box], row: Row) -> float:
         pairs = by_confidence(
             overlaps(boxes, gold, self.with_labels(gold)), [confidence(b) for b in boxes], self.iou_threshold
         )
         hit = {i for i, _ in pairs}
-        missed = max(0, len(gold) - len(pairs))
         total = sum(confidence(b) if i in hit else 1 - confidence(b) for i, b in enumerate(boxes))
+        if self.missed == "ignore":
+            return total / len(boxes)
+        missed = max(0, len(gold) - len(pairs))
         return total / (len(boxes) + missed) if pairs else 0.0

@@ -137,6 +137,52 @@ class TagCount(Reward):
         return kept / (2 * len(self.tags)) if self.tags else 0.0
 
 
+@register("form")
+@dataclass(frozen=True, kw_only=True)
+class Form(Reward):
+    """Format reward of a release's regular expression, as parts that must occur in order.
+
+        r = 1[part 1, part 2, ... occur one after the other]
+
+    For `part1.*?part2.*?part3` with dot matching newlines, as `re.search` finds it; with `whole` the first
+    part starts the text and the last ends it, as in `re.fullmatch` (white space around the text counts).
+    Each text of `once` must occur exactly once. Each part is a regular expression for a short stretch, searched behind the one before, so that the time is
+    linear in the text. Source: the format rewards of VLM-R1, Video-R1 and Visual-RFT (arXiv:2504.07615).
+    Raises ValueError for a part that is no regular expression, and for none.
+    """
+
+    reads_answer: ClassVar[bool] = False
+    parts: tuple[str, ...] = ("<think>", r"</think>\s*<answer>", "</answer>")
+    whole: bool = False
+    once: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("form: parts is empty; name at least one regular expression")
+        for part in self.parts:
+            try:
+                re.compile(part)
+            except re.error as error:
+                raise ValueError(f"form: the part {part!r} is no regular expression: {error}") from None
+
+    @property
+    def form_marks(self) -> tuple[str, ...]:
+        return tuple(re.findall(r"<[a-z_]+>", "".join(self.parts)))
+
+    def __call__(self, rollout: Rollout) -> float:
+        text, at = rollout.text, 0
+        if any(text.count(word) != 1 for word in self.once):
+            return 0.0
+        for i, part in enumerate(self.parts):
+            last = self.whole and i == len(self.parts) - 1
+            pattern = re.compile(rf"(?:{part})\Z" if last else part)
+            found = pattern.match(text) if self.whole and i == 0 else pattern.search(text, at)
+            if not found:
+                return 0.0
+            at = found.end()
+        return 1.0
+
+
 @register("boxed_format")
 @dataclass(frozen=True, kw_only=True)
 class BoxedFormat(Reward):

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from vlrl.plugins.registry import register
 from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
@@ -175,6 +175,7 @@ class GuiAction(Graded):
     text_f1: float = 0.5
     tag: str = ""
     picture: int = 0
+    compared: Literal["all", "clicks"] = "all"
 
     def target(self, gold: Any, row: Row) -> Mapping[str, Any]:
         action = (
@@ -192,7 +193,7 @@ class GuiAction(Graded):
         name = action_name(action)
         if name in POINTED and self.place(action) is None:
             raise GoldError(f"answer: the gold action {name!r} needs a box or a point, got {gold!r}")
-        if name in WORDED and not text_argument(action):
+        if self.compared == "all" and name in WORDED and not text_argument(action):
             raise GoldError(f"answer: the gold action {name!r} needs a text, got {gold!r}")
         return action
 
@@ -230,6 +231,8 @@ class GuiAction(Graded):
         row: Row,
     ) -> bool:
         """Whether the arguments of two actions of the same name agree."""
+        if self.compared == "clicks" and name not in POINTED:
+            return True
         if name in POINTED:
             return self.hits(action, target, spaces, row.meta.get("picture", self.picture))
         if name == "scroll":

@@ -31,12 +31,14 @@ class GuiGrounding(Graded):
 
     Paper: GUI-G1, arXiv:2505.15810, sec. 4.2 (a 0.25, b 0.125). W, H: size of the original image (of
     `response.spaces`, else `meta.size`). Deviates: rewards/DEVIATIONS.md. Edge: no box, several, or one
-    without area: 0. Range [0, 1 + a + b]; a hit is correct. Units: original pixels.
+    without area: 0. Range [0, 1 + a + b]; a hit is correct. Units: original pixels. `needs_hit: false` pays
+    IoU and box size also without a hit, as the release.
     """
 
     iou: float = 0.25
     box: float = 0.125
     picture: int = 0
+    needs_hit: bool = True
 
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         boxes = gold_boxes(gold)
@@ -53,14 +55,15 @@ class GuiGrounding(Graded):
         box = committed_item(boxes, answer.text, answer.tagged) if boxes else None
         if box is None or box.xyxy[2] <= box.xyxy[0] or box.xyxy[3] <= box.xyxy[1]:
             raise Unread("the answer does not commit to one box", answer)
-        if not inside(centre(box.xyxy), wanted.xyxy):
+        hit = inside(centre(box.xyxy), wanted.xyxy)
+        if self.needs_hit and not hit:
             return self.wrong(answer, "the centre is outside the gold box", str(list(box.xyxy)))
         fit = harmonic([1 - abs(box.xyxy[i] - wanted.xyxy[i]) / size[i % 2] for i in range(4)])
         return self.scored(
             answer,
-            1 + self.iou * overlap(box.xyxy, wanted.xyxy) + self.box * fit,
-            True,
-            "hit",
+            hit + self.iou * overlap(box.xyxy, wanted.xyxy) + self.box * fit,
+            hit,
+            "hit" if hit else "the centre is outside the gold box",
             str(list(box.xyxy)),
         )
 
