@@ -11,7 +11,8 @@
     cases: record; row (fields of the row that must come out); answers: text and what each reward pays
 
 In a text, `{box 1 2 3 4}` and `{point 1 2}` are in pixels of the original picture, and stand as the family
-writes them; `{at 1 2}` is a point without brackets. The values of all records are ours; their fields, nesting and units are the release's.
+writes them; `{at 1 2}` is a point without brackets. The values of all records are ours; their fields,
+nesting and units are the release's.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from PIL import Image
 from vlrl.config import load
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
-from vlrl.trainer.data.units import to_model_coordinates
+from vlrl.trainer.data.rows import to_model_coordinates
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.step.scoring import score
 from vlrl.trainer.step.step import ScoreCounts

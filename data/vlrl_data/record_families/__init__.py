@@ -12,11 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from vlrl.plugins.registry import ConfigError, suggest
-from vlrl_data.record_families import (  # they register their families, the special ones first
-    chat,  # noqa: F401
-    screens,  # noqa: F401
-    columns,  # noqa: F401, I001
-)
+from vlrl_data.record_families import chat, columns, screens  # noqa: F401 (they register their families, the special ones first)
 from vlrl_data.record_families.base import FAMILIES, RecordFamily
 
 __all__ = ["FAMILIES", "RecordFamily", "by_name", "recognise"]
