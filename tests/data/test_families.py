@@ -78,7 +78,7 @@ EXPECTED = {
             (
                 "visual_rft-0",
                 "Detect all red squares.",
-                [{"Position": BOX, "Confidence": 1}],
+                [{"Position": [0.84, 0.45, 3.36, 1.68], "Confidence": 1}],
                 [SIZE],
                 [],
                 "detection",
