@@ -10,7 +10,13 @@ from PIL import Image
 
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Media, Row
-from vlrl_data.generators.source_images import GeneratedFromImages, Reference, fitted, identity, open_reference
+from vlrl_data.generators.source_images import (
+    GeneratedFromImages,
+    Reference,
+    fitted,
+    identity,
+    open_reference,
+)
 from vlrl_data.lab.base import IN_PIXELS, tagged_answer
 from vlrl_data.media.images import GeneratedImage
 

@@ -52,7 +52,9 @@ def _listed(path: Path, suffixes: frozenset[str]) -> tuple[str, ...]:
     if not (isinstance(names, list) and names and all(isinstance(name, str) for name in names)):
         raise ConfigError(f"{str(path)!r} is no list of paths")
     if strange := [name for name in names if Path(name).suffix.lower() not in suffixes]:
-        raise ConfigError(f"{str(path)!r} lists {strange[0]!r}, which is no file of {', '.join(sorted(suffixes))}")
+        raise ConfigError(
+            f"{str(path)!r} lists {strange[0]!r}, which is no file of {', '.join(sorted(suffixes))}"
+        )
     return tuple(str(path.parent / name) for name in names)
 
 

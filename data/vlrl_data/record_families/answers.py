@@ -182,8 +182,8 @@ def letter_of(answer: Any, keys: Sequence[str]) -> Any:
 
 
 def to_pixels(value: Any, space: CoordinateSpace) -> Any:
-    """Boxes and points in the units of `space` (lists of four or two numbers, in lists and mappings) in original
-    pixels, rounded to two decimals."""
+    """Boxes and points in the units of `space` (lists of four or two numbers, in lists and mappings) in
+    original pixels, rounded to two decimals."""
     if isinstance(value, Mapping):
         return {key: to_pixels(item, space) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -7,8 +7,8 @@ from vlrl_data.record_families.base import Draft, Record, as_list, has, record_f
 
 @record_family("ui_r1", ("id", "img_filename", "instruction", "bbox", "action"))
 class UIR1:
-    """UI-R1, ScreenSpot and AndroidControl: `img_filename`, `instruction`, and the `bbox` of a click or the name
-    of another `action`."""
+    """UI-R1, ScreenSpot and AndroidControl: `img_filename`, `instruction`, and the `bbox` of a click or the
+    name of another `action`."""
 
     @staticmethod
     def why(record: Record) -> str:

@@ -242,8 +242,8 @@ class DetectionConfidence(ManyBoxes):
 
     Paper: Visual-RFT, arXiv:2503.01785, eq. 5-6.
     Deviates: at least one box must be matched, and each missed gold box adds a 0 to the mean; otherwise
-    distant boxes of confidence 0 earn the full reward; `missed: ignore` restores the release's rule. A missing
-    confidence is 1. Matching: greedy, most confident box first. Edge: as `detection`. Range [0, 1].
+    distant boxes of confidence 0 earn the full reward; `missed: ignore` restores the release's rule. A
+    missing confidence is 1. Matching: greedy, most confident box first. Edge: as `detection`. Range [0, 1].
     """
 
     missed: Literal["zero", "ignore"] = "zero"

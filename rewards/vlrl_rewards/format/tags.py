@@ -146,8 +146,9 @@ class Form(Reward):
 
     For `part1.*?part2.*?part3` with dot matching newlines, as `re.search` finds it; with `whole` the first
     part starts the text and the last ends it, as in `re.fullmatch` (white space around the text counts).
-    Each text of `once` must occur exactly once. Each part is a regular expression for a short stretch, searched behind the one before, so that the time is
-    linear in the text. Source: the format rewards of VLM-R1, Video-R1 and Visual-RFT (arXiv:2504.07615).
+    Each text of `once` must occur exactly once. Each part is a regular expression for a short stretch,
+    searched behind the one before, so that the time is linear in the text. Source: the format
+    rewards of VLM-R1, Video-R1 and Visual-RFT (arXiv:2504.07615).
     Raises ValueError for a part that is no regular expression, and for none.
     """
 
