@@ -114,7 +114,8 @@ class RowBuilder:
     def build(self, record: Any, index: int) -> BuiltRow:
         """The row of a record, and what it does not carry. Raises RowError, also for media that are wrong
         without being opened."""
-        record = {"": record} if isinstance(record, (str, list)) else record
+        if isinstance(record, (str, list)) and "" in self.family.known:
+            record = {"": record}
         if not isinstance(record, Mapping):
             raise RowError(f"a record must be a mapping of fields, got {type(record).__name__}")
         record = {self.options.fields.get(name, name): value for name, value in record.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kit import HERE, Read, cases, fields
+from record_kit import HERE, Read, cases, fields
 
 CASES = cases()
 

@@ -136,7 +136,7 @@ class VerlRecords:
         meta = {"extra_info": extra} if extra else {}
         found = {"answer": parse_answer(accepted, seen), "id": name, "task": task, "meta": meta}
         target = record.get("target")
-        demonstration = str(target[-1]["content"]) if is_chat(target) else target
+        demonstration = str(target[-1]["content"]) if isinstance(target, list) and is_chat(target) else target
         return draft | found | ({"target": demonstration} if isinstance(demonstration, str) else {})
 
 

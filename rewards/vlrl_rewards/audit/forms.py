@@ -33,7 +33,7 @@ _SILENT = (
 
 
 @dataclass(frozen=True)
-class Form:
+class AuditForm:
     """How to audit a reward that reads more than the answer.
 
     spec: its config. right: a correct response. only: the common attacks that it must refuse. own: more
@@ -199,8 +199,8 @@ _SOLVED = "<think>y is one too low</think><solution>{}</solution>"
 _CALL = '<tool_call>{"name": "add", "arguments": {"a": 3, "b": 4}}</tool_call>'
 _LOOK = '<think>look it up</think><tool_call>{"name": "describe", "arguments": {}}</tool_call>'
 _SET = "<think>both are set</think><answer>{}</answer>"
-FORMS: dict[str, Form] = {
-    "tool_format": Form(
+FORMS: dict[str, AuditForm] = {
+    "tool_format": AuditForm(
         {"name": "tool_format"},
         f"<think>add</think>{_CALL}<think>seven</think><answer>7</answer>",
         own={
@@ -214,7 +214,7 @@ FORMS: dict[str, Form] = {
             "answer in two turns": f"<answer>7</answer>{_CALL}<answer>7</answer>",
         },
     ),
-    "tool_success": Form(
+    "tool_success": AuditForm(
         {"name": "tool_success"},
         f"{_CALL}<answer>7</answer>",
         own={
@@ -228,7 +228,7 @@ FORMS: dict[str, Form] = {
             "one good call among many": _CALL + "<tool_call>{</tool_call>" * 9,
         },
     ),
-    "kernel_config": Form(
+    "kernel_config": AuditForm(
         {"name": "kernel_config"},
         _LOOK + _SET.format("A=1\nB=2"),
         own={
@@ -244,7 +244,7 @@ FORMS: dict[str, Form] = {
         },
         seed=Seed({"type": "Value", "gold": ["A=1", "B=2"]}, "", ("",), joined=""),
     ),
-    "patch_similarity": Form(
+    "patch_similarity": AuditForm(
         {"name": "patch_similarity"},
         _SOLVED.format(_PATCH.format("y = 2", "y = 3")),
         own={
@@ -264,7 +264,7 @@ FORMS: dict[str, Form] = {
             joined="",
         ),
     ),
-    "interleaved": Form(
+    "interleaved": AuditForm(
         {"name": "interleaved"},
         "<think>a</think><answer>3</answer><think>b</think><answer>7</answer>",
         own={
@@ -274,7 +274,7 @@ FORMS: dict[str, Form] = {
         },
         seed=_STEPS,
     ),
-    "interleaved_steps": Form(
+    "interleaved_steps": AuditForm(
         {"name": "interleaved_steps"},
         "<think>a</think><answer>3</answer><think>b</think><answer>7</answer>",
         own={
@@ -287,7 +287,7 @@ FORMS: dict[str, Form] = {
         },
         seed=_STEPS,
     ),
-    "blink": Form(
+    "blink": AuditForm(
         {"name": "blink"},
         _BLINK.format("[[20, 20, 40, 40], [60, 60, 80, 80]]"),
         own={
@@ -300,7 +300,7 @@ FORMS: dict[str, Form] = {
         },
         seed=attacks_perception.SEEDS["box"],
     ),
-    "process_order": Form(
+    "process_order": AuditForm(
         {"name": "process_order"},
         f"<think>{_TOLD}</think><answer>A</answer>",
         own={
@@ -312,7 +312,7 @@ FORMS: dict[str, Form] = {
         },
         seed=Seed("A", "A", ("B", "C"), options={"meta": {"states": _STATES}}),
     ),
-    "stated_steps": Form(
+    "stated_steps": AuditForm(
         {"name": "stated_steps"},
         "<think>a1+2=3b3+4=7</think><answer>7</answer>",
         own={
@@ -324,7 +324,7 @@ FORMS: dict[str, Form] = {
         },
         seed=Seed("7", "7", ("8", "9"), options={"meta": {"steps": ["a1+2=3", "b3+4=7"]}}),
     ),
-    "several_paths": Form(
+    "several_paths": AuditForm(
         {"name": "several_paths"},
         f"<think>{_FOLLOWED}</think><answer>A</answer>",
         own={
@@ -336,7 +336,7 @@ FORMS: dict[str, Form] = {
         },
         seed=Seed("A", "A", ("B", "C"), options={"meta": {"paths": _PATHS}}),
     ),
-    "plan_format": Form(
+    "plan_format": AuditForm(
         {"name": "plan_format"},
         _PLAN.format('[{"action_id": 0, "action_name": "go"}, {"action_id": 1, "action_name": "take"}]'),
         own={
@@ -352,7 +352,7 @@ FORMS: dict[str, Form] = {
         },
         seed=Seed(["go", "take"], "", ("",), options={"meta": {"actions": ["go", "take"]}}, joined=""),
     ),
-    "entity_named": Form(
+    "entity_named": AuditForm(
         {"name": "entity_named"},
         _FAKE.format("The headline says the red bus, which is not there."),
         own={
@@ -378,29 +378,31 @@ FORMS: dict[str, Form] = {
             options={"meta": {"entity": "red bus", "headline": "A red bus stops at the old station"}},
         ),
     ),
-    "date_form": Form(
+    "date_form": AuditForm(
         {"name": "date_form"},
         "<answer>2017-01</answer>",
         seed=Seed("2016-05", "2016-05", ("soon",)),
     ),
-    "tag_format": Form({"name": "tag_format"}, _FORMED),
-    "form": Form({"name": "form"}, _FORMED),
-    "think_format": Form({"name": "think_format"}, _FORMED),
-    "tag_count": Form({"name": "tag_count"}, _FORMED),
-    "boxed_format": Form({"name": "boxed_format"}, r"so \boxed{7}"),
-    "json_format": Form({"name": "json_format"}, '{"a": 7}', (*_SILENT, "empty list", "brackets", "quotes")),
-    "language": Form(
+    "tag_format": AuditForm({"name": "tag_format"}, _FORMED),
+    "form": AuditForm({"name": "form"}, _FORMED),
+    "think_format": AuditForm({"name": "think_format"}, _FORMED),
+    "tag_count": AuditForm({"name": "tag_count"}, _FORMED),
+    "boxed_format": AuditForm({"name": "boxed_format"}, r"so \boxed{7}"),
+    "json_format": AuditForm(
+        {"name": "json_format"}, '{"a": 7}', (*_SILENT, "empty list", "brackets", "quotes")
+    ),
+    "language": AuditForm(
         {"name": "language"},
         "This is the sum of the two.",
         ("blank", "white space", "dot", "colon", "question marks"),
     ),
-    "repetition": Form(
+    "repetition": AuditForm(
         {"name": "repetition"},
         "Every word here stands once and no more than that.",
         ("blank", "white space", "dot", "colon"),
     ),
-    "search_format": Form({"name": "search_format"}, "<think>I know it.</think><answer>7</answer>"),
-    "calibrated": Form(
+    "search_format": AuditForm({"name": "search_format"}, "<think>I know it.</think><answer>7</answer>"),
+    "calibrated": AuditForm(
         {"name": "calibrated", "parts": _MATH}, "<answer>7</answer><confidence>1</confidence>"
     ),
 }
