@@ -123,10 +123,7 @@ class RowBuilder:
         try:
             return self._build(dict(self.family.draft(read)), read, index)
         except KeyError as error:
-            close = suggest(str(error.args[0]), map(str, record))
-            raise RowError(
-                f"the field {error} is missing (as {self.family.name} records have).{close}"
-            ) from None
+            raise RowError(self._without(str(error.args[0]), record)) from None
         except RecursionError:
             raise RowError("it is nested too deeply") from None
         except (MediaError, BadRecord) as error:
@@ -135,6 +132,13 @@ class RowBuilder:
             if isinstance(error, RowError):
                 raise
             raise RowError(f"not a {self.family.name} record: {error}") from None
+
+    def _without(self, name: str, record: Mapping[str, Any]) -> str:
+        """What is wrong with a record that lacks a field of its family; "" stands for the whole record."""
+        if not name:
+            return f"{self.family.name} records are lists or paths, and this one is a mapping of fields"
+        close = suggest(name, map(str, record)) if record else " It has no fields."
+        return f"the field `{name}` is missing (as {self.family.name} records have).{close}"
 
     def _build(self, draft: Draft, record: ReadRecord, index: int) -> BuiltRow:
         options, units, own_id = self.options, draft.pop("units", "original"), draft.pop("id", None)

