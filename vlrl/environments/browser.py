@@ -92,8 +92,7 @@ class Browser(ToolEnvironment):
         """The browser's program. Raises ConfigError where there is none, or no Playwright."""
         if find_spec("playwright") is None:
             raise ConfigError(
-                "environment 'browser' needs the package playwright; install it: "
-                f"{pip_install('browser')}"
+                f"environment 'browser' needs the package playwright; install it: {pip_install('browser')}"
             )
         found = (
             shutil.which(self.executable)
