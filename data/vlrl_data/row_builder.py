@@ -146,7 +146,7 @@ class RowBuilder:
         extra = {name: value for name, value in record.record.items() if name not in self.family.known}
         self._refuse_unknown(extra)
         self._take_explicit(draft, extra)
-        guessed = (*draft.pop("guessed", ()), *self._put_context_first(draft, extra))
+        guessed = (*draft.pop("guessed", ()), *self._put_context_first(draft, extra), *_unseen_options(extra))
         images = tuple(parse_image(value, self.media) for value in as_list(draft.pop("images", ())))
         videos = tuple(parse_video(value, self.media) for value in as_list(draft.pop("videos", ())))
         if draft.pop("needs_puzzle", False):
@@ -286,6 +286,15 @@ def _mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise RowError(f"its meta is {type(value).__name__}, not a mapping")
     return dict(value)
+
+
+def _unseen_options(extra: Mapping[str, Any]) -> tuple[str, ...]:
+    """A notice for options that stay in `meta`."""
+    return tuple(
+        f"`{name}` stays in `meta`, where no prompt shows it (`fields: {{{name}: choices}}` makes it the options)"
+        for name in ("choices", "options")
+        if isinstance(extra.get(name), (list, tuple, Mapping)) and len(extra[name]) > 1
+    )
 
 
 def _is_plain(value: Any) -> bool:
