@@ -42,7 +42,7 @@ def zstd(data: bytes) -> bytes:
 
 def arrow_types() -> Iterator[Case]:
     day, noon = datetime.date(2024, 5, 1), datetime.datetime(2024, 5, 1, 12)
-    for name, column, answer in (
+    made = (
         ("float32", pa.array([0.1], pa.float32()), 0.1), ("float16", pa.array([0.1], pa.float16()), 0.1),
         ("float64", pa.array([0.1]), 0.1), ("a float NaN", pa.array([float("nan")]), REFUSED),
         ("a float infinity", pa.array([float("inf")], pa.float32()), REFUSED),
@@ -80,7 +80,8 @@ def arrow_types() -> Iterator[Case]:
             [["a", 1], ["a", 2]]),
         ("map of numbers", pa.array([[(1, "a")]], pa.map_(pa.int8(), pa.string())), [[1, "a"]]),
         ("map of large text", pa.array([[("a", 1)]], pa.map_(pa.large_string(), pa.int8())), {"a": 1}),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for name, column, answer in made:
         said = REFUSED if same(answer, REFUSED) else {"question": "?", "answer": answer}
         columns = {"problem": ["?"], "answer": column}
         yield from _of_table(f"{name}", columns, [said])
@@ -174,8 +175,11 @@ def pictures() -> Iterator[Case]:
         faulty = broken.copy()
         faulty[3, 3] = value
         add(f"floats with {name}", Image.fromarray(faulty), "TIFF", REFUSED)
-    for turn, how in {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE",
-                      6: "ROTATE_90", 7: "TRANSVERSE", 8: "ROTATE_270"}.items():  # fmt: skip
+    turns = {
+        2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE",
+                      6: "ROTATE_90", 7: "TRANSVERSE", 8: "ROTATE_270",
+    }  # fmt: skip
+    for turn, how in turns.items():
         exif = Image.Exif()
         exif[0x0112] = turn
         for form in ("JPEG", "PNG", "WEBP", "TIFF"):

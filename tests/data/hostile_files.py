@@ -36,11 +36,12 @@ def encodings() -> Iterator[Case]:
 
 
 def line_ends() -> Iterator[Case]:
-    for name, mark in {
+    made = {
         "line separator": "\u2028", "next line": "\x85", "vertical tab": "\x0b", "form feed": "\x0c",
         "null": "\0", "no-break space": "\xa0", "zero width": "\u200b", "carriage return": "\r",
         "newline": "\n", "escape": "\x1b", "delete": "\x7f", "byte order mark": "\ufeff",
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    for name, mark in made.items():
         said = {"question": f"a{mark}b?", "answer": f"x{mark}y"}
         record = {"problem": said["question"], "answer": said["answer"]}
         for suffix in (".jsonl", ".json", ".csv", ".tsv"):
@@ -51,17 +52,18 @@ def line_ends() -> Iterator[Case]:
             )  # fmt: skip
             yield Case(f"{name} in {suffix}", suffix, text.encode(), [said, said])
     records, rows = texts()
-    for name, text in {
+    made = {
         "blank lines": "\n\n" + lines(records, "\n\n \n"), "no last line end": lines(records).rstrip("\n"),
         "carriage returns": lines(records, "\r\n"), "spaces": lines(records).replace("\n", "  \n  "),
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    for name, text in made.items():
         yield Case(name, ".jsonl", text.encode(), rows)
     yield Case("old Mac line ends", ".csv", table(records, end="\r").encode(), rows)
     yield Case("old Mac line ends of JSON", ".jsonl", lines(records, "\r").encode(), rows)
 
 
 def json_values() -> Iterator[Case]:
-    for text, answer in {
+    made = {
         "7": 7, "-0": 0, "0.1": 0.1, "1e3": 1000.0, "1234567890123456789012": 1234567890123456789012,
         "3.141592653589793238462643": 3.141592653589793, "1e400": REFUSED, "-1e400": REFUSED, "NaN": REFUSED,
         "Infinity": REFUSED, "1" * 5000: REFUSED, "0.1000000000000000055511151231257827": 0.1,
@@ -73,7 +75,8 @@ def json_values() -> Iterator[Case]:
         '{"a": 1, "a": 2}': REFUSED, '[{"a": 1, "a": 2}]': REFUSED, "'single'": REFUSED, "undefined": REFUSED,
         "[1, 2,]": REFUSED, "1_000": REFUSED, ".5": REFUSED, "5.": REFUSED, "True": REFUSED,
         '"a" // note': REFUSED, '"a" "b"': REFUSED, "[" * 5000 + "]" * 5000: REFUSED,
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    for text, answer in made.items():
         said = REFUSED if same(answer, REFUSED) else {"question": "?", "answer": answer}
         record = f'{{"problem": "?", "answer": {text}}}'
         good = {"question": "1?", "answer": "1"}
@@ -113,9 +116,11 @@ def options() -> Iterator[Case]:
     read = ("red", "blue", "tan")
     marked = ("A. red", "B. blue", "C. tan")
     texts = {"numbers": ("1", "2", "3"), "twice": ("red", "red", "blue"), "marked lines": marked,
-             "marked list": marked}  # fmt: skip
+        "marked list": marked,
+    }  # fmt: skip
     refused = {"one", "words", "commas", "semicolons", "slashes", "a number", "true", "nested", "a gap",
-               "empty texts"}  # fmt: skip
+        "empty texts",
+    }  # fmt: skip
     for name, value in forms.items():
         record = {"question": "Which?", "answer": "B", "choices": value}
         said: Any = {"question": "Which?", "answer": "B", "choices": texts.get(name, read)}
@@ -151,16 +156,19 @@ def options() -> Iterator[Case]:
 
 def tables() -> Iterator[Case]:
     head, row = "problem,answer\n", {"question": "Which?", "answer": "red"}
-    for text in ("02139", "1.50", "1e10", "12345678901234567890123", "2024-05-01", "12:30", "TRUE", "NA",
+    written = (
+                 "02139", "1.50", "1e10", "12345678901234567890123", "2024-05-01", "12:30", "TRUE", "NA",
                  "N/A", "null", "None", "nan", "inf", "0x1F", "1_000", "1/2", "-0", "+7", " red", "red ",
                  "=SUM(A1)", "#REF!", "$5", "50%", "(3)", "'quoted'", "a;b", "a\tb", "\\n", "[1", "{x}",
-                 "U.S."):  # fmt: skip
+                 "U.S.",
+    )  # fmt: skip
+    for text in written:
         said = {"question": "Which?", "answer": text.strip()}
         record = {"problem": "Which?", "answer": text, "note": text}
         for suffix, mark in ((".csv", ","), (".tsv", "\t")):
             yield Case(f"{suffix} {text}", suffix, table([record, record], mark).encode(), [said, said])
     two = {"question": "Which?", "answer": "1,234"}
-    for name, content, rows in (
+    made = (
         ("a short line", head + "Which?,red\nShort\nWhich?,red\n", [row, REFUSED, row]),
         ("a long line", head + "Which?,red\nWhich?,red,more\n", [row, REFUSED]),
         ("a comma too many", "problem,answer,\nWhich?,red,\n", [row]),
@@ -191,12 +199,13 @@ def tables() -> Iterator[Case]:
         ("ids twice", "id,problem,answer\n7,Which?,red\n7,What?,blue\n", [row, REFUSED]),
         ("a null byte", head + "Which?,r\0ed\n", [{**row, "answer": "r\0ed"}]),
         ("a smart quote", head + "“Which?”,red\n", [{**row, "question": "“Which?”"}]),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for name, content, rows in made:
         yield Case(name, ".csv", content.encode(), list(rows))
 
 
 def identities() -> Iterator[Case]:
-    for name, first, second, said in (
+    made = (
         ("equal", "a", "a", REFUSED), ("a number and its text", 7, "7", REFUSED),
         ("a mapping", "a", {"x": 1}, REFUSED),
         ("a list", "a", [1], REFUSED), ("true", "a", True, REFUSED), ("a float", "a", 1.0, {"answer": "2"}),
@@ -204,7 +213,8 @@ def identities() -> Iterator[Case]:
         ("accents of two spellings", "é", "e\u0301", {"answer": "2"}), 
         ("a space", "a", "a ", {"answer": "2"}),
         ("a path", "a", "../b", {"answer": "2"}), ("a line break", "a", "b\nc", {"answer": "2"}),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for name, first, second, said in made:
         records = [
             {"id": first, "problem": "1?", "answer": "1"},
             {"id": second, "problem": "2?", "answer": "2"},
