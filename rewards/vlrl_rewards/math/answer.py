@@ -112,8 +112,8 @@ def _same(answer: str, other: str) -> bool:
 
 
 def _unit_outside(rest: str) -> tuple[str, str]:
-    """(the unit that stands alone behind a box or tags ("\\boxed{12} m"), with a space before it, or "" without
-    one; the text behind it, whether it stands alone or not)."""
+    """(the unit that stands alone behind a box or tags ("\\boxed{12} m"), with a space before it, or ""; the
+    text behind it, whether it stands alone or not)."""
     rest = _CLOSED.sub("", rest)
     share = _PERCENT.match(rest[:60])
     end = share.end() if share else unit_behind(rest[:60])

@@ -211,7 +211,7 @@ def settled(text: str) -> str:
     replaced = _REPLACED.fullmatch(text.strip())
     if replaced and not _hedge_in(replaced["said"]):
         return replaced["said"]
-    found = None if _ends_in_doubt(text) else _CONTRAST.fullmatch(text)
+    found = None if ends_in_doubt(text) else _CONTRAST.fullmatch(text)
     return found["said"] if found and not _hedge_in(found["said"]) else text
 
 
@@ -229,7 +229,7 @@ def refuses(text: str) -> bool:
     return _REFUSAL.search(text.replace("\u2019", "'")[-4000:]) is not None
 
 
-def _ends_in_doubt(answer: str) -> bool:
+def ends_in_doubt(answer: str) -> bool:
     """Whether the brackets at the end of an answer doubt it ("42 (not really)")."""
     last = _LAST_BRACKET.search(answer[-80:])
     return last is not None and _DOUBTS_IT.match(last[1].strip()) is not None
@@ -237,7 +237,7 @@ def _ends_in_doubt(answer: str) -> bool:
 
 def hedges(answer: str) -> bool:
     """Whether an answer is uncertain, offers alternatives, or says what the answer is not."""
-    return _HEDGE.search(answer.replace("\u2019", "'")) is not None or _ends_in_doubt(answer)
+    return _HEDGE.search(answer.replace("\u2019", "'")) is not None or ends_in_doubt(answer)
 
 
 def retraction(text: str) -> int:
