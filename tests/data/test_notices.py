@@ -9,6 +9,7 @@ import pytest
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Source
+from vlrl.trainer.data.rows import PromptTooLongError
 from vlrl.trainer.plan import Plan
 
 SUM = {"question": "1 + 1?", "answer": "2", "context": "Add."}
@@ -53,3 +54,15 @@ def test_a_record_of_another_shape_is_described(tmp_path, records, reason):
     with pytest.raises(ConfigError) as error:
         build(Source, {"name": "files", "path": str(path), "max_bad": 0.0}).read()
     assert reason in str(error.value) and "''" not in str(error.value)
+
+
+def test_a_prompt_of_too_many_words_is_refused_before_the_model_is_loaded(tmp_path):
+    path = written(tmp_path / "long.jsonl", [{"question": "one two three", "answer": "1"}])
+    words = [f"data.train.mine={{name: files, path: {path}}}", "rewards.mine={name: math}"]
+    words += [f"output={tmp_path / 'run'}", "prompt_template={name: chat, instruction: four five}"]
+    configs = ["base/rl", "models/tiny_text", "methods/grpo"]
+    with pytest.raises(
+        PromptTooLongError, match="row 'long-0' has 5 words, max_prompt_tokens is 4; raise it"
+    ):
+        Plan.of(load(configs, [*words, "max_prompt_tokens=4"])).check()
+    Plan.of(load(configs, [*words, "max_prompt_tokens=5"])).check()
