@@ -6,7 +6,8 @@ Shape legend: H hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -152,6 +153,15 @@ class PolicyEngine(Engine):
         counts = Counter(self.counters)
         counts.subtract(self.state.counted)
         self.state.step_counts, self.state.counted = counts, Counter(self.counters)
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        before = Counter(self.counters)
+        try:
+            yield
+        finally:
+            for name, value in self.counters.items():
+                self.state.counted[name] += value - before[name]
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
         """The counts of the last finished step; they add up over ranks."""

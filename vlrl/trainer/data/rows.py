@@ -60,8 +60,8 @@ def _texts(content: Any) -> list[str]:
 def _too_long(row: Row, where: str, length: str, phase: PhasePlan) -> PromptTooLongError:
     return PromptTooLongError(
         f"{where}: the prompt of row {row.id!r} has {length}, max_prompt_tokens is "
-        f"{phase.settings.max_prompt_tokens}; raise it, lower the policy's max_pixels, or drop the row (prompts "
-        "are never truncated)"
+        f"{phase.settings.max_prompt_tokens}; raise it, lower the policy's max_pixels, or drop the row "
+        "(prompts are never truncated)"
     )
 
 
