@@ -1,8 +1,8 @@
 """Runs untrusted programs in separate processes: no network, no file outside their folder, limits on CPU,
 memory, processes, disk and output.
 
-Isolation uses namespaces (bubblewrap), a seccomp filter and control groups (`isolation`). A machine without
-namespaces is refused, unless the caller passes `sandbox="unsafe"` (limits only). What else a machine lacks is
+Isolation uses namespaces (bubblewrap; where it is missing, Landlock), a seccomp filter and control groups
+(`isolation`). A machine with neither is refused, unless the caller passes `sandbox="unsafe"` (limits only). What else a machine lacks is
 logged once, by `announce`.
 """
 
