@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -169,6 +170,21 @@ class Engine(Stage):
 
     def close(self) -> None:
         """Free the engine's resources."""
+
+
+class SeparateEngine(Engine):
+    """An engine whose model is not the trainer's: they are compared (`EngineCheck`)."""
+
+    dtype: str
+    gap_limit: float | None
+
+    @abstractmethod
+    def seen(self, prompt: Prompt, ids: Sequence[int]) -> tuple[list[int], list[float]]:
+        """The prompt's ids, media expanded, and the log-probs of the ids after it (nats, temperature 1)."""
+
+    @abstractmethod
+    def uncounted(self) -> AbstractContextManager[None]:
+        """For work that is no part of a step: the counters of `metrics` stay as they are."""
 
 
 class RolloutStrategy(Stage):
