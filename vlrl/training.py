@@ -21,7 +21,7 @@ from vlrl.config import Config
 from vlrl.logging.recorder import Recorder
 from vlrl.logging.report import render_report
 from vlrl.plugins.registry import ConfigError
-from vlrl.plugins.stages import SeparateEngine
+from vlrl.plugins.separate_engine import SeparateEngine
 from vlrl.services.failures import StoppedError
 from vlrl.services.files import write_whole
 from vlrl.services.third_party import quiet

@@ -16,9 +16,11 @@ from vlrl.config import load
 from vlrl.engine.hf.engine import HF, HFState
 from vlrl.engine.vllm.inprocess import check_bound
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import Reward, SeparateEngine, transient
+from vlrl.plugins.separate_engine import SeparateEngine
+from vlrl.plugins.stages import Reward, transient
 from vlrl.policy import Policy
 from vlrl.services.failures import EngineMismatchError
+from vlrl.trainer.plan import Plan
 from vlrl.trainer.step.engine_check import EngineCheck
 from vlrl.training import train
 from vlrl.types import Group, Prompt, Rollout, Row
@@ -50,6 +52,7 @@ class Apart(HF, SeparateEngine):
     fault: str = ""
     dtype: str = ""
     gap_limit: float | None = None
+    correction: bool = True
 
     def init_state(self):
         return ApartState()
@@ -219,3 +222,24 @@ def test_counters_are_as_before(text_policy):
     with engine.uncounted():
         engine.counters.update(tokens=5, requests=1)
     assert dict(engine.counters) == {"tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("words", "weights"),
+    [
+        (("test_apart",), []),
+        (("test_apart", "policy.dtype=bfloat16"), ["engine"]),
+        (("test_apart", "engine.dtype=bfloat16"), ["engine"]),
+        (("test_apart", "loop=asynchronous"), ["engine"]),
+        (("test_apart", "engine.dtype=bfloat16", "engine.correction=false"), []),
+        (("test_apart", "engine.dtype=bfloat16", "token_weights.own={name: icepop}"), ["own"]),
+        (("hf", "policy.dtype=bfloat16"), []),
+    ],
+)
+def test_a_correction_is_there_where_engine_and_trainer_part(words, weights):
+    policy = "policy={name: text, tiny: {hidden: 128, heads: 4}}"
+    names = ["base/rl", "tasks/lab_arithmetic", "methods/grpo"]
+    (*_, phase) = Plan.of(load(names, [f"engine={{name: {words[0]}}}", policy, *words[1:]])).phases
+    assert list(phase.token_weights) == weights
+    tis = [weight for weight in phase.token_weights.values() if weight.name == "tis"]
+    assert all((weight.cap, weight.level, weight.mode) == (2.0, "token", "truncate") for weight in tis)

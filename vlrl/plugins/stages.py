@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -170,21 +169,6 @@ class Engine(Stage):
 
     def close(self) -> None:
         """Free the engine's resources."""
-
-
-class SeparateEngine(Engine):
-    """An engine whose model is not the trainer's: they are compared (`EngineCheck`)."""
-
-    dtype: str
-    gap_limit: float | None
-
-    @abstractmethod
-    def seen(self, prompt: Prompt, ids: Sequence[int]) -> tuple[list[int], list[float]]:
-        """The prompt's ids, media expanded, and the log-probs of the ids after it (nats, temperature 1)."""
-
-    @abstractmethod
-    def uncounted(self) -> AbstractContextManager[None]:
-        """For work that is no part of a step: the counters of `metrics` stay as they are."""
 
 
 class RolloutStrategy(Stage):
@@ -410,6 +394,7 @@ class TokenWeight(Stage):
 
     kind: ClassVar[str] = "token_weight"
     home: ClassVar[str] = "vlrl.methods"
+    corrects_engine: ClassVar[bool] = False  # True: the distance of engine and trainer
 
     def prepare(self, groups: Sequence[Group]) -> None:
         """Called on all ranks with this rank's groups before the first update of a step; with `needs`

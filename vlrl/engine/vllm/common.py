@@ -15,7 +15,8 @@ from packaging.version import Version
 from vlrl.engine.base import EngineState, PolicyEngine
 from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
 from vlrl.plugins.registry import ConfigError
-from vlrl.plugins.stages import SeparateEngine, transient
+from vlrl.plugins.separate_engine import SeparateEngine
+from vlrl.plugins.stages import transient
 from vlrl.services.lazy import torch
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
     `memory` is the fraction of the GPU's memory; on a CPU, `cpu_kv_gb` GiB hold keys and values. `dtype` ""
     is the policy's. `eager` disables CUDA graphs. `gap_limit`: the distance from the trainer's log-probs
     (nats a token) above which the run stops; None: by the types and the gaps measured first (`EngineCheck`);
-    0: never.
+    0: never. `correction`: adds `token_weights.engine: {name: tis}` (cap 2, by token) where types or a loop
+    ahead part engine and trainer, and no token weight of the config corrects that.
     """
 
     memory: float = 0.85
@@ -132,6 +134,7 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
     tensor_parallel: int = 1
     eager: bool = True
     gap_limit: float | None = None
+    correction: bool = True
 
     def init_state(self) -> VLLMState:
         return VLLMState()

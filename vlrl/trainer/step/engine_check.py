@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from vlrl.plugins.stages import SeparateEngine
+from vlrl.plugins.separate_engine import SeparateEngine
 from vlrl.services.failures import EngineMismatchError
 from vlrl.services.lazy import torch
 from vlrl.trainer.data.rows import prompt_of
@@ -152,8 +152,7 @@ class EngineCheck(RunObserver):
         engine, family = self.engine, self.session.family
         if engine.gap_limit is not None:
             return float(engine.gap_limit)
-        exact = {family.dtype, engine.dtype or family.dtype} == {"float32"}
-        return factor * max(EXACT if exact else ROUNDED, *measured, 0.0)
+        return factor * max(ROUNDED if engine.rounds(family.dtype) else EXACT, *measured, 0.0)
 
     def _stop(self, problems: Sequence[str], when: str) -> None:
         """Raise on every rank if one has found something."""
