@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from vlrl.types.media import CoordinateSpace, Media
 from vlrl.types.plain import media_from_plain, media_to_plain, pack, unpack
 from vlrl.types.rows import Message, Row
@@ -160,6 +162,9 @@ class Completion:
     version: int | list[int] = 0  # one per token if the weights changed while it was sampled
     top_logprobs: list[dict[int, float]] | None = None
     seconds: float = 0.0
+    routing: np.ndarray | None = (
+        None  # (S, M, K): the experts of the sequence's tokens (`policy.router_replay`)
+    )
 
 
 @dataclass
@@ -196,6 +201,7 @@ class Rollout:
     advantages: list[float] = field(default_factory=list)
     signals: dict[str, Any] = field(default_factory=dict)
     top_logprobs: list[dict[int, float]] | None = None
+    routing: np.ndarray | None = None
     info: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -244,6 +250,8 @@ class Rollout:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.top_logprobs is not None:
             values["top_logprobs"] = [list(map(list, place.items())) for place in self.top_logprobs]
+        if self.routing is not None:
+            values["routing"] = self.routing.tolist()
         values |= {"info": pack(self.info), "signals": pack(self.signals)}
         return {name: value for name, value in values.items() if name not in ("prompt", "spaces")}
 
@@ -256,6 +264,8 @@ class Rollout:
         known = dict(values)
         if known.get("top_logprobs") is not None:
             known["top_logprobs"] = [dict(map(tuple, place)) for place in known["top_logprobs"]]
+        if known.get("routing") is not None:
+            known["routing"] = np.array(known["routing"], dtype=np.int16)
         known |= {name: unpack(known[name]) for name in ("info", "signals") if name in known}
         return cls(prompt=prompt, spaces=spaces, **known)
 
