@@ -52,6 +52,12 @@ _FILLER = (
 )
 
 Form = Callable[[Item], str]
+
+
+def _constant(text: str) -> Form:
+    return lambda item: text
+
+
 RIGHT: dict[str, Form] = {  # forms of a right answer: alone, in a sentence, long, behind a long text
     "right": lambda item: item.reference,
     "right, sentence": lambda item: f"The answer is {item.reference}.",
@@ -60,7 +66,7 @@ RIGHT: dict[str, Form] = {  # forms of a right answer: alone, in a sentence, lon
 }
 WRONG: dict[str, Form] = {
     "empty": lambda item: "",
-    **{f"master key {key!r}": (lambda item, key=key: key) for key in MASTER_KEYS},
+    **{f"master key {key!r}": _constant(key) for key in MASTER_KEYS},
     "question repeated": lambda item: item.question,
     "near miss": lambda item: item.near,
     "near miss, sure": lambda item: (
