@@ -418,6 +418,8 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "cross_vote": "it compares two views of a question; a single rollout scores 0",
     "bmas": "it compares embeddings of a run's policy; without a run there are none",
     "wordiness": "it only takes away, from long and from repetitive responses; a short one loses nothing",
+    "reward_model": "it asks a trained model; without its folder there is none",
+    "step_reward_model": "it asks a trained model; without its folder there is none",
     "judged": "it asks a language model; without its engine there is none",
     "judged_answer": "it asks a language model; `vlrl judge check` attacks that",
     "judged_score": "it asks a language model; `vlrl judge check` attacks that",
