@@ -94,9 +94,9 @@ class ChosenRejected:
     @staticmethod
     def draft(record: Record) -> Draft:
         draft, _ = with_media(question_of(record, record["chosen"]), record)
-        scores = [record.get(name) for name in ("score_chosen", "score_rejected")]
-        known = all(isinstance(score, (int, float)) for score in scores) and scores[0] > scores[1]
-        best, worst = scores if known else (1.0, 0.0)
+        best, worst = record.get("score_chosen"), record.get("score_rejected")
+        if not (isinstance(best, (int, float)) and isinstance(worst, (int, float)) and best > worst):
+            best, worst = 1.0, 0.0
         rated = [(reply_of(record["chosen"]), best), (reply_of(record["rejected"]), worst)]
         return preference({"id": record.get("id"), **draft}, rated)
 

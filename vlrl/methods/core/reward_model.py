@@ -259,7 +259,7 @@ class BradleyTerry(LossTerm):
         score_B = last_of(x)
         ratings = [RATING.get(rollout, 0.0) for rollout in x.batch.rollouts]
         groups = x.group_B.tolist()
-        loss_B = torch.zeros_like(score_B)
+        loss_B = score_B * 0.0
         right, gaps = [], []
         for group in sorted(set(groups)):
             places = [place for place, own in enumerate(groups) if own == group]
