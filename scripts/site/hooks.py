@@ -15,10 +15,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import pages  # noqa: E402
 import reference  # noqa: E402
-
 from mkdocs.structure.files import File, Files  # noqa: E402
 
-_PAGE_OF_FILE = {"LOG.md": "notebook/index.md", "papers.md": "papers/index.md", "methods.md": "papers/index.md"}
+_PAGE_OF_FILE = {
+    "LOG.md": "notebook/index.md",
+    "papers.md": "papers/index.md",
+    "methods.md": "papers/index.md",
+}
 _LINK = re.compile(r"\]\(([\w./-]+\.md)(#[\w-]+)?\)")
 
 
@@ -27,8 +30,6 @@ def on_files(files: Files, config: Any) -> Files:
     for path, text in {**pages.made(), **reference.made()}.items():
         files.append(File.generated(config, path, content=text))
     return files
-
-
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:

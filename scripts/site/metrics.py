@@ -50,22 +50,25 @@ def logged() -> tuple[Logged, ...]:
 
 def _of_file(path: Path) -> Iterator[Logged]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {id(node): owner for owner in tree.body if isinstance(owner, ast.ClassDef) for node in ast.walk(owner)}
+    inside = {
+        id(node): owner for owner in tree.body if isinstance(owner, ast.ClassDef) for node in ast.walk(owner)
+    }
     for node in ast.walk(tree):
         names: list[str] = []
         owner = inside.get(id(node))
         if isinstance(node, ast.FunctionDef) and node.name == "metrics":
             names = [name for inner in ast.walk(node) for name in (*_keys(inner), *_totals(inner, node))]
         elif isinstance(node, ast.FunctionDef) and node.name == "__call__" and owner and _logs_by_slot(owner):
-            returned = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return) and inner.value]
-            names = [f"*/{name}" for value in returned for inner in ast.walk(value) for name in _keys(inner)]
+            names = [f"*/{name}" for inner in ast.walk(node) for name in (*_keys(inner), *_stored(inner))]
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith(".logged"):
             names = _keys(node.value)
         elif isinstance(node, ast.Call):
             said = ast.unparse(node.func).rpartition(".")[2]
             place = {"UnreducedLoss": 1, "count": 0}.get(said)
             if place is not None and len(node.args) > place:
-                episodes = "pool" in ast.unparse(node.func) or (owner is not None and owner.name == "StepEpisodes")
+                episodes = "pool" in ast.unparse(node.func) or (
+                    owner is not None and owner.name == "StepEpisodes"
+                )
                 head = "environment/" if said == "count" and episodes else ""
                 names = [head + name for name in _keys(node.args[place])]
         for name in names:
@@ -86,8 +89,17 @@ def _keys(node: ast.AST) -> list[str]:
     return []
 
 
+def _stored(node: ast.AST) -> list[str]:
+    """`out["name"] = ...`"""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return [text for text in (_text(node.targets[0].slice),) if text]
+    return []
+
+
 def _totals(node: ast.AST, function: ast.FunctionDef) -> list[str]:
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "totals"):
+    if not (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "totals"
+    ):
         return []
     head, *names = [_text(arg) for arg in node.args]
     return [f"{head}/{name}" for name in names] or [f"{head}/*"]

@@ -1,5 +1,5 @@
-"""Pages of the site that are made of other files: a page per paper and per entry of the notebook, the table of
-papers, the readmes of the packages."""
+"""Pages of the site that are made of other files: a page per paper and per entry of the notebook, the table
+of papers, the readmes of the packages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ READMES = {  # page of the site: file of the repository
     "packages/rewards.md": "rewards/README.md",
     "packages/perception.md": "rewards/PERCEPTION.md",
     "contributing.md": "CONTRIBUTING.md",
-    "changelog.md": "CHANGELOG.md",
 }
 
 
 def made() -> dict[str, str]:
     """Text of every made page, by its place in the site."""
-    return {**readmes(), **papers(), **notebook()}
+    return {
+        **readmes(),
+        **papers(),
+        **book(DOCS / "LOG.md", "notebook", 2),
+        **book(ROOT / "CHANGELOG.md", "changelog", 3),
+    }
 
 
 def readmes() -> dict[str, str]:
@@ -46,15 +50,15 @@ def readmes() -> dict[str, str]:
     return out
 
 
-def sections(file: str) -> tuple[str, list[tuple[str, str]]]:
-    """(text before the first heading of level 2, [(heading, text below it)]) of a page of docs/."""
-    head, *rest = re.split(r"^## ", (DOCS / file).read_text(encoding="utf-8"), flags=re.MULTILINE)
+def sections(path: Path, level: int = 2) -> tuple[str, list[tuple[str, str]]]:
+    """(text before the first heading of a level, [(heading, text below it)]) of a page."""
+    head, *rest = re.split(rf"^{'#' * level} ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return head, [(part.partition("\n")[0], part.partition("\n")[2]) for part in rest]
 
 
 def papers() -> dict[str, str]:
     """A page per preset, and a table of all of the catalogue that can be searched and filtered."""
-    head, entries = sections("papers.md")
+    head, entries = sections(DOCS / "papers.md")
     out = {}
     for heading, text in entries:
         name, _, preset = heading.rpartition(": `")
@@ -73,7 +77,11 @@ def _table(there: set[str]) -> list[str]:
     presets = {path.stem: path for path in sorted((ROOT / "configs" / "methods").glob("*.yaml"))}
     for name in sorted({*presets, *catalogue}):
         row = catalogue.get(name, {})
-        about = (yaml.safe_load(presets[name].read_text(encoding="utf-8")) or {}).get("about") or {} if name in presets else {}
+        about = (
+            (yaml.safe_load(presets[name].read_text(encoding="utf-8")) or {}).get("about") or {}
+            if name in presets
+            else {}
+        )
         title = row.get("name") or name
         linked = f"[{title}]({name}.md)" if f"papers/{name}.md" in there else title
         if name in presets:
@@ -82,18 +90,26 @@ def _table(there: set[str]) -> list[str]:
             status = "outside: " + row["reason"]
         else:
             status = row.get("feature") or "not yet"
-        cells = [linked, row.get("family", ""), about.get("kind", ""), about.get("fidelity", ""), about.get("task", ""), status]
+        cells = [
+            linked,
+            row.get("family", ""),
+            about.get("kind", ""),
+            about.get("fidelity", ""),
+            about.get("task", ""),
+            status,
+        ]
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     return [*lines, "", "</div>", ""]
 
 
-def notebook() -> dict[str, str]:
-    """A page per entry of the lab notebook, and their list."""
-    head, entries = sections("LOG.md")
+def book(path: Path, folder: str, level: int) -> dict[str, str]:
+    """A page per section of a long page, and their list."""
+    head, entries = sections(path, level)
     out, lines = {}, []
     for number, (heading, text) in enumerate(entries, start=1):
-        path = f"notebook/{number:02d}.md"
-        text = re.sub(r"\]\(([\w.]+\.md)\)", r"](../\1)", text)
-        out[path] = f"# {heading}\n{text}"
+        text = re.sub(r"\]\((?:docs/)?([\w.]+\.md)\)", r"](../\1)", text).replace(
+            "](../LOG.md)", "](../notebook/index.md)"
+        )
+        out[f"{folder}/{number:02d}.md"] = f"# {heading}\n{text}"
         lines.append(f"- [{heading}]({number:02d}.md)")
-    return {**out, "notebook/index.md": "\n".join([head, *lines, ""])}
+    return {**out, f"{folder}/index.md": "\n".join([head, *lines, ""])}
