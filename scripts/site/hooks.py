@@ -41,3 +41,14 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return f"]({up}{target})" if target and page.file.src_uri.count("/") == 0 else found[0]
 
     return _LINK.sub(place, markdown)
+
+
+def on_post_build(config: Any) -> None:
+    """Write `llms.txt` beside the pages."""
+    written = {path.relative_to(pages.DOCS).as_posix(): path for path in pages.DOCS.rglob("*.md")}
+    texts = {place: path.read_text(encoding="utf-8") for place, path in written.items()}
+    head = (
+        f"# {config['site_name']}\n\n> {config['site_description']}\n\nFirst: AGENTS.md of the repository.\n"
+    )
+    text = pages.llms(config["nav"], {**texts, **pages.made(), **reference.made()}, head)
+    (Path(config["site_dir"]) / "llms.txt").write_text(text, encoding="utf-8")

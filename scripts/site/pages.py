@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -113,3 +114,25 @@ def book(path: Path, folder: str, level: int) -> dict[str, str]:
         out[f"{folder}/{number:02d}.md"] = f"# {heading}\n{text}"
         lines.append(f"- [{heading}]({number:02d}.md)")
     return {**out, f"{folder}/index.md": "\n".join([head, *lines, ""])}
+
+
+def llms(nav: Any, texts: dict[str, str], head: str) -> str:
+    """`llms.txt`: the pages of the site in their order, each with its first sentence, for language models."""
+
+    def lines(entry: Any, depth: int) -> list[str]:
+        if isinstance(entry, str):
+            text = re.sub(
+                r"^---\n.*?\n---\n|^ *```.*?^ *```", "", texts[entry], flags=re.DOTALL | re.MULTILINE
+            )
+            title = next((line[2:] for line in text.splitlines() if line.startswith("# ")), entry)
+            prose = re.search(r"^(?![#|<!>=:\[ -]|\d)\S.*?(?:[.:](?=\s)|$)", text, re.MULTILINE)
+            place = entry.removesuffix(".md") + ".html"
+            return [f"- [{title}]({place}): {prose[0] if prose else ''}".rstrip(": ")]
+        parts = list(entry.items()) if isinstance(entry, dict) else [("", part) for part in entry]
+        out = []
+        for name, part in parts:
+            section = [f"\n## {name}\n"] if name and depth == 0 else []
+            out += [*section, *lines(part, depth + bool(name))]
+        return out
+
+    return "\n".join([head, *lines(nav, 0), ""])

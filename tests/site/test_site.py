@@ -102,3 +102,10 @@ def test_a_strict_build_passes(tmp_path):
     page = (tmp_path / "site" / "api" / "trainer.html").read_text(encoding="utf-8")
     assert "GRPOTrainer" in page and "reward_funcs" in page
     assert (tmp_path / "site" / "search" / "search_index.js").stat().st_size > 100_000
+
+
+def test_language_models_get_a_list_of_the_pages(config, pages):
+    text = made("pages").llms(config["nav"], pages, "# vlrl\n")
+    lines = [line for line in text.splitlines() if line.startswith("- [")]
+    assert len(lines) == len(nav_pages(config["nav"])) and "## Coming from" in text
+    assert "(one_gpu.html): Memory decides what you can train on one GPU." in text
