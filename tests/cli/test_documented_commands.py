@@ -23,11 +23,15 @@ PAGES = [
     "README.md",
     "data/README.md",
     "rewards/README.md",
-    *(f"docs/{name}.md" for name in ("architecture", "benchmarks", "benchmarks_gpu", "distributed", "engines")),
+    *(
+        f"docs/{name}.md"
+        for name in ("architecture", "benchmarks", "benchmarks_gpu", "distributed", "engines")
+    ),
 ]
 PAGES += [
     f"docs/{name}.md"
     for name in (
+        "engines",
         "evaluation",
         "functional",
         "guide",
