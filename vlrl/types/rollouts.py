@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from vlrl.types.media import CoordinateSpace, Media
 from vlrl.types.plain import media_from_plain, media_to_plain, pack, unpack
 from vlrl.types.rows import Message, Row
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,11 @@ class Request:
 @dataclass
 class Completion:
     """One finished sample of a request. `logp` are log-probs under the distribution sampled from (after
-    temperature and filters)."""
+    temperature and filters).
+
+    `tokens` is what was billed: (of the prompt, of the reply); (0, 0) where the engine does not say.
+    `text_logprobs` are top log-probs by text, of an engine that gives no ids: per token (text, {text: nats}).
+    """
 
     request: Request
     index: int
@@ -162,6 +167,8 @@ class Completion:
     version: int | list[int] = 0  # one per token if the weights changed while it was sampled
     top_logprobs: list[dict[int, float]] | None = None
     seconds: float = 0.0
+    tokens: tuple[int, int] = (0, 0)
+    text_logprobs: list[tuple[str, dict[str, float]]] | None = None
     routing: np.ndarray | None = (
         None  # (S, M, K): the experts of the sequence's tokens (`policy.router_replay`)
     )
@@ -265,6 +272,8 @@ class Rollout:
         if known.get("top_logprobs") is not None:
             known["top_logprobs"] = [dict(map(tuple, place)) for place in known["top_logprobs"]]
         if known.get("routing") is not None:
+            import numpy as np
+
             known["routing"] = np.array(known["routing"], dtype=np.int16)
         known |= {name: unpack(known[name]) for name in ("info", "signals") if name in known}
         return cls(prompt=prompt, spaces=spaces, **known)
