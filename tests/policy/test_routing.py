@@ -12,7 +12,7 @@ from vlrl.policy.routing import OWN, RoutingReplay, replay_of
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Prompt, Request, Rollout, Row, Sampling
 
-TINY = {"layers": 4, "hidden": 64, "experts": 8, "std": 0.2, "seed": 3}
+TINY = {"layers": 4, "hidden": 64, "experts": 8, "std": 0.1, "seed": 3}
 
 
 def make_policy(kind="qwen3_moe", **options):
@@ -43,13 +43,14 @@ def logp_of(policy, groups):
     return policy.forward(make_batch(groups, policy.pad_id, policy.device))["logp"]
 
 
-def gap_of(policy, groups):
-    """The mean of |log p_trainer - log p_engine| in nats."""
+def kl_of(policy, groups):
+    """The k3 estimate of KL(engine || trainer) in nats a token, `engine/kl` of the log: mean(e^d - 1 - d)."""
     with torch.no_grad():
         logp_BT = logp_of(policy, groups)
     rollouts = [rollout for group in groups for rollout in group]
     gaps = [torch.tensor(r.logp) - logp_BT[b, : len(r)].float() for b, r in enumerate(rollouts)]
-    return torch.cat(gaps).abs().mean().item()
+    gap_N = torch.cat(gaps).double()
+    return (torch.expm1(-gap_N) + gap_N).mean().item()
 
 
 def without_routing(groups):
@@ -73,19 +74,20 @@ def test_a_record_is_complete_and_in_float32_changes_nothing(kind, layout):
             assert all(len(set(place)) == 4 for place in rollout.routing[:, 0].tolist()), (
                 "four different experts"
             )
-    assert gap_of(policy, groups) < 2e-5
-    assert gap_of(policy, without_routing(groups)) < 2e-5
+    assert kl_of(policy, groups) < 1e-10
+    assert kl_of(policy, without_routing(groups)) < 1e-10
 
 
-def test_replay_closes_more_than_half_of_the_gap_of_bfloat16():
-    policy = make_policy(dtype="bfloat16")
-    groups = sampled(policy, groups=4, n=8, tokens=32)
-    with_it, without = gap_of(policy, groups), gap_of(policy, without_routing(groups))
-    assert without > 0.01 and with_it < without / 2, (with_it, without)
+@pytest.mark.parametrize("seed", [3, 5])
+def test_replay_closes_more_than_half_of_the_gap_of_bfloat16(seed):
+    policy = make_policy(dtype="bfloat16", tiny={**TINY, "kind": "qwen3_moe", "seed": seed})
+    groups = sampled(policy, groups=6, n=8, tokens=32)
+    replayed, own = kl_of(policy, groups), kl_of(policy, without_routing(groups))
+    assert own > 5e-5 and replayed < own / 2, (replayed, own)
 
 
 def test_given_experts_are_used_and_the_router_still_learns():
-    """With another choice the log-probs differ; the router's weights get a gradient through the given experts."""
+    """With another choice the log-probs differ; the router gets a gradient through the given experts."""
     policy = make_policy()
     groups = sampled(policy, groups=1, n=1)
     (rollout,) = groups[0].rollouts
@@ -116,7 +118,7 @@ def test_layers_that_are_recomputed_take_the_same_experts():
 
 
 def test_the_formula_by_hand():
-    """Two experts of three: p = softmax(0, ln 2, ln 3) = (1, 2, 3) / 6; given experts 0 and 1 weigh 1/3, 2/3."""
+    """p = softmax(0, ln 2, ln 3) = (1, 2, 3) / 6; the given experts 0 and 1 weigh 1/3 and 2/3."""
     policy = make_policy(tiny={**TINY, "kind": "qwen3_moe", "hidden": 32, "heads": 2, "experts": 4})
     gate = policy.model.model.layers[0].mlp.gate
     gate.top_k = 2

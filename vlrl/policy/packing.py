@@ -52,10 +52,8 @@ class Layout:
     source_N: Tensor  # index into the R * L hidden states: the one that predicts the token
     target_N: Tensor  # index into the B * T completion tokens
     nodes_R: tuple[tuple[Node, ...], ...]  # of each row, in depth-first order; the first one is the root
-    parts_R: tuple[
-        tuple[tuple[int, int, int], ...], ...
-    ] = ()  # of each node: a completion through it, and its
-    # tokens [from, to) there
+    # of each node: a completion through it, and its tokens [from, to) there
+    parts_R: tuple[tuple[tuple[int, int, int], ...], ...] = ()
     media: tuple[Features, ...] = ()  # in the order of the rows' placeholders
 
     @property

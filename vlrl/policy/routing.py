@@ -10,7 +10,7 @@ Shape legend: N tokens of a forward, E experts, K experts of a token, M layers w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,8 +63,8 @@ class _RoutedLayer:
         """The layer's output."""
         module: Any = self
         module.mlp.gate.routing = routing
-        plain: Callable[..., Any] = super().forward  # type: ignore[misc]  # that of transformers' layer
-        return plain(*args, **kwargs)
+        layer: Any = super()
+        return layer.forward(*args, **kwargs)
 
 
 class _Router:
@@ -75,8 +75,8 @@ class _Router:
     def forward(self, hidden_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits (N, E), weights (N, K) and indices (N, K)."""
         module: Any = self
-        plain: Callable[..., Any] = super().forward  # type: ignore[misc]  # that of transformers' router
-        logits_NE, weights_NK, chosen_NK = plain(hidden_states)
+        router: Any = super()
+        logits_NE, weights_NK, chosen_NK = router.forward(hidden_states)
         if module.routing is None:
             return logits_NE, weights_NK, chosen_NK
         probs_NE = logits_NE.softmax(-1, dtype=torch.float)
@@ -88,13 +88,9 @@ class _Router:
 
 
 def install(model: Any) -> None:
-    """Let the routers of a transformers model record and replay. Raises ConfigError for a model without routers
-    of this kind."""
-    layers = [
-        m
-        for m in model.modules()
-        if type(getattr(getattr(m, "mlp", None), "gate", None)).__name__.endswith("TopKRouter")
-    ]
+    """Let the routers of a transformers model record and replay. Raises ConfigError for a model without
+    routers of this kind."""
+    layers: list[Any] = [module for module in model.modules() if is_routed(module)]
     if not layers:
         kind = model.config.get_text_config().model_type
         raise ConfigError(

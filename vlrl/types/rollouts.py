@@ -169,9 +169,7 @@ class Completion:
     seconds: float = 0.0
     tokens: tuple[int, int] = (0, 0)
     text_logprobs: list[tuple[str, dict[str, float]]] | None = None
-    routing: np.ndarray | None = (
-        None  # (S, M, K): the experts of the sequence's tokens (`policy.router_replay`)
-    )
+    routing: np.ndarray | None = None  # (S, M, K): the experts of its tokens (`vlrl/policy/routing.py`)
 
 
 @dataclass

@@ -114,8 +114,8 @@ class HF(PolicyEngine):
             )
         if self.lookup_tokens and lm.family.router_replay:
             raise ConfigError(
-                f"engine.lookup_tokens: {self.lookup_tokens} drafts are tried, whose experts policy.router_replay "
-                "would record; use 0"
+                f"engine.lookup_tokens: {self.lookup_tokens} drafts are tried, whose experts "
+                "policy.router_replay would record; use 0"
             )
         self.state.lm = lm
         return self

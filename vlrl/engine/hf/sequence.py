@@ -117,8 +117,8 @@ def completion_of(lm: SamplingModel, sequence: SequenceState, finish: Finish) ->
 
 
 def routing_of(sequence: SequenceState) -> np.ndarray | None:
-    """(S, M, K): the experts of the prompt's and the completion's tokens but the last one; None where they are
-    not recorded."""
+    """(S, M, K): the experts of the prompt's and the completion's tokens but the last one; None where they
+    are not recorded."""
     entry = sequence.entry
     if entry is None or entry.routing is None:
         return None
