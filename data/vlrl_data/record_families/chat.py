@@ -79,7 +79,8 @@ class Vlrl:
 
 @record_family("mm_eureka", ("id", "message", "answer"))
 class MMEureka:
-    """MM-EUREKA and lmm-r1: `message` is a JSON string of chat messages with file:// images."""
+    """MM-EUREKA, lmm-r1, R1-Reward: `message` is a JSON string of chat messages with file:// images; `answer`
+    may be a list of one answer."""
 
     @staticmethod
     def why(record: Record) -> str:
@@ -93,7 +94,9 @@ class MMEureka:
     def draft(record: Record) -> Draft:
         draft = chat_draft(json.loads(record["message"]))
         seen = "images" in draft or "videos" in draft
-        return draft | {"answer": parse_answer(record["answer"], seen), "id": record.get("id")}
+        gold = record["answer"]
+        only = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
+        return draft | {"answer": parse_answer(only, seen), "id": record.get("id")}
 
 
 @record_family(
