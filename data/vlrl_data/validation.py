@@ -331,7 +331,8 @@ def _is_order(value: Any) -> bool:
         and all(isinstance(item, int) for item in value)
         and sorted(value) == list(range(1, len(value) + 1))
     )
-    return listed or _has_numbers(value, 2)
+    digits = isinstance(value, str) and value.isdigit() and [*map(int, sorted(value))]  # "2413" of VideoSSR
+    return listed or _has_numbers(value, 2) or (bool(digits) and digits == list(range(1, len(digits) + 1)))
 
 
 def _is_numbers(value: Any) -> bool:

@@ -127,11 +127,13 @@ class Read:
         if "path" in where and ("pictures" in case or "clips" in case):
             where["media_root"] = str(folder)
         phase = f"phases.{case['phase']}." if "phase" in case else ""
-        source = f"{phase}data.train.{case['source']}"
+        place = f"{phase}data.train"
+        source = f"{place}.{case['source']}"
         words = [
             "policy=null",
             f"policy={{name: {family}, tiny: {FAMILIES[family]}}}",
             "engine={name: fake}",
+            *(f"{place}.{other}=null" for other in at(load(case["config"]).tree, place) if other != case["source"]),
             *on_disk(case, source),
             *(f"{source}.{key}={value}" for key, value in where.items()),
             *case.get("words", ()),
