@@ -15,6 +15,7 @@ from vlrl.config import load
 from vlrl.config.config import at
 
 ROOT = Path(__file__).parents[1]
+CONFIGS = ROOT / "configs"
 HEAD = """# Papers
 
 Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it
@@ -124,6 +125,20 @@ def of_trainer(name: str) -> str:
     return "; ".join(f"`{base}`: {', '.join(sorted(values))}" for base, values in sorted(found.items()))
 
 
+def released_data(name: str) -> str:
+    """Where the paper's own data set is configured, and whether a record of it is tested; "" where it is not."""
+    places = [
+        f"{room}/{name}" for room in ("datasets", "experiments") if (CONFIGS / room / f"{name}.yaml").exists()
+    ]
+    tested = (ROOT / "tests" / "papers" / name / "case.yaml").exists()
+    said = " and ".join(f"`{place}`" for place in places)
+    return (
+        f"Its data as released: {said}{', with a record in `tests/papers`' if tested else ''}."
+        if said
+        else ""
+    )
+
+
 def entry(
     path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str], proofs: dict[str, dict[str, str]]
 ) -> list[str]:
@@ -162,6 +177,8 @@ def entry(
             ),
             "",
         ]
+    if data := released_data(path.stem):
+        lines += [data, ""]
     if path.stem in lab:
         lines += [f"Lab: {lab[path.stem]}", ""]
     return lines

@@ -61,7 +61,10 @@ MODELS = {
     ],
     "mctr": WITH_TOOLS[:1],
     "llm_i": WITH_TOOLS,
-    "zerosearch": ["environment.simulator={model: scripted@1, engine: {name: scripted, scored: false}}"],
+    **dict.fromkeys(
+        ("zerosearch", "datasets/zerosearch"),
+        ["environment.simulator={model: scripted@1, engine: {name: scripted, scored: false}}"],
+    ),
     "gtr": ["replay.corrector={name: scripted}"],
     "os_r1": WITH_TOOLS,
     "retool": WITH_TOOLS[:1],

@@ -8,9 +8,9 @@
         `setting`: the source's setting that names the file (path); `phase`: the phase that has the source
     families: what reads them, by the tiny models of `FAMILIES`
     pictures: {path: [width, height]}; clips: {path: [width, height, seconds]}
-    cases: record; row (fields of the row that must come out); answers: text and what each reward pays. An answer
-        of several `turns` is what the policy wrote in each turn of an episode; `end` is how it ended (done),
-        `invalid` the actions that could not be carried out
+    cases: record; row (fields of the row that must come out); answers: text and what each reward pays. An
+        answer of several `turns` is what the policy wrote in each turn of an episode; `end` is how it ended
+        (done), `invalid` the actions that could not be carried out
     shaping: slots of reward_shaping whose total is the total, in order
     shift: what the release adds to every total alike, which no advantage of a group sees: wrong answers at -1
 
@@ -133,7 +133,11 @@ class Read:
             "policy=null",
             f"policy={{name: {family}, tiny: {FAMILIES[family]}}}",
             "engine={name: fake}",
-            *(f"{place}.{other}=null" for other in at(load(case["config"]).tree, place) if other != case["source"]),
+            *(
+                f"{place}.{other}=null"
+                for other in at(load(case["config"]).tree, place)
+                if other != case["source"]
+            ),
             *on_disk(case, source),
             *(f"{source}.{key}={value}" for key, value in where.items()),
             *case.get("words", ()),

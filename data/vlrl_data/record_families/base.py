@@ -59,7 +59,7 @@ class ReadRecord(Mapping[str, Any]):
 
 
 def inside(record: Any, path: str) -> Any:
-    """The value at a path of names (`extra_info.task`), which may be a name with dots; None if it is not there."""
+    """The value at a path of names (`extra_info.task`), which may be a name with dots; None without one."""
     if isinstance(record, Mapping) and path in record:
         return record[path]
     first, _, rest = path.partition(".")
@@ -67,8 +67,8 @@ def inside(record: Any, path: str) -> Any:
 
 
 def renamed(record: Record, fields: Mapping[str, str]) -> dict[str, Any]:
-    """The record with its columns under the names of `fields` {theirs: ours}; theirs may be a path into nested
-    columns (`pos.question`), whose value is copied."""
+    """The record with its columns under the names of `fields` {theirs: ours}; theirs may be a path into
+    nested columns (`pos.question`), whose value is copied."""
     nested = {ours: found for theirs, ours in fields.items() if (found := inside(record, theirs)) is not None}
     return {fields.get(name, name): value for name, value in record.items()} | nested
 
@@ -131,7 +131,7 @@ RENDERED_TURN = re.compile(r"<\|im_start\|>(system|user|assistant)\n(.*?)(?:<\|i
 
 def unrendered(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The messages of a single user message that holds a whole prompt in ChatML whose last turn, the
-    assistant's, is open (SimpleRL-Zoo's files; Logic-RL's end in "<think>"); else the messages as they are."""
+    assistant's, is open (SimpleRL-Zoo; Logic-RL's ends in "<think>"); else the messages as they are."""
     text = messages[0]["content"]
     if len(messages) > 1 or not isinstance(text, str):
         return messages

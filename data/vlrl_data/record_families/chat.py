@@ -116,9 +116,9 @@ class MMEureka:
     ),
 )
 class VerlRecords:
-    """verl: `prompt` messages (in forks `question` or `problem`), `reward_model.ground_truth`. `extra_info` goes
-    to `meta`. A demonstration may be a message in `target` (LUFFY), the gold answer, or a list of accepted
-    ones, in `ground_truth.target` (Search-R1, RLVR-Decomposed)."""
+    """verl: `prompt` messages (in forks `question` or `problem`), `reward_model.ground_truth`. `extra_info`
+    goes to `meta`. A demonstration may be a message in `target` (LUFFY), the gold answer, or a list of
+    accepted ones, in `ground_truth.target` (Search-R1, RLVR-Decomposed)."""
 
     @staticmethod
     def why(record: Record) -> str:

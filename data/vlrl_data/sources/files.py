@@ -45,14 +45,14 @@ class RecordSourceState(State):
 class RecordSource(Source):
     """Base of sources of records.
 
-    `fields` renames columns ({theirs: ours}; theirs may be a path: extra_info.task). `media_root`: folders of relative media paths (default: that of
-    the file); by `outside_media` they may leave these (allow, refuse, or auto: refuse where `media_root` is
-    given). `task`, `rewards`, `system`, `question` (where there is none) are set for all rows, `target`
-    ("<answer>{answer}</answer>") where there is none. `check_level`: rows, headers (media are opened),
+    `fields` renames columns ({theirs: ours}; theirs may be a path: extra_info.task). `media_root`: folders of
+    relative media paths (default: that of the file); by `outside_media` they may leave these (allow, refuse,
+    or auto: refuse where `media_root` is given). `task`, `rewards`, `system`, `question` (where there is
+    none) are set for all rows, `target` where there is none. `check_level`: rows, headers (media are opened),
     decode, none (the first 2,000), auto (by their number); beyond a share `max_bad` of unusable rows it
     stops, others go to `quarantine`. Rows of more than `row_pixels` are resized or dropped (`over_budget`).
-    `units` of gold boxes: original, per_mille, unit, auto (the family's). `difficulty`: a table of
-    `vlrl data difficulty`, for `meta.pass_rate`. `limit`: records. `workers`: processes of the check.
+    `units` of gold boxes: original, per_mille, unit, auto (the family's). `difficulty`: that of
+    `vlrl data difficulty`. `limit`: records. `workers`: of the check.
     """
 
     format: str = "auto"

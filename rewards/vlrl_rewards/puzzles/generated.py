@@ -23,13 +23,16 @@ def read_integers(text: str) -> list[int] | None:
 
 
 def clauses_of(text: str) -> list[list[int]]:
-    """SATURN's text of clauses as lists of signed variable numbers: "A!B & BC" is [[1, -2], [2, 3]]; [] for any
-    other text."""
+    """SATURN's text of clauses as lists of signed variable numbers: "A!B & BC" is [[1, -2], [2, 3]]; [] for
+    any other text."""
     clauses = [clause.strip() for clause in text.split("&")]
     if not all(re.fullmatch(r"(?:!?[A-Z])+", clause) for clause in clauses):
         return []
     return [
-        [(ord(letter) - ord("A") + 1) * (-1 if mark else 1) for mark, letter in re.findall(r"(!?)([A-Z])", clause)]
+        [
+            (ord(letter) - ord("A") + 1) * (-1 if mark else 1)
+            for mark, letter in re.findall(r"(!?)([A-Z])", clause)
+        ]
         for clause in clauses
     ]
 

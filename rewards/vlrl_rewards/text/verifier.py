@@ -194,8 +194,8 @@ def _last_sentence(seen: str, golds: Sequence[str]) -> Answer:
 
 
 def body(response: Response) -> Answer:
-    """The last `<answer>` block, of which the LaTeX box where it has one, else the visible text. Raises Unread
-    where there are several, or no word."""
+    """The last `<answer>` block, of which the LaTeX box where it has one, else the visible text. Raises
+    Unread where there are several, or no word."""
     seen = visible(response.text)
     spans = answer_tags(seen)
     if len({clean(seen[a:b]) for a, b in spans}) > 1 or len(spans) > MAX_REPEATS:
