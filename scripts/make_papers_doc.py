@@ -15,7 +15,6 @@ from vlrl.config import load
 from vlrl.config.config import at
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = ROOT / "configs"
 HEAD = """# Papers
 
 Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it
@@ -126,17 +125,14 @@ def of_trainer(name: str) -> str:
 
 
 def released_data(name: str) -> str:
-    """Where the paper's own data set is configured, and whether a record of it is tested; "" where it is not."""
-    places = [
-        f"{room}/{name}" for room in ("datasets", "experiments") if (CONFIGS / room / f"{name}.yaml").exists()
+    """Where the paper's own data set is configured, and whether a record of it is tested; "" without one."""
+    rooms = [
+        room for room in ("datasets", "experiments") if (ROOT / "configs" / room / f"{name}.yaml").exists()
     ]
     tested = (ROOT / "tests" / "papers" / name / "case.yaml").exists()
-    said = " and ".join(f"`{place}`" for place in places)
-    return (
-        f"Its data as released: {said}{', with a record in `tests/papers`' if tested else ''}."
-        if said
-        else ""
-    )
+    said = " and ".join(f"`{room}/{name}`" for room in rooms)
+    ending = ", with a record in `tests/papers`" if tested else ""
+    return f"Its data as released: {said}{ending}." if said else ""
 
 
 def entry(
