@@ -148,6 +148,14 @@ class PolicyEngine(Engine):
         """The work done since the engine was made."""
         return self.state.counters
 
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Work that is no part of a step: the counters are as before."""
+        before = Counter(self.counters)
+        yield
+        self.counters.clear()
+        self.counters.update(before)
+
     def end_step(self, run: StepContext) -> None:
         """Take the step's share of the counters, for `metrics`."""
         counts = Counter(self.counters)
