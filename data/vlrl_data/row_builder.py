@@ -292,7 +292,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 def _unseen_options(extra: Mapping[str, Any]) -> tuple[str, ...]:
     """A notice for options that stay in `meta`."""
     return tuple(
-        f"`{name}` stays in `meta`, where no prompt shows it (`fields: {{{name}: choices}}` makes it the options)"
+        f"`{name}` stays in `meta`, where no prompt shows it (`fields: {{{name}: choices}}` takes it)"
         for name in ("choices", "options")
         if isinstance(extra.get(name), (list, tuple, Mapping)) and len(extra[name]) > 1
     )

@@ -150,26 +150,19 @@ class PolicyEngine(Engine):
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Work that is no part of a step: the counters are as before."""
+        """Work that is no part of a step, such as held-out answers: the counters are as before."""
         before = Counter(self.counters)
-        yield
-        self.counters.clear()
-        self.counters.update(before)
+        try:
+            yield
+        finally:
+            self.counters.clear()
+            self.counters.update(before)
 
     def end_step(self, run: StepContext) -> None:
         """Take the step's share of the counters, for `metrics`."""
         counts = Counter(self.counters)
         counts.subtract(self.state.counted)
         self.state.step_counts, self.state.counted = counts, Counter(self.counters)
-
-    @contextmanager
-    def uncounted(self) -> Iterator[None]:
-        before = Counter(self.counters)
-        try:
-            yield
-        finally:
-            for name, value in self.counters.items():
-                self.state.counted[name] += value - before[name]
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
         """The counts of the last finished step; they add up over ranks."""

@@ -2,8 +2,8 @@
 memory, processes, disk and output.
 
 Isolation uses namespaces (bubblewrap; where it is missing, Landlock), a seccomp filter and control groups
-(`isolation`). A machine with neither is refused, unless the caller passes `sandbox="unsafe"` (limits only). What else a machine lacks is
-logged once, by `announce`.
+(`isolation`). A machine with neither is refused, unless the caller passes `sandbox="unsafe"` (limits only).
+What else a machine lacks is logged once, by `announce`.
 """
 
 from __future__ import annotations
