@@ -1,14 +1,13 @@
 # ruff: noqa: SIM105
 """Confines a command where bubblewrap is missing: `python -I -S -c <this text> FILTER FOLDER... -- COMMAND`.
 
-FILTER: the descriptor of a seccomp program. Three things of the kernel do what namespaces do elsewhere:
+FILTER: the descriptor of a seccomp program, which refuses what Landlock leaves open: sockets, chmod, System V
+memory, other processes' limits. In its Landlock domain (Linux 6.12, ABI 6) the command reads FOLDERs and
+writes the working folder; other files, `/proc`, TCP, abstract sockets and signals to the outside are refused.
 
-- Landlock (Linux 6.12, ABI 6): the command reads FOLDERs and writes the working folder; all other files, TCP,
-  abstract sockets, and signals to processes outside its domain are refused. `/proc` is not readable.
-- seccomp: what Landlock leaves open, such as sockets, chmod, System V memory, other processes' limits.
-- This process is the init of the command: orphans are its children. It is in a domain of its own around the
-  command's, so `kill(-1)` reaches every process of the command and none outside. It does that when the
-  command ends, on SIGTERM, and when its own parent dies.
+This process is the command's init: orphans are its children. Its own domain is around the command's, so
+`kill(-1)` reaches every process of the command and none outside: when the command ends, on SIGTERM, and when
+its own parent dies.
 
 Exit status 98: this kernel has no such domains.
 """
