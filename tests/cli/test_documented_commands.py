@@ -26,7 +26,7 @@ PAGES = [
     *(f"docs/{name}.md" for name in ("architecture", "benchmarks", "distributed", "engines")),
 ]
 PAGES += [
-    f"docs/{name}.md" for name in ("evaluation", "functional", "guide", "real_model")
+    f"docs/{name}.md" for name in ("evaluation", "functional", "guide", "probes", "real_model")
 ]  # LOG.md is a notebook of what was run, papers.md and methods.md are made
 FUNCTIONS = {
     "train": train,
