@@ -18,7 +18,7 @@ from vlrl.probes import (
     sparkle,
     verifiers,
 )
-from vlrl.probes.finding import Figure, Finding, as_json, as_page, as_text
+from vlrl.probes.result import Figure, ProbeResult, as_json, as_page, as_text
 from vlrl.types import Row
 
 # --- one against many ---------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_divergence_and_nll():
 
 
 def test_the_paradox_needs_both_moves():
-    reading = shortcuts.Reading
+    reading = shortcuts.LayerReading
     start = reading(1.0, 2.0, [0.1, 0.2], [0.0, 0.3])
     paradox = shortcuts.finding(["a", "b"], [start, reading(1.5, 1.0, [0.1, 0.9], [0.0, 0.3])], [0.0, 2.0])
     assert "the perplexity paradox" in paradox.statement and "MLP of layer 2 (of 2)" in paradox.statement
@@ -236,7 +236,7 @@ def test_curves_by_setting(tmp_path):
 
 
 def test_a_finding_as_text_json_and_page():
-    found = Finding(
+    found = ProbeResult(
         "A <title>",
         "It holds.",
         ("model", "share"),

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from vlrl.plugins.registry import ConfigError
 from vlrl.probes import hierarchy, inference, self_prm, shortcuts, sparkle
 from vlrl.probes.cli import app
-from vlrl.probes.subject import Subject, accuracy
+from vlrl.probes.probed_model import ProbedModel, accuracy
 
 TINY = ["models/tiny_text", "seed=3", "threads=1"]
 
@@ -21,7 +21,7 @@ def scripted(task, *options):
 
 
 def test_a_subject_asks_its_held_out_rows():
-    with Subject(scripted("gen_planned", "engine.skill=1.0", "engine.spread=0.0"), rows=6) as subject:
+    with ProbedModel(scripted("gen_planned", "engine.skill=1.0", "engine.spread=0.0"), rows=6) as subject:
         assert len(subject.rows) == 6 and all("heldout" in row.id for row in subject.rows)
         groups = subject.ask([subject.prompt(row) for row in subject.rows], 3, 1.0)
         assert [len(group) for group in groups] == [3] * 6 and accuracy(groups) > 0.9
@@ -65,12 +65,12 @@ def test_hierarchy_of_one_model_with_itself(monkeypatch):
 
 
 def subject_row():
-    return Subject([*TINY, "tasks/gen_hierarchy"], rows=1).rows[0]
+    return ProbedModel([*TINY, "tasks/gen_hierarchy"], rows=1).rows[0]
 
 
 @pytest.fixture(scope="module")
 def opened():
-    with Subject([*TINY, "tasks/gen_planned"], rows=2) as subject:
+    with ProbedModel([*TINY, "tasks/gen_planned"], rows=2) as subject:
         yield subject
 
 
@@ -96,7 +96,7 @@ def test_patching_a_model_with_itself_changes_nothing_and_with_zeros_something(o
 
 
 def test_shortcuts_of_two_models(tmp_path):
-    with Subject([*TINY, "tasks/gen_planned"], rows=1) as subject:
+    with ProbedModel([*TINY, "tasks/gen_planned"], rows=1) as subject:
         subject.session.policy.save(tmp_path / "first")
         with torch.no_grad():
             for layer in shortcuts.layers(subject.session.policy.model):

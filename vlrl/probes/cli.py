@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Reward
-from vlrl.probes.finding import Finding, tell
+from vlrl.probes.result import ProbeResult, tell
 
 
 class Axis(str, Enum):
@@ -80,8 +82,6 @@ def records(path: Path, keys: tuple[str, ...]) -> list[dict[str, Any]]:
 
 def rewards(named: list[str]) -> dict[str, Any]:
     """The rewards that options name, by what the options say."""
-    import yaml
-
     return {text: build(Reward, yaml.safe_load(text), "--reward") for text in named}
 
 
@@ -93,6 +93,12 @@ def score_with(reward: Any) -> Any:
         return float(reward.score(text, row.get("gold"), **columns))
 
     return score
+
+
+def measure_of(probe: str) -> Callable[..., ProbeResult]:
+    """`measure` of a probe's module, imported when its command runs: most of them import torch."""
+    found: Callable[..., ProbeResult] = importlib.import_module(f"vlrl.probes.{probe}").measure
+    return found
 
 
 def several(models: list[str] | None, least: int = 1) -> list[str]:
@@ -116,9 +122,7 @@ def shortcuts(
 ) -> None:
     """Memorisation shortcuts (arXiv:2601.11061): perplexities of prompt and answer, logit lens, path
     patching."""
-    from vlrl.probes.shortcuts import measure
-
-    tell(measure(words, several(model, 2), rows), output, as_json)
+    tell(measure_of("shortcuts")(words, several(model, 2), rows), output, as_json)
 
 
 @app.command()
@@ -130,14 +134,13 @@ def verifiers(
 ) -> None:
     """Pitfalls of verifiers (arXiv:2505.22203): precision, recall and patterns that fool them, over rows
     with gold, response and correct."""
-    from vlrl.probes.verifiers import measure
 
     def judge_of(one: Any) -> Any:
         score = score_with(one)
         return lambda text, row: score(text, row) >= one.correct_at - 1e-9
 
     judges = {name: judge_of(one) for name, one in rewards(reward).items()}
-    tell(measure(records(file, ("gold", "response", "correct")), judges), output, as_json)
+    tell(measure_of("verifiers")(records(file, ("gold", "response", "correct")), judges), output, as_json)
 
 
 @app.command()
@@ -149,10 +152,8 @@ def rewardmath(
 ) -> None:
     """RewardMATH (arXiv:2410.01729): one correct solution against many, over rows with gold, chosen and
     rejected."""
-    from vlrl.probes.rewardmath import measure
-
     scorers = {name: score_with(one) for name, one in rewards(reward).items()}
-    tell(measure(records(file, ("gold", "chosen", "rejected")), scorers), output, as_json)
+    tell(measure_of("rewardmath")(records(file, ("gold", "chosen", "rejected")), scorers), output, as_json)
 
 
 @app.command()
@@ -166,9 +167,11 @@ def inference(
     as_json: Json = False,
 ) -> None:
     """Inference-time methods under one budget (arXiv:2502.07191): votes, best-of-N, beams, refinement."""
-    from vlrl.probes.inference import measure
-
-    tell(measure(words, several(model)[0], rows, samples, temperature or (0.6, 1.0)), output, as_json)
+    tell(
+        measure_of("inference")(words, several(model)[0], rows, samples, temperature or (0.6, 1.0)),
+        output,
+        as_json,
+    )
 
 
 @app.command("self-prm")
@@ -182,9 +185,7 @@ def self_prm(
     as_json: Json = False,
 ) -> None:
     """Self-PRM (arXiv:2505.11227): the policy's verdicts on its own samples against majority voting."""
-    from vlrl.probes.self_prm import measure
-
-    tell(measure(words, several(model), rows, samples, temperature), output, as_json)
+    tell(measure_of("self_prm")(words, several(model), rows, samples, temperature), output, as_json)
 
 
 @app.command()
@@ -196,9 +197,7 @@ def sparkle(
     as_json: Json = False,
 ) -> None:
     """SPARKLE (arXiv:2506.04723): each problem plain, with a plan, with knowledge, as subproblems."""
-    from vlrl.probes.sparkle import measure
-
-    tell(measure(words, several(model), rows), output, as_json)
+    tell(measure_of("sparkle")(words, several(model), rows), output, as_json)
 
 
 @app.command()
@@ -211,10 +210,8 @@ def hierarchy(
 ) -> None:
     """HierTraversal (arXiv:2511.05933): recall in a hierarchy, plain and level by level, before and after
     RL."""
-    from vlrl.probes.hierarchy import measure
-
     before, after = several(model, 2)[:2]
-    tell(measure(words, before, after, rows), output, as_json)
+    tell(measure_of("hierarchy")(words, before, after, rows), output, as_json)
 
 
 @app.command()
@@ -229,9 +226,7 @@ def curves(
 ) -> None:
     """Open RL Benchmark (arXiv:2402.03046): curves of tracked runs over steps, samples or seconds, by
     setting."""
-    from vlrl.probes.curves import measure
-
-    tell(measure(folders, metric, axis.value, by, keep or ()), output, as_json)
+    tell(measure_of("curves")(folders, metric, axis.value, by, keep or ()), output, as_json)
 
 
 @app.command()
@@ -242,12 +237,10 @@ def profiles(
 ) -> None:
     """rliable (arXiv:2108.13264): interquartile means, optimality gap, performance profiles of runs x
     tasks."""
-    from vlrl.probes.profiles import measure
-
     if not file.is_file():
         raise ConfigError(f'probe: {str(file)!r} is no file; give JSON {{"grpo": [[0.5, 0.7], [0.4, 0.8]]}}')
     try:
-        found: Finding = measure(json.loads(file.read_text(encoding="utf-8")))
+        found: ProbeResult = measure_of("profiles")(json.loads(file.read_text(encoding="utf-8")))
     except ValueError as error:
         raise ConfigError(f"probe: {file}: {error}") from None
     tell(found, output, as_json)

@@ -17,7 +17,7 @@ import yaml
 from vlrl.config import at
 from vlrl.config.merging import has
 from vlrl.plugins.registry import ConfigError, suggest
-from vlrl.probes.finding import Figure, Finding
+from vlrl.probes.result import Figure, ProbeResult
 
 Axis = Literal["step", "samples", "seconds"]
 
@@ -75,7 +75,7 @@ def measure(
     axis: Axis = "step",
     by: str = "advantage.name",
     keep: Sequence[str] = (),
-) -> Finding:
+) -> ProbeResult:
     """Mean curve of `metric` per value of the setting `by`, over the runs that match all of `keep`
     (SETTING=VALUE), at the places that all runs of a value reached.
 
@@ -115,4 +115,4 @@ def measure(
     warned = f" Runs of {', '.join(mixed)} were made with different versions of packages." if mixed else ""
     statement = f"{metric} ends highest for {by}={best[0]}: {best[3]:.4g} over {best[1]} runs.{warned}"
     head = (by, "runs", f"last {axis}", metric, "sets of versions")
-    return Finding(f"{metric} of {len(runs)} runs", statement, head, table, Figure(lines, axis, metric))
+    return ProbeResult(f"{metric} of {len(runs)} runs", statement, head, table, Figure(lines, axis, metric))

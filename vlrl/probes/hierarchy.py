@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from vlrl.plugins.registry import ConfigError
-from vlrl.probes.finding import Figure, Finding
-from vlrl.probes.subject import Subject, accuracy
+from vlrl.probes.probed_model import ProbedModel, accuracy
+from vlrl.probes.result import Figure, ProbeResult
 from vlrl.services.lazy import torch
 from vlrl.types import Row
 
@@ -42,7 +42,7 @@ def path_recall(text: str, path: Sequence[str]) -> float:
     return max(best, default=0) / len(path) if path else 0.0
 
 
-def states(subject: Subject, text: str) -> list[torch.Tensor]:
+def states(subject: ProbedModel, text: str) -> list[torch.Tensor]:
     """The last token's hidden state at each layer (1, ..., L)."""
     policy = subject.session.policy
     ids = torch.tensor([policy.encode_text(text)], device=policy.device)
@@ -67,14 +67,14 @@ def nodes(row: Row) -> list[str]:
     return [str(node) for node in path]
 
 
-def measure(words: Sequence[str], before: str, after: str, rows: int) -> Finding:
+def measure(words: Sequence[str], before: str, after: str, rows: int) -> ProbeResult:
     """Both models (before and after RL) with both prompts; the cosines between them."""
     table: list[list[Any]] = []
     shares: dict[tuple[str, str], float] = {}
     kept: dict[str, list[list[list[torch.Tensor]]]] = {"statement": [], "query": []}
     recalls: dict[str, dict[int, list[float]]] = {}
     for name in (before, after):
-        with Subject(words, name, rows) as subject:
+        with ProbedModel(words, name, rows) as subject:
             for mode in ("plain", "structured"):
                 texts = [
                     STRUCTURED.format(question=r.question) if mode == "structured" else ""
@@ -104,7 +104,7 @@ def measure(words: Sequence[str], before: str, after: str, rows: int) -> Finding
     }
     figure = Figure(lines, "depth of the path", "share of the gold path that is named in order")
     head = ("model", "prompt", "accuracy", "path recall")
-    return Finding(
+    return ProbeResult(
         "HierTraversal: knowing and walking", stated(gaps, alike), head, table, figure, {"cosine": alike}
     )
 

@@ -14,14 +14,16 @@ prompts/binary_evaluate.py, prompts/self_refine.py (words ours). All methods get
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from vlrl.methods.common.prompts import neutralised
 from vlrl.methods.core.metric import answer_of
-from vlrl.probes.finding import Figure, Finding
-from vlrl.probes.subject import Subject, accuracy
+from vlrl.probes.probed_model import ProbedModel, accuracy
+from vlrl.probes.result import Figure, ProbeResult
 from vlrl.types import Group, Prompt, Rollout, Row
 
 PATTERN = r"<answer>(.*?)</answer>"
@@ -39,10 +41,8 @@ def vote(answers: Sequence[str], weights: Sequence[float]) -> int:
     return answers.index(winner)
 
 
-def verdicts(subject: Subject, pairs: Sequence[tuple[Row, str]]) -> list[float]:
+def verdicts(subject: ProbedModel, pairs: Sequence[tuple[Row, str]]) -> list[float]:
     """P(yes) against no that the model gives for each answer: sigma(logp yes - logp no)."""
-    import math
-
     policy, engine = subject.session.policy, subject.session.engine
     prompts = [
         subject.prompt(
@@ -56,7 +56,7 @@ def verdicts(subject: Subject, pairs: Sequence[tuple[Row, str]]) -> list[float]:
     return [1 / (1 + math.exp(min(no - yes, 700.0))) for yes, no in zip(sums[::2], sums[1::2], strict=True)]
 
 
-def refined(subject: Subject, rows: Sequence[Row], n: int, temperature: float) -> list[Rollout]:
+def refined(subject: ProbedModel, rows: Sequence[Row], n: int, temperature: float) -> list[Rollout]:
     """One answer per row, corrected n - 1 times."""
     groups = subject.ask([subject.prompt(row) for row in rows], 1, temperature)
     for _ in range(n - 1):
@@ -73,7 +73,9 @@ def text_of(group: Group) -> str:
     return group.rollouts[0].text if group.rollouts else ""
 
 
-def beamed(subject: Subject, row: Row, n: int, width: int, step: int, temperature: float) -> Rollout | None:
+def beamed(
+    subject: ProbedModel, row: Row, n: int, width: int, step: int, temperature: float
+) -> Rollout | None:
     """Step beam search: beginnings grow by `step` tokens; of n continuations the `width` best by
     self-evaluation are kept, until one ends or the task's token limit is reached."""
     prompt = subject.prompt(row)
@@ -102,10 +104,11 @@ def continued(prompt: Prompt, text: str) -> Prompt:
 
 def measure(
     words: Sequence[str], model: str, rows: int, n: int, temperatures: Sequence[float], step: int = 16
-) -> Finding:
+) -> ProbeResult:
     """The accuracy of every method at each temperature."""
-    table, lines = [], defaultdict(list)
-    with Subject(words, model, rows) as subject:
+    table: list[list[Any]] = []
+    lines = defaultdict(list)
+    with ProbedModel(words, model, rows) as subject:
         for temperature in temperatures:
             shares = one_temperature(subject, n, temperature, step)
             for name, share in shares.items():
@@ -122,10 +125,10 @@ def measure(
     )
     head = ("method", "temperature", "accuracy")
     figure = Figure(dict(lines), "temperature", "accuracy")
-    return Finding("Inference-time methods under one budget", statement, head, table, figure)
+    return ProbeResult("Inference-time methods under one budget", statement, head, table, figure)
 
 
-def one_temperature(subject: Subject, n: int, temperature: float, step: int) -> dict[str, float]:
+def one_temperature(subject: ProbedModel, n: int, temperature: float, step: int) -> dict[str, float]:
     """The accuracy of each method over the subject's rows."""
     groups = subject.ask([subject.prompt(row) for row in subject.rows], n, temperature)
     groups = [group for group in groups if group.rollouts]

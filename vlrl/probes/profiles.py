@@ -15,11 +15,12 @@ Shapes: N runs, M tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlrl.probes.finding import Figure, Finding
+from vlrl.probes.result import Figure, ProbeResult
 
 Scores = NDArray[np.float64]
 GAMMA = 1.0
@@ -65,7 +66,7 @@ def interval(
     return float(low), float(high)
 
 
-def measure(scores: Mapping[str, Sequence[Sequence[float]]], draws: int = 2000) -> Finding:
+def measure(scores: Mapping[str, Sequence[Sequence[float]]], draws: int = 2000) -> ProbeResult:
     """Each method's statistics, and its probability to beat the first method. `scores`: per method a list of
     runs, each a list of one score per task.
 
@@ -82,7 +83,8 @@ def measure(scores: Mapping[str, Sequence[Sequence[float]]], draws: int = 2000) 
             )
     low, high = min(m.min() for m in matrices.values()), max(m.max() for m in matrices.values())
     taus = [float(tau) for tau in np.linspace(low, high, TAUS)]
-    table, bounds = [], {}
+    table: list[list[Any]] = []
+    bounds = {}
     for name, matrix in matrices.items():
         bounds[name] = interval(iqm, matrix, draws)
         better = improvement(matrix, matrices[first])
@@ -97,4 +99,6 @@ def measure(scores: Mapping[str, Sequence[Sequence[float]]], draws: int = 2000) 
     lines = {name: list(zip(taus, profile(matrix, taus), strict=True)) for name, matrix in matrices.items()}
     head = ("method", "IQM", "low", "high", "optimality gap", f"P(> {first})")
     figure = Figure(lines, "tau", "share of runs and tasks with a score above tau")
-    return Finding("Few runs: interquartile means and performance profiles", statement, head, table, figure)
+    return ProbeResult(
+        "Few runs: interquartile means and performance profiles", statement, head, table, figure
+    )

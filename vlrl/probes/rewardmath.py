@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vlrl.probes.finding import Figure, Finding
+from vlrl.probes.result import Figure, ProbeResult
 
 Score = Callable[[str, Mapping[str, Any]], float]
 KEYS = ("chosen", "rejected")
@@ -24,12 +24,13 @@ def rank(chosen: float, rejected: Sequence[float]) -> int:
     return 1 + sum(score >= chosen for score in rejected)
 
 
-def measure(rows: Sequence[Mapping[str, Any]], scorers: Mapping[str, Score]) -> Finding:
+def measure(rows: Sequence[Mapping[str, Any]], scorers: Mapping[str, Score]) -> ProbeResult:
     """Accuracy and MRR of each scorer over rows {"chosen", "rejected": [...], ...}.
 
     Raises ValueError for a row without wrong solutions.
     """
-    table, lines = [], {}
+    table: list[list[Any]] = []
+    lines = {}
     for name, score in scorers.items():
         ranks, most = [], 0
         for number, row in enumerate(rows):
@@ -50,7 +51,7 @@ def measure(rows: Sequence[Mapping[str, Any]], scorers: Mapping[str, Score]) -> 
         f"{chance:.1%}). A reward that does not will be overoptimised: what it prefers is not what is right."
     )
     figure = Figure(lines, "rank", "share of problems with the correct solution at this rank or better")
-    return Finding(
+    return ProbeResult(
         "RewardMATH: one correct solution against many",
         statement,
         ("reward", "accuracy", "MRR"),

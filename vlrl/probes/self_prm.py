@@ -10,13 +10,14 @@ words are ours; a whole solution is judged."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from vlrl.methods.core.metric import answer_of
-from vlrl.probes.finding import Figure, Finding
 from vlrl.probes.inference import PATTERN, verdicts, vote
-from vlrl.probes.subject import Subject
+from vlrl.probes.probed_model import ProbedModel
+from vlrl.probes.result import Figure, ProbeResult
 
-LEAST_PRECISION = 0.1  # the paper's: below it on difficult problems
+MIN_PRECISION = 0.1  # the paper's: below it on difficult problems
 BINS = ("hard", "middle", "easy")
 
 
@@ -38,11 +39,14 @@ def precision_recall(pairs: Sequence[tuple[bool, bool]]) -> tuple[float | None, 
     return both / yes if yes else None, both / right if right else None
 
 
-def measure(words: Sequence[str], models: Sequence[str], rows: int, n: int, temperature: float) -> Finding:
+def measure(
+    words: Sequence[str], models: Sequence[str], rows: int, n: int, temperature: float
+) -> ProbeResult:
     """Both ways to choose, and the verdicts by difficulty, for every model in the order of training."""
-    table, lines = [], {}
+    table: list[list[Any]] = []
+    lines = {}
     for name in models:
-        with Subject(words, name, rows) as subject:
+        with ProbedModel(words, name, rows) as subject:
             groups = [
                 g for g in subject.ask([subject.prompt(r) for r in subject.rows], n, temperature) if len(g)
             ]
@@ -69,7 +73,7 @@ def measure(words: Sequence[str], models: Sequence[str], rows: int, n: int, temp
         "had nothing judged right"
         if last[5] is None
         else f"has a precision of {last[5]:.1%}, "
-        f"{'below' if last[5] < LEAST_PRECISION else 'above'} the paper's 10%"
+        f"{'below' if last[5] < MIN_PRECISION else 'above'} the paper's 10%"
     )
     statement = (
         f"{last[0]}: self-PRM {last[2]:.1%} against majority voting {last[1]:.1%}; on hard problems its "
@@ -77,4 +81,4 @@ def measure(words: Sequence[str], models: Sequence[str], rows: int, n: int, temp
     )
     head = ("model", "majority", "self-PRM", "precision", "recall", "precision on hard problems")
     figure = Figure(lines, "difficulty", "precision of the model's verdicts on itself", BINS)
-    return Finding("Self-PRM: the policy as its own judge", statement, head, table, figure)
+    return ProbeResult("Self-PRM: the policy as its own judge", statement, head, table, figure)

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from vlrl.probes.finding import Figure, Finding
-from vlrl.probes.subject import Subject
+from vlrl.probes.probed_model import ProbedModel
+from vlrl.probes.result import Figure, ProbeResult
 from vlrl.services.lazy import torch
 
 
-class Reading(NamedTuple):
+class LayerReading(NamedTuple):
     """One model's mean NLL of prompt and answer tokens, and per layer the answer's lens probability and the
     JSD (nats) from the layer before."""
 
@@ -58,7 +58,7 @@ def jsd(p_V: torch.Tensor, q_V: torch.Tensor) -> float:
 def layers(model: nn.Module) -> list[Any]:
     """The decoder's layers: the longest list of modules that have an `mlp`."""
     lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and m and hasattr(m[0], "mlp")]
-    return list(max(lists, key=len)) if lists else []
+    return list(max(lists, key=lambda members: len(members))) if lists else []
 
 
 def lens(model: Any, states: Sequence[torch.Tensor], place: int) -> list[torch.Tensor]:
@@ -70,7 +70,7 @@ def lens(model: Any, states: Sequence[torch.Tensor], place: int) -> list[torch.T
     return [torch.softmax(head(state_H).float(), -1) for state_H in normed[1:]]
 
 
-def read(model: Any, prompt: Sequence[int], answer: Sequence[int]) -> Reading:
+def read(model: Any, prompt: Sequence[int], answer: Sequence[int]) -> LayerReading:
     """One model on one prompt and its gold answer."""
     ids = [*prompt, *answer]
     with torch.no_grad():
@@ -78,7 +78,7 @@ def read(model: Any, prompt: Sequence[int], answer: Sequence[int]) -> Reading:
         found = lens(model, out.hidden_states, len(prompt) - 1)
         jumps = [jsd(a, b) for a, b in zip(found, found[1:])]
     target = [float(one[answer[0]]) for one in found]
-    return Reading(*nll(out.logits[0], ids, len(prompt)), target, [0.0, *jumps])
+    return LayerReading(*nll(out.logits[0], ids, len(prompt)), target, [0.0, *jumps])
 
 
 @contextmanager
@@ -120,13 +120,13 @@ def patched(
     return effects
 
 
-def measure(words: Sequence[str], models: Sequence[str], rows: int) -> Finding:
+def measure(words: Sequence[str], models: Sequence[str], rows: int) -> ProbeResult:
     """The readings of each model, first (before training) to last, and the patch from first to last."""
     kept: list[list[torch.Tensor]] = []
-    readings: list[list[Reading]] = []
+    readings: list[list[LayerReading]] = []
     effects: list[list[float]] = []
     for number, name in enumerate(models):
-        with Subject(words, name, rows) as subject:
+        with ProbedModel(words, name, rows) as subject:
             policy = subject.session.policy
             golds = [
                 gold[0] if isinstance(gold := row.answer, (list, tuple)) else gold for row in subject.rows
@@ -148,9 +148,9 @@ def columns_mean(rows: Sequence[Sequence[float]]) -> list[float]:
     return [sum(column) / len(column) for column in zip(*rows, strict=True)]
 
 
-def mean_of(found: Sequence[Reading]) -> Reading:
+def mean_of(found: Sequence[LayerReading]) -> LayerReading:
     """The mean reading over rows."""
-    return Reading(
+    return LayerReading(
         sum(one.prompt for one in found) / len(found),
         sum(one.answer for one in found) / len(found),
         columns_mean([one.lens_L for one in found]),
@@ -158,7 +158,7 @@ def mean_of(found: Sequence[Reading]) -> Reading:
     )
 
 
-def finding(models: Sequence[str], means: Sequence[Reading], effects: Sequence[float]) -> Finding:
+def finding(models: Sequence[str], means: Sequence[LayerReading], effects: Sequence[float]) -> ProbeResult:
     """The table of models, and the verdict: a paradox where the answer's perplexity falls and the prompt's
     rises."""
     first, last = means[0], means[-1]
@@ -187,4 +187,4 @@ def finding(models: Sequence[str], means: Sequence[Reading], effects: Sequence[f
     head = ("model", "prompt PPL", "answer PPL", "P(answer's first token)")
     figure = Figure(lines, "layer", "logit lens: probability of the answer's first token")
     layer_numbers = {"patch": list(effects), "jsd": last.jsd_L}
-    return Finding("Memorisation shortcuts", statement, head, table, figure, layer_numbers)
+    return ProbeResult("Memorisation shortcuts", statement, head, table, figure, layer_numbers)

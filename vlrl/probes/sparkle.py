@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 from vlrl.plugins.registry import ConfigError
-from vlrl.probes.finding import Figure, Finding
-from vlrl.probes.subject import Subject
+from vlrl.probes.probed_model import ProbedModel
+from vlrl.probes.result import Figure, ProbeResult
 from vlrl.types import Row
 
 PLAN = "{question}\nFollow this plan:\n{plan}"
@@ -56,7 +56,7 @@ def deltas(right: dict[tuple[str, str, str], list[float]], model: str, level: st
     }
 
 
-def measure(words: Sequence[str], models: Sequence[str], rows: int) -> Finding:
+def measure(words: Sequence[str], models: Sequence[str], rows: int) -> ProbeResult:
     """The deltas of every model. A chain of subproblems is right where all of them are.
 
     Raises ConfigError for rows without anything to probe.
@@ -64,7 +64,7 @@ def measure(words: Sequence[str], models: Sequence[str], rows: int) -> Finding:
     right: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     labels, levels = [], set()
     for name in models:
-        with Subject(words, name, rows) as subject:
+        with ProbedModel(words, name, rows) as subject:
             labels.append(subject.name)
             asked = [(row, mode, questions(row, mode)) for row in subject.rows for mode in MODES]
             if not any(parts for _, mode, parts in asked if mode != "plain"):
@@ -87,7 +87,7 @@ def measure(words: Sequence[str], models: Sequence[str], rows: int) -> Finding:
 
 def finding(
     right: dict[tuple[str, str, str], list[float]], labels: Sequence[str], levels: Sequence[str]
-) -> Finding:
+) -> ProbeResult:
     """The table by model and level, and what the last model's deltas say."""
     table: list[list[Any]] = []
     lines = {}
@@ -108,4 +108,4 @@ def finding(
     figure = Figure(
         lines, "what is given", f"accuracy less that of the plain problem, level {levels[-1]}", MODES[1:]
     )
-    return Finding("SPARKLE: plan, knowledge, subproblems", statement, head, table, figure)
+    return ProbeResult("SPARKLE: plan, knowledge, subproblems", statement, head, table, figure)

@@ -15,7 +15,7 @@ from vlrl.trainer.views import StepView
 from vlrl.types import Group, Prompt, Request, Row
 
 
-class Subject:
+class ProbedModel:
     """One model, opened on the rows of a config.
 
     Args:
@@ -37,7 +37,7 @@ class Subject:
         self.rows: list[Row] = [row for source in read for row in source][:rows]
         self.view: Any = None
 
-    def __enter__(self) -> Subject:
+    def __enter__(self) -> ProbedModel:
         self.session.open()
         self.session.enter(self.session.phase_index)
         self.session.engine.sync(self.session.policy)

@@ -27,7 +27,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ProbeResult:
     """The result of a probe. `statement` says what the numbers show, with the paper's threshold; `head` and
     `rows` are the table (numbers as float)."""
 
@@ -46,7 +46,7 @@ def cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def as_text(finding: Finding) -> str:
+def as_text(finding: ProbeResult) -> str:
     """The table in columns, then the statement."""
     lines = [list(finding.head), *([cell(value) for value in row] for row in finding.rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(finding.head))]
@@ -54,14 +54,14 @@ def as_text(finding: Finding) -> str:
     return "\n".join([finding.title, "", *table, "", finding.statement])
 
 
-def as_json(finding: Finding) -> str:
+def as_json(finding: ProbeResult) -> str:
     """The finding as one JSON object: title, statement, table (a list of objects) and further numbers."""
     table = [dict(zip(finding.head, row, strict=True)) for row in finding.rows]
     plain = {"title": finding.title, "statement": finding.statement, "table": table, **finding.numbers}
     return json.dumps(plain, ensure_ascii=False, indent=1)
 
 
-def as_page(finding: Finding) -> str:
+def as_page(finding: ProbeResult) -> str:
     """An HTML page: statement, figure, table. No script, no network."""
     head = "".join(f"<th>{escape(text)}" for text in finding.head)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell(value))}" for value in row) for row in finding.rows)
@@ -120,7 +120,7 @@ def drawn(figure: Figure) -> str:
     return f"<h2>{escape(figure.up)}</h2><p>{legend}</p>{''.join(parts)}</svg>"
 
 
-def tell(finding: Finding, output: Path, json_only: bool) -> None:
+def tell(finding: ProbeResult, output: Path, json_only: bool) -> None:
     """Print the finding, and write its page to `output`."""
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(as_page(finding), encoding="utf-8")
