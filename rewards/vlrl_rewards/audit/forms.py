@@ -420,6 +420,7 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "wordiness": "it only takes away, from long and from repetitive responses; a short one loses nothing",
     "judged": "it asks a language model; without its engine there is none",
     "rules_and_judge": "it asks a language model; without its engine there is none",
+    "triplet": "it reads the triplet of its row, which the rollout strategy makes",
     "solver_gain": "it asks a frozen solver; without its engine there is none",
     "solve_rate": "it reads a rate that the rollout strategy measures, not the response",
     "solver_failure": "it reads a rate that the rollout strategy measures, not the response",

@@ -54,9 +54,8 @@ class A2dDecompose(Independent):
     solves: int = 4
     task: str = "decompose"
     ask: str = (
-        "Write the sub-questions whose answers, in their order, lead to the answer of this "
-        "problem. Do not answer "
-        "them.\n{question}"
+        "Write the sub-questions whose answers, in their order, lead to the answer of this problem, inside "
+        "<questions> </questions> tags. Do not answer them.\n{question}"
     )
     provides = (QUALITY,)
 
@@ -86,7 +85,9 @@ class A2dDecompose(Independent):
             memory = run.history.setdefault(given[group.row.id].row.id, {})
             if rate > memory.get(KEY, {"rate": 0.0})["rate"]:
                 memory[KEY] = {"text": neutralised(rollout.text), "rate": rate}
-        return groups
+            for one in tries:
+                one.trained = False  # the decomposer alone learns
+        return [*groups, *solved]
 
 
 @register("a2d.quality")
