@@ -90,9 +90,10 @@ def test_a2d_pays_sub_questions_that_solve_and_remembers_the_best(opened):
 
     strategy = A2dDecompose(solves=2)
     prompts, groups = played(opened, strategy, say)
-    groups, tries = groups[:2], groups[2:]
     assert all(group.row.task == "decompose" for group in groups)
-    assert len(tries) == 8 and not any(rollout.trained for group in tries for rollout in group)
+    tries = [rollout for rollout in groups[0] if not rollout.trained]
+    assert len(tries) == 8 and sum(rollout.correct for rollout in tries) == 2
+    groups[0].set_untrained_aside()
     rates = [QUALITY[rollout] for rollout in groups[0]]
     assert rates == [0.0, 0.75, 0.0, 0.75]  # one of two tries is right: 1 - (1/2)^2
     groups[0].rollouts[1].reward = 0.1

@@ -27,6 +27,7 @@ class GenSelfplay(GeneratedSource):
         return Row(
             self.id(index),
             f"Propose a task ({kind}).",
+            answer=kind,
             task="selfplay",
             meta={"kind": kind, "role": "propose"},
         )

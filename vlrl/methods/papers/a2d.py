@@ -85,9 +85,10 @@ class A2dDecompose(Independent):
             memory = run.history.setdefault(given[group.row.id].row.id, {})
             if rate > memory.get(KEY, {"rate": 0.0})["rate"]:
                 memory[KEY] = {"text": neutralised(rollout.text), "rate": rate}
+            group.rollouts += tries.rollouts
             for one in tries:
                 one.trained = False  # the decomposer alone learns
-        return [*groups, *solved]
+        return groups
 
 
 @register("a2d.quality")

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.methods.core.prompt_sampler import Shuffle
+from vlrl.methods.core.prompt_sampler import Shuffle, ShuffleState
 from vlrl.plugins.contexts import CallbackContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
-from vlrl.plugins.stages import Callback
+from vlrl.plugins.stages import Callback, transient
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Group, Rollout, Row
 
@@ -152,6 +152,13 @@ class Cropi(Callback):
         return sketch([torch.zeros_like(w) if g is None else g for g, w in zip(grads, weights, strict=True)])
 
 
+@dataclass
+class CropiInfluenceState(ShuffleState):
+    """`drawn` is the mean influence of the rows that were drawn last."""
+
+    drawn: float = transient(0.0)
+
+
 @register("cropi.influence")
 @dataclass(frozen=True)
 class CropiInfluence(Shuffle):
@@ -184,7 +191,16 @@ class CropiInfluence(Shuffle):
 
     def __call__(self, n: int) -> list[Row]:
         self.threshold()
-        return super().__call__(n)
+        rows = super().__call__(n)
+        drawn = [self.run.history[row.id][SCORE] for row in rows]
+        self.state.drawn = sum(drawn) / max(len(drawn), 1)
+        return rows
+
+    def init_state(self) -> CropiInfluenceState:
+        return CropiInfluenceState()
+
+    def metrics(self) -> dict[str, float]:
+        return {**super().metrics(), "cropi/drawn_influence": self.state.drawn}
 
     def usable_row(self, position: int) -> Row | None:
         row = super().usable_row(position)
