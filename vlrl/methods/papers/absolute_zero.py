@@ -20,6 +20,7 @@ from vlrl.functional.exact import mean, std
 from vlrl.methods.common.correctness import success_rate
 from vlrl.methods.common.prompts import neutralised, prompts_within_limit
 from vlrl.methods.core.rollout import Independent
+from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import SamplingContext
 from vlrl.plugins.registry import home_of, register
 from vlrl.plugins.stages import AdvantageEstimator, Reward, StepCounts
@@ -43,6 +44,14 @@ PROPOSE = (
 SEED = {"program": "def f(x):\n    return x", "arguments": ["Hello World"], "output": '"Hello World"'}
 
 
+SOLVED: Annotation[float] = Annotation(
+    "absolute_zero.solved",
+    float,
+    hint="rollout: {name: absolute_zero}",
+    doc="share of right solutions of the proposed task; -1 for a proposal that is not valid",
+)
+
+
 def triplets() -> Any:
     """The rewards' module that runs triplets."""
     return home_of(Reward, "code.triplets")
@@ -58,16 +67,15 @@ class AbsoluteZeroState(StepCounts):
 @register("absolute_zero")
 @dataclass(frozen=True)
 class AbsoluteZero(Independent):
-    """Absolute Zero's self-play: each prompt (`row.meta.kind`) is replaced by one that shows `references`
-    past triplets and asks for a new one; what runs twice with one result is a task, which is solved
-    `solves` times.
+    """Absolute Zero's self-play: each prompt (`row.meta.kind`) becomes one that shows `references` past
+    triplets and asks for a new one; what runs twice with one result is a task, which is solved `solves`
+    times.
 
     SOLVED is the share of right solutions of a proposal's task, -1 where it is not valid; for reward
-    `triplet`. Groups: the proposals, then the solutions of at most `tasks` of each prompt's valid tasks. For
-    induction the program is called on the arguments of `cases` past triplets of its arity that it accepts.
-    Paper: arXiv:2505.03335, sec. 3.1-3.3 (identity function as the seed). Deviates: the words; a step
-    proposes and solves at once, of one kind per prompt; induction shows all its cases, the paper half of
-    them. Logs the share of valid proposals and the size of the buffer.
+    `triplet`. Groups: the proposals, then the solutions of `tasks` valid tasks of each prompt. Induction
+    shows the program's results on arguments of `cases` past triplets. Paper: arXiv:2505.03335, sec. 3.1-3.3.
+    Deviates: the words; a step proposes and solves at once, of one kind per prompt; induction shows all its
+    cases, the paper half of them. Logs the share of valid proposals and the size of the buffer.
     """
 
     references: int = 6
@@ -85,9 +93,7 @@ class AbsoluteZero(Independent):
                 "be at least 1"
             )
 
-    @property
-    def provides(self) -> tuple[Any, ...]:  # type: ignore[override]  # of a module that is found at run time
-        return (triplets().SOLVED,)
+    provides = (SOLVED,)
 
     def init_state(self) -> AbsoluteZeroState:
         return AbsoluteZeroState()
@@ -108,7 +114,7 @@ class AbsoluteZero(Independent):
         solved = super().__call__(solving, [self.solves] * len(solving), run)
         run.score(solved)
         for group in solved:
-            triplets().SOLVED.set(chosen[group.row.id], success_rate(group.rollouts))
+            SOLVED.set(chosen[group.row.id], success_rate(group.rollouts))
         return [*proposals, *solved]
 
     def proposing(self, row: Row, run: SamplingContext) -> Row:
@@ -129,12 +135,11 @@ class AbsoluteZero(Independent):
         self, row: Row, rollout: Rollout, kind: str, place: int, rollout_place: int
     ) -> tuple[Row, Rollout] | None:
         """The row to solve of a proposal, which joins the buffer; None where it is not valid."""
-        solved = triplets().SOLVED
-        solved.set(rollout, -1.0)
+        SOLVED.set(rollout, -1.0)
         made = triplets().proposed(neutralised(rollout.text), self.sandbox, self.seconds)
         if made is None:
             return None
-        solved.set(rollout, 0.0)
+        SOLVED.set(rollout, 0.0)
         triplet = {"program": made.program, "arguments": made.arguments, "output": made.output}
         known = self.state.buffer.setdefault(kind, [])
         if triplet not in known:

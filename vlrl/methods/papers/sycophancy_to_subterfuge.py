@@ -51,7 +51,7 @@ class SycophancyToSubterfuge(ToolEnvironment):
     """
 
     def toolbox(self) -> Sequence[Tool]:
-        return self.episode().tools.values()  # type: ignore[return-value]  # in their order
+        return list(GameableEpisode().tools.values())
 
     def episode(self) -> ToolEpisode:
         return GameableEpisode()
