@@ -125,6 +125,17 @@ def of_trainer(name: str) -> str:
     return "; ".join(f"`{base}`: {', '.join(sorted(values))}" for base, values in sorted(found.items()))
 
 
+def released_data(name: str) -> str:
+    """Where the paper's own data set is configured, and whether a record of it is tested; "" without one."""
+    rooms = [
+        room for room in ("datasets", "experiments") if (ROOT / "configs" / room / f"{name}.yaml").exists()
+    ]
+    tested = (ROOT / "tests" / "papers" / name / "case.yaml").exists()
+    said = " and ".join(f"`{room}/{name}`" for room in rooms)
+    ending = ", with a record in `tests/papers`" if tested else ""
+    return f"Its data as released: {said}{ending}." if said else ""
+
+
 def entry(
     path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str], proofs: dict[str, dict[str, str]]
 ) -> list[str]:
@@ -163,6 +174,8 @@ def entry(
             ),
             "",
         ]
+    if data := released_data(path.stem):
+        lines += [data, ""]
     if path.stem in lab:
         lines += [f"Lab: {lab[path.stem]}", ""]
     return lines

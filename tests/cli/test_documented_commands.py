@@ -23,14 +23,19 @@ PAGES = [
     "README.md",
     "data/README.md",
     "rewards/README.md",
-    *(f"docs/{name}.md" for name in ("architecture", "benchmarks", "benchmarks_gpu", "distributed")),
+    *(
+        f"docs/{name}.md"
+        for name in ("architecture", "benchmarks", "benchmarks_gpu", "distributed", "engines")
+    ),
 ]
 PAGES += [
     f"docs/{name}.md"
     for name in (
+        "engines",
         "evaluation",
         "functional",
         "guide",
+        "judges",
         "real_model",
         "index",
         "which_reward",

@@ -53,7 +53,12 @@ _OTHER_WORDS = {
     "run": "vlrl train CONFIG",
 }
 COMPLETE = "_VLRL_COMPLETE"  # a shell sets it to ask for completions
-_GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app", "weights": "vlrl.cli.weights:app"}
+_GROUPS = {
+    "eval": "vlrl.eval.cli:app",
+    "data": "vlrl_data.cli:app",
+    "weights": "vlrl.cli.weights:app",
+    "judge": "vlrl.cli.judge:app",
+}
 
 
 def _named(place: str) -> Any:
