@@ -18,6 +18,8 @@ RANGES = {
     "code_edit": (3.5 * 1 - 1.5, -2.0),
     "patch_similarity": (1.0, -1.0),
     "kernel_config": (1.0, -1.0),
+    "general_verifier": (1.0, -0.5),
+    "judged_reference": (0.0, 0.0),  # of a response without siblings
 }
 SELECTS = {
     "gen_pairs": {"name": "vmr"}
@@ -46,6 +48,7 @@ WITH_TOOLS = [
     "rollout={name: multi_turn}",
 ]  # what tasks with tools bring, for tasks without
 
+SAYS_YES = "{model: says-yes@1, engine: {name: scripted, scored: false, lines: {'': ['yes']}}}"
 # presets that leave a model, or an environment, to their user: the overrides that name one
 MODELS = {
     "agent_rlvr": WITH_TOOLS[:1],
@@ -68,13 +71,12 @@ MODELS = {
     "tool_star": [*WITH_TOOLS, "reward_shaping.hierarchy.answer=format"],
     "tool_use_via_automated_build_environments": [*WITH_TOOLS, "outcome=null", "rewards.lookup=null"],
     "pure": ["reward_shaping.process.model=tiny"],
+    "clip_delta_prm_rewards": ["reward_shaping.process.model=tiny"],
+    "prof": ["reward_shaping.process.model=tiny"],
     "rlot": ["rollout.prm=tiny"],
-    "verif": [
-        (
-            "rewards.rules.judge={model: says-yes@1, engine: {name: scripted, scored: false, lines: {'': "
-            "['yes']}}}"
-        )
-    ],
+    "verif": [f"rewards.rules.judge={SAYS_YES}"],
+    "general_reasoner": [f"rewards.verified.judge={SAYS_YES}"],
+    "writing_zero": [f"rewards.pairs.judge={SAYS_YES}"],
 }
 
 
