@@ -76,6 +76,8 @@ MODELS = {
     "rlot": ["rollout.prm=tiny"],
     "verif": [f"rewards.rules.judge={SAYS_YES}"],
     "general_reasoner": [f"rewards.verified.judge={SAYS_YES}"],
+    "rlvr_diverse_domains": [f"rewards.judged.judge={SAYS_YES}"],
+    "rlmt": ["rewards.preference.model=tiny"],
     "writing_zero": [f"rewards.pairs.judge={SAYS_YES}"],
 }
 

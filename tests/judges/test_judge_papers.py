@@ -228,6 +228,30 @@ def test_rm_r1(text, score):
         reward.score(text, "model_a")
 
 
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("principles, critique. Scores: 8, 3", 1.0),
+        ("Scores: 3, 8", -1.0),
+        ("Scores: 5, 5", -1.0),  # the best must be strictly best
+        ("Scores: 3, 8\nScores: 8.5, 3", -1.0),
+        ("<think>Scores: 8, 3</think>", -1.0),
+        ("Scores: 80, 3", -1.0),
+        ("Scores: 8", -1.0),
+        ("8 and 3", -1.0),
+    ],
+)
+def test_spct(text, score):
+    assert build(Reward, {"name": "pointwise_scores"}).score(text, "1") == score
+
+
+def test_spct_of_a_single_response():
+    reward = build(Reward, {"name": "pointwise_scores", "count": 1})
+    assert [reward.score(f"Scores: {n}", 7) for n in (7, 6)] == [1.0, -1.0]
+    with pytest.raises(GoldError, match="is none of 2"):
+        build(Reward, {"name": "pointwise_scores"}).score("Scores: 8, 3", 3)
+
+
 def test_brpo(tmp_path):
     texts, template, table = ("1", "2", "3"), load_template("pair"), {}
     for a in texts:

@@ -171,6 +171,15 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
             {"meta": {"known": ["a.py", "b.py", "c.py"]}},
         ),
     ),
+    "pointwise_scores": (
+        {"name": "pointwise_scores"},
+        Seed(
+            "1",
+            "Scores: 8, 3",
+            ("Scores: 3, 8", "Scores: 8, 8", "Scores: 8", "8 and 3", "Scores: 80, 3"),
+            {"both": "Scores: 8, 3, 9"},
+        ),
+    ),
     "final_verdict": (
         {"name": "final_verdict"},
         Seed(

@@ -15,6 +15,7 @@ from vlrl_rewards.combine.judged import JudgedAnswer, JudgedPairs, no_score
 from vlrl_rewards.parsing import strip_thinking
 
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _TAGGED = re.compile(r"<answer>([^<]*)</answer>")
 _SAID = re.compile(
     r"(?:final answer(?: is)?|the answer is|the solution is|answer|solution):\s*([^\n<]+)", re.IGNORECASE
@@ -140,3 +141,35 @@ class FinalVerdict(Reward):
         written = _TAGGED.findall(strip_thinking(rollout.text)[-self.last :])
         wanted = [f"[[{choice}]]" for own, choice in zip(self.labels, self.choices) if own == label]
         return 1.0 if written == wanted else -1.0
+
+
+@register("pointwise_scores")
+@dataclass(frozen=True, kw_only=True)
+class PointwiseScores(Reward):
+    """SPCT's reward for a pointwise judge that is trained: +1 if its scores tell the best response, else -1.
+
+        r = 1 if S_j > S_i for all i != j, j the labelled best;  n = 1: if S_1 is the label
+
+    The scores are the numbers behind "Scores:", which is there once; the row's answer is j, from 1, or the
+    only score. There is no reward for the form. Paper: Liu et al. 2025 (SPCT), arXiv:2504.02495, eq. 10.
+    Edge: another number of scores than `count`, one out of `low` to `high`, or scores in the thinking, are
+    -1. -1 or 1.
+    """
+
+    count: int = 2
+    low: float = 1.0
+    high: float = 10.0
+
+    def __call__(self, rollout: Rollout) -> float:
+        best = int(rollout.row.answer)
+        if not 1 <= best <= (self.count if self.count > 1 else self.high):
+            raise GoldError(f"row {rollout.row.id!r}: the answer {best} is none of {self.count} responses")
+        _, *written = strip_thinking(rollout.text).split("Scores:")
+        scores = [float(number) for number in _NUMBER.findall(written[0])] if len(written) == 1 else []
+        inside = all(self.low <= score <= self.high for score in scores)
+        if len(scores) != self.count or not inside:
+            return -1.0
+        if self.count == 1:
+            return 1.0 if scores[0] == best else -1.0
+        others = [score for place, score in enumerate(scores, 1) if place != best]
+        return 1.0 if scores[best - 1] > max(others) else -1.0
