@@ -29,8 +29,9 @@ Kinds: a `method` has a mechanism of its own, a `recipe` has values and data onl
 **Proof**: a number that the mechanism moves through the whole pipeline, on the named task, with a scripted
 policy that is right about half of the time: switched off (then the run is bit-identical to what the preset
 extends), on, and turned round (its sign, order, choice or mask): then it must not move as stated. `python
-scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. Observables without a slash are
-functions in `tests/proofs/proof_kit/`, `log/...` are metrics, the others figures of `vlrl check`.
+scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. The number's name says what it is:
+`log/...` is a metric of the log, another name with a slash is a figure of `vlrl check`, and a name without a
+slash is a function in `tests/proofs/proof_kit/`.
 
 {counts}
 """  # noqa: E501
@@ -124,6 +125,17 @@ def of_trainer(name: str) -> str:
     return "; ".join(f"`{base}`: {', '.join(sorted(values))}" for base, values in sorted(found.items()))
 
 
+def released_data(name: str) -> str:
+    """Where the paper's own data set is configured, and whether a record of it is tested; "" without one."""
+    rooms = [
+        room for room in ("datasets", "experiments") if (ROOT / "configs" / room / f"{name}.yaml").exists()
+    ]
+    tested = (ROOT / "tests" / "papers" / name / "case.yaml").exists()
+    said = " and ".join(f"`{room}/{name}`" for room in rooms)
+    ending = ", with a record in `tests/papers`" if tested else ""
+    return f"Its data as released: {said}{ending}." if said else ""
+
+
 def entry(
     path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str], proofs: dict[str, dict[str, str]]
 ) -> list[str]:
@@ -162,6 +174,8 @@ def entry(
             ),
             "",
         ]
+    if data := released_data(path.stem):
+        lines += [data, ""]
     if path.stem in lab:
         lines += [f"Lab: {lab[path.stem]}", ""]
     return lines

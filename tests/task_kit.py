@@ -49,6 +49,8 @@ WITH_TOOLS = [
 ]  # what tasks with tools bring, for tasks without
 
 SAYS_YES = "{model: says-yes@1, engine: {name: scripted, scored: false, lines: {'': ['yes']}}}"
+SIMULATED = ["environment.simulator={model: scripted@1, engine: {name: scripted, scored: false}}"]
+
 # presets that leave a model, or an environment, to their user: the overrides that name one
 MODELS = {
     "agent_rlvr": WITH_TOOLS[:1],
@@ -64,7 +66,8 @@ MODELS = {
     ],
     "mctr": WITH_TOOLS[:1],
     "llm_i": WITH_TOOLS,
-    "zerosearch": ["environment.simulator={model: scripted@1, engine: {name: scripted, scored: false}}"],
+    "zerosearch": SIMULATED,
+    "datasets/zerosearch": SIMULATED,
     "gtr": ["replay.corrector={name: scripted}"],
     "os_r1": WITH_TOOLS,
     "retool": WITH_TOOLS[:1],

@@ -19,7 +19,7 @@ from vlrl_data.media.images import EqualByKey, GeneratedImage, InMemoryImage, St
 from vlrl_data.media.parse import MediaSettings, parse_image, parse_video
 from vlrl_data.record_families import RecordFamily
 from vlrl_data.record_families.answers import letter_of, options_of, to_pixels
-from vlrl_data.record_families.base import Draft, ReadRecord, as_container, as_list
+from vlrl_data.record_families.base import Draft, ReadRecord, as_container, as_list, renamed
 from vlrl_data.records import BadRecord
 from vlrl_data.text_table import as_number
 from vlrl_data.validation import MAX_CHARACTERS, is_box, is_labelled_boxes, validate_row
@@ -118,7 +118,7 @@ class RowBuilder:
             record = {"": record}
         if not isinstance(record, Mapping):
             raise RowError(f"a record must be a mapping of fields, got {type(record).__name__}")
-        record = {self.options.fields.get(name, name): value for name, value in record.items()}
+        record = renamed(record, self.options.fields)
         read = ReadRecord(record)
         try:
             return self._build(dict(self.family.draft(read)), read, index)
@@ -196,7 +196,8 @@ class RowBuilder:
     def _take_explicit(self, draft: Draft, extra: dict[str, Any]) -> None:
         """A record's own `task` and `target` columns, and columns that `fields` names like fields of a row,
         go before what its family infers."""
-        named = {"choices", "id", "images", "question", "system", "videos"} & {*self.options.fields.values()}
+        explicit = {"answer", "choices", "id", "images", "question", "system", "videos"}
+        named = explicit & {*self.options.fields.values()}
         for name in ("task", "target", *sorted(named)):
             value = extra.pop(name, None)
             if value is None or value == "":

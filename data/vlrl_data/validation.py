@@ -331,7 +331,9 @@ def _is_order(value: Any) -> bool:
         and all(isinstance(item, int) for item in value)
         and sorted(value) == list(range(1, len(value) + 1))
     )
-    return listed or _has_numbers(value, 2)
+    word = value if isinstance(value, str) and value.isdigit() else ""  # "2413" of VideoSSR
+    counted = [int(digit) for digit in sorted(word)] == list(range(1, len(word) + 1))
+    return listed or _has_numbers(value, 2) or bool(word and counted)
 
 
 def _is_numbers(value: Any) -> bool:

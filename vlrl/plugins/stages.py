@@ -404,6 +404,7 @@ class TokenWeight(Stage):
 
     kind: ClassVar[str] = "token_weight"
     home: ClassVar[str] = "vlrl.methods"
+    corrects_engine: ClassVar[bool] = False  # True: the distance of engine and trainer
 
     def prepare(self, groups: Sequence[Group]) -> None:
         """Called on all ranks with this rank's groups before the first update of a step; with `needs`

@@ -194,7 +194,8 @@ def _last_sentence(seen: str, golds: Sequence[str]) -> Answer:
 
 
 def body(response: Response) -> Answer:
-    """The last `<answer>` block, else the visible text. Raises Unread where there are several, or no word."""
+    """The last `<answer>` block, of which the LaTeX box where it has one, else the visible text. Raises
+    Unread where there are several, or no word."""
     seen = visible(response.text)
     spans = answer_tags(seen)
     if len({clean(seen[a:b]) for a, b in spans}) > 1 or len(spans) > MAX_REPEATS:
@@ -203,6 +204,9 @@ def body(response: Response) -> Answer:
         raise Unread("several boxes")
     start, end = spans[-1] if spans else (0, len(seen))
     answer = Answer(seen[start:end].strip(), start, end, "tag" if spans else "text")
+    boxes = [(start + a, start + b) for _, _, a, b in boxes_in(seen[start:end])] if spans else []
+    if len({seen[a:b] for a, b in boxes}) == 1:
+        answer = Answer(seen[slice(*boxes[-1])].strip(), *boxes[-1], "tag>box")
     if not any(char.isalnum() for char in answer.text):
         raise Unread("empty", answer)
     return answer
