@@ -79,7 +79,9 @@ def test_no_setting_is_that_of_another_paper(preset):
     """A preset that extends another paper's takes its mechanism, not the values of its script."""
     for path, origin in settings_of(preset).items():
         own = origin.startswith(f"configs/{preset}.yaml:")
-        assert own or "base/trainers/" in origin, f"{preset}: {path} comes from {origin}: state it, with its source"
+        assert own or "base/trainers/" in origin, (
+            f"{preset}: {path} comes from {origin}: state it, with its source"
+        )
 
 
 @pytest.mark.parametrize("preset", CODE)
