@@ -21,13 +21,14 @@ from vlrl.config import Config
 from vlrl.logging.recorder import Recorder
 from vlrl.logging.report import render_report
 from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.separate_engine import SeparateEngine
 from vlrl.services.failures import StoppedError
 from vlrl.services.files import write_whole
 from vlrl.services.third_party import quiet
 from vlrl.trainer.checkpoints import checkpoint
 from vlrl.trainer.checkpoints import overwrite as replaced
-from vlrl.trainer.checkpoints.changes import config_changes
-from vlrl.trainer.checkpoints.files import saved
+from vlrl.trainer.checkpoints.changes import CONFIG, config_changes
+from vlrl.trainer.checkpoints.files import STATE, faults, saved
 from vlrl.trainer.data import bad_rows
 from vlrl.trainer.data.rows import check_lengths
 from vlrl.trainer.heldout import evaluate_run
@@ -37,6 +38,7 @@ from vlrl.trainer.ranks.collectives import agree, gather
 from vlrl.trainer.ranks.guard import Guard, guarded
 from vlrl.trainer.ranks.launch import find_deepspeed_config
 from vlrl.trainer.session import Session
+from vlrl.trainer.step.engine_check import EngineCheck
 from vlrl.trainer.step.step import Step
 from vlrl.trainer.views import StepView
 
@@ -68,8 +70,10 @@ def train(
         replaced.check(output_of(config))
     elif not resume:
         check_free(output_of(config))
-    elif newest := saved(output_of(config))[-1:]:
-        config_changes(newest[0], config, checkpoint.read_state(newest[0])["phase"])
+    else:
+        named = [folder for folder in saved(output_of(config)) if not faults(folder, {STATE, CONFIG})]
+        if named:  # the other files are read once the model is to be loaded
+            config_changes(named[-1], config, checkpoint.read_state(named[-1])["phase"])
     plan = Plan.of(config)
     plan.check()
     if int(os.environ.get("RANK", "0")) == 0:
@@ -139,6 +143,7 @@ class Training:
                 else:
                     check_lengths(session.policy, session.current)
                 session.engine.sync(session.policy)
+                self._check_engine()
                 loop = open_loop(session, ahead)
                 self._train_phase(loop)
             self._evaluate("final")
@@ -146,6 +151,17 @@ class Training:
         seconds = self.summary["seconds"]
         seconds["total"] = seconds.get("total", 0.0) + time.time() - started
         return self._finish(folder)
+
+    def _check_engine(self) -> None:
+        """Compare an engine that has a model of its own with the trainer, now and from now on."""
+        observers = self.session.observers.members
+        check = next((one for one in observers if isinstance(one, EngineCheck)), None)
+        engine = self.session.engine
+        if check is None and isinstance(engine, SeparateEngine) and engine.gap_limit != 0:
+            check = EngineCheck(self.session, engine)
+            observers.append(check)
+        if check is not None:
+            check.begin()
 
     def _train_phase(self, loop: Loop) -> None:
         session, watch = self.session, self.session.settings.watch

@@ -85,6 +85,7 @@ class Handler(BaseHTTPRequestHandler):
             )
         return {
             "choices": choices,
+            "prompt_token_ids": body["token_ids"],
             "prompt_logprobs": [{str(i): {"logprob": -2.0}} for i in body["token_ids"]],
         }
 

@@ -99,7 +99,7 @@ def test_what_cannot_share_is_refused_before_anything_is_loaded(
 ) -> None:
     monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda: None)
     with pytest.raises(ConfigError, match=told):
-        VLLM(share_weights=True, **fields).check(View())  # type: ignore[arg-type]
+        VLLM(share_weights=True, **fields).check(View(family=None))  # type: ignore[arg-type]
 
 
 def greedy(engine: Any, tools: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 own trainer side, without collectives)."""
 
 import copy
+from types import SimpleNamespace
 
 import engine_kit
 import pytest
@@ -121,7 +122,7 @@ def test_invalid_settings_are_refused(monkeypatch):
     monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="needs CUDA"):
-        VLLMServer(transfer="nccl").check(None)
+        VLLMServer(transfer="nccl").check(SimpleNamespace(family=None))
 
 
 def test_vars_of_llvmlites_library_can_be_read():

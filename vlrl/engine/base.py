@@ -6,7 +6,8 @@ Shape legend: H hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -146,6 +147,14 @@ class PolicyEngine(Engine):
     def counters(self) -> Counter[str]:
         """The work done since the engine was made."""
         return self.state.counters
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Work that is no part of a step: the counters are as before."""
+        before = Counter(self.counters)
+        yield
+        self.counters.clear()
+        self.counters.update(before)
 
     def end_step(self, run: StepContext) -> None:
         """Take the step's share of the counters, for `metrics`."""

@@ -1,10 +1,10 @@
-"""Failures that end a run in one line: what happened, where, what to do, each with an exit code of its own.
+"""Failures that end a run in one line, each with an exit code of its own.
 
 Exit codes of `vlrl train`: 0 finished, 1 an unexpected error (with its traceback), 2 a mistake in the config
-or the command, 65 too many bad rows, 69 another rank is lost, 70 rollouts that
-could not be scored, 71 out of memory, 73 the run's folder is locked
-by another process, 74 a file could not be written, 75 stopped by a signal after a checkpoint was written
-(start again with --resume), 128 + n ended at once by signal n. Those from 64 to 78 are of BSD's sysexits.h.
+or the command, 65 too many bad rows, 69 another rank is lost, 70 rollouts that could not be scored, 71 out of
+memory, 73 the run's folder is locked by another process, 74 a file could not be written, 75 stopped by a
+signal after a checkpoint was written (start again with --resume), 76 the engine samples from another
+policy, 128 + n ended at once by signal n. Those from 64 to 78 are of BSD's sysexits.h.
 """
 
 from __future__ import annotations
@@ -52,6 +52,12 @@ class StorageError(RunFailure):
 
     exit_code = 74
     passing = False
+
+
+class EngineMismatchError(RunFailure):
+    """The engine does not sample from the policy that is trained."""
+
+    exit_code = 76
 
 
 class StoppedError(RunFailure):

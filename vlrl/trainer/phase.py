@@ -15,6 +15,7 @@ from vlrl.config.settings import Settings, settings_of
 from vlrl.plugins import stages as S
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.registry import ConfigError, build, get, suggest
+from vlrl.plugins.separate_engine import SeparateEngine
 from vlrl.trainer.step.objective import Objective
 from vlrl.types import Row
 
@@ -184,8 +185,7 @@ class PhasePlan:
         if not slots:
             raise ConfigError(
                 f"rewards: none scores row {row.id!r} (task {row.task!r}), so no answer to it can be "
-                "correct; "
-                "add its task to a reward"
+                "correct; add its task to a reward"
             )
         return slots[0]
 
@@ -395,8 +395,7 @@ def build_phase(run: RunParts, name: str, index: int) -> PhasePlan:
         if slot not in tree:
             raise ConfigError(
                 f"{slot}: not set; name one (`vlrl list {stage.kind}`) or put `extends: [base/rl]` at the "
-                "top "
-                "of the config"
+                "top of the config"
             )
         parts[slot] = build(stage, tree[slot], slot)
     for slot, stage in OPTIONAL.items():
@@ -423,8 +422,13 @@ def build_phase(run: RunParts, name: str, index: int) -> PhasePlan:
             "rewards: none is set, so every rollout would score 0; name one (`vlrl list reward`)"
         )
     outcome = _outcome(tree.get("outcome"), parts["rewards"])
+    settings = settings_of(tree)
+    weights, engine = parts["token_weights"], run.engine
+    parts_ways = isinstance(engine, SeparateEngine) and engine.is_off_policy(run.family.dtype, settings.loop)
+    if parts_ways and parts["rollout"].samples and not any(w.corrects_engine for w in weights.values()):
+        weights.setdefault("engine", build(S.TokenWeight, "tis", "token_weights.engine"))
     phase = PhasePlan(
-        run=run, index=index, phase=name, tree=tree, settings=settings_of(tree), train=train,
+        run=run, index=index, phase=name, tree=tree, settings=settings, train=train,
         heldout=heldout, outcome=outcome, **parts,
     )  # fmt: skip
     _ = phase.aux_tensors  # builds them: a mistake is reported here
@@ -457,8 +461,7 @@ def with_own_rewards(tree: Any, sources: Mapping[str, S.Source]) -> Any:
             if {**before, "tasks": ()} != {**spec, "tasks": ()}:
                 raise ConfigError(
                     f"{where}: brings another reward {slot!r} than {brought[slot]}; use the sources in "
-                    "phases "
-                    "of their own"
+                    "phases of their own"
                 )
             tasks = [*before.get("tasks", ()), *spec.get("tasks", ())]
             own[slot]["tasks"] = (

@@ -129,6 +129,7 @@ class Session(PhaseAttributes):
         self.policy.advance()
         with step.timed("sync"):
             self.engine.sync(self.policy)
+            self.observers.synced()
 
     # --- what plug-ins ask for ------------------------------------------------------------------------------
 

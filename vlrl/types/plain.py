@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from vlrl.types.media import Clip, Media
 from vlrl.types.rows import Row
 
@@ -33,6 +31,8 @@ class StoredPixels(Media):
         return self.stored_key
 
     def load(self) -> Image | Clip:
+        import numpy as np
+
         with np.load(io.BytesIO(self.data), allow_pickle=False) as arrays:
             pixels, fps = arrays["pixels"], float(arrays["fps"])
         if self.kind == "video":
@@ -47,6 +47,8 @@ def media_to_plain(medium: Media, row: Row) -> Any:
     place = next((place for place, own in enumerate(row.media) if own is medium or own.key == medium.key), -1)
     if place >= 0:
         return place
+    import numpy as np
+
     made, file = medium.load(), io.BytesIO()
     pixels = made.frames_THWC if isinstance(made, Clip) else np.asarray(made.convert("RGB"))
     np.savez_compressed(file, pixels=pixels, fps=np.float64(made.fps if isinstance(made, Clip) else 0))

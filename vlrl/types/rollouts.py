@@ -149,7 +149,11 @@ class Request:
 @dataclass
 class Completion:
     """One finished sample of a request. `logp` are log-probs under the distribution sampled from (after
-    temperature and filters)."""
+    temperature and filters).
+
+    `tokens` is what was billed: (of the prompt, of the reply); (0, 0) where the engine does not say.
+    `text_logprobs` are top log-probs by text, of an engine that gives no ids: per token (text, {text: nats}).
+    """
 
     request: Request
     index: int
@@ -160,6 +164,8 @@ class Completion:
     version: int | list[int] = 0  # one per token if the weights changed while it was sampled
     top_logprobs: list[dict[int, float]] | None = None
     seconds: float = 0.0
+    tokens: tuple[int, int] = (0, 0)
+    text_logprobs: list[tuple[str, dict[str, float]]] | None = None
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,11 +15,13 @@ from packaging.version import Version
 from vlrl.engine.base import EngineState, PolicyEngine
 from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
 from vlrl.plugins.registry import ConfigError
+from vlrl.plugins.separate_engine import SeparateEngine
 from vlrl.plugins.stages import transient
 from vlrl.services.lazy import torch
 
 if TYPE_CHECKING:
     from vlrl.plugins.contexts import PhaseContext
+    from vlrl.types import Prompt
 
 # behind `vllm serve`; the CPU build's own command does not find its metadata
 SERVER_MODULE = "vllm.entrypoints.openai.api_server"
@@ -115,11 +117,14 @@ class VLLMState(EngineState):
 
 
 @dataclass(frozen=True)
-class VLLMEngine(PolicyEngine):
+class VLLMEngine(PolicyEngine, SeparateEngine):
     """The config fields of both vLLM engines.
 
     `memory` is the fraction of the GPU's memory; on a CPU, `cpu_kv_gb` GiB hold keys and values. `dtype` ""
-    is the policy's. `eager` disables CUDA graphs.
+    is the policy's. `eager` disables CUDA graphs. `gap_limit`: the distance from the trainer's log-probs
+    (nats a token) above which the run stops; None: by the types and the gaps measured first (`EngineCheck`);
+    0: never. `correction`: adds `token_weights.engine: {name: tis}` (cap 2, by token) where types or a loop
+    ahead part engine and trainer, and no token weight of the config corrects that.
     """
 
     memory: float = 0.85
@@ -128,6 +133,8 @@ class VLLMEngine(PolicyEngine):
     max_model_len: int | None = None
     tensor_parallel: int = 1
     eager: bool = True
+    gap_limit: float | None = None
+    correction: bool = True
 
     def init_state(self) -> VLLMState:
         return VLLMState()
@@ -135,6 +142,9 @@ class VLLMEngine(PolicyEngine):
     @property
     def version(self) -> int:
         return self.state.version
+
+    def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
+        return self.seen(prompt, ids)[1]
 
     def check(self, phase: PhaseContext) -> None:
         tiny: Any = getattr(phase.family, "tiny", None)  # of a random model

@@ -29,6 +29,7 @@ from vlrl.engine.vllm.sharing import LOAD_FORMAT, SharedWeights, register_loader
 from vlrl.engine.vllm.weights import named_weights
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
+from vlrl.services.failures import EngineMismatchError
 from vlrl.services.lazy import torch
 from vlrl.types import Completion, Prompt, Request, Sampling
 
@@ -261,6 +262,8 @@ class VLLM(VLLMEngine):
         policy.model.save_pretrained(folder)
         self.core.add_lora(LoRARequest("policy", 1, folder, load_inplace=True))
         self.state.lora_request = LoRARequest("policy", 1, folder)
+        for bound, unknown in self.core.collective_rpc("vlrl_adapter", args=(1,)):
+            check_bound(bound, unknown)
 
     def _sleep(self) -> None:
         if self.sleep and not self.state.asleep:
@@ -351,7 +354,7 @@ class VLLM(VLLMEngine):
                 else None,
             )
 
-    def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
+    def seen(self, prompt: Prompt, ids: Sequence[int]) -> tuple[list[int], list[float]]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -361,7 +364,21 @@ class VLLM(VLLMEngine):
         waiting = {name: Request(prompt, Sampling(max_tokens=1))}
         while not self._step(waiting):
             pass
-        return prompt_logp(self.state.finished.pop(name), list(ids))
+        output = self.state.finished.pop(name)
+        shown = list(output.prompt_token_ids)
+        return shown[: len(shown) - len(ids)], prompt_logp(output, list(ids))
+
+
+def check_bound(bound: int, unknown: Sequence[str]) -> None:
+    """Raise EngineMismatchError for an adapter that vLLM binds to no module, or only to some of them."""
+    if bound and not unknown:
+        return
+    names = ", ".join([*unknown[:3], "..."][: len(unknown[:3]) + (len(unknown) > 3)])
+    what = f"leaves out {len(unknown)} of its modules ({names})" if unknown else "binds it to no module"
+    raise EngineMismatchError(
+        f"engine.lora: vLLM took the adapter, but {what}: samples would not be the policy's; set engine.lora "
+        "to false (the adapter is then merged), or train the modules that vLLM knows (`trainable.targets`)"
+    )
 
 
 def prompt_logp(output: Any, ids: Sequence[int]) -> list[float]:

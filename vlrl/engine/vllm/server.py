@@ -404,11 +404,12 @@ class VLLMServer(VLLMEngine):
             **({"content_parts": images} if images else {}),
         }
 
-    def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
+    def seen(self, prompt: Prompt, ids: Sequence[int]) -> tuple[list[int], list[float]]:
         _, client = self.state.servers[0]
-        return prompt_logp(
-            self._ask(client, self._body_of(prompt, ids, {"max_tokens": 1, "prompt_logprobs": 0})), list(ids)
-        )
+        body = self._body_of(prompt, ids, {"max_tokens": 1, "prompt_logprobs": 0})
+        answer = self._ask(client, body | {"return_token_ids": True})
+        shown = list(answer["prompt_token_ids"])
+        return shown[: len(shown) - len(ids)], prompt_logp(answer, list(ids))
 
 
 def has_unlabelled(answer: Mapping[str, Any]) -> bool:

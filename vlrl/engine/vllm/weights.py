@@ -90,6 +90,14 @@ class WeightLoader:
                 module.__dict__.pop("_already_called_process_weights_after_loading", None)
                 module.quant_method.process_weights_after_loading(module)
 
+    def vlrl_adapter(self, number: int) -> tuple[int, list[str]]:
+        """How many modules an adapter is bound to, and the adapter's modules that the model lacks (of several
+        that vLLM fuses, it names the fused one)."""
+        manager = self.model_runner.lora_manager._adapter_manager
+        adapter = manager.get_adapter(number)
+        bound = [name for name in manager.modules if manager._get_lora_layer_weights(adapter, name)]
+        return len(bound), sorted(set(adapter.loras) - set(manager.modules))
+
     def vlrl_model(self) -> Any:
         """The worker's model; in this process only."""
         return self.model_runner.get_model()

@@ -60,6 +60,7 @@ class TIS(TokenWeight):
             verl-project/verl 1dda039b, rollout_corr_helper.py).
     """
 
+    corrects_engine = True
     level: Literal["token", "sequence", "geometric"] = "token"
     mode: Literal["truncate", "mask"] = "truncate"
     cap: float = 2.0
@@ -129,6 +130,7 @@ class IcePop(TokenWeight):
     as in `tis`.
     """
 
+    corrects_engine = True
     low: float = 0.5
     high: float = 5.0
 
@@ -154,6 +156,7 @@ class Rejection(TokenWeight):
     (verl/trainer/ppo/rollout_corr_helper.py). Edge: as in `tis`. Units: nats.
     """
 
+    corrects_engine = True
     estimator: Literal["k1", "k2", "k3"] = "k3"
     level: Literal["token", "sequence_sum", "sequence_mean", "sequence_max"] = "token"
     limit: float = 0.01
@@ -181,6 +184,7 @@ class OffPolicySequenceMask(TokenWeight):
     (experts, replayed text without log-probs) have 1. Units: nats per token.
     """
 
+    corrects_engine = True
     delta: float = 1e-4
 
     def __call__(self, x: LossInputs) -> Tensor:

@@ -58,6 +58,9 @@ class RunObserver:
         """The policy loss, the token weights, {slot: (coef, loss term)}, the weights of the aggregation, and
         the whole loss of one micro-batch."""
 
+    def synced(self) -> None:
+        """The engine has the weights of an update."""
+
     def ended(self, step: Step) -> None:
         """The step is over."""
 
@@ -118,6 +121,10 @@ class Observers(RunObserver):
         for member in self.members:
             if member.reads_loss:
                 member.loss_computed(x, main, weights, terms, aggregation, total)
+
+    def synced(self) -> None:
+        for member in self.members:
+            member.synced()
 
     def ended(self, step: Step) -> None:
         for member in self.members:
