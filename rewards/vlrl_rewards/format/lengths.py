@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from vlrl.plugins.registry import register
+from vlrl.plugins.contexts import PhaseContext
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.combine.nested import OverReward, note, note_correct, number
@@ -45,8 +46,22 @@ class CosineLength(OverReward):
             raise ValueError(f"max_tokens: must not be negative, got {self.max_tokens}")
         super().__post_init__()
 
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        self.longest(phase)
+
+    def longest(self, phase: PhaseContext) -> int:
+        """Lmax. Raises ConfigError where neither the reward nor the sampling names one."""
+        most = self.max_tokens or int(getattr(phase.sampling, "max_tokens", 0) or 0)
+        if most <= 0:
+            raise ConfigError(
+                "rewards: 'cosine_length' max_tokens: the longest completion is not known; set it (tokens), or "
+                "use a sampling policy with `max_tokens`"
+            )
+        return most
+
     def __call__(self, rollout: Rollout) -> float:
-        most = self.max_tokens or self.run.sampling.max_tokens
+        most = self.max_tokens or self.longest(self.run)
         correct = note_correct(self, rollout, self.inner.correct(rollout, number(self.inner, rollout)))
         if rollout.truncated or rollout.sampled_tokens >= most:
             return self.exceed

@@ -38,6 +38,8 @@ def test_the_span_of_the_cosine_is_the_runs(rollout):
     reward.setup(SimpleNamespace(sampling=SimpleNamespace(max_tokens=32)))
     assert reward(rollout("4", RIGHT, ids=16)) == pytest.approx(1.5)  # half of the way from 2 to 1
     assert reward(rollout("4", RIGHT, ids=32)) == -10.0
+    with pytest.raises(ConfigError, match="max_tokens"):
+        reward.longest(SimpleNamespace(sampling=SimpleNamespace()))
 
 
 def test_length_budget(rollout):
