@@ -55,8 +55,8 @@ class CosineLength(OverReward):
         most = self.max_tokens or int(getattr(phase.sampling, "max_tokens", 0) or 0)
         if most <= 0:
             raise ConfigError(
-                "rewards: 'cosine_length' max_tokens: the longest completion is not known; set it (tokens), or "
-                "use a sampling policy with `max_tokens`"
+                "rewards: 'cosine_length' max_tokens: the longest completion is not known; set it (tokens), "
+                "or use a sampling policy with `max_tokens`"
             )
         return most
 
