@@ -194,6 +194,17 @@ def glance(paths: Sequence[Path], abouts: Sequence[dict], tested: dict[str, list
     return "\n".join(lines)
 
 
+def released_data(name: str) -> str:
+    """Where the paper's own data set is configured, and whether a record of it is tested; "" without one."""
+    rooms = [
+        room for room in ("datasets", "experiments") if (ROOT / "configs" / room / f"{name}.yaml").exists()
+    ]
+    tested = (ROOT / "tests" / "papers" / name / "case.yaml").exists()
+    said = " and ".join(f"`{room}/{name}`" for room in rooms)
+    ending = ", with a record in `tests/papers`" if tested else ""
+    return f"Its data as released: {said}{ending}." if said else ""
+
+
 def entry(
     path: Path,
     known: dict[str, tuple[str, str]],
@@ -241,6 +252,8 @@ def entry(
             ),
             "",
         ]
+    if data := released_data(path.stem):
+        lines += [data, ""]
     if path.stem in lab:
         lines += [f"Lab: {lab[path.stem]}", ""]
     return lines

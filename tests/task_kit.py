@@ -46,6 +46,8 @@ WITH_TOOLS = [
     "rollout={name: multi_turn}",
 ]  # what tasks with tools bring, for tasks without
 
+SIMULATED = ["environment.simulator={model: scripted@1, engine: {name: scripted, scored: false}}"]
+
 # presets that leave a model, or an environment, to their user: the overrides that name one
 MODELS = {
     "agent_rlvr": WITH_TOOLS[:1],
@@ -61,12 +63,15 @@ MODELS = {
     ],
     "mctr": WITH_TOOLS[:1],
     "llm_i": WITH_TOOLS,
-    "zerosearch": ["environment.simulator={model: scripted@1, engine: {name: scripted, scored: false}}"],
+    "zerosearch": SIMULATED,
+    "datasets/zerosearch": SIMULATED,
     "gtr": ["replay.corrector={name: scripted}"],
     "os_r1": WITH_TOOLS,
     "retool": WITH_TOOLS[:1],
     "tool_star": [*WITH_TOOLS, "reward_shaping.hierarchy.answer=format"],
     "tool_use_via_automated_build_environments": [*WITH_TOOLS, "outcome=null", "rewards.lookup=null"],
+    "rast": ["sampling.tuned=start", "sampling.base=start"],
+    "one_shot_cft": ["rollout.teachers={one: {name: scripted, scored: false}}"],
     "pure": ["reward_shaping.process.model=tiny"],
     "rlot": ["rollout.prm=tiny"],
     "verif": [

@@ -30,6 +30,7 @@ STACKS = {
     "tasks": lambda name: ["base/rl", "models/tiny_qwen2_5_vl", name],
     "methods": lambda name: ["base/rl", *TASK, name],
     "tune": lambda name: ["base/rl", "tasks/lab_digits", "models/qwen2_5_vl_3b", name],
+    "datasets": lambda name: ["base/rl", "models/tiny_qwen2_5_vl", f"methods/{name.partition('/')[2]}", name],
     "experiments": lambda name: [name],
     "quickstart": lambda name: [name],
 }

@@ -19,7 +19,7 @@ from vlrl_data.media.images import EqualByKey, GeneratedImage, InMemoryImage, St
 from vlrl_data.media.parse import MediaSettings, parse_image, parse_video
 from vlrl_data.record_families import RecordFamily
 from vlrl_data.record_families.answers import letter_of, options_of, to_pixels
-from vlrl_data.record_families.base import Draft, ReadRecord, as_container, as_list
+from vlrl_data.record_families.base import Draft, ReadRecord, as_container, as_list, renamed
 from vlrl_data.records import BadRecord
 from vlrl_data.text_table import as_number
 from vlrl_data.validation import MAX_CHARACTERS, is_box, is_labelled_boxes, validate_row
@@ -118,15 +118,12 @@ class RowBuilder:
             record = {"": record}
         if not isinstance(record, Mapping):
             raise RowError(f"a record must be a mapping of fields, got {type(record).__name__}")
-        record = {self.options.fields.get(name, name): value for name, value in record.items()}
+        record = renamed(record, self.options.fields)
         read = ReadRecord(record)
         try:
             return self._build(dict(self.family.draft(read)), read, index)
         except KeyError as error:
-            close = suggest(str(error.args[0]), map(str, record))
-            raise RowError(
-                f"the field {error} is missing (as {self.family.name} records have).{close}"
-            ) from None
+            raise RowError(self._without(str(error.args[0]), record)) from None
         except RecursionError:
             raise RowError("it is nested too deeply") from None
         except (MediaError, BadRecord) as error:
@@ -136,13 +133,20 @@ class RowBuilder:
                 raise
             raise RowError(f"not a {self.family.name} record: {error}") from None
 
+    def _without(self, name: str, record: Mapping[str, Any]) -> str:
+        """What is wrong with a record that lacks a field of its family; "" stands for the whole record."""
+        if not name:
+            return f"{self.family.name} records are lists or paths, and this one is a mapping of fields"
+        close = suggest(name, map(str, record)) if record else " It has no fields."
+        return f"the field `{name}` is missing (as {self.family.name} records have).{close}"
+
     def _build(self, draft: Draft, record: ReadRecord, index: int) -> BuiltRow:
         options, units, own_id = self.options, draft.pop("units", "original"), draft.pop("id", None)
         units = units if options.units == "auto" else options.units
         extra = {name: value for name, value in record.record.items() if name not in self.family.known}
         self._refuse_unknown(extra)
         self._take_explicit(draft, extra)
-        guessed = (*draft.pop("guessed", ()), *self._put_context_first(draft, extra))
+        guessed = (*draft.pop("guessed", ()), *self._put_context_first(draft, extra), *_unseen_options(extra))
         images = tuple(parse_image(value, self.media) for value in as_list(draft.pop("images", ())))
         videos = tuple(parse_video(value, self.media) for value in as_list(draft.pop("videos", ())))
         if draft.pop("needs_puzzle", False):
@@ -196,7 +200,8 @@ class RowBuilder:
     def _take_explicit(self, draft: Draft, extra: dict[str, Any]) -> None:
         """A record's own `task` and `target` columns, and columns that `fields` names like fields of a row,
         go before what its family infers."""
-        named = {"choices", "id", "images", "question", "system", "videos"} & {*self.options.fields.values()}
+        explicit = {"answer", "choices", "id", "images", "question", "system", "videos"}
+        named = explicit & {*self.options.fields.values()}
         for name in ("task", "target", *sorted(named)):
             value = extra.pop(name, None)
             if value is None or value == "":
@@ -282,6 +287,15 @@ def _mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise RowError(f"its meta is {type(value).__name__}, not a mapping")
     return dict(value)
+
+
+def _unseen_options(extra: Mapping[str, Any]) -> tuple[str, ...]:
+    """A notice for options that stay in `meta`."""
+    return tuple(
+        f"`{name}` stays in `meta`, where no prompt shows it (`fields: {{{name}: choices}}` takes it)"
+        for name in ("choices", "options")
+        if isinstance(extra.get(name), (list, tuple, Mapping)) and len(extra[name]) > 1
+    )
 
 
 def _is_plain(value: Any) -> bool:

@@ -320,13 +320,21 @@ def test_a_prompt_that_is_written_in_chatml_becomes_its_messages():
     }
     name, draft = drafted(record)
     assert (name, draft["system"], draft["question"]) == ("verl", "Be brief.", "How many?\nBox it.")
-    for text in (
-        f"{turns}<|im_start|>assistant\n<think>",
-        f"Read this: {turns}<|im_start|>assistant\n",
-        turns,
-    ):
+    for begun in ("", "<think>", "I go through it.\n<think>"):  # Logic-RL and Time-R1 begin the answer
+        text = f"{turns}<|im_start|>assistant\n{begun}"
+        draft = drafted({**record, "prompt": [{"role": "user", "content": text}]})[1]
+        assert draft["question"] == "How many?\nBox it." and draft["meta"].get("opening", "") == begun
+    closed = f"{turns}<|im_start|>assistant\n3<|im_end|>\n"
+    for text in (f"Read this: {turns}<|im_start|>assistant\n", turns, closed):
         kept = drafted({**record, "prompt": [{"role": "user", "content": text}]})[1]
         assert kept["question"] == text and not kept["system"], "only a whole prompt with an open answer"
+
+
+@pytest.mark.parametrize("asked", ["question", "problem"])
+def test_verl_records_may_hold_the_question_alone(asked):
+    record = {asked: "1 + 1?", "reward_model": {"ground_truth": {"target": "2", "solution": "two"}}}
+    name, draft = drafted(record)
+    assert (name, draft["question"], draft["answer"]) == ("verl", "1 + 1?", "2")
 
 
 def test_verl_records_may_hold_a_demonstration_and_several_accepted_answers():

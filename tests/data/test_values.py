@@ -13,6 +13,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from vlrl_data.record_families.answers import options_of, without_labels
 from vlrl_data.text_table import as_number
 from vlrl_rewards import verify
@@ -405,6 +406,36 @@ def test_fields_name_columns_of_a_row(tmp_path):
     }
     (row,) = read(tmp_path, ".jsonl", [record], fields={"variants": "choices", "setting": "system"})
     assert row.choices == ("red", "blue") and row.system == "Be brief." and row.meta == {}
+
+
+def test_fields_name_nested_columns_by_their_path(tmp_path):
+    record = {"pos": {"question": "Is it so?", "truth": "proved"}, "info": {"task": "theorem", "level": 3}}
+    fields = {"pos.question": "question", "pos.truth": "answer", "info.task": "task"}
+    (row,) = read(tmp_path, ".jsonl", [record], format="qa", fields=fields)
+    assert (row.question, row.answer, row.task) == ("Is it so?", "proved", "theorem")
+    assert row.meta == record, "the columns themselves stay"
+    dotted = {"a.b": "Who?", "answer": "Ann"}
+    (row,) = read(tmp_path, ".jsonl", [dotted], fields={"a.b": "question"})
+    assert row.question == "Who?"
+    with pytest.raises(ConfigError, match=r"no record of rows has the field 'pos\.gone'"):
+        read(tmp_path, ".jsonl", [record], format="qa", fields=fields | {"pos.gone": "system"})
+
+
+@pytest.mark.parametrize(
+    ("units", "box", "pixels"),
+    [
+        ("auto", [10, 20, 30, 40], [10, 20, 30, 40]),
+        ("original", [10, 20, 30, 40], [10, 20, 30, 40]),
+        ("per_mille", [100, 200, 500, 800], [20, 10, 100, 40]),
+        ("unit", [0.1, 0.2, 0.5, 0.8], [20, 10, 100, 40]),
+    ],
+)
+def test_units_are_those_of_the_records_boxes(tmp_path, units, box, pixels):
+    """A picture of 200 x 50."""
+    Image.new("RGB", (200, 50)).save(tmp_path / "a.png")
+    record = {"question": "Where?", "answer": box, "images": ["a.png"]}
+    (row,) = read(tmp_path, ".jsonl", [record], task="grounding", units=units)
+    assert row.answer == pytest.approx(pixels)
 
 
 def test_an_id_is_a_text_or_a_number(tmp_path):

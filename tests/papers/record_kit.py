@@ -8,7 +8,10 @@
         `setting`: the source's setting that names the file (path); `phase`: the phase that has the source
     families: what reads them, by the tiny models of `FAMILIES`
     pictures: {path: [width, height]}; clips: {path: [width, height, seconds]}
-    cases: record; row (fields of the row that must come out); answers: text and what each reward pays
+    cases: record; row (fields of the row that must come out); answers: text and what each reward pays. An
+        answer of several `turns` is what the policy wrote in each turn of an episode; `end` is how it ended
+        (done), `invalid` the actions that could not be carried out
+    shaping: slots of reward_shaping whose total is the total, in order
     shift: what the release adds to every total alike, which no advantage of a group sees: wrong answers at -1
 
 In a text, `{box 1 2 3 4}` and `{point 1 2}` are in pixels of the original picture, and stand as the family
@@ -30,6 +33,7 @@ import yaml
 from PIL import Image
 
 from vlrl.config import at, load
+from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.trainer.data.rows import to_model_coordinates
@@ -123,30 +127,44 @@ class Read:
         if "path" in where and ("pictures" in case or "clips" in case):
             where["media_root"] = str(folder)
         phase = f"phases.{case['phase']}." if "phase" in case else ""
-        source = f"{phase}data.train.{case['source']}"
+        place = f"{phase}data.train"
+        source = f"{place}.{case['source']}"
         words = [
             "policy=null",
             f"policy={{name: {family}, tiny: {FAMILIES[family]}}}",
             "engine={name: fake}",
+            *(
+                f"{place}.{other}=null"
+                for other in at(load(case["config"]).tree, place)
+                if other != case["source"]
+            ),
             *on_disk(case, source),
             *(f"{source}.{key}={value}" for key, value in where.items()),
             *case.get("words", ()),
         ]
         config = load(case["config"], words)
-        self.shift = float(case.get("shift", 0.0))
+        self.shift, self.shaping = float(case.get("shift", 0.0)), case.get("shaping", ())
         self.policy, self.phase = policy_of(family), Plan.of(config).phases[-1]
         rows = list(self.phase.rows("train")[case["source"]])
         self.rows = [to_model_coordinates(self.policy, row) for row in rows]
         self.prompts = [self.phase.prompt_template(row) for row in self.rows]
 
-    def pays(self, prompt: Prompt, text: str) -> dict[str, float]:
-        """What each reward pays for a text, with its total."""
+    def pays(self, prompt: Prompt, answer: Mapping[str, Any]) -> dict[str, float]:
+        """What each reward pays for an answer, with its total."""
         spaces = tuple(self.policy.spaces(prompt))
-        rollout = Rollout(prompt, [1], text=prompt.prefix + in_units(text, spaces), logp=[0.0], spaces=spaces)
+        turns = [in_units(turn, spaces) for turn in answer.get("turns", [answer.get("text")])]
+        rollout = Rollout(prompt, [1], text=prompt.prefix + "".join(turns), logp=[0.0], spaces=spaces)
+        if "turns" in answer:
+            ACTIONS.set(rollout, [prompt.prefix + turns[0], *turns[1:]])
+            EPISODE_END.set(rollout, answer.get("end", "done"))
+            INVALID_ACTIONS.set(rollout, answer.get("invalid", 0))
         group = Group(prompt, [rollout], id="record")
         warnings: list[str] = []
         score([group], self.phase, ScoreCounts(), warnings.append, "a record")
         assert group.rollouts and not warnings, warnings
+        for slot in self.shaping:
+            self.phase.reward_shaping[slot].setup(self.phase)  # type: ignore[arg-type]  # it reads `rewards`
+            rollout.reward = self.phase.reward_shaping[slot](group)[0]
         return {**rollout.rewards, "total": rollout.reward + self.shift}
 
 

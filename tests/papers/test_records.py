@@ -20,14 +20,11 @@ def test_the_papers_own_records_pay_as_its_code_pays(paper, family, tmp_path):
         shown = str(prompt.messages)
         assert all(word in shown for word in one.get("prompt", ())), shown
         for answer in one["answers"]:
-            paid = read.pays(prompt, answer["text"])
+            paid = read.pays(prompt, answer)
             wanted = answer["pays"]
             assert {key: paid[key] for key in wanted} == pytest.approx(
                 wanted, abs=answer.get("within", 1e-6)
-            ), (
-                answer["text"],
-                paid,
-            )
+            ), (answer, paid)
 
 
 @pytest.mark.parametrize("paper", CASES)

@@ -58,6 +58,21 @@ class ReadRecord(Mapping[str, Any]):
         return len(self.record)
 
 
+def inside(record: Any, path: str) -> Any:
+    """The value at a path of names (`extra_info.task`), which may be a name with dots; None without one."""
+    if isinstance(record, Mapping) and path in record:
+        return record[path]
+    first, _, rest = path.partition(".")
+    return inside(record[first], rest) if rest and isinstance(record, Mapping) and first in record else None
+
+
+def renamed(record: Record, fields: Mapping[str, str]) -> dict[str, Any]:
+    """The record with its columns under the names of `fields` {theirs: ours}; theirs may be a path into
+    nested columns (`pos.question`), whose value is copied."""
+    nested = {ours: found for theirs, ours in fields.items() if (found := inside(record, theirs)) is not None}
+    return {fields.get(name, name): value for name, value in record.items()} | nested
+
+
 def has(record: Record, *names: str) -> bool:
     """Whether all fields are there."""
     return all(name in record for name in names)
@@ -110,19 +125,20 @@ def is_chat(value: Any) -> bool:
     )
 
 
+OPENING = "opening"  # the name in `meta` of the text that begins the answer in a written-out prompt
 RENDERED_TURN = re.compile(r"<\|im_start\|>(system|user|assistant)\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
 
 
 def unrendered(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The messages of a single user message that holds a whole prompt in ChatML with an open answer
-    (SimpleRL-Zoo's files); else the messages as they are."""
+    """The messages of a single user message that holds a whole prompt in ChatML whose last turn, the
+    assistant's, is open (SimpleRL-Zoo; Logic-RL's ends in "<think>"); else the messages as they are."""
     text = messages[0]["content"]
     if len(messages) > 1 or not isinstance(text, str):
         return messages
     turns = [{"role": found[1], "content": found[2]} for found in RENDERED_TURN.finditer(text)]
-    opened = len(turns) > 1 and turns[-1] == {"role": "assistant", "content": ""}
+    opened = len(turns) > 1 and turns[-1]["role"] == "assistant" and not text.rstrip().endswith("<|im_end|>")
     between = RENDERED_TURN.sub("", text).strip()
-    return turns[:-1] if opened and not between else messages
+    return turns if opened and not between else messages
 
 
 def chat_draft(messages: Sequence[Mapping[str, Any]]) -> Draft:
@@ -133,7 +149,9 @@ def chat_draft(messages: Sequence[Mapping[str, Any]]) -> Draft:
     """
     if not is_chat(messages):
         raise ValueError(f"its messages are {type(messages).__name__}, not a list of {{role, content}}")
-    messages = unrendered(messages)
+    written = unrendered(messages)
+    opening = str(written[-1]["content"]) if written is not messages else ""
+    messages = written
     turns: list[dict[str, Any]] = []
     images: list[Any] = []
     videos: list[Any] = []
@@ -144,7 +162,9 @@ def chat_draft(messages: Sequence[Mapping[str, Any]]) -> Draft:
         turns.append({"role": turn["role"], "content": content})
     system = turns.pop(0)["content"] if turns and turns[0]["role"] == "system" else ""
     media = {"images": [i for i in images if i is not None], "videos": [v for v in videos if v is not None]}
-    found = {key: value for key, value in media.items() if value}
+    found: Draft = {key: value for key, value in media.items() if value}
+    if opening:
+        found["meta"] = {OPENING: opening}
     if len(turns) == 1 and turns[0]["role"] == "user":
         return {"question": turns[0]["content"], "system": system} | found
     return {"question": "", "messages": tuple(turns), "system": system} | found

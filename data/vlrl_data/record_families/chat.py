@@ -79,7 +79,8 @@ class Vlrl:
 
 @record_family("mm_eureka", ("id", "message", "answer"))
 class MMEureka:
-    """MM-EUREKA and lmm-r1: `message` is a JSON string of chat messages with file:// images."""
+    """MM-EUREKA, lmm-r1, R1-Reward: `message` is a JSON string of chat messages with file:// images; `answer`
+    may be a list of one answer."""
 
     @staticmethod
     def why(record: Record) -> str:
@@ -93,13 +94,17 @@ class MMEureka:
     def draft(record: Record) -> Draft:
         draft = chat_draft(json.loads(record["message"]))
         seen = "images" in draft or "videos" in draft
-        return draft | {"answer": parse_answer(record["answer"], seen), "id": record.get("id")}
+        gold = record["answer"]
+        only = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
+        return draft | {"answer": parse_answer(only, seen), "id": record.get("id")}
 
 
 @record_family(
     "verl",
     (
         "prompt",
+        "question",
+        "problem",
         "images",
         "videos",
         "audios",
@@ -111,17 +116,17 @@ class MMEureka:
     ),
 )
 class VerlRecords:
-    """verl: `prompt` messages, `reward_model.ground_truth`. `extra_info` goes to `meta`. A demonstration may
-    be a message in `target` (LUFFY), accepted answers a list in `ground_truth.target` (Search-R1)."""
+    """verl: `prompt` messages (in forks `question` or `problem`), `reward_model.ground_truth`. `extra_info`
+    goes to `meta`. A demonstration may be a message in `target` (LUFFY), the gold answer, or a list of
+    accepted ones, in `ground_truth.target` (Search-R1, RLVR-Decomposed)."""
 
     @staticmethod
     def why(record: Record) -> str:
-        model = record.get("reward_model")
-        return (
-            "it has `prompt` messages and `reward_model.ground_truth`"
-            if has(record, "prompt") and isinstance(model, Mapping)
-            else ""
-        )
+        if not isinstance(record.get("reward_model"), Mapping):
+            return ""
+        asked = next((name for name in ("prompt", "question", "problem") if name in record), "")
+        kind = "`prompt` messages" if asked == "prompt" else f"`{asked}`"
+        return f"it has {kind} and `reward_model.ground_truth`" if asked else ""
 
     @staticmethod
     def draft(record: Record) -> Draft:
@@ -130,10 +135,12 @@ class VerlRecords:
         source = record.get("data_source", "verl")
         name = f"{source}-{extra.get('split', '')}-{index}" if index is not None else None
         task = str(record.get("ability") or record.get("data_source") or "default")
-        draft, seen = with_media(chat_draft(record["prompt"]), record)
+        text = next((record[key] for key in ("question", "problem") if key in record), None)
+        asked = chat_draft(record["prompt"]) if "prompt" in record or text is None else {"question": text}
+        draft, seen = with_media(asked, record)
         gold = record["reward_model"].get("ground_truth")
-        accepted = gold.get("target") if isinstance(gold, Mapping) and set(gold) == {"target"} else gold
-        meta = {"extra_info": extra} if extra else {}
+        accepted = gold.get("target", gold) if isinstance(gold, Mapping) else gold
+        meta = draft.get("meta", {}) | ({"extra_info": extra} if extra else {})
         found = {"answer": parse_answer(accepted, seen), "id": name, "task": task, "meta": meta}
         target = record.get("target")
         demonstration = str(target[-1]["content"]) if isinstance(target, list) and is_chat(target) else target

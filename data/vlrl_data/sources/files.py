@@ -20,6 +20,7 @@ from vlrl_data.media.parse import WEB, MediaSettings
 from vlrl_data.media.video import SAMPLED, Frames
 from vlrl_data.quarantine import LOG, Quarantine
 from vlrl_data.record_families import RecordFamily, by_name, recognise
+from vlrl_data.record_families.base import inside, renamed
 from vlrl_data.records import SUFFIXES, BadRecord, Records, open_records, suffix_of
 from vlrl_data.row_builder import RowBuilder, RowOptions
 from vlrl_data.tools.rollout_rewards import load_pass_rates
@@ -44,14 +45,14 @@ class RecordSourceState(State):
 class RecordSource(Source):
     """Base of sources of records.
 
-    `fields` renames columns ({theirs: ours}). `media_root`: folders of relative media paths (default: that of
-    the file); by `outside_media` they may leave these (allow, refuse, or auto: refuse where `media_root` is
-    given). `task`, `rewards`, `system`, `question` (where there is none) are set for all rows, `target`
-    ("<answer>{answer}</answer>") where there is none. `check_level`: rows, headers (media are opened),
+    `fields` renames columns ({theirs: ours}; theirs may be a path: extra_info.task). `media_root`: folders of
+    relative media paths (default: that of the file); by `outside_media` they may leave these (allow, refuse,
+    or auto: refuse where `media_root` is given). `task`, `rewards`, `system`, `question` (where there is
+    none) are set for all rows, `target` where there is none. `check_level`: rows, headers (media are opened),
     decode, none (the first 2,000), auto (by their number); beyond a share `max_bad` of unusable rows it
     stops, others go to `quarantine`. Rows of more than `row_pixels` are resized or dropped (`over_budget`).
-    `units` of gold boxes: original, per_mille, unit, auto (the family's). `difficulty`: a table of
-    `vlrl data difficulty`, for `meta.pass_rate`. `limit`: records. `workers`: processes of the check.
+    `units` of gold boxes: original, per_mille, unit, auto (the family's). `difficulty`: that of
+    `vlrl data difficulty`. `limit`: records. `workers`: of the check.
     """
 
     format: str = "auto"
@@ -155,7 +156,7 @@ class RecordSource(Source):
             try:
                 record = records.get(index)
                 if isinstance(record, Mapping):
-                    record = {self.fields.get(name, name): value for name, value in record.items()}
+                    record = renamed(record, self.fields)
                 return recognise(record)
             except BadRecord as error:
                 unreadable = unreadable or f"; the first: {error}"
@@ -175,7 +176,8 @@ class RecordSource(Source):
                 record = records.get(index)
             except BadRecord:
                 continue
-            known |= dict.fromkeys(record) if isinstance(record, Mapping) else {}
+            paths = [theirs for theirs in self.fields if inside(record, theirs) is not None]
+            known |= dict.fromkeys([*record, *paths]) if isinstance(record, Mapping) else {}
         for theirs, ours in self.fields.items():
             if known and (theirs not in known or not ours):
                 what = (
@@ -211,13 +213,17 @@ class RecordSource(Source):
         return DatasetPart(records, RowBuilder(family, media, options, stem, written))
 
 
-def _check_renamed(records: Records, index: int, renamed: Mapping[str, str]) -> None:
+def _check_renamed(records: Records, index: int, fields: Mapping[str, str]) -> None:
     """Raise ConfigError for a record that cannot be read or lacks a column of `fields`."""
     try:
         record = records.get(index)
     except BadRecord as error:
         raise ConfigError(str(error)) from None
-    gone = [name for name in renamed if isinstance(record, Mapping) and name not in record]
+    gone = [
+        name
+        for name in fields
+        if isinstance(record, Mapping) and name not in record and inside(record, name) is None
+    ]
     if gone:
         columns = ", ".join(map(str, record))
         place = records.location(index)

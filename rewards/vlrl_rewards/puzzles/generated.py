@@ -22,6 +22,21 @@ def read_integers(text: str) -> list[int] | None:
     return [int(number) for number in _INTEGER.findall(plain)] if _LIST.fullmatch(plain) else None
 
 
+def clauses_of(text: str) -> list[list[int]]:
+    """SATURN's text of clauses as lists of signed variable numbers: "A!B & BC" is [[1, -2], [2, 3]]; [] for
+    any other text."""
+    clauses = [clause.strip() for clause in text.split("&")]
+    if not all(re.fullmatch(r"(?:!?[A-Z])+", clause) for clause in clauses):
+        return []
+    return [
+        [
+            (ord(letter) - ord("A") + 1) * (-1 if mark else 1)
+            for mark, letter in re.findall(r"(!?)([A-Z])", clause)
+        ]
+        for clause in clauses
+    ]
+
+
 @register("sat")
 @dataclass(frozen=True, kw_only=True)
 class Sat(Graded):
@@ -32,8 +47,8 @@ class Sat(Graded):
     An answer that is not one bit per variable: `absent`.
     Paper: SATURN, arXiv:2505.16368 (released code: 1 correct, 0 wrong, -1 without a boxed answer).
     Deviates: `absent` is 0 by default. Gold: clauses as lists of signed variable numbers from 1, [[1, -2],
-    [2, 3]]; bit i of the answer is variable i ("0110", "0 1 1 0"). Edge: a different number of bits:
-    `absent`. Range {absent, 0, 1}.
+    [2, 3]], or as the release's text, "A!B & BC"; bit i of the answer is variable i ("0110", "0 1 1 0").
+    Edge: a different number of bits: `absent`. Range {absent, 0, 1}.
     """
 
     absent: float = 0.0
@@ -42,6 +57,7 @@ class Sat(Graded):
         return min(0.0, self.absent)
 
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
+        gold = clauses_of(gold) if isinstance(gold, str) else gold
         listed = isinstance(gold, (list, tuple)) and all(isinstance(clause, (list, tuple)) for clause in gold)
         whole = listed and all(
             isinstance(v, int) and not isinstance(v, bool) for clause in gold for v in clause

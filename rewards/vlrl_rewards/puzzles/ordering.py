@@ -139,9 +139,9 @@ class Ordering(Graded):
         longest common subsequence / n
 
     Paper: VideoSSR, arXiv:2511.06281 (temporal jigsaw: footrule); Kendall 1938 (tau). centred: subtracts the
-    mean score of a random order and rescales to [0, 1]. Gold: a list, or a text such as "3 1 2" or "a, b, c",
-    first to last. Edge: an answer that does not give exactly the gold items, each once: 0. Range [0, 1];
-    correct where the orders are equal.
+    mean score of a random order and rescales to [0, 1]. Gold: a list, or a text such as "3 1 2", "312" or
+    "a, b, c", first to last. Edge: an answer that does not give exactly the gold items, each once: 0. Range
+    [0, 1]; correct where the orders are equal.
     """
 
     metric: Literal["exact", "kendall", "kendall_positive", "footrule", "positions", "adjacency", "lcs"] = (
@@ -152,7 +152,10 @@ class Ordering(Graded):
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         if isinstance(gold, str):
             parts = _SPLIT.split(gold.strip().strip("[]()"))
-            gold = gold.strip().strip("[]()").split() if len(parts) == 1 else parts
+            words = gold.strip().strip("[]()").split()
+            gold = (
+                parts if len(parts) > 1 else [*words[0]] if len(words) == 1 and words[0].isdigit() else words
+            )
         items = [normal_label(str(item)) for item in gold] if isinstance(gold, (list, tuple)) else []
         if len(items) < 2 or not all(items) or len(set(items)) != len(items):
             raise GoldError(

@@ -25,7 +25,6 @@ from vlrl_rewards.parsing import (
     boxes_in,
     clean,
     committed,
-    committed_answer,
     final_answer,
     unmarked,
     visible,
@@ -194,7 +193,8 @@ def _last_sentence(seen: str, golds: Sequence[str]) -> Answer:
 
 
 def body(response: Response) -> Answer:
-    """The last `<answer>` block, else the visible text. Raises Unread where there are several, or no word."""
+    """The last `<answer>` block, of which the LaTeX box where it has one, else the visible text. Raises
+    Unread where there are several, or no word."""
     seen = visible(response.text)
     spans = answer_tags(seen)
     if len({clean(seen[a:b]) for a, b in spans}) > 1 or len(spans) > MAX_REPEATS:
@@ -203,6 +203,9 @@ def body(response: Response) -> Answer:
         raise Unread("several boxes")
     start, end = spans[-1] if spans else (0, len(seen))
     answer = Answer(seen[start:end].strip(), start, end, "tag" if spans else "text")
+    boxes = [(start + a, start + b) for _, _, a, b in boxes_in(seen[start:end])] if spans else []
+    if len({seen[a:b] for a, b in boxes}) == 1:
+        answer = Answer(seen[slice(*boxes[-1])].strip(), *boxes[-1], "tag>box")
     if not any(char.isalnum() for char in answer.text):
         raise Unread("empty", answer)
     return answer
@@ -269,8 +272,8 @@ class Exact(Graded):
 
     fold: Unicode NFKC, case folding (unless `case`), trimming.
     Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: the answer is the last
-    commitment outside the thinking. Edge: no committed answer, an empty one, or several: 0. An empty gold
-    answer raises ValueError.
+    commitment outside the thinking, else the whole visible text. Edge: an empty answer, or several: 0. An
+    empty gold answer raises ValueError.
     """
 
     case: bool = False
@@ -279,7 +282,7 @@ class Exact(Graded):
         wanted = clean(str(gold if gold is not None else ""))
         if not wanted:
             raise GoldError(f"row {row.id!r}: the gold answer is empty, so no answer can be right")
-        answer = committed_answer(response)
+        answer = final_answer(response)
         said = clean(answer.text)
         same = said == wanted if self.case else said.casefold() == wanted.casefold()
         return self.scored(answer, float(same), same, "equal" if same else "different")

@@ -91,7 +91,8 @@ class Chat(PromptTemplate):
 
     Attributes:
         style: An answer format (plain, answer, think, think_open, no_think, boxed, json, base); `instruction`
-            and `prefix` replace its parts.
+            and `prefix` replace its parts. A record whose prompt is written out to the start of the answer
+            brings its own prefix (`meta.opening`), which `prefix` replaces too.
         template: May use {question}, {choices} and {instruction}; by default each is on a line of its own,
             where not empty.
         shots: Worked text examples ({question, answer}).
@@ -139,7 +140,8 @@ class Chat(PromptTemplate):
                     f"write one marker per {kind}, in order, or none at all"
                 )
         options = dict(self.options) | ({"chat_template": style.chat_template} if style.chat_template else {})
-        prefix = style.prefix if self.prefix is None else self.prefix
+        opening = str(row.meta.get("opening", "")) or style.prefix
+        prefix = opening if self.prefix is None else self.prefix
         return Prompt(row, tuple(messages), row.images, row.videos, prefix, options=options)
 
     def _system(self, row: Row) -> list[Message]:

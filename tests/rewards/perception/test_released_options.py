@@ -1,0 +1,72 @@
+"""Options that restore a release's own rule, each against the default: values by hand."""
+
+import pytest
+from vlrl_rewards.boxes.detection import DetectionConfidence
+from vlrl_rewards.gui.actions import GuiAction
+from vlrl_rewards.gui.grounding import GuiGrounding
+
+from vlrl.types import CoordinateSpace
+
+LEFT, RIGHT, FAR = [0, 0, 10, 10], [50, 0, 60, 10], [80, 80, 90, 90]
+GOLD = [{"bbox_2d": LEFT, "label": "cup"}, {"bbox_2d": RIGHT, "label": "cup"}]
+
+
+def boxes(*found):
+    listed = [{"bbox_2d": box, "label": "cup", "confidence": sure} for box, sure in found]
+    return f"<answer>{listed}</answer>".replace("'", '"')
+
+
+@pytest.mark.parametrize(
+    ("found", "zero", "ignore"),
+    [
+        (((LEFT, 0.9),), 0.9 / 2, 0.9),  # one of two found: the other adds a 0, or nothing
+        (((LEFT, 0.9), (RIGHT, 0.7)), 0.8, 0.8),
+        (((LEFT, 0.9), (FAR, 0.2)), (0.9 + 0.8) / 3, (0.9 + 0.8) / 2),
+        (((FAR, 0.0),), 0.0, 1.0),  # nothing found, and doubted: the release pays it in full
+    ],
+)
+def test_missed_boxes_lower_the_confidence_reward_unless_ignored(found, zero, ignore):
+    for missed, score in (("zero", zero), ("ignore", ignore)):
+        verdict = DetectionConfidence(missed=missed).verify(GOLD, boxes(*found))
+        assert verdict.score == pytest.approx(score), missed
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "compared_all", "clicks_alone"),
+    [
+        ({"action": "type", "text": "red shoes"}, {"action": "type", "text": "rain"}, 0, 1),
+        ({"action": "scroll", "direction": "up"}, {"action": "scroll", "direction": "down"}, 0, 1),
+        ({"action": "click", "box": [0, 0, 40, 40]}, {"action": "click", "point": [90, 90]}, 0, 0),
+        ({"action": "click", "box": [0, 0, 40, 40]}, {"action": "click", "point": [20, 20]}, 1, 1),
+        ({"action": "type", "text": "red shoes"}, {"action": "click", "point": [20, 20]}, 0, 0),
+    ],
+)
+def test_arguments_are_compared_of_all_actions_or_of_clicks_alone(gold, answer, compared_all, clicks_alone):
+    text = f"<answer>{answer}</answer>".replace("'", '"')
+    spaces = (CoordinateSpace((100, 100), (100, 100)),)
+    for compared, score in (("all", compared_all), ("clicks", clicks_alone)):
+        assert GuiAction(compared=compared, radius=5).verify(gold, text, spaces=spaces).score == score
+
+
+def test_a_gold_text_is_needed_only_where_texts_are_compared():
+    gold, text = {"action": "type"}, '<answer>{"action": "type", "text": "rain"}</answer>'
+    assert GuiAction(compared="clicks").verify(gold, text).score == 1
+    with pytest.raises(ValueError, match="needs a text"):
+        GuiAction().verify(gold, text)
+
+
+@pytest.mark.parametrize(
+    ("box", "hit", "iou", "fit"),
+    [
+        ([0, 0, 40, 40], 1, 1.0, 1.0),
+        ([0, 0, 40, 20], 1, 0.5, 4 / (1 + 1 + 1 + 1 / 0.8)),
+        # the centre (41, 20) is just outside; 21 of 40 columns shared of 61
+        ([19, 0, 63, 40], 0, 21 / 63, 4 / (1 / 0.81 + 1 + 1 / 0.77 + 1)),
+    ],
+)
+def test_gui_g1_pays_overlap_without_a_hit_only_as_released(box, hit, iou, fit):
+    spaces = (CoordinateSpace((100, 100), (100, 100)),)
+    text, whole = f"<answer>{box}</answer>", hit + 0.25 * iou + 0.125 * fit
+    for needs_hit, score in ((False, whole), (True, whole if hit else 0.0)):
+        verdict = GuiGrounding(needs_hit=needs_hit).verify([0, 0, 40, 40], text, spaces=spaces)
+        assert verdict.score == pytest.approx(score) and verdict.correct == bool(hit)
