@@ -76,7 +76,11 @@ def test_a_loss_of_the_ratio_ships_with_several_updates_of_a_batch(preset):
 def shipped(preset):
     """The phases of a preset on its own task, as it ships, with what it leaves to its user."""
     task, needed = task_of(preset), MODELS.get(preset.removeprefix("methods/"), ())
-    needed = [value for value in needed if value.startswith(("reward_shaping.process", "rollout.prm"))]
+    needed = [
+        value
+        for value in needed
+        if value.startswith(("reward_shaping.process", "rollout.prm", "rollout.teachers"))
+    ]
     return Plan.of(load(["base/rl", model_of(task), f"tasks/{task}", preset], needed)).phases
 
 
