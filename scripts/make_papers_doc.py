@@ -7,6 +7,7 @@ import csv
 import re
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -23,9 +24,12 @@ A value without a source is a plug-in's default, whose docstring names it.
 
 Whose a value is: the **paper**'s, the **release**'s (the authors' script and code), the **trainer**'s (what
 the release's trainer does where its script is silent: `configs/base/trainers`, with file, line and commit), or
-**ours**, with the reason. `tests/test_fidelity.py` holds presets labelled `code` to at most two of ours.
+**ours**, with the reason. `tests/test_fidelity.py` holds presets labelled `code` to at most two of ours, and
+to no value of another paper's preset.
 
 Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only.
+**Record**: rows in the released schema, and what the release's reward code pays for right, wrong and malformed
+answers to them, are in `tests/papers`; they pass through source, template, units and rewards of the experiment.
 **Proof**: a number that the mechanism moves through the whole pipeline, on the named task, with a scripted
 policy that is right about half of the time: switched off (then the run is bit-identical to what the preset
 extends), on, and turned round (its sign, order, choice or mask): then it must not move as stated. `python
@@ -34,6 +38,14 @@ scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. The num
 slash is a function in `tests/proofs/proof_kit/`.
 
 {counts}
+
+## At a glance
+
+Numbers of values. **Script**: the paper's, or its release's. **Trainer**: of the file of `configs/base/trainers`
+that stands beside it, or of the preset that it extends. **Ours**: by name. Records of experiments that extend
+no preset: {others}.
+
+{glance}
 """  # noqa: E501
 
 
@@ -53,6 +65,19 @@ def proven() -> dict[str, dict[str, str]]:
     """The figures of the proofs (`scripts/run_proofs.py`), by preset."""
     with (ROOT / "docs" / "proofs.csv").open(newline="", encoding="utf-8") as file:
         return {row["preset"]: row for row in csv.DictReader(file)}
+
+
+def records() -> dict[str, list[str]]:
+    """The folders of tests/papers by preset: those whose experiment extends it; "": that of no preset."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests" / "papers").glob("*/case.yaml")):
+        case = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for name in case["config"]:
+            tree = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")) or {}
+            bases = [base for base in (name, *tree.get("extends", ())) if base.startswith("methods/")]
+            for base in bases or [""]:
+                found.setdefault(base.removeprefix("methods/"), []).append(path.parent.name)
+    return found
 
 
 def counts(abouts: list[dict]) -> str:
@@ -106,23 +131,67 @@ def whose(source: str) -> str:
     )
 
 
-def of_trainer(name: str) -> str:
-    """What a preset leaves to the file of base/trainers that it extends; "" where it extends none."""
+def owner(setting: str, source: str, about: dict) -> str:
+    """Whose a setting is, `about.ours` counted."""
+    return "ours" if setting.partition(":")[0] in (about.get("ours") or {}) else whose(source)
+
+
+def inherited(name: str) -> dict[str, list[tuple[str, object]]]:
+    """What a preset leaves to the files that it extends: (setting, value) by file, the preset's own left
+    out."""
     config = load([f"methods/{name}"])
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[tuple[str, object]]] = {}
     for path, origin in config.origins.items():
+        place, value = Path(origin.partition(":")[0]), at(config.tree, path)
         if (
-            "base/trainers/" not in origin
-            or path.endswith(".name")
-            or at(config.tree, path) in (None, {}, [])
+            place.parts[-2:] == ("methods", f"{name}.yaml")
+            or path.startswith("about")
+            or value in (None, {}, [])
         ):
             continue
-        value = at(config.tree, path)
         if not isinstance(value, dict):
-            found.setdefault(Path(origin.partition(":")[0]).stem, []).append(
-                f"{path.removesuffix('.name')} {value}"
-            )
-    return "; ".join(f"`{base}`: {', '.join(sorted(values))}" for base, values in sorted(found.items()))
+            base = place.stem if place.parent.name == "trainers" else f"{place.parent.name}/{place.stem}"
+            found.setdefault(base, []).append((path.removesuffix(".name"), value))
+    return dict(sorted(found.items()))
+
+
+def of_bases(found: dict[str, list[tuple[str, object]]]) -> list[str]:
+    """A line for each file: its values, slot by slot."""
+    lines = []
+    for base, settings in found.items():
+        slots: dict[str, list[str]] = {}
+        for path, value in sorted(settings, key=lambda item: item[0]):
+            slot, _, key = path.partition(".")
+            slots.setdefault(slot, []).append(f"{key} {value}".strip())
+        texts = "; ".join(f"**{slot}** {', '.join(texts)}" for slot, texts in slots.items())
+        lines.append(f"- {'Of' if '/' in base else 'The trainer, '} `{base}`: {texts}".replace(",  ", ", "))
+    return lines
+
+
+def ours(path: Path, about: dict) -> dict[str, str]:
+    """Our settings with the reason: those that `about.ours` names, and those whose comment says so."""
+    reasons = {str(key): str(reason) for key, reason in (about.get("ours") or {}).items()}
+    for setting, source in values(path.read_text(encoding="utf-8")):
+        name = re.sub(r"^(\w+): (\w+):.*$", r"\1.\2", setting) if re.match(r"\w+: \w+:", setting) else setting
+        name = name.partition(":")[0].strip("{} ")
+        if whose(source) == "ours" and name not in reasons:
+            reasons[name] = source.removeprefix("ours").lstrip(":,; ")
+    return reasons
+
+
+def glance(paths: Sequence[Path], abouts: Sequence[dict], tested: dict[str, list[str]]) -> str:
+    """One line for each preset: how many values are whose, and where its record is tested."""
+    lines = ["| preset | fidelity | script | trainer | ours | record |", "|---|---|---|---|---|---|"]
+    for path, about in zip(paths, abouts, strict=True):
+        found = values(path.read_text(encoding="utf-8"))
+        script = sum(owner(setting, source, about) != "ours" for setting, source in found)
+        bases = ", ".join(f"{len(settings)} `{base}`" for base, settings in inherited(path.stem).items())
+        own = str(about.get("trainer", "")) or "-"
+        names = ", ".join(f"`{name}`" for name in ours(path, about)) or "-"
+        record = ", ".join(f"`{name}`" for name in tested.get(path.stem, [])) or "-"
+        cells = (f"`{path.stem}`", about.get("fidelity", "?"), script, bases or own, names, record)
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
 
 
 def released_data(name: str) -> str:
@@ -137,7 +206,11 @@ def released_data(name: str) -> str:
 
 
 def entry(
-    path: Path, known: dict[str, tuple[str, str]], lab: dict[str, str], proofs: dict[str, dict[str, str]]
+    path: Path,
+    known: dict[str, tuple[str, str]],
+    lab: dict[str, str],
+    proofs: dict[str, dict[str, str]],
+    tested: dict[str, list[str]],
 ) -> list[str]:
     """One preset's section."""
     text = path.read_text(encoding="utf-8")
@@ -155,21 +228,26 @@ def entry(
     ]
     if path.stem in proofs:
         lines += [proof_line(proofs[path.stem]), ""]
-    if tree.get("extends"):
-        lines += [f"Extends {', '.join(f'`{base}`' for base in tree['extends'])}.", ""]
-    if trainer := of_trainer(path.stem):
-        lines += [f"The trainer's: {trainer}.", ""]
-    elif about.get("trainer"):
+    if path.stem in tested:
+        lines += [f"Record: {', '.join(f'`tests/papers/{name}`' for name in tested[path.stem])}.", ""]
+    if lines_of_bases := of_bases(inherited(path.stem)):
+        lines += ["Not of the paper or its script:", "", *lines_of_bases, ""]
+    if about.get("trainer"):
         lines += [f"Trainer: {about['trainer']}.", ""]
-    if ours := about.get("ours"):
-        lines += ["Ours: " + "; ".join(f"{key}: {reason}" for key, reason in ours.items()) + ".", ""]
+    if reasons := ours(path, about):
+        lines += [
+            "Ours:",
+            "",
+            *(f"- `{key}`: {reason}" if reason else f"- `{key}`" for key, reason in reasons.items()),
+            "",
+        ]
     rows = values(text)
     if rows:
         lines += [
             "| setting | whose | source |",
             "|---|---|---|",
             *(
-                f"| `{setting}` | {whose(source)} | {source} |".replace("\\", "\\\\")
+                f"| `{setting}` | {owner(setting, source, about)} | {source} |".replace("\\", "\\\\")
                 for setting, source in rows
             ),
             "",
@@ -183,16 +261,13 @@ def entry(
 
 def render() -> str:
     """The whole page."""
-    known, lab, proofs = titles(), seen(), proven()
+    known, lab, proofs, tested = titles(), seen(), proven(), records()
     paths = sorted((ROOT / "configs" / "methods").glob("*.yaml"))
-    sections = [entry(path, known, lab, proofs) for path in paths]
     abouts = [(yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("about") or {} for path in paths]
-    return (
-        "\n".join(
-            [HEAD.format(counts=counts(abouts)), *(line for section in sections for line in section)]
-        ).rstrip()
-        + "\n"
-    )
+    others = ", ".join(f"`tests/papers/{name}`" for name in tested.get("", [])) or "none"
+    head = HEAD.format(counts=counts(abouts), glance=glance(paths, abouts, tested), others=others)
+    sections = [line for path in paths for line in entry(path, known, lab, proofs, tested)]
+    return "\n".join([head, *sections]).rstrip() + "\n"
 
 
 if __name__ == "__main__":

@@ -20,6 +20,10 @@ SETTINGS = (
     "optimizer",
 )  # fmt: skip
 STATED = ("num_minibatches", "advantage", "token_credit", "policy_loss", "loss_aggregation", "optimizer.lr")
+STATED_BY_AN_OWN_TRAINER = (  # what the files of base/trainers state for all others
+    "sampling.temperature", "sampling.top_p", "optimizer.weight_decay", "optimizer.betas",
+    "optimizer.schedule", "optimizer.warmup", "optimizer.max_grad_norm",
+)  # fmt: skip
 NEEDS_NO_SOURCE = ("token_credit",)  # follows from the advantage
 
 
@@ -63,10 +67,33 @@ def test_a_preset_of_released_code_rests_on_its_trainer(preset):
     assert own or any("base/trainers/" in origin for origin in origins.values()), (
         f"{preset}: extend a file of base/trainers, or say about.trainer: own (...)"
     )
-    for path in STATED:
+    trains = config.tree["optimizer"]["lr"] > 0 and "is not trained" not in str(about.get("trainer", ""))
+    for path in (*STATED, *(STATED_BY_AN_OWN_TRAINER if own and trains else ())):
         slot, _, key = path.partition(".")
         value = (config.tree.get(slot) or {}).get(key) if key else config.tree.get(slot)
         assert value is not None, f"{preset}: {path} is neither the trainer's nor the preset's"
+
+
+@pytest.mark.parametrize("preset", CODE)
+def test_no_setting_is_that_of_another_paper(preset):
+    """A preset that extends another paper's takes its mechanism, not the values of its script. Where nothing
+    is trained, only the sampling acts."""
+    trains = (load([preset]).tree.get("optimizer") or {}).get("lr", 0) > 0
+    for path, origin in settings_of(preset).items():
+        if path.startswith(NEEDS_NO_SOURCE) or not (trains or path.startswith("sampling")):
+            continue
+        own = origin.startswith(f"configs/{preset}.yaml:")
+        assert own or "base/trainers/" in origin, (
+            f"{preset}: {path} comes from {origin}: state it, with its source"
+        )
+
+
+@pytest.mark.parametrize("preset", CODE)
+def test_a_critic_has_as_many_updates_as_its_policy(preset):
+    config = load([preset])
+    critic = (config.tree.get("callbacks") or {}).get("critic") or {}
+    if "base/trainers/" in config.origins.get("callbacks.critic.updates", ""):
+        assert critic["updates"] == config.tree["num_minibatches"], f"{preset}: callbacks.critic.updates"
 
 
 @pytest.mark.parametrize("preset", CODE)

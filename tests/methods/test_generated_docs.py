@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import re
 from pathlib import Path
 
@@ -42,6 +43,20 @@ def test_what_is_named_in_place_of_a_preset_is_there():
 
 def test_out_of_scope_has_a_reason():
     assert all(bool(row["reason"]) == (row["family"] == "out-of-scope") for row in catalogue())
+
+
+def test_the_page_of_papers_is_up_to_date():
+    spec = importlib.util.spec_from_file_location("make_papers_doc", ROOT / "scripts" / "make_papers_doc.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    assert page == module.render(), "run python scripts/make_papers_doc.py"
+
+
+def test_every_record_of_a_paper_is_named_beside_its_preset():
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    for folder in (path.parent.name for path in (ROOT / "tests" / "papers").glob("*/case.yaml")):
+        assert f"`tests/papers/{folder}`" in page, folder
 
 
 def test_objective_papers_are_all_presets_with_an_entry():

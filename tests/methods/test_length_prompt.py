@@ -45,7 +45,7 @@ def test_drawn_bounds_stay_with_the_row_and_can_be_kept(kind):
 
 def test_the_reward_reads_the_prompts_bounds():
     prompt = PromptBasedLengthControlRl()(Row("r", "q", 1, meta={"length": [4, 8]}))
-    assert [LengthRange()(Rollout(prompt, [1] * n)) for n in (2, 4, 8, 10, 99)] == [-0.25, 0, 0, -0.25, -1]
+    assert [LengthRange()(Rollout(prompt, [1] * n)) for n in (2, 4, 8, 10, 99)] == [-0.5, 0, 0, -0.25, -1]
 
 
 def test_mistakes_are_named():

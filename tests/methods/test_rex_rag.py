@@ -193,3 +193,9 @@ def test_the_balance_heuristic():
     assert out[0].tolist() == pytest.approx([-r / 0.75 for r in ratio[0]])
     probe = [ratio[1][0] / (0.75 + 0.25 / 0.8), math.exp(-1.0) / (0.75 * math.exp(-1.1) + 0.125), ratio[1][2]]
     assert out[1].tolist() == pytest.approx([-r for r in probe])
+
+
+def test_the_dual_clip_bounds_what_became_likely_though_wrong():
+    x = inputs(logp=[[-0.1, -0.1]], old=[[-0.1 - math.log(5), -0.1]], advantage=-1.0)  # ratios 5 and 1
+    assert RexRagBalanceHeuristic()(x).loss[0].tolist() == pytest.approx([5.0, 1.0])
+    assert RexRagBalanceHeuristic(dual_clip=3.0)(x).loss[0].tolist() == pytest.approx([3.0, 1.0])

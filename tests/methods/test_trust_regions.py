@@ -48,6 +48,12 @@ def test_archer_widens_where_entropy_is_high():
     assert Archer()(x).loss[0].tolist() == pytest.approx([-1.2] * 4 + [-1.5])
 
 
+def test_archer_bounds_the_loss_of_what_became_likely_though_wrong():
+    x = inputs([[log(12.0)] * 5], old=[[0.0] * 5], advantage=-1.0, entropy=ENTROPY)
+    assert Archer()(x).loss[0].tolist() == pytest.approx([12.0] * 5)  # PPO's clip has no bound on this side
+    assert Archer(dual_clip=10.0)(x).loss[0].tolist() == pytest.approx([10.0] * 5)
+
+
 def test_archer_kl_spares_high_entropy():
     x = inputs([[-1.0] * 5], ref_logp=[[-1.5] * 5], entropy=ENTROPY)
     loss = ArcherLowEntropyKl(estimator="k2")(x).loss[0].tolist()

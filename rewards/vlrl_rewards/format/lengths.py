@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from vlrl.plugins.registry import register
+from vlrl.plugins.contexts import PhaseContext
+from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
 from vlrl_rewards.combine.nested import OverReward, note, note_correct, number
@@ -31,7 +32,8 @@ class CosineLength(OverReward):
 
     Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). The reward `of` decides
     correctness (its `correct_at`), whatever the length. Defaults are the paper's: correct 2 -> 1, wrong -10
-    -> 0, exceeding -10. Edge: a truncated rollout counts as exceeding. Units: tokens.
+    -> 0, exceeding -10. `max_tokens` (Lmax) 0 is the most that the run samples. Edge: a truncated rollout
+    counts as exceeding. Units: tokens.
     """
 
     max_tokens: int = 1024
@@ -40,14 +42,30 @@ class CosineLength(OverReward):
     exceed: float = -10.0
 
     def __post_init__(self) -> None:
-        _positive("max_tokens", self.max_tokens)
+        if self.max_tokens < 0:
+            raise ValueError(f"max_tokens: must not be negative, got {self.max_tokens}")
         super().__post_init__()
 
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        self.longest(phase)
+
+    def longest(self, phase: PhaseContext) -> int:
+        """Lmax. Raises ConfigError where neither the reward nor the sampling names one."""
+        most = self.max_tokens or int(getattr(phase.sampling, "max_tokens", 0) or 0)
+        if most <= 0:
+            raise ConfigError(
+                "rewards: 'cosine_length' max_tokens: the longest completion is not known; set it (tokens), "
+                "or use a sampling policy with `max_tokens`"
+            )
+        return most
+
     def __call__(self, rollout: Rollout) -> float:
+        most = self.max_tokens or self.longest(self.run)
         correct = note_correct(self, rollout, self.inner.correct(rollout, number(self.inner, rollout)))
-        if rollout.truncated or rollout.sampled_tokens >= self.max_tokens:
+        if rollout.truncated or rollout.sampled_tokens >= most:
             return self.exceed
-        return cosine(rollout.sampled_tokens, self.max_tokens, *(self.right if correct else self.wrong))
+        return cosine(rollout.sampled_tokens, most, *(self.right if correct else self.wrong))
 
 
 @register("length_budget")
@@ -90,7 +108,7 @@ class LengthRange(Reward):
         r = 0                           if low <= L <= high
         r = -min(1, distance / scale)   else
 
-    `scale` 0 is `high`. `row.meta["length"]` = [low, high] overrides the fields.
+    `scale` 0 is the bound that is missed. `row.meta["length"]` = [low, high] overrides the fields.
     Paper: Prompt-based length control, arXiv:2308.12030 (rule reward; the scale is ours). DAPO's soft
     overlong punishment (arXiv:2503.14476, eq. 13) is high = Lmax - cache and scale = cache. Edge: a truncated
     rollout scores -1. Units: tokens.
@@ -112,8 +130,11 @@ class LengthRange(Reward):
         low, high = rollout.row.meta.get("length", (self.low, self.high))
         if rollout.truncated:
             return -1.0
-        away = max(low - rollout.sampled_tokens, rollout.sampled_tokens - high, 0)
-        return -min(1.0, away / (self.scale or high))
+        tokens = rollout.sampled_tokens
+        if low <= tokens <= high:
+            return 0.0
+        missed = low if tokens < low else high
+        return -min(1.0, abs(tokens - missed) / (self.scale or max(missed, 1)))
 
 
 def arch(x: float, peak: float) -> float:

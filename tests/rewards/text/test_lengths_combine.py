@@ -1,6 +1,7 @@
 """Length rewards and combinations, by hand."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +33,15 @@ def test_cosine_length(rollout, text, tokens, finish, expected):
     assert score(spec, rollout("4", text, ids=tokens, finish=finish)) == pytest.approx(expected)
 
 
+def test_the_span_of_the_cosine_is_the_runs(rollout):
+    reward = build(Reward, {"name": "cosine_length", "of": {"name": "math"}, "max_tokens": 0})
+    reward.setup(SimpleNamespace(sampling=SimpleNamespace(max_tokens=32)))
+    assert reward(rollout("4", RIGHT, ids=16)) == pytest.approx(1.5)  # half of the way from 2 to 1
+    assert reward(rollout("4", RIGHT, ids=32)) == -10.0
+    with pytest.raises(ConfigError, match="max_tokens"):
+        reward.longest(SimpleNamespace(sampling=SimpleNamespace()))
+
+
 def test_length_budget(rollout):
     exact = {"name": "length_budget", "tokens": 100, "alpha": 0.001}
     assert score(exact, rollout("4", RIGHT, ids=150)) == pytest.approx(0.95)
@@ -46,14 +56,16 @@ def test_length_budget(rollout):
 
 def test_length_range_and_its_soft_edge(rollout):
     bounds = {"name": "length_range", "low": 10, "high": 20}
-    assert [score(bounds, rollout("4", "x", ids=n)) for n in (10, 20, 5, 25, 90)] == [0, 0, -0.25, -0.25, -1]
+    assert [score(bounds, rollout("4", "x", ids=n)) for n in (10, 20, 5, 25, 90)] == [0, 0, -0.5, -0.25, -1]
     assert score(bounds, rollout("4", "x", ids=15, finish="length")) == -1
+    at_least = {"name": "length_range", "low": 40, "high": 100_000}  # 40 is missed, not 100,000
+    assert [score(at_least, rollout("4", "x", ids=n)) for n in (10, 30, 40, 900)] == [-0.75, -0.25, 0, 0]
     soft = {"name": "length_range", "high": 80, "scale": 20}
     assert [score(soft, rollout("4", "x", ids=n)) for n in (80, 90, 100, 200)] == [0, -0.5, -1, -1]
     for broken in (
         {"name": "length_range", "high": 0},
         {"name": "length_range", "low": 5, "high": 1},
-        {"name": "cosine_length", "max_tokens": 0},
+        {"name": "cosine_length", "max_tokens": -1},
     ):
         with pytest.raises(ConfigError):
             build(Reward, broken)

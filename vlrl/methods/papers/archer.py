@@ -30,18 +30,21 @@ class Archer(PolicyLoss):
         L = -min(r A, clip(r, 1 - eps_t, 1 + eps_t) A)
 
     eps_t is `high_entropy` for the `share` of a rollout's tokens with the highest entropy, `low_entropy` for
-    its other tokens (eq. 6-7).
+    its other tokens (eq. 6-7). `dual_clip` as in `ppo_clip` (10 in the released script; 0: off).
     """
 
     high_entropy: float = 0.5
     low_entropy: float = 0.2
     share: float = 0.2
+    dual_clip: float = 0.0
     needs = ("entropy",)
 
     def __call__(self, x: LossInputs) -> UnreducedLoss:
         high_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
         range_BT = torch.where(high_BT, self.high_entropy, self.low_entropy).to(x.logp_BT)
-        return clipped_ratio_loss(x.log_ratio_BT.exp(), x.advantage_BT, range_BT, range_BT)
+        return clipped_ratio_loss(
+            x.log_ratio_BT.exp(), x.advantage_BT, range_BT, range_BT, self.dual_clip or None
+        )
 
 
 @register("archer.low_entropy_kl")

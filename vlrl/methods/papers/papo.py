@@ -4,8 +4,8 @@ masked image, which is maximised.
     papo.masked_logp   aux tensor: log-probs of the same completion with masked images
     papo.masked_kl     loss term: the negative KL
 
-The paper's double entropy loss is the loss term `entropy_bonus` with a negative `coef` (0.03): of its two
-parts only the unmasked one has a gradient, there as here.
+The release's double entropy loss is the loss term `nll` with `coef` 0.03: it estimates an entropy by the mean
+of -log pi of the sampled tokens, and of its two parts only the unmasked one has a gradient, there as here.
 
 Paper: Wang et al. 2025 (PAPO), arXiv:2507.06448, sec. 3.2 and eq. 2, with released code.
 """

@@ -290,13 +290,14 @@ class RexRagBalanceHeuristic(PolicyLoss):
     a is the share of probes in the batch (the balance heuristic, Veach and Guibas 1995). m is the density of
     the probes: 0 for a conversation; for a probe pi_old e^(-1/j) on the j tokens before the doubt, e the
     share of wrong conversations; on the doubt the probability with which its tokens were inserted; pi_old
-    behind it. Reads INSERTED, PROBE_SHARE and ERROR_RATE. Paper: Jiang et al. 2025 (REX-RAG),
-    arXiv:2508.08149, multiple importance sampling; checked against dp_actor.py of the release. Edge: without
-    probes it is PPO's clip; |log q| and |log r| are clamped to 20. Shapes: (B, T).
+    behind it. Paper: Jiang et al. 2025 (REX-RAG), arXiv:2508.08149; checked against dp_actor.py of the
+    release. `dual_clip` as in `ppo_clip`. Edge: without probes it is PPO's clip; |log q| and |log r| are
+    clamped to 20. Shapes: (B, T).
     """
 
     low: float = 0.2
     high: float = 0.2
+    dual_clip: float = 0.0
     requires = (INSERTED, PROBE_SHARE, ERROR_RATE)
 
     def __call__(self, x: LossInputs) -> UnreducedLoss:
@@ -315,4 +316,4 @@ class RexRagBalanceHeuristic(PolicyLoss):
             probe_T[:begin] -= math.log(ERROR_RATE[rollout]) / max(begin, 1)
             mu_BT[row] = torch.logaddexp(mu_BT[row] + of_own, probe_T + math.log(share))
         log_BT = ((x.logp_BT - mu_BT) * x.mask_BT).clamp(-20, 20)
-        return clipped_ratio_loss(log_BT.exp(), x.advantage_BT, self.low, self.high)
+        return clipped_ratio_loss(log_BT.exp(), x.advantage_BT, self.low, self.high, self.dual_clip or None)
