@@ -50,6 +50,7 @@ REQUIRED_FIELDS = {  # of plug-ins that have no default for them
     "take": {"count": 1},
     "tasks": {"keep": ["a"]},
     "openai": {"model": "a"},
+    "own_model": {"policy": {"name": "text", "model": "a"}},
     "armed": {"slot": "a"},
     "laser": {"c": -23.0},
     "laser.self_rewarded": {"c": -23.0},
