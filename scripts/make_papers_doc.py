@@ -29,8 +29,9 @@ Kinds: a `method` has a mechanism of its own, a `recipe` has values and data onl
 **Proof**: a number that the mechanism moves through the whole pipeline, on the named task, with a scripted
 policy that is right about half of the time: switched off (then the run is bit-identical to what the preset
 extends), on, and turned round (its sign, order, choice or mask): then it must not move as stated. `python
-scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. Observables without a slash are
-functions in `tests/proofs/proof_kit/`, `log/...` are metrics, the others figures of `vlrl check`.
+scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. The number's name says what it is:
+`log/...` is a metric of the log, another name with a slash is a figure of `vlrl check`, and a name without a
+slash is a function in `tests/proofs/proof_kit/`.
 
 {counts}
 """  # noqa: E501

@@ -27,8 +27,8 @@ from vlrl.services.files import write_whole
 from vlrl.services.third_party import quiet
 from vlrl.trainer.checkpoints import checkpoint
 from vlrl.trainer.checkpoints import overwrite as replaced
-from vlrl.trainer.checkpoints.changes import config_changes
-from vlrl.trainer.checkpoints.files import saved
+from vlrl.trainer.checkpoints.changes import CONFIG, config_changes
+from vlrl.trainer.checkpoints.files import STATE, faults, saved
 from vlrl.trainer.data import bad_rows
 from vlrl.trainer.data.rows import check_lengths
 from vlrl.trainer.heldout import evaluate_run
@@ -70,8 +70,10 @@ def train(
         replaced.check(output_of(config))
     elif not resume:
         check_free(output_of(config))
-    elif newest := saved(output_of(config))[-1:]:
-        config_changes(newest[0], config, checkpoint.read_state(newest[0])["phase"])
+    else:
+        named = [folder for folder in saved(output_of(config)) if not faults(folder, {STATE, CONFIG})]
+        if named:  # the other files are read once the model is to be loaded
+            config_changes(named[-1], config, checkpoint.read_state(named[-1])["phase"])
     plan = Plan.of(config)
     plan.check()
     if int(os.environ.get("RANK", "0")) == 0:

@@ -23,10 +23,27 @@ PAGES = [
     "README.md",
     "data/README.md",
     "rewards/README.md",
-    *(f"docs/{name}.md" for name in ("architecture", "benchmarks", "distributed", "engines")),
+    *(
+        f"docs/{name}.md"
+        for name in ("architecture", "benchmarks", "benchmarks_gpu", "distributed", "engines")
+    ),
 ]
 PAGES += [
-    f"docs/{name}.md" for name in ("evaluation", "functional", "guide", "real_model")
+    f"docs/{name}.md"
+    for name in (
+        "engines",
+        "evaluation",
+        "functional",
+        "guide",
+        "judges",
+        "real_model",
+        "index",
+        "which_reward",
+        "one_gpu",
+        "errors",
+    )
+] + [
+    f"docs/coming_from/{name}.md" for name in ("trl", "verl", "ms_swift", "vlm_r1")
 ]  # LOG.md is a notebook of what was run, papers.md and methods.md are made
 FUNCTIONS = {
     "train": train,
@@ -88,13 +105,10 @@ def commands():
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch):
-    """A folder with the repository's configs, and the files that the guide writes."""
+    """A folder with the repository's configs, and the files that the pages write."""
     (tmp_path / "configs").symlink_to(ROOT / "configs")
-    for block in re.findall(
-        r"^ *```yaml\n(.*?)^ *```",
-        (ROOT / "docs" / "guide.md").read_text(encoding="utf-8"),
-        re.DOTALL | re.MULTILINE,
-    ):
+    pages = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+    for block in re.findall(r"^ *```yaml\n(.*?)^ *```", pages, re.DOTALL | re.MULTILINE):
         if named := re.match(r" *# (\w+\.yaml)\n", block):
             indent = len(block) - len(block.lstrip(" "))
             (tmp_path / named[1]).write_text(

@@ -13,7 +13,8 @@ from vlrl.trainer.ranks.lock import NAME
 from vlrl.trainer.ranks.stopping import STOP_FILE, StopRequest
 from vlrl.training import train
 
-STEPS = "steps=40"
+COUNT = 120
+STEPS = f"steps={COUNT}"
 TROUBLE = [
     f"plugins=[{ROOT / 'tests' / 'reliability' / 'trouble.py'}]",
     "rewards.any={name: troubled}",
@@ -63,7 +64,7 @@ def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturb
     assert [path.name for path in checkpoint.saved(run)] == [f"step-{step:06d}"] and checkpoint.faults(
         checkpoint.saved(run)[0]
     ) == []
-    assert 3 <= step < 40
+    assert 3 <= step < COUNT
     train(config(run, STEPS, SEEN), resume=True, live=False)
     verify_equal(undisturbed, run)
     assert not (run / STOP_FILE).exists()

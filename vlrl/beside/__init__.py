@@ -1,7 +1,7 @@
-"""Judges: models that score responses where no rule can.
+"""Models beside the policy, asked where no rule can score.
 
-LLM judges (`client.py`), asked by rewards `judged` and `rubric` and by `vlrl eval`; process reward models
-(`process.py`), asked by the reward shaping `pure.process_rewards`. A judge is a model, so it can be wrong or
-fooled: `audit.py` measures both. Judges are pinned to a revision and their replies are cached, so that a
-verdict can be reproduced.
+`service.py` asks a model through any engine: batches, a budget, a cache, a failure that is no verdict.
+`judge.py` asks about responses by the prompts of `templates/`; `audit.py` and `attacks.py` measure a judge.
+`process.py` reads process reward models. Judges are pinned to a revision and their replies are cached, so
+that a verdict can be reproduced.
 """

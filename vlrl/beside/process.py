@@ -5,15 +5,14 @@ Shapes: B solutions, S tokens of a solution with its question.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vlrl.beside.reward_model import TINY, batches
 from vlrl.config.model_folder import located
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.lazy import torch
-
-TINY = "tiny"  # as model: random weights, for tests and proofs
 
 
 @dataclass
@@ -53,7 +52,7 @@ class ProcessRewardModel:
         """One score per step of each solution, a (question, its steps); [] for a solution without steps."""
         rows = [self.encoded(question, steps) for question, steps in solutions]
         found: list[list[float]] = [[] for _ in rows]
-        for places in self._batches([len(ids) for ids, _ in rows]):
+        for places in batches([len(ids) for ids, _ in rows], self.batch_tokens):
             for place, values in zip(places, self._forward([rows[place] for place in places])):
                 found[place] = values
         return found
@@ -66,17 +65,6 @@ class ProcessRewardModel:
             ids += [*self.tokenizer.encode(step, add_special_tokens=False), *mark]
             read.append(len(ids) - 1)
         return ids, read
-
-    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Places of the solutions in batches of at most `batch_tokens`, short ones together."""
-        batch: list[int] = []
-        for place in sorted(range(len(lengths)), key=lambda place: lengths[place]):
-            if batch and (len(batch) + 1) * lengths[place] > self.batch_tokens:
-                yield batch
-                batch = []
-            batch.append(place)
-        if batch:
-            yield batch
 
     def _forward(self, rows: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
         if not any(read for _, read in rows):

@@ -28,7 +28,9 @@ _COMMANDS = {  # command: where its function is
     "plan": "vlrl.cli.plan:plan",
     "compare": "vlrl.compare.cli:compare",
     "report": "vlrl.cli.report:report",
+    "init": "vlrl.cli.init:init",
     "list": "vlrl.cli.list:list_plugins",
+    "schema": "vlrl.cli.schema:schema",
     "show": "vlrl.cli.show:show",
     "new": "vlrl.cli.new:new",
     "export": "vlrl.cli.export:export",
@@ -48,11 +50,15 @@ _TAKES_WORDS = (
 _OTHER_WORDS = {
     "launch": "vlrl train CONFIG --processes N",
     "evaluate": "vlrl eval",
-    "init": "vlrl new",
     "run": "vlrl train CONFIG",
 }
 COMPLETE = "_VLRL_COMPLETE"  # a shell sets it to ask for completions
-_GROUPS = {"eval": "vlrl.eval.cli:app", "data": "vlrl_data.cli:app", "weights": "vlrl.cli.weights:app"}
+_GROUPS = {
+    "eval": "vlrl.eval.cli:app",
+    "data": "vlrl_data.cli:app",
+    "weights": "vlrl.cli.weights:app",
+    "judge": "vlrl.cli.judge:app",
+}
 
 
 def _named(place: str) -> Any:

@@ -10,7 +10,7 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -80,11 +80,13 @@ class OpenAI(Engine):
 
     vlrl original. `url` ends before /chat/completions; `model` is the endpoint's name of the model; the key
     is read from the environment variable `key_env` (no key is sent if it is unset). Edge: after the last
-    retry the request fails with a RuntimeError that names status and URL. Completions have text, and no ids:
-    use another engine to train.
+    retry, or `deadline` seconds (0: none), the request fails with a RuntimeError that names status and URL.
+    Completions have text, and no ids: use another engine to train. `top_logprobs` and a JSON schema
+    (`guided`) of the sampling are asked of the endpoint.
     """
 
     needs_policy: ClassVar[bool] = False
+    remote: ClassVar[bool] = True
     url: str = "http://127.0.0.1:8000/v1"
     model: str = ""
     key_env: str = "OPENAI_API_KEY"
@@ -92,6 +94,7 @@ class OpenAI(Engine):
     retries: int = 5
     timeout: float = 300.0
     wait: float = 1.0
+    deadline: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -121,28 +124,51 @@ class OpenAI(Engine):
         }
         if sampling.stop:
             body["stop"] = list(sampling.stop)
+        if sampling.top_logprobs:
+            body |= {"logprobs": True, "top_logprobs": min(sampling.top_logprobs, 20)}
+        if schema := (sampling.guided or {}).get("json"):
+            described = {"name": "reply", "strict": True, "schema": schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": described}
         started = time.monotonic()
-        text, finish = self._post(body)
-        return Completion(request, index, [], [], text, finish, seconds=time.monotonic() - started)
+        reply = self._post(body)
+        text, finish = text_of(reply)
+        return Completion(
+            request,
+            index,
+            [],
+            [],
+            text,
+            finish,
+            seconds=time.monotonic() - started,
+            tokens=tokens_of(reply),
+            text_logprobs=logprobs_of(reply) if sampling.top_logprobs else None,
+        )
 
-    def _post(self, body: dict[str, Any]) -> tuple[str, Literal["stop", "length"]]:
-        """The text of a reply, and why it ended. Raises RuntimeError after the last retry."""
+    def _post(self, body: dict[str, Any]) -> Any:
+        """The reply, which has a text. Raises RuntimeError after the last retry, or at the deadline."""
         key = os.environ.get(self.key_env, "")
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        problem = ""
+        problem, begun = "", time.monotonic()
         for attempt in range(self.retries + 1):
-            if attempt:
-                time.sleep(self.wait * 2 ** (attempt - 1))
+            pause = self.wait * 2 ** (attempt - 1) if attempt else 0.0
+            left = self.deadline - (time.monotonic() - begun) if self.deadline else self.timeout + pause
+            if left <= pause:
+                problem += f"; the deadline of {self.deadline:g} s is over"
+                break
+            time.sleep(pause)
             post = urllib.request.Request(
                 f"{self.url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers
             )
             try:
-                with _OPENER.open(post, timeout=self.timeout) as answer:
-                    content = self._read(answer)
+                limit = min(self.timeout, left - pause)
+                with _OPENER.open(post, timeout=limit) as answer:
+                    content = self._read(answer, limit)
                 if len(content) > MAX_ANSWER:
                     problem = f"the answer has more than {MAX_ANSWER} bytes"
                     break
-                return text_of(json.loads(content))
+                reply = json.loads(content)
+                text_of(reply)
+                return reply
             except urllib.error.HTTPError as error:
                 problem = f"HTTP {error.code}: {error.read()[:200].decode(errors='replace')}"
                 if error.code != 429 and error.code < 500:
@@ -151,16 +177,16 @@ class OpenAI(Engine):
                 problem = f"{type(error).__name__}: {error}"
         raise RuntimeError(f"engine openai: {self.url} did not answer ({problem})")
 
-    def _read(self, answer: Any) -> bytes:
-        """The body, in at most `timeout` seconds: `urlopen`'s own limit is for each part of it. Raises
+    def _read(self, answer: Any, seconds: float) -> bytes:
+        """The body, in at most `seconds`: `urlopen`'s own limit is for each part of it. Raises
         TimeoutError."""
-        content, until = bytearray(), time.monotonic() + self.timeout
+        content, until = bytearray(), time.monotonic() + seconds
         while part := answer.read1(1 << 16):
             content += part
             if len(content) > MAX_ANSWER:
                 break
             if time.monotonic() > until:
-                raise TimeoutError(f"the answer took more than {self.timeout:g} s")
+                raise TimeoutError(f"the answer took more than {seconds:g} s")
         return bytes(content)
 
     def sync(self, policy: PolicyView) -> None:
@@ -186,3 +212,26 @@ def text_of(reply: Any) -> tuple[str, Literal["stop", "length"]]:
     if content is not None and not isinstance(content, str):
         raise ValueError(f"the reply's content is no text: {str(content)[:200]}")
     return content or "", "length" if choice.get("finish_reason") == "length" else "stop"
+
+
+def tokens_of(reply: Mapping[str, Any]) -> tuple[int, int]:
+    """What an endpoint bills: tokens of the prompt and of the reply; 0 where it does not say."""
+    usage = reply.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    found = [usage.get(key) for key in ("prompt_tokens", "completion_tokens")]
+    prompt, written = (int(n) if isinstance(n, (int, float)) and n > 0 else 0 for n in found)
+    return prompt, written
+
+
+def logprobs_of(reply: Mapping[str, Any]) -> list[tuple[str, dict[str, float]]] | None:
+    """(text, top log-probs by text) of each token of a chat completion; None where it has none, or they are
+    of another form."""
+    logprobs = reply["choices"][0].get("logprobs")
+    content = logprobs.get("content") if isinstance(logprobs, dict) else None
+    try:
+        return [
+            (str(token["token"]), {str(top["token"]): float(top["logprob"]) for top in token["top_logprobs"]})
+            for token in content or ()
+        ] or None
+    except (TypeError, KeyError, ValueError):
+        return None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.beside.client import check_judge, quoted
+from vlrl.beside.judge import check_judge, quoted
 from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.search import cut
 from vlrl.plugins.contexts import PhaseContext, StageContext

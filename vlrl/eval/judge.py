@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.beside.audit import error_rates, master_key_acceptance
-from vlrl.beside.client import CORRECTNESS_PROMPT, Judge, ask_engine, quoted
+from vlrl.beside.judge import Judge, JudgeConfig, Question
+from vlrl.beside.service import ModelService
+from vlrl.beside.templates import load_template
 from vlrl.eval.grade import GradedSuite, grade
 from vlrl.eval.model import open_model
 from vlrl.eval.runner import reopen
 from vlrl.eval.suite import load_suite
 from vlrl.eval.summary import responses_from_journal
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Engine
 
 PROBED = 20  # records on which master keys are tried
 
@@ -45,24 +49,43 @@ def judge_run(
         grade(data, responses_from_journal(path, data.suite.name), profile, options.protocol)
         for data in chosen
     ]
-    cache = path / "judge.jsonl"
+    config = JudgeConfig(model, engine, prices=prices)
     if dry:
-        judge = Judge(model, lambda prompts: [""] * len(prompts), cache, prices)
-        return {suite.data.suite.name: judge.price(judge_prompts(suite)) for suite in graded}
+        judge = open_judge(config, build(Engine, dict(engine), "engine"), path)
+        return {suite.data.suite.name: price(judge, judge_questions(suite)) for suite in graded}
     served = open_model(model.partition("@")[0], engine)
     try:
-        judge = Judge(model, ask_engine(served.engine), cache, prices)
+        judge = open_judge(config, served.engine, path)
         return {suite.data.suite.name: judge_report(judge, suite) for suite in graded}
     finally:
         served.close()
 
 
-def judge_prompts(graded: GradedSuite, response: str | None = None) -> list[str]:
-    """The judge's prompt per record, with its first response, or with `response` for all."""
+def open_judge(config: JudgeConfig, engine: Engine, path: Path) -> Judge:
+    """A judge of correctness, with its replies in the run's folder."""
+    service = ModelService(config.model, engine, path / "judge", concurrency=config.concurrency)
+    return Judge(service, load_template(config.template or "correctness"), config)
+
+
+def price(judge: Judge, questions: Sequence[Question]) -> dict[str, float]:
+    """The cost of asking: prompts that are not cached, their tokens (four characters each), and the price
+    (half of `max_tokens` per reply)."""
+    asks = [ask for question in questions for ask in judge.asks(question)]
+    usage = judge.service.estimate(asks, judge.config.max_tokens // 2)
+    return {
+        "prompts": usage.calls,
+        "prompt_tokens": usage.prompt_tokens,
+        "reply_tokens": usage.reply_tokens,
+        "price": usage.cost(judge.config.prices),
+    }
+
+
+def judge_questions(graded: GradedSuite, response: str | None = None) -> list[Question]:
+    """What the judge is asked about each record, with its first response, or with `response` for all."""
     suite = graded.data.suite
     texts = [samples[0].text if response is None else response for samples in graded.responses]
     return [
-        CORRECTNESS_PROMPT.format(question=suite.text(record), gold=suite.gold(record), response=quoted(text))
+        Question((("question", suite.text(record)), ("reference", str(suite.gold(record))), ("answer", text)))
         for record, text in zip(graded.data.records, texts, strict=True)
     ]
 
@@ -75,19 +98,21 @@ def judge_report(
 
     With human `labels` by id, also the error rates of both.
     """
-    verdicts = judge.verdicts(judge_prompts(graded))
+    verdicts = judge.ask(judge_questions(graded))
     rule = dict(zip(graded.data.ids, graded.correct, strict=True))
     by_judge = {
-        name: verdict.correct for name, verdict in zip(rule, verdicts, strict=True) if not verdict.unread
+        name: verdict.value >= 0.5
+        for name, verdict in zip(rule, verdicts, strict=True)
+        if verdict.value is not None
     }
     report: dict[str, Any] = {
-        "model": judge.model,
+        "model": judge.service.model,
         "accuracy": sum(by_judge.values()) / max(1, len(by_judge)),
         "rule_accuracy": sum(rule.values()) / max(1, len(rule)),
         "no_verdict": 1 - len(by_judge) / max(1, len(verdicts)) if verdicts else 0.0,
         "judge_only": [name for name, correct in by_judge.items() if correct and not rule[name]],
         "rule_only": [name for name, correct in by_judge.items() if not correct and rule[name]],
-        "master_keys": master_key_acceptance(judge, lambda text: judge_prompts(graded, text)[:PROBED]),
+        "master_keys": master_key_acceptance(judge, lambda text: judge_questions(graded, text)[:PROBED]),
     }
     if labels:
         report["errors"] = {"judge": error_rates(by_judge, labels), "rule": error_rates(rule, labels)}

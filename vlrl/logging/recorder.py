@@ -32,7 +32,10 @@ KEYS: dict[str, dict[str, type]] = {  # what every line of a file has
     TIMINGS: {"step": int, "phase": str, "seconds": dict},
     EVENTS: {"step": int, "kind": str},
     TRAJECTORIES: {"step": int, "row": str, "steps": list},
-    SESSIONS: {"time": float, "command": list, "packages": dict, "devices": list},
+    SESSIONS: {
+        **{"time": float, "command": list, "packages": dict, "devices": list, "vlrl": str, "python": str},
+        **{"revision": object, "cores": object},  # may be null
+    },
 }
 _PENDING = 2  # rollout files being written while training goes on
 

@@ -61,6 +61,12 @@ class Unread(Exception):
         self.answer = answer
 
 
+class NoScore(RuntimeError):
+    """A response could not be scored, through no fault of its own: the judge failed, or its reply could not
+    be read. Raised, or returned by `Reward.score_group` in place of a score; the rollout is dropped and
+    counted."""
+
+
 @dataclass(frozen=True)
 class Response:
     """What the policy said: the whole text, thinking included, and one coordinate space per picture."""

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import CallbackContext, SamplingContext
 from vlrl.plugins.episodes import EPISODE_END, Episode
+from vlrl.plugins.scoring import NoScore
 from vlrl.plugins.stage import Stage as Stage
 from vlrl.plugins.state import State as State
 from vlrl.plugins.state import StepCounts as StepCounts
@@ -51,6 +52,7 @@ from vlrl.types import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+GroupScores = Sequence[float | Awaitable[float] | NoScore]
 TOKEN_ADVANTAGES: Annotation[list] = Annotation(
     "token_advantages", list, hint="advantage: {name: gae}", doc="one advantage per token"
 )
@@ -142,6 +144,7 @@ class Engine(Stage):
 
     kind: ClassVar[str] = "engine"
     home: ClassVar[str] = "vlrl.engine"
+    remote: ClassVar[bool] = False  # True: a request is a call to another machine, which can fail alone
 
     @property
     def own_weights(self) -> bool:
@@ -267,8 +270,15 @@ class Reward(ScoresTexts, Stage):
     @abstractmethod
     def __call__(self, rollout: Rollout) -> float | Awaitable[float]: ...
 
-    def score_group(self, group: Group) -> Sequence[float | Awaitable[float]] | Awaitable[Sequence[float]]:
-        """The scores of a group's rollouts; a reward that compares siblings overrides it."""
+    def prepare(self, groups: Sequence[Group]) -> None:
+        """Called with all groups of a batch before the first of them is scored: a reward that asks a model
+        asks about all of them at once."""
+        for inner in self.inner_rewards:
+            inner.prepare(groups)
+
+    def score_group(self, group: Group) -> GroupScores | Awaitable[GroupScores]:
+        """The scores of a group's rollouts; a reward that compares siblings overrides it. `NoScore` in place
+        of a score: this rollout alone has none, and leaves the group."""
         return [self(rollout) for rollout in group]
 
     def correct(self, rollout: Rollout, score: float) -> bool:

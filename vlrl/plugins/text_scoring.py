@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, overload
 
+from vlrl.plugins.scoring import NoScore
 from vlrl.services.run_sync import run_sync
 from vlrl.types import CoordinateSpace, Group, Prompt, Rollout, Row
 
@@ -67,6 +68,9 @@ def group_of(texts: Sequence[str], gold: Any, columns: dict[str, Any]) -> Group:
 def _finished(values: Any) -> list[float]:
     async def wait() -> list[float]:
         found = await values if inspect.isawaitable(values) else values
+        for value in found:
+            if isinstance(value, NoScore):
+                raise value
         return [float(await value if inspect.isawaitable(value) else value) for value in found]
 
     scores = run_sync(wait())

@@ -77,6 +77,9 @@ class Family(Stage):
     max_pixels: int | None = None
     video_max_pixels: int | None = None
     checkpointing: bool = False
+    router_replay: bool = (
+        False  # training takes the experts that engine `hf` chose (`vlrl/policy/routing.py`)
+    )
     cache_mb: int = 1024  # cache of processed media
     embeds_mb: int = 512  # cache of their embeddings by a frozen vision tower (0: none)
     chunk: int = 1024  # completion tokens whose logits are in memory at a time

@@ -22,6 +22,7 @@ from vlrl.policy.tree_attention import attention_arguments
 
 if TYPE_CHECKING:
     from vlrl.plugins.views import AuxTensorView
+    from vlrl.policy.routing import RoutingReplay
 
 CACHE_NUMBERS = 1 << 18  # numbers that fit into a CPU's cache over several passes
 
@@ -58,21 +59,24 @@ class Net(nn.Module):
         shown: Sequence[int],
         aux_tensors: Sequence[AuxTensorView] = (),
         dummies: Sequence[Features] = (),
+        routing: RoutingReplay | None = None,
     ) -> dict[str, Tensor]:
         """{"logp": (N,), aux tensor name: (N,) or (N, K)} of the completion tokens `ids_N`.
 
         Args: `features` are the distinct media; `shown` indexes them in the order of the rows' placeholders.
         `dummies` are media that go through the vision tower with weight 0, because all ranks must take part
-        in the tower's collectives.
+        in the tower's collectives. `routing`: the experts of the rows' tokens.
         """
         family = self.family
         with family.autocast(ids_N.device):
             embeds = self.media(self.model, [*features, *dummies])
             kinds = [features[i].kind for i in shown]
             shown_embeds = [embeds[i] for i in shown]
-            attention = attention_arguments(family, self.model, layout)
+            options = attention_arguments(family, self.model, layout)
+            if routing is not None:
+                options["routing"] = routing
             hidden_RLH, _ = family.hidden(
-                self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **attention
+                self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **options
             )
             hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
             weight_VH = head_weight(self.model)

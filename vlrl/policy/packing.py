@@ -52,6 +52,8 @@ class Layout:
     source_N: Tensor  # index into the R * L hidden states: the one that predicts the token
     target_N: Tensor  # index into the B * T completion tokens
     nodes_R: tuple[tuple[Node, ...], ...]  # of each row, in depth-first order; the first one is the root
+    # of each node: a completion through it, and its tokens [from, to) there
+    parts_R: tuple[tuple[tuple[int, int, int], ...], ...] = ()
     media: tuple[Features, ...] = ()  # in the order of the rows' placeholders
 
     @property
@@ -235,7 +237,16 @@ def build_layout(
     source_N, target_N = (torch.tensor(places, dtype=torch.long) for places in (source, target))
     nodes_R = tuple(tuple(row.nodes) for row in rows)
     return Layout(
-        ids_RL, positions, order_RL, subtree_end_RL, types_RL, source_N, target_N, nodes_R, tuple(media)
+        ids_RL,
+        positions,
+        order_RL,
+        subtree_end_RL,
+        types_RL,
+        source_N,
+        target_N,
+        nodes_R,
+        tuple(tuple(row.parts) for row in rows),
+        tuple(media),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vlrl.policy import adapters, cpu_matmul, recurrent, sharding
+from vlrl.policy import adapters, cpu_matmul, recurrent, routing, sharding
 from vlrl.policy.adapters import cast_weights
 from vlrl.policy.family import Family, forbidden_ids
 from vlrl.policy.forward import Net
@@ -73,6 +73,8 @@ class Params:
         family.limit_pixels(processor, model.config)
         configure_attention(family, model, device)
         recurrent.install(model)
+        if family.router_replay:
+            routing.install(model)
         if device.type == "cpu":
             cpu_matmul.install(model)
         if not family.quantize:

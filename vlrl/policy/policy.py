@@ -21,6 +21,7 @@ from vlrl.policy.family import Family, base, linear_cost
 from vlrl.policy.forward import dedupe, forbid, scatter_to_BT
 from vlrl.policy.packing import build_layout, packing_is_cheaper, trees_of
 from vlrl.policy.params import Params
+from vlrl.policy.routing import replay_of, routing_of
 from vlrl.policy.sharding import world_size
 from vlrl.policy.tree_attention import is_installed
 from vlrl.services.lazy import Tensor, nn, torch
@@ -263,6 +264,7 @@ class Policy:
             [index[f.key] for f in shown],
             tuple(aux_tensors),
             dummies,
+            replay_of(layout, [routing_of(r, prompts[p]) for r, p in zip(batch.rollouts, prompt_B)]),
         )
         values = out if copies_N is None else {name: value[copies_N] for name, value in out.items()}
         return {

@@ -167,6 +167,7 @@ class Session(PhaseAttributes):
             spaces=tuple(self.policy.spaces(prompt)) if self.is_open else (),
             temperature=temperature or 1.0,
             top_logprobs=completion.top_logprobs,
+            routing=completion.routing,
         )
 
     def batch(self, groups: Sequence[Group]) -> TokenBatch:

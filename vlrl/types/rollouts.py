@@ -6,11 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from vlrl.types.media import CoordinateSpace, Media
 from vlrl.types.plain import media_from_plain, media_to_plain, pack, unpack
 from vlrl.types.rows import Message, Row
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,11 @@ class Request:
 @dataclass
 class Completion:
     """One finished sample of a request. `logp` are log-probs under the distribution sampled from (after
-    temperature and filters)."""
+    temperature and filters).
+
+    `tokens` is what was billed: (of the prompt, of the reply); (0, 0) where the engine does not say.
+    `text_logprobs` are top log-probs by text, of an engine that gives no ids: per token (text, {text: nats}).
+    """
 
     request: Request
     index: int
@@ -160,6 +167,9 @@ class Completion:
     version: int | list[int] = 0  # one per token if the weights changed while it was sampled
     top_logprobs: list[dict[int, float]] | None = None
     seconds: float = 0.0
+    tokens: tuple[int, int] = (0, 0)
+    text_logprobs: list[tuple[str, dict[str, float]]] | None = None
+    routing: np.ndarray | None = None  # (S, M, K): the experts of its tokens (`vlrl/policy/routing.py`)
 
 
 @dataclass
@@ -196,6 +206,7 @@ class Rollout:
     advantages: list[float] = field(default_factory=list)
     signals: dict[str, Any] = field(default_factory=dict)
     top_logprobs: list[dict[int, float]] | None = None
+    routing: np.ndarray | None = None
     info: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -244,6 +255,8 @@ class Rollout:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.top_logprobs is not None:
             values["top_logprobs"] = [list(map(list, place.items())) for place in self.top_logprobs]
+        if self.routing is not None:
+            values["routing"] = self.routing.tolist()
         values |= {"info": pack(self.info), "signals": pack(self.signals)}
         return {name: value for name, value in values.items() if name not in ("prompt", "spaces")}
 
@@ -256,6 +269,10 @@ class Rollout:
         known = dict(values)
         if known.get("top_logprobs") is not None:
             known["top_logprobs"] = [dict(map(tuple, place)) for place in known["top_logprobs"]]
+        if known.get("routing") is not None:
+            import numpy as np
+
+            known["routing"] = np.array(known["routing"], dtype=np.int16)
         known |= {name: unpack(known[name]) for name in ("info", "signals") if name in known}
         return cls(prompt=prompt, spaces=spaces, **known)
 

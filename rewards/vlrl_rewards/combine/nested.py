@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.registry import build
+from vlrl.plugins.scoring import NoScore
 from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Rollout
 
@@ -36,6 +37,8 @@ def build_parts(specs: Mapping[str, Any], where: str) -> dict[str, Reward]:
 
 
 def _plain(value: Any, reward: Reward) -> float:
+    if isinstance(value, NoScore):
+        raise value
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()

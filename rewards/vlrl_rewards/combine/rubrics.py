@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+from vlrl.beside.judge import Judgement, Question
 from vlrl.plugins.registry import build, register
+from vlrl.plugins.scoring import NoScore
 from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Rollout, Row
-from vlrl_rewards.combine.judged import AsksJudge
+from vlrl_rewards.combine.judged import AsksJudge, criteria_question, no_score
 from vlrl_rewards.combine.nested import note, number
 
 
@@ -22,13 +24,13 @@ class Rubric(AsksJudge):
 
         r = points of the criteria met / positive points
 
-    The criteria are `row.meta["rubrics"]`. A criterion is {criterion: its text, points: negative for an
-    unwanted property, reward: the config of a rule}, met where the rule scores above `met_above`. The rule
-    reads the criterion's own `answer`, else the row's. A criterion without a rule is met where the judge says
-    so . Paper: Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked against calculate_score and
-    grade_single_example of healthbench_reward_fn.py . Deviates: rewards/DEVIATIONS.md. Edge: no criteria,
-    only negative points, or a criterion without a rule and no `judge` raise ValueError; the score may be
-    negative, as in the release.
+    The criteria are `row.meta["rubrics"]`: {criterion: its text, points: negative for an unwanted property,
+    reward: the config of a rule, answer: what it reads (the row's), veto: true}. A rule is met above
+    `met_above`; a criterion without one is met where the judge says so. A `veto` that is not met (of negative
+    points: that is met) makes r at most 0. Paper: Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked
+    against healthbench_reward_fn.py. Deviates: rewards/DEVIATIONS.md. Edge: no criteria, only negative
+    points, or a criterion without rule and judge raise ValueError; r may be negative, as in the release; a
+    criterion without a verdict leaves no score.
     """
 
     met_above: float = 0.5
@@ -72,26 +74,59 @@ class Rubric(AsksJudge):
         )
         return number(self.rule(item["reward"], f"{where}.reward"), asked) > self.met_above
 
-    def __call__(self, rollout: Rollout) -> float:
-        return self.score_group(Group(rollout.prompt, [rollout]))[0]
+    def judged(self, group: Group) -> list[tuple[int, int]]:
+        """(rollout, criterion) of each question to the judge."""
+        items = self.criteria(group.row)
+        without = [index for index, item in enumerate(items) if "reward" not in item]
+        return [(place, index) for place in range(len(group)) for index in without]
 
-    def score_group(self, group: Group) -> list[float]:
+    def questions(self, group: Group) -> list[Question]:
+        items = self.criteria(group.row)
+        return [
+            criteria_question(group.rollouts[place], [str(items[index]["criterion"])])
+            for place, index in self.judged(group)
+        ]
+
+    def score_group(self, group: Group) -> list[float | NoScore]:
         if not len(group):
             return []
-        row = group.row
-        items = self.criteria(row)
-        asked = [(rollout, item) for rollout in group for item in items if "reward" not in item]
-        verdicts = iter(self.verdicts([(rollout, [str(item["criterion"])]) for rollout, item in asked]))
-        scores = []
-        for rollout in group:
-            earned = 0.0
-            for index, item in enumerate(items):
-                met = (
-                    self.met_by_rule(rollout, item, f"row {row.id!r}: meta.rubrics[{index}]")
-                    if "reward" in item
-                    else next(verdicts)
-                )
-                earned += item["points"] * met
-                note(rollout, str(item["criterion"])[:60], float(met))
-            scores.append(earned / sum(max(item["points"], 0) for item in items))
-        return scores
+        items = self.criteria(group.row)
+        judged = dict(zip(self.judged(group), self.judgements(self.questions(group)), strict=True))
+        return [
+            self.points(rollout, items, {index: judged.get((place, index)) for index in range(len(items))})
+            for place, rollout in enumerate(group)
+        ]
+
+    def points(
+        self,
+        rollout: Rollout,
+        items: Sequence[Mapping[str, Any]],
+        judged: Mapping[int, Judgement | None],
+    ) -> float | NoScore:
+        """The score of a rollout, from the judge's answers about the criteria without a rule."""
+        met: list[float] = []
+        for index, item in enumerate(items):
+            answer = judged[index]
+            if answer is None:
+                where = f"row {rollout.row.id!r}: meta.rubrics[{index}]"
+                met.append(float(self.met_by_rule(rollout, item, where)))
+            elif answer.value is None:
+                return no_score(self, answer)
+            else:
+                met.append(answer.value)
+            note(rollout, str(item["criterion"])[:60], met[-1])
+        return self.total(items, met)
+
+    def total(self, items: Sequence[Mapping[str, Any]], met: Sequence[float]) -> float:
+        """The score, from how far each criterion is met (0 to 1)."""
+        earned = sum(item["points"] * share for item, share in zip(items, met, strict=True))
+        score = earned / sum(max(item["points"], 0) for item in items)
+        return min(score, 0.0) if vetoed(items, met) else score
+
+
+def vetoed(items: Sequence[Mapping[str, Any]], met: Sequence[float]) -> bool:
+    """Whether a criterion with `veto` fails: a wanted one is not met, an unwanted one is."""
+    return any(
+        item.get("veto") and (share < 0.5 if item["points"] > 0 else share >= 0.5)
+        for item, share in zip(items, met, strict=True)
+    )

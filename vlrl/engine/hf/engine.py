@@ -74,8 +74,10 @@ class HF(PolicyEngine):
 
     @property
     def kept_tokens(self) -> int:
-        """`conversation_tokens`, 0 where states cannot be cut to a shorter beginning."""
-        return 0 if is_recurrent(self.lm.text_config) else self.conversation_tokens
+        """`conversation_tokens`, 0 where states cannot be cut to a shorter beginning, or experts are
+        recorded."""
+        whole = is_recurrent(self.lm.text_config) or self.lm.family.router_replay
+        return 0 if whole else self.conversation_tokens
 
     def init_state(self) -> HFState:
         return HFState()
@@ -109,6 +111,11 @@ class HF(PolicyEngine):
             raise ConfigError(
                 f"engine.lookup_tokens: {self.lookup_tokens} drafts cannot be taken back from the states of "
                 "recurrent layers, which this model has; use 0"
+            )
+        if self.lookup_tokens and lm.family.router_replay:
+            raise ConfigError(
+                f"engine.lookup_tokens: {self.lookup_tokens} drafts are tried, whose experts "
+                "policy.router_replay would record; use 0"
             )
         self.state.lm = lm
         return self

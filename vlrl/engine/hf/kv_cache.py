@@ -32,6 +32,7 @@ class PrefixEntry:
     index: int
     logits_V: Tensor
     pending: int = 0
+    routing: Tensor | None = None  # (L, M, K): the experts of its tokens
 
 
 class KVCache:

@@ -21,6 +21,7 @@ from vlrl.engine.hf.sequence import Finish, SequenceState, completion_of, finish
 from vlrl.policy.encoded import EncodedPrompt, MediaEmbeds
 from vlrl.policy.packing import Layout, Node
 from vlrl.policy.recurrent import LayerState, States, is_recurrent
+from vlrl.policy.routing import RoutingRecord
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Completion, Request, Sampling
 
@@ -110,6 +111,7 @@ class Scheduler:
         for sequence in admitted:
             sequence.entry = self.entries[sequence.prefill_key]
             sequence.started = time.perf_counter()
+            sequence.routing = []
             if sequence.ids:
                 sequence.logp = self._logp_of_given(sequence)
         pending = Counter(sequence.prefill_key for sequence in self.waiting)
@@ -145,9 +147,9 @@ class Scheduler:
             batch = [sequence for sequence in batch if id(sequence) not in found]
             if not batch:
                 continue
-            hidden_PLH, kv, states = prefill(
-                self.lm, [(sequence.encoded, sequence.ids) for sequence in batch], self.embeds, self.counters
-            )
+            record = RoutingRecord() if self.lm.family.router_replay else None
+            sources = [(sequence.encoded, sequence.ids) for sequence in batch]
+            hidden_PLH, kv, states = prefill(self.lm, sources, self.embeds, self.counters, record)
             lengths = [sequence.prompt_length for sequence in batch]
             last_PH = hidden_PLH[torch.arange(len(batch)), torch.tensor(lengths) - 1]
             for sequence, hidden_LH in zip(batch, hidden_PLH):
@@ -157,6 +159,10 @@ class Scheduler:
                     )
                     self.given_logp[sequence.prefill_key] = logp
             self._add(batch, kv, last_PH, states)
+            if record is not None:
+                chosen_PLMK = record.chosen_NMK.unflatten(0, hidden_PLH.shape[:2])
+                for sequence, chosen_LMK, length in zip(batch, chosen_PLMK, lengths):
+                    self.entries[sequence.prefill_key].routing = chosen_LMK[:length]
 
     def _add(
         self,
@@ -252,6 +258,9 @@ class Scheduler:
         ids_RS, cache = torch.tensor(ids, device=device), self.cache
         with shared_attention(self.lm.text_config), packed_weights(self.packed):
             options: dict[str, Any] = {"seq_idx": cache.recurrent} if cache.prompt_states else {}
+            record = RoutingRecord() if self.lm.family.router_replay else None
+            if record is not None:
+                options["routing"] = record
             hidden_RSH, _ = self.lm.hidden(
                 ids_RS,
                 positions,
@@ -261,6 +270,9 @@ class Scheduler:
                 kv_cache=cache,
                 **options,
             )
+            if record is not None:
+                for sequence, chosen_MK in zip(running, record.chosen_NMK):
+                    sequence.routing.append(chosen_MK)
             return self.lm.logits(hidden_RSH)
 
     # --- tokens ---------------------------------------------------------------------------------------------
@@ -357,11 +369,13 @@ def prefill(
     sources: Sequence[tuple[EncodedPrompt, Sequence[int]]],
     embeds: dict[str, MediaEmbeds],
     counters: Counter[str],
+    routing: RoutingRecord | None = None,
 ) -> tuple[Tensor, KeysValues, Mapping[int, LayerState]]:
     """Prompts, each followed by completion tokens, right-padded in one causal forward: last hidden states (P,
     L, H), keys and values (P, J, L, D) by layer, states at their ends by recurrent layer.
 
-    Args: `embeds` holds the media embeddings by key; those that are missing are computed and added.
+    Args: `embeds` holds the media embeddings by key; those that are missing are computed and added. `routing`
+    records the experts.
     """
     from transformers import DynamicCache
 
@@ -397,7 +411,7 @@ def prefill(
     counters["prompts_prefilled"] += len(sources)
     counters["prefill_tokens"] += sum(len(encoded) + len(ids) for encoded, ids in sources)
     shown, kinds = [embeds[f.key] for f in features], [f.kind for f in features]
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {} if routing is None else {"routing": routing}
     if is_recurrent(lm.text_config):
         ends = [len(encoded) + len(ids) for encoded, ids in sources]
         options["seq_idx"] = States([(Node(0, end, end),) for end in ends], ids_PL.shape, keep=True)
@@ -412,7 +426,7 @@ def prefill(
         **options,
     )
     kv = {i: (layer.keys, layer.values) for i, layer in enumerate(cache.layers) if layer.is_initialized}
-    return hidden_PLH, kv, options["seq_idx"].after if options else {}
+    return hidden_PLH, kv, options["seq_idx"].after if "seq_idx" in options else {}
 
 
 def given_logp(

@@ -14,6 +14,7 @@ from vlrl.engine.hf.kv_cache import PrefixEntry
 from vlrl.engine.hf.lookup import NgramLookup
 from vlrl.engine.hf.sampler import uniforms
 from vlrl.policy.encoded import EncodedPrompt
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Completion, Request, Sampling
 
 Finish = Literal["stop", "length"]
@@ -40,6 +41,7 @@ class SequenceState:
     started: float = 0.0
     entry: PrefixEntry | None = None
     lookup: NgramLookup | None = None
+    routing: list[Tensor] = field(default_factory=list)  # (M, K) of each token since the prefill
 
     @property
     def sampling(self) -> Sampling:
@@ -110,4 +112,14 @@ def completion_of(lm: SamplingModel, sequence: SequenceState, finish: Finish) ->
         version=sequence.versions[-1] if same_version else sequence.versions,
         top_logprobs=sequence.top_logprobs if sequence.sampling.top_logprobs else None,
         seconds=time.perf_counter() - sequence.started,
+        routing=routing_of(sequence),
     )
+
+
+def routing_of(sequence: SequenceState) -> np.ndarray | None:
+    """(S, M, K): the experts of the prompt's and the completion's tokens but the last one; None where they
+    are not recorded."""
+    entry = sequence.entry
+    if entry is None or entry.routing is None:
+        return None
+    return torch.cat([entry.routing, *(one[None] for one in sequence.routing)]).numpy()

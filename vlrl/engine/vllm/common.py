@@ -147,6 +147,11 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
         return self.seen(prompt, ids)[1]
 
     def check(self, phase: PhaseContext) -> None:
+        if getattr(phase.family, "router_replay", False):
+            raise ConfigError(
+                f"engine: {self.name!r} does not give the experts of its tokens; use engine 'hf', or set "
+                "policy.router_replay to false"
+            )
         tiny: Any = getattr(phase.family, "tiny", None)  # of a random model
         if tiny is not None and not getattr(phase.family, "model", ""):
             check_head_size(tiny.hidden // tiny.heads, has_device())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw, ImageOps
 
-from vlrl.beside.client import check_judge, quoted
+from vlrl.beside.judge import check_judge, quoted
 from vlrl.environments.asked_model import AskedModel
 from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.episodes import Action, Episode, Observation, Picture

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlrl.beside.client import quoted
+from vlrl.beside.judge import quoted
 from vlrl.environments.search import cut
 from vlrl.environments.user import MAX_TURN, User, told_of
 from vlrl.plugins.capabilities import Capability

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vlrl.beside.client import check_judge
+from vlrl.beside.judge import check_judge
 from vlrl.environments.asked_model import AskedModel
 from vlrl.environments.retrieval import MAX_QUERY, Passage
 from vlrl.environments.search import SearchEpisode, SearchTool

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,11 @@ def saved(output: Path) -> list[Path]:
     return [path for path in folders(output) if not faults(path, contents=False)]
 
 
-def faults(folder: Path, contents: bool = True) -> list[str]:
+def faults(folder: Path, contents: bool | Collection[str] = True) -> list[str]:
     """What is wrong with a checkpoint's files, each named: missing, truncated, damaged. [] for an intact one.
 
-    `contents`: compare the SHA-256 of every file, else its presence and size alone. A checkpoint of a version
-    without manifests is checked for the presence of its files.
+    `contents`: compare the SHA-256 of every file, or of those named, else presence and size alone. A
+    checkpoint of a version without manifests is checked for the presence of its files.
     """
     listed = _listed(folder)
     if isinstance(listed, str):
@@ -52,7 +52,7 @@ def faults(folder: Path, contents: bool = True) -> list[str]:
 
     def fault(item: tuple[str, Any]) -> str:
         name, (size, digest) = item
-        path = folder / name
+        path, read = folder / name, contents if isinstance(contents, bool) else name in contents
         try:
             if not path.is_file():
                 return f"{name} is missing{_role(name)}"
@@ -61,7 +61,7 @@ def faults(folder: Path, contents: bool = True) -> list[str]:
                 return f"{name} has {found} bytes of {size}{_role(name)}"
             return (
                 f"{name} is damaged: its checksum differs{_role(name)}"
-                if contents and digest and sha256(path) != digest
+                if read and digest and sha256(path) != digest
                 else ""
             )
         except OSError as error:

@@ -235,6 +235,9 @@ def engine_metrics(x: LossInputs) -> Sums:
         log_ratio, count = (x.old_logp_BT - x.sampled_logp_BT).detach()[sampled_BT], float(sampled_BT.sum())
         sums["engine/kl"] = ((torch.expm1(log_ratio) - log_ratio).sum().item(), count)
         sums["engine/logp_diff"] = (log_ratio.abs().sum().item(), count)
+    routed = [rollout.routing is not None for rollout in x.batch.rollouts]
+    if any(routed):
+        sums["router/replayed"] = (float(sum(routed)), float(len(routed)))
     return sums
 
 

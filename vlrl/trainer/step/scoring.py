@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from vlrl.plugins.scoring import NoScore
 from vlrl.plugins.stages import Reward
 from vlrl.services.failures import RunFailure, of_the_machine, out_of_memory, user_place
 from vlrl.services.run_sync import run_sync
@@ -114,6 +115,13 @@ async def _score_all(
     groups: Sequence[Group], rewards: Mapping[str, Reward], failures: Failures, where: str
 ) -> None:
     retries: Retries = []
+    for slot, reward in rewards.items():
+        try:
+            reward.prepare(
+                [group for group in groups if len(group) and applies(slot, reward.tasks, group.row)]
+            )
+        except FAULTS:  # scoring meets the same fault again, and counts it for the rollouts that it concerns
+            continue
 
     def on_failure(group: Group, slot: str, error: BaseException) -> None:
         if isinstance(error, RunFailure):
@@ -150,13 +158,16 @@ async def _score_slot(group: Group, slot: str, reward: Reward, on_failure: OnFai
             values: Any = reward.score_group(group)
             values = await values if inspect.isawaitable(values) else values
             values = [await value if inspect.isawaitable(value) else value for value in values]
-            scores = [_number(value) for value in values]
+            scores = [value if isinstance(value, NoScore) else _number(value) for value in values]
             assert len(scores) == len(group), f"{len(scores)} scores for {len(group)} rollouts"
         except FAULTS as error:  # any exception is the verifier's failure, not the policy's
             on_failure(group, slot, error)
             return
         for rollout, value in zip(group, scores):
-            rollout.rewards[slot] = value
+            if isinstance(value, NoScore):
+                on_failure(Group(rollout.prompt, [rollout]), slot, value)
+            else:
+                rollout.rewards[slot] = value
         return
     await asyncio.gather(*(_score_one(rollout, slot, reward, on_failure) for rollout in group))
 

@@ -1,0 +1,83 @@
+"""`vlrl schema`: every shipped config fits it, and mistakes do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vlrl.cli.schema import config_schema, json_type
+from vlrl.config import folders
+from vlrl.config.yaml import read_file
+
+jsonschema = pytest.importorskip(
+    "jsonschema", reason="needs jsonschema, which many of the test packages bring"
+)
+SHIPPED = next(folder for folder in folders() if folder.is_absolute())
+OTHER = ("accelerate", "deepspeed", "launch", "eval")  # no configs of runs
+
+
+@pytest.fixture(scope="module")
+def validator():
+    found = config_schema()
+    jsonschema.Draft202012Validator.check_schema(found)
+    return jsonschema.Draft202012Validator(found)
+
+
+def test_every_shipped_config_fits(validator):
+    broken, count = [], 0
+    for path in sorted(SHIPPED.rglob("*.yaml")):
+        if path.relative_to(SHIPPED).parts[0] not in OTHER:
+            tree, count = read_file(path)[0], count + 1
+            broken += [f"{path.name}: {e.json_path} {e.message[:200]}" for e in validator.iter_errors(tree)]
+    assert not broken
+    assert count > 300
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "stepz: 3",
+        "steps: many",
+        "optimizer: {lr: 1.0e-6, momentum: 0.9}",
+        "loop: sometimes",
+        "rewards: {mine: {name: iou, binari: true}}",
+        "rewards: {mine: {name: iou, binary: perhaps}}",
+        "phases: {rl: {stepz: 3}}",
+        "data: {train: {mine: {name: files, pth: a}}}",
+        "extends: base/rl",
+    ],
+)
+def test_mistakes_do_not_fit(validator, mistake):
+    assert list(validator.iter_errors(yaml.safe_load(mistake)))
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        "rewards: {mine: {name: a_reward_of_mine, anything: 1}}",
+        "policy: {attn: flex}",
+        "rewards: {'*': null}",
+        "steps: '${STEPS}'",
+        "prompt_sampler: shuffle",
+    ],
+)
+def test_what_a_config_may_say_fits(validator, fine):
+    assert not list(validator.iter_errors(yaml.safe_load(fine)))
+
+
+def test_types():
+    assert {"type": "integer"} in json_type(int)["anyOf"] and {"type": "null"} in json_type(int)["anyOf"]
+    assert {"type": "array"} in json_type(tuple[str, ...] | str)["anyOf"]
+    assert json_type(object) == {}
+
+
+def test_the_command_writes_a_file(tmp_path):
+    from vlrl.cli.schema import schema
+
+    schema(output=tmp_path / "vlrl.schema.json")
+    found = json.loads((tmp_path / "vlrl.schema.json").read_text(encoding="utf-8"))
+    assert "Peak learning rate" in found["properties"]["optimizer"]["properties"]["lr"]["description"]
+    assert "iou" in Path(tmp_path / "vlrl.schema.json").read_text(encoding="utf-8")

@@ -1,0 +1,111 @@
+"""The site: every page is in its order, the made pages are whole, and a strict build passes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from site_kit import ROOT, made
+
+LONGEST = 400  # lines of a page
+
+
+def nav_pages(entry) -> list[str]:
+    if isinstance(entry, str):
+        return [entry]
+    parts = entry.values() if isinstance(entry, dict) else entry
+    return [page for part in parts for page in nav_pages(part)]
+
+
+@pytest.fixture(scope="module")
+def config():
+    return yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def pages():
+    """Text of every page of the site by its place: those of docs/ and those that are made."""
+    excluded = ("papers.md", "methods.md", "LOG.md")
+    written = {
+        path.relative_to(ROOT / "docs").as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted((ROOT / "docs").rglob("*.md"))
+    }
+    shown = {page: text for page, text in written.items() if page not in excluded}
+    return {**shown, **made("pages").made(), **made("reference").made()}
+
+
+def test_every_written_page_is_in_the_order_and_every_page_of_it_is_there(config, pages):
+    ordered = nav_pages(config["nav"])
+    assert len(ordered) == len(set(ordered))
+    assert set(ordered) <= set(pages)
+    unlisted = {
+        page
+        for page in pages
+        if not page.startswith(("papers/", "notebook/", "changelog/", "reference/plugins/"))
+    }
+    assert unlisted <= set(ordered)
+
+
+def test_every_link_between_pages_leads_to_a_page(pages):
+    broken = []
+    for page, text in pages.items():
+        text = re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+        for target in re.findall(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)", text):
+            place = os.path.normpath(Path(page).parent / target)
+            if place not in pages and target not in ("LOG.md", "papers.md", "methods.md"):
+                broken.append(f"{page}: {target}")
+    assert not broken
+    assert sum(text.count(".md)") for text in pages.values()) > 500
+
+
+def test_no_page_is_long(pages):
+    """A table that is searched and filtered is counted as one line."""
+    text_of = {
+        page: re.sub(r'<div class="filterable".*?</div>', "", text, flags=re.DOTALL)
+        for page, text in pages.items()
+    }
+    long = {page: n for page, text in text_of.items() if (n := len(text.splitlines())) > LONGEST}
+    assert not long
+
+
+def test_a_paper_an_entry_of_the_notebook_and_a_plugin_have_pages_of_their_own(pages):
+    assert pages["papers/papo.md"].partition("# ")[2].startswith("PAPO")
+    assert "`methods/papo`" in pages["papers/index.md"] and "(papo.md)" in pages["papers/index.md"]
+    assert len([page for page in pages if page.startswith("notebook/")]) > 30
+    iou = pages["reference/plugins/reward/iou.md"]
+    assert "Visual grounding reward" in iou and "| `binary` | `bool` | `False` |" in iou
+
+
+def test_the_site_asks_no_other_host_for_anything(config):
+    assert config["theme"]["font"] is False and "offline" in config["plugins"]
+    for path in (ROOT / "docs" / "assets").iterdir():
+        assert "http" not in path.read_text(encoding="utf-8").replace("http://www.w3.org/", "")
+
+
+def test_a_strict_build_passes(tmp_path):
+    pytest.importorskip("material", reason="the site needs `pip install 'vlrl[docs]'`")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path / "site")]
+    built = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert built.returncode == 0, built.stderr[-3000:]
+    page = (tmp_path / "site" / "api" / "trainer.html").read_text(encoding="utf-8")
+    assert "GRPOTrainer" in page and "reward_funcs" in page
+    assert (tmp_path / "site" / "search" / "search_index.js").stat().st_size > 100_000
+
+
+def test_language_models_get_a_list_of_the_pages(config, pages):
+    text = made("pages").llms(config["nav"], pages, "# vlrl\n")
+    lines = [line for line in text.splitlines() if line.startswith("- [")]
+    assert len(lines) == len(nav_pages(config["nav"])) and "## Coming from" in text
+    assert "(one_gpu.html): Memory decides what you can train on one GPU." in text

@@ -1,0 +1,252 @@
+"""What a judge is worth: attacks, right answers in several forms, and labelled data, as rates.
+
+    report = check(judge)        # false accepts and rejects, nulls, flips, agreement, cost per 1,000
+    report.findings              # what is wrong with it, in words; [] of a good judge
+
+A judge without a verdict neither accepts nor rejects: it counts in `null` alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from vlrl.beside.attacks import RIGHT, AttackCase, Item, cases
+from vlrl.beside.judge import Judge, Judgement, Question
+from vlrl.plugins.registry import ConfigError
+
+FIELDS = {"question", "reference", "answer", "answer_a", "answer_b", "criteria"}
+
+
+@dataclass(frozen=True)
+class JudgeLimits:
+    """The largest rates of a judge that may be trusted."""
+
+    null: float = 0.05
+    false_accept: float = 0.05
+    false_reject: float = 0.10
+    flip: float = 0.10
+
+
+@dataclass
+class JudgeReport:
+    """Rates of a judge over what it could be read on; `by_attack` are false accepts per attack.
+
+    `flip`: of pairs, those whose orders disagree; else the items whose right answer is accepted in one form
+    and rejected in another.
+    """
+
+    judgements: int = 0
+    null: float = 0.0
+    failed: float = 0.0
+    false_accept: float = 0.0
+    false_reject: float = 0.0
+    flip: float = 0.0
+    agreement: float = 0.0
+    by_attack: dict[str, float] = field(default_factory=dict)
+    per_1000: dict[str, float] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """ "good", or the first of what is wrong: "broken", "gullible", "biased"."""
+        return self.findings[0].partition(":")[0] if self.findings else "good"
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"kind": self.kind, **asdict(self)}
+
+
+def question_of(judge: Judge, item: Item, answer: str) -> Question:
+    """What the judge is asked about an answer to an item; of a pair, against the right answer, which stands
+    first. Raises ConfigError for a template with other fields."""
+    template = judge.template
+    if template.form == "ranking" or not set(template.fields) <= FIELDS:
+        raise ConfigError(
+            f"judge check: template {template.name!r} has the fields {', '.join(template.fields)}; "
+            f"those that can be attacked are {', '.join(sorted(FIELDS))}"
+        )
+    values = {
+        "question": item.question,
+        "reference": item.reference,
+        "answer": answer,
+        "answer_a": RIGHT["right, sentence"](item),
+        "answer_b": answer,
+        "criteria": f"- The final answer is {item.reference}, and no other answer is given.",
+    }
+    return Question(tuple((name, values[name]) for name in template.fields))
+
+
+def check(judge: Judge, limit: int = 0, limits: JudgeLimits | None = None) -> JudgeReport:
+    """Ask a judge about all attacks on all items (or the first `limit`).
+
+    A judge of scores accepts an answer that it rates at least as high as the right one; a judge of pairs one
+    that it does not put behind the right one.
+    """
+    made = cases(limit)
+    if judge.template.form == "pair":
+        made = [case for case in made if not case.right]
+    judged = judge.ask([question_of(judge, case.item, case.answer) for case in made])
+    accepted = _accepted(judge, made, judged)
+    report = rates(made, judged, accepted)
+    usage, prices = judge.service.usage, judge.config.prices
+    asked = max(1, report.judgements)
+    report.per_1000 = {
+        "calls": 1000 * usage.calls / asked,
+        "tokens": 1000 * (usage.prompt_tokens + usage.reply_tokens) / asked,
+        "cost": 1000 * usage.cost(prices) / asked,
+    }
+    report.findings = findings(report, limits or JudgeLimits())
+    return report
+
+
+def _accepted(judge: Judge, made: Sequence[AttackCase], judged: Sequence[Judgement]) -> list[bool | None]:
+    """Whether each answer is accepted; None without a verdict."""
+    values = [judgement.value for judgement in judged]
+    if judge.template.form == "choice":
+        return [None if value is None else value >= 0.5 for value in values]
+    if judge.template.form == "pair":
+        return [None if value is None else value <= 0.5 for value in values]
+    best: dict[Item, list[float]] = defaultdict(list)
+    for case, value in zip(made, values, strict=True):
+        if case.right and value is not None:
+            best[case.item].append(value)
+    found: list[bool | None] = []
+    for case, value in zip(made, values, strict=True):
+        known = best[case.item]
+        mean = math.fsum(known) / len(known) if known else None
+        right = None if value is None or mean is None else value >= mean - 1e-9
+        found.append(value is not None and value > 0.5 if case.right and value is not None else right)
+    return found
+
+
+def rates(
+    made: Sequence[AttackCase], judged: Sequence[Judgement], accepted: Sequence[bool | None]
+) -> JudgeReport:
+    """The rates of a judge from its answers."""
+    known = [(case, yes) for case, yes in zip(made, accepted, strict=True) if yes is not None]
+    attacks: dict[str, list[bool]] = defaultdict(list)
+    forms: dict[Item, set[bool]] = defaultdict(set)
+    for case, yes in known:
+        if case.right:
+            forms[case.item].add(yes)
+        else:
+            attacks[case.attack].append(yes)
+    wrong = [yes for several in attacks.values() for yes in several]
+    right = [yes for case, yes in known if case.right]
+    is_pair = not any(case.right for case in made)
+    flips = [judgement.flipped for judgement in judged if judgement.value is not None]
+    return JudgeReport(
+        judgements=len(judged),
+        null=_mean([judgement.unread for judgement in judged]),
+        failed=_mean([judgement.failed for judgement in judged]),
+        false_accept=_mean(wrong),
+        false_reject=_mean([not yes for yes in right]),
+        flip=_mean(flips) if is_pair else _mean([len(verdicts) > 1 for verdicts in forms.values()]),
+        agreement=_mean([yes is case.right for case, yes in known]),
+        by_attack={name: _mean(several) for name, several in attacks.items()},
+    )
+
+
+def findings(report: JudgeReport, limits: JudgeLimits) -> list[str]:
+    """What is wrong with a judge, the worst first.
+
+    broken: too many replies without a verdict, or it accepts nothing; gullible: it accepts what is wrong;
+    biased: form, order or length decide.
+    """
+    found = []
+    if report.null > limits.null:
+        found.append(f"broken: {report.null:.1%} of the replies are no verdict (limit {limits.null:.0%})")
+    if report.false_reject > 0.9:
+        found.append(f"broken: it rejects {report.false_reject:.0%} of the right answers")
+    if report.false_accept > limits.false_accept:
+        worst = sorted(report.by_attack.items(), key=lambda entry: -entry[1])[:3]
+        shown = ", ".join(f"{name} {rate:.0%}" for name, rate in worst if rate)
+        flips = f"; its orders disagree on {report.flip:.0%}" if report.flip > limits.flip else ""
+        kind = "biased" if report.flip > 0.5 else "gullible"
+        found.append(f"{kind}: it accepts {report.false_accept:.1%} of the attacks ({shown}){flips}")
+    elif report.flip > limits.flip:
+        found.append(f"biased: {report.flip:.0%} of its verdicts change with order, length or place")
+    if limits.false_reject < report.false_reject <= 0.9:
+        found.append(f"biased: it rejects {report.false_reject:.0%} of the right answers")
+    return found
+
+
+def labelled_rates(judge: Judge, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Accuracy on labelled data: rows of {question, answer, label, reference}, or of {question, chosen,
+    rejected}, whose lists are compared best against best.
+
+    A pair is right where the chosen answer wins: by the pair's verdict in both orders (JudgeBench's rule: a
+    tie is wrong), or by a strictly higher value (RewardBench's rule).
+    """
+    questions: list[Question] = []
+    spans: list[tuple[int, int]] = []  # of each row: first question, first question of a rejected answer
+    for number, row in enumerate(rows):
+        spans.append((len(questions), *_added(judge, row, questions, number)))
+    judged = judge.ask(questions)
+    values = [judgement.value for judgement in judged]
+    right, null = [], 0
+    for (start, middle), stop, row in zip(spans, [s for s, _ in spans[1:]] + [len(values)], rows):
+        part = values[start:stop]
+        if any(value is None for value in part):
+            null += 1
+            continue
+        known = [value for value in part if value is not None]
+        if "label" in row:
+            right.append((known[0] >= 0.5) is bool(row["label"]))
+        elif judge.template.form == "pair":
+            right.append(all(value > 0.5 for value in known))
+        else:
+            right.append(max(known[: middle - start]) > max(known[middle - start :]))
+    return {
+        "accuracy": _mean(right),
+        "null": null / max(1, len(rows)),
+        "flip": _mean([judgement.flipped for judgement in judged]),
+        "rows": len(rows),
+    }
+
+
+def _added(judge: Judge, row: Mapping[str, Any], questions: list[Question], number: int) -> tuple[int]:
+    """Append a row's questions; returns where those of its rejected answers begin."""
+
+    def ask(answer: str, other: str = "") -> None:
+        values = {
+            "question": str(row.get("question", row.get("prompt", ""))),
+            "reference": str(row.get("reference", "")),
+            "answer": answer,
+            "answer_a": answer,
+            "answer_b": other,
+            "criteria": str(row.get("criteria", "")),
+        }
+        questions.append(Question(tuple((name, values[name]) for name in judge.template.fields)))
+
+    if "label" in row and "answer" in row:
+        ask(str(row["answer"]))
+        return (len(questions),)
+    if not {"chosen", "rejected"} <= set(row):
+        raise ConfigError(
+            f"judge check: record {number} has {sorted(row)}; it needs question, answer and label, or "
+            "question, chosen and rejected"
+        )
+    chosen, rejected = (
+        [str(text) for text in (row[key] if isinstance(row[key], (list, tuple)) else [row[key]])]
+        for key in ("chosen", "rejected")
+    )
+    if judge.template.form == "pair":
+        for one in chosen:
+            for other in rejected:
+                ask(one, other)
+        return (len(questions),)
+    for one in chosen:
+        ask(one)
+    middle = len(questions)
+    for other in rejected:
+        ask(other)
+    return (middle,)
+
+
+def _mean(values: Sequence[bool | float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0

@@ -1,0 +1,137 @@
+"""`vlrl judge`: measures the judges of a config before they are trusted with a run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vlrl.beside.check import JudgeReport, check, labelled_rates
+from vlrl.beside.judge import check_judge, open_judge
+from vlrl.cli.words import ConfigWords, load_words
+from vlrl.config import Config
+from vlrl.plugins.registry import ConfigError, build, get, load_plugin_file
+from vlrl.plugins.stages import Engine, Reward
+from vlrl.policy.family import Family
+from vlrl.services.files import read_jsonl
+
+app = typer.Typer(name="judge", help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+OPTIONS = ("--reward", "--data", "--limit", "--json", "--help")
+
+
+@dataclass
+class JudgeRun:
+    """What an engine's `setup` and a judge read of a run."""
+
+    output: Path
+    policy: Any = None
+    seed: int = 0
+    rank: int = 0
+    ranks: int = 1
+    params_sharded: bool = False
+
+    def warn(self, message: str) -> None:
+        """Logs a warning."""
+        logging.getLogger("vlrl").warning(message)
+
+
+@app.callback()
+def _group() -> None:
+    """Measures the judges of a config before they are trusted with a run."""
+
+
+@app.command("check")
+def check_judges(
+    configs: ConfigWords,
+    reward: Annotated[str, typer.Option("--reward", help="The slot of the reward; all with a judge.")] = "",
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data", help="JSONL of question, answer, label (and reference), or question, chosen, rejected."
+        ),
+    ] = "",
+    limit: Annotated[int, typer.Option(help="Only the first items (0: all 12), and records.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Attack the judges of a config: false accepts and rejects, unreadable replies, flips, cost. Exit code 1
+    if one is not good."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    config = load_words(configs, options=OPTIONS)
+    for file in config.tree.get("plugins") or []:
+        load_plugin_file(file)
+    found = dict(judges_of(config, reward))
+    if not found:
+        raise ConfigError(
+            "judge check: no reward of this config has a `judge`; name one, like rewards.answer={name: "
+            "judged_answer, judge: {model: name@revision, engine: {...}}}"
+        )
+    rows = read_jsonl(data) if data else []
+    if data and not rows:
+        raise ConfigError(f"--data: {data!r} is missing, or holds no records")
+    reports: dict[str, dict[str, Any]] = {}
+    with redirect_stdout(sys.stderr):
+        for slot, (spec, template) in found.items():
+            reports[slot] = _measured(config, slot, spec, template, rows[: limit or None], limit)
+    typer.echo(
+        json.dumps(reports, indent=2) if as_json else "\n\n".join(map(_shown, reports, reports.values()))
+    )
+    if any(report["kind"] != "good" for report in reports.values()):
+        raise typer.Exit(1)
+
+
+def judges_of(config: Config, only: str = "") -> Iterator[tuple[str, tuple[Mapping[str, Any], str]]]:
+    """(slot, (the judge's config, the reward's template)) of the rewards that ask a judge."""
+    for slot, spec in (config.tree.get("rewards") or {}).items():
+        if isinstance(spec, Mapping) and spec.get("judge") and (not only or slot == only):
+            template = getattr(get(Reward, spec["name"], f"rewards.{slot}"), "template", "correctness")
+            yield slot, (spec["judge"], template)
+
+
+def _measured(
+    config: Config, slot: str, spec: Mapping[str, Any], template: str, rows: list[dict[str, Any]], limit: int
+) -> dict[str, Any]:
+    where = f"rewards.{slot}.judge"
+    engine = build(Engine, check_judge(spec, where).engine, f"{where}.engine")
+    policy = None
+    if getattr(engine, "needs_policy", True):
+        from vlrl.policy.policy import Policy  # imports torch
+
+        policy = Policy(build(Family, config.tree["policy"], "policy"))
+    with tempfile.TemporaryDirectory() as folder:
+        judge = open_judge(spec, JudgeRun(Path(folder), policy), where, template)  # type: ignore[arg-type]  # the part of a run that engines read
+        try:
+            report = check(judge, limit).to_plain()
+            return report | ({"data": labelled_rates(judge, rows)} if rows else {})
+        finally:
+            judge.service.close()
+
+
+def _shown(slot: str, report: Mapping[str, Any]) -> str:
+    """A report as lines."""
+    rates = JudgeReport(**{key: value for key, value in report.items() if key not in ("kind", "data")})
+    cost = rates.per_1000
+    lines = [
+        f"{slot}: {report['kind']} ({rates.judgements} judgements)",
+        f"  false accept {rates.false_accept:.1%}, false reject {rates.false_reject:.1%}, "
+        f"null {rates.null:.1%}, flip {rates.flip:.1%}, agreement {rates.agreement:.1%}",
+        f"  per 1,000 judgements: {cost['calls']:.0f} calls, {cost['tokens']:.0f} tokens, "
+        f"cost {cost['cost']:.4g}",
+        *(f"  {finding}" for finding in rates.findings),
+        *(f"  accepted: {name} {rate:.0%}" for name, rate in rates.by_attack.items() if rate),
+    ]
+    if data := report.get("data"):
+        lines.append(
+            f"  data: accuracy {data['accuracy']:.1%} of {data['rows']:.0f}, null {data['null']:.1%}, "
+            f"flip {data['flip']:.1%}"
+        )
+    return "\n".join(lines)
