@@ -367,7 +367,11 @@ def test_records_of_open_reasoner_zero_are_lists_of_two_turns():
             True,
         ),
         (
-            {"event_pub_date": "2019-05", "masked_entity": "May", "difficulty": {"events_difficulty": [False]}},
+            {
+                "event_pub_date": "2019-05",
+                "masked_entity": "May",
+                "difficulty": {"events_difficulty": [False]},
+            },
             ["2019-05", "May"],
             "entity",
             True,

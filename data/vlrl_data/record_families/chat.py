@@ -116,7 +116,7 @@ VERL_FIELDS = (
 
 @record_family("time_r1", VERL_FIELDS)
 class TimeR1:
-    """Time-R1's news in verl's columns: the gold answer is a mapping of one, two or three events' dates, or of
+    """Time-R1's news in verl's columns: the gold answer maps one, two or three events to dates, or holds
     a date and the year or month that the text leaves out. `meta.hard`: an event is marked difficult."""
 
     @staticmethod

@@ -40,8 +40,8 @@ class Distribution(Graded):
 
     Correct where TV is below `tolerance`. Paper: arXiv:2512.20760 (causal reasoning as a testbed of RLVR).
     Released code: zhichul/rlcausal d9d61324, training/rlvr/score_strict.py (0.1, 0.1, 0.8; tolerance 0.01).
-    Gold: a list of probabilities, or its text as released ("[0.4, 0.6]"). Edge: no list, several, or one that holds something else than numbers: 0;
-    the list need not sum to 1. Range [0, 1].
+    Gold: a list of probabilities, or its text as released ("[0.4, 0.6]"). Edge: no list, several, or one that
+    holds something else than numbers: 0; the list need not sum to 1. Range [0, 1].
     """
 
     tolerance: float = 0.01
