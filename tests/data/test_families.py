@@ -354,3 +354,40 @@ def test_records_of_open_reasoner_zero_are_lists_of_two_turns():
     assert drafted([asked, gold]) == ("orz", {"question": "How many?", "answer": "7"})
     with pytest.raises(ConfigError, match="no record family"):
         recognise([asked, asked])
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "task", "hard"),
+    [
+        ({"event_pub_date": "2019-05"}, "2019-05", "date", False),
+        (
+            {"event1_pub_date": "2018-01", "event2_pub_date": "2018-05", "difficulty": {"alpha": 0.07}},
+            ["2018-01", "2018-05"],
+            "date_gap",
+            True,
+        ),
+        (
+            {
+                "event_pub_date": "2019-05",
+                "masked_entity": "May",
+                "difficulty": {"events_difficulty": [False]},
+            },
+            ["2019-05", "May"],
+            "entity",
+            True,
+        ),
+    ],
+)
+def test_news_have_the_dates_of_their_events(gold, answer, task, hard):
+    record = {"prompt": [{"role": "user", "content": "When?"}], "reward_model": {"ground_truth": gold}}
+    name, draft = drafted(record)
+    assert (name, draft["answer"], draft["task"], draft["meta"]["hard"]) == ("time_r1", answer, task, hard)
+
+
+def test_scene_graphs_may_be_json_or_lists():
+    things, pairs = [{"id": "cup.1", "bbox": [1, 2, 3, 4]}], []
+    for objects, relationships in ((things, pairs), (json.dumps(things), json.dumps(pairs))):
+        record = {"image": "a.png", "objects": objects, "relationships": relationships, "image_id": "7"}
+        name, draft = drafted(record)
+        assert (name, draft["task"]) == ("r1_sgg", "scene_graph")
+        assert draft["answer"] == {"objects": things, "relationships": []}

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import yaml
 from PIL import Image
+from task_kit import judge_opened
 
 from vlrl.config import at, load
 from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS
@@ -145,6 +146,8 @@ class Read:
         config = load(case["config"], words)
         self.shift, self.shaping = float(case.get("shift", 0.0)), case.get("shaping", ())
         self.policy, self.phase = policy_of(family), Plan.of(config).phases[-1]
+        for reward in self.phase.rewards.values():
+            judge_opened(reward)
         rows = list(self.phase.rows("train")[case["source"]])
         self.rows = [to_model_coordinates(self.policy, row) for row in rows]
         self.prompts = [self.phase.prompt_template(row) for row in self.rows]

@@ -99,22 +99,48 @@ class MMEureka:
         return draft | {"answer": parse_answer(only, seen), "id": record.get("id")}
 
 
-@record_family(
-    "verl",
-    (
-        "prompt",
-        "question",
-        "problem",
-        "images",
-        "videos",
-        "audios",
-        "data_source",
-        "reward_model",
-        "extra_info",
-        "ability",
-        "target",
-    ),
+VERL_FIELDS = (
+    "prompt",
+    "question",
+    "problem",
+    "images",
+    "videos",
+    "audios",
+    "data_source",
+    "reward_model",
+    "extra_info",
+    "ability",
+    "target",
 )
+
+
+@record_family("time_r1", VERL_FIELDS)
+class TimeR1:
+    """Time-R1's news in verl's columns: the gold answer maps one, two or three events to dates, or holds
+    a date and the year or month that the text leaves out. `meta.hard`: an event is marked difficult."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        model = record.get("reward_model")
+        gold = model.get("ground_truth") if isinstance(model, Mapping) else None
+        dated = isinstance(gold, Mapping) and any(gold.get(key) for key in EVENT_DATES)
+        return "its `ground_truth` has the dates of events" if dated else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        draft, gold = VerlRecords.draft(record), record["reward_model"]["ground_truth"]
+        dates = [gold[key] for key in EVENT_DATES if gold.get(key)]
+        masked, marks = gold.get("masked_entity"), gold.get("difficulty") or {}
+        easy = marks.get("events_difficulty") or [marks.get("alpha") in (None, 0.1)]
+        answer = [*dates, masked] if masked else dates if len(dates) > 1 else dates[0]
+        task = "entity" if masked else ("date", "date_gap", "event_order")[len(dates) - 1]
+        return draft | {"answer": answer, "task": task, "meta": draft["meta"] | {"hard": not all(easy)}}
+
+
+EVENT_DATES = ("event_pub_date", "event1_pub_date", "event2_pub_date", "event3_pub_date")
+
+
+@record_family("verl", VERL_FIELDS)
 class VerlRecords:
     """verl: `prompt` messages (in forks `question` or `problem`), `reward_model.ground_truth`. `extra_info`
     goes to `meta`. A demonstration may be a message in `target` (LUFFY), the gold answer, or a list of

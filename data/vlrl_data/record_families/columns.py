@@ -13,6 +13,7 @@ from vlrl_data.record_families.answers import (
 from vlrl_data.record_families.base import (
     Draft,
     Record,
+    as_container,
     as_list,
     chat_draft,
     has,
@@ -69,6 +70,22 @@ class VideoR1:
             "task": str(record["problem_type"]).strip().lower().replace(" ", "_").replace("-", "_"),
             "target": target,
         }
+
+
+@record_family("r1_sgg", ("image_id", "image", "objects", "relationships"))
+class R1SGG:
+    """R1-SGG, PSG, VG150: `image`, `objects` [{id, bbox}] and `relationships`, each as a list or as JSON."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        fits = has(record, "image", "objects", "relationships")
+        return "it has `image`, `objects` and `relationships`" if fits else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        graph = {name: as_container(record[name]) for name in ("objects", "relationships")}
+        own = {"id": record.get("image_id"), "task": "scene_graph"}
+        return with_media({"question": "", "answer": graph} | own, record)[0]
 
 
 @record_family("arft", ("id", "image_path", "problem", "solution"))

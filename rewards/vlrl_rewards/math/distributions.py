@@ -40,8 +40,8 @@ class Distribution(Graded):
 
     Correct where TV is below `tolerance`. Paper: arXiv:2512.20760 (causal reasoning as a testbed of RLVR).
     Released code: zhichul/rlcausal d9d61324, training/rlvr/score_strict.py (0.1, 0.1, 0.8; tolerance 0.01).
-    Gold: a list of probabilities. Edge: no list, several, or one that holds something else than numbers: 0;
-    the list need not sum to 1. Range [0, 1].
+    Gold: a list of probabilities, or its text as released ("[0.4, 0.6]"). Edge: no list, several, or one that
+    holds something else than numbers: 0; the list need not sum to 1. Range [0, 1].
     """
 
     tolerance: float = 0.01
@@ -52,7 +52,7 @@ class Distribution(Graded):
             raise ValueError(f"tolerance: {self.tolerance} must be above 0 and at most 1")
 
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
-        numbers = read_distribution(str(list(gold))) if isinstance(gold, (list, tuple)) else None
+        numbers = read_distribution(str(list(gold)) if isinstance(gold, (list, tuple)) else str(gold))
         if not numbers:
             raise GoldError(f"answer: {gold!r:.100} is not a list of probabilities such as [0.1, 0.9]")
         target = numbers
