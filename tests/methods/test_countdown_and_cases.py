@@ -5,7 +5,7 @@ import re
 
 import pytest
 from vlrl_data.generators.countdown import GenCountdown, failures, moves, solutions, told
-from vlrl_rewards.code.test_cases import Detection, cases_in, caught, suite_scores
+from vlrl_rewards.code.test_cases import CaseDetection, cases_in, caught, suite_scores
 from vlrl_rewards.puzzles.countdown import Countdown, reaches
 
 from vlrl.types import Prompt, Rollout, Row
@@ -73,4 +73,4 @@ def test_a_case_catches_what_differs_on_it():
     assert caught([["a"]], right, wrong, "bubblewrap", 2.0) == ([False, False], 0)
     row = Row("1", "?", meta={"right": right, "wrong": wrong})
     for text, paid in (("<answer>-3</answer>", 0.5), ("<answer>-3\n4</answer>", 1.0), ("", 0.0)):
-        assert Detection()(Rollout(Prompt(row, ()), [1], text=text)) == paid
+        assert CaseDetection()(Rollout(Prompt(row, ()), [1], text=text)) == paid

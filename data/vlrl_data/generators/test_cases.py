@@ -42,7 +42,7 @@ class GenTestCases(GeneratedSource):
     """Write test cases for a function, one call a line: `meta.right` is a program that does what is asked,
     `meta.wrong` programs with typical faults.
 
-    Paper: SAGA, arXiv:2507.06920 (there submissions of people to contests). Reward: `detection`.
+    Paper: SAGA, arXiv:2507.06920 (there submissions of people to contests). Reward: `case_detection`.
     """
 
     def row(self, index: int) -> Row:

@@ -52,9 +52,9 @@ def suite_scores(detected: Sequence[Sequence[bool]]) -> dict[str, float]:
     }
 
 
-@register("detection")
+@register("case_detection")
 @dataclass(frozen=True, kw_only=True)
-class Detection(Reward):
+class CaseDetection(Reward):
     """SAGA's reward of test cases: the detection rate, the share of `row.meta.wrong` (programs) that a case
     of the answer tells from `row.meta.right`.
 
