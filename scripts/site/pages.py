@@ -12,6 +12,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+QUIET = "---\nsearch: {boost: 0.4}\n---\n"  # found, but after the pages that explain
 READMES = {  # page of the site: file of the repository
     "packages/data.md": "data/README.md",
     "packages/rewards.md": "rewards/README.md",
@@ -63,7 +64,7 @@ def papers() -> dict[str, str]:
     out = {}
     for heading, text in entries:
         name, _, preset = heading.rpartition(": `")
-        out[f"papers/{preset.rstrip('`')}.md"] = f"---\nsearch: {{boost: 0.5}}\n---\n# {name}\n\n{text}"
+        out[f"papers/{preset.rstrip('`')}.md"] = f"{QUIET}# {name}\n\n{text}"
     out["papers/index.md"] = "\n".join([head, *_table(set(out))])
     return out
 
@@ -111,7 +112,7 @@ def book(path: Path, folder: str, level: int) -> dict[str, str]:
         text = re.sub(r"\]\((?:docs/)?([\w.]+\.md)\)", r"](../\1)", text).replace(
             "](../LOG.md)", "](../notebook/index.md)"
         )
-        out[f"{folder}/{number:02d}.md"] = f"# {heading}\n{text}"
+        out[f"{folder}/{number:02d}.md"] = f"{QUIET}# {heading}\n{text}"
         lines.append(f"- [{heading}]({number:02d}.md)")
     return {**out, f"{folder}/index.md": "\n".join([head, *lines, ""])}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import metrics
+from pages import QUIET
 
 from vlrl.cli.list import rows_of
 from vlrl.cli.schema import key_docs
@@ -17,7 +18,6 @@ from vlrl.config.settings import Optimizer, Settings, Watch
 from vlrl.plugins.kinds import KINDS, stage_named
 
 ROOT = Path(__file__).parents[2]
-QUIET = "---\nsearch: {boost: 0.5}\n---\n"  # found, but after the pages that explain
 
 
 def made() -> dict[str, str]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from vlrl.compare import work
+from vlrl.compare.page import page
 from vlrl.compare.plan import ComparisonPlan
 from vlrl.compare.statistics import (
     bootstrap,
@@ -18,7 +19,7 @@ from vlrl.compare.statistics import (
     paired_difference,
     probability_of_improvement,
 )
-from vlrl.compare.table import differences, markdown, mean_curve, page, summarise
+from vlrl.compare.table import differences, markdown, short, summarise, verdict
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError
 
@@ -58,7 +59,7 @@ def test_paired_differences_by_hand():
     assert table[0][:4] == ["less grpo", "held-out", "mean reward", "pass@1"] and len(table) == 2
     assert (
         table[1][:3] == ["dapo", "+0.300 ± 0.000*", "+0.000 ± 0.000"]
-        and table[1][table[0].index("wrong")] == "+nan ± nan"
+        and table[1][table[0].index("wrong")] == "–"
     )
 
 
@@ -106,17 +107,34 @@ def test_table_and_page(tmp_path):
         "t",
         [{"seed": 0, "final": 0.25, "wrong_length": 7.0}, {"seed": 1, "final": 0.35, "wrong_length": None}],
     ).splitlines()
-    assert "| correct | wrong |" in lines[0] and "| 4.0 | nan |" in lines[1]
-    assert begun[6].startswith("| (cold start) | 0.300 [0.250, 0.350] |") and "| 7.0 |" in begun[6]
+    assert "| correct | wrong |" in lines[0] and "| 4.0 | – |" in lines[1]
+    assert begun[8].startswith("| (cold start) | 0.300 [0.250, 0.350] |") and "| 7.0 |" in begun[8]
     page(cells(), "a <title>", tmp_path / "x.html")
     text = (tmp_path / "x.html").read_text()
+    assert "a &lt;title&gt;" in text and text.count("<polyline") == 2 and text.count("<polygon") == 4
+    assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/", "")
     assert (
-        "a &lt;title&gt;" in text
-        and text.count("<polyline") == 4
-        and "<script" not in text
-        and "http" not in text.replace("http-equiv", "")
+        text.count("<script nonce=") == 1
+        and 'name="viewport"' in text
+        and "prefers-color-scheme: dark" in text
     )
-    assert summarise(cells())["grpo"]["better"].value == 0.5 and mean_curve([[1, 3], [3, None, 9]]) == [2, 3]
+    assert ">mean reward</text>" in text and ">step</text>" in text
+    assert text.index("Against grpo it is +0.300") < text.index("<svg")
+    assert summarise(cells())["grpo"]["better"].value == 0.5
+
+
+def test_the_result_is_one_sentence_and_fits_a_terminal():
+    assert verdict(cells()).startswith(
+        "dapo has the highest held-out score, 0.800. Against grpo it is +0.300"
+    )
+    assert "excludes zero" in verdict(cells())
+    once = {preset: runs[:1] for preset, runs in cells().items()}
+    assert "one seed cannot say whether it is luck" in verdict(once)
+    assert verdict({"grpo": once["grpo"]}).endswith("No other preset is above it.")
+    assert not any(word in line for line in map(" ".join, differences(once)) for word in ("inf", "nan"))
+    lines = short(cells())
+    assert lines[0].split()[:4] == ["preset", "held-out", "less", "grpo"] and len(lines) == 3
+    assert max(map(len, lines)) <= 110 and "+0.300 ± 0.000*" in lines[1]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from screen_kit import browser, look
 from site_kit import ROOT, made
 
 LONGEST = 400  # lines of a page
@@ -87,21 +88,54 @@ def test_the_site_asks_no_other_host_for_anything(config):
         assert "http" not in path.read_text(encoding="utf-8").replace("http://www.w3.org/", "")
 
 
-def test_a_strict_build_passes(tmp_path):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of a strict build."""
     pytest.importorskip("material", reason="the site needs `pip install 'vlrl[docs]'`")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path / "site")]
-    built = subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-    )
-    assert built.returncode == 0, built.stderr[-3000:]
-    page = (tmp_path / "site" / "api" / "trainer.html").read_text(encoding="utf-8")
+    folder = tmp_path_factory.mktemp("built") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def test_a_strict_build_passes(built):
+    page = (built / "api" / "trainer.html").read_text(encoding="utf-8")
     assert "GRPOTrainer" in page and "reward_funcs" in page
-    assert (tmp_path / "site" / "search" / "search_index.js").stat().st_size > 100_000
+    assert (built / "search" / "search_index.js").stat().st_size > 100_000
+    assert "(one_gpu.html): Memory decides" in (built / "llms.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.needs("chromium")
+def test_pages_of_the_site_fit_the_screen_and_ask_nobody(built, tmp_path):
+    """The main pages, at two sizes in two themes."""
+    pytest.importorskip("playwright")
+    pages = [
+        built / place
+        for place in ("index.html", "one_gpu.html", "reference/config.html", "papers/index.html")
+    ]
+    pages += [built / place for place in ("coming_from/verl.html", "api/trainer.html", "guide.html")]
+    for screen in look(pages, tmp_path):
+        assert not screen.scrolls and not screen.wide and not screen.requests and not screen.errors, screen
+
+
+@pytest.mark.needs("chromium")
+def test_the_search_answers_from_a_file(built):
+    pytest.importorskip("playwright")
+    with browser() as chromium:
+        tab = chromium.new_page(viewport={"width": 1400, "height": 900})
+        tab.goto((built / "index.html").as_uri())
+        field, said = tab.locator("input[data-md-component=search-query]"), ""
+        field.click()
+        for letter in "prompts_per_step":
+            field.press(letter)
+        for _ in range(60):  # the index is read first
+            tab.wait_for_timeout(500)
+            said = tab.inner_text("[data-md-component=search-result]")
+            if "matching" in said:
+                break
+        assert "Keys of a config" in said
 
 
 def test_language_models_get_a_list_of_the_pages(config, pages):

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from vlrl.compare.page import page
 from vlrl.compare.plan import ComparisonPlan, preset_file
 from vlrl.compare.run import run_plan
-from vlrl.compare.table import markdown, page, summarise
+from vlrl.compare.table import markdown, note, short, summarise, verdict
 from vlrl.config import load
 
 
@@ -94,6 +95,8 @@ def _report(plan: ComparisonPlan, jobs: int, as_json: bool) -> None:
         for preset, row in summarise(cells).items()
     }
     (plan.output / "compare.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
-    typer.echo(json.dumps(numbers, indent=1) if as_json else table)
-    if not as_json:
+    if as_json:
+        typer.echo(json.dumps(numbers, indent=1))
+    else:
+        typer.echo("\n".join([title, "", verdict(cells), "", *short(cells, starts), "", note(cells), ""]))
         typer.echo(f"table: {plan.output / 'compare.md'}\npage: {plan.output / 'compare.html'}")

@@ -1,10 +1,9 @@
-"""The result of a comparison: a table, and a page with the curves."""
+"""The result of a comparison as a table."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from vlrl.compare.statistics import Summary, bootstrap, improvement_interval, iqm, paired_difference
@@ -14,20 +13,6 @@ Cells = Mapping[str, Runs]  # of each preset
 MISSING = Summary(
     math.nan, math.nan, math.nan
 )  # a number that no run has: the entropy, say, of runs that learned nothing
-COLOURS = (
-    "#1b6ca8",
-    "#d1495b",
-    "#2e933c",
-    "#8f5db7",
-    "#e08e0b",
-    "#3aa6a6",
-    "#7a7a7a",
-    "#a0522d",
-    "#5566cc",
-    "#c71585",
-    "#556b2f",
-    "#111111",
-)
 
 
 def summarise(cells: Cells) -> dict[str, dict[str, Any]]:
@@ -79,7 +64,9 @@ def columns(cells: Cells) -> list[tuple[str, str]]:
 
 
 def shown(name: str, value: Summary) -> str:
-    """A number with its interval, where it has one."""
+    """A number with its interval, where it has one; a dash where no run has the number."""
+    if math.isnan(value.value):
+        return "–"
     if name in ("tokens", "cpu_seconds"):
         return f"{value.value:,.0f}"
     if name.endswith("length"):
@@ -128,12 +115,55 @@ def differences(cells: Cells) -> list[list[str]]:
             ]
             gap = paired_difference(*zip(*pairs)) if pairs else MISSING
             digits = ",.0f" if name == "tokens" else ".1f" if name.endswith("length") else ".3f"
-            line.append(
-                f"{gap.value:+{digits}} ± {gap.high - gap.value:{digits}}"
-                + "*" * (gap.low > 0 or gap.high < 0)
-            )
+            line.append(gap_text(gap, digits))
         lines.append(line)
     return lines
+
+
+def gap_text(gap: Summary, digits: str) -> str:
+    """A difference with half of its interval, and a star where the interval excludes zero. One seed has no
+    interval, and a number that no run has is a dash."""
+    if math.isnan(gap.value):
+        return "–"
+    if not math.isfinite(gap.high):
+        return f"{gap.value:+{digits}}"
+    star = "*" if gap.low > 0 or gap.high < 0 else ""
+    return f"{gap.value:+{digits}} ± {gap.high - gap.value:{digits}}{star}"
+
+
+def verdict(cells: Cells) -> str:
+    """The result in one or two sentences: the best held-out score, and how sure its lead over the first
+    preset is."""
+    rows, first = summarise(cells), next(iter(cells))
+    best = max(rows, key=lambda preset: rows[preset]["final"].value)
+    score = f"{best} has the highest held-out score, {rows[best]['final'].value:.3f}."
+    if best == first:
+        return f"{score} No other preset is above it."
+    gap = paired_difference(*([run["final"] for run in cells[preset]] for preset in (best, first)))
+    if not math.isfinite(gap.high):
+        return f"{score} That is {gap.value:+.3f} against {first}; one seed cannot say whether it is luck."
+    sure = "excludes" if gap.low > 0 or gap.high < 0 else "includes"
+    return (
+        f"{score} Against {first} it is {gap.value:+.3f}, and the 95% interval "
+        f"[{gap.low:+.3f}, {gap.high:+.3f}] {sure} zero."
+    )
+
+
+def short(cells: Cells, starts: Runs = ()) -> list[str]:
+    """The table for a terminal: the columns that decide, padded."""
+    whole = grid(cells, starts)
+    kept = [
+        whole[0].index(name) for name in ("preset", "held-out", "mean reward", "length", "tokens", "CPU s")
+    ]
+    gaps = {line[0]: line[1] for line in differences(cells)[1:]} if len(cells) > 1 else {}
+    head, *lines = [[line[place] for place in kept] for line in whole]
+    head.insert(2, f"less {next(iter(cells))}")
+    for line in lines:
+        line.insert(2, gaps.get(line[0], ""))
+    widths = [max(len(line[place]) for line in [head, *lines]) for place in range(len(head))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in [head, *lines]
+    ]
 
 
 def note(cells: Cells) -> str:
@@ -157,96 +187,19 @@ def note(cells: Cells) -> str:
 def markdown(cells: Cells, title: str, starts: Runs = ()) -> str:
     """The table as Markdown."""
     return "\n".join(
-        [f"# {title}", "", *_table(grid(cells, starts)), *_table(differences(cells)), note(cells), ""]
+        [
+            f"# {title}",
+            "",
+            verdict(cells),
+            "",
+            *_table(grid(cells, starts)),
+            *_table(differences(cells)),
+            note(cells),
+            "",
+        ]
     )
 
 
 def _table(grid: Sequence[Sequence[str]]) -> list[str]:
     head, *body = (f"| {' | '.join(line)} |" for line in grid)
     return [head, "|---" * len(grid[0]) + "|", *body, ""]
-
-
-def page(cells: Cells, title: str, path: Path, starts: Runs = ()) -> None:
-    """The table and two charts (reward, entropy; mean over seeds) as one file without a network or a
-    script."""
-    from html import escape
-
-    tables: list[str] = []
-    body = [
-        f"<h1>{escape(title)}</h1>",
-        legend(list(cells)),
-        "<h2>Reward in training</h2>",
-        chart(cells, "curve"),
-    ]
-    for lines in (grid(cells, starts), differences(cells)):
-        rows = [
-            "".join(f"<{'td' if y else 'th'}>{escape(value)}" for value in line)
-            for y, line in enumerate(lines)
-        ]
-        tables.append("<div><table><tr>" + "<tr>".join(rows) + "</table></div>")
-    body += [
-        "<h2>Entropy of the tokens trained on</h2>",
-        chart(cells, "entropy_curve"),
-        "<h2>Held-out score and the rest</h2>",
-        *tables,
-        f"<p>{escape(note(cells))}",
-    ]
-    style = (
-        "body{font:14px/1.5 system-ui;max-width:1150px;margin:2em auto;padding:0 "
-        "1em}.key{margin-right:1em}div{overflow:auto}"
-        "table{border-collapse:collapse;font-size:12px;font-variant-numeric:tabular-nums}td,th{padding:.2em "
-        ".6em;text-align:left;white-space:nowrap;"
-        "border-bottom:1px solid #ddd}"
-    )
-    # no script runs
-    closed = (
-        "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-    )
-    page_text = (
-        "<!doctype html><meta "
-        f"charset=utf-8>{closed}<title>{escape(title)}</title><style>{style}</style>{''.join(body)}"
-    )
-    path.write_text(page_text, encoding="utf-8")
-
-
-def legend(presets: Sequence[str]) -> str:
-    """The colour legend."""
-    from html import escape
-
-    return (
-        "<p>"
-        + "".join(
-            f'<span class=key style="color:{COLOURS[i % len(COLOURS)]}">&#9632; {escape(p)}</span>'
-            for i, p in enumerate(presets)
-        )
-        + "</p>"
-    )
-
-
-def chart(cells: Cells, key: str, width: int = 900, height: int = 300) -> str:
-    """One line per preset, the mean over its seeds."""
-    lines = {preset: mean_curve([run[key] for run in runs]) for preset, runs in cells.items()}
-    values = [v for line in lines.values() for v in line if v is not None]
-    low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    span, most = (high - low) or 1.0, max(max(map(len, lines.values())) - 1, 1)
-    out = [
-        f'<svg viewBox="0 0 {width} {height}" role="img">',
-        f'<text x="0" y="12">{high:.3g}</text><text x="0" y="{height - 4}">{low:.3g}</text>',
-    ]
-    for i, line in enumerate(lines.values()):
-        points = " ".join(
-            f"{50 + (width - 60) * x / most:.1f},{height - 10 - (height - 25) * (v - low) / span:.1f}"
-            for x, v in enumerate(line)
-            if v is not None
-        )
-        out.append(
-            f'<polyline fill="none" stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="1.5" '
-            f'points="{points}"/>'
-        )
-    return "".join([*out, "</svg>"])
-
-
-def mean_curve(curves: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """The mean over runs at each step that all of them reached, of the runs that have a number there."""
-    known = [[v for v in values if v is not None] for values in zip(*curves)]
-    return [sum(values) / len(values) if values else None for values in known]

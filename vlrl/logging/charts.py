@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -153,4 +153,79 @@ def _grid(
                 x, HEIGHT - 7, escape(number(value))
             )
         )
+    return Markup("").join(parts)
+
+
+# --- several runs in one chart ------------------------------------------------------------------------------
+
+WIDE, TALL, SIDE, FOOT = 460, 270, 62, 42
+
+
+def seeds_chart(curves: Mapping[str, Sequence[Sequence[float | None]]], across: str, up: str) -> Markup:
+    """A line per name: the mean of its runs at each step that all of them reached, over a band from the
+    lowest to the highest run.
+
+    Args:
+        curves: a list of values per run, by name; None where a run has no number.
+        across, up: titles of the axes.
+    """
+    spans = {name: [_span(values) for values in zip(*runs)] for name, runs in curves.items()}
+    known = [span for found in spans.values() for span in found if span]
+    low, high = (min(span[0] for span in known), max(span[2] for span in known)) if known else (0.0, 1.0)
+    pad = (high - low) * 0.05 or abs(high) * 0.1 or 1.0
+    low, high = low - pad, high + pad
+    last = max([len(found) for found in spans.values()] + [2])
+
+    def place(step: float, value: float) -> tuple[float, float]:
+        x = SIDE + (step - 1) / (last - 1) * (WIDE - SIDE - RIGHT)
+        return x, TOP + (high - value) / (high - low) * (TALL - TOP - FOOT)
+
+    parts = [_axes(place, low, high, last, across, up)]
+    near: dict[str, list[list[float]]] = {}
+    for index, (name, found) in enumerate(spans.items()):
+        points = [(step, span) for step, span in enumerate(found, start=1) if span]
+        edge = [place(step, span[2]) for step, span in points]
+        edge += [place(step, span[0]) for step, span in reversed(points)]
+        parts.append(_shape("polygon", f"spread c{index % 12}", edge))
+        parts.append(_shape("polyline", f"c{index % 12}", [place(step, span[1]) for step, span in points]))
+        near[name] = [
+            [step, float(f"{span[1]:.4g}"), *(round(v, 1) for v in place(step, span[1]))]
+            for step, span in points
+        ]
+    return Markup(
+        '<svg class="chart curves" viewBox="0 0 {} {}" role="img" aria-label="{}" data-series="{}">{}</svg>'
+    ).format(WIDE, TALL, f"{up} by {across}", json.dumps(near), Markup("").join(parts))
+
+
+def _span(values: Sequence[float | None]) -> tuple[float, float, float] | None:
+    """(lowest, mean, highest) of the runs that have a number."""
+    known = [value for value in values if value is not None]
+    return (min(known), sum(known) / len(known), max(known)) if known else None
+
+
+def _shape(kind: str, style: str, points: Sequence[Point]) -> Markup:
+    if kind == "polyline" and len(points) == 1:
+        return Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="2.5"/>').format(style, *points[0])
+    text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return Markup('<{0} class="{1}" points="{2}"/>').format(Markup(kind), style, text)
+
+
+def _axes(
+    place: Callable[[float, float], Point], low: float, high: float, last: int, across: str, up: str
+) -> Markup:
+    line = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
+    text = Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>')
+    parts = []
+    for value in ticks(low, high):
+        y = place(1, value)[1]
+        parts += [line.format(SIDE, WIDE - RIGHT, y, y), text.format(SIDE - 6, y + 3.5, "end", number(value))]
+    steps = [tick for tick in ticks(1, last, 5) if tick == int(tick) and tick > last / 12]
+    for value in [1.0, *steps]:
+        parts.append(text.format(place(value, low)[0], TALL - FOOT + 14, "middle", number(value)))
+    parts.append(text.format((SIDE + WIDE - RIGHT) / 2, TALL - 8, "middle", across))
+    parts.append(
+        Markup(
+            '<text class="tick" transform="translate(12 {:.1f}) rotate(-90)" text-anchor="middle">{}</text>'
+        ).format((TOP + TALL - FOOT) / 2, up)
+    )
     return Markup("").join(parts)

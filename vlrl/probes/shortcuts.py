@@ -57,8 +57,8 @@ def jsd(p_V: torch.Tensor, q_V: torch.Tensor) -> float:
 
 def layers(model: nn.Module) -> list[Any]:
     """The decoder's layers: the longest list of modules that have an `mlp`."""
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and m and hasattr(m[0], "mlp")]
-    return list(max(lists, key=lambda members: len(list(members)))) if lists else []
+    lists = [list(m) for m in model.modules() if isinstance(m, nn.ModuleList) and m and hasattr(m[0], "mlp")]
+    return max(lists, key=len, default=[])
 
 
 def lens(model: Any, states: Sequence[torch.Tensor], place: int) -> list[torch.Tensor]:

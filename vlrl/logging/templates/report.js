@@ -1,6 +1,6 @@
 "use strict";
 // The value under the pointer, on every chart.
-for (const chart of document.querySelectorAll("svg.chart")) {
+for (const chart of document.querySelectorAll("svg.chart[data-points]")) {
   const points = JSON.parse(chart.dataset.points), output = chart.parentElement.querySelector("output"), last = output.textContent;
   const dot = document.createElementNS("http://www.w3.org/2000/svg", "circle");
   dot.setAttribute("r", 3.5);
@@ -15,6 +15,24 @@ for (const chart of document.querySelectorAll("svg.chart")) {
     output.textContent = "step " + Math.round(near[0]) + ": " + Number(near[1].toPrecision(4));
   });
   chart.addEventListener("pointerleave", () => { dot.remove(); output.textContent = last; });
+}
+// The same for charts of several runs: the value of each at the nearest step.
+for (const chart of document.querySelectorAll("svg.curves")) {
+  const series = Object.entries(JSON.parse(chart.dataset.series)), output = chart.parentElement.querySelector("output"), idle = output.textContent;
+  const rule = document.createElementNS("http://www.w3.org/2000/svg", "line");
+  rule.setAttribute("class", "rule");
+  chart.addEventListener("pointermove", event => {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(chart.getScreenCTM().inverse()).x;
+    const points = series.flatMap(([, values]) => values);
+    if (!points.length) return;
+    let near = points[0];
+    for (const point of points) if (Math.abs(point[2] - at) < Math.abs(near[2] - at)) near = point;
+    for (const [name, value] of Object.entries({x1: near[2], x2: near[2], y1: 8, y2: 228})) rule.setAttribute(name, value);
+    chart.append(rule);
+    const values = series.map(([name, found]) => [name, found.find(point => point[0] === near[0])]).filter(([, point]) => point);
+    output.textContent = "step " + near[0] + ": " + values.map(([name, point]) => name + " " + point[1]).join(", ");
+  });
+  chart.addEventListener("pointerleave", () => { rule.remove(); output.textContent = idle; });
 }
 // A link to a closed section opens it.
 addEventListener("hashchange", () => {
