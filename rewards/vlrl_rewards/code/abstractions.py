@@ -37,11 +37,9 @@ def tested(program: str, question: str, answer: str, sandbox: str, seconds: floa
     if not passed["extractable"]:
         return passed
     calls: list[list[Any]] = [["original", 0], *(["sample", seed] for seed in range(SAMPLES))]
-    outputs = [
-        json.loads(out) if out is not None else None
-        for out in executed(program + DRIVER, calls, sandbox, seconds)
-    ]
-    if any(out is None for out in outputs):
+    ran = executed(program + DRIVER, calls, sandbox, seconds)
+    outputs = [json.loads(out) for out in ran if out is not None]
+    if len(outputs) < len(calls):
         return passed
     first, *samples = outputs
     passed["executable"] = True
