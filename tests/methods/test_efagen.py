@@ -2,7 +2,7 @@
 
 import pytest
 from vlrl_data.generators.downstream import GenAbstraction
-from vlrl_rewards.code.abstractions import TESTS, Abstraction, tested, variants
+from vlrl_rewards.code.abstractions import TESTS, Abstraction, passed_tests, variants
 
 from vlrl.types import Prompt, Rollout
 
@@ -21,7 +21,7 @@ def solve(x):
 
 
 def passed(program):
-    found = tested(program, "What is twice 3?", "6", "bubblewrap", 4.0)
+    found = passed_tests(program, "What is twice 3?", "6", "bubblewrap", 4.0)
     return [name for name in TESTS if found[name]]
 
 

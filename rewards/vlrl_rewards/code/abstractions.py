@@ -28,7 +28,7 @@ def f(kind, seed):
 """
 
 
-def tested(program: str, question: str, answer: str, sandbox: str, seconds: float) -> dict[str, bool]:
+def passed_tests(program: str, question: str, answer: str, sandbox: str, seconds: float) -> dict[str, bool]:
     """Which of TESTS a program passes: it defines NAMES; it runs on its original and on SAMPLES seeds; its
     samples differ; `solve` gives one answer twice; its original renders `question` and solves to
     `answer`."""
@@ -81,7 +81,9 @@ class Abstraction(Reward):
     def __call__(self, rollout: Rollout) -> float:
         meta: Mapping[str, Any] = rollout.row.meta
         program = program_in(rollout.text)
-        passed = tested(program, str(meta["problem"]), str(meta["solution"]), self.sandbox, self.seconds)
+        passed = passed_tests(
+            program, str(meta["problem"]), str(meta["solution"]), self.sandbox, self.seconds
+        )
         for name, value in passed.items():
             note(rollout, name, float(value))
         return sum(passed.values()) / len(passed) if self.partial else float(all(passed.values()))
