@@ -28,7 +28,19 @@ SELECTS = {
 # configs, suites and kinds of answers whose rewards or environment run a program
 PROGRAMS = {
     **dict.fromkeys(
-        ("gen_domains", "guru", "lab_python_pays", "humaneval", "livecodebench", "code"), "bwrap"
+        (
+            "gen_domains",
+            "gen_selfplay",
+            "gen_test_cases",
+            "saga",
+            "absolute_zero",
+            "guru",
+            "lab_python_pays",
+            "humaneval",
+            "livecodebench",
+            "code",
+        ),
+        "bwrap",
     ),
     "browser_desk": "chromium",
 }

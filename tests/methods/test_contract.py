@@ -37,8 +37,9 @@ SIGNAL_WITHOUT_CONTRAST = {
     "writing_zero",
 }
 SIGNAL_WITHOUT_CONTRAST |= {
-    "agentrl.task_advantage"
-}  # its second baseline is the mean over the tokens of a task's groups
+    "agentrl.task_advantage",
+    "absolute_zero.advantage",
+}  # baselines over all groups of a task
 REQUIRED_FIELDS = {  # of plug-ins that have no default for them
     **{source: {"path": "nowhere"} for source in ("files", "folder", "hub", "webdataset")},
     **{wrapper: {"of": {"name": "exact"}} for wrapper in ("flipped", "inverted", "noisy")},

@@ -67,3 +67,38 @@ class GenCritique(GenPlanned):
             target=f"<critique>{fix}</critique>{tagged_answer(verdict)}",
             meta={**row.meta, "problem": row.question, "solution": solution, "gold": row.answer},
         )
+
+
+@register("gen_abstraction")
+@dataclass(frozen=True, kw_only=True)
+class GenAbstraction(GenPlanned):
+    """A word problem with its answer, of which a program is to be written that makes variants:
+    `meta.problem`, `meta.solution`. The demonstration keeps the story and varies its first number.
+
+    Paper: EFAGen, arXiv:2504.09763. Reward: `abstraction`.
+    """
+
+    most: int = 1
+
+    def row(self, index: int) -> Row:
+        row = super().row(index)
+        count = next(word for word in row.question.split() if word.isdigit())
+        size = int(str(row.answer)) // int(count)
+        text = row.question.replace(count, "{x}", 1)
+        program = (
+            f"def original():\n    return {count}\n\ndef sample(seed):\n    return 2 + 7 * seed % 50\n\n"
+            f"def render(x):\n    return {text!r}.format(x=x)\n\ndef solve(x):\n    return {size} * x"
+        )
+        return replace(
+            row,
+            question=(
+                f"{row.question}\nThe answer is {row.answer}. Write a program of four functions: "
+                f"original() gives this "
+                "problem's parameters, sample(seed) others, render(parameters) the question, "
+                "solve(parameters) the "
+                "answer. Put it in a ```python block."
+            ),
+            task="abstraction",
+            target=f"```python\n{program}\n```",
+            meta={**row.meta, "problem": row.question, "solution": str(row.answer)},
+        )

@@ -91,6 +91,7 @@ class TripletReward(Reward):
     KeyError for a proposal without the rollout strategy `absolute_zero`, which measures s.
     """
 
+    requires = (SOLVED,)
     needs_gold: ClassVar[bool] = False
     wrong: float = -0.5
     unformed: float = -1.0
