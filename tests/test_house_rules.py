@@ -172,7 +172,7 @@ ARROWS = (
     ("trainer",),
     ("activity", "logging", "eval", "plan"),
     ("training",),
-    ("api", "interop", "compare"),
+    ("api", "interop", "compare", "probes"),
     ("cli", "__init__"),
     ("__main__",),
 )

@@ -2,7 +2,7 @@
 
 `to_pylist` alone gives a float32 0.1 as 0.10000000149011612, a decimal 1.50 and a date as objects, and a map
 as a list of pairs. Here a number is the shortest text that reads back as the same number of its own type, a
-decimal, a date and a time are their text, and a map with text keys is a mapping.
+decimal, a date and a time are their text, and a map with text keys, each there once, is a mapping.
 """
 
 from __future__ import annotations
@@ -21,8 +21,14 @@ TEMPORAL = (datetime.date, datetime.time)  # datetime.datetime is a date
 def plain_row(table: Any, index: int) -> dict[str, Any]:
     """Row `index` of an arrow table or record batch. Raises what pyarrow raises for values that Python cannot
     hold."""
-    row: dict[str, Any] = table.slice(index, 1).to_pylist()[0]
+    one = table.slice(index, 1)
+    row: dict[str, Any] = one.to_pylist()[0]
     for field in table.schema:
+        if (
+            str(field.type) == "time64[ns]" and row[field.name] is not None
+        ):  # Python's times end at microseconds
+            row[field.name] = one[field.name].cast("string")[0].as_py()
+            continue
         convert = converter(field.type)
         if convert is not None and row[field.name] is not None:
             row[field.name] = convert(row[field.name])
@@ -40,7 +46,7 @@ def converter(kind: Any) -> Callable[[Any], Any] | None:
     if types.is_decimal(kind) or types.is_temporal(kind):
         return as_text
     if types.is_map(kind):
-        return _of_map(converter(kind.key_type), converter(kind.item_type), types.is_string(kind.key_type))
+        return _of_map(converter(kind.key_type), converter(kind.item_type), _is_text(kind.key_type))
     if types.is_struct(kind):
         fields = [(field.name, convert) for field in kind if (convert := converter(field.type))]
         return _of_struct(fields) if fields else None
@@ -49,6 +55,12 @@ def converter(kind: Any) -> Callable[[Any], Any] | None:
     inner = getattr(kind, "value_type", None)  # of lists, large lists, lists of one size, views
     convert = converter(inner) if inner is not None else None
     return None if convert is None else lambda values: [_each(convert, value) for value in values]
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def as_text(value: Any) -> str:
@@ -69,6 +81,7 @@ def _of_struct(fields: list[tuple[str, Callable[[Any], Any]]]) -> Callable[[Any]
 def _of_map(key: Any, item: Any, named: bool) -> Callable[[Any], Any]:
     def convert(pairs: Any) -> Any:
         plain = [(_each(key, name), _each(item, value)) for name, value in pairs]
-        return dict(plain) if named else [list(pair) for pair in plain]
+        found = dict(plain) if named else {}
+        return found if named and len(found) == len(plain) else [list(pair) for pair in plain]
 
     return convert

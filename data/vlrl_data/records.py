@@ -72,6 +72,15 @@ def json_fault(error: Exception, data: bytes) -> str:
     return f"broken JSON: {error}"
 
 
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises ValueError where it has a field twice: nobody knows which one is meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the field {next(n for n in names if names.count(n) > 1)!r} is there twice")
+    return found
+
+
 class JsonLines:
     """A JSONL file. Empty lines are no records, but count for line numbers. `shown` is the file that messages
     name: the one it was unpacked from."""
@@ -91,7 +100,7 @@ class JsonLines:
         end = int(self.starts[index + 1]) if index + 1 < len(self.starts) else self.size
         line = read_at(self.path, start, end - start).rstrip(b"\r\n")
         try:
-            return json.loads(line.decode("utf-8-sig"))
+            return json.loads(line.decode("utf-8-sig"), object_pairs_hook=_fields)
         except (ValueError, RecursionError) as error:
             raise BadRecord(f"{self.location(index)}: {json_fault(error, line)}") from None
 
@@ -154,7 +163,7 @@ def open_json(path: Path, shown: Path) -> Records:
     where it is broken."""
     data = path.read_bytes()
     try:
-        content = json.loads(data)
+        content = json.loads(data, object_pairs_hook=_fields)
     except (ValueError, RecursionError) as error:
         lines = JsonLines(path, shown)
         if len(lines) > 1 and _is_record(lines, 0):

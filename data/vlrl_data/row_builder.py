@@ -123,10 +123,7 @@ class RowBuilder:
         try:
             return self._build(dict(self.family.draft(read)), read, index)
         except KeyError as error:
-            close = suggest(str(error.args[0]), map(str, record))
-            raise RowError(
-                f"the field {error} is missing (as {self.family.name} records have).{close}"
-            ) from None
+            raise RowError(self._without(str(error.args[0]), record)) from None
         except RecursionError:
             raise RowError("it is nested too deeply") from None
         except (MediaError, BadRecord) as error:
@@ -136,13 +133,20 @@ class RowBuilder:
                 raise
             raise RowError(f"not a {self.family.name} record: {error}") from None
 
+    def _without(self, name: str, record: Mapping[str, Any]) -> str:
+        """What is wrong with a record that lacks a field of its family; "" stands for the whole record."""
+        if not name:
+            return f"{self.family.name} records are lists or paths, and this one is a mapping of fields"
+        close = suggest(name, map(str, record)) if record else " It has no fields."
+        return f"the field `{name}` is missing (as {self.family.name} records have).{close}"
+
     def _build(self, draft: Draft, record: ReadRecord, index: int) -> BuiltRow:
         options, units, own_id = self.options, draft.pop("units", "original"), draft.pop("id", None)
         units = units if options.units == "auto" else options.units
         extra = {name: value for name, value in record.record.items() if name not in self.family.known}
         self._refuse_unknown(extra)
         self._take_explicit(draft, extra)
-        guessed = (*draft.pop("guessed", ()), *self._put_context_first(draft, extra))
+        guessed = (*draft.pop("guessed", ()), *self._put_context_first(draft, extra), *_unseen_options(extra))
         images = tuple(parse_image(value, self.media) for value in as_list(draft.pop("images", ())))
         videos = tuple(parse_video(value, self.media) for value in as_list(draft.pop("videos", ())))
         if draft.pop("needs_puzzle", False):
@@ -283,6 +287,15 @@ def _mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise RowError(f"its meta is {type(value).__name__}, not a mapping")
     return dict(value)
+
+
+def _unseen_options(extra: Mapping[str, Any]) -> tuple[str, ...]:
+    """A notice for options that stay in `meta`."""
+    return tuple(
+        f"`{name}` stays in `meta`, where no prompt shows it (`fields: {{{name}: choices}}` takes it)"
+        for name in ("choices", "options")
+        if isinstance(extra.get(name), (list, tuple, Mapping)) and len(extra[name]) > 1
+    )
 
 
 def _is_plain(value: Any) -> bool:

@@ -76,6 +76,9 @@ def _check_types(row: Row) -> None:
             raise RowError(f"its {name} is empty")
     for name in ("choices", "rewards"):
         _check_list(name, getattr(row, name), str, "texts")
+        for place, text in enumerate(getattr(row, name)):
+            if not text.strip():
+                raise RowError(f"its {name}[{place}] is empty")
     for name, kind in (("images", "image"), ("videos", "video")):
         _check_list(name, getattr(row, name), Media, "media")
         for place, medium in enumerate(getattr(row, name)):
@@ -268,7 +271,7 @@ def _check_answer(row: Row, answers: str) -> None:
     for path, value in _leaves(answer, ("answer",)) if type(answer) is not str else ():
         if isinstance(value, float) and not math.isfinite(value):
             raise RowError(f"its {_dotted(path)} is {value}")
-    if row.choices and isinstance(answer, str) and _beyond(answer, row.choices):
+    if row.choices and _beyond(answer, row.choices):
         raise RowError(
             f"its answer {answer!r} is none of its {len(row.choices)} choices (A to "
             f"{chr(ord('A') + len(row.choices) - 1)}, or their texts)"
@@ -283,8 +286,12 @@ def _check_answer(row: Row, answers: str) -> None:
 OPTION_LETTER = re.compile(r"\(?([A-Za-z])[.):]?\)?")
 
 
-def _beyond(answer: str, choices: tuple[str, ...]) -> bool:
-    """Whether an answer is a letter that no choice has, and the text of none."""
+def _beyond(answer: Any, choices: tuple[str, ...]) -> bool:
+    """Whether an answer is a letter or a number (from 0 on) that no choice has, and the text of none."""
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        return not 0 <= answer < len(choices) and str(answer) not in choices
+    if not isinstance(answer, str):
+        return False
     letter = OPTION_LETTER.fullmatch(answer.strip())
     texts = {choice.strip().casefold() for choice in choices}
     return (

@@ -40,7 +40,7 @@ _FOREIGN = (
     r"|\ble\s+résultat\s+est|\bel\s+resultado\s+es|\bo\s+resultado\s+é|\bil\s+risultato\s+è|答えは|정답은|답은"
     r"|(?:الجواب|الإجابة|الاجابة|الناتج|النتيجة|الحل)(?:\s+(?:النهائي|النهائية|الصحيح|الصحيحة))?\s+(?:هو|هي|هما)(?!\s+ليس)"
     r"|คำตอบ(?:สุดท้าย|ที่ถูกต้อง)?\s?(?:คือ|:)|उत्तर(?=\s+\S)|\bответ\s*(?:—|–|-|равен|будет)\s|"
-    r"\bđáp\s+(?:án|số)\s+là|\bjawaban(?:nya)?\s+adalah|\bodpowiedź\s+to|\bodpowiedzią\s+jest|\bsvaret\s+är|"
+    r"\bđáp\s+(?:án|số)\s+là|\bjawaban(?:nya)?\s+adalah|\bodpowiedź\s+to(?!\s+nie)|\bodpowiedzią\s+jest|\bsvaret\s+är(?!\s+inte)|"
     r"התשובה\s+היא"
 )
 FOREIGN_LEAD = re.compile(rf"\W*(?:{_FOREIGN})[*_\s]{{0,3}}[:：]?\s*", re.IGNORECASE)

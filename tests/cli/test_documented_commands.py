@@ -36,6 +36,7 @@ PAGES += [
         "functional",
         "guide",
         "judges",
+        "probes",
         "real_model",
         "index",
         "which_reward",

@@ -54,7 +54,7 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path):
             {"fields": {"final_answer": "answer"}},
             "no column 'final_answer', which `fields` renames; it has question, final, level",
         ),
-        ({"format": "easyr1"}, "the field 'answer' is missing"),
+        ({"format": "easyr1"}, "the field `answer` is missing"),
         ({}, "no record family has the fields final, level, question"),
     ],
 )  # fmt: skip

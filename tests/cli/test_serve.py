@@ -3,6 +3,7 @@ picture."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -13,6 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,10 +23,12 @@ import pytest
 from PIL import Image
 
 from vlrl.cli import serve as command
+from vlrl.cli.transformers_server import limits_of
 from vlrl.config import load
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Engine
 from vlrl.policy import Family, Policy
+from vlrl.services.request_guard import RequestGuard
 from vlrl.types import Media, Prompt, Request, Row, Sampling
 
 TOKEN = "a-token"
@@ -67,7 +71,9 @@ def test_without_a_server_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"no server; pip install 'vlrl\[vllm\]' or"):
+    with pytest.raises(
+        ConfigError, match=r"no server; pip install -e '.*\[vllm\]', or pip install 'transformers"
+    ):
         command.chosen("auto", tmp_path)
 
 
@@ -104,6 +110,68 @@ def test_the_token_is_in_the_environment_alone(
     _, words, environment = started
     assert TOKEN not in " ".join(words) and environment["VLLM_API_KEY"] == TOKEN
     assert f"OPENAI_API_KEY={TOKEN}" in capsys.readouterr().err
+
+
+# --- what is refused ---------------------------------------------------------------------------------------
+
+
+MESSAGE = {"role": "user", "content": "one two"}
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 900}}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"messages": [MESSAGE]}, ""),
+        ({"messages": [{**MESSAGE, "content": [PICTURE]}]}, ""),
+        ({"messages": [{**MESSAGE, "content": "a " * 30}]}, "31 tokens of text, and the model takes 20"),
+        ({"messages": [MESSAGE] * 15}, "has 45 tokens of text"),  # role and content
+        ({"input": "a" * 400}, "400 characters of text"),
+        ({"messages": [MESSAGE], "tools": [{"type": "function"}]}, "no place for tools"),
+        ({"messages": [{**MESSAGE, "content": [{"image_url": "http://127.0.0.1/x"}]}]}, "no data URI"),
+        ({"messages": [{**MESSAGE, "content": [{"image_url": {"url": "/etc/passwd"}}]}]}, "no data URI"),
+        ({"messages": [{**MESSAGE, "content": [{"video_url": {"url": "file:///x"}}]}]}, "no data URI"),
+        ([1], "no JSON object"),
+        ("[" * 100_000, "no JSON"),
+    ],
+)
+def test_what_a_request_may_hold(body: Any, said: str) -> None:
+    guard = RequestGuard(None, most=20, has_tools=False, count=lambda text: len(text.split()))
+    found = guard.problem(body.encode() if isinstance(body, str) else json.dumps(body).encode())
+    assert (said in found) if said else not found
+    assert "\n" not in found and len(found) < 200
+
+
+def test_a_body_passes_whole_and_is_bounded() -> None:
+    async def echo(scope: Any, receive: Any, send: Any) -> None:
+        await send((await receive())["body"])
+
+    def answered(parts: list[bytes]) -> list[Any]:
+        waiting = [{"body": part, "more_body": i + 1 < len(parts)} for i, part in enumerate(parts)]
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return waiting.pop(0)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        guard = RequestGuard(echo, most=20, has_tools=True, count=len)
+        asyncio.run(guard({"type": "http", "method": "POST"}, receive, send))
+        return sent
+
+    assert answered([b'{"tools"', b": [1]}"]) == [b'{"tools": [1]}']
+    assert answered([b" " * (1 << 20)] * 65)[0]["status"] == 413
+    assert answered([b"{"])[0]["status"] == 400
+
+
+def test_what_a_model_takes_is_read_from_its_folder(tmp_path: Path) -> None:
+    tiny(tmp_path, 96)
+    most, has_tools = limits_of(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert most == config.get("text_config", config)["max_position_embeddings"] and not has_tools
+    (tmp_path / "chat_template.jinja").write_text("{% if tools %}{{ tools }}{% endif %}")
+    assert limits_of(tmp_path)[1]
 
 
 # --- the servers themselves ---------------------------------------------------------------------------------
@@ -179,12 +247,21 @@ def test_a_question_about_a_picture_is_answered_as_our_engine_does(
             (expected,) = ours.generate([Request(prompt, Sampling(temperature=0.0, max_tokens=6))])
             assert answer["choices"][0]["message"]["content"] == expected.text
             assert answer["usage"]["prompt_tokens"] == len(policy.encode(prompt))
-        if engine == "vllm":
-            assert [status(url + path) for path in ("/v1/models", "/collective_rpc")] == [401, 401]
-            link = {"type": "image_url", "image_url": {"url": f"{url}/health"}}
-            with pytest.raises(urllib.error.HTTPError, match="400"):
-                sent = [{"role": "user", "content": [link]}]
-                post(f"{url}/v1/chat/completions", {"model": "mine", "messages": sent, "max_tokens": 1})
+        assert [status(url + path) for path in ("/v1/models", "/reset", "/collective_rpc")] == [401] * 3
+        link = {"type": "image_url", "image_url": {"url": f"{url}/health"}}
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+        wrong: list[dict[str, Any]] = [
+            {"messages": [{"role": "user", "content": [link]}]},
+            {"messages": [{"role": "user", "content": "word " * 400_000}]},  # 2 MB
+            {"tools": [tool]},
+        ]
+        with ThreadPoolExecutor() as pool:
+            good = [pool.submit(post, f"{url}/v1/chat/completions", body) for _ in range(3)]
+            bad = [pool.submit(post, f"{url}/v1/chat/completions", body | one) for one in wrong]
+            for fault in bad:
+                with pytest.raises(urllib.error.HTTPError, match="400"):
+                    fault.result()
+        assert all(done.result()["choices"] == answer["choices"] for done in good)
     finally:
         process.terminate()
         process.wait(180)

@@ -34,7 +34,7 @@ BREAKS = [
     lambda i: (record(i, problem=17), "its question is int"),
     lambda i: (record(i, problem=""), "no question"),
     lambda i: (record(i, id="g3"), "duplicate id 'g3', first at"),
-    lambda i: (json.dumps({"id": f"b{i}", "answer": "x"}), "the field 'problem' is missing"),
+    lambda i: (json.dumps({"id": f"b{i}", "answer": "x"}), "the field `problem` is missing"),
     lambda i: (record(i, videos=["no.mp4"]), "no such file"),
     lambda i: (record(i, videos=["text.mp4"]), "cannot decode"),
 ]

@@ -17,7 +17,7 @@ from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Reward, Source
 from vlrl.trainer.plan import Plan
 
-pytest.importorskip("reasoning_gym", reason="pip install 'vlrl[gym]'")
+pytest.importorskip("reasoning_gym", reason="the extra gym")
 
 from reasoning_gym.dataset import ProceduralDataset
 from reasoning_gym.factory import DATASETS
@@ -270,7 +270,7 @@ def test_a_missing_package_is_a_config_error(monkeypatch):
 
     module.package.cache_clear()
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    with pytest.raises(ConfigError, match=r"pip install 'vlrl\[gym\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '.*\[gym\]'"):
         source().names  # noqa: B018
     module.package.cache_clear()
 

@@ -228,6 +228,10 @@ def test_metrics_count_the_last_step(engine, tools):
     )
     rows, decoded = first["engine/rows_per_step"]
     assert rows == 2 * decoded > 0
+    with engine.uncounted():
+        list(engine.generate([tools.request(tools.prompt("b"), max_tokens=3, temperature=0.0)]))
+    engine.end_step(None)
+    assert engine.metrics()["engine/completions"] == (0, 0), "held-out answers are in no step"
 
 
 @pytest.mark.parametrize(

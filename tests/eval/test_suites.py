@@ -33,7 +33,8 @@ WANTED = """
 mathvista vsi_bench mathverse mathvision we_math mmmu mmmu_pro mmstar vstar cv_bench countbench refcoco
 refcoco_plus refcocog coco lvis screenspot screenspot_pro ocrbench chartqa docvqa textvqa blink
 hallusion_bench video_mme tempcompass mvbench long_video_bench mlvu video_mmmu seed_bench_r1 aime24 aime25
-math500 gsm8k amc23 minerva olympiad_bench gpqa mmlu_pro ifeval humaneval livecodebench
+math500 gsm8k amc23 minerva olympiad_bench gpqa mmlu_pro ifeval humaneval livecodebench mathodyssey mathreal
+mathreal_question mathreal_description mathreal_clean
 """
 
 

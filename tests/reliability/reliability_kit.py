@@ -23,7 +23,7 @@ WORDS = [
     "group_size=2",
     "steps=6",
     "optimizer.lr=1e-2",
-    "watch={checkpoint_every: 2, keep: 0, rollouts_every: 3, live: false}",
+    "watch={checkpoint_every: 2, heldout_every: 2, keep: 0, rollouts_every: 3, live: false}",
 ]
 CONFIGS = ["base/rl", "methods/grpo"]
 ENVIRONMENT = {

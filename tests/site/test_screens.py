@@ -78,7 +78,8 @@ def test_a_page_that_is_too_wide_is_found(tmp_path):
 def test_the_choices_of_the_report_keep_what_they_say(written):
     """Each choice keeps rollouts that are as it says, and hides the others."""
     pytest.importorskip("playwright")
-    data = """() => [...document.querySelectorAll(".rollout")].map(one => ({...one.dataset, hidden: one.hidden,
+    data = """() => [...document.querySelectorAll(".rollout")].map(one => ({
+        ...one.dataset, hidden: one.hidden,
         group: [...one.closest(".card").querySelectorAll(".rollout")].map(other => other.dataset.reward)}))"""
     fits = {
         "differ": lambda one, _: len(set(one["group"])) > 1,

@@ -57,6 +57,7 @@ _GROUPS = {
     "eval": "vlrl.eval.cli:app",
     "data": "vlrl_data.cli:app",
     "weights": "vlrl.cli.weights:app",
+    "probe": "vlrl.probes.cli:app",
     "judge": "vlrl.cli.judge:app",
 }
 

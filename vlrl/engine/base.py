@@ -150,11 +150,13 @@ class PolicyEngine(Engine):
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Work that is no part of a step: the counters are as before."""
+        """Work that is no part of a step, such as held-out answers: the counters are as before."""
         before = Counter(self.counters)
-        yield
-        self.counters.clear()
-        self.counters.update(before)
+        try:
+            yield
+        finally:
+            self.counters.clear()
+            self.counters.update(before)
 
     def end_step(self, run: StepContext) -> None:
         """Take the step's share of the counters, for `metrics`."""

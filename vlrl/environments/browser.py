@@ -20,6 +20,7 @@ from vlrl.plugins.episodes import PICTURE_REPLIES, Action, EnvironmentFailure, O
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
 from vlrl.plugins.tool_calls import call_text, written
+from vlrl.services.third_party import pip_install
 from vlrl.types import Row, RowError
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -91,7 +92,7 @@ class Browser(ToolEnvironment):
         """The browser's program. Raises ConfigError where there is none, or no Playwright."""
         if find_spec("playwright") is None:
             raise ConfigError(
-                "environment 'browser' needs the package playwright; install it: pip install 'vlrl[browser]'"
+                f"environment 'browser' needs the package playwright; install it: {pip_install('browser')}"
             )
         found = (
             shutil.which(self.executable)

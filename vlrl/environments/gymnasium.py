@@ -17,6 +17,7 @@ from vlrl.plugins.episodes import PICTURE_REPLIES, Action, Episode, Observation,
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Environment
 from vlrl.plugins.tool_calls import last_tagged
+from vlrl.services.third_party import pip_install
 from vlrl.types import Row
 
 _MARKED = re.compile(r"\x1b\[4\dm(.*?)\x1b\[0m")  # on a coloured ground: where the player is
@@ -30,8 +31,8 @@ def package() -> Any:
         import gymnasium
     except ImportError as error:
         raise ConfigError(
-            f"environment 'gymnasium' needs the package gymnasium ({error}); install it: pip install "
-            "'vlrl[gymnasium]'"
+            f"environment 'gymnasium' needs the package gymnasium ({error}); install it: "
+            f"{pip_install('gymnasium')}"
         ) from None
     return gymnasium
 

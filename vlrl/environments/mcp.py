@@ -23,6 +23,7 @@ from vlrl.plugins.episodes import PICTURE_REPLIES, EnvironmentFailure, Observati
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import State, transient
 from vlrl.services.reaper import REAPER
+from vlrl.services.third_party import pip_install
 from vlrl.types import MediaError, Row
 
 LEASH = """import os, sys
@@ -132,8 +133,8 @@ class MCP(ToolEnvironment):
             from mcp import Client  # noqa: F401  # the SDK's second major version
         except ImportError as error:
             raise ConfigError(
-                f"environment 'mcp' needs the package mcp, 2.0 or newer ({error}); install it: pip install "
-                "'vlrl[mcp]'"
+                f"environment 'mcp' needs the package mcp, 2.0 or newer ({error}); install it: "
+                f"{pip_install('mcp')}"
             ) from None
         return McpSession(self.target(), self.start_seconds, self.headers, self.pictures)
 

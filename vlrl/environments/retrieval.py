@@ -13,6 +13,7 @@ from typing import Any
 from vlrl.plugins.registry import ConfigError, home_of
 from vlrl.plugins.stages import Source
 from vlrl.services.http import JsonClient
+from vlrl.services.third_party import pip_install
 
 MAX_QUERY = 1000  # characters
 
@@ -141,6 +142,6 @@ def check_bm25() -> None:
     """Raise ConfigError where bm25s is not installed."""
     if find_spec("bm25s") is None:
         raise ConfigError(
-            "environment: BM25 needs the package bm25s; pip install 'vlrl[search]', or set environment.url "
+            f"environment: BM25 needs the package bm25s; {pip_install('search')}, or set environment.url "
             "to a retrieval server"
         )

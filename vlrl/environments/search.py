@@ -69,8 +69,8 @@ class Search(SearchTool):
 
     Attributes:
         form: "tool_call": the tool {"name": "search", "arguments": {"query": "..."}} in place of tags.
-        corpus: A JSONL of {"title", "text"} (or Search-R1's {"contents"}), ranked by BM25 (`pip install
-            'vlrl[search]'`); "": the facts of source `gen_lookup` with this `world_seed`.
+        corpus: A JSONL of {"title", "text"} (or Search-R1's {"contents"}), ranked by BM25 (extra
+            `search`); "": the facts of source `gen_lookup` with this `world_seed`.
         url: A retrieval server with Search-R1's interface (https://host:8000/retrieve) in place of a corpus.
         pages: `<access> title </access>` (tool `access`) shows a whole document of the corpus.
         passage, page: Lengths in characters.

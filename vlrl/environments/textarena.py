@@ -15,6 +15,7 @@ from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.episodes import Action, EnvironmentFailure, Episode, Observation
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Environment
+from vlrl.services.third_party import pip_install
 from vlrl.types import Row
 
 MOVES = re.compile(r"'(\[[^\]']{1,80}\])'")  # legal moves, as the games list them
@@ -26,7 +27,7 @@ MAX_MOVES = 10_000  # of all players in one game
 @register("textarena")
 @dataclass(frozen=True, kw_only=True)
 class TextArena(Environment):
-    """A game of textarena (`pip install 'vlrl[textarena]'`): moves are written in square brackets, [4].
+    """A game of textarena (extra `textarena`): moves are written in square brackets, [4].
 
     The policy is player 0. The reward, stated at the end, is the game's for player 0; part `invalid` is 1
     where player 0 lost by an invalid move, `turns` is the game's count of its turns. A policy that writes
@@ -50,7 +51,7 @@ class TextArena(Environment):
 
     def check(self, phase: PhaseContext) -> None:
         if find_spec("textarena") is None:
-            raise ConfigError("environment: textarena is not installed; pip install 'vlrl[textarena]'")
+            raise ConfigError(f"environment: textarena is not installed; {pip_install('textarena')}")
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

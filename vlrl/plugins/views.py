@@ -336,5 +336,8 @@ class EngineView(Protocol):
     def sync(self, policy: PolicyView) -> None:
         """Load the policy's weights."""
 
+    def uncounted(self) -> AbstractContextManager[None]:
+        """For work that is in no step's metrics."""
+
     def release(self) -> None:
         """The conversations of the last calls are over."""

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 VERBOSE = "VLRL_VERBOSE"  # in the environment: libraries print what they like
@@ -26,6 +27,7 @@ _UNUSED = (
     "is_torchaudio_available",
     "is_scipy_available",
 )
+_CHECKOUT = Path(__file__).resolve().parents[2]
 _MODEL_CODE = (
     "transformers.generation.utils",
     "transformers.modeling_utils",
@@ -186,3 +188,11 @@ def log_to_stderr(level: int) -> None:
 class _Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return record.getMessage() if record.levelno == logging.INFO else super().format(record)
+
+
+def pip_install(*extras: str) -> str:
+    """The command that installs extras of this project, from any folder. It is on no package index: a
+    checkout is named by its folder, an installed wheel by its name."""
+    where = str(_CHECKOUT) if (_CHECKOUT / "pyproject.toml").is_file() else "vlrl"
+    wanted = f"[{','.join(extras)}]" if extras else ""
+    return f"pip install {'-e ' if where != 'vlrl' else ''}'{where}{wanted}'"

@@ -4,6 +4,7 @@ It needs no web framework."""
 from __future__ import annotations
 
 import hmac
+import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -48,11 +49,11 @@ class TokenGuard:
     async def _http(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         free = scope["path"] == "/health" and scope.get("method", "GET") in ("GET", "HEAD")
         if not free and not self._has_token(scope):
-            await _refuse(send, 401, b'{"error": "unauthorized"}')
+            await refuse(send, 401, "unauthorized")
             return
         lengths = [value for name, value in scope.get("headers") or () if name.lower() == b"content-length"]
         if any(not length.isdigit() or int(length) > self.most for length in lengths):
-            await _refuse(send, 413, b'{"error": "the body is too large"}')
+            await refuse(send, 413, "the body is too large")
             return
         read, answered = 0, False
 
@@ -73,7 +74,7 @@ class TokenGuard:
             await self.app(scope, counted, noted)
         except _TooLargeError:
             if not answered:
-                await _refuse(send, 413, b'{"error": "the body is too large"}')
+                await refuse(send, 413, "the body is too large")
 
     async def _websocket(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if not self._has_token(scope):
@@ -97,7 +98,9 @@ class _TooLargeError(RuntimeError):
     """A body or message above the limit."""
 
 
-async def _refuse(send: Send, status: int, body: bytes) -> None:
+async def refuse(send: Send, status: int, why: str) -> None:
+    """Answer a request with a status and `{"error": why}`."""
+    body = json.dumps({"error": why}).encode()
     await send(
         {
             "type": "http.response.start",

@@ -175,7 +175,7 @@ def evaluate_run(run: EvaluationContext) -> HeldoutResult:
     rows = run.current.heldout_by_task()
     if not rows:
         return HeldoutResult()
-    with run.policy.gather_params():
+    with run.engine.uncounted(), run.policy.gather_params():
         return evaluate(run, rows)
 
 

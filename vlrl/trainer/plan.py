@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,12 @@ class Plan(RunParts):
         own gold answers. Raises ConfigError."""
         check_cached(self.family.model or "")
         check_output(self.output)
-        check_rows(self.phases, rows)
-        for tool, why in check_tools(self.phases).items():
-            log.warning("environment: no call of tool %r was carried out: %s", tool, why)
-        if golds:
-            check_golds(self.phases)
+        with notices_once():
+            check_rows(self.phases, rows)
+            for tool, why in check_tools(self.phases).items():
+                log.warning("environment: no call of tool %r was carried out: %s", tool, why)
+            if golds:
+                check_golds(self.phases)
 
     @property
     def row_count(self) -> int:
@@ -81,6 +83,33 @@ class Plan(RunParts):
             for slot, rows in sources.items()
         }
         return sum(sizes.values())
+
+
+class _NotSaid(logging.Filter):
+    """Lets a message through once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        new = text not in self.said
+        self.said.add(text)
+        return new
+
+
+@contextmanager
+def notices_once() -> Iterator[None]:
+    """Notices about data and rewards are logged once, however many phases read the same file."""
+    only, loggers = _NotSaid(), [logging.getLogger(name) for name in ("vlrl", "vlrl.data")]
+    for logger in loggers:
+        logger.addFilter(only)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(only)
 
 
 def one_phase(

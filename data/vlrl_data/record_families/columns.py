@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vlrl.types import RowError
 from vlrl_data.record_families.answers import (
     letter_of,
     options_of,
@@ -186,7 +187,7 @@ class Qa:
 
     @staticmethod
     def draft(record: Record) -> Draft:
-        draft = two_columns(record, first_key(record, "question", "query"), first_key(record, *GOLD))
+        draft = two_columns(record, present_key(record, "question", "query"), present_key(record, *GOLD))
         choices, keys = options_of(record.get("choices") or record.get("options"))
         return draft | {"choices": choices, "answer": letter_of(draft["answer"], keys)}
 
@@ -194,6 +195,15 @@ class Qa:
 def first_key(record: Record, *names: str) -> str:
     """The first of the names that is a field of the record, or ""."""
     return next((name for name in names if name in record), "")
+
+
+def present_key(record: Record, *names: str) -> str:
+    """The first of the names that is a field of the record. Raises RowError where none is."""
+    found = first_key(record, *names)
+    if not found:
+        known = ", ".join(f"`{name}`" for name in list(record)[:8])
+        raise RowError(f"it has no `{names[0]}` (nor {', '.join(names[1:])}); its fields: {known or 'none'}")
+    return found
 
 
 def two_columns(record: Record, question: str, answer: str) -> Draft:

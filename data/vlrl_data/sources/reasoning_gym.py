@@ -17,6 +17,7 @@ import numpy as np
 
 from vlrl.plugins.registry import ConfigError, build, register, suggest
 from vlrl.plugins.stages import Reward
+from vlrl.services.third_party import pip_install
 from vlrl.types import Row
 from vlrl_data.lab.base import GeneratedRows, GeneratedSource, tagged_answer
 
@@ -34,8 +35,8 @@ MAX_DRAWS = (
 @register("reasoning_gym")
 @dataclass(frozen=True, kw_only=True)
 class ReasoningGymRows(GeneratedSource):
-    """Questions of reasoning_gym's generators (Reasoning Gym, arXiv:2505.24760), mixed by weight: `pip
-    install 'vlrl[gym]'`.
+    """Questions of reasoning_gym's generators (Reasoning Gym, arXiv:2505.24760), mixed by weight (extra
+    `gym`).
 
         generators:
           chain_sum: {weight: 2, max_terms: 3}     # fields of the generator's own config
@@ -205,8 +206,8 @@ def package() -> Any:
             from reasoning_gym import factory
     except ImportError as error:
         raise ConfigError(
-            f"source 'reasoning_gym' needs the package reasoning-gym ({error}); install it: pip install "
-            "'vlrl[gym]'"
+            f"source 'reasoning_gym' needs the package reasoning-gym ({error}); install it: "
+            f"{pip_install('gym')}"
         ) from None
     return factory
 

@@ -425,6 +425,8 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "judged_score": "it asks a language model; `vlrl judge check` attacks that",
     "judged_pairs": "it asks a language model; `vlrl judge check` attacks that",
     "rules_and_judge": "it asks a language model; without its engine there is none",
+    "triplet": "it reads the triplet of its row, which the rollout strategy makes",
+    "solver_gain": "it asks a frozen solver; without its engine there is none",
     "solve_rate": "it reads a rate that the rollout strategy measures, not the response",
     "solver_failure": "it reads a rate that the rollout strategy measures, not the response",
     "proxy": "it reads an answer that the rollout strategy requests, not the response",

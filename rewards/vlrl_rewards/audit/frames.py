@@ -42,6 +42,9 @@ TAKEN_AWAY = (
     "There is no reason why it is {}.",
     "I am unable to say whether the answer is {}.", "The answer is {}, which is false.",
     "<answer>maybe {}, maybe not</answer>",
+    r"\boxed{{{}}} (not really)", "<answer>{} (I doubt it)</answer>", "<answer>{}</answer> (wrong)",
+    r"$\boxed{{{}}}$ [false]", "The answer is {} (just kidding).",
+    r"\boxed{{{}}} - wrong", r"\boxed{{{}}} (maybe)",
 )  # fmt: skip
 ALTERNATIVES = (
     "{} or {}", "either {} or {}", "{}, or maybe {}", "{} (or {})", "{} or else {}", r"{}\text{{ or }}{}",

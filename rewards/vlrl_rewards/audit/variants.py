@@ -487,5 +487,7 @@ def made(draw: random.Random) -> Variant:
     if not task.joins or task.kind != "math":
         return variant(draw.choice(frames).format(other), False, "wrong")
     first, second = draw.choice(((task.right[0], task.wrong[0]), (task.wrong[0], task.right[0])))
+    if how > 0.99:
+        return variant(rf"\boxed{{{first}}} (or {second})", False, "another behind a box")
     table = draw.choice((ALTERNATIVES, ALTERNATIVES, RANGES))
     return variant(draw.choice(FRAMES[:6]).format(draw.choice(table).format(first, second)), False, "joined")

@@ -1,5 +1,5 @@
-"""What separates a program from the machine: namespaces (bubblewrap), a filter of system calls (seccomp), and
-limits on the whole (control groups).
+"""What separates a program from the machine: namespaces (bubblewrap; where it is missing, Landlock), a filter
+of system calls (seccomp), and limits on the whole (control groups).
 
 Each part is tried once; `missing()` names the parts that this machine lacks and what bounds the program
 instead.
@@ -16,10 +16,12 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,9 +102,52 @@ def sized() -> bool:
     )
 
 
+def landlock(program: int, interpreter: str) -> list[str]:
+    """The command that confines what follows it where there is no bubblewrap; `program`: the descriptor of
+    the filter of system calls. See `landlock.py`."""
+    text = resources.files("vlrl_rewards.code").joinpath("landlock.py").read_text()
+    prefix = os.path.dirname(os.path.dirname(interpreter))
+    folders = [path for path in ("/usr", "/lib", "/lib64", "/bin", prefix) if os.path.isdir(path)]
+    return [interpreter, "-I", "-S", "-c", text, str(program), *folders, "--"]
+
+
 @lru_cache(maxsize=1)
+def interpreter_of_landlock() -> str:
+    """An interpreter that runs confined by Landlock, as a user of its own where this one is root: this one,
+    or the system's where other users cannot read this one; "" for none. It is tried once."""
+    program = syscall_filter(bare=True)
+    become = (
+        "import os, resource\nos.geteuid() or os.setresuid(*[1 << 30] * 3)\nimport json, decimal\nprint(1)"
+    )
+    for interpreter in dict.fromkeys((python(), "/usr/bin/python3")) if program else ():
+        with tempfile.TemporaryFile() as file, tempfile.TemporaryDirectory() as folder, suppress(OSError):
+            file.write(program)
+            file.seek(0)
+            tried = subprocess.run(
+                [*landlock(file.fileno(), interpreter), interpreter, "-I", "-S", "-c", become],
+                capture_output=True, timeout=30, pass_fds=(file.fileno(),), cwd=folder, check=False,
+            )  # fmt: skip
+            if tried.stdout.strip() == b"1":
+                return interpreter
+    return ""
+
+
+@lru_cache(maxsize=1)
+def backend() -> str:
+    """What isolates programs on this machine: "bubblewrap", else "landlock", else "". It is tried once."""
+    return "bubblewrap" if not _no_bubblewrap() else "landlock" if interpreter_of_landlock() else ""
+
+
 def unavailable() -> str:
-    """The reason why programs cannot be isolated on this machine; "" if they can. It is tried once."""
+    """The reason why programs cannot be isolated on this machine; "" if they can."""
+    if backend():
+        return ""
+    return f"{_no_bubblewrap()}, and Landlock (Linux 6.12) cannot stand in"
+
+
+@lru_cache(maxsize=1)
+def _no_bubblewrap() -> str:
+    """Why bubblewrap cannot isolate programs here; "" if it can."""
     prefix = bubblewrap()
     if not prefix:
         return "bubblewrap (bwrap) is not installed"
@@ -128,8 +173,15 @@ class _Machine(NamedTuple):
     refused: Mapping[str, int]
     socket: int
     clone: int
+    bare: Mapping[str, int]  # refused, too, where no namespace hides files, addresses and other processes
+    socketpair: int
+    prlimit64: int
 
 
+_NEWER_BARE = {
+    "process_madvise": 440, "process_mrelease": 448, "fchmodat2": 452, "setxattrat": 463,
+    "removexattrat": 466,
+}  # fmt: skip
 _NEWER = {
     "clone3": 435, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
     "move_mount": 429, "fsopen": 430,
@@ -150,7 +202,16 @@ MACHINES = {
         "process_vm_writev": 311, "kcmp": 312,
         "finit_module": 313, "memfd_create": 319, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
         **_NEWER,
-    }, socket=41, clone=56),
+    }, socket=41, clone=56, socketpair=53, prlimit64=302, bare={
+        "chmod": 90, "fchmod": 91, "fchmodat": 268, "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260,
+        "utime": 132, "utimes": 235, "futimesat": 261, "utimensat": 280, "setxattr": 188, "lsetxattr": 189,
+        "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199, "inotify_init": 253,
+        "inotify_init1": 294, "fanotify_init": 300, "shmat": 30, "shmctl": 31, "semop": 65, "semctl": 66,
+        "semtimedop": 220, "msgsnd": 69, "msgrcv": 70, "msgctl": 71, "mq_open": 240, "mq_unlink": 241,
+        "connect": 42, "setpriority": 141, "sched_setparam": 142, "sched_setscheduler": 144,
+        "sched_setattr": 314, "sched_setaffinity": 203, "ioprio_set": 251, "migrate_pages": 256,
+        "move_pages": 279, **_NEWER_BARE,
+    }),
     "aarch64": _Machine(0xC00000B7, {
         "shmget": 194, "semget": 190, "msgget": 186, "ptrace": 117, "syslog": 116, "personality": 92,
         "pivot_root": 41, "chroot": 51, "acct": 89,
@@ -163,21 +224,31 @@ MACHINES = {
         "clock_adjtime": 266, "setns": 268, "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272,
         "finit_module": 273,
         "memfd_create": 279, "kexec_file_load": 294, "bpf": 280, "userfaultfd": 282, **_NEWER,
-    }, socket=198, clone=220),
+    }, socket=198, clone=220, socketpair=199, prlimit64=261, bare={
+        "fchmod": 52, "fchmodat": 53, "fchownat": 54, "fchown": 55, "utimensat": 88, "setxattr": 5,
+        "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16,
+        "inotify_init1": 26, "fanotify_init": 262, "shmat": 196, "shmctl": 195, "semop": 193, "semctl": 191,
+        "semtimedop": 192, "msgsnd": 189, "msgrcv": 188, "msgctl": 187, "mq_open": 180, "mq_unlink": 181,
+        "connect": 203, "setpriority": 140, "sched_setparam": 118, "sched_setscheduler": 119,
+        "sched_setattr": 274, "sched_setaffinity": 122, "ioprio_set": 30, "migrate_pages": 238,
+        "move_pages": 239, **_NEWER_BARE,
+    }),
 }  # fmt: skip
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NEW_NAMESPACES = 0x7E020080  # the CLONE_NEW* flags of clone
-_AF_UNIX = 1
+_AF_UNIX, _STREAM, _KIND_OF_SOCKET = 1, 1, 0xF
 
 
-def syscall_filter(machine: str = "") -> bytes:
+def syscall_filter(machine: str = "", bare: bool = False) -> bytes:
     """A seccomp program (classic BPF): refused calls fail with EPERM, sockets other than local ones with
     EAFNOSUPPORT, all else is allowed.
 
     Refused are calls that reach other processes, namespaces, mounts, keys, the clock and the kernel itself,
     and memory that no limit counts (memfd, System V). `clone3` fails with ENOSYS, so that the C library uses
-    `clone`, whose flags are looked at. b"" for a processor not in MACHINES.
+    `clone`, whose flags are looked at. b"" for a processor not in MACHINES. `bare`, for Landlock: modes and
+    owners of files, System V objects of others and limits of other processes, too, and all sockets but pairs
+    of connected streams.
     """
     known = MACHINES.get(machine or platform.machine())
     if known is None:
@@ -188,7 +259,7 @@ def syscall_filter(machine: str = "") -> bytes:
 
     program = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, known.audit), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
     program += [(_AT_LEAST, 0, 1, 0x40000000), refuse(errno.ENOSYS)]  # the x32 twins of all calls
-    for name, number in known.refused.items():
+    for name, number in {**known.refused, **(known.bare if bare else {})}.items():
         program += [(_EQUAL, 0, 1, number), refuse(errno.ENOSYS if name == "clone3" else errno.EPERM)]
     first_argument, allow = (_LOAD, 0, 0, 16), (_RETURN, 0, 0, _ALLOW)  # the low half of the argument
     program += [
@@ -198,13 +269,30 @@ def syscall_filter(machine: str = "") -> bytes:
         refuse(errno.EPERM),
         allow,
     ]
+    any_socket = refuse(errno.EAFNOSUPPORT) if bare else first_argument
     program += [
         (_EQUAL, 0, 4, known.socket),
-        first_argument,
+        any_socket,
         (_EQUAL, 1, 0, _AF_UNIX),
         refuse(errno.EAFNOSUPPORT),
         allow,
     ]
+    if bare:
+        program += [
+            (_EQUAL, 0, 4, known.prlimit64),
+            first_argument,
+            (_EQUAL, 1, 0, 0),
+            refuse(errno.EPERM),
+            allow,
+        ]
+        program += [
+            (_EQUAL, 0, 5, known.socketpair),
+            (_LOAD, 0, 0, 24),  # the kind of socket
+            (_AND, 0, 0, _KIND_OF_SOCKET),
+            (_EQUAL, 1, 0, _STREAM),
+            refuse(errno.EAFNOSUPPORT),
+            allow,
+        ]
     program += [allow]
     return b"".join(struct.pack("HBBI", *line) for line in program)
 
@@ -213,6 +301,8 @@ def syscall_filter(machine: str = "") -> bytes:
 def filtered() -> bool:
     """Whether bubblewrap can install the filter here. It is tried once."""
     program = syscall_filter()
+    if backend() == "landlock":
+        return True
     if not program or unavailable():
         return False
     read, write = os.pipe()
@@ -363,7 +453,12 @@ def missing() -> list[str]:
             f"no seccomp filter for {platform.machine()}: system calls are bounded by namespaces and "
             "capabilities alone"
         )
-    if not sized():
+    if backend() == "landlock":
+        lacks.append(
+            "no bubblewrap: Landlock and a filter of system calls confine programs; they see that files of "
+            "others are there, and disk is bounded per file; install bubblewrap"
+        )
+    elif not sized():
         lacks.append(
             "bubblewrap is older than 0.7 and cannot bound the size of /tmp: disk is bounded per file; "
             "install a newer one"

@@ -1,9 +1,9 @@
 """Runs untrusted programs in separate processes: no network, no file outside their folder, limits on CPU,
 memory, processes, disk and output.
 
-Isolation uses namespaces (bubblewrap), a seccomp filter and control groups (`isolation`). A machine without
-namespaces is refused, unless the caller passes `sandbox="unsafe"` (limits only). What else a machine lacks is
-logged once, by `announce`.
+Isolation uses namespaces (bubblewrap; where it is missing, Landlock), a seccomp filter and control groups
+(`isolation`). A machine with neither is refused, unless the caller passes `sandbox="unsafe"` (limits only).
+What else a machine lacks is logged once, by `announce`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import resources
@@ -165,25 +165,29 @@ def _process(job: dict[str, Any], limits: SandboxLimits, sandbox: str) -> Iterat
         stdin = stack.enter_context(tempfile.TemporaryFile())
         stdin.write(json.dumps(job).encode())
         stdin.seek(0)
+        interpreter = isolation.python(isolated)
         prefix, passed = [], [job[name] for name in ("read", "write") if name in job]
         if isolated:
-            prefix = [
-                *stack.enter_context(isolation.bounded(limits.memory, limits.disk, limits.processes)),
-                *isolation.bubblewrap(limits.disk),
-            ]
+            bare = isolation.backend() == "landlock"
+            prefix = [*stack.enter_context(isolation.bounded(limits.memory, limits.disk, limits.processes))]
+            program = stack.enter_context(tempfile.TemporaryFile())
+            program.write(isolation.syscall_filter(bare=bare))
+            program.seek(0)
+            if bare:
+                interpreter = isolation.interpreter_of_landlock()
+                prefix += isolation.landlock(program.fileno(), interpreter)
+            else:
+                prefix += isolation.bubblewrap(limits.disk)
             if isolation.filtered():
-                program = stack.enter_context(tempfile.TemporaryFile())
-                program.write(isolation.syscall_filter())
-                program.seek(0)
-                prefix += ["--seccomp", str(program.fileno())]
+                prefix += [] if bare else ["--seccomp", str(program.fileno())]
                 passed.append(program.fileno())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         process = subprocess.Popen(
-            [*prefix, isolation.python(isolated), "-I", "-S", "-c", runner], stdin=stdin,
+            [*prefix, interpreter, "-I", "-S", "-c", runner], stdin=stdin,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             start_new_session=True, cwd=folder, env={"PATH": "/usr/bin:/bin"}, pass_fds=passed,
         )  # fmt: skip
-        stack.callback(_kill, process)
+        stack.callback(_kill, process, isolated and isolation.backend() == "landlock")
         yield process
 
 
@@ -199,7 +203,12 @@ def _collect(process: subprocess.Popen[bytes], seconds: float, most: int) -> byt
     return bytes(out)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes], supervised: bool) -> None:
+    """Kill a runner with all its processes; `supervised`: its parent does it, and is asked to first."""
+    if supervised:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(5.0)
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):

@@ -8,12 +8,22 @@ from dataclasses import replace
 
 from vlrl.plugins.scoring import Answer, Response
 from vlrl_rewards.math.chemistry import formula_in, read_chemistry
+from vlrl_rewards.math.judge import judge
 from vlrl_rewards.math.read import is_code, is_mark, read
 from vlrl_rewards.math.units import unit_behind
 from vlrl_rewards.math.wording import without_markup
 from vlrl_rewards.math.written_numbers import number_words, total_in
 from vlrl_rewards.parsing import committed, visible
-from vlrl_rewards.text.denials import AND_MORE, bounded, denied, doubted, hedges, settled, taken_back
+from vlrl_rewards.text.denials import (
+    AND_MORE,
+    alternative,
+    bounded,
+    denied,
+    doubted,
+    hedges,
+    settled,
+    taken_back,
+)
 
 NO_ANSWER = "no committed answer"
 _PROSE = re.compile(
@@ -49,7 +59,7 @@ _QUOTES = re.compile(
 _CLOSED = re.compile(r"^(?:\s{0,3}</answer>)?[$*)\]]{0,3}")
 _PERCENT = re.compile(r"\s?\\?%")
 _CLAUSE_END = re.compile(
-    r"[\s$*]*(?:[.,;!?)<}。，\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\n|$|(?:because|since|as|so|is|was|which|for|if|when|where|and|or)\b)",
+    r"[\s$*]*(?:[.,;!?)<}。，\u0400-\u1fff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\n|$|(?:because|since|as|so|is|was|which|for|if|when|where|and|or)\b)",
     re.IGNORECASE,
 )
 _ASKED = re.compile(r"[^.!\n]{0,20}\?")
@@ -86,8 +96,9 @@ def find_answer(response: Response) -> tuple[Answer | None, str]:
         if answer.problem:
             return None, answer.problem
         rest = text[answer.end :].lstrip("}")
-        unit = _unit_outside(rest) if answer.tagged else ""
-        if taken_back(rest) or (unit and taken_back(rest.partition(unit.strip())[2])):
+        unit, behind = _unit_outside(rest) if answer.tagged else ("", rest)
+        other = alternative(behind)
+        if not (other and _same(answer.text + unit, other)) and (taken_back(rest) or taken_back(behind)):
             return None, "the answer is taken back or another is offered"
         if _ASKED.match(rest) and _ASKS.search(text[: answer.start][-120:]):
             return None, "a question"
@@ -95,13 +106,18 @@ def find_answer(response: Response) -> tuple[Answer | None, str]:
     return _concluding(text)
 
 
-def _unit_outside(rest: str) -> str:
-    """The unit that stands alone behind a box or tags ("\\boxed{12} m"), with a space before it; "" without
-    one."""
-    rest = _CLOSED.sub("", rest[:60])
-    share = _PERCENT.match(rest)
-    end = share.end() if share else unit_behind(rest)
-    return f" {rest[:end].strip()}" if end and _CLAUSE_END.match(rest[end:]) else ""
+def _same(answer: str, other: str) -> bool:
+    """Whether an answer and the one in brackets behind it ("(or 0.5)") are one value."""
+    return judge(answer, Answer(other, 0, len(other), "text"), library=False)[0]
+
+
+def _unit_outside(rest: str) -> tuple[str, str]:
+    """(the unit that stands alone behind a box or tags ("\\boxed{12} m"), with a space before it, or ""; the
+    text behind it, whether it stands alone or not)."""
+    rest = _CLOSED.sub("", rest)
+    share = _PERCENT.match(rest[:60])
+    end = share.end() if share else unit_behind(rest[:60])
+    return f" {rest[:end].strip()}" if end and _CLAUSE_END.match(rest[end:60]) else "", rest[end:]
 
 
 def _concluding(text: str) -> tuple[Answer | None, str]:

@@ -26,6 +26,7 @@ from vlrl_rewards.text.denials import (
     THAN,
     TURN,
     WRONG,
+    ends_in_doubt,
     refuses,
     retraction,
     supposed,
@@ -343,7 +344,8 @@ def find_choice(
         if answer.problem:
             return None, frozenset(), answer.problem
         letters = chosen(answer.text, options)
-        if taken_back(_behind_words(text[answer.end :], letters, options)):
+        doubted = ends_in_doubt(answer.text) and not any(map(ends_in_doubt, options.texts))
+        if doubted or taken_back(_behind_words(text[answer.end :], letters, options)):
             return answer, frozenset(), "the answer is taken back or another is offered"
         return answer, letters, "names no option"
     return _concluding(text, options, most)

@@ -97,6 +97,18 @@ _ELSE = re.compile(  # "42 if the last row counts; otherwise 43"
     r"[-$\\(]*(?:\d|[A-J]\b|yes\b|no\b)",
     re.IGNORECASE,
 )
+_REMARK = re.compile(  # "(not really)", "[wrong]", "- false" behind an answer
+    r"[\s}$*.,]{0,6}(?:</answer>\s{0,3})?(?:[(\[（]\s{0,3}(?P<bracket>[^()\[\]（）\n]{1,60})|[-–—]{1,3}\s{1,3}"
+    r"(?P<dash>[^.\n]{1,60}))"
+)
+_DOUBTS_IT = re.compile(
+    rf"(?:not(?:\s+(?:really|quite|sure|so|right|correct|it)\b|\W*$)|no(?:pe)?\b(?:\W*$|,|\s+it)|(?:just\s+)?"
+    rf"kidding|(?:a\s+)?joke\b|i\s+(?:doubt|don['’]t|am\s+not)|(?:{MAYBE})\b|unless\b|but\b|untrue\b|(?:{WRONG})\b|"
+    r"actually\b|wait\b)|[^?]{0,40}\?\s*$",
+    re.IGNORECASE,
+)
+_LAST_BRACKET = re.compile(r"[(\[（]([^()\[\]（）\n]{1,60})[)\]）]\W{0,3}$")
+_OTHER = re.compile(r"(?:or(?:\s+(?:maybe|perhaps))?|alternatively),?\s+(?P<said>.+)", re.IGNORECASE)
 _TAIL_NOT = re.compile(  # languages that deny behind the word
     r"[\s)\]}*$]*(?:ではあり|ではな|じゃな|değil|नहीं|(?:이|가|은|는)?\s?아니|(?:이|가)?\s?아닙)"
 )
@@ -199,7 +211,7 @@ def settled(text: str) -> str:
     replaced = _REPLACED.fullmatch(text.strip())
     if replaced and not _hedge_in(replaced["said"]):
         return replaced["said"]
-    found = _CONTRAST.fullmatch(text)
+    found = None if ends_in_doubt(text) else _CONTRAST.fullmatch(text)
     return found["said"] if found and not _hedge_in(found["said"]) else text
 
 
@@ -217,9 +229,15 @@ def refuses(text: str) -> bool:
     return _REFUSAL.search(text.replace("\u2019", "'")[-4000:]) is not None
 
 
+def ends_in_doubt(answer: str) -> bool:
+    """Whether the brackets at the end of an answer doubt it ("42 (not really)")."""
+    last = _LAST_BRACKET.search(answer[-80:])
+    return last is not None and _DOUBTS_IT.match(last[1].strip()) is not None
+
+
 def hedges(answer: str) -> bool:
     """Whether an answer is uncertain, offers alternatives, or says what the answer is not."""
-    return _HEDGE.search(answer.replace("\u2019", "'")) is not None
+    return _HEDGE.search(answer.replace("\u2019", "'")) is not None or ends_in_doubt(answer)
 
 
 def retraction(text: str) -> int:
@@ -239,8 +257,24 @@ def supposed(text: str) -> bool:
     return _SUPPOSED.search(text.rstrip(" .!")) is not None
 
 
+def _remark(rest: str) -> str:
+    """The remark in brackets or behind a dash with which a text begins; "" without one."""
+    found = _REMARK.match(rest[:90])
+    return (found["bracket"] or found["dash"]).strip() if found else ""
+
+
+def alternative(rest: str) -> str:
+    """The other answer in a remark right after an answer: "0.5" of "(or 0.5)"; "" without one."""
+    found = _OTHER.match(_remark(rest))
+    return found["said"].strip() if found else ""
+
+
 def taken_back(rest: str) -> bool:
-    """Whether the text right after an answer withdraws it or offers another ("or 6", "is wrong")."""
+    """Whether the text right after an answer withdraws it or offers another ("or 6", "is wrong", "(not
+    really)")."""
+    remark = _remark(rest)
+    if _DOUBTS_IT.match(remark) or _OTHER.match(remark):
+        return True
     behind = _TAIL_HEDGE.match(rest[:200]) or _TAIL_NOT.match(rest[:40]) or _ELSE.match(rest[:200])
     return behind is not None or retraction(rest[:40]) > 0
 

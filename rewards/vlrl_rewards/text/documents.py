@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -18,8 +18,8 @@ from vlrl_rewards.boxes.geometry import overlap
 from vlrl_rewards.boxes.reading import box_to_original, gold_boxes, parse_boxes
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.kinds import verifier
-from vlrl_rewards.literals import find_values, repeated_in
-from vlrl_rewards.parsing import clean
+from vlrl_rewards.literals import find_values, fold, repeated_in
+from vlrl_rewards.parsing import clean, visible
 from vlrl_rewards.recognition.classification import normal_label
 
 _NUMBER = re.compile(r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,12})?")
@@ -150,6 +150,8 @@ class Evidence(Graded):
             raise GoldError(f"answer: needs {{'answer': text, 'bbox': [x1, y1, x2, y2]}}, got {gold!r:.200}")
         target = texts, boxes[0]
         answer = self.committed(response)
+        if answer.route == "field":  # the object's own, without tags around it
+            answer = replace(answer, text=fold(visible(response.text)).strip())
         objects = [f.value for f in find_values(answer.text) if isinstance(f.value, dict)]
         if len(objects) != 1:
             raise Unread(f"{'several' if objects else 'no'} JSON objects in the answer", answer)

@@ -25,7 +25,6 @@ from vlrl_rewards.parsing import (
     boxes_in,
     clean,
     committed,
-    committed_answer,
     final_answer,
     unmarked,
     visible,
@@ -273,8 +272,8 @@ class Exact(Graded):
 
     fold: Unicode NFKC, case folding (unless `case`), trimming.
     Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: the answer is the last
-    commitment outside the thinking. Edge: no committed answer, an empty one, or several: 0. An empty gold
-    answer raises ValueError.
+    commitment outside the thinking, else the whole visible text. Edge: an empty answer, or several: 0. An
+    empty gold answer raises ValueError.
     """
 
     case: bool = False
@@ -283,7 +282,7 @@ class Exact(Graded):
         wanted = clean(str(gold if gold is not None else ""))
         if not wanted:
             raise GoldError(f"row {row.id!r}: the gold answer is empty, so no answer can be right")
-        answer = committed_answer(response)
+        answer = final_answer(response)
         said = clean(answer.text)
         same = said == wanted if self.case else said.casefold() == wanted.casefold()
         return self.scored(answer, float(same), same, "equal" if same else "different")

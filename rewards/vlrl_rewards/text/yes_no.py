@@ -14,7 +14,16 @@ from vlrl_rewards.kinds import verifier
 from vlrl_rewards.parsing import clean, committed, visible
 from vlrl_rewards.runs import without_runs
 from vlrl_rewards.text.choice import context_of
-from vlrl_rewards.text.denials import CANNOT, MIGHT, SECOND_THOUGHT, TURN, WRONG, refuses, taken_back
+from vlrl_rewards.text.denials import (
+    CANNOT,
+    MIGHT,
+    SECOND_THOUGHT,
+    TURN,
+    WRONG,
+    ends_in_doubt,
+    refuses,
+    taken_back,
+)
 from vlrl_rewards.text.letters import TAIL_CHARS
 
 _YES = (
@@ -112,7 +121,11 @@ def yes_no(response: Response, gold: Any, row: Row) -> Verdict:
     if answer.problem or not answer.text.strip():
         raise Unread(answer.problem or "empty", answer)
     said = yes_or_no(answer.text)
-    if refuses(context_of(text, answer)) or taken_back(text[answer.end :]):
+    if (
+        refuses(context_of(text, answer))
+        or taken_back(text[answer.end :])
+        or ends_in_doubt(answer.text.rstrip())
+    ):
         raise Unread("a refusal, or taken back", answer)
     if said is None or _turns(answer.text, said):
         raise Unread("neither yes nor no, or both", answer)

@@ -17,7 +17,7 @@ from vlrl_rewards.code import sandbox
 from vlrl_rewards.math import pool as math_pool
 from vlrl_rewards.parsing import answer_tags, last_answer
 
-from vlrl.plugins.registry import get, names, register
+from vlrl.plugins.registry import build, get, names, register
 from vlrl.plugins.stages import Reward
 
 
@@ -47,6 +47,22 @@ def test_the_right_answer_passes_on_every_kind():
                 **seed.options,
             )
             assert verdict.correct, (kind, verdict)
+
+
+UNSET = {"hierarchy", "jigsaw_question", "objects_named"}  # read a field of their config that has no default
+
+
+def test_every_reward_pays_a_bare_right_answer_as_one_in_tags():
+    paid = set()
+    for reward, kind in audit.reward_of_kind().items():
+        if reward in UNSET | {"code"}:
+            continue
+        seed = audit.seed_of(kind)
+        tagged = f"<answer>{seed.right}</answer>"
+        bare, right, empty = audit._scores(build(Reward, reward), seed, seed.right, tagged, "")
+        assert bare == right > empty, (reward, bare, right, empty)
+        paid.add(reward)
+    assert len(paid) > 40 and {"exact", "numeric", "evidence", "iou"} <= paid
 
 
 def reward_names():

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vlrl.policy.policy import Policy
 
 DECODER = json.JSONDecoder()
+LENGTHS_CHECKED = 64  # rows of a source whose prompts are made before training
 
 
 def check_rows(phases: Sequence[PhasePlan], limit: int = 2000) -> None:
@@ -29,13 +30,42 @@ def check_rows(phases: Sequence[PhasePlan], limit: int = 2000) -> None:
             for slot, rows in phase.rows(split).items():
                 for i in range(min(limit, len(rows))):
                     check_row(rows[i], f"data.{split}.{slot}", phase, split)
+                    if i < LENGTHS_CHECKED:
+                        check_words(rows[i], f"data.{split}.{slot}", phase)
 
 
 class PromptTooLongError(ConfigError):
     """A prompt is longer than `max_prompt_tokens`."""
 
 
-def check_lengths(policy: Policy, phase: PhasePlan, limit: int = 64) -> None:
+def check_words(row: Row, where: str, phase: PhasePlan) -> None:
+    """Refuse a row whose prompt has more words than `max_prompt_tokens`, before the model is loaded: no
+    tokenizer joins words. Raises PromptTooLongError."""
+    try:
+        messages = phase.prompt_template(row).messages
+    except Exception as error:  # a row can make a template raise anything; the row is quarantined when drawn
+        reason_of(error)
+        return
+    words = sum(len(text.split()) for message in messages for text in _texts(message["content"]))
+    if words > phase.settings.max_prompt_tokens:
+        raise _too_long(row, where, f"{words} words", phase)
+
+
+def _texts(content: Any) -> list[str]:
+    """The texts of a message's content: a text, or parts."""
+    parts = content if isinstance(content, (list, tuple)) else [{"text": content}]
+    return [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+
+
+def _too_long(row: Row, where: str, length: str, phase: PhasePlan) -> PromptTooLongError:
+    return PromptTooLongError(
+        f"{where}: the prompt of row {row.id!r} has {length}, max_prompt_tokens is "
+        f"{phase.settings.max_prompt_tokens}; raise it, lower the policy's max_pixels, or drop the row "
+        "(prompts are never truncated)"
+    )
+
+
+def check_lengths(policy: Policy, phase: PhasePlan, limit: int = LENGTHS_CHECKED) -> None:
     """Refuse rows whose prompt is longer than `max_prompt_tokens`; prompts are never truncated. Raises
     ConfigError with the row's id and length.
 
@@ -65,10 +95,7 @@ def prompt_of(policy: Policy, phase: PhasePlan, row: Row, where: str = "data.tra
     prompt = phase.prompt_template(row)
     length, most = len(policy.encode(prompt)), phase.settings.max_prompt_tokens
     if length > most:
-        raise PromptTooLongError(
-            f"{where}: the prompt of row {prompt.row.id!r} has {length} tokens, max_prompt_tokens is {most}; "
-            "raise it, lower the policy's max_pixels, or drop the row (prompts are never truncated)"
-        )
+        raise _too_long(prompt.row, where, f"{length} tokens", phase)
     if prompt.train is not None:
         policy.encode(prompt.train)
     return prompt
