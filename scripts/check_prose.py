@@ -20,6 +20,7 @@ PAGES = (
     "docs/which_reward.md",
     "docs/one_gpu.md",
     "docs/errors.md",
+    "docs/guide.md",
     "docs/api/index.md",
     *(f"docs/coming_from/{name}.md" for name in ("trl", "verl", "ms_swift", "vlm_r1")),
 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
+from vlrl.logging.glossary import described, glossary
 
+__all__ = ["Logged", "described", "glossary", "logged"]
 ROOT = Path(__file__).parents[2]
 
 
@@ -22,20 +22,6 @@ class Logged(NamedTuple):
     owner: str
     summary: str
     file: str
-
-
-@cache
-def glossary() -> dict[str, dict[str, str]]:
-    """The described metrics: name or pattern -> means, healthy, otherwise."""
-    return yaml.safe_load((ROOT / "vlrl" / "logging" / "metrics.yaml").read_text(encoding="utf-8"))
-
-
-def described(name: str) -> str:
-    """The entry of the glossary for a metric: its own, else the longest pattern that fits; "" for none."""
-    if name in glossary():
-        return name
-    fits = [pattern for pattern in glossary() if "*" in pattern and fnmatchcase(name, pattern)]
-    return max(fits, key=len, default="")
 
 
 @cache

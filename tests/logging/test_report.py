@@ -305,3 +305,15 @@ def test_time_shares_per_phase():
 def test_evenly():
     assert evenly(list(range(10)), 4) == [0, 3, 6, 9]
     assert evenly([1, 2], 5) == [1, 2] and evenly([1, 2, 3], 1) == [1]
+
+
+def test_charts_say_what_their_number_means():
+    from vlrl.logging.glossary import explained
+    from vlrl.logging.report import chart_sections
+
+    rows = [{"step": step, "phase": "rl", "truncated": step / 10, "of_mine": step} for step in (1, 2)]
+    charts = {chart["name"]: chart["means"] for part in chart_sections(rows, []).values() for chart in part}
+    assert (
+        "reached sampling.max_tokens" in charts["truncated"] and "Healthy: Below 0.05." in charts["truncated"]
+    )
+    assert charts["of_mine"] == "" and explained("reward/iou").startswith("Mean raw score of one reward slot")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from screen_kit import look
+from screen_kit import browser, look
 
 from vlrl import Config, train
 from vlrl.compare.page import page
@@ -73,3 +73,30 @@ def test_a_page_that_is_too_wide_is_found(tmp_path):
     )
     found = {screen.size: screen for screen in look([tmp_path / "wide.html"], tmp_path)}
     assert not found["desk"].scrolls and found["phone"].scrolls and "too wide" in found["phone"].wide[0]
+
+
+def test_the_choices_of_the_report_keep_what_they_say(written):
+    """Each choice keeps rollouts that are as it says, and hides the others."""
+    pytest.importorskip("playwright")
+    data = """() => [...document.querySelectorAll(".rollout")].map(one => ({
+        ...one.dataset, hidden: one.hidden,
+        group: [...one.closest(".card").querySelectorAll(".rollout")].map(other => other.dataset.reward)}))"""
+    fits = {
+        "differ": lambda one, _: len(set(one["group"])) > 1,
+        "disagree": lambda one, _: (
+            min(map(float, one["parts"].split())) <= 0 < max(map(float, one["parts"].split()))
+        ),
+        "longest": lambda one, long: float(one["length"]) >= long,
+        "unfinished": lambda one, _: one["finish"] != "stop",
+    }
+    with browser() as chromium:
+        tab = chromium.new_page()
+        tab.goto(written[-1].as_uri())
+        for choice, wanted in fits.items():
+            tab.select_option("select[name=show]", choice)
+            rollouts = tab.evaluate(data)
+            lengths = sorted((float(one["length"]) for one in rollouts), reverse=True)
+            long = lengths[max(-(-len(lengths) // 10) - 1, 0)]
+            assert [one["hidden"] for one in rollouts] == [not wanted(one, long) for one in rollouts], choice
+        tab.select_option("select[name=show]", "")
+        assert not any(one["hidden"] for one in tab.evaluate(data)) and len(rollouts) > 10

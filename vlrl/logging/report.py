@@ -16,6 +16,7 @@ from typing import Any
 
 from vlrl.logging.browse import sample
 from vlrl.logging.charts import Band, Point, line_chart, number
+from vlrl.logging.glossary import explained
 from vlrl.logging.live import clock
 from vlrl.logging.recorder import EVENTS, KEYS, METRICS, SESSIONS, TIMINGS, read_record
 from vlrl.services.files import thinned_jsonl, write_whole
@@ -146,6 +147,7 @@ def _chart(name: str, points: Sequence[Point], bands: Sequence[Band]) -> dict[st
     flat = len({value for _, value in points}) == 1
     return {
         "name": name,
+        "means": explained(name),
         "svg": None if flat else line_chart(name, points, bands),
         "last": number(points[-1][1]),
     }

@@ -43,6 +43,16 @@ addEventListener("hashchange", () => {
 const form = document.getElementById("filter");
 if (form) {
   const cards = [...document.querySelectorAll("article.card")], shown = document.getElementById("shown");
+  const all = [...document.querySelectorAll("article.card .rollout")];
+  const lengths = all.map(rollout => Number(rollout.dataset.length)).sort((a, b) => b - a);
+  const long = lengths[Math.max(Math.ceil(lengths.length / 10) - 1, 0)];
+  // What the choice "show" keeps.
+  const kept = {
+    differ: rollout => new Set([...rollout.closest(".card").querySelectorAll(".rollout")].map(one => one.dataset.reward)).size > 1,
+    disagree: rollout => { const parts = rollout.dataset.parts.split(" ").map(Number); return parts.some(part => part > 0) && parts.some(part => part <= 0); },
+    longest: rollout => Number(rollout.dataset.length) >= long,
+    unfinished: rollout => rollout.dataset.finish !== "stop",
+  };
   const apply = () => {
     const value = name => form.elements[name] ? form.elements[name].value : "";
     const low = value("low") === "" ? -Infinity : Number(value("low")), high = value("high") === "" ? Infinity : Number(value("high"));
@@ -53,7 +63,7 @@ if (form) {
       let left = 0;
       for (const rollout of card.querySelectorAll(".rollout")) {
         const reward = Number(rollout.dataset.reward);
-        rollout.hidden = !(fits && reward >= low && reward <= high && rollout.querySelector(".text").textContent.toLowerCase().includes(text));
+        rollout.hidden = !(fits && (!value("show") || kept[value("show")](rollout)) && reward >= low && reward <= high && rollout.querySelector(".text").textContent.toLowerCase().includes(text));
         if (!rollout.hidden) left += 1;
       }
       card.hidden = left === 0;
