@@ -18,6 +18,8 @@ RANGES = {
     "code_edit": (3.5 * 1 - 1.5, -2.0),
     "patch_similarity": (1.0, -1.0),
     "kernel_config": (1.0, -1.0),
+    "general_verifier": (1.0, -0.5),
+    "judged_reference": (0.0, 0.0),  # of a response without siblings
 }
 SELECTS = {
     "gen_pairs": {"name": "vmr"}
@@ -46,6 +48,7 @@ WITH_TOOLS = [
     "rollout={name: multi_turn}",
 ]  # what tasks with tools bring, for tasks without
 
+SAYS_YES = "{model: says-yes@1, engine: {name: scripted, scored: false, lines: {'': ['yes']}}}"
 SIMULATED = ["environment.simulator={model: scripted@1, engine: {name: scripted, scored: false}}"]
 
 # presets that leave a model, or an environment, to their user: the overrides that name one
@@ -73,13 +76,14 @@ MODELS = {
     "rast": ["sampling.tuned=start", "sampling.base=start"],
     "one_shot_cft": ["rollout.teachers={one: {name: scripted, scored: false}}"],
     "pure": ["reward_shaping.process.model=tiny"],
+    "clip_delta_prm_rewards": ["reward_shaping.process.model=tiny"],
+    "prof": ["reward_shaping.process.model=tiny"],
     "rlot": ["rollout.prm=tiny"],
-    "verif": [
-        (
-            "rewards.rules.judge={model: says-yes@1, engine: {name: scripted, scored: false, lines: {'': "
-            "['yes']}}}"
-        )
-    ],
+    "verif": [f"rewards.rules.judge={SAYS_YES}"],
+    "general_reasoner": [f"rewards.verified.judge={SAYS_YES}"],
+    "rlvr_diverse_domains": [f"rewards.judged.judge={SAYS_YES}"],
+    "rlmt": ["rewards.preference.model=tiny"],
+    "writing_zero": [f"rewards.pairs.judge={SAYS_YES}"],
 }
 
 

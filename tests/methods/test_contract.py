@@ -33,6 +33,8 @@ SIGNAL_WITHOUT_CONTRAST = {
     "progrpo",
     "spae",
     "pure",
+    "prime",
+    "writing_zero",
 }
 SIGNAL_WITHOUT_CONTRAST |= {
     "agentrl.task_advantage"
@@ -242,6 +244,7 @@ def scored(*rewards, name="q", seed=0):
             "old_logp",
             "ref_logp",
             "vogue.clean_logp",
+            "prime.logp",
         )
         rollout.signals = {
             key: [(-1 if "logp" in key else 1) * draw.random() for _ in range(n)] for key in numbers

@@ -171,6 +171,24 @@ NESTED: dict[str, tuple[dict[str, Any], Seed]] = {
             {"meta": {"known": ["a.py", "b.py", "c.py"]}},
         ),
     ),
+    "pointwise_scores": (
+        {"name": "pointwise_scores"},
+        Seed(
+            "1",
+            "Scores: 8, 3",
+            ("Scores: 3, 8", "Scores: 8, 8", "Scores: 8", "8 and 3", "Scores: 80, 3"),
+            {"both": "Scores: 8, 3, 9"},
+        ),
+    ),
+    "final_verdict": (
+        {"name": "final_verdict"},
+        Seed(
+            "1",
+            "[[A]]",
+            ("[[B]]", "[[C]]", "neither"),
+            {"both": "[[A]] [[B]]", "in one": "[[A][B]]"},
+        ),
+    ),
     "preference": (
         {"name": "preference"},
         Seed("1", "1", ("2", "0", "neither"), {"both": "1 and 2", "a range": "1-2", "denied": "not 1"}),
@@ -421,6 +439,8 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "reward_model": "it asks a trained model; without its folder there is none",
     "step_reward_model": "it asks a trained model; without its folder there is none",
     "judged": "it asks a language model; without its engine there is none",
+    "general_verifier": "it asks a language model; `vlrl judge check` attacks that",
+    "judged_reference": "it asks a language model; `vlrl judge check` attacks that",
     "judged_answer": "it asks a language model; `vlrl judge check` attacks that",
     "judged_score": "it asks a language model; `vlrl judge check` attacks that",
     "judged_pairs": "it asks a language model; `vlrl judge check` attacks that",

@@ -11,6 +11,7 @@ from vlrl.beside.process import open_process_reward_model
 from vlrl.beside.reward_model import open_reward_model
 from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stage import BeforeSetupError
 from vlrl.plugins.stages import Reward, State, transient
 from vlrl.types import Group, Rollout
 from vlrl_rewards.parsing import strip_thinking
@@ -43,6 +44,13 @@ class ByRewardModel(Reward):
     def check(self, phase: PhaseContext) -> None:
         if not self.model:
             raise ConfigError(f"rewards: {self.name!r} has no `model`; name a folder or a hub id")
+
+    @property
+    def opened(self) -> Any:
+        """The model. Raises BeforeSetupError."""
+        if self.state.model is None:
+            raise BeforeSetupError(f"{self.kind} {self.name!r} was called before setup(run)")
+        return self.state.model
 
     def text(self, rollout: Rollout) -> str:
         """What the model sees of a response."""
@@ -89,7 +97,7 @@ class RewardModel(ByRewardModel):
         self.state.model = open_reward_model(self.model, run.policy, self.form)
 
     def values(self, rollouts: Sequence[Rollout]) -> list[float]:
-        scores = self.state.model.scores([(rollout.prompt, self.text(rollout)) for rollout in rollouts])
+        scores = self.opened.scores([(rollout.prompt, self.text(rollout)) for rollout in rollouts])
         return [_sigmoid(score) for score in scores] if self.squash == "sigmoid" else list(scores)
 
 
@@ -117,7 +125,7 @@ class StepRewardModel(ByRewardModel):
     def values(self, rollouts: Sequence[Rollout]) -> list[float]:
         render = self.run.policy.render
         solutions = [(render(rollout.prompt), self.steps(rollout)) for rollout in rollouts]
-        return [self.reduced([(1 + s) / 2 for s in scores]) for scores in self.state.model.scores(solutions)]
+        return [self.reduced([(1 + s) / 2 for s in scores]) for scores in self.opened.scores(solutions)]
 
     def steps(self, rollout: Rollout) -> list[str]:
         """The steps of a response, without the prompt's prefix, which the model reads with the prompt."""

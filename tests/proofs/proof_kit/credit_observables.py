@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from proof_kit.observables import OBSERVABLES, Record, correlation, mean, observable
 from proof_kit.row_observables import NAMED_OBSERVABLES
+from vlrl.methods.common.step_scores import mean_step_score
+from vlrl.methods.papers.prime import log_ratios, returns_of
 from vlrl.types import Group, Rollout
 
 CLIP = 0.2  # PPO's clip range
@@ -449,6 +451,27 @@ def credit_where(record: Record, pattern: str) -> float:
         if re.search(pattern, rollout.prompt.text, re.DOTALL):
             found[rollout.correct].append(rollout.advantage)
     return mean(found[True]) - mean(found[False]) if all(found.values()) else 0.0
+
+
+@observable
+def agreement_of_steps(record: Record) -> float:
+    """Mean step score of the correct rollouts that were trained on less that of the wrong ones, over all of
+    them."""
+    trained = [r for r in record.rollouts() if any(r.trained_mask)]
+    scores = [mean_step_score(r) if r.correct else -mean_step_score(r) for r in trained]
+    return mean(scores)
+
+
+@observable
+def follows_process_model(record: Record) -> float:
+    """Correlation over tokens, within rollouts, of the advantage with the return of PRIME's log-ratios."""
+    values, returns = [], []
+    for rollout in record.rollouts():
+        if "prime.logp" in rollout.signals and len(rollout) > 1:
+            row = returns_of(log_ratios(rollout))
+            values += [a - mean(rollout.advantages) for a in rollout.advantages]
+            returns += [g - mean(row) for g in row]
+    return correlation(values, returns)
 
 
 def trend(record: Record, name: str) -> float:

@@ -7,6 +7,9 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from test_forged_results import (  # noqa: F401 - they run here, too
@@ -87,6 +90,15 @@ def test_nothing_outside_is_reached(name):
     assert refused.match(status(OUTSIDE[name])), status(OUTSIDE[name])
 
 
+def sleeping(mark):
+    """The number of processes that are `sleep MARK`."""
+    found = 0
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found += path.read_bytes() == f"sleep\0{mark}\0".encode()
+    return found
+
+
 def test_its_own_processes_end_with_it():
     """What a program starts in sessions of its own is gone when the run is over."""
     mark = f"{os.getpid()}.25"
@@ -98,8 +110,27 @@ for _ in range(3):
         os.execv('/bin/sleep', ['sleep', '{mark}'])
 """
     run(code, [""], limits=SandboxLimits(seconds=1, total_seconds=3))
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=False).stdout
-    assert "ps -eo args" in listed and f"sleep {mark}" not in listed
+    assert not sleeping(mark)
+
+
+def test_its_processes_end_with_a_trainer_that_is_killed():
+    mark = f"{os.getpid()}.75"
+    program = f"import os\nif os.fork() == 0:\n    os.setsid()\nos.execv('/bin/sleep', ['sleep', '{mark}'])"
+    trainer = (
+        "from vlrl_rewards.code import isolation, sandbox\nisolation.backend = lambda: 'landlock'\n"
+        f"sandbox.run({program!r}, [''], limits=sandbox.SandboxLimits(seconds=60))"
+    )
+
+    with subprocess.Popen([sys.executable, "-c", trainer], stderr=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 60
+        while sleeping(mark) < 2 and time.monotonic() < end:
+            time.sleep(0.2)
+        assert sleeping(mark) == 2
+        process.kill()
+    end = time.monotonic() + 30
+    while sleeping(mark) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not sleeping(mark)
 
 
 def test_without_a_domain_nothing_is_run_or_killed(tmp_path):
