@@ -36,6 +36,7 @@ from task_kit import judge_opened
 from vlrl.config import at, load
 from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS
 from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Reward
 from vlrl.policy import Family, Policy
 from vlrl.trainer.data.rows import to_model_coordinates
 from vlrl.trainer.plan import Plan
@@ -148,6 +149,8 @@ class Read:
         self.policy, self.phase = policy_of(family), Plan.of(config).phases[-1]
         for reward in self.phase.rewards.values():
             judge_opened(reward)
+            if type(reward).setup is Reward.setup:  # it reads the phase's settings alone
+                reward.setup(self.phase)  # type: ignore[arg-type]
         rows = list(self.phase.rows("train")[case["source"]])
         self.rows = [to_model_coordinates(self.policy, row) for row in rows]
         self.prompts = [self.phase.prompt_template(row) for row in self.rows]

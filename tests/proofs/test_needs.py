@@ -79,7 +79,9 @@ def shipped(preset):
     needed = [
         value
         for value in needed
-        if value.startswith(("reward_shaping.process", "rollout.prm", "rollout.teachers"))
+        if value.startswith(
+            ("reward_shaping.process", "rollout.prm", "rollout.teachers", "rewards.preference.model")
+        )
     ]
     return Plan.of(load(["base/rl", model_of(task), f"tasks/{task}", preset], needed)).phases
 

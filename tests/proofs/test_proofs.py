@@ -78,4 +78,6 @@ def test_proof(preset):
     verdict = prove(preset, turn=True)
     assert verdict.proven, str(verdict)
     if proof_of(preset).reversed:
-        assert verdict.off is not None, f"{verdict.observe} is there only where the mechanism is"
+        # a number that is there only where the mechanism is must at least have its sign turned round
+        turned = verdict.turned is not None and verdict.on is not None and verdict.on * verdict.turned < 0
+        assert verdict.off is not None or turned, f"{verdict.observe} is there only where the mechanism is"

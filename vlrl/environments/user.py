@@ -13,7 +13,7 @@ from vlrl.environments.search import cut
 from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.episodes import Action, Episode, Observation, copied
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import Environment, State, transient
+from vlrl.plugins.stages import Engine, Environment, State, transient
 from vlrl.types import Row, RowError, Sampling
 
 MAX_TURN = 8000  # characters of the policy's turn that the model sees
@@ -71,7 +71,7 @@ class User(Environment):
         return UserState()
 
     def check(self, phase: PhaseContext) -> None:
-        if self.simulator:
+        if self.simulator and not isinstance(self.simulator.get("engine"), Engine):
             check_judge(self.simulator, "environment.simulator")
 
     def setup(self, run: StageContext) -> None:

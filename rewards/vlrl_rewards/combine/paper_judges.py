@@ -161,7 +161,9 @@ class PointwiseScores(Reward):
     high: float = 10.0
 
     def __call__(self, rollout: Rollout) -> float:
-        best = int(rollout.row.answer)
+        best = rollout.row.answer
+        if not isinstance(best, int):
+            raise GoldError(f"row {rollout.row.id!r}: the answer {best!r} is no number of a response, from 1")
         if not 1 <= best <= (self.count if self.count > 1 else self.high):
             raise GoldError(f"row {rollout.row.id!r}: the answer {best} is none of {self.count} responses")
         _, *written = strip_thinking(rollout.text).split("Scores:")

@@ -80,7 +80,9 @@ def test_the_stated_frequency_earns_most_of_a_forecast():
     assert all(earned(reward, row, f"<answer>{row.answer}</answer>") == 0.0 for row in rows)
 
 
-OTHERS = ("gen_chain", "gen_graph", "gen_sat", "gen_forecast", "reasoning_gym")
+# judged by a model, or by what a rollout strategy wrote
+JUDGED = ("gen_notes_compared", "gen_selfplay")
+OTHERS = (*JUDGED, "gen_chain", "gen_graph", "gen_sat", "gen_forecast", "reasoning_gym")
 
 
 @pytest.mark.parametrize("task", params(task for task in TASKS if not task.startswith(OTHERS)))
