@@ -37,13 +37,13 @@ class Pure(GroupRelative):
     r are the step scores of a rollout (STEP_SCORES); the return of r' is close to the smallest of them. b_k
     is the baseline: with `baseline` "token" the others' r' per token times the tokens of the step, with
     "step" the mean over the others of their r' per step. Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275,
-    eq. 5-8; T 0.1, outcome 0.1, the token baseline and the whitening as in the released code. Edge: a rollout
-    without steps, and the tokens after the last step, have only the outcome; a rollout whose siblings have no
-    steps has no baseline.
+    eq. 5-8; T 0.1, outcome 1 (verifiable_reward_coef), the token baseline and the whitening as in the
+    released code. Edge: a rollout without steps, and the tokens after the last step, have only the
+    outcome; a rollout whose siblings have no steps has no baseline.
     """
 
     temperature: float = 0.1
-    outcome: float = 0.1
+    outcome: float = 1.0
     baseline: Literal["token", "step"] = "token"
     provides = (TOKEN_ADVANTAGES,)
     requires = (STEP_SCORES,)
