@@ -4,7 +4,10 @@ exponential.
     r1_reward.sigma_filter   advantage: whitened over the step, outliers set to 0
     r1_reward.pre_clip       policy loss: PPO's clip on pre-clipped ratios
 
-Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2, with released code. Deviates: none known.
+Paper: R1-Reward (StableReinforce), arXiv:2505.02835, sec. 3.2, with released code. Deviates: the
+advantage is filtered per rollout and without the KL (yfzhang114/r1_reward 3693413,
+openrlhf/trainer/ppo_utils/replay_buffer.py: per token of the return, KL included, and outside 3 of the mean
+before whitening).
 """
 
 from __future__ import annotations
