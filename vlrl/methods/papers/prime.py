@@ -133,9 +133,11 @@ class PrimeModel(Callback):
 
         L = CE( sigma(beta sum_t q_t), 1[the rollout is correct] )
 
-    One update, AdamW without weight decay, gradients clipped at `clip`. The step's rewards are those from
-    before the update (`prime_model.update=after` of the released script).
-    Paper: Cui et al. 2025 (PRIME), arXiv:2502.01456, eq. 4; run_prime_main.sh: beta 0.05, lr 1e-6, clip 10.
+    `updates` updates on parts of the groups, AdamW without weight decay, gradients clipped at `clip`. The
+    step's rewards are those from before them (`prime_model.update=after` of the released script, which takes
+    those of a part after the updates on earlier parts).
+    Paper: Cui et al. 2025 (PRIME), arXiv:2502.01456, eq. 4; run_prime_main.sh: beta 0.05, lr 1e-6, clip 10,
+    256 of 1024 rollouts an update. Groups are whole: at most as many updates as groups.
     Memory: a second model of the policy's size with its optimizer. Logs the loss and the share of rollouts
     on the right side of 1/2.
     """
@@ -143,8 +145,13 @@ class PrimeModel(Callback):
     beta: float = 0.05
     lr: float = 1e-6
     clip: float = 10.0
+    updates: int = 1
     needs = ("ref_logp",)
     provides = (PRIME_MODEL,)
+
+    def __post_init__(self) -> None:
+        if self.updates < 1:
+            raise ValueError(f"updates={self.updates} must be at least 1")
 
     def init_state(self) -> CriticState:
         return CriticState()
@@ -166,18 +173,22 @@ class PrimeModel(Callback):
             if (kept := [r for r in g if "ref_logp" in r.signals and has_trained_tokens(r)])
         ]
         model, total, right, count = self.state.module, 0.0, 0.0, 0
-        self.state.optimizer.zero_grad()
-        for part in run.micro_batches(own):
-            batch = run.batch(part)
-            loss, hits = self.loss(model, run.policy, batch)
-            loss.backward()
-            total, right, count = total + float(loss.detach()), right + hits, count + len(batch.rollouts)
-        everywhere = max(sum(run.gather([count])), 1)
-        for p in model.parameters():
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-            p.grad = run.sum_tensor(p.grad) / everywhere
-        nn.utils.clip_grad_norm_(model.parameters(), self.clip)
-        self.state.optimizer.step()
+        updates = max(1, *run.gather([min(self.updates, len(own))]))
+        for index in range(updates):
+            self.state.optimizer.zero_grad()
+            items = 0
+            for part in run.micro_batches(own[index::updates]):
+                batch = run.batch(part)
+                loss, hits = self.loss(model, run.policy, batch)
+                loss.backward()
+                total, right, items = total + float(loss.detach()), right + hits, items + len(batch.rollouts)
+            everywhere = max(sum(run.gather([items])), 1)
+            for p in model.parameters():
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+                p.grad = run.sum_tensor(p.grad) / everywhere
+            nn.utils.clip_grad_norm_(model.parameters(), self.clip)
+            self.state.optimizer.step()
+            count += items
         return {"loss": (total, float(count)), "accuracy": (right, float(count))}
 
     def loss(self, model: Any, policy: PolicyView, batch: TokenBatch) -> tuple[Tensor, float]:
