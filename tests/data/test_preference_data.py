@@ -39,7 +39,7 @@ PREFERENCES = {
             "instruction": "Name a fruit.",
             "models": ["a", "b", "c"],
             "completions": [
-                {"response": "A brick.", "overall_score": 1.0, "model": "a"},
+                {"response": "A brick.", "overall_score": 1.0, "fine-grained_score": 1.5, "model": "a"},
                 {"response": "A fig.", "overall_score": 8.5, "model": "b"},
                 {"response": "An apple, or a stone.", "overall_score": 5.0, "model": "c"},
             ],
@@ -53,7 +53,9 @@ PREFERENCES = {
             "response1": "A brick.",
             "response2": "A fig.",
             "overall_preference": 3,
-            "individual_preference": [{"score": 3, "reasoning": "a brick is no fruit"}],
+            "individual_preference": [
+                {"score": 3, "reasoning": "no fruit", "feedback1": "A brick is none.", "feedback2": "Right."}
+            ],
         }
     ],
 }
@@ -85,11 +87,12 @@ def test_preference_data(family, tmp_path):
 def test_pictures_with_preferences(tmp_path):
     Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "a.png")
     text = {"question": "What is it?", "chosen": "It is black.", "rejected": "A red cat."}
-    records = [{"idx": 0, "ds_name": "RLHF-V", "text": json.dumps(text), "image": "a.png", "image_path": "x"}]
+    about = {"origin_dataset": "COCO", "origin_split": "{}", "image_path": "x"}
+    records = [{"ds_name": "RLHF-V", "image": "a.png", "text": json.dumps(text), "idx": 0, **about}]
     _, (row,) = rows_of(tmp_path, records)
     assert recognise(records[0])[0].name == "rlhf_v" and row.images[0].load().size == (8, 8)
     assert row.meta["responses"] == ["It is black.", "A red cat."] and "What is it?" in row.question
-    _, (row,) = rows_of(tmp_path, [{**text, "image": "a.png", "ds_name": "RLAIF-V"}])
+    _, (row,) = rows_of(tmp_path, [{"ds_name": "RLAIF-V", "image": "a.png", **text, "idx": "0", **about}])
     assert row.images and row.meta["responses"] == ["It is black.", "A red cat."]
 
 
@@ -97,25 +100,36 @@ def test_steps(tmp_path):
     prm800k = {
         "labeler": "x",
         "timestamp": "2022-07-17",
-        "question": {"problem": "1 + 1 + 1?", "ground_truth_answer": "3"},
+        "generation": 9,
+        "is_quality_control_question": False,
+        "is_initial_screening_question": False,
+        "question": {
+            "problem": "1 + 1 + 1?",
+            "ground_truth_solution": "3",
+            "ground_truth_answer": "3",
+            "pre_generated_steps": ["1 + 1 = 2", "so", "4"],
+            "pre_generated_answer": "4",
+            "pre_generated_verifier_score": 0.01,
+        },
         "label": {
             "steps": [
                 {
-                    "completions": [{"text": "1 + 1 = 2", "rating": 1}],
+                    "completions": [{"text": "1 + 1 = 2", "rating": 1, "flagged": None}],
                     "human_completion": None,
                     "chosen_completion": 0,
                 },
                 {
-                    "completions": [{"text": "so", "rating": 0}],
+                    "completions": [{"text": "so", "rating": 0, "flagged": None}],
                     "human_completion": None,
                     "chosen_completion": 0,
                 },
                 {
-                    "completions": [{"text": "4", "rating": -1}],
+                    "completions": [{"text": "4", "rating": -1, "flagged": None}],
                     "human_completion": None,
                     "chosen_completion": None,
                 },
             ],
+            "total_time": 278270,
             "finish_reason": "found_error",
         },
     }
@@ -132,16 +146,20 @@ def test_steps(tmp_path):
     assert row.meta["steps"] == ["Step 1: It is 2 + 2 = 4.", "Step 2: The answer is: 5"]
     assert row.meta["step_labels"] == [1.0, 0.0] and row.answer is None
     Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "b.png")
-    scored = [{"step": "Look.", "score": 1.0, "num_mc_sequences": 16}, {"step": "It is red.", "score": 0.25}]
+    scored = [
+        {"step": "Look.", "score": 1.0, "num_mc_correct": 16, "num_mc_total": 16},
+        {"step": "It is red.", "score": 0.25, "num_mc_correct": 4, "num_mc_total": 16},
+    ]
     visual = {
-        "id": "v",
         "image": "b.png",
-        "question": "Which?",
+        "question": "<image>\nWhich?",
+        "answer": "blue",
         "response": "...",
         "steps_with_score": scored,
+        "num_mc_sequences": 16,
     }
-    _, (row,) = rows_of(tmp_path, [visual], answers="optional")
-    assert row.images and row.meta["step_labels"] == [1.0, 0.25]
+    _, (row,) = rows_of(tmp_path, [visual])
+    assert row.images and row.answer == "blue" and row.meta["step_labels"] == [1.0, 0.25]
 
 
 @pytest.mark.parametrize(

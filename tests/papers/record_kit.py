@@ -10,7 +10,8 @@
     pictures: {path: [width, height]}; clips: {path: [width, height, seconds]}
     cases: record; row (fields of the row that must come out); answers: text and what each reward pays. An
         answer of several `turns` is what the policy wrote in each turn of an episode; `end` is how it ended
-        (done), `invalid` the actions that could not be carried out
+        (done), `invalid` the actions that could not be carried out. `notes`: what its rollout strategy adds
+        (`NOTES`); `others`: the other answers of its group
     shaping: slots of reward_shaping whose total is the total, in order
     shift: what the release adds to every total alike, which no advantage of a group sees: wrong answers at -1
 
@@ -32,6 +33,8 @@ import numpy as np
 import yaml
 from PIL import Image
 from task_kit import judge_opened
+from vlrl_rewards.text.faithful import PROXY_ANSWER
+from vlrl_rewards.text.group import PARAPHRASED
 
 from vlrl.config import at, load
 from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS
@@ -51,6 +54,7 @@ FAMILIES = {
     "text": SIZES,
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl"), VISION),
 }
+NOTES = {note.name: note for note in (PROXY_ANSWER, PARAPHRASED)}
 PLACE = re.compile(r"\{(box|point|at) ([-\d. ]+)\}")
 
 
@@ -157,14 +161,9 @@ class Read:
 
     def pays(self, prompt: Prompt, answer: Mapping[str, Any]) -> dict[str, float]:
         """What each reward pays for an answer, with its total."""
-        spaces = tuple(self.policy.spaces(prompt))
-        turns = [in_units(turn, spaces) for turn in answer.get("turns", [answer.get("text")])]
-        rollout = Rollout(prompt, [1], text=prompt.prefix + "".join(turns), logp=[0.0], spaces=spaces)
-        if "turns" in answer:
-            ACTIONS.set(rollout, [prompt.prefix + turns[0], *turns[1:]])
-            EPISODE_END.set(rollout, answer.get("end", "done"))
-            INVALID_ACTIONS.set(rollout, answer.get("invalid", 0))
-        group = Group(prompt, [rollout], id="record")
+        answers = [answer, *answer.get("others", ())]
+        rollout, *others = [self.rollout(prompt, one) for one in answers]
+        group = Group(prompt, [rollout, *others], id="record")
         warnings: list[str] = []
         score([group], self.phase, ScoreCounts(), warnings.append, "a record")
         assert group.rollouts and not warnings, warnings
@@ -172,6 +171,19 @@ class Read:
             self.phase.reward_shaping[slot].setup(self.phase)  # type: ignore[arg-type]  # it reads `rewards`
             rollout.reward = self.phase.reward_shaping[slot](group)[0]
         return {**rollout.rewards, "total": rollout.reward + self.shift}
+
+    def rollout(self, prompt: Prompt, answer: Mapping[str, Any]) -> Rollout:
+        """An answer as a rollout of one token."""
+        spaces = tuple(self.policy.spaces(prompt))
+        turns = [in_units(turn, spaces) for turn in answer.get("turns", [answer.get("text")])]
+        rollout = Rollout(prompt, [1], text=prompt.prefix + "".join(turns), logp=[0.0], spaces=spaces)
+        if "turns" in answer:
+            ACTIONS.set(rollout, [prompt.prefix + turns[0], *turns[1:]])
+            EPISODE_END.set(rollout, answer.get("end", "done"))
+            INVALID_ACTIONS.set(rollout, answer.get("invalid", 0))
+        for name, value in answer.get("notes", {}).items():
+            NOTES[name].set(rollout, value)
+        return rollout
 
 
 def in_units(text: str, spaces: Sequence[CoordinateSpace]) -> str:

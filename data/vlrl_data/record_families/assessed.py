@@ -176,8 +176,12 @@ class HelpSteer3:
 
 
 @record_family(
-    "prm800k", ("question", "label", "labeler", "timestamp", "generation", "is_quality_control_question")
-)
+    "prm800k",
+    (
+        "question", "label", "labeler", "timestamp", "generation", "is_quality_control_question",
+        "is_initial_screening_question",
+    ),
+)  # fmt: skip
 class PRM800K:
     """PRM800K: steps with several completions, rated 1, 0 or -1; the path of the chosen ones is the solution.
 
@@ -244,7 +248,8 @@ class MathShepherd:
     ("id", "image", "images", "question", "response", "steps", "steps_with_score", "answer", "solution"),
 )
 class VisualPRM:
-    """VisualPRM400K-like: a question about a picture, and `steps_with_score` of {step, score}."""
+    """VisualPRM400K-Raw: a question about a picture, and `steps_with_score` of {step, score, num_mc_correct,
+    num_mc_total}. (VisualPRM400K itself holds the same as conversations.)"""
 
     @staticmethod
     def why(record: Record) -> str:

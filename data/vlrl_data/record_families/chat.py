@@ -137,6 +137,27 @@ class TimeR1:
         return draft | {"answer": answer, "task": task, "meta": draft["meta"] | {"hard": not all(easy)}}
 
 
+@record_family("reasonrank", VERL_FIELDS)
+class ReasonRank:
+    """ReasonRank's passages in verl's columns: the best order as places ("[2] > [1]") in `ground_truth`, the
+    relevant passages as documents in `extra_info`. `meta.relevant` are their places in the prompt."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        extra = record.get("extra_info")
+        fits = isinstance(extra, Mapping) and has(extra, "initial_list", "relevant_docids")
+        return "its `extra_info` has `initial_list` and `relevant_docids`" if fits else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        draft, extra = VerlRecords.draft(record), record["extra_info"]
+        wanted = set(extra["relevant_docids"])
+        places = [str(place) for place, name in enumerate(extra["initial_list"], 1) if name in wanted]
+        order = re.findall(r"\d+", str(record["reward_model"]["ground_truth"]))
+        meta = draft["meta"] | {"relevant": places}
+        return draft | {"answer": order, "task": "ranking", "meta": meta}
+
+
 EVENT_DATES = ("event_pub_date", "event1_pub_date", "event2_pub_date", "event3_pub_date")
 
 
@@ -193,6 +214,29 @@ class OpenReasonerZero:
     def draft(record: Record) -> Draft:
         asked, gold = record[""]
         return {"question": asked["value"], "answer": parse_answer(gold["ground_truth"]["value"], False)}
+
+
+@record_family(
+    "btl_ui", ("id", "image", "images", "image_sizes", "max_pixels", "messages", "solution", "bbox")
+)
+class BtlUi:
+    """BTL-UI: ms-swift's `messages`, the right step as JSON in `solution` ({Action: {function, ...}}, or
+    {point_2d}, which is a tap), and the `bbox` of its target in pixels, empty where there is none."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        fits = is_chat(record.get("messages")) and has(record, "solution", "bbox", "image_sizes")
+        return "it has `messages`, `solution`, `bbox` and `image_sizes`" if fits else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        step = json.loads(record["solution"])[0]
+        action = dict(step.get("Action") or {"function": "Tap"})
+        answer = {"action": action.pop("function"), **action}
+        if box := as_list(record["bbox"]):
+            answer["box"] = box
+        draft, _ = with_media(chat_draft(record["messages"]), record)
+        return draft | {"id": record.get("id"), "answer": answer, "task": "gui"}
 
 
 @record_family("ms_swift", ("messages", "images", "videos", "audios", "objects", "solution", "answer", "id"))

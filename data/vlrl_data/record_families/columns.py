@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from vlrl.types import RowError
 from vlrl_data.record_families.answers import (
     letter_of,
@@ -118,6 +120,31 @@ class VisualRFT:
     @staticmethod
     def draft(record: Record) -> Draft:
         return two_columns(record, "problem", "solution") | {"task": "detection", "units": "per_mille"}
+
+
+FACT_TASKS = dict.fromkeys(("fakevv", "fakesv", "fakett"), "verdict") | {"caption": "caption", "ocr": "ocr"}
+HEADLINE = re.compile(r"title is '(.+)', is this", re.DOTALL)
+
+
+@record_family("fact_r1", ("id", "problem", "solution", "image", "images", "task"))
+class FactR1:
+    """Fact-R1: `problem`, frames in `image`, and a `task`. For a headline `solution` is Yes, with the false
+    part on the last line (`meta.entity`; the headline is `meta.headline`), or No."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        fits = has(record, "problem", "solution") and record.get("task") in FACT_TASKS
+        return "it has `problem`, `solution` and a `task` of Fact-R1" if fits else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        draft = two_columns(record, "problem", "solution") | {"task": FACT_TASKS[record["task"]]}
+        if draft["task"] != "verdict":
+            return draft
+        verdict, _, entity = str(draft["answer"]).partition("\n")
+        said = HEADLINE.search(record["problem"])
+        meta = {"entity": entity.strip().split("\n")[-1], "headline": said[1] if said else ""}
+        return draft | {"answer": verdict.strip().lower(), "meta": meta}
 
 
 @record_family("r1_v", ("id", "image", "images", "problem", "solution"))

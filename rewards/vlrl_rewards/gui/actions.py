@@ -83,7 +83,8 @@ def read_action(text: str) -> Mapping[str, Any] | None:
     ]
     if len(actions) != 1:
         return None if actions else read_call(text)
-    action = _lower(actions[0])
+    written = _unwrapped(actions[0])
+    action = _lower(written)
     merged = dict(action)
     for nested in (_lower(action[key]) for key in _ARGUMENT_KEYS if isinstance(action.get(key), dict)):
         if any(
@@ -91,7 +92,15 @@ def read_action(text: str) -> Mapping[str, Any] | None:
         ):
             return None
         merged |= nested
-    return None if _several(merged) or repeated_in(actions[0]) else merged
+    return None if _several(merged) or repeated_in(written) else merged
+
+
+def _unwrapped(action: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """The action of BTL-UI's {"Plan": "...", "Action": {"function": "Tap", ...}}; any other mapping as it
+    is."""
+    inner = _lower(action).get("action")
+    wrapped = {str(key).lower() for key in action} <= {"plan", "action"}
+    return inner if isinstance(inner, dict) and wrapped and not repeated_in(action) else action
 
 
 def _lower(mapping: Mapping[Any, Any]) -> dict[str, Any]:
@@ -174,6 +183,7 @@ class GuiAction(Graded):
     relative: float = 0.0
     text_f1: float = 0.5
     tag: str = ""
+    unnamed: str = ""
     picture: int = 0
     compared: Literal["all", "clicks"] = "all"
 
@@ -208,7 +218,7 @@ class GuiAction(Graded):
         target = self.target(gold, row)
         answer = section(response, self.tag) if self.tag else self.committed(response)
         action = read_action(answer.text)
-        name = action_name(action) if action else ""
+        name = (action_name(action) or self.unnamed) if action else ""
         if not action:
             raise Unread("no action", answer)
         if name != action_name(target):
