@@ -161,9 +161,12 @@ class PointwiseScores(Reward):
     high: float = 10.0
 
     def __call__(self, rollout: Rollout) -> float:
-        best = rollout.row.answer
-        if not isinstance(best, int):
-            raise GoldError(f"row {rollout.row.id!r}: the answer {best!r} is no number of a response, from 1")
+        label = str(rollout.row.answer).strip()
+        if not label.isdecimal():
+            raise GoldError(
+                f"row {rollout.row.id!r}: the answer {label!r} is no number of a response, from 1"
+            )
+        best = int(label)
         if not 1 <= best <= (self.count if self.count > 1 else self.high):
             raise GoldError(f"row {rollout.row.id!r}: the answer {best} is none of {self.count} responses")
         _, *written = strip_thinking(rollout.text).split("Scores:")
