@@ -3,8 +3,10 @@ it."""
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from vlrl.config import load
@@ -47,6 +49,8 @@ def start(output, *more, words=(), **options):
         "text": True,
         "cwd": ROOT,
         "env": ENVIRONMENT,
+        # a suite in the background ignores it, and a run that inherits that does too
+        "preexec_fn": partial(signal.signal, signal.SIGINT, signal.default_int_handler),
     }
     return subprocess.Popen(command, **(kept | options))
 
