@@ -23,27 +23,27 @@ and what does not, each value with where it comes from, and what the lab showed 
 A value without a source is a plug-in's default, whose docstring names it.
 
 Whose a value is: the **paper**'s, the **release**'s (the authors' script and code), the **trainer**'s (what
-the release's trainer does where its script is silent: `configs/base/trainers`, with file, line and commit), or
-**ours**, with the reason. `tests/test_fidelity.py` holds presets labelled `code` to at most two of ours, and
-to no value of another paper's preset.
+the release's trainer does where its script is silent: `configs/base/trainers`, with file, line and commit),
+or **ours**, with the reason. `tests/test_fidelity.py` holds presets labelled `code` to at most two of ours,
+and to no value of another paper's preset.
 
 Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only.
-**Record**: rows in the released schema, and what the release's reward code pays for right, wrong and malformed
-answers to them, are in `tests/papers`; they pass through source, template, units and rewards of the experiment.
-**Proof**: a number that the mechanism moves through the whole pipeline, on the named task, with a scripted
-policy that is right about half of the time: switched off (then the run is bit-identical to what the preset
-extends), on, and turned round (its sign, order, choice or mask): then it must not move as stated. `python
-scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. The number's name says what it is:
-`log/...` is a metric of the log, another name with a slash is a figure of `vlrl check`, and a name without a
-slash is a function in `tests/proofs/proof_kit/`.
+**Record**: rows in the released schema, and what the release's reward code pays for right, wrong and
+malformed answers to them, are in `tests/papers`; they pass through source, template, units and rewards of
+the experiment. **Proof**: a number that the mechanism moves through the whole pipeline, on the named task,
+with a scripted policy that is right about half of the time: switched off (then the run is bit-identical to
+what the preset extends), on, and turned round (its sign, order, choice or mask): then it must not move as
+stated. `python scripts/run_proofs.py --reversed` measures it, `tests/proofs` checks it. The number's name
+says what it is: `log/...` is a metric of the log, another name with a slash is a figure of `vlrl check`, and
+a name without a slash is a function in `tests/proofs/proof_kit/`.
 
 {counts}
 
 ## At a glance
 
-Numbers of values. **Script**: the paper's, or its release's. **Trainer**: of the file of `configs/base/trainers`
-that stands beside it, or of the preset that it extends. **Ours**: by name. Records of experiments that extend
-no preset: {others}.
+Numbers of values. **Script**: the paper's, or its release's. **Trainer**: of the file of
+`configs/base/trainers` that stands beside it, or of the preset that it extends. **Ours**: by name. Records
+of experiments that extend no preset: {others}.
 
 {glance}
 """  # noqa: E501

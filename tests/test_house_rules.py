@@ -351,7 +351,8 @@ def test_retired_words_stay_away():
     """Words of an earlier dialect are not used: the field's words are in docs/architecture.md."""
     old = re.compile(
         r"\b(minds_company|ways_on|first_s|LEAST_\w+|"
-        r"run\.(sampler|scaffold|decode|strategy|env|shape|gate|credit|surrogate|reduce|tune|probes|tally|fields))\b"
+        r"run\.(sampler|scaffold|decode|strategy|env|shape|gate|credit|surrogate|reduce|tune|probes|tally"
+        r"|fields))\b"
     )
     riddles = re.compile(
         r"\b(whence|weighs nothing|weigh nothing|be moved by|in a few numbers|stood still)\b", re.IGNORECASE

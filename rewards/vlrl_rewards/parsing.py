@@ -38,9 +38,11 @@ _FOREIGN = (
     r"|\bla\s+risposta(?:\s+(?:finale|corretta))?\s+è|\bhet\s+antwoord\s+is(?!\s+niet)|\b(?:der\s+wert|"
     r"das\s+ergebnis)\s+(?:ist|beträgt)(?!\s+nicht)"
     r"|\ble\s+résultat\s+est|\bel\s+resultado\s+es|\bo\s+resultado\s+é|\bil\s+risultato\s+è|答えは|정답은|답은"
-    r"|(?:الجواب|الإجابة|الاجابة|الناتج|النتيجة|الحل)(?:\s+(?:النهائي|النهائية|الصحيح|الصحيحة))?\s+(?:هو|هي|هما)(?!\s+ليس)"
+    r"|(?:الجواب|الإجابة|الاجابة|الناتج|النتيجة|الحل)(?:\s+(?:النهائي|النهائية|الصحيح|الصحيحة))?\s+(?:هو|هي"
+    r"|هما)(?!\s+ليس)"
     r"|คำตอบ(?:สุดท้าย|ที่ถูกต้อง)?\s?(?:คือ|:)|उत्तर(?=\s+\S)|\bответ\s*(?:—|–|-|равен|будет)\s|"
-    r"\bđáp\s+(?:án|số)\s+là|\bjawaban(?:nya)?\s+adalah|\bodpowiedź\s+to(?!\s+nie)|\bodpowiedzią\s+jest|\bsvaret\s+är(?!\s+inte)|"
+    r"\bđáp\s+(?:án|số)\s+là|\bjawaban(?:nya)?\s+adalah|\bodpowiedź\s+to(?!\s+nie)|\bodpowiedzią\s+jest"
+    r"|\bsvaret\s+är(?!\s+inte)|"
     r"התשובה\s+היא"
 )
 FOREIGN_LEAD = re.compile(rf"\W*(?:{_FOREIGN})[*_\s]{{0,3}}[:：]?\s*", re.IGNORECASE)
@@ -105,7 +107,8 @@ _AMENDS = re.compile(  # "No wait, it's 24": behind an answer, this replaces it
     re.IGNORECASE,
 )
 _NOT_BUT = re.compile(  # "n't 17; it's 18", "not 17. It is 18"
-    r"(?:n['’]t|\s*not)\b[^\n;!?]{0,40}?[.;,]\s+(?:rather,?\s+|instead,?\s+)?(?:it|that|this)(?:['’]s|\s+is)\s+"
+    r"(?:n['’]t|\s*not)\b[^\n;!?]{0,40}?[.;,]\s+(?:rather,?\s+|instead,?\s+)?(?:it|that|this)(?:['’]s"
+    r"|\s+is)\s+"
     rf"(?={_VALUE})",
     re.IGNORECASE,
 )

@@ -216,14 +216,6 @@ def test_an_adapter_that_binds_to_nothing_is_refused():
         check_bound(3, ["a", "b", "c", "d", "e"])
 
 
-def test_counters_are_as_before(text_policy):
-    engine = HF().attach(text_policy)
-    engine.counters["tokens"] = 3
-    with engine.uncounted():
-        engine.counters.update(tokens=5, requests=1)
-    assert dict(engine.counters) == {"tokens": 3}
-
-
 @pytest.mark.parametrize(
     ("words", "weights"),
     [

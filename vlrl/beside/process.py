@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.beside.reward_model import TINY, batches
+from vlrl.beside.reward_model import TINY, batches, loaded_classifier, tiny_classifier
 from vlrl.config.model_folder import located
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.lazy import torch
@@ -96,28 +96,10 @@ def open_process_reward_model(model: str, mark: str, policy: Any) -> ProcessRewa
             "such as jinachris/PURE-PRM-7B"
         )
     if model == TINY:
-        return ProcessRewardModel(_tiny(len(policy.tokenizer)).to(policy.device), policy.tokenizer, mark)
-    from transformers import AutoModelForTokenClassification, AutoTokenizer
+        tiny = tiny_classifier("Token", len(policy.tokenizer), 2)
+        return ProcessRewardModel(tiny.to(policy.device), policy.tokenizer, mark)
+    from transformers import AutoTokenizer
 
     folder = located(model)
-    try:
-        loaded = AutoModelForTokenClassification.from_pretrained(folder, dtype="auto")
-    except ValueError as error:
-        raise ConfigError(f"model: {model!r} is no model for token classification ({error})") from error
+    loaded = loaded_classifier("Token", folder, model)
     return ProcessRewardModel(loaded.to(policy.device), AutoTokenizer.from_pretrained(folder), mark)
-
-
-def _tiny(vocabulary: int) -> Any:
-    from transformers import Qwen2Config, Qwen2ForTokenClassification
-
-    sizes: dict[str, Any] = {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-    }
-    sizes |= {"vocab_size": vocabulary, "num_labels": 2, "initializer_range": 0.5}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return Qwen2ForTokenClassification(Qwen2Config(**sizes))

@@ -109,14 +109,12 @@ def open_reward_model(model: str, policy: Any = None, form: str = "") -> ScalarR
         )
     device = policy.device if policy is not None else "cpu"
     if model == TINY:
-        return ScalarRewardModel(_tiny(len(policy.tokenizer)).to(device), policy.tokenizer, "completion")
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+        tiny = tiny_classifier("Sequence", len(policy.tokenizer), 1)
+        return ScalarRewardModel(tiny.to(device), policy.tokenizer, "completion")
+    from transformers import AutoTokenizer
 
     folder = located(model)
-    try:
-        loaded = AutoModelForSequenceClassification.from_pretrained(folder, dtype="auto")
-    except ValueError as error:
-        raise ConfigError(f"model: {model!r} is no model for sequence classification ({error})") from error
+    loaded = loaded_classifier("Sequence", folder, model)
     own: Any = form or getattr(loaded.config, "reward_form", "chat")
     return ScalarRewardModel(loaded.to(device), AutoTokenizer.from_pretrained(folder), own)
 
@@ -136,8 +134,22 @@ def pairs_right(
     return right, count
 
 
-def _tiny(vocabulary: int) -> Any:
-    from transformers import Qwen2Config, Qwen2ForSequenceClassification
+def loaded_classifier(kind: Literal["Sequence", "Token"], folder: str, what: str) -> Any:
+    """A folder's or a hub id's model for classification. Raises ConfigError for one that is none."""
+    import transformers
+
+    try:
+        auto = getattr(transformers, f"AutoModelFor{kind}Classification")
+        return auto.from_pretrained(folder, dtype="auto")
+    except ValueError as error:
+        raise ConfigError(
+            f"model: {what!r} is no model for {kind.lower()} classification ({error})"
+        ) from error
+
+
+def tiny_classifier(kind: Literal["Sequence", "Token"], vocabulary: int, labels: int) -> Any:
+    """A classifier of random weights, always the same, for a tokenizer of `vocabulary` ids."""
+    import transformers
 
     sizes: dict[str, Any] = {
         "hidden_size": 32,
@@ -146,7 +158,7 @@ def _tiny(vocabulary: int) -> Any:
         "num_attention_heads": 2,
         "num_key_value_heads": 2,
     }
-    sizes |= {"vocab_size": vocabulary, "num_labels": 1, "initializer_range": 0.5}
+    sizes |= {"vocab_size": vocabulary, "num_labels": labels, "initializer_range": 0.5}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return Qwen2ForSequenceClassification(Qwen2Config(**sizes))
+        return getattr(transformers, f"Qwen2For{kind}Classification")(transformers.Qwen2Config(**sizes))

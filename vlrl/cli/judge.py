@@ -108,7 +108,8 @@ def _measured(
 
         policy = Policy(build(Family, config.tree["policy"], "policy"))
     with tempfile.TemporaryDirectory() as folder:
-        judge = open_judge(spec, JudgeRun(Path(folder), policy), where, template)  # type: ignore[arg-type]  # the part of a run that engines read
+        run: Any = JudgeRun(Path(folder), policy)  # the part of a run that engines read
+        judge = open_judge(spec, run, where, template)
         try:
             report = check(judge, limit).to_plain()
             return report | ({"data": labelled_rates(judge, rows)} if rows else {})

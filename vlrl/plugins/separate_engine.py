@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from vlrl.plugins.stages import Engine
@@ -32,7 +31,3 @@ class SeparateEngine(Engine):
     @abstractmethod
     def seen(self, prompt: Prompt, ids: Sequence[int]) -> tuple[list[int], list[float]]:
         """The prompt's ids, media expanded, and the log-probs of the ids after it (nats, temperature 1)."""
-
-    @abstractmethod
-    def uncounted(self) -> AbstractContextManager[None]:
-        """For work that is no part of a step: the counters of `metrics` stay as they are."""

@@ -64,7 +64,8 @@ def _patterns(value: Any, depth: int = 0) -> Iterator[re.Pattern[str]]:
 def attacks(pattern: re.Pattern[str], draw: random.Random, length: int) -> Iterator[str]:
     """Texts of about `length` characters: a few units of their own, and each part that the pattern repeats,
     behind a text that fits what stands before it."""
-    tree: Tree = list(sre_parse.parse(pattern.pattern, pattern.flags))  # type: ignore[call-overload]  # iterable
+    parsed: Any = sre_parse.parse(pattern.pattern, pattern.flags)
+    tree: Tree = list(parsed)
     pairs = [("", unit) for unit in _UNITS]
     for before, part in _repeated(tree, []):
         start, unit = _fitting(before, draw), _fitting(part, draw) or " "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -68,9 +69,9 @@ class AsksJudge(Reward):
             where = f"rewards: {self.name!r}: judge"
             self.state.judge = open_judge(self.judge, run, where, self.template, Usage(**self.state.usage))
 
+    @abstractmethod
     def questions(self, group: Group) -> list[Question]:
         """What the judge is asked about a group."""
-        raise NotImplementedError(f"reward {self.name!r} asks nothing")
 
     def prepare(self, groups: Sequence[Group]) -> None:
         super().prepare(groups)
@@ -112,8 +113,8 @@ class AsksJudge(Reward):
             raise score
         return score
 
-    def score_group(self, group: Group) -> list[float | NoScore]:
-        raise NotImplementedError(f"reward {self.name!r} scores nothing")
+    @abstractmethod
+    def score_group(self, group: Group) -> list[float | NoScore]: ...
 
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
         if self.state.judge is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -56,9 +57,9 @@ class ByRewardModel(Reward):
         """What the model sees of a response."""
         return rollout.text if self.thoughts else strip_thinking(rollout.text)
 
+    @abstractmethod
     def values(self, rollouts: Sequence[Rollout]) -> list[float]:
         """The scores of rollouts."""
-        raise NotImplementedError(f"reward {self.name!r} scores nothing")
 
     def prepare(self, groups: Sequence[Group]) -> None:
         super().prepare(groups)

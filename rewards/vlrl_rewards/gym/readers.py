@@ -27,7 +27,8 @@ _HEX = re.compile(r"(-?)\s*0x([0-9a-f]{1,400})", re.IGNORECASE)
 _REAL = r"\d{1,40}(?:\.\d{1,40})?"
 _COMPLEX = re.compile(rf"(?P<re>[+-]?{_REAL})?(?:(?P<sign>[+-])?(?P<im>{_REAL})?[ij])?", re.IGNORECASE)
 _TIME = re.compile(
-    r"(?:(?P<days>\d{1,9})\s*days?\s*(?:,\s*)?)?(?:(?P<h>\d{1,9}):(?P<m>\d\d)(?::(?P<s>\d\d(?:\.\d{1,9})?))?)?",
+    r"(?:(?P<days>\d{1,9})\s*days?\s*(?:,\s*)?)?"
+    r"(?:(?P<h>\d{1,9}):(?P<m>\d\d)(?::(?P<s>\d\d(?:\.\d{1,9})?))?)?",
     re.IGNORECASE,
 )
 _STATEMENT = re.compile(r"([^\W\d_][\w'-]*) is an? ([^\W\d_]+)")

@@ -59,7 +59,8 @@ _QUOTES = re.compile(
 _CLOSED = re.compile(r"^(?:\s{0,3}</answer>)?[$*)\]]{0,3}")
 _PERCENT = re.compile(r"\s?\\?%")
 _CLAUSE_END = re.compile(
-    r"[\s$*]*(?:[.,;!?)<}。，\u0400-\u1fff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\n|$|(?:because|since|as|so|is|was|which|for|if|when|where|and|or)\b)",
+    r"[\s$*]*(?:[.,;!?)<}。，\u0400-\u1fff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\n|$|(?:because|since|as|so"
+    r"|is|was|which|for|if|when|where|and|or)\b)",
     re.IGNORECASE,
 )
 _ASKED = re.compile(r"[^.!\n]{0,20}\?")

@@ -18,7 +18,8 @@ _LETTER = r"(?P<{}>[a-zA-Z])"
 # integer)".
 _DECLARED = re.compile(
     (
-        r"(?<!\s)(?:[,;]\s*|(?<![,;])\s*)(?:\(\s*)?(?:(?:for|with|and|where)\s+)?(?:(?:any|all|every|each|some)\s+(?:integers?|"
+        r"(?<!\s)(?:[,;]\s*|(?<![,;])\s*)(?:\(\s*)?(?:(?:for|with|and|where)\s+)?(?:(?:any|all|every|each"
+        r"|some)\s+(?:integers?|"
         r"whole\s+numbers?)\s+"
     )
     + _LETTER.format("a")
@@ -42,7 +43,8 @@ def declared(text: str) -> str:
     if found is None or not plain[: found.start()].strip():
         return re.sub(
             (
-                r"(?<!\s)(?:\s*[,;])?\s*\(\s*([a-zA-Z]\s*\\in\s*\\mathbb\s*\{Z\})\s*\)\s*$|(?<!\s)\s+(?:for|where|"
+                r"(?<!\s)(?:\s*[,;])?\s*\(\s*([a-zA-Z]\s*\\in\s*\\mathbb\s*\{Z\})\s*\)\s*$|(?<!\s)\s+(?:for"
+                r"|where|"
                 r"with)\s+([a-zA-Z]\s*\\in\s*\\mathbb\s*\{Z\})\s*$"
             ),
             r", \1\2",

@@ -122,13 +122,16 @@ _TAKES_AWAY = re.compile(
 )
 _JOINS = re.compile(
     rf"(?:\d|\}}|\)|\b(?:{ONE_WORD}))[%\s]*(?:[a-zA-Zµμ°/^²³]{{1,12}}\s+(?=to|thr|or|and|vs))?"
-    r"(?:\b(?:to|through|till|until|or|and|vs\.?|versus|up\s+to|of|oder|bis|ou|o|oppure|y|e|et|und|en|eller|lub|veya|"
+    r"(?:\b(?:to|through|till|until|or|and|vs\.?|versus|up\s+to|of|oder|bis|ou|o|oppure|y|e|et|und|en|eller"
+    r"|lub|veya|"
     r"hoặc|atau|или|и|до)\b|[或到至か]|または|或者|또는|أو|หรือ|या|[-–—/~,;&+]|\.\.)\s*$",
     re.IGNORECASE,
 )
 _MARK = re.compile(  # a mark that an answer gives itself
-    r"\W*(?:(?:my|final|the|overall|total)\s+)?(?:score|grade|mark|marks|reward|rating|verdict|correct|correctness|"
-    r"evaluation|confidence)\s*(?:is\b|[:=])\s*.*|\W*(?:points?|credits?)\s*[:=]\s*(\d+)\s*(?:/|out\s+of)\s*\1\W*",
+    r"\W*(?:(?:my|final|the|overall|total)\s+)?(?:score|grade|mark|marks|reward|rating|verdict|correct"
+    r"|correctness|"
+    r"evaluation|confidence)\s*(?:is\b|[:=])\s*.*|\W*(?:points?|credits?)\s*[:=]\s*(\d+)\s*(?:/"
+    r"|out\s+of)\s*\1\W*",
     re.IGNORECASE | re.DOTALL,
 )
 _EXCEPT = re.compile(r"\b(?:unless|except|otherwise)\b", re.IGNORECASE)
@@ -136,7 +139,8 @@ _INSIDE = re.compile(
     r"\s?\(\s*(?:≈|~|=|about|approx(?:imately|\.)?|i\.?e\.?,?)?\s*(-?[\d.,/]{1,20})\s*\)\s*\.?$"
 )
 _UNIT_TEXT = re.compile(
-    r"(?<=[\d}\)%])\s*\\text\s*\{\s*((?:per\s?cent|[A-Za-zµμΩ°][A-Za-zµμΩ°/^0-9\s.*·-]{0,29}))\.?\s*\}(?!\s*\^)"
+    r"(?<=[\d}\)%])\s*\\text\s*\{\s*((?:per\s?cent"
+    r"|[A-Za-zµμΩ°][A-Za-zµμΩ°/^0-9\s.*·-]{0,29}))\.?\s*\}(?!\s*\^)"
 )
 _BOLD = re.compile(r"(?<![\w)\]])\*\*([^*\n]{1,120})\*\*(?!\w)")
 _FIRST_VALUE = re.compile(r"[\d\\$]")

@@ -38,7 +38,8 @@ _OPENING = re.compile(r"^[^\w%+\\-]+")
 MAX_NAMED = 8  # an answer that names its option more often is no answer
 _REASON = re.compile(
     (
-        r"(?<!\s)\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b|[;\n—]|"
+        r"(?<!\s)\s*(?:\b(?:because|since|as|while|whereas|although|though|for|given|due|which|where|so)\b"
+        r"|[;\n—]|"
         r"\s-\s|\.\s).*"
     ),
     re.IGNORECASE | re.DOTALL,
@@ -52,13 +53,15 @@ _TURN = re.compile(
 )
 _DOUBTED = re.compile(  # "B? No.", "B (wrong)", "maybe B, maybe not"
     rf"(?:\?\s*(?:no|nope|hardly|never|i\s+doubt\s+it|{WRONG})\b|\(\s*(?:{WRONG})\s*\)|"
-    rf"\bwhich\s+(?:is|was)\s+(?:{WRONG}|not\s+(?:right|correct|true|so))|,\s*but\s+no)\W*$|\b(?:maybe|perhaps|or)\s+not\b\W*$"
+    rf"\bwhich\s+(?:is|was)\s+(?:{WRONG}|not\s+(?:right|correct|true|so))|,\s*but\s+no)\W*$|\b(?:maybe"
+    rf"|perhaps|or)\s+not\b\W*$"
     r"|^\W*(?:is|was|are|could|might|would|should|can|may)\s+(?:it|the|that|this)\b[^.!]*\?\W*$",
     re.IGNORECASE,
 )
 _TEXT = re.compile(r"\\(?:text\w*|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _NEGATED = re.compile(
-    rf"(?:{FOREIGN_NOT}|\bif\s+only\b|\bdoubt\s+(?:that\s+)?(?:it|this|the)\b|\b(?:answer|it|this)\s+(?:{MIGHT}|{CANNOT})\s+be\b)[^,;]*$",
+    rf"(?:{FOREIGN_NOT}|\bif\s+only\b|\bdoubt\s+(?:that\s+)?(?:it|this|the)\b|\b(?:answer|it"
+    rf"|this)\s+(?:{MIGHT}|{CANNOT})\s+be\b)[^,;]*$",
     re.IGNORECASE,
 )
 _CALLED_WRONG = re.compile(FOREIGN_WRONG, re.IGNORECASE)
@@ -88,8 +91,10 @@ _STATES = (
 _GIVES_REASON = r"^ [a-j] (?:.{0,60} )?| (?:because|since|as|while|although|though|where|when) (?:.{0,60} )?"
 _ASSERTS = re.compile(r"\b(?:is|are|was)\s+(?:the\s+)?(?:correct|right|best|answer)\b", re.IGNORECASE)
 _FUNCTION_WORD = re.compile(
-    "is|are|was|were|it|has|have|had|because|since|as|so|which|that|who|while|though|although|in|on|at|by|of|for|"
-    "with|from|to|and|or|but|not|no|then|here|there|again|too|also|indeed|only|option|choice|answer|correct|right|"
+    "is|are|was|were|it|has|have|had|because|since|as|so|which|that|who|while|though|although|in|on|at|by|of"
+    "|for|"
+    "with|from|to|and|or|but|not|no|then|here|there|again|too|also|indeed|only|option|choice|answer|correct"
+    "|right|"
     "wrong|due|per|than|if|when|where"
 )
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")

@@ -18,7 +18,9 @@ REJECTS = (
 CANNOT = r"cannot|can\s+not|can['’]t|could\s+not|couldn['’]t|must\s+not|mustn['’]t|should\s+not|shouldn['’]t"
 
 FOREIGN_NOT = (
-    r"\b(?:nicht|kein\w{0,2}|n['’]est\s+pas|no\s+es|não\s+é|non\s+è|niet|inte|ikke|не|nie|bukan|dudo|je\s+doute|bezweif\w+(?:,\s+dass)?|dubito|duvido|сомневаюсь|keinesfalls|keineswegs|auf\s+keinen\s+fall|nunca|jamais|mai|không\s+phải|değil)\b"
+    r"\b(?:nicht|kein\w{0,2}|n['’]est\s+pas|no\s+es|não\s+é|non\s+è|niet|inte|ikke|не|nie|bukan|dudo"
+    r"|je\s+doute|bezweif\w+(?:,\s+dass)?|dubito|duvido|сомневаюсь|keinesfalls|keineswegs"
+    r"|auf\s+keinen\s+fall|nunca|jamais|mai|không\s+phải|değil)\b"
     r"|不是|并非|不等于|ではあり|ではな|じゃな|아닙|아니|ليس|ไม่ใช่|नहीं"
 )
 FOREIGN_WRONG = (
@@ -41,7 +43,8 @@ PAUSES = r"wait|sorry|oops|correction|actually|hold\s+on"
 # A turn of an answer: what follows it replaces what stands before ("A? No, B", "A, or rather B", "A; final:
 # B").
 TURN = (
-    rf"\?\s*(?:no|nope)\b[\s,.:;!—–-]*|(?:[.,;!—–]|(?<!\n)\n)\s*(?:no|nope)\b\s*[,.:;!—–-]|\b(?:{SECOND_THOUGHT})\b[\s,"
+    rf"\?\s*(?:no|nope)\b[\s,.:;!—–-]*|(?:[.,;!—–]|(?<!\n)\n)\s*(?:no|nope)\b\s*[,.:;!—–-]"
+    rf"|\b(?:{SECOND_THOUGHT})\b[\s,"
     rf".:;]*|\b(?:{PAUSES})\b\s*[,.:;!…]+"
     r"|\b(?:(?:or|but)\s+)?i\s+mean\b[\s,:]*|\bor\s+rather\b[\s,:]*|\b(?:but|and)\s+actually\b[\s,:]*|"
     r"\bfinal(?:ly)?(?:\s+(?:answer|choice))?\s*[:=]"
@@ -61,7 +64,8 @@ _REFUSAL = re.compile(
     r"know)\b"
     r"|\b(?:cannot|can't|can\s+not|could\s+not)\s+be\s+(?:answered|determined|solved|known)\b|"
     r"\bno\s+idea\b|\bnot\s+enough\s+information\b|\binsufficient\s+information\b"
-    r"|\b(?:cannot|can't|can\s+not|could\s+not|couldn't|unable\s+to)\s+(?:determine|tell|say|decide|know)\s+(?:if|whether)\b"
+    r"|\b(?:cannot|can't|can\s+not|could\s+not|couldn't|unable\s+to)\s+(?:determine|tell|say|decide"
+    r"|know)\s+(?:if|whether)\b"
     r"|\bi\s+(?:refuse|decline)\b|无法(?:回答|确定)|我不知道",
     re.IGNORECASE,
 )
@@ -72,7 +76,8 @@ _HEDGE = re.compile(
     rf"anything|whatever|{THAN}|{REJECTS}|{CANNOT}|(?:is|are|was|were|be)\s+(?:\w{{1,"
     rf"12}}ly\s+)?(?:{WRONG})|(?:{WRONG})(?=\s*[:=])|(?:my|an?)\s+first\s+guess|"
     r"doesn't\s+matter|also\s+(?:acceptable|correct|right|valid|possible|fine|works?))\b|\?\s*$|\((?:or|"
-    r"just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b|^\W{0,3}n['’]t\b|\bif\s+only\b"
+    r"just\s+kidding|kidding|actually|wait|i\s+mean|correction)\b|\bif\b.{1,60}\belse\b|^\W{0,3}n['’]t\b"
+    r"|\bif\s+only\b"
     rf"|{FOREIGN_NOT}|{FOREIGN_WRONG}",
     re.IGNORECASE,
 )
@@ -103,7 +108,8 @@ _REMARK = re.compile(  # "(not really)", "[wrong]", "- false" behind an answer
 )
 _DOUBTS_IT = re.compile(
     rf"(?:not(?:\s+(?:really|quite|sure|so|right|correct|it)\b|\W*$)|no(?:pe)?\b(?:\W*$|,|\s+it)|(?:just\s+)?"
-    rf"kidding|(?:a\s+)?joke\b|i\s+(?:doubt|don['’]t|am\s+not)|(?:{MAYBE})\b|unless\b|but\b|untrue\b|(?:{WRONG})\b|"
+    rf"kidding|(?:a\s+)?joke\b|i\s+(?:doubt|don['’]t|am\s+not)|(?:{MAYBE})\b|unless\b|but\b|untrue\b"
+    rf"|(?:{WRONG})\b|"
     r"actually\b|wait\b)|[^?]{0,40}\?\s*$",
     re.IGNORECASE,
 )
@@ -113,7 +119,8 @@ _TAIL_NOT = re.compile(  # languages that deny behind the word
     r"[\s)\]}*$]*(?:ではあり|ではな|じゃな|değil|नहीं|(?:이|가|은|는)?\s?아니|(?:이|가)?\s?아닙)"
 )
 _RETRACTED = re.compile(
-    r"(?:[.;!?—]|,(?=\s*(?:but|yet|though)\b)|(?<!\n)\n)\s*(?:(?:but|though|no|nope|however|and|yet|wait|actually)\b[,.!]?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
+    r"(?:[.;!?—]|,(?=\s*(?:but|yet|though)\b)|(?<!\n)\n)\s*(?:(?:but|though|no|nope|however|and|yet|wait"
+    r"|actually)\b[,.!]?\s*)?(?:they|that|this|it|which|he|she|those|these|everyone)"
     r"(?:['’]s|['’]re|\s+(?:is|are|was|were|would\s+be|must\s+be))\s*"
     rf"(?:(?:all|both|quite|simply|just|\w+ly)\s+)?(?:{WRONG}|untrue|mistaken|a\s+(?:mistake|lie|joke)"
     r"|(?:not|n['’]t)(?:\s+(?:it|so|right|correct|true|the\s+(?:answer|case)))?\s*(?:[.!,;]|$))",
@@ -142,7 +149,8 @@ _DOUBT = (
     rf"(?:(?:{WRONG}|untrue|unlikely|impossible|absurd|nonsense|ridiculous|a\s+(?:lie|mistake|myth|error))"
     r"(?:\s+to\s+(?:say|think|claim|believe|assume|conclude))?"
     r"|(?<!no )(?<!without )(?<!without a )(?<!beyond )doubt\w*|den(?:y|ies|ied|ying)"
-    r"|(?:not|n['’]t|never|hardly)\s+(?:\w+\s+){0,2}(?:true|right|correct|case|so|certain|sure|clear|convinced|"
+    r"|(?:not|n['’]t|never|hardly)\s+(?:\w+\s+){0,2}(?:true|right|correct|case|so|certain|sure|clear"
+    r"|convinced|"
     r"likely|possible)"
     rf"|(?:not|n['’]t|never|hardly|nobody|no\s+one|nothing|few|refuse\s+to|{CANNOT})\s+(?:\w+\s+){{0,2}}"
     r"(?:think|believe|say|claim|mean|suggest|assume|agree|accept|conclude|imply|guarantee|promise)\w*)"
@@ -150,15 +158,18 @@ _DOUBT = (
 _DOUBTED = re.compile(
     rf"{_DOUBT}(?:\s+that)?\s+(?:(?:the|my|your|our|its|this|that|it|they)\b['’]?s?\s*)?"
     r"(?:(?:final|correct|right|true|best|only)\s+)?"
-    r"(?:(?:answer|result|value|solution|choice|option|number|total)\s*)?(?:(?:is|are|was|equals?|be|=)\s*)?[:\s]*$",
+    r"(?:(?:answer|result|value|solution|choice|option|number|total)\s*)?(?:(?:is|are|was|equals?|be"
+    r"|=)\s*)?[:\s]*$",
     re.IGNORECASE,
 )
 _SUPPOSED = re.compile(  # a statement that nobody makes: "no way it is", "nobody knows whether it is"
     r"\b(?:nobody|no\s+one|no\s+(?:way|chance|evidence|reason|proof|guarantee|sense)|whether|who\s+knows|"
-    r"suppos(?:e|ing)|assum(?:e|ing)|imagine|pretend\w*|wish\w*|if\s+only|what\s+if|myth|rumou?r|a\s+(?:lie|joke)|"
+    r"suppos(?:e|ing)|assum(?:e|ing)|imagine|pretend\w*|wish\w*|if\s+only|what\s+if|myth|rumou?r|a\s+(?:lie"
+    r"|joke)|"
     r"used\s+to\s+(?:think|believe|say|be)|"
     r"(?:some|others?|people|many|critics|he|she|they)\s+(?:might\s+|may\s+|would\s+)?"
-    r"(?:say|says|said|claim\w*|think|thinks|thought|believe\w*))\b(?:[^,.;!?\n]|[.,](?=\d)|,(?=[^()\n]{0,30}\)))*$",
+    r"(?:say|says|said|claim\w*|think|thinks|thought|believe\w*))\b(?:[^,.;!?\n]|[.,](?=\d)"
+    r"|,(?=[^()\n]{0,30}\)))*$",
     re.IGNORECASE,
 )
 _LOOK = 80

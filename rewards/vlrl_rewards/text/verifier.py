@@ -43,7 +43,8 @@ _MADE = re.compile(
     r"(?:by|in|at|on)\s+|\b(?:playing|eating|wearing|holding|riding|drinking)\s+"
 )
 _REPORTED = re.compile(
-    rf"\b(?:if\s+only|nobody|no\s+one|who\s+knows|some(?:one|body)|whether|if\s+it|{WRONG}|thinks|claims?|pretends?)\b",
+    rf"\b(?:if\s+only|nobody|no\s+one|who\s+knows|some(?:one|body)|whether|if\s+it|{WRONG}|thinks|claims?"
+    rf"|pretends?)\b",
     re.IGNORECASE,
 )
 _PLACE = re.compile(r"^(?:in|on|at)\s+(?=\w)", re.IGNORECASE)

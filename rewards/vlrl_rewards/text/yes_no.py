@@ -62,8 +62,10 @@ _SAYS = re.compile(rf"(?:{_LEADS})\s*(?P<not>not\s+)?(?:(?P<yes>{_YES})|(?P<no>{
 _OPEN = re.compile(
     (
         rf"\b(?:{CANNOT})\s+be\b|\b(?:{_YES}|{_NO})\s+(?:{MIGHT}|would)\s+be\b|\b(?:{_YES}|{_NO})\s+if\b|"
-        rf"\balternatively\b|\(\s*(?:{WRONG})\b|\?\s*(?:hardly|no|never|i\s+doubt)\b|\bno\s+(?:reason|chance)\b|\bwish\b|"
-        rf"\bwhich\s+(?:is|was)\s+(?:not|{WRONG})\b|\b(?:{MIGHT})\s+be\s+(?:{_YES}|{_NO})\b|\bor\s+(?:is|was|are)\b|\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|"
+        rf"\balternatively\b|\(\s*(?:{WRONG})\b|\?\s*(?:hardly|no|never|i\s+doubt)\b|\bno\s+(?:reason"
+        rf"|chance)\b|\bwish\b|"
+        rf"\bwhich\s+(?:is|was)\s+(?:not|{WRONG})\b|\b(?:{MIGHT})\s+be\s+(?:{_YES}|{_NO})\b|\bor\s+(?:is|was"
+        rf"|are)\b|\b(?:no\s+way|nobody|no\s+one|(?:{WRONG}|untrue)\s+that|(?:yes|"
         r"no)\s+if\s+(?:yes|"
         rf"no))\b|\?\W*$|\b(?:{_YES}|{_NO})\W{{1,3}}(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))\b"
     ),
@@ -75,7 +77,8 @@ _JOINED = (
     r"(?:also\W+|then\W+|maybe\W+)?"
 )
 _BOTH = re.compile(
-    rf"\b(?:{_YES})\b{_JOINED}(?:{_NO})\b(?=\W*(?:$|[.,;!?)])|\s+(?:because|since|as)\b)|\b(?:{_NO})\b{_JOINED}(?:{_YES})\b(?=\W*(?:$|[.,;!?)])|\s+(?:because|since|as)\b)|"
+    rf"\b(?:{_YES})\b{_JOINED}(?:{_NO})\b(?=\W*(?:$|[.,;!?)])|\s+(?:because|since|as)\b)"
+    rf"|\b(?:{_NO})\b{_JOINED}(?:{_YES})\b(?=\W*(?:$|[.,;!?)])|\s+(?:because|since|as)\b)|"
     rf"\b(?:{_YES}){_BETWEEN}(?:{_NO})\b(?!\s+(?:doubt|problem|question))|\b(?:{_NO}){_BETWEEN}(?:{_YES})\b",
     re.IGNORECASE,
 )

@@ -92,10 +92,12 @@ def tries(f):
         f(); return "yes"
     except OSError:
         return "no"
-print(tries(lambda: socket.create_connection(("1.1.1.1", 80), 0.3)), tries(lambda: open({str(secret)!r})), tries(lambda: open("/etc/passwd")))
+print(tries(lambda: socket.create_connection(("1.1.1.1", 80), 0.3)))
+print(tries(lambda: open({str(secret)!r})), tries(lambda: open("/etc/passwd")))
 def processes():
     return [p for p in os.listdir("/proc") if p.isdigit()]
-print(tries(lambda: open("/usr/evil", "w")), tries(lambda: open("mine", "w")), tries(processes) == "no" or len(processes()) < 10)
+print(tries(lambda: open("/usr/evil", "w")), tries(lambda: open("mine", "w")))
+print(tries(processes) == "no" or len(processes()) < 10)
 """  # noqa: E501
     assert sandbox.run(probe, [""])[0].out.split() == ["no", "no", "no", "no", "yes", "True"]
     assert secret.read_text() == "x"
