@@ -1,5 +1,5 @@
-"""Metrics between a text and its reference: token F1, ROUGE, BLEU, METEOR, chrF, ANLS in [0, 1] (1 = equal), word and
-character error rates."""
+"""Metrics between a text and its reference: token F1, ROUGE, BLEU, METEOR, chrF, ANLS in [0, 1] (1 = equal,
+METEOR: near 1), word and character error rates."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def bleu(said: str, gold: str | Sequence[str], order: int = 4) -> float:
 
 
 def meteor(said: str, gold: str, alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5) -> float:
-    """METEOR with its exact module: F (1 - gamma (chunks / matches)^beta), F = P R / (alpha P + (1 - alpha) R).
+    """METEOR of equal words: F (1 - gamma (chunks / matches)^beta), F = P R / (alpha P + (1 - alpha) R).
 
     Matches are equal words, paired from the end; a chunk is a run of matches that stand side by side in both
     texts. Case is folded. Equal texts of n words get 1 - gamma / n^beta. Without stems and synonyms, which

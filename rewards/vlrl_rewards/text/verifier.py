@@ -1,5 +1,5 @@
-"""Kinds for text: equal words, and graded metrics (f1, rouge1, rouge2, rougeL, bleu, meteor, chrf, anls, wer, cer);
-the reward `exact`."""
+"""Kinds for text: equal words, and graded metrics (f1, rouge1, rouge2, rougeL, bleu, meteor, chrf, anls, wer,
+cer); the reward `exact`."""
 
 from __future__ import annotations
 

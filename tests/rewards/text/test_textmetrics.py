@@ -80,7 +80,15 @@ def test_by_hand():
 @given(st.text(max_size=40), st.text(max_size=40))
 @settings(max_examples=200, deadline=None)
 def test_bounds_and_identity(a, b):
-    for score in (metric.token_f1, metric.rouge_n, metric.rouge_l, metric.bleu, metric.meteor, metric.chrf, metric.anls):
+    for score in (
+        metric.token_f1,
+        metric.rouge_n,
+        metric.rouge_l,
+        metric.bleu,
+        metric.meteor,
+        metric.chrf,
+        metric.anls,
+    ):
         assert 0.0 <= score(a, b) <= 1.0 + 1e-12
     if metric.fold(a):
         assert metric.token_f1(a, a) == 1.0

@@ -115,7 +115,8 @@ def masking_policy(run: StageContext) -> Masking:
     """The run's masking policy, made at the first call. Raises ConfigError for sharded weights."""
     if run.params_sharded:
         raise ConfigError(
-            "sampling: 'rl4lms' keeps a copy of whole weights, and FSDP and ZeRO-3 shard them; use DDP or ZeRO-2"
+            "sampling: 'rl4lms' keeps a copy of whole weights, and FSDP and ZeRO-3 shard them; use DDP "
+            "or ZeRO-2"
         )
     return run.shared("rl4lms", lambda: Masking(run.policy))
 
