@@ -142,7 +142,8 @@ class WritesReward(Callback):
         service, config = open_service(self.writer, run, where, Usage(**self.state.usage), "writer")
         self.state.service = service
         self.state.temperature, self.state.max_tokens = config.temperature, config.max_tokens
-        run.shared(SHARED, dict)["writer"] = self
+        shared: dict[str, Any] = run.shared(SHARED, dict)
+        shared["writer"] = self
 
     # --- writing --------------------------------------------------------------------------------------------
 

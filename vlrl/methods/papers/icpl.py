@@ -58,13 +58,13 @@ class IcplState(WritingState):
 class Icpl(WritesReward):
     """ICPL's search: `rounds` rounds of `candidates` programs that run, each of which trains the policy from
     its first weights for `pilot` steps; the preferred and the rejected one write the next round. Then the
-    preferred program of all rounds trains from the first weights on.
+    preferred program of all rounds trains on.
 
     A program is `compute_reward(state, action, next_state) -> (reward, {part: value})`. Preference: the mean
-    of what the environment itself pays in a pilot's last step (the paper's proxy for a person; `better` says
-    which way), or a person's lines {"best": i, "worst": j} of the JSONL file `choices`, one per round, for
-    which the run waits `wait` seconds at most; with it the last choice is final. Logs round, place and score.
-    Paper: Yu et al. 2024, arXiv:2410.17233, algorithm 1. Deviates: pilots follow one another in one run.
+    that the environment itself pays in a pilot's last step (the paper's proxy; `better` says which way), or a
+    person's lines {"best": i, "worst": j} of the JSONL file `choices`, one per round, awaited for `wait`
+    seconds; then the last choice is final. Logs round, place, score. Paper: Yu et al. 2024, arXiv:2410.17233,
+    algorithm 1. Deviates: pilots follow one another in one run.
     """
 
     FUNCTIONS = {"compute_reward": 3}
