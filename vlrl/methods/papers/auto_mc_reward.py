@@ -33,9 +33,9 @@ The program, between the lines:
 ----
 {program}
 ----
-Does it fit itself and the task: are its parts consistent, are signs and cases right? Does it reward anything \
-that the task does not want? Think in a few sentences. End with a line "Verdict: pass", or "Verdict: revise: " \
-and what must change."""
+Does it fit itself and the task: are its parts consistent, are signs and cases right? Does it reward \
+anything that the task does not want? Think in a few sentences. End with a line "Verdict: pass", or \
+"Verdict: revise: " and what must change."""
 ANALYZER = """You look at episodes of a policy that failed, to improve its reward.
 
 {question}
