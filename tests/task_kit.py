@@ -42,6 +42,8 @@ PROGRAMS = {
         ),
         "bwrap",
     ),
+    "gen_verilog": "iverilog",
+    "codev_r1": "iverilog",
     "browser_desk": "chromium",
 }
 
