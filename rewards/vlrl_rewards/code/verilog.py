@@ -28,8 +28,8 @@ MAX_GOLDS = 8
 # System tasks that neither end the simulation nor reach files, arguments or the testbench.
 HARMLESS = frozenset({
     "signed", "unsigned", "clog2", "bits", "rtoi", "itor", "floor", "ceil", "pow", "sqrt", "ln", "log10",
-    "exp", "display", "displayb", "displayh", "displayo", "write", "strobe", "monitor", "time", "stime", "realtime",
-    "random", "urandom", "urandom_range", "error", "warning", "info",
+    "exp", "display", "displayb", "displayh", "displayo", "write", "strobe", "monitor", "time", "stime",
+    "realtime", "random", "urandom", "urandom_range", "error", "warning", "info",
 })  # fmt: skip
 FORM = ("<think>", "</think>", "<answer>", "</answer>")
 _BLOCK = re.compile(r"```verilog\s*(.*?)\s*```", re.DOTALL)
