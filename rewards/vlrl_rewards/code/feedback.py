@@ -25,8 +25,8 @@ class UnitTestFeedback(Graded):
         r = 1 all pass, -0.3 an output is wrong, -0.6 an error or out of time, -1 it does not compile
 
     Paper: CodeRL, arXiv:2207.01780, eq. 4; used by B-Coder, arXiv:2310.03173. Gold: tests as `code` reads
-    them. Edge: no fenced program: -1. Programs run in the sandbox; seconds of wall clock per test. Raises GoldError
-    or ValueError on broken tests.
+    them. Edge: no fenced program: -1. Programs run in the sandbox; seconds of wall clock per test. Raises
+    ValueError on broken tests.
     """
 
     refusals: ClassVar[bool] = False
