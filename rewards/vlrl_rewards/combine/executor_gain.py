@@ -34,7 +34,7 @@ class Played(NamedTuple):
 
 
 @dataclass(eq=False)
-class Play:
+class ExecutorEpisode:
     """An episode under way: the row, the conversation so far, and what was paid."""
 
     row: Row
@@ -82,10 +82,9 @@ class ExecutorGain(Reward):
 
     r_p, m are what a frozen executor is paid in the environment with the plan in the response's last <plan>,
     and its steps; r_0, n without a plan. Writes UNHARMED: r_p >= r_0 for both. Paper: EAGLET,
-    arXiv:2510.05608, sec. 3 (the paper was read in summaries). Range: [0, 2 (1 + alpha)^(max_turns - 1)].
-    Edge: a response without a plan is paid 0, harms, and nothing is played; a row without a plan is played
-    once per run. An environment or an engine that fails raises: the group has no score. Logs the shares of
-    plans that helped each executor, and of those that harmed.
+    arXiv:2510.05608, sec. 3 (read in summaries). Range: [0, 2 (1 + alpha)^(max_turns - 1)]. Edge: a response
+    without a plan is paid 0, harms, and is not played. An environment or engine that fails raises: the group
+    has no score. Logs the shares of plans that helped each executor, and that harmed.
 
     Attributes:
         expert, novice: Engines of executors of one family; the expert was trained on such tasks.
@@ -163,7 +162,7 @@ class ExecutorGain(Reward):
 
     def play(self, engine: Any, jobs: Sequence[tuple[Row, str]]) -> list[Played]:
         """One episode per row and plan, all of them turn by turn together."""
-        plays = [Play(row, self.state.environment.episode()) for row, _ in jobs]
+        plays = [ExecutorEpisode(row, self.state.environment.episode()) for row, _ in jobs]
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
         try:
             for play, (row, plan) in zip(plays, jobs):
