@@ -179,7 +179,7 @@ def test_rewards_are_scored_by_workers(cluster: Any, monkeypatch: pytest.MonkeyP
     broken = Prompt(row=Row(id="b", question="?", answer=None, task="sums"), messages=prompt.messages)
     groups.append(Group(broken, [Rollout(broken, [], texts[0])]))
     remote = build(
-        Reward, {"name": "on_ray", "of": {"name": "numeric"}, "workers": 2, "cpus": 0.5}, "rewards"
+        Reward, {"name": "scored_on_ray", "of": {"name": "numeric"}, "workers": 2, "cpus": 0.5}, "rewards"
     )
     plain = build(Reward, {"name": "numeric"}, "rewards")
     remote.setup(View())
@@ -209,7 +209,9 @@ def test_episodes_are_played_by_workers(cluster: Any, monkeypatch: pytest.Monkey
     row = Row(id="a", question="5 + 7?", answer="12", task="sums")
     call = '<tool_call>{"name": "calculator", "arguments": {"expression": "5 + 7"}}</tool_call>'
     plain = build(Environment, {"name": "calculator"}, "environment")
-    remote = build(Environment, {"name": "on_ray", "of": {"name": "calculator"}, "cpus": 0.5}, "environment")
+    remote = build(
+        Environment, {"name": "played_on_ray", "of": {"name": "calculator"}, "cpus": 0.5}, "environment"
+    )
     assert remote.stops == plain.stops and remote.tools() == plain.tools()
     remote.setup(View())
     found = []

@@ -32,6 +32,16 @@ if TYPE_CHECKING:
     from vlrl.trainer.ranks.launch import Launch
 
 
+HeadAddress = Annotated[str, typer.Option(help="With --nodes: the address of machine 0, or ADDRESS:PORT.")]
+RayAddress = Annotated[
+    str, typer.Option(help="HOST:PORT of a Ray cluster (or auto) that places the --nodes machines by itself.")
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(help="Training processes over all machines, one per GPU, through `accelerate launch`."),
+]
+
+
 def train(
     configs: ConfigWords,
     resume: Annotated[
@@ -61,20 +71,14 @@ def train(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show the warnings and progress bars of libraries too.")
     ] = False,
-    processes: Annotated[
-        int | None,
-        typer.Option(help="Training processes over all machines, one per GPU, through `accelerate launch`."),
-    ] = None,
+    processes: Processes = None,
     sharding: Annotated[
         str, typer.Option(help="With --processes: ddp, zero1, zero2, zero3, fsdp2 ... (configs/accelerate).")
     ] = "ddp",
     nodes: Annotated[int, typer.Option(help="With --processes: machines.")] = 1,
     node_rank: Annotated[int, typer.Option(help="With --nodes: the number of this machine, from 0.")] = 0,
-    head: Annotated[str, typer.Option(help="With --nodes: the address of machine 0, or ADDRESS:PORT.")] = "",
-    ray: Annotated[
-        str,
-        typer.Option(help="HOST:PORT of a Ray cluster (or auto) that places the --nodes machines by itself."),
-    ] = "",
+    head: HeadAddress = "",
+    ray: RayAddress = "",
 ) -> None:
     """Train a policy: `vlrl train configs/quickstart.yaml`, `vlrl train experiments/lab_counting methods/dapo
     steps=50`."""

@@ -27,7 +27,8 @@ PASSED = ("DS_", "GLOO_", "HF_", "NCCL_", "OMP_", "PYTHONPATH", "TOKENIZERS_", "
 
 
 def connect(address: str) -> Any:
-    """The module ray, connected to the cluster. Raises ServiceError where ray is not installed or no cluster
+    """The module ray, connected to the cluster at `address`; "": that of `vlrl train --ray`, else of this
+    machine. Raises ServiceError where ray is not installed or no cluster
     answers."""
     try:
         import ray
@@ -35,6 +36,7 @@ def connect(address: str) -> Any:
         raise ServiceError(
             f"--ray needs the package ray ({error}); install it: {pip_install('ray')}"
         ) from None
+    address = address or os.environ.get(ADDRESS, "") or "auto"
     if not ray.is_initialized():
         environment = {key: value for key, value in os.environ.items() if key.startswith(PASSED)}
         try:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vlrl.plugins.capabilities import carry_annotations
 from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import ConfigError, build, register
-from vlrl.plugins.stages import Reward, State, transient
+from vlrl.plugins.stages import GroupScores, Reward, State, transient
 from vlrl.services.http import ServiceError
-from vlrl.services.ray_cluster import ADDRESS, connect
+from vlrl.services.ray_cluster import connect
 from vlrl.services.run_sync import run_sync
 from vlrl.types import Group, Rollout
-from vlrl_rewards.combine.nested import OverReward, note_correct
+from vlrl_rewards.combine.nested import OverReward, note_correct, number
 
 
 class RewardWorker:
     """The actor: a reward of its own, which scores whole groups."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        self.reward = build(Reward, dict(spec), "rewards.on_ray.of")
+        self.reward = build(Reward, dict(spec), "rewards.scored_on_ray.of")
 
     def score(self, group: Group) -> tuple[list[Any], list[dict[str, Any]], list[bool]]:
         """Scores, what the reward has noted on each rollout, and whether each is correct."""
@@ -44,19 +44,19 @@ async def _scores(reward: Reward, group: Group) -> list[Any]:
 
 
 @dataclass
-class OnRayState(State):
+class ScoredOnRayState(State):
     """The actors, in the order in which they are asked."""
 
     workers: Any = transient()
     all: list[Any] = transient(factory=list)
 
 
-@register("on_ray")
+@register("scored_on_ray")
 @dataclass(frozen=True, kw_only=True)
-class OnRay(OverReward):
+class ScoredOnRay(OverReward):
     """The reward `of`, computed by `workers` processes that Ray places on its cluster: s = of(rollout).
 
-        rewards: {accuracy: {name: on_ray, of: {name: code}, workers: 8, weight: 1.0}}
+        rewards: {accuracy: {name: scored_on_ray, of: {name: code}, workers: 8, weight: 1.0}}
 
     vlrl original; scoring by remote workers as in OpenRLHF, arXiv:2405.11143. A group is one call; groups go
     to the workers in turn and are scored at the same time. Scores, notes and verdicts are those of `of` in
@@ -81,18 +81,18 @@ class OnRay(OverReward):
         if type(self.inner).setup is not Reward.setup:
             raise ConfigError(
                 f"rewards: {self.inner.name!r} needs the run (a model or a service) and cannot be computed "
-                "by a worker on Ray; give it a slot of its own without on_ray"
+                "by a worker on Ray; give it a slot of its own without scored_on_ray"
             )
 
-    def init_state(self) -> OnRayState:
-        return OnRayState()
+    def init_state(self) -> ScoredOnRayState:
+        return ScoredOnRayState()
 
     @property
     def inner_rewards(self) -> tuple[Reward, ...]:
         return ()  # the worker has it
 
     def setup(self, run: StageContext) -> None:
-        ray = connect(self.address or os.environ.get(ADDRESS, "") or "auto")
+        ray = connect(self.address)
         actor = ray.remote(RewardWorker).options(
             num_cpus=self.cpus, max_restarts=-1, max_task_retries=1, scheduling_strategy="SPREAD"
         )
@@ -100,9 +100,9 @@ class OnRay(OverReward):
         self.state.workers = itertools.cycle(self.state.all)
 
     def __call__(self, rollout: Rollout) -> float:
-        return float(self.inner(rollout))  # type: ignore[arg-type]  # OverReward: a plain score
+        return number(self.inner, rollout)
 
-    async def score_group(self, group: Group) -> Sequence[Any]:  # type: ignore[override]  # Awaitable of it
+    async def score_group(self, group: Group) -> GroupScores:
         if self.state.workers is None:  # scored outside of a run: here
             return await _scores(self.inner, group)
         import ray
@@ -115,6 +115,7 @@ class OnRay(OverReward):
         except ray.exceptions.RayError as error:
             raise ServiceError(f"the worker of reward {self.inner.name!r} on Ray: {error}") from None
         for rollout, noted, right in zip(group, notes, correct, strict=True):
-            rollout.info.update(noted)
+            carry_annotations(rollout, noted)
             note_correct(self, rollout, right)
-        return scores
+        found: GroupScores = scores
+        return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from vlrl.plugins.episodes import Action, EnvironmentFailure, Episode, Observati
 from vlrl.plugins.registry import ConfigError, build, register
 from vlrl.plugins.stages import Environment, State, transient
 from vlrl.services.http import ServiceError
-from vlrl.services.ray_cluster import ADDRESS, connect
+from vlrl.services.ray_cluster import connect
 from vlrl.types import Row
 
 
@@ -46,7 +45,7 @@ class EnvironmentWorker:
 
 
 @dataclass
-class OnRayState(State):
+class PlayedOnRayState(State):
     """The actors in the order in which they are asked, and the number of the next episode."""
 
     workers: list[Any] = transient(factory=list)
@@ -54,12 +53,12 @@ class OnRayState(State):
     lock: Any = transient(factory=threading.Lock)
 
 
-@register("on_ray")
+@register("played_on_ray")
 @dataclass(frozen=True, kw_only=True)
-class OnRay(Environment):
+class PlayedOnRay(Environment):
     """The environment `of`, played by `workers` processes that Ray places on its cluster.
 
-        environment: {name: on_ray, of: {name: gymnasium, id: ...}, workers: 8}
+        environment: {name: played_on_ray, of: {name: gymnasium, id: ...}, workers: 8}
 
     vlrl original; environments as remote workers as in OpenRLHF, arXiv:2405.11143. Episodes go to the workers
     in turn and stay there. Observations are those of `of` in this process. Edge: a worker that dies raises
@@ -84,7 +83,7 @@ class OnRay(Environment):
         if type(self.inner).setup is not Environment.setup:
             raise ConfigError(
                 f"environment: {self.inner.name!r} needs the run and cannot be played by a worker on Ray; "
-                "use it without on_ray"
+                "use it without played_on_ray"
             )
 
     @cached_property
@@ -106,11 +105,11 @@ class OnRay(Environment):
     def check(self, phase: PhaseContext) -> None:
         self.inner.check(phase)
 
-    def init_state(self) -> OnRayState:
-        return OnRayState()
+    def init_state(self) -> PlayedOnRayState:
+        return PlayedOnRayState()
 
     def setup(self, run: StageContext) -> None:
-        ray = connect(self.address or os.environ.get(ADDRESS, "") or "auto")
+        ray = connect(self.address)
         actor = ray.remote(EnvironmentWorker).options(
             num_cpus=self.cpus,
             max_restarts=-1,
@@ -122,7 +121,7 @@ class OnRay(Environment):
     def episode(self) -> Episode:
         with self.state.lock:
             number = next(self.state.numbers)
-        return OnRayEpisode(self.state.workers[number % self.workers], number)
+        return PlayedOnRayEpisode(self.state.workers[number % self.workers], number)
 
     def close(self) -> None:
         import ray
@@ -132,7 +131,7 @@ class OnRay(Environment):
             ray.kill(worker)
 
 
-class OnRayEpisode(Episode):
+class PlayedOnRayEpisode(Episode):
     """An episode that a worker holds under its number."""
 
     def __init__(self, worker: Any, number: int) -> None:
