@@ -69,8 +69,8 @@ def test_words_of_a_machine():
 
 
 def test_no_cluster_is_one_line(tmp_path: Path):
-    with pytest.raises(ConfigError, match="no cluster answers at 'auto'.*HOST:PORT"):
-        RayLaunch("auto", Launch(1), tmp_path).run([])
+    with pytest.raises(ConfigError, match="no cluster answers at '127.0.0.1:1'.*HOST:PORT"):
+        RayLaunch("127.0.0.1:1", Launch(1), tmp_path).run([])
 
 
 def test_the_cluster_places_a_run(cluster: Any, tmp_path: Path):

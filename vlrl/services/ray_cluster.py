@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -38,6 +39,7 @@ def connect(address: str) -> Any:
         ) from None
     address = address or os.environ.get(ADDRESS, "") or "auto"
     if not ray.is_initialized():
+        _reach(address)
         environment = {key: value for key, value in os.environ.items() if key.startswith(PASSED)}
         try:
             ray.init(
@@ -48,12 +50,27 @@ def connect(address: str) -> Any:
                 runtime_env={"env_vars": environment | {ADDRESS: address}},
             )
         except (ConnectionError, ValueError, RuntimeError) as error:
-            first = str(error).strip().partition("\n")[0]
-            raise ServiceError(
-                f"--ray: no cluster answers at {address!r} ({first}); give HOST:PORT of its head (`ray start "
-                "--head` prints it), or `auto` on a machine of the cluster"
-            ) from None
+            raise ServiceError(_unreachable(address, error)) from None
     return ray
+
+
+def _reach(address: str) -> None:
+    """Raises ServiceError where nobody listens: Ray itself would ask for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10.0).close()
+    except (OSError, OverflowError) as error:
+        raise ServiceError(_unreachable(address, error)) from None
+
+
+def _unreachable(address: str, error: Exception) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return (
+        f"--ray: no cluster answers at {address!r} ({first}); give HOST:PORT of its head (`ray start --head` "
+        "prints it), or `auto` on a machine of the cluster"
+    )
 
 
 class Machine:
