@@ -7,7 +7,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import contract_kit
 import pytest
 import torch
 import transformers
@@ -346,11 +345,6 @@ def test_every_field_of_a_policys_config_can_be_set(name: str) -> None:
     """A class variable of a subclass would take the place of a field of the same name."""
     fields = {field.name for field in dataclasses.fields(get(Family, name))}
     assert {field.name for field in dataclasses.fields(Family)} <= fields
-
-
-def test_the_support_matrix_is_that_of_these_tests() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
-    assert page == contract_kit.page(), "make docs"
 
 
 def test_a_text_model_refuses_pictures_and_their_bounds() -> None:
