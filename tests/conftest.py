@@ -75,6 +75,9 @@ def _same_numbers_in_every_run() -> None:
     asks for other numbers."""
     seed = int(os.environ.get("VLRL_TEST_SEED", "0"))
     random.seed(seed)
-    for name, reseed in (("numpy", lambda m: m.random.seed(seed)), ("torch", lambda m: m.manual_seed(seed))):
-        if name in sys.modules:
-            reseed(sys.modules[name])
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_available():  # torch.manual_seed notes the stack for a GPU that is not there
+            torch.cuda.manual_seed_all(seed)
