@@ -45,10 +45,19 @@ def test_out_of_scope_has_a_reason():
     assert all(bool(row["reason"]) == (row["family"] == "out-of-scope") for row in catalogue())
 
 
-def test_the_page_of_papers_is_up_to_date():
-    spec = importlib.util.spec_from_file_location("make_papers_doc", ROOT / "scripts" / "make_papers_doc.py")
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_the_support_matrix_is_that_of_the_contract_tests():
+    script("make_models_doc").main(check=True)
+
+
+def test_the_page_of_papers_is_up_to_date():
+    module = script("make_papers_doc")
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     assert page == module.render(), "run python scripts/make_papers_doc.py"
 
