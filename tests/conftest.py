@@ -65,8 +65,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_collection_finish() -> None:
     """What was imported stays until the end: collecting garbage does not go through it again and again."""
-    gc.collect()
-    gc.freeze()
+    freeze_imports()
+
+
+def freeze_imports() -> None:
+    """Take the modules that were imported since the last call out of the garbage collection."""
+    if len(sys.modules) > freeze_imports.modules + 200:
+        freeze_imports.modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
+
+
+freeze_imports.modules = 0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imports_stay() -> None:
+    """Tests import torch and more when they run."""
+    freeze_imports()
 
 
 @pytest.fixture(autouse=True)
