@@ -109,6 +109,7 @@ def skip_unused() -> None:
     where the run was launched with it.
     """
     import accelerate.utils.other as accelerate_other
+
     if not all(code in sys.modules for code in _MODEL_CODE):
         _import_model_code()
     if (
