@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ READMES = {  # page of the site: file of the repository
 }
 
 
+@cache
 def made() -> dict[str, str]:
     """Text of every made page, by its place in the site."""
     return {
