@@ -34,6 +34,7 @@ PROGRAMS = {
             "gen_test_cases",
             "saga",
             "absolute_zero",
+            "rstar_math",
             "guru",
             "lab_python_pays",
             "humaneval",
@@ -65,6 +66,7 @@ SIMULATED = ["environment.simulator={model: scripted@1, engine: {name: scripted,
 
 # presets that leave a model, or an environment, to their user: the overrides that name one
 MODELS = {
+    "perl_vl": [f"rewards.description.judge={SAYS_YES}"],
     "agent_rlvr": WITH_TOOLS[:1],
     "agentrl": WITH_TOOLS[:1],
     "arpo": WITH_TOOLS[:1],

@@ -91,7 +91,8 @@ def test_pairs_of_a_tree():
 
 
 def test_the_program_of_a_solution():
-    text = "<code>\n# one\nx = 1<end_of_step>\ny = 2\n</code>\n<output>\n\n</output>\n<code>print(x + y)<end_of_step>"
+    text = "<code>\n# one\nx = 1<end_of_step>\ny = 2\n</code>\n<output>\n\n</output>\n"
+    text += "<code>print(x + y)<end_of_step>"
     assert program_of(text) == "# one\nx = 1\n\ny = 2\n\nprint(x + y)"
     assert program_of("no code") == ""
 

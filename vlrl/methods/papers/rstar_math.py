@@ -1,11 +1,11 @@
-"""rStar-Math: a tree of steps whose Python must run gives both the solutions to imitate and the pairs of steps
-from which a process preference model learns; the model then guides the next trees.
+"""rStar-Math: a tree of steps whose Python must run gives both the solutions to imitate and the pairs of
+steps from which a process preference model learns; the model then guides the next trees.
 
     rstar_math       rollout strategy: the search; its best right solutions are the group
     rstar_math.ppm   callback: trains the process preference model on the step's pairs
 
-Paper: Guan et al. 2025 (rStar-Math), arXiv:2501.04519, sec. 3; microsoft/rStar, branch rStar-math at b3c18461:
-rstar_deepthink/agents/mcts.py, nodes/mcts_node.py, extra_rm_file.py, train/sample_rm_data.py,
+Paper: Guan et al. 2025 (rStar-Math), arXiv:2501.04519, sec. 3; microsoft/rStar, branch rStar-math at
+b3c18461: rstar_deepthink/agents/mcts.py, nodes/mcts_node.py, extra_rm_file.py, train/sample_rm_data.py,
 train/sample_sft_data.py, train/rm.py:232-254, config/sft_sample_mcts.yaml.
 
 Shapes: B rollouts, T completion tokens.
@@ -214,8 +214,8 @@ class RstarMath(Independent):
         least = {"iterations": 1, "depth": 1, "errors": 1, "keep": 1}
         if any(getattr(self, name) < low for name, low in least.items()) or self.seconds <= 0:
             raise ValueError(
-                f"iterations={self.iterations}, depth={self.depth}, errors={self.errors} and keep={self.keep} "
-                f"must be at least 1, seconds={self.seconds} above 0"
+                f"iterations={self.iterations}, depth={self.depth}, errors={self.errors} and "
+                f"keep={self.keep} must be at least 1, seconds={self.seconds} above 0"
             )
 
     @property
