@@ -103,9 +103,11 @@ MODELS = {
 
 def full_and_silent(reward, row):
     """(score of the row's demonstration, of silence): a forecast of the true rate p earns -(p - y)^2 for the
-    outcome y, no forecast -1."""
+    outcome y, no forecast -1; METEOR is below 1 on equal texts."""
     if reward.name == "brier":
         return -((row.meta["rate"] - row.answer) ** 2), -1.0
+    if getattr(reward, "metric", "") == "meteor":  # equal texts of n words: one chunk of n matches
+        return 1 - 0.5 / len(row.answer[0].split()) ** 3, 0.0
     return RANGES.get(reward.name, (1.0, 0.0))
 
 
