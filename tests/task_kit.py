@@ -87,6 +87,7 @@ MODELS = {
     "retool": WITH_TOOLS[:1],
     "tool_star": [*WITH_TOOLS, "reward_shaping.hierarchy.answer=format"],
     "tool_use_via_automated_build_environments": [*WITH_TOOLS, "outcome=null", "rewards.lookup=null"],
+    "tspo": ["rollout.encoder=tiny"],
     "rast": ["sampling.tuned=start", "sampling.base=start"],
     "one_shot_cft": ["rollout.teachers={one: {name: scripted, scored: false}}"],
     "pure": ["reward_shaping.process.model=tiny"],
