@@ -122,6 +122,10 @@ class AuxTensorView(Protocol):
         """True: `from_hidden` is called, else `from_logits`."""
 
     @property
+    def reads_routing(self) -> bool:
+        """True: the tensor is the balance of the experts' load, and nothing is called."""
+
+    @property
     def no_grad(self) -> bool: ...
     def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor: ...
     def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor: ...

@@ -18,12 +18,12 @@ from vlrl.policy.cpu_matmul import CPULinear, HeadLogp, fill_forbidden, is_whole
 from vlrl.policy.encoded import Features
 from vlrl.policy.family import Family, base, logit_rule
 from vlrl.policy.packing import Layout
+from vlrl.policy.routing import Routing, install, real_tokens
 from vlrl.policy.tower import MediaEncoder
 from vlrl.policy.tree_attention import attention_arguments
 
 if TYPE_CHECKING:
     from vlrl.plugins.views import AuxTensorView
-    from vlrl.policy.routing import RoutingReplay
 
 CACHE_NUMBERS = 1 << 18  # numbers that fit into a CPU's cache over several passes
 
@@ -60,14 +60,14 @@ class Net(nn.Module):
         shown: Sequence[int],
         aux_tensors: Sequence[AuxTensorView] = (),
         dummies: Sequence[Features] = (),
-        routing: RoutingReplay | None = None,
+        given_NMK: Tensor | None = None,
         values: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
         """{"logp": (N,), aux tensor name: (N,) or (N, K)} of the completion tokens `ids_N`.
 
         Args: `features` are the distinct media; `shown` indexes them in the order of the rows' placeholders.
         `dummies` are media that go through the vision tower with weight 0, because all ranks must take part
-        in the tower's collectives. `routing`: the experts of the rows' tokens. `values`: (N, K) numbers of
+        in the tower's collectives. `given_NMK`: the experts of the rows' tokens. `values`: (N, K) numbers of
         the completion tokens, by the aux tensor that reads them.
         """
         family = self.family
@@ -76,7 +76,12 @@ class Net(nn.Module):
             kinds = [features[i].kind for i in shown]
             shown_embeds = [embeds[i] for i in shown]
             options = attention_arguments(family, self.model, layout)
-            if routing is not None:
+            of_routing = [aux for aux in aux_tensors if aux.reads_routing]
+            aux_tensors = [aux for aux in aux_tensors if not aux.reads_routing]
+            if of_routing:
+                install(self.model, of_routing[0].name)
+            if of_routing or given_NMK is not None:
+                routing = Routing(given_NMK, real_tokens(layout) if of_routing else None)
                 options["routing"] = routing
             hidden_RLH, _ = family.hidden(
                 self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **options
@@ -96,6 +101,8 @@ class Net(nn.Module):
                 out = score_tokens(
                     self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk, values
                 )
+            for aux in of_routing:
+                out[aux.name] = routing.balance_2.expand(len(ids_N), 2)
             for dummy in embeds[len(features) :]:
                 out["logp"] = out["logp"] + 0.0 * dummy.embeds_NH.sum()
             return out
