@@ -12,7 +12,6 @@ from vlrl_data.generators.video_evidence import GenVideoEvidence
 from vlrl.methods.common.frame_selector import (
     FrameSelector,
     TinyEncoder,
-    gumbel_top,
     open_encoder,
     place_code,
     window_mask,
@@ -23,6 +22,7 @@ from vlrl.methods.papers.tspo import (
     Tspo,
     TspoAgent,
     TspoLocating,
+    gumbel_top,
     located,
 )
 from vlrl.plugins.registry import ConfigError
@@ -122,7 +122,6 @@ def opened(**fields):
         rollout=strategy,
     )
     run.asked = asked
-    run.gather, run.sum_tensor = lambda values: [list(values)[0]], lambda value: value
     strategy.setup(run)
     callback = TspoAgent(lr=1e-3)
     callback.setup(run)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -137,10 +136,3 @@ class FrameSelector(nn.Module):
         out_TD = self.mlp(attended.transpose(1, 2).reshape(frames, size)) + image_TD
         cosine = nn.functional.cosine_similarity
         return cosine(out_TD, text_D[None], -1) + cosine(image_TD, text_D[None], -1)
-
-
-def gumbel_top(logits_T: Tensor, count: int, uniforms: Sequence[float]) -> list[int]:
-    """The `count` largest of logits plus Gumbel noise -log(-log u), in order: a draw without replacement."""
-    u_T = torch.as_tensor(list(uniforms), dtype=torch.float64).clamp(1e-12, 1 - 1e-12)
-    noisy_T = logits_T.detach().double().cpu() - (-u_T.log()).log()
-    return sorted(noisy_T.topk(min(count, len(noisy_T))).indices.tolist())

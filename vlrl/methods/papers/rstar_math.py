@@ -28,7 +28,7 @@ from vlrl.methods.common.branching import (
     per_token,
     run_in_rounds,
 )
-from vlrl.methods.core.critic import CriticState
+from vlrl.methods.core.critic import CriticState, value_model
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import CallbackContext, PhaseContext, SamplingContext, StageContext
@@ -156,14 +156,12 @@ class PreferenceModel:
     for it."""
 
     def __init__(self, run: StageContext) -> None:
-        from vlrl.methods.common.value_networks import ValueModel
-
         if run.state_sharded or run.policy.has_adapter:
             raise ConfigError(
                 "callbacks: 'rstar_math.ppm' copies the whole policy, which adapters and sharded weights do "
                 "not allow; train all weights with DDP"
             )
-        self.module = ValueModel(run.policy.model)
+        self.module = value_model(run)
         self.pairs: list[StepPair] = []
 
     def scores(self, run: StageContext, paths: Sequence[tuple[Prompt, Sequence[int]]]) -> Any:
@@ -191,8 +189,8 @@ class RstarMath(Independent):
     A step ends at "<end_of_step>", "</code>" (the output follows, untrained) or "</answer>". All code so far
     runs in the sandbox; `errors` failing steps in a row end a solution. Ends back up 1 and -1; with `guided`
     a new step begins with tanh of the preference model's score. Paper: arXiv:2501.04519, sec. 3.2-3.3.
-    Deviates: the marks; solutions stop at the length limit of the whole. Edge: a prompt without a kept
-    solution gives an empty group. Logs steps, the share whose code failed, pairs and right ends.
+    Deviates: the marks; one length limit for the whole. Edge: a prompt without a kept solution gives an empty
+    group. Logs steps, failed code, pairs and right ends.
 
     Attributes:
         min_margin, min_edit: Which pairs the preference model gets (`pairs_of`).

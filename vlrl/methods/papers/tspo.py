@@ -57,6 +57,13 @@ class SelectedFrames(Edited):
         return Clip(clip.frames_THWC[list(self.places)], clip.fps * share)
 
 
+def gumbel_top(logits_T: Tensor, count: int, uniforms: Sequence[float]) -> list[int]:
+    """The `count` largest of logits plus Gumbel noise -log(-log u), in order: a draw without replacement."""
+    u_T = torch.as_tensor(list(uniforms), dtype=torch.float64).clamp(1e-12, 1 - 1e-12)
+    noisy_T = logits_T.detach().double().cpu() - (-u_T.log()).log()
+    return sorted(noisy_T.topk(min(count, len(noisy_T))).indices.tolist())
+
+
 @dataclass
 class Scene:
     """What the agent reads of a prompt: the features of its frames and of its question."""
@@ -176,8 +183,6 @@ class Tspo(Independent):
 
     def selections(self, prompt: Prompt, count: int, run: SamplingContext) -> list[list[int]]:
         """The frames of each attempt, in their order."""
-        from vlrl.methods.common.frame_selector import gumbel_top
-
         if len(prompt.videos) != 1 or prompt.images:
             raise RowError(
                 f"row {prompt.row.id!r}: rollout 'tspo' selects frames of one video; it has "
