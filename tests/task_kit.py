@@ -33,6 +33,8 @@ PROGRAMS = {
             "gen_selfplay",
             "gen_test_cases",
             "saga",
+            "gen_programs",
+            "b_coder",
             "absolute_zero",
             "rstar_math",
             "guru",
@@ -46,6 +48,8 @@ PROGRAMS = {
         ),
         "bwrap",
     ),
+    "gen_verilog": "iverilog",
+    "codev_r1": "iverilog",
     "browser_desk": "chromium",
 }
 
