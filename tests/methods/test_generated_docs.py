@@ -53,7 +53,7 @@ def script(name):
 
 
 def test_the_support_matrix_is_that_of_the_contract_tests():
-    script("make_models_doc").main(check=True)
+    assert script("make_models_doc").main(check=True) is None  # out of date: SystemExit
 
 
 def test_the_page_of_papers_is_up_to_date():
@@ -80,9 +80,7 @@ def test_objective_papers_are_all_presets_with_an_entry():
 NOT_BUILT = [
     "autorule",
     "autotriton",
-    "b_coder",
     "behavior_alignment_reward",
-    "codev_r1",
     "cooper",
     "critique_rl",
     "crm",

@@ -335,7 +335,7 @@ class RstarMath(Independent):
             reverse=True,
         )
         pairs = list(pairs_of(root, self.min_margin, self.min_edit))
-        if self.ppm_is_trained(run):
+        if run.has(PPM):
             preference_model(run).pairs += pairs
         self.state.add(
             pairs=len(pairs),
@@ -343,11 +343,6 @@ class RstarMath(Independent):
             ends=sum(1 for _ in root.ends("right", "wrong", "error", "invalid")),
         )
         return [leaf.rollout for leaf in ranked[: self.keep]]
-
-    @staticmethod
-    def ppm_is_trained(run: StageContext) -> bool:
-        """Whether the phase has what trains the preference model."""
-        return any(PPM in callback.provides for callback in run.callbacks.values())
 
     def metrics(self) -> dict[str, tuple[float, float]]:
         return {

@@ -171,9 +171,9 @@ class Tspo(Independent):
         found: dict[tuple[int, int], Rollout] = {}
         for completion in run.engine.generate(requests):
             rollout = found[completion.request.tag] = run.make_rollout(completion)
-            media = rollout.prompt.videos[0]
-            assert isinstance(media, SelectedFrames)
-            SELECTED.set(rollout, list(media.places))
+            seen = rollout.prompt.videos[0]
+            assert isinstance(seen, SelectedFrames)
+            SELECTED.set(rollout, list(seen.places))
             if (share := located(rollout)) is not None:
                 self.state.add(located=share, selections=1.0)
         return [
