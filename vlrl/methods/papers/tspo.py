@@ -242,8 +242,8 @@ class TspoAgent(Callback):
         L = - mean over rollouts of A mean_t exp(log p_t - sg(log p_t)),  p = softmax(score / tau)
 
     t runs over the rollout's frames; A is its advantage. Paper: arXiv:2508.04369, eq. of sec. 3;
-    tspo_trainer.py:539-607 (no KL, no clip; one update per batch). Logs the loss and `gain`, the change of
-    the probability of the frames that matter by the update. Edge: groups of equal rewards have no gradient.
+    tspo_trainer.py:539-607 (no KL, no clip; one update per batch). Logs the loss and `gain`, by how much
+    the update raises the mean log p of the frames that matter above that of the others. Edge: groups of equal rewards have no gradient.
     State: the agent and Adam's moments. Ranks average their gradients.
     """
 
@@ -287,14 +287,14 @@ class TspoAgent(Callback):
                 loss = loss - rollout.advantage * (chosen - chosen.detach()).exp().mean()
             (loss / count).backward()
             total += float(loss.detach())
-            before += self.mass(group, logp_T, places)
+            before += self.margin(group, logp_T, places)
         for p in module.parameters():
             p.grad = run.sum_tensor(torch.zeros_like(p) if p.grad is None else p.grad)
         torch.nn.utils.clip_grad_norm_(module.parameters(), self.max_grad_norm)
         optimizer.step()
         with torch.no_grad():
             for group in own:
-                after += self.mass(group, *self.log_probs(strategy, group))
+                after += self.margin(group, *self.log_probs(strategy, group))
         gains = [new - old for new, old in zip(after, before, strict=True)]
         return {"loss": (total, float(count)), "gain": (sum(gains), float(len(gains)))} if own else {}
 
@@ -305,8 +305,11 @@ class TspoAgent(Callback):
         return logits_T.log_softmax(-1), places
 
     @staticmethod
-    def mass(group: Group, logp_T: Tensor, places: Sequence[int]) -> list[float]:
-        """[the probability of the frames that matter], or [] where the row does not say."""
-        relevant = group.row.meta.get(RELEVANT)
-        at = [i for i, place in enumerate(places) if place in (relevant or ())]
-        return [float(logp_T.detach()[at].exp().sum())] if at else []
+    def margin(group: Group, logp_T: Tensor, places: Sequence[int]) -> list[float]:
+        """[mean log p of the frames that matter, less that of the others], or [] where the row does not tell
+        them apart."""
+        relevant = group.row.meta.get(RELEVANT) or ()
+        matters_T = torch.tensor([place in relevant for place in places], device=logp_T.device)
+        if not relevant or bool(matters_T.all()) or not bool(matters_T.any()):
+            return []
+        return [float((logp_T[matters_T].mean() - logp_T[~matters_T].mean()).detach())]
