@@ -53,8 +53,7 @@ def script(name):
 
 
 def test_the_support_matrix_is_that_of_the_contract_tests():
-    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    assert page == script("make_models_doc").contract_kit.page(), "run python scripts/make_models_doc.py"
+    assert script("make_models_doc").main(check=True) is None  # out of date: SystemExit
 
 
 def test_the_page_of_papers_is_up_to_date():
@@ -95,7 +94,6 @@ NOT_BUILT = [
     "oni",
     "orcust",
     "perception_r1",
-    "perl_vl",
     "pref_grpo",
     "regret_preference_model",
     "rewatch_r1",
@@ -104,7 +102,6 @@ NOT_BUILT = [
     "rlbff",
     "rlfr",
     "rlvmr",
-    "rstar_math",
     "rubicon",
     "rubrichub",
     "saffron_1",
@@ -112,7 +109,6 @@ NOT_BUILT = [
     "soundmind",
     "think_rm",
     "thinkprm",
-    "tspo",
     "urpo",
     "vilbench",
     "wethink",
