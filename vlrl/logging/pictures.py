@@ -8,7 +8,7 @@ from typing import Any
 
 from PIL import Image
 
-from vlrl.types import Clip, Media
+from vlrl.types import Clip, Media, Sound
 
 MAX_SIDE = 768  # pixels; a rollout table is for looking at, the dataset keeps the original
 LOSSLESS_PIXELS = 256 * 256
@@ -19,18 +19,21 @@ def thumbnail(media: Media, max_side: int = MAX_SIDE) -> dict[str, Any]:
     """{"kind", "bytes", "width", "height"}: PNG (small pictures) or JPEG; width and height are the ORIGINAL
     pixels of one frame.
 
-    A video becomes a strip of up to four frames, first to last, side by side. Raises MediaError where the
+    A video becomes a strip of up to four frames, first to last, side by side; a sound its waveform. Raises MediaError where the
     medium cannot be read.
     """
     loaded = media.load()
-    if isinstance(loaded, Clip):
+    if isinstance(loaded, Sound):
+        picture = waveform(loaded)
+        width, height = picture.size
+    elif isinstance(loaded, Clip):
         height, width = loaded.frames_THWC.shape[1:3]
         picture = _strip(loaded)
     else:
         width, height = loaded.size
         picture = loaded.convert("RGB")
     return {
-        "kind": media.kind,
+        "kind": "image" if media.kind == "audio" else media.kind,  # a sound is shown as its waveform
         "bytes": encode(picture, max_side),
         "width": int(width),
         "height": int(height),
@@ -48,6 +51,16 @@ def encode(picture: Image.Image, max_side: int = MAX_SIDE) -> bytes:
     else:
         picture.save(out, "JPEG", quality=85)
     return out.getvalue()
+
+
+def waveform(sound: Sound, width: int = 256, height: int = 64) -> Image.Image:
+    """The loudest sample of each of `width` parts of a sound, as lines around the middle."""
+    import numpy as np
+
+    peaks = [float(np.abs(part).max()) if len(part) else 0.0 for part in np.array_split(sound.samples_T, width)]
+    rows = np.abs(np.arange(height) - (height - 1) / 2)[:, None]
+    drawn = rows <= np.clip(peaks, 0, 1)[None, :] * height / 2
+    return Image.fromarray(np.where(drawn, 60, 255).astype(np.uint8)).convert("RGB")
 
 
 def _strip(clip: Clip) -> Image.Image:

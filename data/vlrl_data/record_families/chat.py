@@ -37,6 +37,8 @@ from vlrl_data.record_families.base import (
         "answer",
         "images",
         "videos",
+        "audios",
+        "audio",
         "choices",
         "task",
         "target",
@@ -63,9 +65,11 @@ class Vlrl:
     def draft(record: Record) -> Draft:
         known = FAMILIES["vlrl"].known
         values = {name: value for name, value in record.items() if name in known and value is not None}
-        for name in {"images", "videos", "messages", "rewards", "meta"} & values.keys():
+        if (one := values.pop("audio", None)) is not None:
+            values.setdefault("audios", one)
+        for name in {"images", "videos", "audios", "messages", "rewards", "meta"} & values.keys():
             values[name] = as_container(values[name])
-        for name in {"images", "videos"} & values.keys():
+        for name in {"images", "videos", "audios"} & values.keys():
             values[name] = tuple(as_list(values[name]))
         for name in {"messages", "rewards"} & values.keys():
             values[name] = tuple(values[name]) if isinstance(values[name], list) else values[name] or ()
