@@ -135,7 +135,9 @@ def page() -> str:
     rows, units = [], dict[str, list[str]]()
     for spec in FAMILIES:
         family: Any = get(Family, split(spec)[0])
-        shown = ["tested" if modality in modalities(spec) else "" for modality in PROMPTS if modality != "all"]
+        shown = [
+            "tested" if modality in modalities(spec) else "" for modality in PROMPTS if modality != "all"
+        ]
         if spec in VISION:
             units.setdefault(family.units, []).append(f"`{spec}`")
         vllm = "tested" if spec in VLLM_TESTED else "refused" if family.vllm_problem else "untested"

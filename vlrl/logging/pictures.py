@@ -57,7 +57,9 @@ def waveform(sound: Sound, width: int = 256, height: int = 64) -> Image.Image:
     """The loudest sample of each of `width` parts of a sound, as lines around the middle."""
     import numpy as np
 
-    peaks = [float(np.abs(part).max()) if len(part) else 0.0 for part in np.array_split(sound.samples_T, width)]
+    peaks = [
+        float(np.abs(part).max()) if len(part) else 0.0 for part in np.array_split(sound.samples_T, width)
+    ]
     rows = np.abs(np.arange(height) - (height - 1) / 2)[:, None]
     drawn = rows <= np.clip(peaks, 0, 1)[None, :] * height / 2
     return Image.fromarray(np.where(drawn, 60, 255).astype(np.uint8)).convert("RGB")

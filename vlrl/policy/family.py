@@ -118,7 +118,11 @@ class Family(Stage):
                 )
         check_model(self.model, self.is_multimodal)
         held = model_type_of(self.model)
-        if held and held not in (self.name, *self.model_types) and (self.is_multimodal or find(Family, held) is not None):
+        if (
+            held
+            and held not in (self.name, *self.model_types)
+            and (self.is_multimodal or find(Family, held) is not None)
+        ):
             fix = f"set policy.name={held}" if find(Family, held) is not None else "set policy.name=text"
             raise ConfigError(
                 f"policy.model: {self.model!r} holds a model of type {held!r}, which family {self.name!r} "

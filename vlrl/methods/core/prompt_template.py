@@ -142,7 +142,9 @@ class Chat(PromptTemplate):
         options = dict(self.options) | ({"chat_template": style.chat_template} if style.chat_template else {})
         opening = str(row.meta.get("opening", "")) or style.prefix
         prefix = opening if self.prefix is None else self.prefix
-        return Prompt(row, tuple(messages), row.images, row.videos, prefix, options=options, audios=row.audios)
+        return Prompt(
+            row, tuple(messages), row.images, row.videos, prefix, options=options, audios=row.audios
+        )
 
     def _system(self, row: Row) -> list[Message]:
         text = row.system or self.system

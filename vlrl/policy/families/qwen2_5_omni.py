@@ -92,17 +92,21 @@ class Omni(QwenVL):
         return process_sound(part, medium, self.audio_token, self.audio_embeds, self.audio_padding)
 
     def encode_media(self, model: nn.Module, features: Sequence[Features]) -> list[MediaEmbeds]:
+        """Each sound goes through its tower alone: beside a longer one, transformers' Qwen3-Omni convolves
+        over other values behind its end."""
         shown = [f for f in features if f.kind != "audio"]
         heard = [f for f in features if f.kind == "audio"]
         seen = iter(super().encode_media(model, shown))
         if not heard:
             return list(seen)
         tower, device = base(model).audio_tower, next(model.parameters()).device
-        frames_FM = torch.cat([f.tensors["input_features"] for f in heard]).to(device)
-        lengths = torch.tensor([len(f.tensors["input_features"]) for f in heard], device=device)
-        output_NH = tower(frames_FM.T, feature_lens=lengths).last_hidden_state
-        parts = iter(output_NH.split([f.num_embeds for f in heard]))
-        return [MediaEmbeds(next(parts)) if f.kind == "audio" else next(seen) for f in features]
+
+        def hear(feature: Features) -> MediaEmbeds:
+            frames_FM = feature.tensors["input_features"].to(device)
+            output = tower(frames_FM.T, feature_lens=torch.tensor([len(frames_FM)], device=device))
+            return MediaEmbeds(output.last_hidden_state)
+
+        return [hear(f) if f.kind == "audio" else next(seen) for f in features]
 
     # --- forward --------------------------------------------------------------------------------------------
 

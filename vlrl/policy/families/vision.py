@@ -181,7 +181,13 @@ class VisionFamily(Family):
 
     def forbidden_ids(self, processor: Any) -> set[int]:
         vocabulary = processor.tokenizer.get_vocab()
-        tokens = {self.image_token, self.video_token, self.audio_token, self.embed_token, *self.prompt_only_tokens}
+        tokens = {
+            self.image_token,
+            self.video_token,
+            self.audio_token,
+            self.embed_token,
+            *self.prompt_only_tokens,
+        }
         return {vocabulary[token] for token in tokens if token in vocabulary}
 
     def process(self, processor: Any, medium: Media, single_image: bool = True) -> Features:
