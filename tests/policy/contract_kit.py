@@ -95,7 +95,7 @@ Made by `scripts/make_models_doc.py` from the cases of `tests/policy/test_family
 
 A family is one class (`vlrl/policy/families/`). The contract is run over every family with a tiny random
 model: packed and padded rows and plain transformers have the same log-probs (1e-5 in float32) and gradients;
-ids and types are the processor's own; several pictures of three sizes, video, sound, text, and all in one batch;
+ids and types are the processor's own; several pictures of three sizes, video, sound, text, all in one batch;
 engine `hf` samples what `generate` samples and tells the log-probs of training; pixel bounds are kept or
 refused; boxes go to the model's units and back; each part trains or stays frozen; LoRA on every layer trains,
 merges and goes on; a saved folder is loaded by plain transformers. `NAME/KIND` is family `NAME` with
@@ -116,8 +116,8 @@ other kinds (Mamba, chunked attention) are refused when they are loaded.
 
 A sound is brought to one channel and to the tower's rate (16 kHz) and becomes the log-mel frames that the
 release's own processor makes. A sound that is longer than the tower takes (300 s) is refused. `trainable`
-counts the audio tower to `vision`. Of Qwen2.5-Omni and Qwen3-Omni the thinker is loaded, from the whole release
-or from a folder of its own, and saved as such a folder; the talker, which speaks, is left out.
+counts the audio tower to `vision`. Of Qwen2.5-Omni and Qwen3-Omni the thinker is loaded, from the whole
+release or from a folder of its own, and saved as such a folder; the talker, which speaks, is left out.
 
 Not there: Gemma 3n (its tower needs timm), MiniCPM-V 4.6 (its prompts number the pictures, so that a picture
 is not processed alone), other models that hear (Qwen2-Audio, Voxtral, Phi-4-multimodal), speech as an output.

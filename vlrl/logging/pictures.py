@@ -19,8 +19,8 @@ def thumbnail(media: Media, max_side: int = MAX_SIDE) -> dict[str, Any]:
     """{"kind", "bytes", "width", "height"}: PNG (small pictures) or JPEG; width and height are the ORIGINAL
     pixels of one frame.
 
-    A video becomes a strip of up to four frames, first to last, side by side; a sound its waveform. Raises MediaError where the
-    medium cannot be read.
+    A video becomes a strip of up to four frames, first to last, side by side; a sound its waveform. Raises
+    MediaError where the medium cannot be read.
     """
     loaded = media.load()
     if isinstance(loaded, Sound):

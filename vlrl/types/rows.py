@@ -23,8 +23,8 @@ class Row:
 
     `question` may hold `<image>`, `<video>` and `<audio>` markers, in the order of `images`, `videos` and
     `audios`; without markers the media come first. `answer` is the gold answer in the form its reward reads
-    (boxes are [x1, y1, x2, y2] in ORIGINAL pixels of the picture). `target` is a full demonstration (what an expert would write), for
-    cold starts and replay; it may be empty.
+    (boxes are [x1, y1, x2, y2] in ORIGINAL pixels of the picture). `target` is a full demonstration (what an
+    expert would write), for cold starts and replay; it may be empty.
     `rewards` names the reward slots that score this row; empty means: all that apply to its `task`.
     """
 

@@ -83,8 +83,8 @@ class MediaSettings:
 
 @dataclass(frozen=True, eq=False)
 class RemoteMedia(EqualByKey, Media):
-    """An image, video or sound behind a URL, fetched when it is first needed. Its key is made from the URL, so that
-    it needs no network."""
+    """An image, video or sound behind a URL, fetched when it is first needed. Its key is made from the URL: it
+    needs no network."""
 
     url: str
     settings: MediaSettings
@@ -303,8 +303,8 @@ def _describe(value: Any) -> str:
 
 
 def to_json(medium: Media) -> Any:
-    """A medium as JSON: a path or URL, or its bytes in base64. The inverse of `parse_image`, `parse_video` and
-    `parse_audio` (given the same settings)."""
+    """A medium as JSON: a path or URL, or its bytes in base64. The inverse of `parse_image`, `parse_video`
+    and `parse_audio` (given the same settings)."""
     if isinstance(medium, RemoteMedia):
         return (
             {"url": medium.url, **_span_and_frames(*medium.options)} if medium.kind == "video" else medium.url

@@ -117,8 +117,8 @@ class Hub(RecordSource):
 
 
 def undecoded_media(dataset: Any) -> Any:
-    """The dataset with its image, video and audio columns left as bytes and paths, so that checking a row decodes
-    nothing."""
+    """The dataset with its image, video and audio columns left as bytes and paths, so that checking a row
+    decodes nothing."""
     for name, feature in (dataset.features or {}).items():
         inner = getattr(feature, "feature", feature)
         if type(inner).__name__ in ("Image", "Video", "Audio"):

@@ -63,7 +63,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def content_of(text: str) -> list[dict[str, Any]]:
-    """Text with `<image>`, `<video>` and `<audio>` markers -> chat content. Spaces and newlines stay as they are."""
+    """Text with `<image>`, `<video>` and `<audio>` markers -> chat content. Spaces and newlines stay."""
     parts = MARKER.split(text)  # text, kind, text, kind, ..., text
     items = [{"type": part} if i % 2 else {"type": "text", "text": part} for i, part in enumerate(parts)]
     return [item for item in items if item.get("text") != ""]
