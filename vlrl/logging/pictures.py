@@ -8,6 +8,7 @@ from typing import Any
 
 from PIL import Image
 
+from vlrl.services.waveform import waveform
 from vlrl.types import Clip, Media, Sound
 
 MAX_SIDE = 768  # pixels; a rollout table is for looking at, the dataset keeps the original
@@ -24,7 +25,7 @@ def thumbnail(media: Media, max_side: int = MAX_SIDE) -> dict[str, Any]:
     """
     loaded = media.load()
     if isinstance(loaded, Sound):
-        picture = waveform(loaded)
+        picture = waveform(loaded.samples_T)
         width, height = picture.size
     elif isinstance(loaded, Clip):
         height, width = loaded.frames_THWC.shape[1:3]
@@ -51,18 +52,6 @@ def encode(picture: Image.Image, max_side: int = MAX_SIDE) -> bytes:
     else:
         picture.save(out, "JPEG", quality=85)
     return out.getvalue()
-
-
-def waveform(sound: Sound, width: int = 256, height: int = 64) -> Image.Image:
-    """The loudest sample of each of `width` parts of a sound, as lines around the middle."""
-    import numpy as np
-
-    peaks = [
-        float(np.abs(part).max()) if len(part) else 0.0 for part in np.array_split(sound.samples_T, width)
-    ]
-    rows = np.abs(np.arange(height) - (height - 1) / 2)[:, None]
-    drawn = rows <= np.clip(peaks, 0, 1)[None, :] * height / 2
-    return Image.fromarray(np.where(drawn, 60, 255).astype(np.uint8)).convert("RGB")
 
 
 def _strip(clip: Clip) -> Image.Image:

@@ -149,7 +149,8 @@ class PromptEncoder:
             return ids, types, order, positions, next_position
 
         ids, types, order, positions, next_position = self._prompts.get(prompt.key, make)
-        spaces = tuple(features[m.key].space for m in (*prompt.images, *prompt.videos))
+        shown = (features[m.key].space for m in (*prompt.images, *prompt.videos))
+        spaces = tuple(space for space in shown if space is not None)
         return EncodedPrompt(
             ids, tuple(features[m.key] for m in order), types, positions, next_position, spaces, order
         )

@@ -47,8 +47,8 @@ def tones(chords: tuple[tuple[int, ...], ...], seconds: float, noise: float, see
 @register("lab_sounds")
 @dataclass(frozen=True, kw_only=True)
 class LabSounds(GeneratedSource):
-    """`ask` "digits": the words of `length` digits that are dialled; `ask` "rises": whether `length` tones entail
-    that each is higher than the one before.
+    """`ask` "digits": the words of `length` digits that are dialled; `ask` "rises": whether `length` tones
+    entail that each is higher than the one before.
 
     A tone lasts `seconds`; `noise` is the standard deviation of white noise beside it (a tone: 0.8 at most).
     Half of the rows of "rises" are entailed. `keywords`: digits that count as keywords of a transcript.

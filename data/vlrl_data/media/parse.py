@@ -83,8 +83,8 @@ class MediaSettings:
 
 @dataclass(frozen=True, eq=False)
 class RemoteMedia(EqualByKey, Media):
-    """An image, video or sound behind a URL, fetched when it is first needed. Its key is made from the URL: it
-    needs no network."""
+    """An image, video or sound behind a URL, fetched when it is first needed. Its key is made from the URL:
+    it needs no network."""
 
     url: str
     settings: MediaSettings

@@ -71,7 +71,7 @@ def stats(rows: Iterable[Row], media: bool = True) -> dict[str, Any]:
             f"{len(row.images)} images, {len(row.videos)} videos"
             + (f", {len(row.audios)} sounds" if row.audios else "")
         ] += 1
-        for medium in row.media if media else ():
+        for medium in row.images + row.videos if media else ():
             width, height = frame_size(medium)
             pixels.append(width * height)
             counters["sizes"][f"{width} x {height}"] += 1

@@ -75,8 +75,8 @@ class Transcript(_Heard):
     """Accuracy of a transcript: r = max(0, 1 - edits / |reference|), by words (WER) or characters (CER).
 
     Paper: RL for LLM-based ASR, arXiv:2509.18569, sec. 4.1, R1 (there without the lower bound). Counts:
-    jiwer, on texts in lower case without punctuation. Edge: empty: 0; more than 20,000 characters: 0. Range [0, 1];
-    correct where no edit is left.
+    jiwer, on texts in lower case without punctuation. Edge: empty: 0; more than 20,000
+    characters: 0. Range [0, 1]; correct where no edit is left.
     """
 
     unit: Literal["word", "char"] = "word"

@@ -144,7 +144,7 @@ def test_soundminds_label_and_form(text: str, label: float, form: float) -> None
     [
         ("entailed", "entailed"), ("not-entailed", "not-entailed"), ("not entailed", "not-entailed"),
         ("Okay, so it is entailed or not. Hence it isn't entailed.\n\nAnswer: not entailed.", "not-entailed"),
-        ("It may not be entailed, but it is.\n\nAnswer: entailed.", "entailed"), (0, "not-entailed"), (1, "entailed"),
+        ("Not entailed? It is.\n\nAnswer: entailed.", "entailed"), (0, "not-entailed"), (1, "entailed"),
     ],
 )  # fmt: skip
 def test_a_label_is_read_with_its_negation(gold: object, label: str) -> None:

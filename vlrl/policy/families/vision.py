@@ -19,7 +19,7 @@ from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.family import Family, base, pooled_output
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
 from vlrl.services.lazy import Tensor, nn, torch
-from vlrl.types import Clip, CoordinateSpace, Media
+from vlrl.types import Clip, CoordinateSpace, Media, Sound
 
 Units = Literal["seen", "original", "unit", "per_mille"]  # of coordinates: see CoordinateSpace
 
@@ -291,7 +291,7 @@ class VisionFamily(Family):
 def decoded_image(medium: Media) -> Any:
     """A medium's decoded image, in RGB."""
     image = medium.load()
-    assert not isinstance(image, Clip), f"{medium.key}: expected an image, got a video"
+    assert not isinstance(image, (Clip, Sound)), f"{medium.key}: expected an image, got a {medium.kind}"
     return image.convert("RGB")
 
 
