@@ -42,10 +42,22 @@ a name without a slash is a function in `tests/proofs/proof_kit/`.
 ## At a glance
 
 Numbers of values. **Script**: the paper's, or its release's. **Trainer**: of the file of
-`configs/base/trainers` that stands beside it, or of the preset that it extends. **Ours**: by name. Records
-of experiments that extend no preset: {others}.
+`configs/base/trainers` that stands beside it, or of the preset that it extends. **Ours**: by name.
 
 {glance}
+
+Records of experiments that extend no preset, all in `tests/papers`:
+
+{others}
+
+## Every paper of the catalogue
+
+{listed} of {wanted} papers work ({outside} more are outside what the package can host, [methods](methods.md) has
+the reasons). **Task** is a config of `tasks/` or what a command reads. **Proof**: a file of `tests/proofs`, else a
+record in `tests/papers`, else the test of the command; `values` where a recipe or a probe has sourced values
+and no mechanism that could be switched off.
+
+{catalogue}
 """  # noqa: E501
 
 
@@ -68,16 +80,49 @@ def proven() -> dict[str, dict[str, str]]:
 
 
 def records() -> dict[str, list[str]]:
-    """The folders of tests/papers by preset: those whose experiment extends it; "": that of no preset."""
+    """The folders of tests/papers by preset: those whose experiment extends it."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests" / "papers").glob("*/case.yaml")):
         case = yaml.safe_load(path.read_text(encoding="utf-8"))
         for name in case["config"]:
             tree = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")) or {}
             bases = [base for base in (name, *tree.get("extends", ())) if base.startswith("methods/")]
-            for base in bases or [""]:
+            for base in bases:
                 found.setdefault(base.removeprefix("methods/"), []).append(path.parent.name)
     return found
+
+
+def without_preset(tested: dict[str, list[str]]) -> list[str]:
+    """The folders of tests/papers that no preset's experiment names, once each."""
+    named = {name for names in tested.values() for name in names}
+    return sorted({path.parent.name for path in (ROOT / "tests" / "papers").glob("*/case.yaml")} - named)
+
+
+def every_paper(abouts: dict[str, dict], tested: dict[str, list[str]]) -> tuple[list[str], int, int]:
+    """A table line for each paper that works, and the numbers of papers in and outside of the scope."""
+    with (ROOT / "docs" / "catalogue.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    with (ROOT / "docs" / "places.csv").open(newline="", encoding="utf-8") as file:
+        places = {row["id"]: row for row in csv.DictReader(file)}
+    scope = sorted((row for row in rows if not row["reason"]), key=lambda row: row["id"])
+    lines = ["| id | place | kind | task | proof | fidelity |", "|---|---|---|---|---|---|"]
+    for row in scope:
+        if (name := row["id"]) in abouts:
+            about, place = abouts[name], f"`methods/{name}`"
+            cells = [about.get("kind", ""), f"`{about.get('task', '')}`", proof_of(name, tested)]
+            lines.append(f"| {name} | {place} | {' | '.join(cells)} | {about.get('fidelity', '')} |")
+        elif name in places:
+            told, place = places[name], row["feature"].replace("|", "\\|")
+            cells = [told["kind"], told["task"], f"`{told['proof']}`", told["fidelity"]]
+            lines.append(f"| {name} | {place} | {' | '.join(cells)} |")
+    return lines, len(scope), len(rows) - len(scope)
+
+
+def proof_of(name: str, tested: dict[str, list[str]]) -> str:
+    """Where a preset's paper is proven: its proof, else its records, else its values alone."""
+    if (ROOT / "tests" / "proofs" / f"{name}.yaml").exists():
+        return f"`tests/proofs/{name}.yaml`"
+    return ", ".join(f"`tests/papers/{folder}`" for folder in sorted(set(tested.get(name, [])))) or "values"
 
 
 def counts(abouts: list[dict]) -> str:
@@ -264,8 +309,19 @@ def render() -> str:
     known, lab, proofs, tested = titles(), seen(), proven(), records()
     paths = sorted((ROOT / "configs" / "methods").glob("*.yaml"))
     abouts = [(yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("about") or {} for path in paths]
-    others = ", ".join(f"`tests/papers/{name}`" for name in tested.get("", [])) or "none"
-    head = HEAD.format(counts=counts(abouts), glance=glance(paths, abouts, tested), others=others)
+    others = "\n".join(f"- `tests/papers/{name}`" for name in without_preset(tested)) or "none"
+    table, wanted, outside = every_paper(
+        {path.stem: about for path, about in zip(paths, abouts, strict=True)}, tested
+    )
+    head = HEAD.format(
+        counts=counts(abouts),
+        glance=glance(paths, abouts, tested),
+        others=others,
+        catalogue="\n".join(table),
+        listed=len(table) - 2,
+        wanted=wanted,
+        outside=outside,
+    )
     sections = [line for path in paths for line in entry(path, known, lab, proofs, tested)]
     return "\n".join([head, *sections]).rstrip() + "\n"
 

@@ -64,6 +64,9 @@ def papers() -> dict[str, str]:
     out = {}
     for heading, text in entries:
         name, _, preset = heading.rpartition(": `")
+        if not name:  # a section about all papers
+            head += f"## {heading}\n{text}"
+            continue
         out[f"papers/{preset.rstrip('`')}.md"] = f"{QUIET}# {name}\n\n{text}"
     out["papers/index.md"] = "\n".join([head, *_table(set(out))])
     return out
