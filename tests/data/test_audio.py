@@ -238,3 +238,13 @@ def test_the_data_tools_take_rows_with_sounds(tmp_path: Path) -> None:
     assert shown["caption"] == "sound 1: 0.45 s, 16000 samples per second"
     assert shown["src"].startswith("data:image/png")
     assert stats(rows)["media"] == {"0 images, 0 videos, 1 sounds": 3}
+
+
+def test_a_marker_of_a_videos_own_sound_is_left_out_and_told() -> None:
+    from vlrl_data.record_families.chat import SOUND_TRACK, Llava
+
+    turns = [{"from": "human", "value": "<video>\n<audio>\nWhich?"}, {"from": "gpt", "value": "sad"}]
+    draft = Llava.draft({"video": "a.mp4", "conversations": turns})
+    assert draft["question"] == "<video>\nWhich?" and SOUND_TRACK in draft["guessed"]
+    heard = Llava.draft({"video": "a.mp4", "audio": "a.wav", "conversations": turns})
+    assert heard["question"] == "<video>\n<audio>\nWhich?" and heard["audios"] == ["a.wav"]

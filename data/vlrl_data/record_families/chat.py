@@ -381,7 +381,19 @@ class Llava:
         draft |= {"id": record.get("id"), "target": target} | read_answer(gold, seen)
         if method := record.get("accu_reward_method"):
             draft["task"] = str(method)
+        return draft if draft.get("audios") else without_sound_track(draft)
+
+
+SOUND_TRACK = "`<audio>` marks the sound of the record's own video, which is left out"
+
+
+def without_sound_track(draft: Draft) -> Draft:
+    """The draft of a record with videos and no sounds (R1-Omni), without markers for the videos' own sound."""
+    question = str(draft.get("question", ""))
+    if not draft.get("videos") or "<audio>" not in question:
         return draft
+    guessed = (*draft.get("guessed", ()), SOUND_TRACK)
+    return draft | {"question": re.sub(r"<audio>\n?", "", question), "guessed": guessed}
 
 
 def fill_objects(text: str, objects: Mapping[str, Any]) -> str:
