@@ -53,7 +53,8 @@ def script(name):
 
 
 def test_the_support_matrix_is_that_of_the_contract_tests():
-    script("make_models_doc").main(check=True)
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    assert page == script("make_models_doc").contract_kit.page(), "run python scripts/make_models_doc.py"
 
 
 def test_the_page_of_papers_is_up_to_date():
@@ -78,18 +79,13 @@ def test_objective_papers_are_all_presets_with_an_entry():
 
 # papers of the catalogue that have no place yet; an entry leaves the list with its preset or its command
 NOT_BUILT = [
-    "auto_mc_reward",
     "autorule",
-    "autotriton",
-    "b_coder",
     "behavior_alignment_reward",
-    "codev_r1",
     "cooper",
     "critique_rl",
     "crm",
     "debate_based_justifiability_reward",
     "eaglet",
-    "icpl",
     "knowrl",
     "libra_rm",
     "lipschitz_off_policy_gail",
@@ -103,8 +99,6 @@ NOT_BUILT = [
     "pref_grpo",
     "regret_preference_model",
     "rewatch_r1",
-    "rl4lms",
-    "rl_for_llm_based_asr",
     "rl_tango",
     "rlbff",
     "rlfr",
@@ -114,8 +108,6 @@ NOT_BUILT = [
     "rubrichub",
     "saffron_1",
     "sophiavl_r1",
-    "soundmind",
-    "text2reward",
     "think_rm",
     "thinkprm",
     "tspo",

@@ -346,7 +346,11 @@ class Lisa:
 
 
 @record_family(
-    "llava", ("id", "image", "images", "video", "videos", "conversations", "accu_reward_method", "solution")
+    "llava",
+    (
+        *("id", "image", "images", "video", "videos", "audio", "audios"),
+        *("conversations", "accu_reward_method", "solution"),
+    ),
 )
 class Llava:
     """LLaVA-style, VLM-R1 (REC and OVD too): `conversations` of {from, value}; the last answer is the gold
