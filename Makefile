@@ -71,7 +71,6 @@ check: install-test  ## style and types
 	$(BIN)/mypy
 
 pages: install  ## the generated pages of docs/
-	$(BIN)/python scripts/make_methods_doc.py
 	$(BIN)/python scripts/make_papers_doc.py
 	$(BIN)/python scripts/make_models_doc.py
 

@@ -20,7 +20,6 @@ from mkdocs.structure.files import File, Files  # noqa: E402
 _PAGE_OF_FILE = {
     "LOG.md": "notebook/index.md",
     "papers.md": "papers/index.md",
-    "methods.md": "papers/index.md",
 }
 _LINK = re.compile(r"\]\(([\w./-]+\.md)(#[\w-]+)?\)")
 
@@ -33,7 +32,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Send links to pages that the site splits to their index."""
+    """Send links to pages that the site splits to their index; rank old entries of the books lower."""
+    if page.file.src_uri.startswith(("notebook/", "changelog/")):
+        page.meta.setdefault("search", {"boost": 0.4})  # found, but after the pages that explain
     up = "../" * page.file.src_uri.count("/")
 
     def place(found: re.Match[str]) -> str:
