@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
+import method_pages  # noqa: E402
 import pages  # noqa: E402
 import reference  # noqa: E402
 from mkdocs.structure.files import File, Files  # noqa: E402
@@ -26,7 +27,7 @@ _LINK = re.compile(r"\]\(([\w./-]+\.md)(#[\w-]+)?\)")
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the made pages."""
-    for path, text in {**pages.made(), **reference.made()}.items():
+    for path, text in {**pages.made(), **method_pages.made(), **reference.made()}.items():
         files.append(File.generated(config, path, content=text))
     return files
 
@@ -51,5 +52,7 @@ def on_post_build(config: Any) -> None:
     head = (
         f"# {config['site_name']}\n\n> {config['site_description']}\n\nFirst: AGENTS.md of the repository.\n"
     )
-    text = pages.llms(config["nav"], {**texts, **pages.made(), **reference.made()}, head)
+    text = pages.llms(
+        config["nav"], {**texts, **pages.made(), **method_pages.made(), **reference.made()}, head
+    )
     (Path(config["site_dir"]) / "llms.txt").write_text(text, encoding="utf-8")

@@ -37,7 +37,7 @@ def pages():
         for path in sorted((ROOT / "docs").rglob("*.md"))
     }
     shown = {page: text for page, text in written.items() if page not in excluded}
-    return {**shown, **made("pages").made(), **made("reference").made()}
+    return {**shown, **made("pages").made(), **made("method_pages").made(), **made("reference").made()}
 
 
 def test_every_written_page_is_in_the_order_and_every_page_of_it_is_there(config, pages):
@@ -47,7 +47,7 @@ def test_every_written_page_is_in_the_order_and_every_page_of_it_is_there(config
     unlisted = {
         page
         for page in pages
-        if not page.startswith(("papers/", "notebook/", "changelog/", "reference/plugins/"))
+        if not page.startswith(("papers/", "methods/", "notebook/", "changelog/", "reference/plugins/"))
     }
     assert unlisted <= set(ordered)
 
@@ -92,7 +92,7 @@ def test_a_paper_an_entry_of_the_notebook_and_a_plugin_have_pages_of_their_own(p
     assert pages["papers/papo.md"].partition("# ")[2].startswith("PAPO")
     row = next(line for line in pages["papers/index.md"].splitlines() if "(papo.md)" in line)
     assert row.split(" | ")[1:] == [
-        "objective", "lab_digits", "method", "approximate", "image, text", "reference model", "works |",
+        "objective", "lab_digits", "method", "approximate", "image", "reference model", "works |",
     ]  # fmt: skip
     assert "outside" in pages["papers/agenticsearchsurvey.md"]
     assert len([page for page in pages if page.startswith("notebook/")]) > 30
@@ -131,11 +131,45 @@ def test_pages_of_the_site_fit_the_screen_and_ask_nobody(built, tmp_path):
     pytest.importorskip("playwright")
     pages = [
         built / place
-        for place in ("index.html", "one_gpu.html", "reference/config.html", "papers/index.html")
+        for place in (
+            "index.html",
+            "one_gpu.html",
+            "reference/config.html",
+            "papers/index.html",
+            "methods/papo.html",
+        )
     ]
-    pages += [built / place for place in ("coming_from/verl.html", "api/trainer.html", "guide.html")]
+    pages += [
+        built / place
+        for place in (
+            "coming_from/verl.html",
+            "api/trainer.html",
+            "guide.html",
+            "tutorials/own_pictures.html",
+        )
+    ]
     for screen in look(pages, tmp_path):
         assert not screen.scrolls and not screen.wide and not screen.requests and not screen.errors, screen
+
+
+def test_a_link_to_a_line_of_a_method_leads_to_that_line(built):
+    """Every link of an implementation detail has its anchor, beside the text that the notes name."""
+    script, count = made("method_pages"), 0
+    for preset, note in script.notes().items():
+        page = (built / "methods" / f"{preset}.html").read_text(encoding="utf-8")
+        links = re.findall(r'href="(source/[\w.]+)#(__codelineno-0-(\d+))"><code>([\w./]+):', page)
+        assert len(links) == len(note["details"]), preset
+        for (place, anchor, number, file), (_, named, text) in zip(links, note["details"], strict=True):
+            assert (
+                file == named
+                and text in (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1]
+            )
+            assert f'name="{anchor}"' in (built / "methods" / place).read_text(encoding="utf-8"), (
+                preset,
+                place,
+            )
+            count += 1
+    assert count >= 40
 
 
 @pytest.mark.needs("chromium")
