@@ -58,7 +58,7 @@ extend no preset: {others}.
 """
 FIELDS = (
     "id", "name", "title", "family", "task", "kind", "fidelity", "modality", "needs", "status", "script",
-    "trainer", "ours", "record",
+    "trainer", "ours", "record", "proof",
 )  # fmt: skip
 NEEDS = {  # what a run needs beyond policy, rows and rewards: (slot, name of the plug-in)
     "reference model": r"loss_terms \w*(kl|trust_region|divergence)\w*|(reward_shaping|token_credit) kl_\w+",
@@ -89,16 +89,35 @@ def proven() -> dict[str, dict[str, str]]:
 
 
 def records() -> dict[str, list[str]]:
-    """The folders of tests/papers by preset: those whose experiment extends it; "": that of no preset."""
+    """The folders of tests/papers by preset: those whose experiment extends it."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests" / "papers").glob("*/case.yaml")):
         case = yaml.safe_load(path.read_text(encoding="utf-8"))
         for name in case["config"]:
             tree = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")) or {}
             bases = [base for base in (name, *tree.get("extends", ())) if base.startswith("methods/")]
-            for base in bases or [""]:
+            for base in bases:
                 found.setdefault(base.removeprefix("methods/"), []).append(path.parent.name)
     return found
+
+
+def without_preset(tested: dict[str, list[str]]) -> list[str]:
+    """The folders of tests/papers that no preset's experiment names, once each."""
+    named = {name for names in tested.values() for name in names}
+    return sorted({path.parent.name for path in (ROOT / "tests" / "papers").glob("*/case.yaml")} - named)
+
+
+def places() -> dict[str, dict[str, str]]:
+    """Kind, task, proof and fidelity of papers whose place is no preset (docs/places.csv), by id."""
+    with (ROOT / "docs" / "places.csv").open(newline="", encoding="utf-8") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def proof_of(name: str, tested: dict[str, list[str]]) -> str:
+    """Where a preset's paper is proven: its proof, else its records, else its values alone."""
+    if (ROOT / "tests" / "proofs" / f"{name}.yaml").exists():
+        return f"tests/proofs/{name}.yaml"
+    return " ".join(f"tests/papers/{folder}" for folder in sorted(set(tested.get(name, [])))) or "values"
 
 
 def counts(abouts: list[dict]) -> str:
@@ -249,7 +268,9 @@ def listed() -> list[dict[str, str]]:
         }
         row |= {"id": name, "name": row["name"] or name, "status": status(paper, files)}
         row["family"] = row["family"] or "classic"
+        row |= {key: places().get(name, {}).get(key, "") for key in ("kind", "task", "proof", "fidelity")}
         if name in files:
+            row["proof"] = proof_of(name, tested)
             about = about_of(files[name])
             found = values(files[name].read_text(encoding="utf-8"))
             bases = [f"{len(settings)} {base}" for base, settings in inherited(name).items()]
@@ -359,7 +380,7 @@ def entry(
 
 def render() -> str:
     """Text of docs/papers.md: how to read the list, and its counts."""
-    others = ", ".join(f"`tests/papers/{name}`" for name in dict.fromkeys(records().get("", []))) or "none"
+    others = ", ".join(f"`tests/papers/{name}`" for name in without_preset(records())) or "none"
     abouts = [about_of(path) for path in presets().values()]
     return HEAD.format(counts=counts(abouts), families=families(), others=others)
 

@@ -94,7 +94,9 @@ def random_inputs(needs=(), seed=0, rows=slice(None), width=5, advantage=True):
 
     logp, old, scale = -1 + 0.3 * noise(6, 5), -1 + 0.3 * noise(6, 5), noise(6)
     extra = {
-        name: noise(6, 5, 3).sort(-1, descending=True).values - 2
+        name: noise(6, 5, 2)
+        if name == "expert_load"
+        else noise(6, 5, 3).sort(-1, descending=True).values - 2
         if "topk" in name
         else noise(6, 5).abs() - 2.0 * ("logp" in name)
         for name in sorted(needs)

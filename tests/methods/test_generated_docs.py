@@ -85,3 +85,77 @@ def test_objective_papers_are_all_presets_with_a_page():
     for name in ids:
         assert (ROOT / "configs" / "methods" / f"{name}.yaml").is_file()
         assert f"`vlrl show methods/{name}`" in script().pages()[name], name
+
+
+# papers of the catalogue that have no place yet; an entry leaves the list with its preset or its command
+NOT_BUILT = [
+    "autorule",
+    "autotriton",
+    "b_coder",
+    "behavior_alignment_reward",
+    "codev_r1",
+    "cooper",
+    "critique_rl",
+    "crm",
+    "debate_based_justifiability_reward",
+    "eaglet",
+    "knowrl",
+    "libra_rm",
+    "lipschitz_off_policy_gail",
+    "master_rm",
+    "nl_fl_hybridreasoning",
+    "oni",
+    "openrlhf",
+    "orcust",
+    "perception_r1",
+    "perl_vl",
+    "pref_grpo",
+    "regret_preference_model",
+    "rewatch_r1",
+    "rl_for_llm_based_asr",
+    "rl_tango",
+    "rlbff",
+    "rlfr",
+    "rlvmr",
+    "rstar_math",
+    "rubicon",
+    "rubrichub",
+    "saffron_1",
+    "sophiavl_r1",
+    "soundmind",
+    "think_rm",
+    "thinkprm",
+    "tspo",
+    "urpo",
+    "vilbench",
+    "wethink",
+    "x1",
+]
+KINDS = {"method", "recipe", "probe", "suite", "launcher"}
+
+
+def test_every_paper_is_listed_with_place_kind_task_proof_and_fidelity():
+    scope = {row["id"] for row in catalogue() if not row["reason"]}
+    works = {
+        name: row for name, row in listed().items() if name in scope and row["status"].startswith("works")
+    }
+    assert len(scope) == 331 and scope - set(works) == set(NOT_BUILT), "NOT_BUILT is exact"
+    for name, row in works.items():
+        assert row["task"] and row["kind"] in KINDS, name
+        assert row["fidelity"] in ("code", "paper", "approximate"), name
+        assert row["kind"] in ("recipe", "probe") or row["proof"] != "values", f"{name} has no proof"
+        for path in row["proof"].split() if row["proof"] != "values" else ():
+            assert (ROOT / path).exists(), (name, path)
+
+
+def test_places_are_those_of_rows_without_a_preset():
+    with (ROOT / "docs" / "places.csv").open(newline="", encoding="utf-8") as file:
+        places = [row["id"] for row in csv.DictReader(file)]
+    assert sorted(places) == sorted(row["id"] for row in catalogue() if row["feature"])
+
+
+def test_the_support_matrix_is_that_of_the_contract_tests():
+    spec = importlib.util.spec_from_file_location("make_models_doc", ROOT / "scripts" / "make_models_doc.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.main(check=True)

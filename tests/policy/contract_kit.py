@@ -98,7 +98,8 @@ merges and goes on; a saved folder is loaded by plain transformers. `NAME/KIND` 
 `tiny.kind: KIND`.
 
 *tested*: a test compares it. *untested*: nothing refuses it, and nothing tests it. In mixtures LoRA adapts
-attention and shared layers; the experts, one tensor a layer, stay as they are.
+attention and shared layers; with `trainable.experts: true` each expert too, through a pair of matrices of its
+own.
 
 """
 COLUMNS = (

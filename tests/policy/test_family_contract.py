@@ -7,7 +7,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import contract_kit
 import pytest
 import torch
 import transformers
@@ -15,6 +14,7 @@ from contract_kit import CASES, FAMILIES, VISION, modalities, split, tiny_policy
 from samples import PROMPTS, Noise, ask, given, groups_of, plain_logp, processed
 
 from vlrl.engine.hf.engine import HF
+from vlrl.engine.vllm.inprocess import max_lora_rank
 from vlrl.engine.vllm.prompts import check_pictures
 from vlrl.methods.core.aux_tensor import Entropy
 from vlrl.methods.core.trainable import LoRA, Parts
@@ -248,18 +248,31 @@ def auto_model(family: Family) -> Any:
     return getattr(transformers, family.auto_model)
 
 
-@pytest.mark.parametrize("spec", FAMILIES)
-def test_lora_on_every_layer_trains_merges_and_goes_on(spec: str, tmp_path: Path) -> None:
+MIXTURES = ("qwen3_vl_moe", "qwen3_5_moe", "glm4v_moe", "text/qwen3_moe", "text/qwen3_next")
+
+
+@pytest.mark.parametrize(
+    "spec, experts", [*((spec, False) for spec in FAMILIES), *((spec, True) for spec in MIXTURES)]
+)
+def test_lora_on_every_layer_trains_merges_and_goes_on(spec: str, experts: bool, tmp_path: Path) -> None:
     policy = tiny_policy(spec)
     batch = batch_for(policy, spec)
     start = policy.forward(batch)["logp"].detach()
-    groups = LoRA(r=4)(policy)
+    groups = LoRA(r=4, experts=experts)(policy)
+    of_experts = [n for n, p in policy.model.named_parameters() if ".experts." in n and p.requires_grad]
+    assert bool(of_experts) is experts
     text = policy.model.get_base_model().config.get_text_config()
     trained = [name for name, p in policy.model.named_parameters() if p.requires_grad and ".layers." in name]
     adapted = {name.split(".layers.")[1].split(".")[0] for name in trained}
     assert adapted == {str(i) for i in range(text.num_hidden_layers)}
     torch.testing.assert_close(policy.forward(batch)["logp"], start, atol=1e-5, rtol=0)
+    before = {name: p.detach().clone() for name, p in policy.model.named_parameters() if name in of_experts}
     step(policy, groups, batch)
+    assert all(
+        not torch.equal(p, before[name])
+        for name, p in policy.model.named_parameters()
+        if name in of_experts and "lora_B" in name
+    )
     after = policy.forward(batch)["logp"].detach()
     assert not torch.allclose(after, start, atol=1e-3)
     policy.save(tmp_path)
@@ -294,6 +307,17 @@ def test_a_trained_model_is_saved_as_transformers_loads_it(spec: str, tmp_path: 
 # --- refusals -----------------------------------------------------------------------------------------------
 
 
+def test_adapters_on_experts_are_refused_where_there_are_none() -> None:
+    with pytest.raises(ConfigError, match="trainable: experts=True, but language of 'qwen3' has no experts"):
+        LoRA(experts=True)(tiny_policy("text/qwen3"))
+    with pytest.raises(ValueError, match="experts=True works with dropout=0 and dora=False alone"):
+        LoRA(experts=True, dora=True)
+    policy = tiny_policy("text/qwen3_moe")
+    LoRA(r=4, experts=True)(policy)
+    with pytest.raises(ConfigError, match="engine.lora: .* on experts .*set engine.lora to false"):
+        max_lora_rank(policy)
+
+
 def test_drafts_are_refused_where_states_cannot_go_back() -> None:
     with pytest.raises(ConfigError, match=r"engine.lookup_tokens: 4 drafts .* recurrent layers.*; use 0"):
         HF(lookup_tokens=4).attach(tiny_policy("text/qwen3_next"))
@@ -321,11 +345,6 @@ def test_every_field_of_a_policys_config_can_be_set(name: str) -> None:
     """A class variable of a subclass would take the place of a field of the same name."""
     fields = {field.name for field in dataclasses.fields(get(Family, name))}
     assert {field.name for field in dataclasses.fields(Family)} <= fields
-
-
-def test_the_support_matrix_is_that_of_these_tests() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
-    assert page == contract_kit.page(), "make docs"
 
 
 def test_a_text_model_refuses_pictures_and_their_bounds() -> None:

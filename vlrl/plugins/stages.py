@@ -369,10 +369,9 @@ class AuxTensor(Stage):
     home: ClassVar[str] = "vlrl.methods"
     in_forward: ClassVar[bool] = False
     reads_hidden: ClassVar[bool] = False  # with in_forward: overrides `from_hidden` instead of `from_logits`
+    reads_routing: ClassVar[bool] = False  # with in_forward: is `Routing.balance_2` of its micro-batch
     no_grad: ClassVar[bool] = False  # with in_forward: True if the values carry no gradient
-    at_start: ClassVar[bool] = (
-        False  # True: computed with the weights that the step starts from, before its first update
-    )
+    at_start: ClassVar[bool] = False  # True: with the weights before the step's first update
 
     def __call__(self, policy: PolicyView, batch: TokenBatch) -> Tensor:
         """(B, T), or (B, T, K)."""

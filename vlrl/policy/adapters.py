@@ -47,7 +47,8 @@ def attach_lora(model: Any, options: Mapping[str, Any], parts: tuple[str, ...], 
     but the output head).
 
     `options` are the fields of PEFT's config; `peft_config` names its class (LoraConfig), for LNTuningConfig
-    the layers are the norms. Raises ConfigError if no layer matches.
+    the layers are the norms; `experts` adds the weights of a mixture's experts. Raises ConfigError if no
+    layer matches, or there are no experts.
     """
     import peft
 
@@ -63,9 +64,28 @@ def attach_lora(model: Any, options: Mapping[str, Any], parts: tuple[str, ...], 
             f"trainable: no {what} of {', '.join(parts)} matches targets={targets!r}; layers are called "
             f"like {layers[-1]!r}"
         )
+    if fields.pop("experts", False):
+        fields["target_parameters"] = expert_weights(model, parts)
     if kind == "IA3Config":
         fields["feedforward_modules"] = [name for name in chosen if name.endswith("down_proj")]
     return peft.get_peft_model(model, getattr(peft, kind)(target_modules=chosen, **fields))
+
+
+def expert_weights(model: Any, parts: tuple[str, ...]) -> list[str]:
+    """The names of the weights of all experts, which are one tensor (experts, out, in) a layer. Raises
+    ConfigError for a model without them."""
+    names = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.dim() == 3 and ".experts." in name and part_of(name) in parts
+    ]
+    if not names:
+        kind = model.config.get_text_config().model_type
+        raise ConfigError(
+            f"trainable: experts=True, but {', '.join(parts)} of {kind!r} has no experts of one tensor a "
+            "layer; leave it out"
+        )
+    return names
 
 
 def is_norm(module: nn.Module) -> bool:

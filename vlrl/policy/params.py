@@ -74,7 +74,7 @@ class Params:
         configure_attention(family, model, device)
         recurrent.install(model)
         if family.router_replay:
-            routing.install(model)
+            routing.install(model, "policy.router_replay")
         if device.type == "cpu":
             cpu_matmul.install(model)
         if not family.quantize:

@@ -21,7 +21,7 @@ from vlrl.engine.hf.sequence import Finish, SequenceState, completion_of, finish
 from vlrl.policy.encoded import EncodedPrompt, MediaEmbeds
 from vlrl.policy.packing import Layout, Node
 from vlrl.policy.recurrent import LayerState, States, is_recurrent
-from vlrl.policy.routing import RoutingRecord
+from vlrl.policy.routing import Routing
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Completion, Request, Sampling
 
@@ -147,7 +147,7 @@ class Scheduler:
             batch = [sequence for sequence in batch if id(sequence) not in found]
             if not batch:
                 continue
-            record = RoutingRecord() if self.lm.family.router_replay else None
+            record = Routing() if self.lm.family.router_replay else None
             sources = [(sequence.encoded, sequence.ids) for sequence in batch]
             hidden_PLH, kv, states = prefill(self.lm, sources, self.embeds, self.counters, record)
             lengths = [sequence.prompt_length for sequence in batch]
@@ -258,7 +258,7 @@ class Scheduler:
         ids_RS, cache = torch.tensor(ids, device=device), self.cache
         with shared_attention(self.lm.text_config), packed_weights(self.packed):
             options: dict[str, Any] = {"seq_idx": cache.recurrent} if cache.prompt_states else {}
-            record = RoutingRecord() if self.lm.family.router_replay else None
+            record = Routing() if self.lm.family.router_replay else None
             if record is not None:
                 options["routing"] = record
             hidden_RSH, _ = self.lm.hidden(
@@ -369,7 +369,7 @@ def prefill(
     sources: Sequence[tuple[EncodedPrompt, Sequence[int]]],
     embeds: dict[str, MediaEmbeds],
     counters: Counter[str],
-    routing: RoutingRecord | None = None,
+    routing: Routing | None = None,
 ) -> tuple[Tensor, KeysValues, Mapping[int, LayerState]]:
     """Prompts, each followed by completion tokens, right-padded in one causal forward: last hidden states (P,
     L, H), keys and values (P, J, L, D) by layer, states at their ends by recurrent layer.

@@ -403,7 +403,13 @@ def max_lora_rank(policy: Any) -> int:
         raise ConfigError(
             "engine.lora: the policy has no adapter; set `trainable: {name: lora}`, or engine.lora to false"
         )
-    rank = max(config.r for config in policy.model.peft_config.values())
+    configs = policy.model.peft_config.values()
+    if any(config.target_parameters for config in configs):
+        raise ConfigError(
+            "engine.lora: adapters on experts cannot be sent as such; set engine.lora to false, which sends "
+            "the merged weights"
+        )
+    rank = max(config.r for config in configs)
     return next(size for size in LORA_RANKS if size >= rank)
 
 

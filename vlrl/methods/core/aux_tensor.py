@@ -1,4 +1,5 @@
-"""Auxiliary tensors: the policy's entropy, its last hidden states, and log-probs under the reference policy.
+"""Auxiliary tensors: the policy's entropy, its last hidden states, the load of its experts, and log-probs
+under the reference policy.
 
 Shapes: B rollouts, T completion tokens, N scored tokens, V vocabulary, H hidden size.
 """
@@ -50,6 +51,21 @@ class Hidden(AuxTensor):
 
     def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
         return hidden_NH.detach().float()
+
+
+@register("expert_load")
+@dataclass(frozen=True, kw_only=True)
+class ExpertLoad(AuxTensor):
+    """How evenly a micro-batch's tokens are spread over a mixture's experts: the balancing loss with its
+    gradient, and the busiest expert's load; both are 1 if the load is even.
+
+    All tokens count, prompts and pictures too; every scored token carries the micro-batch's two numbers, so
+    that any aggregation is their mean over micro-batches. Paper: arXiv:2101.03961, eq. 4 to 6. Raises
+    ConfigError for a model without routers that can be read. Shapes: (N, 2).
+    """
+
+    in_forward = True
+    reads_routing = True
 
 
 @dataclass

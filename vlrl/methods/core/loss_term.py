@@ -5,6 +5,7 @@ trust_region   TRPA's KL to the policy that the step started from
 entropy_bonus  the entropy of the policy
 nll            the supervised loss, maximum likelihood
 dpo            direct preference optimisation on the pairs of a group
+router_balance an even load of a mixture's experts
 """
 
 from __future__ import annotations
@@ -206,3 +207,26 @@ class DPO(LossTerm):
         rewards = [reward for _, reward in episodes]
         best, worst = rewards.index(max(rewards)), rewards.index(min(rewards))
         return [(best, worst)] if rewards[best] > rewards[worst] else []
+
+
+@register("router_balance")
+@dataclass(frozen=True, kw_only=True)
+class RouterBalance(LossTerm):
+    """The balancing loss of a mixture of experts: E / K sum_e f_e P_e, the mean over layers, of all tokens of
+    a micro-batch.
+
+    f_e is the number of choices of expert e per token (of K), P_e its mean probability under the router,
+    which alone has a gradient; an even load gives 1. Paper: Fedus et al. 2021, arXiv:2101.03961, eq. 4 to 6;
+    divided by K as in Megatron-LM, which adds its layers up: its coefficient there is this one over the
+    number of layers. Logs the loss and the busiest expert's load. Raises ConfigError for a model without
+    routers that can be read. Shapes: (B, T).
+    """
+
+    coef: float = 0.001
+    needs = ("expert_load",)
+
+    def __call__(self, x: LossInputs) -> UnreducedLoss:
+        loss_BT, busiest_BT = x["expert_load"].unbind(-1)
+        return UnreducedLoss(
+            loss_BT, {"router/balance": loss_BT.detach(), "router/busiest": busiest_BT.detach()}
+        )

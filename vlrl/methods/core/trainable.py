@@ -42,15 +42,14 @@ def decay_groups(named: Any, **options: Any) -> list[dict[str, Any]]:
 @register("lora")
 @dataclass(frozen=True, kw_only=True)
 class LoRA(Trainable):
-    """LoRA: W x + (alpha / r) B A x, with A (r x in) and B (out x r) trained, B = 0 at first; `dora` trains
-    the columns' lengths separately.
+    """LoRA: W x + (alpha / r) B A x, with A (r x in) and B (out x r) trained, B = 0 at first.
 
-    Paper: LoRA, arXiv:2106.09685, eq. 3; DoRA, arXiv:2402.09353, eq. 5; rank-stabilised scale alpha /
-    sqrt(r), arXiv:2312.03732. QLoRA (arXiv:2305.14314) is this with `policy.quantize: nf4`. `parts` are the
-    parts of the model that get adapters ("language", "projector", "vision"), `targets` a regular expression
-    on the names of linear layers ("" means all of them but the output head). Edge: the reference policy is
-    the model with the adapter off, so no copy is kept. A later phase continues with the adapter of the
-    earlier one.
+    Paper: LoRA, arXiv:2106.09685, eq. 3; DoRA (`dora`), arXiv:2402.09353, eq. 5; rank-stabilised scale alpha
+    / sqrt(r), arXiv:2312.03732. QLoRA (arXiv:2305.14314): with `policy.quantize: nf4`. `parts` of the model
+    get adapters, on linear layers whose names match `targets` ("": all but the output head); `experts` adds
+    a pair for each expert. Edge: the reference policy is the model with the adapter off, so no copy is kept.
+    A later phase continues with the adapter of the earlier one. Raises ValueError for a rank below 1, and for
+    dropout or DoRA on experts.
     """
 
     r: int = 16
@@ -60,11 +59,17 @@ class LoRA(Trainable):
     rank_stabilised: bool = False
     parts: tuple[Literal["language", "projector", "vision"], ...] = ("language",)
     targets: str = ""
+    experts: bool = False
 
     def __post_init__(self) -> None:
         if self.r < 1 or not self.parts:
             raise ValueError(
                 f"r must be at least 1 and parts must not be empty, got r={self.r}, parts={self.parts}"
+            )
+        if self.experts and (self.dropout or self.dora):
+            raise ValueError(
+                f"experts=True works with dropout=0 and dora=False alone, got dropout={self.dropout}, "
+                f"dora={self.dora}: an expert's adapter is added to its weights"
             )
 
     def __call__(self, policy: Any) -> list[dict[str, Any]]:
@@ -74,6 +79,7 @@ class LoRA(Trainable):
             "lora_dropout": self.dropout,
             "use_dora": self.dora,
             "use_rslora": self.rank_stabilised,
+            "experts": self.experts,
         }
         policy.add_adapter(options, self.parts, self.targets)
         trained = [p for p in policy.model.parameters() if p.requires_grad]
