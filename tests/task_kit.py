@@ -33,6 +33,8 @@ PROGRAMS = {
             "gen_selfplay",
             "gen_test_cases",
             "saga",
+            "gen_programs",
+            "b_coder",
             "absolute_zero",
             "guru",
             "lab_python_pays",
@@ -45,6 +47,8 @@ PROGRAMS = {
         ),
         "bwrap",
     ),
+    "gen_verilog": "iverilog",
+    "codev_r1": "iverilog",
     "browser_desk": "chromium",
 }
 

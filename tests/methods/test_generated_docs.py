@@ -91,9 +91,7 @@ def test_objective_papers_are_all_presets_with_a_page():
 NOT_BUILT = [
     "autorule",
     "autotriton",
-    "b_coder",
     "behavior_alignment_reward",
-    "codev_r1",
     "cooper",
     "critique_rl",
     "crm",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from vlrl.types import RowError
 from vlrl_data.record_families.answers import (
     BOX_CORNERS,
     letter_of,
@@ -156,6 +159,49 @@ class ReasonRank:
         order = re.findall(r"\d+", str(record["reward_model"]["ground_truth"]))
         meta = draft["meta"] | {"relevant": places}
         return draft | {"answer": order, "task": "ranking", "meta": meta}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads pickles of containers, text and numbers, and calls nothing."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in ("builtins", "__builtin__") and name == "set":
+            return set
+        raise pickle.UnpicklingError(f"it holds {module}.{name}")
+
+
+def unpickled(data: bytes) -> Any:
+    """The value of a pickle of containers, text and numbers; sets are sorted lists. Raises RowError for any
+    other."""
+    try:
+        return _without_sets(_PlainUnpickler(io.BytesIO(data)).load())
+    except Exception as error:  # a broken pickle raises whatever its instructions lead to
+        raise RowError(f"its pickled `ground_truth` is not plain data: {error}") from None
+
+
+def _without_sets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_sets(item) for key, item in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return [_without_sets(item) for item in sorted(value)]
+    return [_without_sets(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@record_family("codev_r1", VERL_FIELDS)
+class PickledGolds:
+    """CodeV-R1's problems in verl's columns: the golden modules, by name, are pickled in `ground_truth`."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        model = record.get("reward_model")
+        gold = model.get("ground_truth") if isinstance(model, Mapping) else None
+        return "its `ground_truth` is pickled" if isinstance(gold, bytes) else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        gold = unpickled(record["reward_model"]["ground_truth"])
+        plain = {**record, "reward_model": {**record["reward_model"], "ground_truth": ""}}
+        return VerlRecords.draft(plain) | {"answer": gold}
 
 
 EVENT_DATES = ("event_pub_date", "event1_pub_date", "event2_pub_date", "event3_pub_date")
