@@ -35,6 +35,8 @@ PROGRAMS = {
             "saga",
             "gen_programs",
             "b_coder",
+            "gen_kernel",
+            "autotriton",
             "absolute_zero",
             "rstar_math",
             "guru",

@@ -243,8 +243,8 @@ class TspoAgent(Callback):
 
     t runs over the rollout's frames; A is its advantage. Paper: arXiv:2508.04369, eq. of sec. 3;
     tspo_trainer.py:539-607 (no KL, no clip; one update per batch). Logs the loss and `gain`, by how much
-    the update raises the mean log p of the frames that matter above that of the others. Edge: groups of equal rewards have no gradient.
-    State: the agent and Adam's moments. Ranks average their gradients.
+    the update raises the mean log p of the frames that matter above that of the others. Edge: groups of
+    equal rewards have no gradient. State: the agent and Adam's moments. Ranks average their gradients.
     """
 
     lr: float = 5e-4
