@@ -122,6 +122,7 @@ A sound is brought to one channel and to the tower's rate (16 kHz) and becomes t
 release's own processor makes. A sound that is longer than the tower takes (300 s) is refused. `trainable`
 counts the audio tower to `vision`. Of Qwen2.5-Omni and Qwen3-Omni the thinker is loaded, from the whole
 release or from a folder of its own, and saved as such a folder; the talker, which speaks, is left out.
+`vlrl plan` has no shapes of the two releases.
 
 Not there: Gemma 3n (its tower needs timm), MiniCPM-V 4.6 (its prompts number the pictures, so that a picture
 is not processed alone), other models that hear (Qwen2-Audio, Voxtral, Phi-4-multimodal), speech as an output.

@@ -88,7 +88,7 @@ class LabSounds(GeneratedSource):
             self.id(index),
             "Write the digits that you hear as words.",
             said,
-            task="transcript",
+            task="sounds",
             target=tagged_answer(said),
             meta={"keywords": list(self.keywords)},
             audios=(self._sound(index, [key_tones(digit) for digit in digits]),),
