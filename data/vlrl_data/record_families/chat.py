@@ -392,7 +392,7 @@ SOUND_TRACK = "`<audio>` marks the sound of the record's own video, which is lef
 
 
 def without_sound_track(draft: Draft) -> Draft:
-    """The draft of a record with videos and no sounds (R1-Omni), without markers for the videos' sound."""
+    """The draft of a record with videos and no sounds (R1-Omni), without markers of the videos' sound."""
     question = str(draft.get("question", ""))
     if not draft.get("videos") or "<audio>" not in question:
         return draft
