@@ -91,7 +91,7 @@ def formulas(preset: str) -> list[str]:
             first, *rest = row["doc"].split("\n\n")
             blocks = [block for block in rest if all(line.startswith("    ") for line in block.splitlines())]
             text = "\n\n".join([first, *blocks[:1]])
-            lines += [f"`{slot}: {name}`", "", "```text", text, "```", ""]
+            lines += [f"`{slot}: {name}`", "", "``` { .text .formula }", text, "```", ""]
     return lines or ["The loss is GRPO's; the method is in its data, rewards and values.", ""]
 
 

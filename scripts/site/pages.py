@@ -58,18 +58,20 @@ def readmes() -> dict[str, str]:
 def papers() -> dict[str, str]:
     """A page per paper, and a table of all of them that is searched and filtered."""
     texts = {f"papers/{name}.md": QUIET + text for name, text in make_papers_doc.pages().items()}
-    return {
-        **texts,
-        "papers/index.md": "\n".join(["---\nhide: [toc]\n---", make_papers_doc.render(), *_table()]),
-    }
+    title, _, rest = make_papers_doc.render().partition("\n\n")
+    head = [
+        "---\nhide: [toc]\n---",
+        title,
+        "",
+        "Every paper of the catalogue. [Methods](../methods/index.md) explains thirty.",
+    ]
+    return {**texts, "papers/index.md": "\n".join([*head, "", *_table(), "## How to read it", "", rest])}
 
 
 def _table() -> list[str]:
     columns = ("family", "task", "kind", "fidelity", "modality", "needs", "status")
     head, rule = f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"
     lines = [
-        "## All papers",
-        "",
         '<div class="filterable" data-filter="1,2,3,4,5,6,7" markdown>',
         "",
         head,
