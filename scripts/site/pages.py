@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ READMES = {  # page of the site: file of the repository
 }
 
 
+@cache
 def made() -> dict[str, str]:
     """Text of every made page, by its place in the site."""
     return {

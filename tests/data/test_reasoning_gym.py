@@ -1,6 +1,7 @@
 """reasoning_gym as a source with its own reward: every generator's rows, what pays and what does not; splits,
 mixtures, levels, refusals."""
 
+import decimal
 import json
 import os
 import random
@@ -196,6 +197,14 @@ def test_drawing_rows_leaves_the_random_state_alone():
     before = random.getstate(), np.random.get_state()[1].tolist()
     source({"pool_matrix": {}, "list_functions": {}}, seed=9)()[0]
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+
+
+def test_drawing_rows_leaves_the_precision_of_decimals_alone():
+    with decimal.localcontext(prec=17):
+        rows = source({"decimal_arithmetic": {}}, seed=9)()
+        first = rows[0]
+        assert decimal.getcontext().prec == 17
+    assert first == source({"decimal_arithmetic": {}}, seed=9)()[0]
 
 
 @pytest.mark.parametrize(

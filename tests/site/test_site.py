@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import filelock
 import pytest
 import yaml
 from screen_kit import browser, look
@@ -108,13 +109,20 @@ def test_the_site_asks_no_other_host_for_anything(config):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder of a strict build."""
+    """The folder of a strict build: one for all processes of a parallel run."""
     pytest.importorskip("material", reason="the site needs `pip install 'vlrl[docs]'`")
-    folder = tmp_path_factory.mktemp("built") / "site"
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / "built_site"
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    with filelock.FileLock(shared / "built_site.lock"):
+        if not (shared / "built_site.whole").exists():
+            done = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, timeout=500, env=environment, check=False
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+            (shared / "built_site.whole").touch()
     return folder
 
 

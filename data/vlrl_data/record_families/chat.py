@@ -40,6 +40,8 @@ from vlrl_data.record_families.base import (
         "answer",
         "images",
         "videos",
+        "audios",
+        "audio",
         "choices",
         "task",
         "target",
@@ -66,9 +68,11 @@ class Vlrl:
     def draft(record: Record) -> Draft:
         known = FAMILIES["vlrl"].known
         values = {name: value for name, value in record.items() if name in known and value is not None}
-        for name in {"images", "videos", "messages", "rewards", "meta"} & values.keys():
+        if (one := values.pop("audio", None)) is not None:
+            values.setdefault("audios", one)
+        for name in {"images", "videos", "audios", "messages", "rewards", "meta"} & values.keys():
             values[name] = as_container(values[name])
-        for name in {"images", "videos"} & values.keys():
+        for name in {"images", "videos", "audios"} & values.keys():
             values[name] = tuple(as_list(values[name]))
         for name in {"messages", "rewards"} & values.keys():
             values[name] = tuple(values[name]) if isinstance(values[name], list) else values[name] or ()
@@ -342,7 +346,11 @@ class Lisa:
 
 
 @record_family(
-    "llava", ("id", "image", "images", "video", "videos", "conversations", "accu_reward_method", "solution")
+    "llava",
+    (
+        *("id", "image", "images", "video", "videos", "audio", "audios"),
+        *("conversations", "accu_reward_method", "solution"),
+    ),
 )
 class Llava:
     """LLaVA-style, VLM-R1 (REC and OVD too): `conversations` of {from, value}; the last answer is the gold
@@ -377,7 +385,19 @@ class Llava:
         draft |= {"id": record.get("id"), "target": target} | read_answer(gold, seen)
         if method := record.get("accu_reward_method"):
             draft["task"] = str(method)
+        return draft if draft.get("audios") else without_sound_track(draft)
+
+
+SOUND_TRACK = "`<audio>` marks the sound of the record's own video, which is left out"
+
+
+def without_sound_track(draft: Draft) -> Draft:
+    """The draft of a record with videos and no sounds (R1-Omni), without markers of the videos' sound."""
+    question = str(draft.get("question", ""))
+    if not draft.get("videos") or "<audio>" not in question:
         return draft
+    guessed = (*draft.get("guessed", ()), SOUND_TRACK)
+    return draft | {"question": re.sub(r"<audio>\n?", "", question), "guessed": guessed}
 
 
 def fill_objects(text: str, objects: Mapping[str, Any]) -> str:

@@ -449,6 +449,7 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "case_detection": "it reads programs of its row, which an example must bring",
     "countdown": "it reads numbers and goal of its row, which an example must bring",
     "unit_test_feedback": "it runs the tests of `code`, whose attacks are its own",
+    "triton_kernel": "it needs triton, and a reference program",
     "verilog": "it needs a simulator (iverilog), and a golden module with its ports",
     "abstraction": "it reads the problem of its row, which an example must bring",
     "solver_gain": "it asks a frozen solver; without its engine there is none",

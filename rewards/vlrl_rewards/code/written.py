@@ -237,7 +237,8 @@ class WrittenReward(Reward):
         names = [json.dumps(one, sort_keys=True) for one in given]
         new = {name: one for name, one in zip(names, given) if one and name not in self.state.paid}
         if new:
-            writer: WritesPrograms = self.run.shared(SHARED, dict)["writer"]
+            shared: dict[str, WritesPrograms] = self.run.shared(SHARED, dict)
+            writer = shared["writer"]
             self.state.paid.update(zip(new, writer.pays(list(new.values())), strict=True))
         return [self.state.paid[name] if one else [] for name, one in zip(names, given)]
 

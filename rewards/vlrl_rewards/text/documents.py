@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Literal
 
 from rapidfuzz.fuzz import ratio
@@ -23,6 +23,7 @@ from vlrl_rewards.parsing import clean, visible
 from vlrl_rewards.recognition.classification import normal_label
 
 _NUMBER = re.compile(r"[-+]?[0-9]{1,15}(?:\.[0-9]{1,12})?")
+_DIGITS = Context(prec=30)  # more than _NUMBER has; the thread's own precision may be any
 Leaf = tuple[str, str]
 
 
@@ -38,7 +39,9 @@ def leaves(value: Any, path: str = "", lists: str = "index") -> list[Leaf]:
             for leaf in leaves(v, f"{path}/{i if lists == 'index' else '*'}", lists)
         ]
     text = clean(str("" if value is None else value)).casefold()
-    return [(path, str(Decimal(text).normalize() + 0) if _NUMBER.fullmatch(text) else text)]
+    if not _NUMBER.fullmatch(text):
+        return [(path, text)]
+    return [(path, str(_DIGITS.add(Decimal(text).normalize(_DIGITS), 0)))]
 
 
 @verifier("extraction")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from decimal import localcontext
 
 import pytest
 from hypothesis import given, settings
@@ -236,6 +237,8 @@ def test_fields(text, expected):
 )
 def test_numbers_of_fields_are_compared_with_all_their_digits(said, score):
     assert Fields().verify({"phone": "4915112345678"}, tag({"phone": said})).score == pytest.approx(score)
+    with localcontext(prec=6):  # a library may have set it
+        assert Fields().verify({"phone": "4915112345678"}, tag({"phone": said})).score == pytest.approx(score)
 
 
 def test_fields_options():

@@ -52,8 +52,8 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def adapted_name(name: str, module: Any) -> str:
-    """The name of the parameter that PEFT's layer `name` adapts. Layers of several parameters of one module are
-    inside one another."""
+    """The name of the parameter that PEFT's layer `name` adapts. Layers of several parameters of one module
+    are inside one another."""
     own = getattr(module, "parameter_name", "weight")
     while hasattr(module, "base_layer"):
         name, module = f"{name}.base_layer", module.base_layer

@@ -61,7 +61,7 @@ class Continuation:
     which a side model does not see."""
 
     def __init__(self, model: SideModel, prompt: Prompt, run: StageContext) -> None:
-        if prompt.images or prompt.videos:
+        if prompt.media:
             raise RowError(f"row {prompt.row.id!r}: a model beside the policy reads text alone")
         self.model = model
         self.prompt = list(run.policy.encode(prompt).ids)
