@@ -25,7 +25,14 @@ PAGES = [
     "rewards/README.md",
     *(
         f"docs/{name}.md"
-        for name in ("architecture", "benchmarks", "benchmarks_gpu", "distributed", "engines")
+        for name in (
+            "architecture",
+            "benchmarks",
+            "benchmarks_gpu",
+            "benchmarks_shapes",
+            "distributed",
+            "engines",
+        )
     ),
 ]
 PAGES += [
