@@ -264,7 +264,7 @@ def render() -> str:
     known, lab, proofs, tested = titles(), seen(), proven(), records()
     paths = sorted((ROOT / "configs" / "methods").glob("*.yaml"))
     abouts = [(yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("about") or {} for path in paths]
-    others = ", ".join(f"`tests/papers/{name}`" for name in tested.get("", [])) or "none"
+    others = ", ".join(f"`tests/papers/{name}`" for name in sorted(set(tested.get("", [])))) or "none"
     head = HEAD.format(counts=counts(abouts), glance=glance(paths, abouts, tested), others=others)
     sections = [line for path in paths for line in entry(path, known, lab, proofs, tested)]
     return "\n".join([head, *sections]).rstrip() + "\n"

@@ -1,9 +1,10 @@
 """Families whose names or pictures vLLM has otherwise than transformers: the names are the releases', the
-pictures are refused."""
+pictures are refused. Experts have names of their own."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from vlrl.engine.vllm.weights import named_weights
 from vlrl.methods.core.trainable import LoRA
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Family, Policy
+from vlrl.trainer.step.loss_inputs import make_batch
+from vlrl.types import Group, Request, Rollout, Sampling
 
 NESTED = ("gemma3", "llava_onevision")  # transformers 5 drops the level `vision_model` of their towers
 ONE, TWO = (Noise(1),), (Noise(1), Noise(2))
@@ -72,3 +75,68 @@ def test_pictures_that_vllm_shows_otherwise_are_refused() -> None:
 def test_the_prompts_of_both_engines_are_checked() -> None:
     with pytest.raises(ConfigError, match="shows 2 images"):
         prompt_ids(make_policy("llava_onevision", layers=1), make_prompt("Q", *TWO))
+
+
+def test_each_expert_has_a_name_and_its_adapter_is_merged() -> None:
+    policy = mixture()
+    experts = policy.model.model.language_model.layers[0].mlp.experts
+    gate, up = experts.gate_up_proj[1].detach().chunk(2)
+    down = experts.down_proj[1].detach()
+    sent = dict(named_weights(policy.model))
+    place = "model.language_model.layers.0.mlp.experts.1"
+    for part, weight in (("gate_proj", gate), ("up_proj", up), ("down_proj", down)):
+        torch.testing.assert_close(sent[f"{place}.{part}.weight"], weight)
+    LoRA(r=2, experts=True)(policy)
+    adapter = {name: p for name, p in policy.model.named_parameters() if ".0.mlp.experts." in name}
+    with torch.no_grad():
+        for name, parameter in adapter.items():
+            if "lora_B" in name:
+                parameter.normal_(generator=torch.Generator().manual_seed(0))
+    again = dict(named_weights(policy.model))
+    assert set(again) == set(sent)
+    moved = {name for name, weight in again.items() if not torch.equal(weight, sent[name])}
+    assert moved == {name for name in sent if ".layers.0.mlp.experts." in name}
+    merged = policy.model.merge_and_unload()
+    experts = merged.model.language_model.layers[0].mlp.experts
+    torch.testing.assert_close(again[f"{place}.down_proj.weight"], experts.down_proj[1].detach())
+
+
+def mixture() -> Policy:
+    tiny = {"hidden": 64, "heads": 2, "kv_heads": 1, "layers": 1, "intermediate": 128, "std": 0.1}
+    return Policy(build(Family, {"name": "qwen3_vl_moe", "tiny": tiny}))
+
+
+@pytest.mark.vllm
+def test_a_mixture_has_the_trainers_log_probs_before_and_after_an_update() -> None:
+    """vLLM 0.32 loads the experts' matrices as they are at first, and for its kernel at a sync alone."""
+    from vlrl.engine.vllm.inprocess import VLLM
+
+    policy = mixture()
+    engine = VLLM(options={"max_num_seqs": 8, "skip_mm_profiling": True}).attach(policy)
+    try:
+        assert gap(policy, engine) < 1e-4
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for name, parameter in policy.model.named_parameters():
+                if ".experts." in name:
+                    parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+        policy.version += 1
+        assert gap(policy, engine) > 0.01
+        engine.sync(policy)
+        assert gap(policy, engine) < 1e-4
+    finally:
+        engine.close()
+
+
+def gap(policy: Policy, engine: Any) -> float:
+    """The largest difference of the log-probs of two completions, in nats."""
+    prompt = make_prompt("Count to 9 and back.")
+    request = Request(prompt, Sampling(max_tokens=8), n=2, seed=0)
+    rollouts = [
+        Rollout(prompt, list(c.ids), text=c.text, logp=list(c.logp)) for c in engine.generate([request])
+    ]
+    batch = make_batch([Group(prompt, rollouts, id="0")], policy.pad_id, policy.device)
+    logp_BT = policy.forward(batch)["logp"].detach()
+    return max(
+        float((logp_BT[b, : len(r)] - torch.tensor(r.logp)).abs().max()) for b, r in enumerate(rollouts)
+    )

@@ -42,7 +42,10 @@ def tiny_policy(spec: str, layout: str = "packed", **fields: Any) -> Policy:
 CASES = [(spec, modality) for spec in FAMILIES for modality in modalities(spec)]
 
 # Where a test samples with the real vLLM and compares ids and log-probs (tests/policy/test_pixel_bounds.py).
-VLLM_TESTED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "llava_onevision", "mistral3", "smolvlm")
+VLLM_TESTED = (
+    *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "internvl", "llava_onevision", "mistral3"),
+    "smolvlm",
+)
 # What is refused in one line, and what does instead.
 REFUSED = {
     "gemma3": "pictures with vLLM's CPU build (use engine `hf`, or vLLM on a GPU)",
@@ -99,7 +102,7 @@ merges and goes on; a saved folder is loaded by plain transformers. `NAME/KIND` 
 
 *tested*: a test compares it. *untested*: nothing refuses it, and nothing tests it. In mixtures LoRA adapts
 attention and shared layers; with `trainable.experts: true` each expert too, through a pair of matrices of its
-own.
+own. Without it PEFT adapts the experts of GLM-4.5V and Qwen3-Next too, by their names in the release.
 
 """
 COLUMNS = (

@@ -26,7 +26,7 @@ from vlrl.engine.vllm.prompts import (
     vllm_prompt,
 )
 from vlrl.engine.vllm.sharing import LOAD_FORMAT, SharedWeights, register_loader
-from vlrl.engine.vllm.weights import named_weights
+from vlrl.engine.vllm.weights import named_weights, save_for_vllm
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
 from vlrl.services.failures import EngineMismatchError
@@ -182,7 +182,7 @@ class VLLM(VLLMEngine):
         """Write the model that vLLM starts from: merged, or the base alone if the adapter is passed
         separately."""
         if not self.lora:
-            policy.save(folder)
+            save_for_vllm(policy, folder)
             return
         copy.deepcopy(policy.model).unload().save_pretrained(folder)
         policy.processor.save_pretrained(folder)

@@ -30,7 +30,7 @@ from vlrl.engine.vllm.prompts import (
     versions_of,
 )
 from vlrl.engine.vllm.ranks import Ranks, RemoteServer, ServerMonitor
-from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients
+from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients, save_for_vllm
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
 from vlrl.services.http import JsonClient, ServiceError
@@ -292,7 +292,7 @@ class VLLMServer(VLLMEngine):
     def _save(self, policy: Any) -> Path:
         """Write the present weights (the first rank does). Returns their folder."""
         folder: Path = self.state.root / f"version-{policy.version}"
-        policy.save(folder)
+        save_for_vllm(policy, folder)
         self.state.weights = (folder, policy.version)
         return folder
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from vlrl.policy.checkpoint_names import checkpoint_name
+from vlrl.policy.sharding import is_main
 from vlrl.services.http import JsonClient
 from vlrl.services.lazy import Tensor, no_grad, torch
 
@@ -16,7 +18,7 @@ from vlrl.services.lazy import Tensor, no_grad, torch
 @no_grad
 def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     """(checkpoint name, tensor) of every parameter, one at a time, without tied heads. LoRA deltas are added
-    to a copy of their layer's weight.
+    to a copy of their layer's weight; each expert of a mixture has names of its own.
 
     Other tensors are the policy's own memory: copy them before the next optimizer step (or before the
     policy's `gather_params` ends).
@@ -24,7 +26,7 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     released = checkpoint_name(model)
     adapted = {
-        f"{name}.base_layer.weight": module
+        adapted_name(name, module): module
         for name, module in model.named_modules()
         if hasattr(module, "get_delta_weight")
     }
@@ -40,11 +42,51 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
                 )  # in float32: the engine rounds the sum once
         plain = (
             name.removeprefix("base_model.model.")
-            .replace(".base_layer.", ".")
+            .replace(".base_layer", "")
             .replace(".original_module.", ".")
         )
         if plain not in tied:
-            yield released(plain), weight
+            yield from by_expert(released(plain), weight)
+
+
+def adapted_name(name: str, module: Any) -> str:
+    """The name of the parameter that PEFT's layer `name` adapts. Layers of several parameters of one module
+    are inside one another."""
+    own = getattr(module, "parameter_name", "weight")
+    while hasattr(module, "base_layer"):
+        name, module = f"{name}.base_layer", module.base_layer
+    return f"{name}.{own}"
+
+
+def by_expert(name: str, weight: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The matrices of a mixture's experts, which transformers holds as one tensor (experts, out, in) a layer,
+    under the names by expert that every loader of vLLM reads; other weights as they are."""
+    place, _, kind = name.rpartition(".")
+    if not place.endswith(".experts") or weight.dim() != 3:
+        yield name, weight
+        return
+    for e, matrix in enumerate(weight):
+        parts = (
+            zip(("gate_proj", "up_proj"), matrix.chunk(2)) if kind == "gate_up_proj" else ((kind, matrix),)
+        )
+        for part, values in parts:
+            yield f"{place}.{e}.{part}.weight", values
+
+
+def save_for_vllm(policy: Any, folder: str | Path) -> None:
+    """`policy.save`, with a mixture's weights under the names that `named_weights` gives them: some releases
+    have the experts' matrices transposed, which vLLM 0.32 does not turn back on a CPU."""
+    policy.save(folder)
+    if not any(".experts." in name for name, _ in policy.model.named_parameters()):
+        return
+    from safetensors.torch import save_file
+
+    with policy.gather_params():
+        if is_main():
+            for path in Path(folder).glob("model*.safetensors*"):
+                path.unlink()
+            weights = {name: weight.contiguous() for name, weight in named_weights(policy.model)}
+            save_file(weights, Path(folder) / "model.safetensors", {"format": "pt"})
 
 
 NEVER = -1e4  # a logit whose share of a softmax is 0, and which fits into float16 and JSON
@@ -89,6 +131,10 @@ class WeightLoader:
             ):
                 module.__dict__.pop("_already_called_process_weights_after_loading", None)
                 module.quant_method.process_weights_after_loading(module)
+            # vLLM 0.32 packs experts for its kernel on a CPU at the first load alone.
+            kernel = getattr(getattr(module, "quant_method", None), "moe_kernel", None)
+            if kernel is not None and module.w13_weight.device.type == "cpu":
+                kernel.fused_experts.process_weights_after_loading(module)
 
     def vlrl_adapter(self, number: int) -> tuple[int, list[str]]:
         """How many modules an adapter is bound to, and the adapter's modules that the model lacks (of several

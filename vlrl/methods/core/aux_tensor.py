@@ -13,7 +13,7 @@ from typing import Any
 from vlrl.functional import entropy_from_logits
 from vlrl.methods.common.token_memory import TokenMemory, check_capacity
 from vlrl.plugins.contexts import StageContext
-from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, State, transient
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import TokenBatch
@@ -69,12 +69,7 @@ class ExpertLoad(AuxTensor):
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
-        if not any(type(module).__name__.endswith("TopKRouter") for module in run.policy.model.modules()):
-            kind = run.policy.model.config.get_text_config().model_type
-            raise ConfigError(
-                f"aux_tensors.{self.name}: {kind!r} is no mixture whose routers can be read; leave the loss "
-                "term router_balance out (loss_terms: {...: null})"
-            )
+        run.policy.read_routers("loss term router_balance")
 
 
 @dataclass

@@ -21,7 +21,6 @@ class Qwen3VLMoe(Qwen3VL):
     """Qwen3-VL 30B-A3B and 235B-A22B. Coordinates are thousandths of width and height."""
 
     transformers_name: ClassVar[str] = "Qwen3VLMoe"
-    vllm_problem: ClassVar[str] = "vLLM 0.32 holds the experts' matrices transposed"
     saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {
         "qwen3_vl_moe_text": DECODER_QK_NORM,
         "qwen3_vl_moe_vision": QWEN3_TOWER,
