@@ -11,7 +11,7 @@ JOBS ?= 2
 # without caches of bytecode, each of the hundreds of processes that the tests start compiles torch and transformers anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install install-test demo demo-text test journeys test-gpu style check pages docs docs-serve wheel clean
+.PHONY: install install-test demo demo-text test journeys test-gpu style check pages tutorials docs docs-serve wheel clean
 
 install: $(STAMP)  ## .venv with everything that training needs; quick when nothing changed
 
@@ -71,9 +71,11 @@ check: install-test  ## style and types
 	$(BIN)/mypy
 
 pages: install  ## the generated pages of docs/
-	$(BIN)/python scripts/make_methods_doc.py
 	$(BIN)/python scripts/make_papers_doc.py
 	$(BIN)/python scripts/make_models_doc.py
+
+tutorials: $(TEST_STAMP) $(MODEL_STAMP)  ## docs/tutorials anew, at full length: half an hour
+	$(BIN)/python scripts/make_tutorials.py
 
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --editable '.[train,docs]'

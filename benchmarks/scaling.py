@@ -108,7 +108,7 @@ def verifying(counts: tuple[int, ...] = (1, 2, 4), answers: int = 4000) -> Table
 class Waiting(VLLMServer):
     """The engine with replicas that answer a request after `SECONDS`, `SLOTS` at a time each."""
 
-    def command(self, port: int) -> list[str]:
+    def command(self, port: int, host: str = "") -> list[str]:
         return [sys.executable, "-m", "benchmarks.waiting_server", str(port)]
 
 

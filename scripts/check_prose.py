@@ -22,6 +22,7 @@ PAGES = (
     "docs/errors.md",
     "docs/guide.md",
     "docs/api/index.md",
+    *(f"docs/tutorials/{path.name}" for path in sorted((ROOT / "tutorials").glob("*.md"))),
     *(f"docs/coming_from/{name}.md" for name in ("trl", "verl", "ms_swift", "vlm_r1")),
 )
 

@@ -2,7 +2,7 @@
 # The programs that some tests run. They are installed where this is root and there is apt; elsewhere the tests
 # that need one are skipped by name, and the last line of `make test` counts them.
 missing=""
-for pair in bwrap:bubblewrap chromium:chromium zsh:zsh fish:fish; do
+for pair in bwrap:bubblewrap iverilog:iverilog chromium:chromium zsh:zsh fish:fish; do
   command -v "${pair%%:*}" >/dev/null || missing="$missing ${pair##*:}"
 done
 [ -n "$missing" ] || exit 0

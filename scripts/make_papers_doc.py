@@ -1,26 +1,29 @@
-"""Writes docs/papers.md from the presets, whose comments source each value, and docs/lab.csv: `python
-scripts/make_papers_doc.py [--check]`."""
+"""Writes docs/papers.md and docs/papers.csv from the catalogue and the presets, whose comments source each
+value: `python scripts/make_papers_doc.py [--check]`. `pages` has the page of each paper, for the site."""
 
 from __future__ import annotations
 
 import csv
+import io
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 
 import yaml
 
-from vlrl.config import load
+from vlrl.config import MAP_SLOTS, SLOTS, load
 from vlrl.config.config import at
 
 ROOT = Path(__file__).parents[1]
 HEAD = """# Papers
 
-Made by `scripts/make_papers_doc.py`; do not edit. Per preset of `configs/methods`: the paper, what follows it
-and what does not, each value with where it comes from, and what the lab showed (`docs/LOG.md` has the runs).
-A value without a source is a plug-in's default, whose docstring names it.
+Made by `scripts/make_papers_doc.py`; do not edit. A paper is a preset: `vlrl train tasks/lab_counting
+methods/ID`. The page of each says what follows the paper and what does not, each value with where it comes
+from, and what the lab showed ([notebook](LOG.md)). A value without a source is a plug-in's default, whose
+docstring names it.
 
 Whose a value is: the **paper**'s, the **release**'s (the authors' script and code), the **trainer**'s (what
 the release's trainer does where its script is silent: `configs/base/trainers`, with file, line and commit),
@@ -39,14 +42,32 @@ a name without a slash is a function in `tests/proofs/proof_kit/`.
 
 {counts}
 
-## At a glance
+## The list
 
-Numbers of values. **Script**: the paper's, or its release's. **Trainer**: of the file of
-`configs/base/trainers` that stands beside it, or of the preset that it extends. **Ours**: by name. Records
-of experiments that extend no preset: {others}.
+[papers.csv](papers.csv) has one line for each paper: family, task, kind, fidelity, modality, what it needs,
+how many values are ours, and its tested record. The site, which `make docs` builds, has the same as a table
+that is searched and filtered, and a page for each paper.
 
-{glance}
-"""  # noqa: E501
+| family | papers | work | outside | not yet |
+|---|---|---|---|---|
+{families}
+
+In the list, `script` counts the values of the paper or of its release, and `trainer` those of the file of
+`configs/base/trainers` or of the preset that it extends. `ours` names our own. Records of experiments that
+extend no preset: {others}.
+"""
+FIELDS = (
+    "id", "name", "title", "family", "task", "kind", "fidelity", "modality", "needs", "status", "script",
+    "trainer", "ours", "record", "proof",
+)  # fmt: skip
+NEEDS = {  # what a run needs beyond policy, rows and rewards: (slot, name of the plug-in)
+    "reference model": r"loss_terms \w*(kl|trust_region|divergence)\w*|(reward_shaping|token_credit) kl_\w+",
+    "critic": r"callbacks critic\w*",
+    "teacher": r"\w+ [\w.]*teacher\w*",
+    "environment": r"environment (?!single)\w+|rollout (multi_turn|arpo|agentrl)",
+    "judge": r"rewards (judged|rubric)\w*",
+    "demonstrations": r"loss_terms nll|rollout luffy",
+}
 
 
 def titles() -> dict[str, tuple[str, str]]:
@@ -68,16 +89,35 @@ def proven() -> dict[str, dict[str, str]]:
 
 
 def records() -> dict[str, list[str]]:
-    """The folders of tests/papers by preset: those whose experiment extends it; "": that of no preset."""
+    """The folders of tests/papers by preset: those whose experiment extends it."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests" / "papers").glob("*/case.yaml")):
         case = yaml.safe_load(path.read_text(encoding="utf-8"))
         for name in case["config"]:
             tree = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")) or {}
             bases = [base for base in (name, *tree.get("extends", ())) if base.startswith("methods/")]
-            for base in bases or [""]:
+            for base in bases:
                 found.setdefault(base.removeprefix("methods/"), []).append(path.parent.name)
     return found
+
+
+def without_preset(tested: dict[str, list[str]]) -> list[str]:
+    """The folders of tests/papers that no preset's experiment names, once each."""
+    named = {name for names in tested.values() for name in names}
+    return sorted({path.parent.name for path in (ROOT / "tests" / "papers").glob("*/case.yaml")} - named)
+
+
+def places() -> dict[str, dict[str, str]]:
+    """Kind, task, proof and fidelity of papers whose place is no preset (docs/places.csv), by id."""
+    with (ROOT / "docs" / "places.csv").open(newline="", encoding="utf-8") as file:
+        return {row["id"]: row for row in csv.DictReader(file)}
+
+
+def proof_of(name: str, tested: dict[str, list[str]]) -> str:
+    """Where a preset's paper is proven: its proof, else its records, else its values alone."""
+    if (ROOT / "tests" / "proofs" / f"{name}.yaml").exists():
+        return f"tests/proofs/{name}.yaml"
+    return " ".join(f"tests/papers/{folder}" for folder in sorted(set(tested.get(name, [])))) or "values"
 
 
 def counts(abouts: list[dict]) -> str:
@@ -179,18 +219,97 @@ def ours(path: Path, about: dict) -> dict[str, str]:
     return reasons
 
 
-def glance(paths: Sequence[Path], abouts: Sequence[dict], tested: dict[str, list[str]]) -> str:
-    """One line for each preset: how many values are whose, and where its record is tested."""
-    lines = ["| preset | fidelity | script | trainer | ours | record |", "|---|---|---|---|---|---|"]
-    for path, about in zip(paths, abouts, strict=True):
-        found = values(path.read_text(encoding="utf-8"))
-        script = sum(owner(setting, source, about) != "ours" for setting, source in found)
-        bases = ", ".join(f"{len(settings)} `{base}`" for base, settings in inherited(path.stem).items())
-        own = str(about.get("trainer", "")) or "-"
-        names = ", ".join(f"`{name}`" for name in ours(path, about)) or "-"
-        record = ", ".join(f"`{name}`" for name in tested.get(path.stem, [])) or "-"
-        cells = (f"`{path.stem}`", about.get("fidelity", "?"), script, bases or own, names, record)
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+def needs(tree: dict) -> list[str]:
+    """What a run of a resolved preset needs beyond policy, rows and rewards, by the plug-ins of its slots."""
+    named = []
+    for slot in SLOTS:
+        held = tree.get(slot) or {}
+        for plugin in held.values() if slot in MAP_SLOTS else [held]:
+            named.append(f"{slot} {plugin.get('name', '') if isinstance(plugin, dict) else plugin}")
+    return [need for need, pattern in NEEDS.items() if any(re.fullmatch(pattern, one) for one in named)]
+
+
+def status(row: dict[str, str], known: Collection[str]) -> str:
+    """What there is of a paper of the catalogue."""
+    if row["id"] in known:
+        return "works"
+    if row["feature"]:
+        return f"works: {row['feature']}"
+    return f"outside: {row['reason']}" if row["reason"] else "not yet"
+
+
+def catalogue() -> dict[str, dict[str, str]]:
+    """The rows of docs/catalogue.csv, with the modality of docs/modality.csv, by id."""
+    with (ROOT / "docs" / "modality.csv").open(newline="", encoding="utf-8") as file:
+        modality = {row["id"]: row["modality"] for row in csv.DictReader(file)}
+    with (ROOT / "docs" / "catalogue.csv").open(newline="", encoding="utf-8") as file:
+        return {row["id"]: {**row, "modality": modality.get(row["id"], "")} for row in csv.DictReader(file)}
+
+
+def presets() -> dict[str, Path]:
+    """The files of configs/methods, by id."""
+    return {path.stem: path for path in sorted((ROOT / "configs" / "methods").glob("*.yaml"))}
+
+
+def about_of(path: Path) -> dict:
+    """`about` of a preset."""
+    return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("about") or {}
+
+
+@cache
+def listed() -> list[dict[str, str]]:
+    """A row for each paper of the catalogue and each preset beside it, in the order of the ids."""
+    known, files, tested = catalogue(), presets(), records()
+    rows = []
+    for name in sorted({*known, *files}):
+        paper = known.get(name, {"id": name, "feature": "", "reason": ""})
+        row = dict.fromkeys(FIELDS, "") | {
+            key: paper.get(key, "") for key in ("name", "title", "family", "modality")
+        }
+        row |= {"id": name, "name": row["name"] or name, "status": status(paper, files)}
+        row["family"] = row["family"] or "classic"
+        row |= {key: places().get(name, {}).get(key, "") for key in ("kind", "task", "proof", "fidelity")}
+        if name in files:
+            row["proof"] = proof_of(name, tested)
+            about = about_of(files[name])
+            found = values(files[name].read_text(encoding="utf-8"))
+            bases = [f"{len(settings)} {base}" for base, settings in inherited(name).items()]
+            row |= {key: str(about.get(key, "?")) for key in ("task", "kind", "fidelity")}
+            row["title"] = row["title"] or first_line(files[name])
+            shown = (
+                [f"tasks/{row['task']}"] if (ROOT / "configs/tasks" / f"{row['task']}.yaml").exists() else []
+            )
+            row["needs"] = ", ".join(needs(load([*shown, f"methods/{name}"]).tree))
+            row["script"] = str(sum(owner(*value, about) != "ours" for value in found))
+            row["trainer"] = ", ".join(bases) or str(about.get("trainer", ""))
+            row["ours"] = " ".join(ours(files[name], about))
+            row["record"] = " ".join(tested.get(name, []))
+        rows.append(row)
+    return rows
+
+
+def first_line(path: Path) -> str:
+    """The comment at the top of a preset."""
+    return path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ").rstrip(".")
+
+
+def table_of_papers() -> str:
+    """Text of docs/papers.csv."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(listed())
+    return text.getvalue()
+
+
+def families() -> str:
+    """How many papers of each family work, are outside, and are not built yet."""
+    lines = []
+    for family in sorted({row["family"] for row in listed()}):
+        said = Counter(row["status"].partition(":")[0] for row in listed() if row["family"] == family)
+        lines.append(
+            f"| {family} | {said.total()} | {said['works']} | {said['outside']} | {said['not yet']} |"
+        )
     return "\n".join(lines)
 
 
@@ -260,22 +379,38 @@ def entry(
 
 
 def render() -> str:
-    """The whole page."""
-    known, lab, proofs, tested = titles(), seen(), proven(), records()
-    paths = sorted((ROOT / "configs" / "methods").glob("*.yaml"))
-    abouts = [(yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("about") or {} for path in paths]
-    others = ", ".join(f"`tests/papers/{name}`" for name in sorted(set(tested.get("", [])))) or "none"
-    head = HEAD.format(counts=counts(abouts), glance=glance(paths, abouts, tested), others=others)
-    sections = [line for path in paths for line in entry(path, known, lab, proofs, tested)]
-    return "\n".join([head, *sections]).rstrip() + "\n"
+    """Text of docs/papers.md: how to read the list, and its counts."""
+    others = ", ".join(f"`tests/papers/{name}`" for name in without_preset(records())) or "none"
+    abouts = [about_of(path) for path in presets().values()]
+    return HEAD.format(counts=counts(abouts), families=families(), others=others)
+
+
+@cache
+def pages() -> dict[str, str]:
+    """A page for each paper of the list, by id: with a preset its section, else what there is of it."""
+    known, lab, proofs, tested, files = titles(), seen(), proven(), records(), presets()
+    out = {}
+    for row in listed():
+        if row["id"] in files:
+            _head, *lines = entry(files[row["id"]], known, lab, proofs, tested)
+            text = "\n".join([f"# {row['name']}", "", f"`vlrl show methods/{row['id']}`", *lines])
+        else:
+            text = (
+                f"# {row['name']}\n\n{row['title']}.\n\nFamily: {row['family']}. Status: {row['status']}.\n"
+            )
+        out[row["id"]] = text
+    return out
+
+
+def made() -> dict[Path, str]:
+    """The files that this script writes."""
+    docs = ROOT / "docs"
+    return {docs / "papers.md": render(), docs / "papers.csv": table_of_papers()}
 
 
 if __name__ == "__main__":
-    target = ROOT / "docs" / "papers.md"
-    if "--check" in sys.argv:
-        sys.exit(
-            0
-            if target.read_text(encoding="utf-8") == render()
-            else "docs/papers.md is stale: run python scripts/make_papers_doc.py"
-        )
-    target.write_text(render(), encoding="utf-8")
+    for target, text in made().items():
+        if "--check" not in sys.argv:
+            target.write_text(text, encoding="utf-8")
+        elif target.read_text(encoding="utf-8") != text:
+            sys.exit(f"docs/{target.name} is stale: run python scripts/make_papers_doc.py")

@@ -65,8 +65,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_collection_finish() -> None:
     """What was imported stays until the end: collecting garbage does not go through it again and again."""
-    gc.collect()
-    gc.freeze()
+    freeze_imports()
+
+
+def freeze_imports() -> None:
+    """Take the modules that were imported since the last call out of the garbage collection."""
+    if len(sys.modules) > freeze_imports.modules + 200:
+        freeze_imports.modules = len(sys.modules)
+        gc.collect()
+        gc.freeze()
+
+
+freeze_imports.modules = 0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imports_stay() -> None:
+    """Tests import torch and more when they run."""
+    freeze_imports()
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +91,9 @@ def _same_numbers_in_every_run() -> None:
     asks for other numbers."""
     seed = int(os.environ.get("VLRL_TEST_SEED", "0"))
     random.seed(seed)
-    for name, reseed in (("numpy", lambda m: m.random.seed(seed)), ("torch", lambda m: m.manual_seed(seed))):
-        if name in sys.modules:
-            reseed(sys.modules[name])
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_available():  # torch.manual_seed notes the stack for a GPU that is not there
+            torch.cuda.manual_seed_all(seed)

@@ -33,15 +33,25 @@ PROGRAMS = {
             "gen_selfplay",
             "gen_test_cases",
             "saga",
+            "gen_programs",
+            "b_coder",
+            "gen_kernel",
+            "autotriton",
             "absolute_zero",
+            "rstar_math",
             "guru",
             "lab_python_pays",
             "humaneval",
             "livecodebench",
             "code",
+            "text2reward",
+            "icpl",
+            "auto_mc_reward",
         ),
         "bwrap",
     ),
+    "gen_verilog": "iverilog",
+    "codev_r1": "iverilog",
     "browser_desk": "chromium",
 }
 
@@ -65,6 +75,7 @@ SIMULATED = ["environment.simulator={model: scripted@1, engine: {name: scripted,
 
 # presets that leave a model, or an environment, to their user: the overrides that name one
 MODELS = {
+    "perl_vl": [f"rewards.description.judge={SAYS_YES}"],
     "agent_rlvr": WITH_TOOLS[:1],
     "agentrl": WITH_TOOLS[:1],
     "arpo": WITH_TOOLS[:1],
@@ -85,6 +96,7 @@ MODELS = {
     "retool": WITH_TOOLS[:1],
     "tool_star": [*WITH_TOOLS, "reward_shaping.hierarchy.answer=format"],
     "tool_use_via_automated_build_environments": [*WITH_TOOLS, "outcome=null", "rewards.lookup=null"],
+    "tspo": ["rollout.encoder=tiny"],
     "rast": ["sampling.tuned=start", "sampling.base=start"],
     "one_shot_cft": ["rollout.teachers={one: {name: scripted, scored: false}}"],
     "pure": ["reward_shaping.process.model=tiny"],
@@ -101,9 +113,11 @@ MODELS = {
 
 def full_and_silent(reward, row):
     """(score of the row's demonstration, of silence): a forecast of the true rate p earns -(p - y)^2 for the
-    outcome y, no forecast -1."""
+    outcome y, no forecast -1; METEOR is below 1 on equal texts."""
     if reward.name == "brier":
         return -((row.meta["rate"] - row.answer) ** 2), -1.0
+    if getattr(reward, "metric", "") == "meteor":  # equal texts of n words: one chunk of n matches
+        return 1 - 0.5 / len(row.answer[0].split()) ** 3, 0.0
     return RANGES.get(reward.name, (1.0, 0.0))
 
 

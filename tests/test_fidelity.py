@@ -19,7 +19,10 @@ SETTINGS = (
     "token_credit", "policy_loss", "token_weights", "loss_terms", "loss_aggregation", "callbacks.critic",
     "optimizer",
 )  # fmt: skip
-STATED = ("num_minibatches", "advantage", "token_credit", "policy_loss", "loss_aggregation", "optimizer.lr")
+STATED = (
+    "group_size", "num_minibatches", "advantage", "token_credit", "policy_loss", "loss_aggregation",
+    "optimizer.lr",
+)  # fmt: skip
 STATED_BY_AN_OWN_TRAINER = (  # what the files of base/trainers state for all others
     "sampling.temperature", "sampling.top_p", "optimizer.weight_decay", "optimizer.betas",
     "optimizer.schedule", "optimizer.warmup", "optimizer.max_grad_norm",

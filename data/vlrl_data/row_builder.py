@@ -16,7 +16,7 @@ from vlrl.plugins.registry import suggest
 from vlrl.types import Clip, CoordinateSpace, Media, MediaError, Row, RowError
 from vlrl_data.generators import jigsaw
 from vlrl_data.media.images import EqualByKey, GeneratedImage, InMemoryImage, StoredImage, digest, image_size
-from vlrl_data.media.parse import MediaSettings, parse_image, parse_video
+from vlrl_data.media.parse import MediaSettings, parse_audio, parse_image, parse_video
 from vlrl_data.record_families import RecordFamily
 from vlrl_data.record_families.answers import letter_of, options_of, to_pixels
 from vlrl_data.record_families.base import Draft, ReadRecord, as_container, as_list, renamed
@@ -149,6 +149,7 @@ class RowBuilder:
         guessed = (*draft.pop("guessed", ()), *self._put_context_first(draft, extra), *_unseen_options(extra))
         images = tuple(parse_image(value, self.media) for value in as_list(draft.pop("images", ())))
         videos = tuple(parse_video(value, self.media) for value in as_list(draft.pop("videos", ())))
+        audios = tuple(parse_audio(value, self.media) for value in as_list(draft.pop("audios", ())))
         if draft.pop("needs_puzzle", False):
             draft |= puzzle_over(images[0], str(record[""]))
             images = draft.pop("images")
@@ -162,6 +163,7 @@ class RowBuilder:
             question=draft.pop("question", "") or options.question,
             images=images,
             videos=videos,
+            audios=audios,
             task=options.task or draft.pop("task", "default"),
             rewards=options.rewards or tuple(as_list(draft.pop("rewards", ()))),
             system=draft.pop("system", "") or options.system,
@@ -200,7 +202,7 @@ class RowBuilder:
     def _take_explicit(self, draft: Draft, extra: dict[str, Any]) -> None:
         """A record's own `task` and `target` columns, and columns that `fields` names like fields of a row,
         go before what its family infers."""
-        explicit = {"answer", "choices", "id", "images", "question", "system", "videos"}
+        explicit = {"answer", "audios", "choices", "id", "images", "question", "system", "videos"}
         named = explicit & {*self.options.fields.values()}
         for name in ("task", "target", *sorted(named)):
             value = extra.pop(name, None)
@@ -209,7 +211,7 @@ class RowBuilder:
             if name == "choices":
                 value, keys = options_of(value)
                 draft["answer"] = letter_of(draft.get("answer"), keys)
-            draft[name] = as_container(value) if name in ("images", "videos") else value
+            draft[name] = as_container(value) if name in ("images", "videos", "audios") else value
 
     @staticmethod
     def _put_context_first(draft: Draft, extra: dict[str, Any]) -> tuple[str, ...]:

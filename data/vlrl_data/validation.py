@@ -19,7 +19,7 @@ from vlrl.types import Media, Row, RowError
 
 MAX_CHARACTERS = 1_000_000  # of one text; a prompt of 200,000 tokens is shorter
 MAX_DEPTH = 64  # of nested lists and mappings
-MARKERS = {"<image>": "images", "<video>": "videos"}
+MARKERS = {"<image>": "images", "<video>": "videos", "<audio>": "audios"}
 INVISIBLE = str.maketrans("", "", "\u200b\u200c\u200d\u2060\ufeff\u00ad")
 
 Path = tuple[str | int, ...]  # field, then keys and indices, of a value inside a row
@@ -79,12 +79,12 @@ def _check_types(row: Row) -> None:
         for place, text in enumerate(getattr(row, name)):
             if not text.strip():
                 raise RowError(f"its {name}[{place}] is empty")
-    for name, kind in (("images", "image"), ("videos", "video")):
+    for name, kind in (("images", "image"), ("videos", "video"), ("audios", "audio")):
         _check_list(name, getattr(row, name), Media, "media")
         for place, medium in enumerate(getattr(row, name)):
             if medium.kind != kind:
                 raise RowError(
-                    f"its {name}[{place}] is a {medium.kind}, not {'an' if kind == 'image' else 'a'} {kind}"
+                    f"its {name}[{place}] is a {medium.kind}, not {'a' if kind == 'video' else 'an'} {kind}"
                 )
     if not isinstance(row.meta, Mapping):
         raise RowError(f"its meta is {_type(row.meta)}, not a mapping")
@@ -117,10 +117,10 @@ def _check_message(message: Mapping[str, Any], where: str) -> None:
     for place, part in enumerate(content):
         if not isinstance(part, Mapping):
             raise RowError(f"its {where}.content[{place}] is {_type(part)}, not a mapping of type and text")
-        if part.get("type") not in ("text", "image", "video"):
+        if part.get("type") not in ("text", "image", "video", "audio"):
             raise RowError(
                 f"its {where}.content[{place}].type is {str(part.get('type'))[:40]!r}. Known: text, image, "
-                "video."
+                "video, audio."
             )
         if part["type"] == "text" and not isinstance(part.get("text"), str):
             raise RowError(f"its {where}.content[{place}].text is {_type(part.get('text'))}, not text")

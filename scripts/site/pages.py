@@ -3,14 +3,18 @@ of papers, the readmes of the packages."""
 
 from __future__ import annotations
 
-import csv
 import re
+import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import make_papers_doc  # noqa: E402
+from split_pages import sections  # noqa: E402
+
 DOCS = ROOT / "docs"
 QUIET = "---\nsearch: {boost: 0.4}\n---\n"  # found, but after the pages that explain
 READMES = {  # page of the site: file of the repository
@@ -21,6 +25,7 @@ READMES = {  # page of the site: file of the repository
 }
 
 
+@cache
 def made() -> dict[str, str]:
     """Text of every made page, by its place in the site."""
     return {
@@ -52,68 +57,49 @@ def readmes() -> dict[str, str]:
     return out
 
 
-def sections(path: Path, level: int = 2) -> tuple[str, list[tuple[str, str]]]:
-    """(text before the first heading of a level, [(heading, text below it)]) of a page."""
-    head, *rest = re.split(rf"^{'#' * level} ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return head, [(part.partition("\n")[0], part.partition("\n")[2]) for part in rest]
-
-
 def papers() -> dict[str, str]:
-    """A page per preset, and a table of all of the catalogue that can be searched and filtered."""
-    head, entries = sections(DOCS / "papers.md")
-    out = {}
-    for heading, text in entries:
-        name, _, preset = heading.rpartition(": `")
-        out[f"papers/{preset.rstrip('`')}.md"] = f"{QUIET}# {name}\n\n{text}"
-    out["papers/index.md"] = "\n".join([head, *_table(set(out))])
-    return out
+    """A page per paper, and a table of all of them that is searched and filtered."""
+    texts = {f"papers/{name}.md": QUIET + text for name, text in make_papers_doc.pages().items()}
+    title, _, rest = make_papers_doc.render().partition("\n\n")
+    head = [
+        "---\nhide: [toc]\n---",
+        title,
+        "",
+        "Every paper of the catalogue. [Methods](../methods/index.md) explains thirty.",
+    ]
+    return {**texts, "papers/index.md": "\n".join([*head, "", *_table(), "## How to read it", "", rest])}
 
 
-def _table(there: set[str]) -> list[str]:
-    with (DOCS / "catalogue.csv").open(newline="", encoding="utf-8") as file:
-        catalogue = {row["id"]: row for row in csv.DictReader(file)}
+def _table() -> list[str]:
+    columns = ("family", "task", "kind", "fidelity", "modality", "needs", "status")
+    head, rule = f"| method | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"
     lines = [
-        '<div class="filterable" data-filter="1,2,3,4" markdown>', "",
-        "| method | family | kind | fidelity | shown on | status |", "|---|---|---|---|---|---|",
-    ]  # fmt: skip
-    presets = {path.stem: path for path in sorted((ROOT / "configs" / "methods").glob("*.yaml"))}
-    for name in sorted({*presets, *catalogue}):
-        row = catalogue.get(name, {})
-        about = (
-            (yaml.safe_load(presets[name].read_text(encoding="utf-8")) or {}).get("about") or {}
-            if name in presets
-            else {}
-        )
-        title = row.get("name") or name
-        linked = f"[{title}]({name}.md)" if f"papers/{name}.md" in there else title
-        if name in presets:
-            status = f"`methods/{name}`"
-        elif row.get("reason"):
-            status = "outside: " + row["reason"]
-        else:
-            status = row.get("feature") or "not yet"
-        cells = [
-            linked,
-            row.get("family", ""),
-            about.get("kind", ""),
-            about.get("fidelity", ""),
-            about.get("task", ""),
-            status,
-        ]
-        lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
+        '<div class="filterable" data-filter="1,2,3,4,5,6,7" markdown>',
+        "",
+        head,
+        rule,
+    ]
+    for row in make_papers_doc.listed():
+        cells = [f"[{row['name']}]({row['id']}.md)<br>`{row['id']}`", *(row[column] for column in columns)]
+        cells[5] = ", ".join(cells[5].split()) or "any"
+        cells[7] = cells[7].partition(":")[0]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return [*lines, "", "</div>", ""]
 
 
 def book(path: Path, folder: str, level: int) -> dict[str, str]:
-    """A page per section of a long page, and their list."""
-    head, entries = sections(path, level)
-    out, lines = {}, []
-    for number, (heading, text) in enumerate(entries, start=1):
-        text = re.sub(r"\]\((?:docs/)?([\w.]+\.md)\)", r"](../\1)", text).replace(
-            "](../LOG.md)", "](../notebook/index.md)"
-        )
-        out[f"{folder}/{number:02d}.md"] = f"{QUIET}# {heading}\n{text}"
-        lines.append(f"- [{heading}]({number:02d}.md)")
+    """A page per entry of a book (`scripts/split_pages.py`), and the list of all, the newest first."""
+    head, entries = sections(path.read_text(encoding="utf-8"), level)
+    old = sorted((DOCS / folder).glob("[0-9]*.md"))
+    first = {page.name: page.read_text(encoding="utf-8").partition("\n")[0][2:] for page in old}
+    ordered = reversed(entries) if level == 3 else entries
+    out = {}
+    for number, (heading, text) in enumerate(ordered, start=len(old) + 1):
+        text = re.sub(r"\]\((?:docs/)?([\w.]+\.md)\)", r"](../\1)", text)
+        text = text.replace("](../LOG.md)", "](../notebook/index.md)")
+        out[f"{folder}/{number:03d}.md"] = f"{QUIET}# {heading}\n{text}"
+        first[f"{number:03d}.md"] = heading
+    lines = [f"- [{heading}]({name})" for name, heading in reversed(first.items())]
     return {**out, f"{folder}/index.md": "\n".join([head, *lines, ""])}
 
 

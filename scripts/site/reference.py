@@ -20,6 +20,7 @@ from vlrl.plugins.kinds import KINDS, stage_named
 ROOT = Path(__file__).parents[2]
 
 
+@cache
 def made() -> dict[str, str]:
     """Text of every page, by its place in the site."""
     return {"reference/config.md": config_page(), "reference/metrics.md": metrics_page(), **plugin_pages()}

@@ -25,7 +25,14 @@ PAGES = [
     "rewards/README.md",
     *(
         f"docs/{name}.md"
-        for name in ("architecture", "benchmarks", "benchmarks_gpu", "distributed", "engines")
+        for name in (
+            "architecture",
+            "benchmarks",
+            "benchmarks_gpu",
+            "benchmarks_shapes",
+            "distributed",
+            "engines",
+        )
     ),
 ]
 PAGES += [
@@ -45,7 +52,7 @@ PAGES += [
     )
 ] + [
     f"docs/coming_from/{name}.md" for name in ("trl", "verl", "ms_swift", "vlm_r1")
-]  # LOG.md is a notebook of what was run, papers.md and methods.md are made
+]  # LOG.md is a notebook of what was run, papers.md is made
 FUNCTIONS = {
     "train": train,
     "show": show,

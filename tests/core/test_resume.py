@@ -61,12 +61,13 @@ def test_the_summary_says_where_everything_is(undisturbed):
     assert steps[-1]["engine/kl"] < 1e-3
 
 
-def test_killed_at_random_moments_and_resumed(undisturbed, tmp_path):
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_and_resumed(undisturbed, tmp_path, kills):
     folder = tmp_path / "killed"
     pick = random.Random(time.time_ns())
-    for kill in range(2):
+    for kill in range(kills):
         process = start(folder, *(["--resume"] if kill else []))
-        lines = pick.randrange(1, 5) + 4 * kill
+        lines = min(pick.randrange(1, 5) + 3 * kill, 8)
         deadline = time.time() + 120
         while time.time() < deadline and process.poll() is None:
             done = len(metrics_of(folder).splitlines()) if (folder / "metrics.jsonl").exists() else 0

@@ -41,8 +41,10 @@ def test_task(task):
             scored = [name for name, reward in rewards.items() if applies(name, reward.tasks, row)]
             assert scored, f"task {row.task} is scored by nothing"
             scored = [
-                name for name in scored if name != "triplet" and EPISODE_RETURN not in rewards[name].requires
-            ]  # what an environment pays has tests of its own
+                name
+                for name in scored
+                if name not in ("triplet", "gain") and EPISODE_RETURN not in rewards[name].requires
+            ]  # what an environment pays, to the policy or to executors, has tests of its own
             assert scored or tree.get("environment") or tree.get("rollout"), (
                 f"task {row.task} is paid by an environment, and has none"
             )

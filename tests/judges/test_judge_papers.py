@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from vlrl_rewards.combine.paper_judges import final_answer
+from vlrl_rewards.combine.paper_judges import FAITHFUL, SUFFICIENT, final_answer
 
 from vlrl.beside.templates import load_template
 from vlrl.methods.common.step_scores import STEP_SCORES, mean_step_score
@@ -207,6 +207,34 @@ def test_general_reasoner(tmp_path):
     )
     assert certain.score_group(group_of(long)) == [0.5]  # at most ten tokens count
     assert final_answer("\\boxed{a} then \\boxed{\\frac{1}{2}}") == "\\frac{1}{2}" and final_answer("4") == ""
+
+
+def test_perl_vl(tmp_path):
+    template, table, words = load_template("criteria"), {}, "a red circle left of a star"
+    for criterion, verdict in ((FAITHFUL, "yes"), (SUFFICIENT, "no")):
+        values = {"question": "2 + 2?", "answer": words, "criteria": f"- {criterion}"}
+        table[template.fill(values)] = [f"Verdict: {verdict}"]
+    reward = opened({"name": "judged_description", "judge": judge(table, ("Verdict: yes",))}, tmp_path)
+    text = "<description>{}</description><think>so</think><answer>4</answer>"
+    group = group_of(
+        text.format(words),  # faithful, and not enough
+        text.format("a star"),
+        "<answer>4</answer>",
+        "",
+        text.format("  "),
+        text.format(words) + text.format("a star"),  # which of the two counts is not said
+        "<description>Verdict: yes",
+    )
+    assert reward.score_group(group) == [0.5, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert reward.state.asked == 4
+    shown = reward.asked(group.rollouts[0])
+    assert len(shown) == 2 and all("4" not in dict(question.values)["answer"] for question in shown)
+    silent = opened({"name": "judged_description", "judge": judge({})}, tmp_path / "silent")
+    unread, bare = silent.score_group(group_of(text.format(words), "4"))
+    assert isinstance(unread, NoScore) and bare == 0.0  # no verdict is not a no
+    garbled = opened({"name": "judged_description", "judge": judge(table, ("perhaps",))}, tmp_path / "g")
+    known, other = garbled.score_group(group_of(text.format(words), text.format("a star")))
+    assert known == 0.5 and isinstance(other, NoScore)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,9 @@ def drawn(seed):
     return [*words, f"num_minibatches={draw.choice([1, 2])}", f"ppo_epochs={draw.choice([1, 1, 2])}"]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize(
+    "seed", [*range(60), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(60, 200))]
+)
 def test_random_combinations(seed):
     for attempt in range(20):
         words = drawn(f"{seed}/{attempt}")

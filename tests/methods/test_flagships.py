@@ -20,7 +20,20 @@ LAB = [
     "papo",
     "papo_shortcut",
     "mm_eureka",
+    "time_r1",
+    "gui_r1",
+    "lmm_r1",
+    "luffy",
 ]
+# recipes at real size that have a twin for the lab, of another name where one says that it serves
+TWINS = {
+    **{name: name for name in (
+        "vlm_r1", "vlm_r1_detection", "video_r1", "visual_rft", "visual_rft_grounding", "jigsaw_r1", "cls_rl",
+        "mm_eureka", "papo", "vision_r1", "lmm_r1", "r1_v", "perception_r1_2", "gui_r1", "ui_r1", "gui_g1",
+        "time_r1", "dapo", "simplerl_zoo", "prorl", "luffy", "deepscaler",
+    )},
+    "visual_rft_classification": "visual_rft",
+}  # fmt: skip
 REAL = [
     "visual_rft",
     "visual_rft_grounding",
@@ -47,6 +60,17 @@ def test_lab_presets_train(name):
     run.phases = run.phases[1:]
     metrics = steps(opened(run))[-1]
     assert metrics["length/mean"] >= 1 and "reward/total" in metrics
+
+
+@pytest.mark.parametrize(("name", "lab"), TWINS.items())
+def test_every_flagship_has_a_twin_for_the_lab(name, lab):
+    real, twin = load([f"experiments/{name}"]), load([f"experiments/{lab}_lab"])
+    phases = Plan.of(twin).phases
+    assert len(phases) > 1 and twin.phase("cold_start")["policy_loss"]["name"] == "zero_loss"
+    own = {origin for origin in real.origins.values() if "configs/methods/" in origin}
+    assert not own or own & set(twin.origins.values()), "they share no line of a preset"
+    for slot in ("advantage", "policy_loss", "token_credit"):
+        assert twin.tree[slot]["name"] == real.tree[slot]["name"], slot
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -46,6 +46,8 @@ def test_pacs_options():
     assert PACS(length_normalised=True)(three()).loss[0].item() == pytest.approx(softplus(-0.3))
     balanced = PACS(balance=True)(three()).loss.tolist()  # weights 1 / (2/3) and 1 / (4/3)
     assert balanced == pytest.approx([1.5 * softplus(-0.6), 0.75 * log(2), 0.75 * softplus(-0.6)])
+    x = inputs([[-1.0]] * 2, old=[[-1.5], [-1.0]], reward=[1.0, 1.0])  # one kind alone: weight 1
+    assert PACS(balance=True)(x).loss.tolist() == pytest.approx([softplus(-0.5), softplus(0.5)])
     z = PACS(score="grpo")(three()).metrics["psi"].tolist()  # (0.4, 0, -0.4) / 0.4
     assert z == pytest.approx([1.0, 0.0, -1.0], abs=1e-4)
     alone = inputs([[-1.0]], old=[[-1.5]], reward=[1.0])

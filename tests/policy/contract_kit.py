@@ -29,7 +29,9 @@ def modalities(spec: str) -> tuple[str, ...]:
     family: Any = get(Family, split(spec)[0])
     if not family.is_multimodal:
         return ("text",)
-    return tuple(kind for kind in PROMPTS if kind != "video" or family.video_token)
+    lacking = {"video"} if not family.video_token else set()
+    lacking |= {"audio", "all"} if not family.audio_token else set()
+    return tuple(kind for kind in PROMPTS if kind not in lacking)
 
 
 def tiny_policy(spec: str, layout: str = "packed", **fields: Any) -> Policy:
@@ -74,10 +76,12 @@ MODELS = {
     "llava_onevision": "LLaVA-OneVision",
     "mistral3": "Mistral Small 3.1, 3.2 (Pixtral's tower)",
     "ovis2": "Ovis2",
+    "qwen2_5_omni": "Qwen2.5-Omni, its thinker",
     "qwen2_5_vl": "Qwen2.5-VL",
     "qwen2_vl": "Qwen2-VL",
     "qwen3_5": "Qwen3.5, 3.6, dense",
     "qwen3_5_moe": "Qwen3.5 35B-A3B and larger",
+    "qwen3_omni_moe": "Qwen3-Omni 30B-A3B, its thinker",
     "qwen3_vl": "Qwen3-VL, dense",
     "qwen3_vl_moe": "Qwen3-VL 30B-A3B, 235B-A22B",
     "smolvlm": "SmolVLM2, Idefics3",
@@ -94,7 +98,7 @@ Made by `scripts/make_models_doc.py` from the cases of `tests/policy/test_family
 
 A family is one class (`vlrl/policy/families/`). The contract is run over every family with a tiny random
 model: packed and padded rows and plain transformers have the same log-probs (1e-5 in float32) and gradients;
-ids and types are the processor's own; several pictures of three sizes, video, text, and all in one batch;
+ids and types are the processor's own; several pictures of three sizes, video, sound, text, all in one batch;
 engine `hf` samples what `generate` samples and tells the log-probs of training; pixel bounds are kept or
 refused; boxes go to the model's units and back; each part trains or stays frozen; LoRA on every layer trains,
 merges and goes on; a saved folder is loaded by plain transformers. `NAME/KIND` is family `NAME` with
@@ -102,11 +106,11 @@ merges and goes on; a saved folder is loaded by plain transformers. `NAME/KIND` 
 
 *tested*: a test compares it. *untested*: nothing refuses it, and nothing tests it. In mixtures LoRA adapts
 attention and shared layers; with `trainable.experts: true` each expert too, through a pair of matrices of its
-own. Without it PEFT adapts the experts of GLM-4.5V and Qwen3-Next too, by their names in the release.
+own.
 
 """
 COLUMNS = (
-    *("family", "models", "text", "picture", "pictures", "video"),
+    *("family", "models", "text", "picture", "pictures", "video", "audio"),
     *("full", "LoRA", "engine `hf`", "engine `vllm`", "refused"),
 )
 TAIL = """
@@ -114,8 +118,14 @@ Recurrent layers (linear attention of Qwen3-Next and Qwen3.5, short convolutions
 a packed row, from the state that the node before left (`vlrl/policy/recurrent.py`). Models with layers of
 other kinds (Mamba, chunked attention) are refused when they are loaded.
 
+A sound is brought to one channel and to the tower's rate (16 kHz) and becomes the log-mel frames that the
+release's own processor makes. A sound that is longer than the tower takes (300 s) is refused. `trainable`
+counts the audio tower to `vision`. Of Qwen2.5-Omni and Qwen3-Omni the thinker is loaded, from the whole
+release or from a folder of its own, and saved as such a folder; the talker, which speaks, is left out.
+`vlrl plan` has no shapes of the two releases.
+
 Not there: Gemma 3n (its tower needs timm), MiniCPM-V 4.6 (its prompts number the pictures, so that a picture
-is not processed alone), audio (Qwen2.5-Omni, Qwen3-Omni, Phi-4-multimodal).
+is not processed alone), other models that hear (Qwen2-Audio, Voxtral, Phi-4-multimodal), speech as an output.
 
 """
 
@@ -130,7 +140,9 @@ def page() -> str:
     rows, units = [], dict[str, list[str]]()
     for spec in FAMILIES:
         family: Any = get(Family, split(spec)[0])
-        shown = ["tested" if modality in modalities(spec) else "" for modality in PROMPTS]
+        shown = [
+            "tested" if modality in modalities(spec) else "" for modality in PROMPTS if modality != "all"
+        ]
         if spec in VISION:
             units.setdefault(family.units, []).append(f"`{spec}`")
         vllm = "tested" if spec in VLLM_TESTED else "refused" if family.vllm_problem else "untested"

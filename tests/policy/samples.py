@@ -14,8 +14,9 @@ from transformers.video_utils import VideoMetadata
 
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
+from vlrl.policy.families.sounds import resampled
 from vlrl.policy.family import base
-from vlrl.types import Clip, Group, Media, Prompt, Rollout, Row
+from vlrl.types import Clip, Group, Media, Prompt, Rollout, Row, Sound
 
 
 @dataclass(frozen=True)
@@ -61,20 +62,44 @@ class Flicker(Media):
         )
 
 
+@dataclass(frozen=True)
+class Hiss(Media):
+    """A sound of random samples, at a rate that no tower has."""
+
+    seed: int
+    seconds: float = 0.5
+    rate: int = 12000
+    kind = "audio"
+
+    @property
+    def key(self) -> str:
+        return f"hiss-{self.seed}-{self.seconds}-{self.rate}"
+
+    def load(self) -> Sound:
+        samples = np.random.default_rng(self.seed).uniform(-0.5, 0.5, round(self.seconds * self.rate))
+        return Sound(samples.astype(np.float32), self.rate)
+
+
 def policy_of(name: str, layout: str = "packed", **fields: Any) -> Policy:
     """A tiny random policy; equal names give equal weights."""
     return Policy(build(Family, {"name": name, "tiny": {}, "layout": layout} | fields))
 
 
 def ask(
-    text: str, images: tuple[Media, ...] = (), videos: tuple[Media, ...] = (), prefix: str = ""
+    text: str,
+    images: tuple[Media, ...] = (),
+    videos: tuple[Media, ...] = (),
+    prefix: str = "",
+    audios: tuple[Media, ...] = (),
 ) -> Prompt:
     content = (
         [{"type": "image"} for _ in images]
         + [{"type": "video"} for _ in videos]
+        + [{"type": "audio"} for _ in audios]
         + [{"type": "text", "text": text}]
     )
-    return Prompt(Row(text, text), ({"role": "user", "content": content},), images, videos, prefix)
+    messages = ({"role": "user", "content": content},)
+    return Prompt(Row(text, text), messages, images, videos, prefix, audios=audios)
 
 
 PROMPTS = {
@@ -82,6 +107,8 @@ PROMPTS = {
     "image": ask("How many?", (Noise(1),)),
     "images": ask("Compare them.", (Noise(1), Noise(2, (112, 112)), Noise(3, (60, 150)))),
     "video": ask("Which way?", videos=(Flicker(3),)),
+    "audio": ask("What is said?", audios=(Hiss(4),)),
+    "all": ask("Do they fit?", (Noise(1),), (Flicker(3),), audios=(Hiss(5, 2.3),)),
 }
 
 
@@ -118,6 +145,10 @@ def processed(policy: Policy, prompt: Prompt) -> dict[str, Any]:
             for c in clips
         ]
         media["do_sample_frames"] = False
+        media |= policy.family.video_options(clips[0])
+    if prompt.audios:
+        rate = policy.processor.feature_extractor.sampling_rate
+        media["audio"] = [resampled(sound.load(), rate) for sound in prompt.audios]
     inputs = dict(
         policy.processor(text=[policy.render(prompt)], add_special_tokens=False, return_tensors="pt", **media)
     )

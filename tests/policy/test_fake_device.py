@@ -12,19 +12,22 @@ from vlrl.plugins.registry import names
 from vlrl.policy import Family
 
 
-def test_families_and_presets_on_a_strict_device():
-    """In one test, since the trial is one process that takes most of a minute."""
-    trial = run_trial()
+@pytest.mark.parametrize(
+    ("words", "count"), [((), 11), pytest.param(("--all",), 22, marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_families_and_presets_on_a_strict_device(words, count):
+    """In one test, since the trial is one process that takes half a minute."""
+    trial = run_trial(words)
     verify_families_give_the_cpu_s_numbers(trial)
     # presets take steps
-    assert len(trial["tokens"]) == 22 and min(trial["tokens"].values()) > 0
+    assert len(trial["tokens"]) == count and min(trial["tokens"].values()) > 0
     # mixing with host tensors and reading without a copy are refused, so the rest means something
     assert trial["strict"] == [True, True, True]
 
 
-def run_trial():
+def run_trial(words):
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "fake_device_trial.py")],
+        [sys.executable, str(Path(__file__).parent / "fake_device_trial.py"), *words],
         capture_output=True,
         text=True,
         timeout=600,

@@ -8,6 +8,7 @@ in the stated direction; with the mechanism turned round it does not.
 import pytest
 from proof_kit.proof import FOLDER, KINDS, about_of, model_of, presets, proof_of, task_of
 from proof_kit.prove import prove
+from task_kit import params
 
 from vlrl.activity.config_findings import config_findings
 from vlrl.config import load
@@ -73,7 +74,7 @@ def test_what_reads_earlier_visits_ships_with_them():
             )
 
 
-@pytest.mark.parametrize("preset", PROVEN)
+@pytest.mark.parametrize("preset", params(PROVEN))
 def test_proof(preset):
     verdict = prove(preset, turn=True)
     assert verdict.proven, str(verdict)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import filelock
 import pytest
 import yaml
 from screen_kit import browser, look
@@ -31,13 +32,13 @@ def config():
 @pytest.fixture(scope="module")
 def pages():
     """Text of every page of the site by its place: those of docs/ and those that are made."""
-    excluded = ("papers.md", "methods.md", "LOG.md")
+    excluded = ("papers.md", "LOG.md")
     written = {
         path.relative_to(ROOT / "docs").as_posix(): path.read_text(encoding="utf-8")
         for path in sorted((ROOT / "docs").rglob("*.md"))
     }
     shown = {page: text for page, text in written.items() if page not in excluded}
-    return {**shown, **made("pages").made(), **made("reference").made()}
+    return {**shown, **made("pages").made(), **made("method_pages").made(), **made("reference").made()}
 
 
 def test_every_written_page_is_in_the_order_and_every_page_of_it_is_there(config, pages):
@@ -47,7 +48,7 @@ def test_every_written_page_is_in_the_order_and_every_page_of_it_is_there(config
     unlisted = {
         page
         for page in pages
-        if not page.startswith(("papers/", "notebook/", "changelog/", "reference/plugins/"))
+        if not page.startswith(("papers/", "methods/", "notebook/", "changelog/", "reference/plugins/"))
     }
     assert unlisted <= set(ordered)
 
@@ -58,7 +59,7 @@ def test_every_link_between_pages_leads_to_a_page(pages):
         text = re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
         for target in re.findall(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)", text):
             place = os.path.normpath(Path(page).parent / target)
-            if place not in pages and target not in ("LOG.md", "papers.md", "methods.md"):
+            if place not in pages and target not in ("LOG.md", "papers.md"):
                 broken.append(f"{page}: {target}")
     assert not broken
     assert sum(text.count(".md)") for text in pages.values()) > 500
@@ -74,9 +75,27 @@ def test_no_page_is_long(pages):
     assert not long
 
 
+def test_no_committed_page_is_long_and_old_entries_move_to_files_of_their_own():
+    books = made("split_pages")
+    assert books.long_pages() == {}, "run python scripts/split_pages.py"
+    entries = [
+        f"## 2026-11-{day:02d} Day\n\n" + f"see [the guide](guide.md) {day}\n" * 90 for day in range(1, 7)
+    ]
+    kept, moved = books.split("# Log\n\n" + "".join(entries), "docs/LOG.md", there=7)
+    assert list(moved) == [f"docs/notebook/{n:03d}_2026_11_{n - 7:02d}_day.md" for n in (8, 9, 10)]
+    assert moved["docs/notebook/008_2026_11_01_day.md"].startswith(
+        "# 2026-11-01 Day\n\nsee [the guide](../guide.md) 1\n"
+    )
+    assert kept == "# Log\n\n" + "".join(entries[3:]) and books.split(kept, "docs/LOG.md", 10) == (kept, {})
+
+
 def test_a_paper_an_entry_of_the_notebook_and_a_plugin_have_pages_of_their_own(pages):
     assert pages["papers/papo.md"].partition("# ")[2].startswith("PAPO")
-    assert "`methods/papo`" in pages["papers/index.md"] and "(papo.md)" in pages["papers/index.md"]
+    row = next(line for line in pages["papers/index.md"].splitlines() if "(papo.md)" in line)
+    assert row.split(" | ")[1:] == [
+        "objective", "lab_digits", "method", "approximate", "image", "reference model", "works |",
+    ]  # fmt: skip
+    assert "outside" in pages["papers/agenticsearchsurvey.md"]
     assert len([page for page in pages if page.startswith("notebook/")]) > 30
     iou = pages["reference/plugins/reward/iou.md"]
     assert "Visual grounding reward" in iou and "| `binary` | `bool` | `False` |" in iou
@@ -90,13 +109,20 @@ def test_the_site_asks_no_other_host_for_anything(config):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder of a strict build."""
+    """The folder of a strict build: one for all processes of a parallel run."""
     pytest.importorskip("material", reason="the site needs `pip install 'vlrl[docs]'`")
-    folder = tmp_path_factory.mktemp("built") / "site"
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / "built_site"
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    with filelock.FileLock(shared / "built_site.lock"):
+        if not (shared / "built_site.whole").exists():
+            done = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, timeout=500, env=environment, check=False
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+            (shared / "built_site.whole").touch()
     return folder
 
 
@@ -113,11 +139,58 @@ def test_pages_of_the_site_fit_the_screen_and_ask_nobody(built, tmp_path):
     pytest.importorskip("playwright")
     pages = [
         built / place
-        for place in ("index.html", "one_gpu.html", "reference/config.html", "papers/index.html")
+        for place in (
+            "index.html",
+            "one_gpu.html",
+            "reference/config.html",
+            "papers/index.html",
+            "methods/papo.html",
+        )
     ]
-    pages += [built / place for place in ("coming_from/verl.html", "api/trainer.html", "guide.html")]
+    pages += [
+        built / place
+        for place in (
+            "coming_from/verl.html",
+            "api/trainer.html",
+            "guide.html",
+            "tutorials/own_pictures.html",
+        )
+    ]
     for screen in look(pages, tmp_path):
         assert not screen.scrolls and not screen.wide and not screen.requests and not screen.errors, screen
+
+
+def test_a_link_to_a_line_of_a_method_leads_to_that_line(built):
+    """Every link of an implementation detail has its anchor, beside the text that the notes name."""
+    script, count = made("method_pages"), 0
+    for preset, note in script.notes().items():
+        page = (built / "methods" / f"{preset}.html").read_text(encoding="utf-8")
+        links = re.findall(r'href="(source/[\w.]+)#(__codelineno-0-(\d+))"><code>([\w./]+):', page)
+        assert len(links) == len(note["details"]), preset
+        for (place, anchor, number, file), (_, named, text) in zip(links, note["details"], strict=True):
+            assert (
+                file == named
+                and text in (ROOT / file).read_text(encoding="utf-8").splitlines()[int(number) - 1]
+            )
+            assert f'name="{anchor}"' in (built / "methods" / place).read_text(encoding="utf-8"), (
+                preset,
+                place,
+            )
+            count += 1
+    assert count >= 40
+
+
+@pytest.mark.needs("chromium")
+def test_the_table_of_papers_is_filtered_and_a_choice_can_be_linked(built):
+    pytest.importorskip("playwright")
+    with browser() as chromium:
+        tab = chromium.new_page(viewport={"width": 390, "height": 844})
+        tab.goto((built / "papers" / "index.html").as_uri() + "#family=objective&needs=reference+model")
+        cells = [row.split("\n") for row in tab.locator(".filterable tbody tr:visible").all_inner_texts()]
+        assert 5 < len(cells) < 37 and any("papo" in row for row in cells)
+        tab.fill("form.filters input", "papo")
+        assert tab.inner_text("form.filters output").startswith("1 of ") and "q=papo" in tab.url
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390  # rows are cards on a phone
 
 
 @pytest.mark.needs("chromium")

@@ -234,28 +234,35 @@ def expected_value(choices: Sequence[str], reply: Reply, place: int) -> float | 
     return math.fsum(m * i for i, m in enumerate(mass)) / total / (len(choices) - 1)
 
 
-def open_judge(
-    spec: Mapping[str, Any], run: StageContext, where: str, template: str, usage: Usage | None = None
-) -> Judge:
-    """The judge that `spec` configures, with an engine of its own. Replies are kept in the run's folder, a
-    file for each rank. `template` is that of the asker.
+def open_service(
+    spec: Mapping[str, Any], run: StageContext, where: str, usage: Usage | None = None, folder: str = "judge"
+) -> tuple[ModelService, JudgeConfig]:
+    """The model that `spec` configures, with an engine of its own, and its config. Replies are kept in
+    `folder` of the run's folder, a file for each rank.
 
     Raises ConfigError for a wrong config (`check_judge`) and for a model without a revision.
     """
     config = check_judge(spec, where)
     engine = build(Engine, config.engine, f"{where}.engine")
     engine.setup(run)
-    folder = Path(config.cache).expanduser() if config.cache else run.output / "judge"
     service = ModelService(
         config.model,
         engine,
-        folder,
+        Path(config.cache).expanduser() if config.cache else run.output / folder,
         f"replies-{run.rank}.jsonl",
         config.concurrency,
         config.max_calls,
         config.token_budget,
         usage if usage is not None else Usage(),
     )
+    return service, config
+
+
+def open_judge(
+    spec: Mapping[str, Any], run: StageContext, where: str, template: str, usage: Usage | None = None
+) -> Judge:
+    """The judge that `spec` configures (`open_service`). `template` is that of the asker."""
+    service, config = open_service(spec, run, where, usage)
     return Judge(service, load_template(config.template or template), config)
 
 

@@ -57,7 +57,7 @@ class ScalarRewardModel:
 
     def encoded(self, prompt: Prompt, response: str) -> list[int]:
         """Token ids of a prompt and a response. Raises ValueError for a prompt with pictures or videos."""
-        if prompt.images or prompt.videos:
+        if prompt.media:
             raise ValueError(
                 f"row {prompt.row.id!r} has pictures, which a reward model for text cannot see; use a judge"
             )

@@ -23,12 +23,23 @@ from vlrl.services.failures import StoppedError
 from vlrl.services.parent import end_with_launcher
 from vlrl.trainer.dry_run import dry_run as list_needs
 from vlrl.trainer.ranks.launch import LAUNCHED, Launch
+from vlrl.trainer.ranks.ray_launch import RayLaunch
 from vlrl.trainer.ranks.stopping import SIGNALS, STOP_FILE
 from vlrl.training import train as run_training
 
 if TYPE_CHECKING:
     from vlrl.config import Config
     from vlrl.trainer.ranks.launch import Launch
+
+
+HeadAddress = Annotated[str, typer.Option(help="With --nodes: the address of machine 0, or ADDRESS:PORT.")]
+RayAddress = Annotated[
+    str, typer.Option(help="HOST:PORT of a Ray cluster (or auto) that places the --nodes machines by itself.")
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(help="Training processes over all machines, one per GPU, through `accelerate launch`."),
+]
 
 
 def train(
@@ -60,16 +71,14 @@ def train(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show the warnings and progress bars of libraries too.")
     ] = False,
-    processes: Annotated[
-        int | None,
-        typer.Option(help="Training processes over all machines, one per GPU, through `accelerate launch`."),
-    ] = None,
+    processes: Processes = None,
     sharding: Annotated[
         str, typer.Option(help="With --processes: ddp, zero1, zero2, zero3, fsdp2 ... (configs/accelerate).")
     ] = "ddp",
     nodes: Annotated[int, typer.Option(help="With --processes: machines.")] = 1,
     node_rank: Annotated[int, typer.Option(help="With --nodes: the number of this machine, from 0.")] = 0,
-    head: Annotated[str, typer.Option(help="With --nodes: the address of machine 0, or ADDRESS:PORT.")] = "",
+    head: HeadAddress = "",
+    ray: RayAddress = "",
 ) -> None:
     """Train a policy: `vlrl train configs/quickstart.yaml`, `vlrl train experiments/lab_counting methods/dapo
     steps=50`."""
@@ -83,6 +92,8 @@ def train(
     if dry_run:
         return typer.echo("\n".join(list_needs(config)))
     main = int(os.environ.get("RANK", "0")) == 0
+    if ray:
+        raise typer.Exit(_launch_on_ray(ray, processes or 1, sharding, nodes, config, as_json))
     if processes is not None and LAUNCHED not in os.environ:
         raise typer.Exit(_launch(Launch(processes, sharding, nodes, node_rank, head), config))
     for kept in config.kept if main else ():
@@ -97,7 +108,7 @@ def train(
 
 OPTIONS = (
     "--resume", "--overwrite", "--output", "--json", "--dry-run", "--quiet", "--verbose",
-    "--processes", "--sharding", "--nodes", "--node-rank", "--head", "--help",
+    "--processes", "--sharding", "--nodes", "--node-rank", "--head", "--ray", "--help",
 )  # fmt: skip
 
 
@@ -121,6 +132,24 @@ def _launch(launch: Launch, config: Config) -> int:
         folder,
         float((config.tree.get("watch") or {}).get("stop_seconds", 300.0)),
     )
+
+
+def _launch_on_ray(
+    address: str, processes: int, sharding: str, nodes: int, config: Config, as_json: bool
+) -> int:
+    """Have a Ray cluster run this command on its nodes; prints the summary that the run leaves behind and
+    returns the exit code."""
+    folder = Path(str(config.tree.get("output") or "runs/unnamed")).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    # the head's address is known once Ray has placed the first machine
+    launch = Launch(processes, sharding, nodes, head="placed by Ray")
+    launch.settings()
+    patience = float((config.tree.get("watch") or {}).get("rank_timeout", 60.0)) + 60.0
+    code = RayLaunch(address, launch, folder, patience).run(sys.argv[sys.argv.index("train") + 1 :])
+    if code == 0:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        typer.echo(json.dumps(summary, indent=2) if as_json else describe(summary))
+    return code
 
 
 def _run_and_stop(command: list[str], environment: dict[str, str], folder: Path, seconds: float) -> int:

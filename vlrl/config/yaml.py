@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,20 @@ def _brackets(text: str) -> int:
 
 def read(text: str, place: str, lines: bool = True) -> tuple[Any, dict[str, str]]:
     """(the value of a YAML text, {dotted path: place}). `place` names the text in messages; `lines`: with its
-    line numbers. Raises ConfigError."""
+    line numbers. The caller may change both. Raises ConfigError."""
+    value, origins = _read(text, place, lines)
+    return _copy(value), dict(origins)
+
+
+def _copy(value: Any) -> Any:
+    """Maps and lists anew."""
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=2048)  # the files that many configs extend are read again and again
+def _read(text: str, place: str, lines: bool) -> tuple[Any, dict[str, str]]:
     if len(text) > MAX_SIZE:
         raise ConfigError(f"{place}: {len(text)} characters; a config has at most {MAX_SIZE}")
     if _brackets(text) > 4 * MAX_DEPTH:

@@ -59,6 +59,11 @@ def api_messages(prompt: Prompt) -> list[dict[str, Any]]:
                 parts.append({"type": "text", "text": item["text"]})
             elif item["type"] == "image":
                 parts.append({"type": "image_url", "image_url": {"url": data_uri(next(images).load())}})
+            elif item["type"] == "audio":
+                raise ConfigError(
+                    f"engine: row {prompt.row.id!r} has audio, which engine 'openai' does not send; use "
+                    "engine 'hf'"
+                )
             else:
                 clip = next(videos).load()
                 assert isinstance(clip, Clip)

@@ -24,7 +24,7 @@ from vlrl.eval.statistics import compare
 from vlrl.eval.statistics.intervals import macro_weights
 from vlrl.eval.summary import responses_from_journal
 from vlrl.plugins.registry import ConfigError
-from vlrl.types import Clip, MediaError
+from vlrl.types import Clip, MediaError, Sound
 
 WIDTH = 360  # pixels of an embedded picture
 PICTURES = 400  # items that carry their picture; flipped ones first
@@ -237,6 +237,7 @@ def _picture(data: SuiteData, number: int) -> dict[str, Any] | None:
         loaded = (images or videos)[0].load()
     except MediaError as error:
         return {"error": str(error)}
+    assert not isinstance(loaded, Sound), "suites have pictures and videos"
     image = film_strip(loaded) if isinstance(loaded, Clip) else loaded
     width, height = image.size
     small = (

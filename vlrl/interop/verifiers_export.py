@@ -172,8 +172,9 @@ def _task_row(phase: PhasePlan, row: Row, where: str) -> dict[str, Any]:
         finally:
             episode.close()
         prompt = prompt if opening.empty else with_opening(prompt, opening)
-    if prompt.videos:
-        raise ConfigError(f"{where}: row {row.id!r} has a video, which cannot be sent as a chat message")
+    if prompt.videos or prompt.audios:
+        kind = "a video" if prompt.videos else "audio"
+        raise ConfigError(f"{where}: row {row.id!r} has {kind}, which cannot be sent as a chat message")
     images = iter(prompt.images)
     messages: list[Any] = [
         {"role": message["role"], "content": _content(message["content"], images)}

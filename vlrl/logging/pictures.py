@@ -8,7 +8,8 @@ from typing import Any
 
 from PIL import Image
 
-from vlrl.types import Clip, Media
+from vlrl.services.waveform import waveform
+from vlrl.types import Clip, Media, Sound
 
 MAX_SIDE = 768  # pixels; a rollout table is for looking at, the dataset keeps the original
 LOSSLESS_PIXELS = 256 * 256
@@ -19,18 +20,21 @@ def thumbnail(media: Media, max_side: int = MAX_SIDE) -> dict[str, Any]:
     """{"kind", "bytes", "width", "height"}: PNG (small pictures) or JPEG; width and height are the ORIGINAL
     pixels of one frame.
 
-    A video becomes a strip of up to four frames, first to last, side by side. Raises MediaError where the
-    medium cannot be read.
+    A video becomes a strip of up to four frames, first to last, side by side; a sound its waveform. Raises
+    MediaError where the medium cannot be read.
     """
     loaded = media.load()
-    if isinstance(loaded, Clip):
+    if isinstance(loaded, Sound):
+        picture = waveform(loaded.samples_T)
+        width, height = picture.size
+    elif isinstance(loaded, Clip):
         height, width = loaded.frames_THWC.shape[1:3]
         picture = _strip(loaded)
     else:
         width, height = loaded.size
         picture = loaded.convert("RGB")
     return {
-        "kind": media.kind,
+        "kind": "image" if media.kind == "audio" else media.kind,  # a sound is shown as its waveform
         "bytes": encode(picture, max_side),
         "width": int(width),
         "height": int(height),

@@ -52,7 +52,7 @@ def records(step: int, phase: str, groups: Iterable[Group], decode: Decode | Non
             "step": step, "phase": phase, "group": group.id or str(group_index), "id": group.row.id,
             "task": group.row.task,
             "prompt": plain(prompt_text(group.prompt)), "answer": to_json(group.row.answer),
-            "media": group.prompt.images + group.prompt.videos,
+            "media": group.prompt.images + group.prompt.videos + group.prompt.audios,
         }  # fmt: skip
         gold = gold_marks(group.row.answer) if group.prompt.images else []
         sizes = {len(mark["xy"]) for mark in gold}

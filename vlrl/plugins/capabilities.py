@@ -93,3 +93,8 @@ class Annotation(Capability, Generic[T]):
 NO_POLICY_GRADIENT = Capability(
     "no_policy_gradient", hint="policy_loss: {name: zero_loss}"
 )  # the policy loss is 0, whatever the advantages
+
+
+def carry_annotations(target: Annotated, values: dict[str, Any]) -> None:
+    """Write the annotations that a copy of a rollout or group got in another process."""
+    target.info.update(values)

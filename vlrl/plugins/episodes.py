@@ -74,6 +74,12 @@ TURN_SPANS: Annotation[list] = Annotation(
 TURN_STATES: Annotation[list] = Annotation(
     "turn_states", list, hint=HINT, doc="per turn of the episode: key of the state that it was written in"
 )
+END_STATE: Annotation[str] = Annotation(
+    "end_state",
+    str,
+    hint=HINT,
+    doc='key of the state after the last turn; "" where that turn was not carried out',
+)
 ACTIONS: Annotation[list] = Annotation(
     "actions", list, hint=HINT, doc="per turn of the episode: the policy's text"
 )
@@ -97,15 +103,17 @@ TRANSCRIPT: Annotation[str] = Annotation(
     "transcript", str, hint=HINT, doc="the segment's text with the replies"
 )
 
-# of environments that answer with pictures, and that take something out of the context of later turns
+# of environments that answer with pictures, whose states are plain values with a description, and that take
+# something out of the context of later turns
 PICTURE_REPLIES = Capability("picture_replies", hint="environment: {name: zoom}")
+DESCRIBED_STATES = Capability("described_states", hint="environment: {name: minigrid}")
 FORGETS = Capability("forgets", hint="environment: {name: reseek.search}")
 ONE_REWARD_PER_CONVERSATION = Capability(
     "one_reward_per_conversation", hint="reward_shaping: {turns: {name: last_turn_reward}}"
 )
 EPISODE_ANNOTATIONS: tuple[Capability, ...] = (
     *(CONVERSATION, SEGMENT, TURNS, CALLS, TRANSCRIPT, ACTIONS, EPISODE_END, EPISODE_RETURN),
-    *(INVALID_ACTIONS, TURN_PARTS, TURN_REWARDS, TURN_SPANS, TURN_STATES),
+    *(INVALID_ACTIONS, TURN_PARTS, TURN_REWARDS, TURN_SPANS, TURN_STATES, END_STATE),
 )
 
 E = TypeVar("E", bound="Episode")

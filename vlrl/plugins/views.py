@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, runtime_checkable
 
 from vlrl.plugins.capabilities import Capability
 from vlrl.types import Completion, CoordinateSpace, Group, Prompt, Request, Rollout, Row, Sampling, TokenBatch
@@ -129,6 +129,18 @@ class AuxTensorView(Protocol):
     def no_grad(self) -> bool: ...
     def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor: ...
     def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class TokenValuesView(AuxTensorView, Protocol):
+    """A tensor that reads numbers of each token beside the logits: `from_values` is called, not
+    `from_logits`."""
+
+    def token_values(self, batch: TokenBatch) -> Tensor:
+        """(B, T, K) numbers of the completion tokens, made before the forward pass, without gradient."""
+
+    def from_values(self, logits_NV: Tensor, ids_N: Tensor, values_NK: Tensor) -> Tensor:
+        """(N,) from temperature-scaled float32 logits of N tokens and their numbers."""
 
 
 class EnvironmentView(PluginView, Protocol):
@@ -308,10 +320,6 @@ class PolicyView(Protocol):
     @staticmethod
     def part_of(name: str) -> str:
         """The part of the model that a parameter belongs to: "vision", "projector" or "language"."""
-
-    def read_routers(self, what: str) -> None:
-        """Let the routers of a mixture be read in forward passes. Raises ConfigError, about the setting
-        `what`, for a model without them."""
 
     def keep_reference(self, renew: bool = False) -> None:
         """Copy the weights as they are now as the KL reference, unless there is one (or `renew`)."""

@@ -24,16 +24,16 @@ from vlrl.services.lazy import nn, torch
 ADAPTER = "adapter"
 PARTS = {
     "projector": re.compile(
-        r"\bvisual\.(merger|deepstack_merger_list)\b|multi_modal_projector|\bconnector\b|image_newline"
+        r"\bvisual\.(merger|merger_list|deepstack_merger_list)\b|multi_modal_projector|\bconnector\b|image_newline"
         r"|\bmm_projector\b|\bembed_vision\b|visual_embeddings_table"
     ),
-    "vision": re.compile(r"\bvisual\b|vision_tower|vision_model"),
+    "vision": re.compile(r"\bvisual\b|vision_tower|vision_model|\baudio_tower\b"),
 }
 
 
 def part_of(name: str) -> str:
     """The part of the model that a parameter belongs to, by its name: "projector" (vision to language),
-    "vision" or "language"."""
+    "vision" (the towers of pictures and sounds) or "language"."""
     return next((part for part, pattern in PARTS.items() if pattern.search(name)), "language")
 
 

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Features:
-    """The processor's output for one image or video: the vision tower's inputs, and the placeholder text that
+    """The processor's output for one image, video or sound: its tower's inputs, and the placeholder text that
     stands for it in a prompt."""
 
     key: str
-    kind: str  # "image" | "video": what the model treats it as
+    kind: str  # "image" | "video" | "audio": what the model treats it as
     # the expanded placeholder: one token per vision embedding, and the separators or timestamps that a family
     # puts between them
     text: str
     tensors: dict[str, Tensor]  # under the processor's own names: pixel_values, image_grid_thw, ...
-    space: CoordinateSpace
+    space: CoordinateSpace | None  # None: a sound has no coordinates
     num_embeds: int  # how many tokens of `text` are replaced by vision embeddings
 
     @property
@@ -53,7 +53,7 @@ class EncodedPrompt:
     features: tuple[
         Features, ...
     ]  # one per medium, in the order in which the prompt shows them (an image shown twice is listed twice)
-    types: list[int]  # per token: 0 text, 1 image placeholder, 2 video placeholder
+    types: list[int]  # per token: 0 text, 1 image placeholder, 2 video's, 3 sound's
     positions: Tensor  # (A, L) or (L,): rotary positions of the prompt
     # rotary position (on every axis) of the first completion token; token i of a completion is at
     # next_position + i

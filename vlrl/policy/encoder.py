@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -23,7 +23,7 @@ from vlrl.services.lazy import nn
 from vlrl.types import Media, Prompt, Row
 
 V = TypeVar("V")
-MEDIA_TYPES = {"image": 1, "video": 2}
+MEDIA_TYPES = {"image": 1, "video": 2, "audio": 3}
 CACHED_PROMPTS = 4096
 
 
@@ -149,7 +149,8 @@ class PromptEncoder:
             return ids, types, order, positions, next_position
 
         ids, types, order, positions, next_position = self._prompts.get(prompt.key, make)
-        spaces = tuple(features[m.key].space for m in (*prompt.images, *prompt.videos))
+        shown = (features[m.key].space for m in (*prompt.images, *prompt.videos))
+        spaces = tuple(space for space in shown if space is not None)
         return EncodedPrompt(
             ids, tuple(features[m.key] for m in order), types, positions, next_position, spaces, order
         )
@@ -162,7 +163,7 @@ class PromptEncoder:
         single_image = len(prompt.images) == 1 or not self.family.multi_image_sensitive
         return {
             media.key: before.get(media.key) or self.features_of(media, single_image)
-            for media in (*prompt.images, *prompt.videos)
+            for media in prompt.media
         }
 
     def features_of(self, media: Media, single_image: bool = True) -> Features:
@@ -286,25 +287,25 @@ class PromptEncoder:
         of earlier turns stay as they are."""
         earlier = earlier_part(prompt)
         if earlier is None:
-            return self._tokenize_text(prompt, self.render(prompt), prompt.images, prompt.videos, features)
+            return self._tokenize_text(prompt, self.render(prompt), media_by_kind(prompt), features)
         before, since, text = earlier
         ids, types, order = self._tokenize(before, features)
-        new = (prompt.images[len(before.images) :], prompt.videos[len(before.videos) :])
-        more_ids, more_types, more = self._tokenize_text(prompt, text, *new, features, begins=False)
+        shown = media_by_kind(before)
+        new = {kind: media[len(shown[kind]) :] for kind, media in media_by_kind(prompt).items()}
+        more_ids, more_types, more = self._tokenize_text(prompt, text, new, features, begins=False)
         return [*ids, *since, *more_ids], [*types, *[0] * len(since), *more_types], (*order, *more)
 
     def _tokenize_text(
         self,
         prompt: Prompt,
         text: str,
-        images: Sequence[Media],
-        videos: Sequence[Media],
+        shown: Mapping[str, Sequence[Media]],
         features: dict[str, Features],
         begins: bool = True,
     ) -> tuple[list[int], list[int], tuple[Media, ...]]:
-        """`_tokenize` of a rendered text that shows these media; `begins`: it is the beginning of a
-        prompt."""
-        queues = {"image": list(images), "video": list(videos)}
+        """`_tokenize` of a rendered text with the media that it shows, by kind; `begins`: it is the beginning
+        of a prompt."""
+        queues = {kind: list(media) for kind, media in shown.items()}
         kind_of = {token: kind for kind, token in self.placeholders.items()}
         pieces = re.split("(" + "|".join(map(re.escape, kind_of)) + ")", text) if kind_of else [text]
         for kind, token in self.placeholders.items():
@@ -325,7 +326,7 @@ class PromptEncoder:
         return ids, self._types(prompt, ids, [features[m.key] for m in order]), tuple(order)
 
     def _types(self, prompt: Prompt, ids: Sequence[int], shown: Sequence[Features]) -> list[int]:
-        """Per token 0 (text), 1 (an image's embedding goes there) or 2 (a video's)."""
+        """Per token 0 (text) or the number in `MEDIA_TYPES` of the medium whose embedding goes there."""
         embed_ids = {self.tokenizer.convert_tokens_to_ids(self.family.embed_token_of(f.kind)) for f in shown}
         types = [MEDIA_TYPES[f.kind] for f in shown for _ in range(f.num_embeds)]
         if sum(i in embed_ids for i in ids) != len(types):
@@ -351,17 +352,19 @@ def earlier_part(prompt: Prompt) -> tuple[Prompt, tuple[int, ...], str] | None:
         return None
     before, since, text = prompt.continues
     images, videos = prompt.images[: len(before.images)], prompt.videos[: len(before.videos)]
-    if len(images) < len(before.images) or len(videos) < len(before.videos):
+    audios = prompt.audios[: len(before.audios)]
+    shown = (images, videos, audios)
+    held = (before.images, before.videos, before.audios)
+    if any(len(now) < len(then) for now, then in zip(shown, held)):
         return None
-    return (
-        (
-            before
-            if (images, videos) == (before.images, before.videos)
-            else replace(before, images=images, videos=videos)
-        ),
-        since,
-        text,
-    )
+    if shown != held:
+        before = replace(before, images=images, videos=videos, audios=audios)
+    return before, since, text
+
+
+def media_by_kind(prompt: Prompt) -> dict[str, tuple[Media, ...]]:
+    """The media of a prompt, each kind in the order of its placeholders."""
+    return {"image": prompt.images, "video": prompt.videos, "audio": prompt.audios}
 
 
 def control_pattern(tokenizer: Any, placeholders: Iterable[str]) -> re.Pattern[str]:

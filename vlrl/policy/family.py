@@ -53,6 +53,7 @@ class Family(Stage):
     home: ClassVar[str] = "vlrl.policy.families"
     auto_model: ClassVar[str] = "AutoModelForCausalLM"  # transformers' classes that load model and processor
     auto_processor: ClassVar[str] = "AutoTokenizer"
+    model_types: ClassVar[tuple[str, ...]] = ()  # further ones that the family reads, beside its name
     supports_packing: ClassVar[bool] = True  # False: the padded layout is used, with a warning
     is_multimodal: ClassVar[bool] = True  # has a vision tower
     # True: an image is processed differently if its prompt shows several
@@ -117,7 +118,11 @@ class Family(Stage):
                 )
         check_model(self.model, self.is_multimodal)
         held = model_type_of(self.model)
-        if held and held != self.name and (self.is_multimodal or find(Family, held) is not None):
+        if (
+            held
+            and held not in (self.name, *self.model_types)
+            and (self.is_multimodal or find(Family, held) is not None)
+        ):
             fix = f"set policy.name={held}" if find(Family, held) is not None else "set policy.name=text"
             raise ConfigError(
                 f"policy.model: {self.model!r} holds a model of type {held!r}, which family {self.name!r} "

@@ -6,18 +6,19 @@ per token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from vlrl.plugins.views import TokenValuesView
 from vlrl.policy.cpu_matmul import CPULinear, HeadLogp, fill_forbidden, is_whole, plain_float
 from vlrl.policy.encoded import Features
 from vlrl.policy.family import Family, base, logit_rule
 from vlrl.policy.packing import Layout
-from vlrl.policy.routing import Routing, real_tokens
+from vlrl.policy.routing import Routing, install, real_tokens
 from vlrl.policy.tower import MediaEncoder
 from vlrl.policy.tree_attention import attention_arguments
 
@@ -60,12 +61,14 @@ class Net(nn.Module):
         aux_tensors: Sequence[AuxTensorView] = (),
         dummies: Sequence[Features] = (),
         given_NMK: Tensor | None = None,
+        values: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
         """{"logp": (N,), aux tensor name: (N,) or (N, K)} of the completion tokens `ids_N`.
 
         Args: `features` are the distinct media; `shown` indexes them in the order of the rows' placeholders.
         `dummies` are media that go through the vision tower with weight 0, because all ranks must take part
-        in the tower's collectives. `given_NMK`: the experts of the rows' tokens.
+        in the tower's collectives. `given_NMK`: the experts of the rows' tokens. `values`: (N, K) numbers of
+        the completion tokens, by the aux tensor that reads them.
         """
         family = self.family
         with family.autocast(ids_N.device):
@@ -75,6 +78,8 @@ class Net(nn.Module):
             options = attention_arguments(family, self.model, layout)
             of_routing = [aux for aux in aux_tensors if aux.reads_routing]
             aux_tensors = [aux for aux in aux_tensors if not aux.reads_routing]
+            if of_routing:
+                install(self.model, of_routing[0].name)
             if of_routing or given_NMK is not None:
                 routing = Routing(given_NMK, real_tokens(layout) if of_routing else None)
                 options["routing"] = routing
@@ -86,13 +91,16 @@ class Net(nn.Module):
             if (
                 weight_VH is not None
                 and len(ids_N)
+                and not values
                 and not any(needs_logits_graph(aux) for aux in aux_tensors)
             ):
                 out = score_by_weight(
                     weight_VH, hidden_NH, ids_N, temperature_N, aux_tensors, self.forbidden_ids, family.chunk
                 )
             else:
-                out = score_tokens(self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk)
+                out = score_tokens(
+                    self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk, values
+                )
             for aux in of_routing:
                 out[aux.name] = routing.balance_2.expand(len(ids_N), 2)
             for dummy in embeds[len(features) :]:
@@ -162,9 +170,10 @@ def score_tokens(
     temperature_N: Tensor,
     aux_tensors: Sequence[AuxTensorView] = (),
     chunk: int = 1024,
+    values: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """{"logp": (N,), aux tensor name: (N,) or (N, K)} of tokens `ids_N`, given the hidden states that predict
-    them.
+    them. `values`: (N, K) numbers of the tokens, by the aux tensor that reads them.
 
     Logits are computed for `chunk` tokens at a time, in float32, divided by the temperature (0, greedy,
     counts as 1). All chunks but the last are recomputed in the backward pass. The backward pass begins with
@@ -172,13 +181,18 @@ def score_tokens(
     """
     temperature_N = torch.where(temperature_N > 0, temperature_N, torch.ones_like(temperature_N))
     unscaled = bool((temperature_N == 1).all())
+    values = values or {}
 
-    def score_chunk(hidden: Tensor, ids: Tensor, temperature: Tensor) -> tuple[Tensor, ...]:
+    def score_chunk(hidden: Tensor, ids: Tensor, temperature: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
         logits = head(hidden).float()
         logits = logits if unscaled else logits / temperature[:, None]
-        logp = TokenLogp.apply(logits, ids)
+        logp, own = TokenLogp.apply(logits, ids), dict(zip(values, parts, strict=True))
         return logp, *(
-            aux.from_hidden(hidden, ids) if aux.reads_hidden else aux.from_logits(logits, ids)
+            aux.from_hidden(hidden, ids)
+            if aux.reads_hidden
+            else aux.from_values(logits, ids, own[aux.name])
+            if isinstance(aux, TokenValuesView)
+            else aux.from_logits(logits, ids)
             for aux in aux_tensors
         )
 
@@ -188,7 +202,7 @@ def score_tokens(
     begins = [0, *range(count % chunk or chunk, count, chunk)]
     parts = []
     for start, end in zip(begins, [*begins[1:], count]):
-        args = [x[start:end] for x in (hidden_NH, ids_N, temperature_N)]
+        args = [x[start:end] for x in (hidden_NH, ids_N, temperature_N, *values.values())]
         parts.append(
             checkpoint(score_chunk, *args, use_reentrant=False)
             if recompute and end < count
@@ -249,6 +263,16 @@ def dedupe(
     if distinct_3N.shape[1] == len(source_N):
         return source_N, ids_N, temperature_N, None
     return distinct_3N[0], distinct_3N[1], distinct_3N[2].int().view(torch.float32), copies_N
+
+
+def gather_from_BT(value: Tensor, target_N: Tensor, copies_N: Tensor | None) -> Tensor:
+    """(B, T, K) to (N, K), the inverse of `scatter_to_BT`; of tokens that are one (`dedupe`), the last one's
+    numbers."""
+    rows_N = value.flatten(0, 1)[target_N]
+    if copies_N is None:
+        return rows_N
+    place_N = target_N.new_zeros(int(copies_N.max()) + 1)
+    return rows_N[place_N.index_copy(0, copies_N, torch.arange(len(copies_N), device=target_N.device))]
 
 
 def scatter_to_BT(value: Tensor, target_N: Tensor, shape: torch.Size) -> Tensor:

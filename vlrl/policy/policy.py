@@ -14,14 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vlrl.plugins.views import TokenValuesView
 from vlrl.policy import adapters
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.encoder import DummyImage, PromptEncoder, root_of
 from vlrl.policy.family import Family, base, linear_cost
-from vlrl.policy.forward import dedupe, forbid, scatter_to_BT
+from vlrl.policy.forward import dedupe, forbid, gather_from_BT, scatter_to_BT
 from vlrl.policy.packing import build_layout, packing_is_cheaper, trees_of
 from vlrl.policy.params import Params
-from vlrl.policy.routing import install, replay_of, routing_of
+from vlrl.policy.routing import replay_of, routing_of
 from vlrl.policy.sharding import world_size
 from vlrl.policy.tree_attention import is_installed
 from vlrl.services.lazy import Tensor, nn, torch
@@ -175,11 +176,6 @@ class Policy:
         shares = [vars(module).get(name) for module in self.model.modules() for name in names]
         return any(isinstance(share, float) and share > 0 for share in shares)
 
-    def read_routers(self, what: str) -> None:
-        """Let the routers of a mixture of experts be read in forward passes. Raises ConfigError, about the
-        setting `what`, for a model without routers of that kind."""
-        install(self.model, what)
-
     def keep_reference(self, renew: bool = False) -> None:
         """Copy the weights as they are now as the KL reference, unless there is one already (or `renew`)."""
         self.params.keep_reference(renew)
@@ -230,6 +226,7 @@ class Policy:
         Honours the autograd mode. Raises ValueError for a completion that holds a forbidden id.
         """
         self._refuse_forbidden(batch)
+        given = {aux.name: aux.token_values(batch) for aux in aux_tensors if isinstance(aux, TokenValuesView)}
         prompts = [self.encode(prompt) for prompt in batch.prompts]
         scored_BT = (batch.loss_mask_BT & batch.mask_BT).cpu()
         lengths = batch.mask_BT.sum(-1).tolist()
@@ -270,6 +267,7 @@ class Policy:
             tuple(aux_tensors),
             dummies,
             replay_of(layout, [routing_of(r, prompts[p]) for r, p in zip(batch.rollouts, prompt_B)]),
+            {name: gather_from_BT(value, layout.target_N, copies_N) for name, value in given.items()},
         )
         values = out if copies_N is None else {name: value[copies_N] for name, value in out.items()}
         return {

@@ -80,7 +80,13 @@ class MediaEncoder:
             tower = self._number_of([*frozen["vision"], *frozen["projector"]])
             return [self._embeds(model, f"{tower}/{medium.key}", medium) for medium in features]
         tower = self._number_of(frozen["vision"])
-        return [self._projected(model, f"{tower}/{medium.key}", medium) for medium in features]
+        # a sound's tower ends in its projection: all of it is frozen
+        return [
+            (self._embeds if medium.kind == "audio" else self._projected)(
+                model, f"{tower}/{medium.key}", medium
+            )
+            for medium in features
+        ]
 
     def clear(self) -> None:
         """Empty the cache."""
@@ -155,11 +161,14 @@ def frozen_parts(model: nn.Module) -> dict[str, list[Tensor]]:
 
 
 def has_dropout(model: nn.Module) -> bool:
-    """Whether the config of the model's vision tower names a dropout above 0, of activations, attention or
+    """Whether the config of one of the model's towers names a dropout above 0, of activations, attention or
     whole layers."""
-    settings: dict[str, Any] = vars(getattr(base(model).config, "vision_config", None) or base(model).config)
+    config = base(model).config
+    towers = [getattr(config, name, None) for name in ("vision_config", "audio_config")]
     return any(
-        "drop" in name and isinstance(value, (int, float)) and value > 0 for name, value in settings.items()
+        "drop" in name and isinstance(value, (int, float)) and value > 0
+        for settings in ([tower for tower in towers if tower is not None] or [config])
+        for name, value in vars(settings).items()
     )
 
 

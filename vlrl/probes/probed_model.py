@@ -79,7 +79,7 @@ class ProbedModel:
         """The token ids of a row's prompt. Raises ConfigError for a row with pictures: what reads hidden
         states reads text."""
         prompt = self.prompt(row)
-        if prompt.images or prompt.videos:
+        if prompt.media:
             raise ConfigError(
                 f"probe: row {row.id!r} has pictures or videos; this probe reads hidden states of "
                 f"text alone, "

@@ -117,12 +117,11 @@ class Server:
     def wait(self) -> Server:
         """Wait until it is ready. Raises ServiceError with the end of its log if it dies or takes too
         long."""
-        assert self.process is not None
         client = JsonClient(self.url, self.token)
         end = time.monotonic() + self.start_timeout
         while client.status() != 200:
-            if self.process.poll() is not None or time.monotonic() > end:
-                code = self.process.poll()
+            code = self.exit_code()
+            if code is not None or time.monotonic() > end:
                 state = (
                     f"ended with code {code}"
                     if code is not None
@@ -156,14 +155,18 @@ class Server:
 
         No answer is no sign of death: the server may be busy.
         """
-        assert self.process is not None
-        if self.process.poll() is not None:
+        if self.exit_code() is not None:
             return True
         client = JsonClient(self.url, self.token)
         try:
             return client.status() == 503
         finally:
             client.close()
+
+    def exit_code(self) -> int | None:
+        """The exit code of the process; None while it runs."""
+        assert self.process is not None
+        return self.process.poll()
 
     def close(self) -> None:
         """End the process and all its child processes."""

@@ -109,6 +109,17 @@ def skip_unused() -> None:
     where the run was launched with it.
     """
     import accelerate.utils.other as accelerate_other
+
+    if not all(code in sys.modules for code in _MODEL_CODE):
+        _import_model_code()
+    if (
+        os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() != "true"
+        and "deepspeed" not in sys.modules
+    ):
+        setattr(accelerate_other, "is_deepspeed_available", _absent)  # noqa: B010
+
+
+def _import_model_code() -> None:
     import transformers.utils as names
     from transformers.utils import import_utils
 
@@ -129,11 +140,6 @@ def skip_unused() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("transformers.loss.") and vars(module).get("is_scipy_available") is _absent:
             vars(module)["linear_sum_assignment"] = _linear_sum_assignment
-    if (
-        os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() != "true"
-        and "deepspeed" not in sys.modules
-    ):
-        setattr(accelerate_other, "is_deepspeed_available", _absent)  # noqa: B010
 
 
 @contextmanager

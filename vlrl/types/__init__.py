@@ -33,6 +33,12 @@ from vlrl.types.media import (
 from vlrl.types.media import (
     MediaError as MediaError,
 )
+from vlrl.types.media import (
+    MediaKind as MediaKind,
+)
+from vlrl.types.media import (
+    Sound as Sound,
+)
 from vlrl.types.rollouts import (
     Completion as Completion,
 )

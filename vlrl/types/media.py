@@ -1,4 +1,4 @@
-"""Pictures and videos, and what their coordinates mean."""
+"""Pictures, videos and sounds, and what their coordinates mean."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TARGET_UNITS = "target_units"  # the key of `Row.meta` that says in which units 
 
 
 class MediaError(ValueError):
-    """A picture or video that is missing, broken or refused."""
+    """A picture, video or sound that is missing, broken or refused."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,29 @@ class Clip:
         return len(self.frames_THWC)
 
 
-class Media(ABC):
-    """A picture or a video that is decoded when it is first needed. Two media with equal keys show the same
-    pixels."""
+@dataclass(frozen=True)
+class Sound:
+    """A decoded sound. `samples_T` is one channel, float32 from -1 to 1; `rate` is samples per second."""
 
-    kind: Literal["image", "video"]
+    samples_T: np.ndarray
+    rate: int
+
+    def __len__(self) -> int:
+        return len(self.samples_T)
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples_T) / self.rate
+
+
+MediaKind = Literal["image", "video", "audio"]
+
+
+class Media(ABC):
+    """A picture, a video or a sound that is decoded when it is first needed. Two media with equal keys have
+    the same content."""
+
+    kind: MediaKind
 
     @property
     @abstractmethod
@@ -42,7 +60,7 @@ class Media(ABC):
         """Identity of the content: a run decodes, processes and encodes each key once per step."""
 
     @abstractmethod
-    def load(self) -> PILImage.Image | Clip:
+    def load(self) -> PILImage.Image | Clip | Sound:
         """Decode. Raises `MediaError` with the place it came from when it cannot be."""
 
     def check(self) -> None:
@@ -56,7 +74,7 @@ class Edited(Media):
     base: Media
 
     @property
-    def kind(self) -> Literal["image", "video"]:  # type: ignore[override]  # a class attribute elsewhere
+    def kind(self) -> MediaKind:  # type: ignore[override]  # a class attribute elsewhere
         return self.base.kind
 
 

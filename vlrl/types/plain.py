@@ -7,9 +7,9 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from vlrl.types.media import Clip, Media
+from vlrl.types.media import Clip, Media, MediaKind, Sound
 from vlrl.types.rows import Row
 
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ _MARK = "__tuple_or_map__"  # no key that an annotation has
 
 @dataclass(frozen=True)
 class StoredPixels(Media):
-    """A picture or video that an environment made, with its pixels and the key that it had."""
+    """A picture, video or sound that an environment made, with its pixels (or samples) and the key that it
+    had."""
 
-    kind: Literal["image", "video"]
+    kind: MediaKind
     stored_key: str
     data: bytes
 
@@ -30,13 +31,15 @@ class StoredPixels(Media):
     def key(self) -> str:
         return self.stored_key
 
-    def load(self) -> Image | Clip:
+    def load(self) -> Image | Clip | Sound:
         import numpy as np
 
         with np.load(io.BytesIO(self.data), allow_pickle=False) as arrays:
             pixels, fps = arrays["pixels"], float(arrays["fps"])
         if self.kind == "video":
             return Clip(pixels, fps)
+        if self.kind == "audio":
+            return Sound(pixels, int(fps))
         from PIL import Image
 
         return Image.fromarray(pixels)
@@ -50,8 +53,13 @@ def media_to_plain(medium: Media, row: Row) -> Any:
     import numpy as np
 
     made, file = medium.load(), io.BytesIO()
-    pixels = made.frames_THWC if isinstance(made, Clip) else np.asarray(made.convert("RGB"))
-    np.savez_compressed(file, pixels=pixels, fps=np.float64(made.fps if isinstance(made, Clip) else 0))
+    if isinstance(made, Sound):
+        pixels, per_second = made.samples_T, float(made.rate)
+    elif isinstance(made, Clip):
+        pixels, per_second = made.frames_THWC, made.fps
+    else:
+        pixels, per_second = np.asarray(made.convert("RGB")), 0.0
+    np.savez_compressed(file, pixels=pixels, fps=np.float64(per_second))
     return [medium.kind, medium.key, base64.b64encode(file.getvalue()).decode("ascii")]
 
 

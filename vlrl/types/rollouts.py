@@ -51,7 +51,8 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the policy is asked: chat messages whose media items refer, in order, to `images` and `videos`.
+    """What the policy is asked: chat messages whose media items refer, in order, to `images`, `videos` and
+    `audios`.
 
     `prefix` opens the assistant turn (for instance "<think>\\n"): it is prompt, not completion, yet it is
     part of `Rollout.text`. `train` is the prompt that the rollout is trained on where it differs from the one
@@ -67,6 +68,11 @@ class Prompt:
     train: Prompt | None = None
     continues: tuple[Prompt, tuple[int, ...], str] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # for the chat template (enable_thinking, ...)
+    audios: tuple[Media, ...] = ()
+
+    @property
+    def media(self) -> tuple[Media, ...]:
+        return self.images + self.videos + self.audios
 
     @property
     def for_training(self) -> Prompt:
@@ -86,7 +92,7 @@ class Prompt:
     def key(self) -> str:
         """Equal prompts (text, media, prefix) have equal keys."""
         parts = [repr(self.messages), self.prefix, repr(sorted(self.options.items()))] + [
-            m.key for m in self.images + self.videos
+            m.key for m in self.media
         ]
         parts += (
             [self.continues[0].key, repr(self.continues[1]), self.continues[2]]
@@ -106,6 +112,7 @@ def prompt_to_plain(prompt: Prompt, row: Row) -> dict[str, Any]:
         "messages": [dict(message) for message in prompt.messages],
         "images": [media_to_plain(medium, row) for medium in prompt.images],
         "videos": [media_to_plain(medium, row) for medium in prompt.videos],
+        "audios": [media_to_plain(medium, row) for medium in prompt.audios],
         "prefix": prompt.prefix,
         "options": dict(prompt.options),
         "train": prompt.train and prompt_to_plain(prompt.train, row),
@@ -130,6 +137,7 @@ def prompt_from_plain(packed: Mapping[str, Any], row: Row) -> Prompt:
         packed["train"] and prompt_from_plain(packed["train"], row),
         begun and (prompt_from_plain(begun[0], row), tuple(begun[1]), begun[2]),
         values["options"],
+        tuple(media_from_plain(medium, row) for medium in values["audios"]),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from vlrl.types.media import Media
 
-# {"role": "user", "content": [{"type": "text", "text": ...} | {"type": "image"} | {"type": "video"}]}
+# {"role": "user", "content": [{"type": "text", "text": ...} | {"type": "image"}]}; also "video", "audio"
 Message = Mapping[str, Any]
 
 
@@ -21,10 +21,10 @@ class RowError(ValueError):
 class Row:
     """One training or evaluation example.
 
-    `question` may hold `<image>` / `<video>` markers, in the order of `images` / `videos`; without markers
-    the media come first. `answer` is the gold answer in the form its reward reads (boxes are [x1, y1, x2, y2]
-    in ORIGINAL pixels of the picture). `target` is a full demonstration (what an expert would write), for
-    cold starts and replay; it may be empty.
+    `question` may hold `<image>`, `<video>` and `<audio>` markers, in the order of `images`, `videos` and
+    `audios`; without markers the media come first. `answer` is the gold answer in the form its reward reads
+    (boxes are [x1, y1, x2, y2] in ORIGINAL pixels of the picture). `target` is a full demonstration (what an
+    expert would write), for cold starts and replay; it may be empty.
     `rewards` names the reward slots that score this row; empty means: all that apply to its `task`.
     """
 
@@ -40,11 +40,12 @@ class Row:
     messages: tuple[Message, ...] = ()  # a whole conversation, for rows that are more than one question
     rewards: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    audios: tuple[Media, ...] = ()
     origin: str = field(default="", compare=False)  # where it is stored, file:line, for messages
 
     @property
     def media(self) -> tuple[Media, ...]:
-        return self.images + self.videos
+        return self.images + self.videos + self.audios
 
 
 class RowView(Sequence[Row]):

@@ -1,4 +1,5 @@
-"""Prose without a verifier: replies of characters, and texts whose next words are asked for."""
+"""Prose without a verifier: replies of characters, texts whose next words are asked for, and sentences with
+given words."""
 
 from __future__ import annotations
 
@@ -91,4 +92,48 @@ class GenContinuation(GeneratedSource):
             following,
             task="continuation",
             target=f"<think>{thought}</think><answer>{following}</answer>",
+        )
+
+
+ACTS = {  # verb: third person, what is acted on
+    "catch": ("catches", ("ball", "fish", "train")),
+    "carry": ("carries", ("basket", "ladder", "lamp")),
+    "paint": ("paints", ("boat", "door", "fence")),
+    "watch": ("watches", ("film", "game", "storm")),
+    "throw": ("throws", ("stone", "stick", "hat")),
+}
+WHO = ("boy", "dog", "farmer", "girl", "nurse", "sailor")
+WHERE = {"park": "in", "beach": "on", "bridge": "on", "garden": "in", "station": "at", "harbour": "at"}
+
+
+@register("gen_concepts")
+@dataclass(frozen=True, kw_only=True)
+class GenConcepts(GeneratedSource):
+    """Words in any order that a sentence must hold: "boy catch ball park". The answer is a list of sentences
+    that say so; a text metric compares with each.
+
+    Paper: RL4LMs, arXiv:2210.01241 (CommonGen of its GRUE tasks; the question's words are those of its
+    common_gen/t5_nlpo_on_supervised.yml at allenai/RL4LMs 97df0bd2). Held out is a fixed fifth of the word
+    sets, by their hash.
+    """
+
+    def row(self, index: int) -> Row:
+        rng = self.rng(index)
+        while True:
+            who, verb, where = rng.choice(WHO), rng.choice(sorted(ACTS)), rng.choice(sorted(WHERE))
+            does, things = ACTS[verb]
+            words = [who, verb, rng.choice(things), where]
+            held_out = random.Random(f"concepts split {' '.join(words)}").random() < 0.2
+            if held_out == (self.split == "heldout"):
+                break
+        place = f"{WHERE[where]} the {where}"
+        answers = [f"The {who} {does} a {words[2]} {place}.", f"A {who} {does} the {words[2]} {place}."]
+        asked = rng.sample(words, len(words))
+        return Row(
+            self.id(index),
+            f"generate a sentence with: {' '.join(asked)}.",
+            answers,
+            task="concepts",
+            target=answers[0],
+            meta={"concepts": asked},
         )

@@ -54,7 +54,8 @@ class GenVideoEvidence(GeneratedSource):
     `frames` seconds; frames around them hint.
 
     For environment `conan.video_clips`: `meta.frame_scores` rates every frame (5 evidence, 3 context, 1
-    distractor), `meta.descriptions` tells what is on it, `meta.shown` are the `first` frames that are shown
+    distractor), `meta.relevant` has the places of the evidence, `meta.descriptions` tells what is on it,
+    `meta.shown` are the `first` frames that are shown
     first, one of which is evidence or context; `meta.edi` is the evidence difficulty. The demonstration
     (`target`, its turns in `meta.turns`) rates the frames, asks for the clip around the context if no
     evidence is shown, and answers. Paper: the rows of Conan (arXiv:2510.20470, sec. 2), on drawn videos. Task
@@ -97,6 +98,7 @@ class GenVideoEvidence(GeneratedSource):
             "descriptions": [names[score] for score in scores],
             "shown": shown,
             "turns": turns,
+            "relevant": evidence,
         }
         meta |= {"edi": difficulty(evidence, self.frames), "rounds": len(turns)}
         question = "Which colour has the circle of the video?"

@@ -15,14 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 import numpy as np
 from PIL import Image
 
 from vlrl.plugins.registry import ConfigError
-from vlrl.types import Clip, Media, MediaError
+from vlrl.types import Clip, Media, MediaError, MediaKind, Sound
+from vlrl_data.media.audio import InMemorySound, StoredSound, sound_of, wav_bytes
 from vlrl_data.media.fetch import Web, fetch
 from vlrl_data.media.images import (
     LIMITS,
@@ -82,21 +83,23 @@ class MediaSettings:
 
 @dataclass(frozen=True, eq=False)
 class RemoteMedia(EqualByKey, Media):
-    """An image or video behind a URL, fetched when it is first needed. Its key is made from the URL, so that
+    """An image, video or sound behind a URL, fetched when it is first needed. Its key is made from the URL:
     it needs no network."""
 
     url: str
     settings: MediaSettings
-    kind: Literal["image", "video"] = "image"
+    kind: MediaKind = "image"
     options: tuple[Frames, tuple[float | None, float | None]] = field(default=(SAMPLED, (None, None)))
 
     @cached_property
     def key(self) -> str:
         return digest("url", self.url, self.kind, repr(self.options))
 
-    def load(self) -> Image.Image | Clip:
+    def load(self) -> Image.Image | Clip | Sound:
         file = str(fetch(self.url, self.settings.web))
         try:
+            if self.kind == "audio":
+                return StoredSound(file).load()
             return (
                 StoredImage(file, self.settings.limits)
                 if self.kind == "image"
@@ -239,6 +242,34 @@ def _video_of_mapping(value: Mapping[str, Any], settings: MediaSettings, frames:
     return parse_video(content, settings, (start, end), own, float(rate or 0))
 
 
+def parse_audio(value: Any, settings: MediaSettings) -> Media:
+    """A column's value as a sound: a file, bytes, samples with their rate ({array, sampling_rate}, as
+    `datasets` has them), or a mapping with any of these. Raises MediaError."""
+    if isinstance(value, Media):
+        return value
+    if isinstance(value, Sound):
+        return InMemorySound(value)
+    if isinstance(value, (bytes, bytearray)):
+        return StoredSound(bytes(value))
+    if isinstance(value, str):
+        source = _from_text(value, settings)
+        remote = isinstance(source, str) and URL.match(source)
+        return RemoteMedia(str(source), settings, "audio") if remote else StoredSound(source)
+    if isinstance(value, Mapping):
+        if value.get("array") is not None:
+            return InMemorySound(sound_of(value["array"], value.get("sampling_rate")))
+        keys = ("bytes", "path", "audio", "audio_url", "url")
+        content = next((value[key] for key in keys if value.get(key) is not None), None)
+        if isinstance(content, str) and value.get("bytes") is not None:
+            return StoredSound(_from_base64(content))
+        if content is not None:
+            return parse_audio(content, settings)
+    raise MediaError(
+        f"{_describe(value)} is not a sound (known: bytes, base64, data URI, path, file URI, http(s), "
+        "{array, sampling_rate}, {bytes, path}; an array alone has no rate)"
+    )
+
+
 _WHOLE = ("min_frames", "max_frames", "max_pixels", "total_pixels")
 
 
@@ -272,8 +303,8 @@ def _describe(value: Any) -> str:
 
 
 def to_json(medium: Media) -> Any:
-    """A medium as JSON: a path or URL, or its bytes in base64. The inverse of `parse_image` and `parse_video`
-    (given the same settings)."""
+    """A medium as JSON: a path or URL, or its bytes in base64. The inverse of `parse_image`, `parse_video`
+    and `parse_audio` (given the same settings)."""
     if isinstance(medium, RemoteMedia):
         return (
             {"url": medium.url, **_span_and_frames(*medium.options)} if medium.kind == "video" else medium.url
@@ -287,7 +318,11 @@ def to_json(medium: Media) -> Any:
         return content | _span_and_frames(medium.frames, medium.span)
     if isinstance(medium, StoredImage):
         return medium.source if isinstance(medium.source, str) else _content(medium.source)
+    if isinstance(medium, StoredSound):
+        return _content(medium.source)
     loaded = medium.load()
+    if isinstance(loaded, Sound):
+        return _content(wav_bytes(loaded))
     if isinstance(loaded, Clip):
         return _content(encode(loaded.frames_THWC, loaded.fps)) | _span_and_frames(NATIVE, (None, None))
     buffer = io.BytesIO()

@@ -107,13 +107,14 @@ def media_columns(record: Record) -> Draft:
     return {
         "images": first_list(record, "images", "image", "image_path", "decoded_image"),
         "videos": first_list(record, "videos", "video"),
+        "audios": first_list(record, "audios", "audio"),
     }
 
 
 def with_media(draft: Draft, record: Record) -> tuple[Draft, bool]:
     """A draft with the record's media columns, where they hold anything, and whether it has media."""
     found = draft | {name: media for name, media in media_columns(record).items() if media}
-    return found, bool(found.get("images") or found.get("videos"))
+    return found, any(found.get(name) for name in ("images", "videos", "audios"))
 
 
 def is_chat(value: Any) -> bool:
@@ -153,15 +154,14 @@ def chat_draft(messages: Sequence[Mapping[str, Any]]) -> Draft:
     opening = str(written[-1]["content"]) if written is not messages else ""
     messages = written
     turns: list[dict[str, Any]] = []
-    images: list[Any] = []
-    videos: list[Any] = []
+    shown: dict[str, list[Any]] = {"images": [], "videos": [], "audios": []}
     for place, turn in enumerate(messages[:-1] if messages[-1]["role"] == "assistant" else messages):
         content = turn["content"]
         if not isinstance(content, str):
-            content = _text_of_parts(content, images, videos, f"message {place}")
+            content = _text_of_parts(content, shown, f"message {place}")
         turns.append({"role": turn["role"], "content": content})
     system = turns.pop(0)["content"] if turns and turns[0]["role"] == "system" else ""
-    media = {"images": [i for i in images if i is not None], "videos": [v for v in videos if v is not None]}
+    media = {name: [item for item in items if item is not None] for name, items in shown.items()}
     found: Draft = {key: value for key, value in media.items() if value}
     if opening:
         found["meta"] = {OPENING: opening}
@@ -170,9 +170,8 @@ def chat_draft(messages: Sequence[Mapping[str, Any]]) -> Draft:
     return {"question": "", "messages": tuple(turns), "system": system} | found
 
 
-def _text_of_parts(parts: Any, images: list[Any], videos: list[Any], where: str) -> str:
-    """The text of a message's parts, with a marker for each medium; the media are added to `images` and
-    `videos`."""
+def _text_of_parts(parts: Any, shown: Mapping[str, list[Any]], where: str) -> str:
+    """The text of a message's parts, with a marker for each medium; the media are added to `shown`."""
     if parts is not None and not isinstance(parts, (list, tuple)):
         raise ValueError(f"the content of {where} is {type(parts).__name__}, not text or a list of parts")
     texts = []
@@ -184,11 +183,10 @@ def _text_of_parts(parts: Any, images: list[Any], videos: list[Any], where: str)
             )
         kind = part.get("type", "text")
         payload = part.get(kind) or part.get("url") or part.get("path")
-        if kind in ("image", "image_url", "video"):
-            (videos if kind == "video" else images).append(
-                payload["url"] if isinstance(payload, Mapping) and "url" in payload else payload
-            )
-            texts.append("<video>" if kind == "video" else "<image>")
+        if (medium := str(kind).removesuffix("_url")) in ("image", "video", "audio"):
+            held = payload["url"] if isinstance(payload, Mapping) and "url" in payload else payload
+            shown[f"{medium}s"].append(held)
+            texts.append(f"<{medium}>")
         else:
             texts.append(str(part.get("text", "")))
     return "".join(texts)

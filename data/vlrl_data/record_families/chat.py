@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from vlrl.types import RowError
 from vlrl_data.record_families.answers import (
     BOX_CORNERS,
     letter_of,
@@ -37,6 +40,8 @@ from vlrl_data.record_families.base import (
         "answer",
         "images",
         "videos",
+        "audios",
+        "audio",
         "choices",
         "task",
         "target",
@@ -63,9 +68,11 @@ class Vlrl:
     def draft(record: Record) -> Draft:
         known = FAMILIES["vlrl"].known
         values = {name: value for name, value in record.items() if name in known and value is not None}
-        for name in {"images", "videos", "messages", "rewards", "meta"} & values.keys():
+        if (one := values.pop("audio", None)) is not None:
+            values.setdefault("audios", one)
+        for name in {"images", "videos", "audios", "messages", "rewards", "meta"} & values.keys():
             values[name] = as_container(values[name])
-        for name in {"images", "videos"} & values.keys():
+        for name in {"images", "videos", "audios"} & values.keys():
             values[name] = tuple(as_list(values[name]))
         for name in {"messages", "rewards"} & values.keys():
             values[name] = tuple(values[name]) if isinstance(values[name], list) else values[name] or ()
@@ -156,6 +163,49 @@ class ReasonRank:
         order = re.findall(r"\d+", str(record["reward_model"]["ground_truth"]))
         meta = draft["meta"] | {"relevant": places}
         return draft | {"answer": order, "task": "ranking", "meta": meta}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Reads pickles of containers, text and numbers, and calls nothing."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in ("builtins", "__builtin__") and name == "set":
+            return set
+        raise pickle.UnpicklingError(f"it holds {module}.{name}")
+
+
+def unpickled(data: bytes) -> Any:
+    """The value of a pickle of containers, text and numbers; sets are sorted lists. Raises RowError for any
+    other."""
+    try:
+        return _without_sets(_PlainUnpickler(io.BytesIO(data)).load())
+    except Exception as error:  # a broken pickle raises whatever its instructions lead to
+        raise RowError(f"its pickled `ground_truth` is not plain data: {error}") from None
+
+
+def _without_sets(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_sets(item) for key, item in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return [_without_sets(item) for item in sorted(value)]
+    return [_without_sets(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@record_family("codev_r1", VERL_FIELDS)
+class PickledGolds:
+    """CodeV-R1's problems in verl's columns: the golden modules, by name, are pickled in `ground_truth`."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        model = record.get("reward_model")
+        gold = model.get("ground_truth") if isinstance(model, Mapping) else None
+        return "its `ground_truth` is pickled" if isinstance(gold, bytes) else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        gold = unpickled(record["reward_model"]["ground_truth"])
+        plain = {**record, "reward_model": {**record["reward_model"], "ground_truth": ""}}
+        return VerlRecords.draft(plain) | {"answer": gold}
 
 
 EVENT_DATES = ("event_pub_date", "event1_pub_date", "event2_pub_date", "event3_pub_date")
@@ -296,7 +346,11 @@ class Lisa:
 
 
 @record_family(
-    "llava", ("id", "image", "images", "video", "videos", "conversations", "accu_reward_method", "solution")
+    "llava",
+    (
+        *("id", "image", "images", "video", "videos", "audio", "audios"),
+        *("conversations", "accu_reward_method", "solution"),
+    ),
 )
 class Llava:
     """LLaVA-style, VLM-R1 (REC and OVD too): `conversations` of {from, value}; the last answer is the gold
@@ -331,7 +385,19 @@ class Llava:
         draft |= {"id": record.get("id"), "target": target} | read_answer(gold, seen)
         if method := record.get("accu_reward_method"):
             draft["task"] = str(method)
+        return draft if draft.get("audios") else without_sound_track(draft)
+
+
+SOUND_TRACK = "`<audio>` marks the sound of the record's own video, which is left out"
+
+
+def without_sound_track(draft: Draft) -> Draft:
+    """The draft of a record with videos and no sounds (R1-Omni), without markers of the videos' sound."""
+    question = str(draft.get("question", ""))
+    if not draft.get("videos") or "<audio>" not in question:
         return draft
+    guessed = (*draft.get("guessed", ()), SOUND_TRACK)
+    return draft | {"question": re.sub(r"<audio>\n?", "", question), "guessed": guessed}
 
 
 def fill_objects(text: str, objects: Mapping[str, Any]) -> str:

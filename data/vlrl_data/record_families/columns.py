@@ -161,7 +161,7 @@ class R1V:
         return two_columns(record, "problem", "solution")
 
 
-@record_family("easyr1", ("id", "problem", "answer", "images", "videos"))
+@record_family("easyr1", ("id", "problem", "answer", "images", "videos", "audio", "audios"))
 class EasyR1:
     """EasyR1, PAPO, geometry3k, ViRL39K: `problem` with markers, `answer`, `images` or `videos`."""
 
@@ -174,7 +174,9 @@ class EasyR1:
         return two_columns(record, "problem", "answer")
 
 
-@record_family("trl", ("id", "prompt", "image", "images", "solution", "answer", "ground_truth"))
+@record_family(
+    "trl", ("id", "prompt", "image", "images", "audio", "audios", "solution", "answer", "ground_truth")
+)
 class Trl:
     """TRL: `prompt` (text or messages), `image` or `images`, the gold answer in `solution` (or `answer`,
     `ground_truth`)."""
@@ -210,6 +212,8 @@ QA_FIELDS = (
     "images",
     "video",
     "videos",
+    "audio",
+    "audios",
     "decoded_image",
     "choices",
     "options",

@@ -18,16 +18,20 @@ class Episodes(GeneratedSource):
     seed of its own in `meta["seed"]`.
 
     vlrl original. An environment's `reset` takes that seed, so that a row is one task, the same for all
-    rollouts of its group and in every epoch. The source brings the reward `environment_return`. Held-out rows
-    have other seeds than training rows.
+    rollouts of its group and in every epoch. The source brings the reward `environment_return`; without
+    `played` it brings none, for a policy that plays no episode itself, such as a planner. Held-out rows have
+    other seeds than training rows.
     """
 
     question: str = "Play."
     task: str = "episodes"
+    played: bool = True
 
     @property
     def own_rewards(self) -> Mapping[str, Mapping[str, Any]]:
         """The reward of these rows."""
+        if not self.played:
+            return {}
         return {"environment_return": {"name": "environment_return", "tasks": [self.task]}}
 
     def row(self, index: int) -> Row:

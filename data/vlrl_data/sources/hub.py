@@ -117,11 +117,11 @@ class Hub(RecordSource):
 
 
 def undecoded_media(dataset: Any) -> Any:
-    """The dataset with its image and video columns left as bytes and paths, so that checking a row decodes
-    nothing."""
+    """The dataset with its image, video and audio columns left as bytes and paths, so that checking a row
+    decodes nothing."""
     for name, feature in (dataset.features or {}).items():
         inner = getattr(feature, "feature", feature)
-        if type(inner).__name__ in ("Image", "Video"):
+        if type(inner).__name__ in ("Image", "Video", "Audio"):
             raw = type(inner)(decode=False)
             dataset = dataset.cast_column(name, raw if inner is feature else type(feature)(raw))
     return dataset

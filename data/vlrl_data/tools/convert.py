@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.types import Media, Row
+from vlrl_data.media.audio import StoredSound
 from vlrl_data.media.images import StoredImage
 from vlrl_data.media.parse import to_json
 from vlrl_data.media.video import StoredVideo
@@ -28,7 +29,7 @@ def record_of(row: Row, folder: Path | None = None) -> dict[str, Any]:
         value = getattr(row, item.name)
         if value not in ("", (), {}, None) and not (item.name == "task" and value == "default"):
             values[item.name] = value
-    for name in ("images", "videos"):
+    for name in ("images", "videos", "audios"):
         if name in values:
             values[name] = [_relative_media(to_json(medium), folder) for medium in values[name]]
     return (
@@ -94,10 +95,17 @@ def pack(rows: Iterable[Row], target: Path) -> int:
             return StoredImage(Path(medium.source).read_bytes(), medium.limits)
         if isinstance(medium, StoredVideo) and isinstance(medium.source, str):
             return StoredVideo(Path(medium.source).read_bytes(), medium.frames, medium.span)
+        if isinstance(medium, StoredSound) and isinstance(medium.source, str):
+            return StoredSound(Path(medium.source).read_bytes())
         return medium
 
     packed = (
-        replace(row, images=tuple(map(in_bytes, row.images)), videos=tuple(map(in_bytes, row.videos)))
+        replace(
+            row,
+            images=tuple(map(in_bytes, row.images)),
+            videos=tuple(map(in_bytes, row.videos)),
+            audios=tuple(map(in_bytes, row.audios)),
+        )
         for row in rows
     )
     return write(packed, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import unicodedata
 from collections import defaultdict
@@ -12,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from vlrl.plugins.registry import ConfigError
-from vlrl.types import Clip, Media, Row
+from vlrl.types import Clip, Media, Row, Sound
 
 BITS = 64
 
@@ -45,11 +46,14 @@ def image_hash(medium: Media) -> int:
     """64-bit dHash: whether each of 8 x 8 cells is darker than the one to its right. Robust to resizing and
     recompression.
 
-    Of a video, the middle frame is hashed.
+    Of a video, the middle frame is hashed; of a sound, the content: only the same sound is near.
 
     Source: Krawetz 2013, "Kind of like that" (dHash).
     """
+    if medium.kind == "audio":
+        return int.from_bytes(hashlib.sha256(medium.key.encode()).digest()[:8])
     loaded = medium.load()
+    assert not isinstance(loaded, Sound), medium.key
     image = Image.fromarray(loaded.frames_THWC[len(loaded) // 2]) if isinstance(loaded, Clip) else loaded
     cells = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
     bits = (cells[:, 1:] > cells[:, :-1]).ravel()

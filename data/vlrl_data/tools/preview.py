@@ -12,7 +12,8 @@ from typing import Any
 import jinja2
 from PIL import Image
 
-from vlrl.types import Clip, Media, MediaError, Prompt, Row
+from vlrl.services.waveform import waveform
+from vlrl.types import Clip, Media, MediaError, Prompt, Row, Sound
 from vlrl_data.tools.convert import record_of
 
 SHOWN_SIDE = 640  # pixels of the longer side of a shown image
@@ -83,7 +84,12 @@ def entry(row: Row, template: Callable[[Row], Prompt] | None = None) -> dict[str
     return {
         "id": row.id,
         "task": row.task,
-        "tags": [_count(row.images, "image"), _count(row.videos, "video"), *row.rewards],
+        "tags": [
+            _count(row.images, "image"),
+            _count(row.videos, "video"),
+            _count(row.audios, "sound"),
+            *row.rewards,
+        ],
         "media": media,
         "turns": turns_of(row, template),
         "answer": row.answer
@@ -145,13 +151,18 @@ def is_order(answer: Sequence[Any]) -> bool:
 
 
 def medium_entry(medium: Media, marks: list[dict[str, Any]], index: int) -> dict[str, Any]:
-    """An image with marks, or a video as frames; a medium that cannot be read is shown as its error."""
+    """An image with marks, a video as frames, a sound as its waveform; what cannot be read as its error."""
     try:
         loaded = medium.load()
     except MediaError as error:
         return {"error": str(error), "caption": f"{medium.kind} {index + 1}"}
     if isinstance(loaded, Clip):
         return _clip_entry(loaded, index)
+    if isinstance(loaded, Sound):
+        drawn = waveform(loaded.samples_T)
+        size = {"size": drawn.size, "width": drawn.width, "height": drawn.height}
+        caption = f"sound {index + 1}: {loaded.seconds:.2f} s, {loaded.rate} samples per second"
+        return size | {"src": _uri(drawn), "marks": [], "caption": caption}
     width, height = loaded.size
     scale = min(1.0, SHOWN_SIDE / max(width, height))
     shown = (

@@ -67,8 +67,11 @@ def stats(rows: Iterable[Row], media: bool = True) -> dict[str, Any]:
     for row in rows:
         counters["task"][row.task] += 1
         counters["answer"][answer_kind(row.answer)] += 1
-        counters["media"][f"{len(row.images)} images, {len(row.videos)} videos"] += 1
-        for medium in row.media if media else ():
+        counters["media"][
+            f"{len(row.images)} images, {len(row.videos)} videos"
+            + (f", {len(row.audios)} sounds" if row.audios else "")
+        ] += 1
+        for medium in row.images + row.videos if media else ():
             width, height = frame_size(medium)
             pixels.append(width * height)
             counters["sizes"][f"{width} x {height}"] += 1

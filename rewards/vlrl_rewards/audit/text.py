@@ -70,6 +70,7 @@ SEEDS: dict[str, Seed] = {
         {"many": "London, Paris, Rome", "long": "Paris " * 50}),
     "exact": Seed("Paris", "Paris", ("London", "Rome", "Oslo"), {"many": "London, Paris, Rome"}),
     "f1": _PROSE, "rouge1": _PROSE, "rouge2": _PROSE, "rougeL": _PROSE, "bleu": _PROSE, "chrf": _PROSE,
+    "meteor": _PROSE,
     "wer": _PROSE, "cer": _PROSE,
     "anls": Seed("EXIT 42", "EXIT 42", ("open all day", "no parking", "STOP"), {"long": "EXIT 42 " * 20}),
     "list": Seed(["red", "blue"], "red, blue", ("green", "pink, grey", "one, two, three"),

@@ -16,6 +16,7 @@ import signal
 import struct
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 INSIDE = "/opt/python"
+PACKAGES = "/opt/packages"  # third-party packages, where a program is given them
 FEW_PROCESSES = 8  # at the same time, where no control group bounds the memory of all of them together
 _OVERHEAD = 128 << 20  # bytes that a control group allows besides the program's: interpreter and supervisor
 _HELPERS = 10  # processes in a control group besides the program's: shell, bubblewrap, supervisor
@@ -47,9 +49,19 @@ def python(isolated: bool = False) -> str:
     return INSIDE + real.removeprefix(prefix) if isolated and not prefix.startswith("/usr") else real
 
 
-def bubblewrap(disk: int = 0) -> list[str]:
+def packages() -> str:
+    """The folder of this interpreter's third-party packages."""
+    return sysconfig.get_paths()["purelib"]
+
+
+def packages_inside(isolated: bool) -> str:
+    """Where a program finds third-party packages that it is given."""
+    return PACKAGES if isolated and backend() == "bubblewrap" else packages()
+
+
+def bubblewrap(disk: int = 0, with_packages: bool = False) -> list[str]:
     """The command that isolates what follows it; [] where bubblewrap is not installed. `disk` (bytes) bounds
-    the only folder that can be written.
+    the only folder that can be written; `with_packages` shows third-party packages at PACKAGES, read-only.
 
     Network, processes, System V memory and host name are the program's own; its files are /usr and the
     interpreter, read-only, and an empty /tmp.
@@ -73,6 +85,8 @@ def bubblewrap(disk: int = 0) -> list[str]:
             os.path.realpath(sys.base_prefix),
             INSIDE,
         ]
+    if with_packages:
+        mounts += ["--perms", "0755", "--dir", os.path.dirname(PACKAGES), "--ro-bind", packages(), PACKAGES]
     # Root keeps its user namespace, so that the supervisor can give the program a user of its own: root is
     # exempt from the limit on processes.
     user = (
@@ -102,12 +116,12 @@ def sized() -> bool:
     )
 
 
-def landlock(program: int, interpreter: str) -> list[str]:
+def landlock(program: int, interpreter: str, *more: str) -> list[str]:
     """The command that confines what follows it where there is no bubblewrap; `program`: the descriptor of
-    the filter of system calls. See `landlock.py`."""
+    the filter of system calls; `more`: folders that it may read. See `landlock.py`."""
     text = resources.files("vlrl_rewards.code").joinpath("landlock.py").read_text()
     prefix = os.path.dirname(os.path.dirname(interpreter))
-    folders = [path for path in ("/usr", "/lib", "/lib64", "/bin", prefix) if os.path.isdir(path)]
+    folders = [path for path in ("/usr", "/lib", "/lib64", "/bin", prefix, *more) if os.path.isdir(path)]
     return [interpreter, "-I", "-S", "-c", text, str(program), *folders, "--"]
 
 

@@ -42,6 +42,7 @@ class SandboxLimits:
     """Limits of a run. seconds: wall clock per test; total_seconds: all tests; memory, output, disk: bytes;
     processes: at the same time.
 
+    `packages`: third-party packages can be read, in the folder `isolation.packages_inside`.
     `memory` and `processes` hold for all processes of a program together where control groups can be written,
     else `memory` holds for each of at most `isolation.FEW_PROCESSES` processes.
     """
@@ -52,6 +53,7 @@ class SandboxLimits:
     output: int = 1 << 20
     processes: int = 64
     disk: int = 64 << 20
+    packages: bool = False
 
 
 class Ran(NamedTuple):
@@ -169,15 +171,16 @@ def _process(job: dict[str, Any], limits: SandboxLimits, sandbox: str) -> Iterat
         prefix, passed = [], [job[name] for name in ("read", "write") if name in job]
         if isolated:
             bare = isolation.backend() == "landlock"
+            shown = [isolation.packages()] if limits.packages else []
             prefix = [*stack.enter_context(isolation.bounded(limits.memory, limits.disk, limits.processes))]
             program = stack.enter_context(tempfile.TemporaryFile())
             program.write(isolation.syscall_filter(bare=bare))
             program.seek(0)
             if bare:
                 interpreter = isolation.interpreter_of_landlock()
-                prefix += isolation.landlock(program.fileno(), interpreter)
+                prefix += isolation.landlock(program.fileno(), interpreter, *shown)
             else:
-                prefix += isolation.bubblewrap(limits.disk)
+                prefix += isolation.bubblewrap(limits.disk, limits.packages)
             if isolation.filtered():
                 prefix += [] if bare else ["--seccomp", str(program.fileno())]
                 passed.append(program.fileno())

@@ -6,12 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vlrl.beside.judge import Judgement, Question
+from vlrl.beside.judge import Judgement, Question, check_judge
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.scoring import GoldError, NoScore
 from vlrl.plugins.stages import Reward
 from vlrl.types import Group, Rollout
-from vlrl_rewards.combine.judged import JudgedAnswer, JudgedPairs, no_score
+from vlrl_rewards.combine.judged import AsksJudge, JudgedAnswer, JudgedPairs, no_score
+from vlrl_rewards.combine.nested import note
 from vlrl_rewards.parsing import strip_thinking
 
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
@@ -111,6 +113,77 @@ class JudgedReference(JudgedPairs):
             value = judgement.value
             won = value is not None and value > 1 - 1e-9
             scores[place] = no_score(self, judgement) if value is None else (1.0 if won else -1.0)
+        return scores
+
+
+FAITHFUL = (
+    "Everything that the response says is in the picture is there, and is as it says: no object, text, "
+    "number or relation is invented or wrong"
+)
+SUFFICIENT = (
+    "Someone who reads the response and never sees the picture could answer the question: nothing that it "
+    "needs is left out"
+)
+
+
+@register("judged_description")
+@dataclass(frozen=True, kw_only=True)
+class JudgedDescription(AsksJudge):
+    """PeRL-VL's description reward: a judge that sees the picture says whether the response's description of
+    it is faithful, and whether it is sufficient to answer the question.
+
+        r = (faithful + sufficient) / 2
+
+    The description stands in the response's only pair of <`tag`> tags; the judge is asked about it alone,
+    once for each of the two. Paper: Just et al. 2025 (PeRL-VL), arXiv:2512.12487, abstract; no code was
+    found: the words, the two separate questions and their mean are ours. Edge: without a description, or with
+    several, r = 0 and the judge is not asked; where one verdict is missing there is no score. Range: 0 to 1.
+    """
+
+    reads_answer: ClassVar[bool] = False
+    needs_gold: ClassVar[bool] = False
+    tag: str = "description"
+
+    def check(self, phase: PhaseContext) -> None:
+        check_judge(self.judge, f"rewards: {self.name!r}: judge")
+
+    @property
+    def form_marks(self) -> tuple[str, ...]:
+        return (f"<{self.tag}>",)
+
+    def described(self, rollout: Rollout) -> str:
+        """The description of a response; "" where there is none, or more than one."""
+        opening, closing = f"<{self.tag}>", f"</{self.tag}>"
+        if rollout.text.count(opening) != 1 or rollout.text.count(closing) != 1:
+            return ""
+        return rollout.text.partition(opening)[2].partition(closing)[0].strip()
+
+    def asked(self, rollout: Rollout) -> list[Question]:
+        """The two questions about a response; none where it describes nothing."""
+        text, prompt = self.described(rollout), rollout.prompt
+        return [
+            Question(
+                (("question", rollout.row.question), ("answer", text), ("criteria", f"- {criterion}")),
+                prompt.images,
+                prompt.videos,
+            )
+            for criterion in (FAITHFUL, SUFFICIENT)
+            if text
+        ]
+
+    def questions(self, group: Group) -> list[Question]:
+        return [question for rollout in group for question in self.asked(rollout)]
+
+    def score_group(self, group: Group) -> list[float | NoScore]:
+        found = iter(self.judgements(self.questions(group)))
+        scores: list[float | NoScore] = []
+        for rollout in group:
+            verdicts = [next(found) for _ in self.asked(rollout)]
+            unread = next((verdict for verdict in verdicts if verdict.value is None), None)
+            values = [verdict.value or 0.0 for verdict in verdicts]
+            for name, value in zip(("faithful", "sufficient"), values if unread is None else ()):
+                note(rollout, name, value)
+            scores.append(no_score(self, unread) if unread is not None else sum(values) / 2)
         return scores
 
 

@@ -1,5 +1,5 @@
-"""Metrics between a text and its reference: token F1, ROUGE, BLEU, chrF, ANLS in [0, 1] (1 = equal), word and
-character error rates."""
+"""Metrics between a text and its reference: token F1, ROUGE, BLEU, METEOR, chrF, ANLS in [0, 1] (1 = equal,
+METEOR: near 1), word and character error rates."""
 
 from __future__ import annotations
 
@@ -102,6 +102,26 @@ def bleu(said: str, gold: str | Sequence[str], order: int = 4) -> float:
     closest = min((abs(len(reference) - len(tokens)), len(reference)) for reference in golds)[1]
     brevity = 1.0 if len(tokens) >= closest else math.exp(1 - closest / len(tokens))
     return brevity * math.exp(sum(logs) / len(logs))
+
+
+def meteor(said: str, gold: str, alpha: float = 0.9, beta: float = 3.0, gamma: float = 0.5) -> float:
+    """METEOR of equal words: F (1 - gamma (chunks / matches)^beta), F = P R / (alpha P + (1 - alpha) R).
+
+    Matches are equal words, paired from the end; a chunk is a run of matches that stand side by side in both
+    texts. Case is folded. Equal texts of n words get 1 - gamma / n^beta. Without stems and synonyms, which
+    need data. Denkowski and Lavie 2014; parameters of Lavie and Agarwal 2007.
+    """
+    a, b = _rouge_tokens(said), _rouge_tokens(gold)
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(b):
+        places.setdefault(word, []).append(place)
+    paired = [(place, places[word].pop()) for place, word in reversed([*enumerate(a)]) if places.get(word)]
+    if not paired:
+        return 0.0
+    precision, recall = len(paired) / len(a), len(paired) / len(b)
+    chunks = 1 + sum((i - 1, j - 1) != after for (i, j), after in zip(paired, paired[1:]))
+    mean = precision * recall / (alpha * precision + (1 - alpha) * recall)
+    return mean * (1 - gamma * (chunks / len(paired)) ** beta)
 
 
 def chrf(said: str, gold: str, order: int = 6, beta: float = 2.0) -> float:

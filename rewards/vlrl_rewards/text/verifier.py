@@ -1,5 +1,5 @@
-"""Kinds for text: equal words, and graded metrics (f1, rouge1, rouge2, rougeL, bleu, chrf, anls, wer, cer);
-the reward `exact`."""
+"""Kinds for text: equal words, and graded metrics (f1, rouge1, rouge2, rougeL, bleu, meteor, chrf, anls, wer,
+cer); the reward `exact`."""
 
 from __future__ import annotations
 
@@ -241,6 +241,7 @@ _metric(("rouge1",), "ROUGE-1", metric.rouge_n, "ROUGE-1 F1.")
 _metric(("rouge2",), "ROUGE-2", lambda said, gold: metric.rouge_n(said, gold, 2), "ROUGE-2 F1.")
 _metric(("rougeL", "rouge"), "ROUGE-L", metric.rouge_l, "ROUGE-L F1.")
 _metric(("bleu",), "BLEU", metric.bleu, "Sentence BLEU.")
+_metric(("meteor",), "METEOR", metric.meteor, "METEOR of equal words.")
 _metric(("chrf",), "chrF", metric.chrf, "chrF2.")
 _metric(
     ("wer",),

@@ -170,6 +170,13 @@ def sampled_tokens(record: Record) -> float:
 
 
 @observable
+def sampled_likelihood(record: Record) -> float:
+    """Mean log-prob (nats) of the trained tokens under the policy that the step started from, without what
+    the sampling filtered."""
+    return mean([value for rollout in record.rollouts() for value in rollout.signals.get("old_logp", ())])
+
+
+@observable
 def prompt_characters(record: Record) -> float:
     """Mean number of characters in the prompts that were sampled from."""
     return mean([float(len(group.rollouts[0].prompt.text)) for group in record.sampled()])

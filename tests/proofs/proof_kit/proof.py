@@ -107,12 +107,14 @@ def proof_of(preset: str) -> Proof | None:
 @cache
 def model_of(task: str) -> str:
     """The tiny model that can read a task's rows, and the pictures that its environment answers with: text,
-    or pictures and videos."""
+    pictures and videos, or sounds."""
     from vlrl.plugins.episodes import PICTURE_REPLIES
     from vlrl.trainer.plan import Plan
 
     phase = Plan.of(load(["base/rl", "models/tiny_qwen2_5_vl", f"tasks/{task}"])).phases[0]
     rows = next(iter(phase.rows("train").values()))
+    if rows[0].audios:
+        return "models/tiny_qwen2_5_omni"
     return "models/tiny_qwen2_5_vl" if rows[0].media or phase.has(PICTURE_REPLIES) else "models/tiny_text"
 
 

@@ -24,6 +24,7 @@ from vlrl.trainer.step.step import Step
 if TYPE_CHECKING:
     from torch import Tensor
 
+KEPT = 8  # observed runs: those of a proof, and what the next ones share with it
 ROWS = 16  # of each source that a proof validates: it trains on few
 TIMES = ("seconds", "per_second", "memory")  # parts of metric names that differ between equal runs
 
@@ -115,7 +116,7 @@ OBSERVED: dict[str, Observed] = {}
 
 
 def observe(config: Config, steps: int) -> Observed:
-    """Train a config for some steps; equal configs are trained once per process."""
+    """Train a config for some steps; one that equals one of the last `KEPT` is not trained again."""
     key = json.dumps([_essence(config), steps], sort_keys=True, default=str)
     if key not in OBSERVED:
         records: dict[str, Record] = {}
@@ -140,6 +141,8 @@ def observe(config: Config, steps: int) -> Observed:
         OBSERVED[key] = Observed(
             checks, {result.phase: records.get(result.phase, Record()) for result in checks}
         )
+        if len(OBSERVED) > KEPT:  # records hold all tensors of a run
+            OBSERVED.pop(next(iter(OBSERVED)))
     return OBSERVED[key]
 
 

@@ -41,6 +41,24 @@ def test_rouge_agrees_with_rouge_score():
         assert metric.rouge_l(said, gold) == pytest.approx(expected["rougeL"].fmeasure)
 
 
+def test_meteor_agrees_with_nltk():
+    from nltk.translate.meteor_score import single_meteor_score
+
+    class NoWords:
+        """A stemmer that changes nothing, and a dictionary without synonyms."""
+
+        def stem(self, word):
+            return word
+
+        def synsets(self, word):
+            return []
+
+    for said, gold in [*pairs(), ("the cat the dog", "the dog the cat"), ("a b c x d e", "a b c d e")]:
+        words = [metric._rouge_tokens(text) for text in (gold, said)]
+        expected = single_meteor_score(*words, stemmer=NoWords(), wordnet=NoWords())
+        assert metric.meteor(said, gold) == pytest.approx(expected)
+
+
 def test_error_rates_agree_with_jiwer():
     import jiwer
 
@@ -54,12 +72,23 @@ def test_by_hand():
     assert metric.anls("hell", "hello") == pytest.approx(0.8)
     assert metric.anls("he", "hello") == 0.0
     assert metric.word_error_rate("a b", "a b c d") == 0.5
+    # 3 matches of 3 and 6 words in 2 chunks: P = 1, R = 1/2
+    score = 0.5 / (0.9 * 1 + 0.1 * 0.5) * (1 - 0.5 * (2 / 3) ** 3)
+    assert metric.meteor("on mat sat", "the cat sat there on mat") == pytest.approx(score)
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
 @settings(max_examples=200, deadline=None)
 def test_bounds_and_identity(a, b):
-    for score in (metric.token_f1, metric.rouge_n, metric.rouge_l, metric.bleu, metric.chrf, metric.anls):
+    for score in (
+        metric.token_f1,
+        metric.rouge_n,
+        metric.rouge_l,
+        metric.bleu,
+        metric.meteor,
+        metric.chrf,
+        metric.anls,
+    ):
         assert 0.0 <= score(a, b) <= 1.0 + 1e-12
     if metric.fold(a):
         assert metric.token_f1(a, a) == 1.0

@@ -36,6 +36,8 @@ def check_pictures(family: Any, prompt: Prompt, on_gpu: bool) -> None:
     shown, where = len(prompt.images), f"engine: row {prompt.row.id!r}, family {family.name!r}"
     if family.vllm_problem:
         raise ConfigError(f"{where}: {family.vllm_problem}; use engine 'hf'")
+    if prompt.audios:
+        raise ConfigError(f"{where}: the row has audio, which no test compares in vLLM; use engine 'hf'")
     if shown > 1 and family.multi_image_sensitive:
         raise ConfigError(
             f"{where}: the row shows {shown} images. The model sees several images of a prompt at low "

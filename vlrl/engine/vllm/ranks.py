@@ -4,14 +4,18 @@ others only ask."""
 from __future__ import annotations
 
 import logging
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from vlrl.services.http import JsonClient, ServiceError
-from vlrl.services.process import Server
+from vlrl.services.process import Server, free_port
+from vlrl.services.ray_cluster import ADDRESS, SHARED, RayServer
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +73,30 @@ class RemoteServer:
 
     def close(self) -> None:
         """Nothing: the process that launched it ends it."""
+
+
+def launch_server(
+    command: Callable[..., Sequence[str]],
+    log_file: Path,
+    host: str,
+    shared: bool,
+    gpus: int,
+    restarts: int,
+    **options: Any,
+) -> Server:
+    """A server in this machine, or on a node of the Ray cluster that has placed this rank. What other ranks
+    are told to reach (`shared`) keeps its port when it is replaced; on Ray it would move to another node, so
+    that its death ends the run there."""
+    if cluster := os.environ.get(ADDRESS, ""):
+        return RayServer(cluster, gpus, command, log_file, restarts=0 if shared else restarts, **options)
+    port = free_port(host) if shared else 0
+    return Server(command, log_file, host, restarts=restarts, port=port, **options)
+
+
+def server_folder() -> str:
+    """A new folder for weights and logs: in the run's, which all nodes see, where Ray has placed this
+    rank."""
+    return tempfile.mkdtemp(prefix="vlrl-server-", dir=os.environ.get(SHARED) or None)
 
 
 class ServerMonitor:

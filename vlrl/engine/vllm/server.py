@@ -7,10 +7,10 @@ import base64
 import io
 import itertools
 import logging
+import os
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -29,13 +29,14 @@ from vlrl.engine.vllm.prompts import (
     scored_prefix,
     versions_of,
 )
-from vlrl.engine.vllm.ranks import Ranks, RemoteServer, ServerMonitor
+from vlrl.engine.vllm.ranks import Ranks, RemoteServer, ServerMonitor, launch_server, server_folder
 from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients, save_for_vllm
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
 from vlrl.services.http import JsonClient, ServiceError
 from vlrl.services.lazy import torch
 from vlrl.services.process import Server, free_port, is_loopback
+from vlrl.services.ray_cluster import ADDRESS
 from vlrl.services.token_guard import BODY_VARIABLE, GUARD
 from vlrl.types import Completion, Media, Prompt, Request
 
@@ -155,7 +156,7 @@ class VLLMServer(VLLMEngine):
 
     def _check_machines(self, run: StageContext) -> None:
         machines = sorted(set(run.gather([socket.gethostname()])))
-        if len(machines) > 1 and is_loopback(self.host):
+        if len(machines) > 1 and is_loopback(self.host) and ADDRESS not in os.environ:
             raise ConfigError(
                 f"engine.host: {self.host} is out of reach of the ranks on other machines "
                 f"({', '.join(machines)}); "
@@ -171,9 +172,7 @@ class VLLMServer(VLLMEngine):
         """Save the policy, launch the replicas with it and wait until all are ready. A collective of the
         ranks that share them."""
         state, ranks = self.state, self.state.ranks
-        root = Path(
-            ranks.broadcast(self.folder or (tempfile.mkdtemp(prefix="vlrl-server-") if ranks.first else ""))
-        )
+        root = Path(ranks.broadcast(self.folder or (server_folder() if ranks.first else "")))
         if ranks.first:
             root.mkdir(parents=True, exist_ok=True)
         state.policy, state.lm, state.root, state.version, state.images = (
@@ -208,26 +207,28 @@ class VLLMServer(VLLMEngine):
         """Start the replicas and wait until all are ready. What others are told to reach keeps its port when
         it is replaced."""
         servers = [
-            Server(
+            launch_server(
                 self.command,
                 root / f"server-{i}.log",
                 self.host,
+                shared=self.state.ranks.ranks > 1,
+                gpus=self.tensor_parallel if torch.cuda.is_available() else 0,
                 restarts=self.restarts,
                 start_timeout=self.start_timeout,
                 env=self._environment(i),
                 after_start=self._bring_up_to_date,
-                port=free_port(self.host) if self.state.ranks.ranks > 1 else 0,
             )
             for i in range(self.replicas)
         ]
         return [server.wait() for server in servers]
 
-    def command(self, port: int) -> list[str]:
-        """The command line of a replica that starts from the first weights."""
+    def command(self, port: int, host: str = "") -> list[str]:
+        """The command line of a replica that starts from the first weights, at `host` instead of the
+        engine's own."""
         policy = self.state.policy
         check_heads(self.lm.text_config, torch.cuda.is_available())
         own: dict[str, Any] = {
-            "host": self.host,
+            "host": host or self.host,
             "port": port,
             "served_model_name": "policy",
             "middleware": GUARD,

@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save_file
+
 from vlrl.policy.checkpoint_names import checkpoint_name
 from vlrl.policy.sharding import is_main
 from vlrl.services.http import JsonClient
@@ -79,8 +81,6 @@ def save_for_vllm(policy: Any, folder: str | Path) -> None:
     policy.save(folder)
     if not any(".experts." in name for name, _ in policy.model.named_parameters()):
         return
-    from safetensors.torch import save_file
-
     with policy.gather_params():
         if is_main():
             for path in Path(folder).glob("model*.safetensors*"):

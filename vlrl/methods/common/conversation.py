@@ -21,6 +21,7 @@ from vlrl.plugins.episodes import (
     ACTIONS,
     CALLS,
     CONVERSATION,
+    END_STATE,
     EPISODE_END,
     EPISODE_RETURN,
     INVALID_ACTIONS,
@@ -313,6 +314,7 @@ class Conversation:
                 [float(value or 0.0) for value in self.rewards] + [0.0] * (self.turns - len(self.rewards)),
             )
             TURN_STATES.set(rollout, list(self.states))
+            END_STATE.set(rollout, self.state if len(self.rewards) == self.turns else "")
             TURN_PARTS.set(rollout, dict(self.parts))
             INVALID_ACTIONS.set(rollout, self.invalid)
             if total is not None:

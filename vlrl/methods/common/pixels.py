@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vlrl.types import Clip, Edited
+from vlrl.types import Clip, Edited, Sound
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Repainted(Edited):
         loaded = self.base.load()
         if isinstance(loaded, Clip):
             return Clip(self.repaint(loaded.frames_THWC), loaded.fps)
+        assert not isinstance(loaded, Sound), f"{self.base.key}: a sound has no pixels"
         return Image.fromarray(self.repaint(np.asarray(loaded.convert("RGB"))))
 
     def draw(self) -> np.random.Generator:

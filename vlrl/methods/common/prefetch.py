@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
-from vlrl.types import Media, Row
+from vlrl.types import Media, MediaKind, Row
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class PrefetchedMedia(Media):
 
     medium: Media
     result: list[Future]  # one future; empty after it was handed over
-    kind: Literal["image", "video"] = field(default="image")
+    kind: MediaKind = field(default="image")
 
     @property
     def key(self) -> str:
@@ -51,7 +51,12 @@ def with_decoded_media(row: Row) -> Row:
         result.set_result(medium.load())
         return PrefetchedMedia(medium, [result], medium.kind)
 
-    return replace(row, images=tuple(map(decoded, row.images)), videos=tuple(map(decoded, row.videos)))
+    return replace(
+        row,
+        images=tuple(map(decoded, row.images)),
+        videos=tuple(map(decoded, row.videos)),
+        audios=tuple(map(decoded, row.audios)),
+    )
 
 
 class Prefetcher:
@@ -101,7 +106,12 @@ class Prefetcher:
             if not fits or not row.media:
                 return row
             self._held[position] = len(row.media)
-        return replace(row, images=self._submit(row.images), videos=self._submit(row.videos))
+        return replace(
+            row,
+            images=self._submit(row.images),
+            videos=self._submit(row.videos),
+            audios=self._submit(row.audios),
+        )
 
     def _submit(self, media: tuple[Media, ...]) -> tuple[Media, ...]:
         return tuple(

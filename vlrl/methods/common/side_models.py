@@ -32,13 +32,20 @@ class SideModel:
             run.policy.keep_reference()
             self.own = run.policy
             return
-        self.other = run.policy.load_other("" if model == RANDOM else model, run.seed + seed)
+        self.other: PolicyView = run.policy.load_other("" if model == RANDOM else model, run.seed + seed)
         if self.other.tokenizer.get_vocab() != run.policy.tokenizer.get_vocab():
             raise ConfigError(
                 f"{where}: the vocabulary of {model!r} differs from the policy's; name a model "
                 f"with its tokenizer"
             )
         self.other.model.eval().requires_grad_(False)
+
+    @classmethod
+    def of(cls, policy: PolicyView) -> SideModel:
+        """A side model with the weights of a view of the policy."""
+        made = cls.__new__(cls)
+        made.own, made.other = None, policy
+        return made
 
     def next_logits(self, ids: Sequence[int], cache: Any) -> tuple[Tensor, Any]:
         """The logits (V,) after `ids`, which continue what `cache` holds, and the new cache."""
@@ -54,7 +61,7 @@ class Continuation:
     which a side model does not see."""
 
     def __init__(self, model: SideModel, prompt: Prompt, run: StageContext) -> None:
-        if prompt.images or prompt.videos:
+        if prompt.media:
             raise RowError(f"row {prompt.row.id!r}: a model beside the policy reads text alone")
         self.model = model
         self.prompt = list(run.policy.encode(prompt).ids)

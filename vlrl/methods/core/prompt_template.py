@@ -58,12 +58,12 @@ STYLES = {
 }
 
 
-MARKER = re.compile(r"<(image|video)>")
+MARKER = re.compile(r"<(image|video|audio)>")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def content_of(text: str) -> list[dict[str, Any]]:
-    """Text with `<image>` and `<video>` markers -> chat content. Spaces and newlines stay as they are."""
+    """Text with `<image>`, `<video>` and `<audio>` markers -> chat content. Spaces and newlines stay."""
     parts = MARKER.split(text)  # text, kind, text, kind, ..., text
     items = [{"type": part} if i % 2 else {"type": "text", "text": part} for i, part in enumerate(parts)]
     return [item for item in items if item.get("text") != ""]
@@ -132,7 +132,7 @@ class Chat(PromptTemplate):
             return replace(self, tasks={}, **self.tasks[row.task])(row)
         style = STYLES[self.style]
         messages = self._system(row) + self._shots() + self._question(row)
-        for kind, media in (("image", row.images), ("video", row.videos)):
+        for kind, media in (("image", row.images), ("video", row.videos), ("audio", row.audios)):
             if count_media(messages, kind) != len(media):
                 raise ValueError(
                     f"row {row.id!r}: {count_media(messages, kind)} <{kind}> markers for {len(media)} "
@@ -142,7 +142,9 @@ class Chat(PromptTemplate):
         options = dict(self.options) | ({"chat_template": style.chat_template} if style.chat_template else {})
         opening = str(row.meta.get("opening", "")) or style.prefix
         prefix = opening if self.prefix is None else self.prefix
-        return Prompt(row, tuple(messages), row.images, row.videos, prefix, options=options)
+        return Prompt(
+            row, tuple(messages), row.images, row.videos, prefix, options=options, audios=row.audios
+        )
 
     def _system(self, row: Row) -> list[Message]:
         text = row.system or self.system
@@ -172,14 +174,14 @@ class Chat(PromptTemplate):
         text = self._text(row, "")  # choices and instruction
         if text:
             messages[last]["content"] = [*messages[last]["content"], {"type": "text", "text": "\n" + text}]
-        if not count_media(messages, "image") and not count_media(messages, "video"):
+        if not any(count_media(messages, kind) for kind in ("image", "video", "audio")):
             first = next(i for i, m in enumerate(messages) if m["role"] == "user")
             messages[first]["content"] = self._with_media(messages[first]["content"], row)
         return list(messages)
 
     def _with_media(self, content: list[dict[str, Any]], row: Row) -> list[dict[str, Any]]:
         kinds = {item["type"] for item in content}
-        row_media = (("image", row.images), ("video", row.videos))
+        row_media = (("image", row.images), ("video", row.videos), ("audio", row.audios))
         return [*({"type": kind} for kind, media in row_media if kind not in kinds for _ in media), *content]
 
     def _text(self, row: Row, question: str) -> str:

@@ -29,7 +29,7 @@ class PACS(SequencePolicyLoss):
 
     `score` "grpo": psi_i = (p_i - mean p) / (std p + eps). `length_normalised`: p_i has the mean over tokens
     in place of the sum. `balance` gives the correct and the wrong rollouts of a group the same total weight
-    (n / (2 n_class) each).
+    (n / (2 n_class) each); a group of one kind keeps weight 1, as in the release (pacs_core_algos.py:59-71).
     Paper: Li et al. 2025, arXiv:2509.02522, eq. 5-8. Edge: psi couples the rollouts of a group, and has a
     gradient also where all rewards are equal; a rollout alone has psi = p. Shapes: (B,).
     """
@@ -56,5 +56,5 @@ class PACS(SequencePolicyLoss):
         if self.balance:
             correct_share_B = group_mean(correct_B, x.group_B)
             class_share_B = torch.where(correct_B > 0, correct_share_B, 1 - correct_share_B)
-            loss_B = loss_B / (2 * class_share_B)
+            loss_B = torch.where(class_share_B < 1, loss_B / (2 * class_share_B), loss_B)
         return UnreducedLoss(loss_B, {"psi": psi_B.detach(), "ratio": x.log_ratio_BT.exp().detach()})

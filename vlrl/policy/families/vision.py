@@ -19,7 +19,7 @@ from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.family import Family, base, pooled_output
 from vlrl.policy.tiny import TEMPLATE, Tiny, qwen_tokenizer
 from vlrl.services.lazy import Tensor, nn, torch
-from vlrl.types import Clip, CoordinateSpace, Media
+from vlrl.types import Clip, CoordinateSpace, Media, Sound
 
 Units = Literal["seen", "original", "unit", "per_mille"]  # of coordinates: see CoordinateSpace
 
@@ -39,6 +39,7 @@ class VisionFamily(Family):
     units: ClassVar[Units] = "seen"
     image_token: ClassVar[str] = ""  # the chat template's placeholder for an image
     video_token: ClassVar[str] = ""
+    audio_token: ClassVar[str] = ""
     # the token of the expanded placeholder, one per vision embedding; "" means the placeholder itself
     embed_token: ClassVar[str] = ""
     prompt_only_tokens: ClassVar[tuple[str, ...]] = ()  # further tokens that may never be sampled
@@ -170,21 +171,37 @@ class VisionFamily(Family):
     # --- prompts --------------------------------------------------------------------------------------------
 
     def placeholders(self, processor: Any) -> dict[str, str]:
-        named = {"image": self.image_token, "video": self.video_token}
+        named = {"image": self.image_token, "video": self.video_token, "audio": self.audio_token}
         return {kind: token for kind, token in named.items() if token}
 
     def embed_token_of(self, kind: str) -> str:
+        if kind == "audio":
+            return self.audio_token
         return self.embed_token or (self.image_token if kind == "image" else self.video_token)
 
     def forbidden_ids(self, processor: Any) -> set[int]:
         vocabulary = processor.tokenizer.get_vocab()
-        tokens = {self.image_token, self.video_token, self.embed_token, *self.prompt_only_tokens}
+        tokens = {
+            self.image_token,
+            self.video_token,
+            self.audio_token,
+            self.embed_token,
+            *self.prompt_only_tokens,
+        }
         return {vocabulary[token] for token in tokens if token in vocabulary}
 
     def process(self, processor: Any, medium: Media, single_image: bool = True) -> Features:
         if medium.kind == "image":
             return self.process_image(processor, medium, single_image)
+        if medium.kind == "audio":
+            return self.process_audio(processor, medium)
         return self.process_video(processor, medium)
+
+    def process_audio(self, processor: Any, medium: Media) -> Features:
+        """One sound through the feature extractor. Raises ConfigError where the family hears none."""
+        raise ConfigError(
+            f"policy: {self.name!r} hears no audio; use qwen2_5_omni or qwen3_omni_moe, or rows without audio"
+        )
 
     def process_image(self, processor: Any, medium: Media, single_image: bool) -> Features:
         """One image through the processor. `single_image`: its prompt shows no other image."""
@@ -212,9 +229,14 @@ class VisionFamily(Family):
             "videos": self.processor_batch([frames_TCHW]),
             "video_metadata": [metadata],
             "do_sample_frames": False,
+            **self.video_options(clip),
         }
         out = processor(text=[self.video_token], **frames, add_special_tokens=False, return_tensors="pt")
         return self.to_features(processor, medium, out, (width, height))
+
+    def video_options(self, clip: Clip) -> dict[str, Any]:
+        """Further arguments of the processor for a video."""
+        return {}
 
     def to_features(self, processor: Any, medium: Media, out: Any, original: tuple[int, int]) -> Features:
         """The processor's output as `Features`; `original` is (width, height) before the resize."""
@@ -234,12 +256,16 @@ class VisionFamily(Family):
 
     # --- forward --------------------------------------------------------------------------------------------
 
+    def tower_owner(self, model: nn.Module) -> Any:
+        """The module with `get_image_features` and `get_video_features`."""
+        return base(model).model
+
     def encoder_outputs(self, model: nn.Module, kind: str, embeds: Sequence[MediaEmbeds]) -> Any:
         parts = tuple(e.embeds_NH for e in embeds)
         return pooled_output(torch.cat(parts) if self.embeds_joined else parts)
 
     def encode_media(self, model: nn.Module, features: Sequence[Features]) -> list[MediaEmbeds]:
-        core, device = base(model).model, next(model.parameters()).device
+        core, device = self.tower_owner(model), next(model.parameters()).device
         out: dict[int, MediaEmbeds] = {}
         batches: dict[tuple, list[int]] = {}
         for i, f in enumerate(
@@ -265,7 +291,7 @@ class VisionFamily(Family):
 def decoded_image(medium: Media) -> Any:
     """A medium's decoded image, in RGB."""
     image = medium.load()
-    assert not isinstance(image, Clip), f"{medium.key}: expected an image, got a video"
+    assert not isinstance(image, (Clip, Sound)), f"{medium.key}: expected an image, got a {medium.kind}"
     return image.convert("RGB")
 
 

@@ -124,7 +124,7 @@ def check_row(row: Row, where: str, phase: PhasePlan, split: str = "train") -> N
     except (RowError, MediaError) as error:
         raise ConfigError(f"{place}: {error}") from None
     if row.media and not phase.family.is_multimodal:
-        kind = "images" if row.images else "videos"
+        kind = "images" if row.images else "videos" if row.videos else "audio"
         raise ConfigError(
             f"{place} has {kind}, and policy: {phase.family.name!r} reads no {kind}; use a vision family, or "
             "rows without media"

@@ -102,9 +102,8 @@ def sum_over_ranks(accelerator: Accelerator, values: Sequence[float]) -> list[fl
 def without_media(group: Group) -> Group:
     """A copy for other ranks: without media, and without signals of many numbers per token (hidden
     states)."""
-    prompt = replace(
-        group.prompt, images=(), videos=(), train=None, row=replace(group.prompt.row, images=(), videos=())
-    )
+    none: dict[str, Any] = {"images": (), "videos": (), "audios": ()}
+    prompt = replace(group.prompt, train=None, row=replace(group.prompt.row, **none), **none)
 
     def strip(rollouts: Sequence[Rollout]) -> list[Rollout]:
         return [

@@ -176,7 +176,7 @@ def first_of_each_kind(session: Session) -> Iterator[tuple[str, Prompt]]:
     seen: set[str] = set()
     for rows in session.rows.values():
         for row in islice(rows, ROWS):
-            kind = kind_of(len(row.images), len(row.videos))
+            kind = kind_of(len(row.images), len(row.videos), len(row.audios))
             if kind in seen:
                 continue
             try:
@@ -187,12 +187,14 @@ def first_of_each_kind(session: Session) -> Iterator[tuple[str, Prompt]]:
             yield kind, prompt
 
 
-def kind_of(pictures: int, videos: int) -> str:
+def kind_of(pictures: int, videos: int, sounds: int = 0) -> str:
     """The kind of a prompt.
 
-    >>> [kind_of(0, 0), kind_of(1, 0), kind_of(3, 0), kind_of(0, 1)]
-    ['text', 'one picture', 'several pictures', 'video']
+    >>> [kind_of(0, 0), kind_of(1, 0), kind_of(3, 0), kind_of(0, 1), kind_of(0, 0, 1)]
+    ['text', 'one picture', 'several pictures', 'video', 'audio']
     """
+    if sounds:
+        return "audio"
     if videos:
         return "video"
     return ("text", "one picture", "several pictures")[min(pictures, 2)]
