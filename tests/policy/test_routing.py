@@ -1,4 +1,4 @@
-"""Router replay: the experts that the engine chose are chosen again in training."""
+"""Routers: the experts that the engine chose are chosen again in training, and their load is kept even."""
 
 import json
 
@@ -195,6 +195,7 @@ def test_the_balance_is_that_of_transformers():
 
 
 def balance_of(policy, groups):
+    policy.read_routers("loss term router_balance")
     batch = make_batch(groups, policy.pad_id, policy.device)
     out = policy.forward(batch, [ExpertLoad()])
     return out["expert_load"][0, 0]
@@ -219,7 +220,7 @@ def test_the_balance_leaves_padding_out_and_recomputed_layers_give_its_gradient(
 
 def test_a_model_without_routers_has_no_balance():
     policy = make_policy("qwen3", router_replay=False)
-    with pytest.raises(ConfigError, match="expert_load: 'qwen3' has no routers"):
+    with pytest.raises(ConfigError, match="router_balance: 'qwen3' has no routers"):
         balance_of(policy, sampled(policy, groups=1, n=1, tokens=2))
 
 

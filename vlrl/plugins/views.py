@@ -321,6 +321,10 @@ class PolicyView(Protocol):
     def part_of(name: str) -> str:
         """The part of the model that a parameter belongs to: "vision", "projector" or "language"."""
 
+    def read_routers(self, what: str) -> None:
+        """Let the routers of a mixture be read in forward passes. Raises ConfigError, about the setting
+        `what`, for a model without them."""
+
     def keep_reference(self, renew: bool = False) -> None:
         """Copy the weights as they are now as the KL reference, unless there is one (or `renew`)."""
 

@@ -18,7 +18,7 @@ from vlrl.policy.cpu_matmul import CPULinear, HeadLogp, fill_forbidden, is_whole
 from vlrl.policy.encoded import Features
 from vlrl.policy.family import Family, base, logit_rule
 from vlrl.policy.packing import Layout
-from vlrl.policy.routing import Routing, install, real_tokens
+from vlrl.policy.routing import Routing, real_tokens
 from vlrl.policy.tower import MediaEncoder
 from vlrl.policy.tree_attention import attention_arguments
 
@@ -78,8 +78,6 @@ class Net(nn.Module):
             options = attention_arguments(family, self.model, layout)
             of_routing = [aux for aux in aux_tensors if aux.reads_routing]
             aux_tensors = [aux for aux in aux_tensors if not aux.reads_routing]
-            if of_routing:
-                install(self.model, of_routing[0].name)
             if of_routing or given_NMK is not None:
                 routing = Routing(given_NMK, real_tokens(layout) if of_routing else None)
                 options["routing"] = routing

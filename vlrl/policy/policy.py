@@ -22,7 +22,7 @@ from vlrl.policy.family import Family, base, linear_cost
 from vlrl.policy.forward import dedupe, forbid, gather_from_BT, scatter_to_BT
 from vlrl.policy.packing import build_layout, packing_is_cheaper, trees_of
 from vlrl.policy.params import Params
-from vlrl.policy.routing import replay_of, routing_of
+from vlrl.policy.routing import install, replay_of, routing_of
 from vlrl.policy.sharding import world_size
 from vlrl.policy.tree_attention import is_installed
 from vlrl.services.lazy import Tensor, nn, torch
@@ -175,6 +175,11 @@ class Policy:
         )  # of nn.Dropout, and of transformers' layers
         shares = [vars(module).get(name) for module in self.model.modules() for name in names]
         return any(isinstance(share, float) and share > 0 for share in shares)
+
+    def read_routers(self, what: str) -> None:
+        """Let the routers of a mixture of experts be read in forward passes. Raises ConfigError, about the
+        setting `what`, for a model without routers of that kind."""
+        install(self.model, what)
 
     def keep_reference(self, renew: bool = False) -> None:
         """Copy the weights as they are now as the KL reference, unless there is one already (or `renew`)."""

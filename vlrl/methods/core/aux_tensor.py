@@ -67,6 +67,10 @@ class ExpertLoad(AuxTensor):
     in_forward = True
     reads_routing = True
 
+    def setup(self, run: StageContext) -> None:
+        super().setup(run)
+        run.policy.read_routers("loss term router_balance")
+
 
 @dataclass
 class ReferenceState(State):
