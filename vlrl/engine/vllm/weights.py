@@ -9,8 +9,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
 from vlrl.policy.checkpoint_names import checkpoint_name
 from vlrl.policy.sharding import is_main
 from vlrl.services.http import JsonClient
@@ -86,7 +84,9 @@ def save_for_vllm(policy: Any, folder: str | Path) -> None:
             for path in Path(folder).glob("model*.safetensors*"):
                 path.unlink()
             weights = {name: weight.contiguous() for name, weight in named_weights(policy.model)}
-            save_file(weights, Path(folder) / "model.safetensors", {"format": "pt"})
+            import_module("safetensors.torch").save_file(
+                weights, Path(folder) / "model.safetensors", {"format": "pt"}
+            )
 
 
 NEVER = -1e4  # a logit whose share of a softmax is 0, and which fits into float16 and JSON
