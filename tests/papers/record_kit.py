@@ -12,6 +12,8 @@
         answer of several `turns` is what the policy wrote in each turn of an episode; `end` is how it ended
         (done), `invalid` the actions that could not be carried out. `notes`: what its rollout strategy adds
         (`NOTES`); `others`: the other answers of its group
+    plays: whether the turns are played in the config's environment, whose reward parts they then have
+    needs: a program without which the case is left out (bwrap)
     shaping: slots of reward_shaping whose total is the total, in order
     shift: what the release adds to every total alike, which no advantage of a group sees: wrong answers at -1
 
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -37,7 +40,7 @@ from vlrl_rewards.text.faithful import PROXY_ANSWER
 from vlrl_rewards.text.group import PARAPHRASED
 
 from vlrl.config import at, load
-from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS
+from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS, TURN_PARTS, Action
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import Reward
 from vlrl.policy import Family, Policy
@@ -149,6 +152,7 @@ class Read:
             *case.get("words", ()),
         ]
         config = load(case["config"], words)
+        self.plays = bool(case.get("plays"))
         self.shift, self.shaping = float(case.get("shift", 0.0)), case.get("shaping", ())
         self.policy, self.phase = policy_of(family), Plan.of(config).phases[-1]
         for reward in self.phase.rewards.values():
@@ -181,9 +185,24 @@ class Read:
             ACTIONS.set(rollout, [prompt.prefix + turns[0], *turns[1:]])
             EPISODE_END.set(rollout, answer.get("end", "done"))
             INVALID_ACTIONS.set(rollout, answer.get("invalid", 0))
+            if self.plays:
+                TURN_PARTS.set(rollout, self.played(prompt.row, turns))
         for name, value in answer.get("notes", {}).items():
             NOTES[name].set(rollout, value)
         return rollout
+
+
+    def played(self, row: Row, turns: Sequence[str]) -> dict[str, float]:
+        """The sums of the reward parts of the turns, in the environment."""
+        assert self.phase.environment is not None
+        episode, parts = self.phase.environment.episode(), Counter[str]()
+        episode.reset(row, 0)
+        for number, turn in enumerate(turns, 1):
+            seen = episode.step(Action(turn, number))
+            parts.update(seen.parts)
+            assert seen.done == (number == len(turns)), turn
+        episode.close()
+        return dict(parts)
 
 
 def in_units(text: str, spaces: Sequence[CoordinateSpace]) -> str:

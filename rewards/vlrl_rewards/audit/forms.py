@@ -446,6 +446,7 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "judged_pairs": "it asks a language model; `vlrl judge check` attacks that",
     "rules_and_judge": "it asks a language model; without its engine there is none",
     "triplet": "it reads the triplet of its row, which the rollout strategy makes",
+    "checkers": "it runs programs of its row, which an example must bring",
     "case_detection": "it reads programs of its row, which an example must bring",
     "countdown": "it reads numbers and goal of its row, which an example must bring",
     "unit_test_feedback": "it runs the tests of `code`, whose attacks are its own",

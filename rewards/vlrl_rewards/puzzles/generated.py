@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlrl.plugins.registry import register
-from vlrl.plugins.scoring import GoldError, Response, Unread, Verdict
+from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
+from vlrl_rewards.parsing import boxes_in, visible
 
 _INTEGER = re.compile(r"-?\d{1,12}")
 _LIST = re.compile(r"[\s\d,;\-\[\]()>]{1,4000}")
@@ -95,8 +96,10 @@ class Chain(Graded):
         last:   1[the last one correct]
         share:  correct answers / answers
 
-    Paper: R-Horizon, arXiv:2510.08189 (all correct, and the last one). Gold: [3, 5, -2]. Edge: a different
-    number of answers: 0 (mode "last": only an empty list). Range [0, 1].
+    Paper: R-Horizon, arXiv:2510.08189 (all correct, and the last one). Gold: [3, 5, -2]. With `answer_in`
+    "box" an answer is a LaTeX box each: the last ones outside the thoughts, as in the release
+    (deepscaler_math_multi_verify/utils/utils.py:445-491). Edge: a different number of answers (fewer boxes):
+    0 (mode "last": only an empty list). Range [0, 1].
     """
 
     mode: Literal["all", "last", "share"] = "all"
@@ -107,8 +110,7 @@ class Chain(Graded):
         if not numbers:
             raise GoldError(f"answer: {gold!r} is not a list of numbers such as [3, 5, -2]")
         target = numbers
-        answer = self.committed(response)
-        said = read_integers(answer.text)
+        answer, said = self.boxed(response, len(target)) if self.answer_in == "box" else self.listed(response)
         if not said or (self.mode != "last" and len(said) != len(target)):
             raise Unread(f"not {len(target)} numbers", answer)
         hits = sum(a == b for a, b in zip(said, target))
@@ -124,3 +126,19 @@ class Chain(Graded):
             f"{hits} of {len(target)} right",
             " ".join(map(str, said)),
         )
+
+    def listed(self, response: Response) -> tuple[Answer, list[int] | None]:
+        """The answer that lists all numbers."""
+        answer = self.committed(response)
+        return answer, read_integers(answer.text)
+
+    def boxed(self, response: Response, count: int) -> tuple[Answer, list[int] | None]:
+        """The numbers of the last `count` boxes; None where there are fewer, or one holds no whole number."""
+        text = visible(response.text)
+        found = boxes_in(text)[-count:]
+        if not found:
+            raise Unread("no box", response.whole)
+        inside = [text[start:end] for _, _, start, end in found]
+        numbers = [read_integers(one) for one in inside]
+        answer = Answer(" ".join(inside), found[0][0], found[-1][1], "boxes")
+        return answer, [n[0] for n in numbers if n and len(n) == 1]
