@@ -18,8 +18,9 @@ from vlrl.activity.findings import findings
 from vlrl.activity.observer import Activity
 from vlrl.activity.report import BAD, lines
 from vlrl.config import Config
-from vlrl.logging.recorder import Recorder
+from vlrl.logging.recorder import METRICS, Recorder, read_record
 from vlrl.logging.report import render_report
+from vlrl.plugins.finding import RunNumbers
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.separate_engine import SeparateEngine
 from vlrl.services.failures import StoppedError
@@ -147,6 +148,7 @@ class Training:
                 loop = open_loop(session, ahead)
                 self._train_phase(loop)
             self._evaluate("final")
+            self._state_findings()
             folder = self._saved_now(loop)
         seconds = self.summary["seconds"]
         seconds["total"] = seconds.get("total", 0.0) + time.time() - started
@@ -237,6 +239,21 @@ class Training:
         seconds = summary["seconds"]
         seconds["heldout"] = seconds.get("heldout", 0.0) + time.time() - begun
         self.recorder.event("heldout", name=name, scores=scores, **({"errors": errors} if errors else {}))
+
+    def _state_findings(self) -> None:
+        """What the probes of the last phase say about the run, for the summary, the log and the console."""
+        session = self.session
+        if not session.is_main:
+            return
+        rows = [row for row in read_record(session.output, METRICS) if row["phase"] == session.phase]
+        found: dict[str, dict[str, Any]] = {}
+        for slot, plugin in session.current.plugins():
+            name = slot.partition(".")[2] or slot
+            if (finding := plugin.finding(RunNumbers(name, rows))) is not None:
+                found[slot] = finding._asdict()
+                self.recorder.event("finding", slot=slot, **finding._asdict())
+        if found:
+            self.summary["findings"] = found
 
     def _open_recorder(self, state: dict[str, Any] | None) -> None:
         session = self.session

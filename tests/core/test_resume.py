@@ -45,6 +45,24 @@ def undisturbed(tmp_path_factory):
     return folder, summary
 
 
+def test_a_probe_states_its_finding_once_at_the_end_also_after_a_resume(tmp_path):
+    folder = tmp_path / "run"
+    probes = ["metrics.spread={name: vb_vs_vf_theory}", "metrics.passk={name: pass_at_k}"]
+    summary = train(load([SMALL], [f"output={folder}", *probes]), live=False)
+    said = summary["findings"]
+    assert list(said) == ["metrics.spread"] and "standard deviation" in said["metrics.spread"]["text"]
+
+    def events():
+        lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+        return [line for line in lines if line["kind"] == "finding"]
+
+    assert [(line["slot"], line["text"]) for line in events()] == [
+        ("metrics.spread", said["metrics.spread"]["text"])
+    ]
+    again = train(load([SMALL], [f"output={folder}", *probes]), resume=True, live=False)
+    assert again["findings"] == said and said["metrics.spread"]["text"] in Path(again["report"]).read_text()
+
+
 def test_the_summary_says_where_everything_is(undisturbed):
     folder, summary = undisturbed
     said = json.loads((folder / "summary.json").read_text())

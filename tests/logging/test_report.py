@@ -317,3 +317,16 @@ def test_charts_say_what_their_number_means():
         "reached sampling.max_tokens" in charts["truncated"] and "Healthy: Below 0.05." in charts["truncated"]
     )
     assert charts["of_mine"] == "" and explained("reward/iou").startswith("Mean raw score of one reward slot")
+
+
+def test_findings_stand_in_the_report(run_folder):
+    said = {"text": "pass@1 rose <b>.20 -> .55</b>", "shows": True}
+    (run_folder / "summary.json").write_text(
+        json.dumps({"findings": {"callbacks.limit": said, "metrics.spread": {"text": "none", "shows": None}}})
+    )
+    dom = Dom(render_report(run_folder).read_text())
+    cells = [element[2] for element in dom.find("td")]
+    assert "pass@1 rose <b>.20 -> .55</b>" in cells, "the text is shown as it is"
+    assert cells[cells.index(said["text"]) + 1] == "yes" and cells[cells.index("none") + 1] == "cannot tell"
+    (run_folder / "summary.json").write_text("{}")
+    assert "What the papers found" not in render_report(run_folder).read_text()

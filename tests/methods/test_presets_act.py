@@ -14,6 +14,8 @@ from vlrl_rewards.audit.controls import NoisyReward
 from vlrl.config import load
 from vlrl.methods.common.schedule import check_begins, steps_of
 from vlrl.methods.core.base_comparison import compared
+from vlrl.methods.papers.modeltaskalign import Modeltaskalign
+from vlrl.plugins.finding import RunNumbers
 from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
@@ -164,15 +166,15 @@ def test_the_clip_of_spurious_rewards_sees_ratios():
     )
 
 
-def test_the_pre_flight_trains_nothing_and_gives_a_verdict(monkeypatch):
+def test_the_pre_flight_trains_nothing_and_gives_a_verdict():
     run = made("modeltaskalign", "steps=2", engine=CHAINS)
-    told: list[str] = []
-    monkeypatch.setattr(type(run), "warn", lambda self, message: told.append(message))
     before = {name: weight.clone() for name, weight in run.policy.model.state_dict().items()}
     _, last = steps(run, 2)
     assert all(weight.equal(before[name]) for name, weight in run.policy.model.state_dict().items())
     assert next(value for name, value in last.items() if name.endswith("chains/aligned")) in (0.0, 1.0)
-    assert len(told) == 1 and "task 'chains': pass@1" in told[0] and "aligned" in told[0]
+    (slot,) = [slot for slot in run.callbacks if isinstance(run.callbacks[slot], Modeltaskalign)]
+    found = run.callbacks[slot].finding(RunNumbers(slot, [last]))
+    assert "task 'chains': pass@1" in found.text and found.shows is not None
     with pytest.raises(ConfigError, match="would train it"):
         made("modeltaskalign", "advantage={name: grpo}")
 
@@ -199,6 +201,8 @@ def test_support_by_hand():
     assert unsolved.keys() == {
         "base/1",
         "now/1",
+        "base/2",
+        "now/2",
         "base/4",
         "now/4",
         "length/base",

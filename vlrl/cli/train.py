@@ -205,6 +205,7 @@ def describe(summary: dict[str, Any]) -> str:
         if paid:
             lines.append(f"held-out {task}, mean reward: {' -> '.join(paid)}")
     lines += answer_lines(summary.get("answers") or {})
+    lines += [f"finding, {slot}: {one['text']}" for slot, one in (summary.get("findings") or {}).items()]
     lines.append("seconds: " + ", ".join(f"{name} {value:.1f}" for name, value in summary["seconds"].items()))
     if "overlap" in summary:
         lines.append(

@@ -21,7 +21,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _WINDOW = 20  # steps behind the rate and the time left
 _PLAIN_SECONDS = 2.0  # not a terminal: at most one line in this time
 _PROGRESS_SECONDS = 10.0  # the same for the progress of an evaluation
-_SAID_ELSEWHERE = ("warning", "activity")  # events whose text the log prints
+_SAID_ELSEWHERE = ("warning", "activity", "finding")  # events whose text the log or the summary prints
 
 
 def total_steps(run_config: Mapping[str, Any]) -> int:

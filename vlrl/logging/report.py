@@ -73,6 +73,7 @@ def _content(folder: Path, metrics: Sequence[dict[str, Any]], steps: int) -> dic
         "spent": sum(sum_seconds(row["seconds"]) for row in timings) * timed / max(len(timings), 1),
         "heldout": heldout_table(events, summary),
         "answers": answers_table(summary),
+        "findings": summary.get("findings") or {},
         "sections": chart_sections(metrics, bands),
         "closed": _CLOSED,
         "speed": speed_charts(metrics, timings, bands),
@@ -81,7 +82,7 @@ def _content(folder: Path, metrics: Sequence[dict[str, Any]], steps: int) -> dic
         "choices": {key: sorted({card[key] for card in cards}) for key in ("step", "phase", "task")},
         "reward_range": [min(rewards, default=0.0), max(rewards, default=1.0)],
         "activity": [row for row in events if row["kind"] == "activity"],
-        "events": [row for row in events if row["kind"] not in ("heldout", "activity")][-200:],
+        "events": [row for row in events if row["kind"] not in ("heldout", "activity", "finding")][-200:],
         "sessions": read_record(folder, SESSIONS),
         "config": blank(_text(folder / "config.yaml")),
         "nonce": secrets.token_urlsafe(16),
@@ -99,7 +100,7 @@ def _summary(folder: Path) -> dict[str, Any]:
     return (
         said
         if isinstance(said, dict)
-        and all(isinstance(said.get(name) or {}, dict) for name in ("heldout", "answers"))
+        and all(isinstance(said.get(name) or {}, dict) for name in ("heldout", "answers", "findings"))
         else {}
     )
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import PhaseContext, StageContext, StepContext
+from vlrl.plugins.finding import PaperFinding, RunNumbers
 from vlrl.plugins.state import State, StepCounts
 
 
@@ -102,6 +103,11 @@ class Stage(ABC):  # noqa: B024
         marks what adds up.
         """
         return {}
+
+    def finding(self, numbers: RunNumbers) -> PaperFinding | None:
+        """What its paper found, said of this run (`vlrl/plugins/finding.py`); asked once, after the last step
+        of the run. None: the plug-in is no probe."""
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain values (JSON) or tensors, for a checkpoint."""

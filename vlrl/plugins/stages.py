@@ -10,6 +10,7 @@ need (`vlrl/plugins/contexts.py`):
     its call        in its stage of the step
     end_step(run)   after each step, on all ranks
     metrics()       numbers for the log; pure
+    finding(log)    after the run: what its paper found, said of this run
 
 `needs` names the extra tensors a plug-in reads. `provides` and `requires` name capabilities and annotations
 (`vlrl/plugins/capabilities.py`).

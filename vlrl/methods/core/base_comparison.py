@@ -41,7 +41,7 @@ class BaseComparison(Callback):
 
         kept = |B & R| / |B|  (SRR),  found = |R - B| / |R|  (NDR),  score = harmonic mean of the two  (SDS),
         net = (|R - B| - |B - R|) / |B | R|  (NSCR)
-        base/1, now/1, base/n, now/n: pass@1 and pass@n, n = `samples`;  length/base, length/now: mean tokens
+        base/k, now/k: pass@k, k = 1, 2, 4, ... and `samples`;  length/base, length/now: mean tokens
         change/hard, middle, easy: mean change of the pass rate, by the base's (the three bins are ours)
 
     Paper: Wu et al. 2025 (The Invisible Leash), arXiv:2507.14843, sec. 3 (there up to 16,384 samples a
@@ -86,7 +86,13 @@ class BaseComparison(Callback):
         if not self.state.base:
             with base_weights(run):
                 self.state.base = self.counts(run)
-        return compared(self.state.base, self.counts(run), self.samples)
+        return self.compare(run, self.state.base, self.counts(run))
+
+    def compare(
+        self, run: StageContext, base: Mapping[str, Sequence[float]], now: Mapping[str, Sequence[float]]
+    ) -> dict[str, float]:
+        """The numbers for the log, from (samples, correct, tokens) of both models by row id."""
+        return compared(base, now, self.samples)
 
     def counts(self, run: SamplingContext) -> dict[str, list[float]]:
         """(samples, correct, tokens) by row id, of the weights that the engine has now; each rank samples its
@@ -153,6 +159,11 @@ def _put(model: torch.nn.Module, weights: Mapping[str, torch.Tensor]) -> None:
         weight.copy_(weights[name])
 
 
+def attempts(samples: int) -> list[int]:
+    """The k of pass@k from 2: the powers of two below `samples`, and `samples`."""
+    return sorted({*(2**i for i in range(1, samples.bit_length())), samples} - {1})
+
+
 def compared(
     base: Mapping[str, Sequence[float]], now: Mapping[str, Sequence[float]], samples: int
 ) -> dict[str, float]:
@@ -169,8 +180,9 @@ def compared(
     for side, name in enumerate(("base", "now")):
         rows = [pair[side] for pair in pairs]
         out[f"{name}/1"] = mean([row[1] / row[0] for row in rows])
-        if full := [row for row in rows if row[0] >= samples]:
-            out[f"{name}/{samples}"] = mean([pass_at_k(int(row[0]), int(row[1]), samples) for row in full])
+        full = [row for row in rows if row[0] >= samples]
+        for k in attempts(samples) if full else ():
+            out[f"{name}/{k}"] = mean([pass_at_k(int(row[0]), int(row[1]), k) for row in full])
         out[f"length/{name}"] = sum(row[2] for row in rows) / sum(row[0] for row in rows)
     kept_share, found_share = (
         (both / (both + lost) if both + lost else None),

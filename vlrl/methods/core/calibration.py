@@ -37,6 +37,10 @@ class Calibration(OutcomeMetric):
         if self.bins < 1:
             raise ConfigError(f"metrics: 'calibration' bins: {self.bins} must be 1 or more")
 
+    def abstains(self, text: str) -> bool:
+        """Whether a text says that it does not know."""
+        return bool(re.search(self.abstain, text, re.IGNORECASE))
+
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]:
         pairs = [pair for members in self.judged(groups) for pair in members]
         if not pairs:
@@ -46,9 +50,7 @@ class Calibration(OutcomeMetric):
             for rollout, correct in pairs
         ]
         stated = [(p, float(correct), length) for p, correct, length in read if p is not None]
-        abstained = [
-            float(bool(re.search(self.abstain, rollout.text, re.IGNORECASE))) for rollout, _ in pairs
-        ]
+        abstained = [float(self.abstains(rollout.text)) for rollout, _ in pairs]
         out = {"stated": len(stated) / len(pairs), "abstained": mean(abstained)}
         if not stated:
             return out

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from vlrl.functional import pass_at_k
 from vlrl.functional.exact import mean
 from vlrl.plugins.contexts import CallbackContext, PhaseContext
+from vlrl.plugins.finding import PaperFinding, RunNumbers, nothing
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import AdvantageEstimator, Callback, State
 from vlrl.types import Group
@@ -59,7 +60,7 @@ class Modeltaskalign(Callback):
     aligned from `threshold` on.
 
     Logs "TASK/1" and "TASK/k" (pass@1 and pass@k, k = `k`, 0: the largest group) and "TASK/aligned" (0 or 1).
-    After the last step of the phase the verdict is written as a message to the console and to events.jsonl.
+    Its finding is the verdict.
     Paper: arXiv:2508.21188 (alignment is the pass@k of the start model on the task; no number divides strong
     from weak: 0.5 is ours). Edge: groups smaller than k are left out of pass@k. Raises ConfigError where an
     advantage would train the model. State: the counts.
@@ -92,14 +93,26 @@ class Modeltaskalign(Callback):
             if scored:
                 self.state.counts.setdefault(group.row.task, []).append([len(scored), sum(scored)])
         numbers = {task: self.numbers(counts) for task, counts in sorted(self.state.counts.items())}
-        if run.phase_step + 1 >= run.settings.steps:
-            for task, found in numbers.items():
-                text = ", ".join(f"{name} {value:.3f}" for name, value in found.items() if name != "aligned")
-                run.warn(
-                    f"pre-flight, task {task!r}: {text} (threshold {self.threshold:g}): "
-                    f"{VERDICTS[bool(found['aligned'])]}"
-                )
         return {f"{task}/{name}": value for task, found in numbers.items() for name, value in found.items()}
+
+    def finding(self, numbers: RunNumbers) -> PaperFinding | None:
+        tasks = [name.removesuffix("/aligned") for name in numbers.names() if name.endswith("/aligned")]
+        if not tasks:
+            return nothing("no answer of the start model was scored")
+        told, aligned = [], []
+        for task in tasks:
+            found = {
+                name.rpartition("/")[2]: value
+                for name in numbers.names()
+                if name.rpartition("/")[0] == task and (value := numbers.last(name)) is not None
+            }
+            aligned.append(bool(found.pop("aligned")))
+            rates = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
+            told.append(
+                f"task {task!r}: {rates} of the start model (threshold {self.threshold:g}): "
+                f"{VERDICTS[aligned[-1]]}"
+            )
+        return PaperFinding(". ".join(told) + ".", all(aligned) if len(set(aligned)) == 1 else None)
 
     def numbers(self, counts: Sequence[Sequence[int]]) -> dict[str, float]:
         """pass@1, pass@k and the verdict from (samples, correct) of each group."""

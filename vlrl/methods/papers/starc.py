@@ -11,9 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.core.metric import mean
+from vlrl.plugins.finding import PaperFinding, RunNumbers, nothing
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Metric
 from vlrl.types import Group
+
+UNRELATED = math.sqrt(0.5)
+EQUAL = 0.01  # below it two rewards count as equal, and so near to UNRELATED as unrelated (ours)
 
 
 @register("starc")
@@ -37,6 +41,28 @@ class Starc(Metric):
             if distance is not None:
                 out[f"{a}|{b}"] = distance
         return out
+
+    def finding(self, numbers: RunNumbers) -> PaperFinding | None:
+        pairs = {name: value for name in numbers.names() if (value := numbers.end(name)) is not None}
+        if not pairs:
+            return nothing("no two reward slots vary on the same rollouts")
+        told = ", ".join(f"{name} {value:.3f}" for name, value in pairs.items())
+        name, far = max(pairs.items(), key=lambda pair: pair[1])
+        kind = (
+            "order policies alike"
+            if far < EQUAL
+            else "lean the same way"
+            if far < UNRELATED - EQUAL
+            else "are unrelated"
+            if far <= UNRELATED + EQUAL
+            else "pull against each other"
+        )
+        return PaperFinding(
+            f"STARC distances at the end: {told} (0: the same update, {UNRELATED:.3f}: unrelated, 1: "
+            f"opposed). The furthest pair, {name}, rewards that {kind}. The paper: the distance bounds what "
+            "optimising one reward costs under the other, from below and above.",
+            far >= EQUAL,
+        )
 
 
 def _centred(groups: Sequence[Group], *slots: str) -> list[list[float]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.core.metric import mean
+from vlrl.plugins.finding import PaperFinding, RunNumbers, nothing
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import Metric
 from vlrl.types import Group
@@ -49,6 +50,18 @@ class ThePolicyCliff(Metric):
                     float(_sign(x - mean(before)) != _sign(y - mean(after))) for x, y in zip(before, after)
                 ]
         return {"best": mean(best), "sign": mean(sign)} if best else {}
+
+    def finding(self, numbers: RunNumbers) -> PaperFinding | None:
+        best, sign = numbers.end("best"), numbers.end("sign")
+        if best is None or sign is None:
+            return nothing("two weighted rewards or more are needed")
+        kind = "decide between near-ties, a cliff" if best > 0 else "are away from ties"
+        return PaperFinding(
+            f"a change of one reward's weight by {self.change:+.0%} makes another rollout the best one in "
+            f"{best:.3f} of (group, reward) and turns the sign of {sign:.3f} of the advantages: the rewards "
+            f"{kind}. The paper: at ties the optimal policy jumps, however small the change of the reward.",
+            best > 0,
+        )
 
 
 def _totals(group: Group, weights: Mapping[str, float], factors: Mapping[str, float]) -> list[float]:
