@@ -444,6 +444,8 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "judged_answer": "it asks a language model; `vlrl judge check` attacks that",
     "judged_score": "it asks a language model; `vlrl judge check` attacks that",
     "judged_pairs": "it asks a language model; `vlrl judge check` attacks that",
+    "rubric_anchors": "it asks a language model; `vlrl judge check` attacks that",
+    "principles": "it asks a language model; without its engine there is none",
     "rules_and_judge": "it asks a language model; without its engine there is none",
     "triplet": "it reads the triplet of its row, which the rollout strategy makes",
     "case_detection": "it reads programs of its row, which an example must bring",
