@@ -17,12 +17,19 @@ from typing import Any
 
 from vlrl.beside.service import ModelAsk, ModelService, Reply, Usage
 from vlrl.beside.templates import JudgeReading, JudgeTemplate, load_template
+from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import ConfigError, build, make
 from vlrl.plugins.stages import Engine
 from vlrl.types import Media
 
 TOP_LOGPROBS = 20
+MARGINS: Annotation[list] = Annotation(
+    "margins",
+    list,
+    hint="rewards: {pairs: {name: judged_margins, ...}}",
+    doc="how much better the rollout is than each of its siblings, by a judge",
+)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ import typer
 
 from vlrl.beside.check import JudgeReport, check, labelled_rates
 from vlrl.beside.judge import check_judge, open_judge
+from vlrl.cli.judge_write import JudgeRun, rubrics, rules
 from vlrl.cli.words import ConfigWords, load_words
 from vlrl.config import Config
 from vlrl.plugins.registry import ConfigError, build, get, load_plugin_file
@@ -25,22 +25,8 @@ from vlrl.services.files import read_jsonl
 
 app = typer.Typer(name="judge", help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 OPTIONS = ("--reward", "--data", "--limit", "--json", "--help")
-
-
-@dataclass
-class JudgeRun:
-    """What an engine's `setup` and a judge read of a run."""
-
-    output: Path
-    policy: Any = None
-    seed: int = 0
-    rank: int = 0
-    ranks: int = 1
-    params_sharded: bool = False
-
-    def warn(self, message: str) -> None:
-        """Logs a warning."""
-        logging.getLogger("vlrl").warning(message)
+app.command("rubrics")(rubrics)
+app.command("rules")(rules)
 
 
 @app.callback()

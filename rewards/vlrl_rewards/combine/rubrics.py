@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from vlrl.beside.judge import Judgement, Question
+from vlrl.beside.judge import Judgement, Question, check_judge
+from vlrl.beside.rubrics import load_rubric
+from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import build, register
 from vlrl.plugins.scoring import NoScore
 from vlrl.plugins.stages import Reward
@@ -30,11 +32,18 @@ class Rubric(AsksJudge):
     points: that is met) makes r at most 0. Paper: Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked
     against healthbench_reward_fn.py. Deviates: rewards/DEVIATIONS.md. Edge: no criteria, only negative
     points, or a criterion without rule and judge raise ValueError; r may be negative, as in the release; a
-    criterion without a verdict leaves no score.
+    criterion without a verdict leaves no score. `bank`: a packaged rubric or a YAML file whose criteria every
+    row has besides its own.
     """
 
     met_above: float = 0.5
+    bank: str = ""
     reads_answer: ClassVar[bool] = False
+
+    def check(self, phase: PhaseContext) -> None:
+        super().check(phase)
+        if self.bank and not self.judge and any("reward" not in item for item in load_rubric(self.bank)):
+            check_judge(self.judge, f"rewards: {self.name!r}: judge")
 
     @cached_property
     def built(self) -> dict[str, Reward]:
@@ -52,7 +61,7 @@ class Rubric(AsksJudge):
 
     def criteria(self, row: Row) -> list[Mapping[str, Any]]:
         """The criteria of a row. Raises ValueError for those that cannot be scored."""
-        items = list(row.meta.get("rubrics", ()))
+        items = [*row.meta.get("rubrics", ()), *(load_rubric(self.bank) if self.bank else ())]
         if not sum(max(item.get("points", 0), 0) for item in items):
             raise ValueError(f"row {row.id!r}: meta.rubrics has no criterion with points above 0")
         for index, item in enumerate(items):
@@ -80,12 +89,17 @@ class Rubric(AsksJudge):
         without = [index for index, item in enumerate(items) if "reward" not in item]
         return [(place, index) for place in range(len(group)) for index in without]
 
+    def question(self, rollout: Rollout, item: Mapping[str, Any]) -> Question:
+        """What the judge is asked about a criterion."""
+        return criteria_question(rollout, [str(item["criterion"])])
+
+    def share(self, item: Mapping[str, Any], judgement: Judgement) -> float | None:
+        """How far a criterion is met, by the judge; None without a verdict."""
+        return judgement.value
+
     def questions(self, group: Group) -> list[Question]:
         items = self.criteria(group.row)
-        return [
-            criteria_question(group.rollouts[place], [str(items[index]["criterion"])])
-            for place, index in self.judged(group)
-        ]
+        return [self.question(group.rollouts[place], items[index]) for place, index in self.judged(group)]
 
     def score_group(self, group: Group) -> list[float | NoScore]:
         if not len(group):
@@ -110,10 +124,10 @@ class Rubric(AsksJudge):
             if answer is None:
                 where = f"row {rollout.row.id!r}: meta.rubrics[{index}]"
                 met.append(float(self.met_by_rule(rollout, item, where)))
-            elif answer.value is None:
+            elif (share := self.share(item, answer)) is None:
                 return no_score(self, answer)
             else:
-                met.append(answer.value)
+                met.append(share)
             note(rollout, str(item["criterion"])[:60], met[-1])
         return self.total(items, met)
 

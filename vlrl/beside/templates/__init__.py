@@ -89,16 +89,7 @@ class JudgeTemplate:
             raise ConfigError(
                 f"template {self.name!r}: its fields are {', '.join(self.fields)}, got {', '.join(values)}"
             )
-        mark = hashlib.sha256(json.dumps([self.user, *map(str, values.values())]).encode()).hexdigest()[:8]
-
-        def put(match: re.Match[str]) -> str:
-            name = match[1]
-            if name not in self.fence:
-                return values[name]
-            title = f"{name.upper().replace('_', ' ')} {mark}"
-            return f"<<< BEGIN {title}\n{values[name]}\nEND {title} >>>"
-
-        return _PLACE.sub(put, self.user)
+        return fenced(self.user, values, self.fence)
 
     @property
     def schema(self) -> str:
@@ -187,6 +178,21 @@ class JudgeTemplate:
         if self.form == "pair":  # how much better the first answer is
             return (1.0, 0.0, 0.5)[place]
         return place / (len(choices) - 1)
+
+
+def fenced(text: str, values: Mapping[str, str], fence: Sequence[str]) -> str:
+    """A text with its placeholders replaced, once. Those in `fence` stand between marks with a digest of all
+    values, which none of them can contain."""
+    mark = hashlib.sha256(json.dumps([text, *map(str, values.values())]).encode()).hexdigest()[:8]
+
+    def put(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in fence:
+            return values[name]
+        title = f"{name.upper().replace('_', ' ')} {mark}"
+        return f"<<< BEGIN {title}\n{values[name]}\nEND {title} >>>"
+
+    return _PLACE.sub(put, text)
 
 
 def _bare(text: str, place: int) -> tuple[str, int]:
