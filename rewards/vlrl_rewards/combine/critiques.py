@@ -1,8 +1,9 @@
-"""Rewards of a critic that is trained: whether its verdict on a solution is right, and what another model makes
-of its critique."""
+"""Rewards of verifiers that are trained: whether a critic's or a chain's verdicts are right, and what another
+model makes of a critique."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -95,3 +96,31 @@ class CritiqueRefinement(SolverGain):
 
     def correct(self, rollout: Rollout, score: float) -> bool:
         return verdict_is_right(rollout)
+
+
+_BOXED = re.compile(r"\\boxed\{(correct|incorrect)\}")
+
+
+@register("step_verdicts")
+@dataclass(frozen=True, kw_only=True)
+class StepVerdicts(Reward):
+    """ThinkPRM's check of a verification chain: 1 if the verdicts on all steps are as labelled, else 0.
+
+    The verdicts are the chain's \\boxed{correct} and \\boxed{incorrect}, in order, behind its thoughts; the
+    labels are `row.meta[labels]`, the probability that each step is right. Steps behind the first wrong one
+    need no verdict (PRM800K labels none). Paper: Khalifa et al. 2025 (ThinkPRM), arXiv:2504.16828, sec. 3.
+    Edge: another number of verdicts is wrong. 0 or 1.
+    """
+
+    labels: str = "step_labels"
+
+    def __call__(self, rollout: Rollout) -> float:
+        labels = rollout.row.meta.get(self.labels)
+        if not isinstance(labels, (list, tuple)) or not labels:
+            raise GoldError(
+                f"row {rollout.row.id!r}: meta.{self.labels} must be a list with a label for each step"
+            )
+        wanted = [float(label) > 0.5 for label in labels]
+        said = [word == "correct" for word in _BOXED.findall(strip_thinking(rollout.text))]
+        first = wanted.index(False) + 1 if False in wanted else len(wanted)
+        return float(said[:first] == wanted[:first] and first <= len(said) <= len(wanted))
