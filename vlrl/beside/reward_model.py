@@ -6,17 +6,22 @@ Shapes: B responses, S tokens of a response with its prompt, H hidden size.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from vlrl.config.model_folder import located
+from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import ConfigError
-from vlrl.services.lazy import torch
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Prompt
 
 TINY = "tiny"  # as model: random weights, for tests and proofs
 Form = Literal["completion", "chat"]
+VERIFIER_MODEL = Capability(
+    "reference_reward_model", hint="rewards: {verified: {name: reference_reward_model, model: FOLDER}}"
+)
 
 
 @dataclass
@@ -70,17 +75,21 @@ class ScalarRewardModel:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def _forward(self, rows: Sequence[Sequence[int]]) -> list[float]:
+        with torch.no_grad():
+            values: list[float] = self.values(rows).tolist()
+        return values
+
+    def values(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """(B,) the scores of encoded responses, in one forward pass; with gradient where it is on."""
         device = next(self.model.parameters()).device
         ids_BS = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long, device=device)
         mask_BS = torch.zeros_like(ids_BS)
         for index, ids in enumerate(rows):
             ids_BS[index, : len(ids)] = torch.tensor(ids, device=device)
             mask_BS[index, : len(ids)] = 1
-        with torch.no_grad():
-            hidden_BSH = self.model.base_model(input_ids=ids_BS, attention_mask=mask_BS).last_hidden_state
-            last_BH = hidden_BSH[torch.arange(len(rows), device=device), mask_BS.sum(1) - 1]
-            values: list[float] = self.model.score(last_BH)[:, 0].float().tolist()
-        return values
+        hidden_BSH = self.model.base_model(input_ids=ids_BS, attention_mask=mask_BS).last_hidden_state
+        last_BH = hidden_BSH[torch.arange(len(rows), device=device), mask_BS.sum(1) - 1]
+        return cast(Tensor, self.model.score(last_BH)[:, 0].float())
 
 
 def batches(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
@@ -117,6 +126,22 @@ def open_reward_model(model: str, policy: Any = None, form: str = "") -> ScalarR
     loaded = loaded_classifier("Sequence", folder, model)
     own: Any = form or getattr(loaded.config, "reward_form", "chat")
     return ScalarRewardModel(loaded.to(device), AutoTokenizer.from_pretrained(folder), own)
+
+
+def verifier_model(run: StageContext, model: str = "", form: str = "") -> ScalarRewardModel:
+    """The run's reward model that sees the reference: opened at the first call, then the same for all who
+    ask."""
+    return run.shared("reference_reward_model", lambda: open_reward_model(model, run.policy, form))
+
+
+def with_reference(prompt: Prompt) -> Prompt:
+    """A prompt for such a model: the row's question and its answer. Raises ValueError for a row without
+    one."""
+    row = prompt.row
+    if row.answer in (None, ""):
+        raise ValueError(f"row {row.id!r} has no answer, which a reward model with a reference reads")
+    text = f"{row.question}\n\nReference answer: {row.answer}"
+    return replace(prompt, messages=({"role": "user", "content": text},), prefix="")
 
 
 def pairs_right(

@@ -46,6 +46,47 @@ def context(rng: random.Random) -> AnnotatedRow:
     return AnnotatedRow(f"<context>{facts}</context>\nWhere does {who} live?", town, said)
 
 
+def recalled(rng: random.Random) -> AnnotatedRow:
+    """A fact of a fixed world, which the question does not tell; `meta.knowledge` has the passages that
+    do."""
+    world = random.Random("recalled")
+    lives = dict(zip(PEOPLE, world.sample(TOWNS, len(TOWNS))))
+    grows = {who: world.choice(FRUITS) for who in PEOPLE}
+    who = rng.choice(PEOPLE)
+    question, answer, said = rng.choice(
+        [
+            (f"Where does {who} live?", lives[who], f"{who} lives in {lives[who]}."),
+            (f"What does {who} grow?", grows[who], f"{who} grows {grows[who]}."),
+            (f"Who lives in {lives[who]}?", who, f"{who} lives in {lives[who]}."),
+        ]
+    )
+    passages = [f"{who} lives in {lives[who]}.", f"{who} grows {grows[who]}."]
+    meta = {"knowledge": passages, "title": who}
+    return AnnotatedRow(question, answer, f"<think>{said}</think>{tagged_answer(answer)}", meta)
+
+
+def ranked(rng: random.Random) -> AnnotatedRow:
+    """A request with three responses that keep its two rules, one, or none, in any order; `meta.responses`
+    with `meta.ratings`."""
+    fruit, other, third = rng.sample(FRUITS, 3)
+    made = [
+        (f"i like {fruit}", 3.0),
+        (f"i like {fruit} and i like {other} and i like {third}", 2.0),
+        (f"{other} and {third} are all that i like and all that i eat", 1.0),
+    ]
+    rng.shuffle(made)
+    request = f"Write a note about {fruit} in at most 4 words."
+    listed = "\n".join(f"[{place}] {text}" for place, (text, _) in enumerate(made, 1))
+    scores = ", ".join(str(int(3 * rating)) for _, rating in made)
+    best = 1 + [rating for _, rating in made].index(3.0)
+    return AnnotatedRow(
+        f"Rate the responses to a request.\nRequest: {request}\n{listed}",
+        str(best),
+        f"Scores: {scores}",
+        {"responses": [text for text, _ in made], "ratings": [rating for _, rating in made]},
+    )
+
+
 def pair(rng: random.Random) -> AnnotatedRow:
     """VMR's rows: an open question with a better and a worse response."""
     who, town, homes = _home(rng)
@@ -194,7 +235,7 @@ def taught(rng: random.Random) -> AnnotatedRow:
 
 ASKS: dict[str, Callable[[random.Random], AnnotatedRow]] = {
     make.__name__: make
-    for make in (context, pair, rubric, judged_rubric, files, functions, lines, edits, rated, worked, taught)
+    for make in (context, recalled, ranked, pair, rubric, judged_rubric, files, functions, lines, edits, rated, worked, taught)
 }
 
 
@@ -204,7 +245,7 @@ class GenAnnotated(GeneratedSource):
     """A question of one of the kinds `ask`, drawn evenly; the row's task is the kind. vlrl original.
 
     Kinds with what they carry and what reads it: context (`<context>` in the question; strategy `canoe`,
-    reward `proxy`), pair (meta.chosen, meta.rejected; select `vmr`), rubric (meta.rubrics; strategy
+    reward `proxy`), recalled (meta.knowledge; reward `factual_thinking`), ranked (meta.ratings; reward `score_agreement`), pair (meta.chosen, meta.rejected; select `vmr`), rubric (meta.rubrics; strategy
     `ruscarl`, reward `rubric`), judged_rubric (with a criterion for its judge), files, functions, lines
     (meta.known; reward `places`), edits (meta.files; reward `patch_similarity`), rated (meta.difficulty,
     meta.llama8b_solve_rate; select `between`), worked (a step per line in the target; select `mr_rlvr.*`),

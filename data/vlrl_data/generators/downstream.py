@@ -69,6 +69,42 @@ class GenCritique(GenPlanned):
         )
 
 
+@register("gen_checked_steps")
+@dataclass(frozen=True, kw_only=True)
+class GenCheckedSteps(GenPlanned):
+    """A word problem with a solution in steps, of which one is wrong by equal chance, and all after it:
+    which steps are right? `meta.steps` with `meta.step_labels`, `meta.problem`; the answer is "yes" if the
+    whole solution is right.
+
+    Paper: ThinkPRM, arXiv:2504.16828 (there PRM800K's labels). Reward: `step_verdicts`.
+    """
+
+    def row(self, index: int) -> Row:
+        row = super().row(index)
+        rng = random.Random(f"checked {row.id}")
+        parts = row.meta["subproblems"]
+        wrong = rng.randrange(len(parts)) if rng.random() < 0.5 else len(parts)
+        off = rng.choice((1, 2, 10))
+        values = [int(part["answer"]) + (off if place >= wrong else 0) for place, part in enumerate(parts)]
+        steps = [f"After step {place} there are {value}." for place, value in enumerate(values, 1)]
+        labels = [1.0 if place < wrong else 0.0 for place in range(len(parts))]
+        words = ["correct" if label else "incorrect" for label in labels]
+        listed = "\n".join(f"Step {place}: {text}" for place, text in enumerate(steps, 1))
+        verdict = "yes" if wrong == len(parts) else "no"
+        chain = [
+            f"Step {place}: there should be {part['answer']}. \\boxed{{{word}}}"
+            for place, (part, word) in enumerate(zip(parts, words, strict=True), 1)
+        ]
+        return replace(
+            row,
+            question=f"{row.question}\nA solution:\n{listed}",
+            answer=verdict,
+            task="checked_steps",
+            target="\n".join([*chain, f"Verdict: {verdict}"]),
+            meta={**row.meta, "problem": row.question, "steps": steps, "step_labels": labels},
+        )
+
+
 @register("gen_abstraction")
 @dataclass(frozen=True, kw_only=True)
 class GenAbstraction(GenPlanned):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from vlrl.beside.process import open_process_reward_model
-from vlrl.beside.reward_model import open_reward_model
+from vlrl.beside.reward_model import VERIFIER_MODEL, open_reward_model, verifier_model, with_reference
 from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stage import BeforeSetupError
@@ -99,6 +99,33 @@ class RewardModel(ByRewardModel):
 
     def values(self, rollouts: Sequence[Rollout]) -> list[float]:
         scores = self.opened.scores([(rollout.prompt, self.text(rollout)) for rollout in rollouts])
+        return [_sigmoid(score) for score in scores] if self.squash == "sigmoid" else list(scores)
+
+
+@register("reference_reward_model")
+@dataclass(frozen=True, kw_only=True)
+class ReferenceRewardModel(RewardModel):
+    """A verifier with a reference: a scalar reward model that reads question, reference answer and response.
+
+        r = sigma(s)
+
+    The model is one of the run, so that a callback can train it (`cooper`). Paper: Hong et al. 2025
+    (VerifyRM), arXiv:2508.05613, sec. 3. The words around the reference are ours. Edge: a row without an
+    answer, or with pictures, raises ValueError. 0 to 1 with `squash`; correct from 1/2 on.
+    """
+
+    needs_gold: ClassVar[bool] = True
+    correct_at: float = 0.5
+    squash: Literal["none", "sigmoid"] = "sigmoid"
+    provides = (VERIFIER_MODEL,)
+
+    def setup(self, run: StageContext) -> None:
+        Reward.setup(self, run)
+        self.state.model = verifier_model(run, self.model, self.form)
+
+    def values(self, rollouts: Sequence[Rollout]) -> list[float]:
+        texts = [(with_reference(rollout.prompt), self.text(rollout)) for rollout in rollouts]
+        scores = self.opened.scores(texts)
         return [_sigmoid(score) for score in scores] if self.squash == "sigmoid" else list(scores)
 
 

@@ -116,7 +116,9 @@ class SolverGain(OverReward):
         sampling = Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
         requests = [
             Request(
-                solver_prompt(replace(row, id=f"{row.id}/solver", question=text, answer=gold, target="")),
+                self.solver_prompt(
+                    replace(row, id=f"{row.id}/solver", question=text, answer=gold, target="")
+                ),
                 sampling,
                 n=self.samples,
                 tag=place,
@@ -131,10 +133,9 @@ class SolverGain(OverReward):
             found[completion.request.tag].append(float(correct))
         return [sum(values) / len(values) for values in found]
 
+    def solver_prompt(self, row: Row) -> Prompt:
+        """The solver's prompt of a row with its question, without pictures: it sees the text alone."""
+        return Prompt(replace(row, images=(), videos=()), ({"role": "user", "content": row.question},))
+
     def metrics(self) -> dict[str, float | tuple[float, float]]:
         return {"solver/gain": (self.state.gained, float(self.state.asked))}
-
-
-def solver_prompt(row: Row) -> Prompt:
-    """A question as the solver's prompt, without pictures: it sees the text alone."""
-    return Prompt(replace(row, images=(), videos=()), ({"role": "user", "content": row.question},))

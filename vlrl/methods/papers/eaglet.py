@@ -11,19 +11,16 @@ reward. No released code was found, and the paper was read in summaries; values 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
-from vlrl.beside.judge import check_judge, open_service
-from vlrl.beside.service import ModelAsk, Usage
-from vlrl.methods.common.demonstrations import expert_rollout
+from vlrl.methods.common.asked_demonstrations import AskedDemonstrations
 from vlrl.methods.core.prompt_template import Chat
-from vlrl.methods.core.rollout import Expert
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import PhaseContext, SamplingContext, StageContext
+from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import build, register
-from vlrl.plugins.stages import Environment, GroupFilter, State, StepCounts, transient
+from vlrl.plugins.stages import Environment, GroupFilter, State, transient
 from vlrl.types import FilterDecision, Group, Prompt, Row
 
 UNHARMED: Annotation[bool] = Annotation(
@@ -87,17 +84,9 @@ class Eaglet(Chat):
         return str(state.shown[row.id])
 
 
-@dataclass
-class EagletPlansState(StepCounts):
-    """The strong model; counts of asked prompts and of replies with a plan."""
-
-    service: Any = transient()
-    config: Any = transient()
-
-
 @register("eaglet.plans")
 @dataclass(frozen=True, kw_only=True)
-class EagletPlans(Expert):
+class EagletPlans(AskedDemonstrations):
     """EAGLET's synthesis: a strong model writes thoughts and a plan for each prompt, from the expert's
     trajectory in `row.meta["trajectory"]` where there is one; the reply is the demonstration.
 
@@ -106,45 +95,15 @@ class EagletPlans(Expert):
     engine: config}. Logs the share of replies with a plan.
     """
 
-    needs_target: ClassVar[bool] = False
-    teacher: Mapping[str, Any] = field(default_factory=dict)
-
-    def init_state(self) -> EagletPlansState:
-        return EagletPlansState()
-
-    def check(self, phase: PhaseContext) -> None:
-        super().check(phase)
-        check_judge(self.teacher, "rollout.teacher")
-
-    def setup(self, run: StageContext) -> None:
-        super().setup(run)
-        self.state.service, self.state.config = open_service(
-            self.teacher, run, "rollout.teacher", Usage(), "teacher"
-        )
-
-    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
-        state, config = self.state, self.state.config
-        asks = [
-            ModelAsk(self.asked(prompt), temperature=config.temperature, max_tokens=config.max_tokens)
-            for prompt in prompts
-        ]
-        groups = []
-        for prompt, reply in zip(prompts, state.service.ask(asks), strict=True):
-            usable = not reply.failure and "<plan>" in reply.text and "</plan>" in reply.text
-            state.add(asked=1, plans=usable)
-            rollouts = [expert_rollout(prompt, reply.text, run)] if usable else []
-            for rollout in rollouts:
-                rollout.logp = [0.0] * len(rollout)
-            groups.append(Group(prompt, rollouts))
-        return groups
-
     def asked(self, prompt: Prompt) -> str:
-        """What the strong model is asked about a prompt."""
         known = prompt.row.meta.get("trajectory")
         return TEACH.format(asked=prompt.text, trajectory=SEEN.format(trajectory=known) if known else "")
 
+    def usable(self, text: str) -> bool:
+        return "<plan>" in text and "</plan>" in text
+
     def metrics(self) -> Mapping[str, float | tuple[float, float]]:
-        return {"eaglet/plans": self.state.share("plans", "asked")}
+        return {"eaglet/plans": self.state.share("usable", "asked")}
 
 
 @register("eaglet.consensus")

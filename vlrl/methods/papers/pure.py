@@ -16,10 +16,9 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from vlrl.beside.process import open_process_reward_model
-from vlrl.methods.common.step_scores import STEP_SCORES
+from vlrl.methods.common.step_scores import STEP_SCORES, steps_of
 from vlrl.methods.core.advantage import RLOO, GroupRelative, set_token_advantages, whiten_rows
 from vlrl.methods.core.token_credit import check_token_credit
-from vlrl.methods.papers.spae import step_ends
 from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, RewardShaping, State, transient
@@ -167,11 +166,4 @@ class PureProcessRewards(RewardShaping):
 
     def steps(self, rollout: Rollout) -> list[tuple[int, str]]:
         """(end in tokens, text without the delimiter) of each step."""
-        policy, found, start = self.run.policy, [], 0
-        pieces = [policy.tokenizer.decode([token]) for token in rollout.ids]
-        for end in [*step_ends(pieces, self.delimiter, 1), len(rollout)]:
-            text = policy.decode(rollout.ids[start:end]).removesuffix(self.delimiter).strip()
-            if text:
-                found.append((end, text))
-                start = end
-        return found
+        return steps_of(rollout, self.run.policy, self.delimiter)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vlrl.functional.exact import centred, mean
-from vlrl.methods.common.step_scores import STEP_SCORES
+from vlrl.methods.common.step_scores import STEP_SCORES, step_ends
 from vlrl.methods.core.advantage import GroupRelative, set_token_advantages, whiten_rows
 from vlrl.methods.core.rollout import Independent
 from vlrl.methods.core.token_credit import check_token_credit
@@ -100,19 +100,6 @@ class SpaeProbing(Independent):
             ]
             STEP_SCORES[rollout].append((end, potential(confidences[id(rollout), end], gold_logp)))
         return groups
-
-
-def step_ends(pieces: Sequence[str], delimiter: str, every: int) -> list[int]:
-    """Positions after which a step ends (not the last token): where the text ends in `delimiter`, or, if that
-    is empty, every `every` tokens."""
-    if not delimiter:
-        return list(range(every, len(pieces), every))
-    text, ends = "", []
-    for t, piece in enumerate(pieces[:-1], start=1):
-        text += piece
-        if text.endswith(delimiter):
-            ends.append(t)
-    return ends
 
 
 def confidence(alternatives: Sequence[Mapping[int, float]]) -> float:
