@@ -190,10 +190,13 @@ class GenGeometry(GeneratedSource):
     Rows come in sets of `variants` in a row that share a knowledge principle (`meta.principle`: the set's
     number and its principle) and differ in numbers and colours; `meta.level` is the number of the variant in
     its set, 0 the one with the smallest numbers.
-    Paper: the variants of one knowledge principle of We-Math 2.0 (arXiv:2508.10433), on drawn figures.
-    Reward: `math`. Harder with a larger `most`.
+    With `facts` the row also has what the figure shows, `meta.visual_facts`, and its demonstration says so.
+    Paper: the variants of one knowledge principle of We-Math 2.0 (arXiv:2508.10433), on drawn figures; the
+    visual facts of Perception-R1 (arXiv:2506.07218). Rewards: `math`, `visual_facts`. Harder with a larger
+    `most`.
     """
 
+    facts: bool = False
     variants: int = 4
     least: int = 2
     most: int = 12
@@ -219,13 +222,18 @@ class GenGeometry(GeneratedSource):
         first, second = (rng.randint(self.least, top) for _ in range(2))
         image = GeneratedImage(draw_figure, (kind, first, second, rng.choice(sorted(COLOURS))))
         answer = solve(first, second)
-        meta = {"principle": f"{self.name}-{self.split}-{self.seed}-{group}: {name}", "level": level}
+        principle = f"{self.name}-{self.split}-{self.seed}-{group}: {name}"
+        meta: dict[str, Any] = {"principle": principle, "level": level}
+        told = ""
+        if self.facts:
+            facts = [f"The figure is a {kind}", f"Its lower side is {first}", f"Its left side is {second}"]
+            meta["visual_facts"], told = facts, f"<think>{'. '.join(facts)}.</think>"
         return Row(
             self.id(index),
             question,
             answer,
             images=(image,),
             task="math",
-            target=tagged_answer(str(answer)),
+            target=told + tagged_answer(str(answer)),
             meta=meta,
         )

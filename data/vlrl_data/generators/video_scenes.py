@@ -96,12 +96,13 @@ class GenVideoStates(DrawnVideo):
     letter of an option; task `video_states`.
 
     `meta.states` tells the shown states in order, "a red circle". The demonstration names them in its
-    thought.
+    thought, with `observed` each in <observation> tags.
     Paper: the state prediction of MOSS-ChatV (arXiv:2509.21113), on drawn videos. Rewards: `mcq`,
-    `process_order`.
+    `process_order`, `observe_and_reason`.
     """
 
     shown: int = 4
+    observed: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,9 +122,10 @@ class GenVideoStates(DrawnVideo):
         options = sorted(cycle)
         letter = "ABC"[options.index(cycle[self.shown % 3])]
         told = [f"a {colour} {shape}" for colour in order]
-        target = (
-            f"<think>{' '.join(f'{state.capitalize()}.' for state in told)}</think>{tagged_answer(letter)}"
-        )
+        said = [f"{state.capitalize()}." for state in told]
+        if self.observed:
+            said = [f"<observation>{text}</observation>" for text in said]
+        target = f"<think>{' '.join(said)}</think>{tagged_answer(letter)}"
         question = (
             "The shape changes its colour again and again. Tell its states in order, then say which colour "
             "comes next."

@@ -249,17 +249,25 @@ class JudgedAnswer(AsksJudge):
     def check(self, phase: PhaseContext) -> None:
         check_judge(self.judge, f"rewards: {self.name!r}: judge")
 
+    def judged(self, rollout: Rollout) -> str:
+        """What the judge sees of a response."""
+        return shown(rollout)
+
     def question(self, rollout: Rollout) -> Question:
         """What the judge is asked about a rollout."""
         row = rollout.row
-        values = (("question", row.question), ("reference", str(row.answer)), ("answer", shown(rollout)))
+        values = (
+            ("question", row.question),
+            ("reference", str(row.answer)),
+            ("answer", self.judged(rollout)),
+        )
         return Question(values, rollout.prompt.images, rollout.prompt.videos)
 
     def questions(self, group: Group) -> list[Question]:
-        return [self.question(rollout) for rollout in group if shown(rollout).strip()]
+        return [self.question(rollout) for rollout in group if self.judged(rollout).strip()]
 
     def score_group(self, group: Group) -> list[float | NoScore]:
-        answered = [place for place, rollout in enumerate(group) if shown(rollout).strip()]
+        answered = [place for place, rollout in enumerate(group) if self.judged(rollout).strip()]
         found = dict(zip(answered, self.judgements(self.questions(group)), strict=True))
         return [
             0.0 if place not in found else self.value(rollout, found[place])
@@ -287,7 +295,7 @@ class JudgedScore(JudgedAnswer):
     needs_gold: ClassVar[bool] = False
 
     def question(self, rollout: Rollout) -> Question:
-        values = (("question", rollout.row.question), ("answer", shown(rollout)))
+        values = (("question", rollout.row.question), ("answer", self.judged(rollout)))
         return Question(values, rollout.prompt.images, rollout.prompt.videos)
 
 
