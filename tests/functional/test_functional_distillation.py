@@ -1,4 +1,4 @@
-"""Divergences to a teacher: numbers by hand, gradients by autograd and by sampling, the rest as an outcome."""
+"""Divergences to a teacher: numbers by hand, gradients by autograd and by sampling, the rest."""
 
 from __future__ import annotations
 
