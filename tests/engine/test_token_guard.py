@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from vlrl.engine.openai import OpenAI
+from vlrl.engine.openai import OpenAI, text_of
 from vlrl.engine.vllm.server import VLLMServer
 from vlrl.services import token_guard
 from vlrl.services.http import JsonClient, ServiceError
@@ -227,5 +227,5 @@ def test_answers_are_bounded_and_redirects_are_not_followed(answers, monkeypatch
     monkeypatch.setattr("vlrl.engine.openai.MAX_ANSWER", 1000)
     for path, problem in {"/redirect": "HTTP 302", "/large": "more than 1000 bytes"}.items():
         with pytest.raises(RuntimeError, match=problem):
-            OpenAI(url=answers + path, model="m", retries=0)._post({})
+            OpenAI(url=answers + path, model="m", retries=0)._post("chat/completions", {}, text_of)
     assert not [path for path, _ in Answers.seen if path == "/elsewhere"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import math
 from types import SimpleNamespace
 
 import pytest
 import torch
 from make import end_step, gradient, group, inputs, run
-from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.papers.drive import Drive
@@ -17,14 +16,14 @@ from vlrl.methods.papers.kdrl import Kdrl
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Row
 
+K3 = math.exp(0.5) - 1.5  # the estimate at u = 0.5
+
 
 def pulled(mask="none", step=0, rewards=(1.0, 0.0, 0.0, 0.0), **fields):
     """The loss of four rollouts of one token in two groups: log pi -1, the teacher's -0.5."""
-    x = inputs(
-        [[-1.0]] * 4, reward=list(rewards), group_of=[0, 0, 1, 1], **{"kdrl.teacher_logp": [[-0.5]] * 4}
-    )
-    term = Kdrl(mask=mask, **fields)
-    term.setup(SimpleNamespace(phase_step=step))
+    x = inputs([[-1.0]] * 4, reward=list(rewards), group_of=[0, 0, 1, 1], teacher_logp=[[-0.5]] * 4)
+    term = Kdrl(mask=mask, teacher={"model": "start"}, **fields)
+    term._attached[:] = [SimpleNamespace(phase_step=step)]
     out = term(x)
     return out.loss[:, 0].tolist(), gradient(out.loss, x)[:, 0].tolist()
 
@@ -34,9 +33,9 @@ def pulled(mask="none", step=0, rewards=(1.0, 0.0, 0.0, 0.0), **fields):
 )  # fmt: skip
 def test_the_pull_by_hand(mask, on):
     loss, slope = pulled(mask)
-    assert loss == pytest.approx([5e-3 * 0.125 * m for m in on]) and slope == pytest.approx(
+    assert loss == pytest.approx([5e-3 * K3 * m for m in on]) and slope == pytest.approx(
         [-5e-3 * 0.5 * m for m in on]
-    )  # u = 0.5
+    )  # k2's gradient, u = 0.5
 
 
 @pytest.mark.parametrize(
@@ -44,62 +43,55 @@ def test_the_pull_by_hand(mask, on):
     [(0, 100, 5e-3), (50, 100, 3e-3), (100, 100, 1e-3), (900, 100, 1e-3), (7, 0, 5e-3)],
 )
 def test_the_pull_weakens(step, anneal, beta):
-    assert pulled(step=step, anneal=anneal)[0][1] == pytest.approx(beta * 0.125)
+    assert pulled(step=step, anneal=anneal)[0][1] == pytest.approx(beta * K3)
 
 
 def test_a_teacher_is_a_model_of_its_own(tmp_path):
     teacher = text_run(["methods/grpo"], ["seed=5"])
     teacher.policy.save(tmp_path / "teacher")
-    made = text_run(
-        ["methods/kdrl"], [f"aux_tensors={{kdrl.teacher_logp: {{model: {tmp_path / 'teacher'}}}}}"]
-    )
+    made = text_run(["methods/kdrl"], [f"loss_terms.teacher.teacher.model={tmp_path / 'teacher'}"])
     metrics = steps(made)
-    assert (
-        metrics[0]["kl_teacher"] > 0 and metrics[0]["loss/teacher"] > 0 and metrics[0]["teacher/beta"] == 5e-3
-    )
-    frozen = list(made.aux_tensors["kdrl.teacher_logp"].state.teacher.model.parameters())
+    assert metrics[0]["teacher/divergence"] > 0 and metrics[0]["loss/teacher"] > 0
+    assert metrics[0]["teacher/beta"] == 5e-3
+    (own,) = teacher_of(made).state.teachers.distinct
+    frozen = list(own.other.model.parameters())
     assert not any(p.requires_grad for p in frozen) and all(
         torch.equal(a, b) for a, b in zip(frozen, teacher.policy.model.parameters())
     )
 
 
+START = "loss_terms.teacher.teacher.model=start"
+
+
+def teacher_of(made):
+    return made.objective.loss_terms["teacher"]
+
+
 def test_the_first_weights_as_teacher():
-    made = text_run(
-        ["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "optimizer.lr=1e-2"]
-    )
+    made = text_run(["methods/kdrl"], [START, "optimizer.lr=1e-2"])
     first, second = steps(made, 2)
-    assert (
-        first["kl_teacher"] == pytest.approx(0, abs=1e-6) and second["kl_teacher"] > 1e-4
-    )  # the policy itself, until it was updated
-    saved = made.aux_tensors["kdrl.teacher_logp"].state.state_dict()
-    again = text_run(["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "seed=3"])
-    again.aux_tensors["kdrl.teacher_logp"].state.load_state_dict(saved)
+    assert first["teacher/divergence"] == pytest.approx(0, abs=1e-6)  # the policy itself
+    assert second["teacher/divergence"] > 1e-4  # until it was updated
+    saved = teacher_of(made).state.state_dict()
+    again = text_run(["methods/kdrl"], [START, "seed=3"])
+    teacher_of(again).state.load_state_dict(saved)
     with again.policy.reference() as reference:
         assert all(torch.equal(a, saved["weights"][name]) for name, a in reference.model.state_dict().items())
 
 
-def test_the_teacher_scores_a_rollout_once(monkeypatch):
-    made = text_run(
-        ["methods/kdrl"], ["aux_tensors={kdrl.teacher_logp: {model: start}}", "optimizer.lr=1e-2"]
-    )
-    steps(made)
-    tensor, batch, passes = made.aux_tensors["kdrl.teacher_logp"], made.batch(last_step(made).groups), []
+def test_the_teacher_scores_a_rollout_once_a_step(monkeypatch):
+    made = text_run(["methods/kdrl"], [START, "ppo_epochs=3", "num_minibatches=2"])
+    passes = []
     forward = type(made.policy).forward
     monkeypatch.setattr(
         type(made.policy), "forward", lambda self, *args: passes.append(self) or forward(self, *args)
     )
-    told = tensor(made.policy, batch)
-    assert not passes and tensor.state.memory.hits == len(batch.rollouts)
-    alone = replace(tensor, remember=0)
-    alone.setup(made)
-    torch.testing.assert_close(told, alone(made.policy, batch), rtol=0, atol=1e-6)
-    assert len(passes) == 1
-    with pytest.raises(ValueError, match="remember is -1"):
-        replace(tensor, remember=-1)
+    steps(made, 1)
+    assert sum(one is not made.policy for one in passes) == 1  # the reference's, of all groups at once
 
 
 def test_a_teacher_must_be_named():
-    with pytest.raises(ConfigError, match="name the teacher"):
+    with pytest.raises(ConfigError, match="no model is named"):
         text_run(["methods/kdrl"])
 
 

@@ -70,6 +70,26 @@ class Reply:
     logprobs: TokenLogprobs | None = None
 
 
+@dataclass(frozen=True)
+class ScoreAsk:
+    """A completion whose tokens a model scores: `ids` after `prompt_ids`, or `text` after a prompt with
+    media."""
+
+    prompt: Prompt
+    prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...]
+    text: str = ""
+    top: int = 1
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Log-probs by token id, one mapping per token of a completion. `failure`: why there are none."""
+
+    places: tuple[Mapping[int, float], ...] = ()
+    failure: str = ""
+
+
 @dataclass
 class Usage:
     """What a service did: calls sent, replies from the cache, calls that failed, tokens of prompts and
@@ -155,6 +175,25 @@ class ModelService:
         except (RuntimeError, OSError, ValueError) as error:
             return self._failed(f"{type(error).__name__}: {error}")
         return self._keep(key, completion)
+
+    def score(self, asks: Sequence[ScoreAsk]) -> list[Scored]:
+        """The scores, in order, `concurrency` calls at a time, within the budget; nothing is cached. A
+        failure is counted, and says why."""
+        with ThreadPoolExecutor(self.concurrency) as pool:
+            return list(pool.map(self._score, asks))
+
+    def _score(self, ask: ScoreAsk) -> Scored:
+        if refusal := self._refusal():
+            return Scored(failure=self._failed(refusal).failure)
+        try:
+            places, billed = self.engine.prompt_logprobs(
+                ask.prompt, ask.prompt_ids, ask.ids, ask.text, ask.top
+            )
+        except (RuntimeError, OSError, ValueError) as error:
+            return Scored(failure=self._failed(f"{type(error).__name__}: {error}").failure)
+        with self.lock:
+            self.usage.prompt_tokens += billed or len(ask.prompt_ids) + len(ask.ids)
+        return Scored(tuple(places))
 
     def _refusal(self) -> str:
         """Why another call may not be sent, or ""; a call that may be sent is counted."""

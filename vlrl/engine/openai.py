@@ -10,9 +10,9 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -135,7 +135,7 @@ class OpenAI(Engine):
             described = {"name": "reply", "strict": True, "schema": schema}
             body["response_format"] = {"type": "json_schema", "json_schema": described}
         started = time.monotonic()
-        reply = self._post(body)
+        reply = self._post("chat/completions", body, text_of)
         text, finish = text_of(reply)
         return Completion(
             request,
@@ -149,8 +149,30 @@ class OpenAI(Engine):
             text_logprobs=logprobs_of(reply) if sampling.top_logprobs else None,
         )
 
-    def _post(self, body: dict[str, Any]) -> Any:
-        """The reply, which has a text. Raises RuntimeError after the last retry, or at the deadline."""
+    def prompt_logprobs(
+        self, prompt: Prompt, prompt_ids: Sequence[int], ids: Sequence[int], text: str, top: int
+    ) -> tuple[list[dict[int, float]], int]:
+        """As vLLM's server gives them (`prompt_logprobs`): one token more is sampled, which it asks for."""
+        body: dict[str, Any] = {
+            "model": self.model,
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "prompt_logprobs": top,
+        }
+        if prompt.media:
+            continued = replace(prompt, prefix=prompt.prefix + text)
+            body |= {"messages": api_messages(continued)}
+            body |= {"add_generation_prompt": False, "continue_final_message": True}
+        else:
+            body |= {"prompt": [*prompt_ids, *ids]}
+        reply = self._post(
+            "chat/completions" if prompt.media else "completions", body, lambda reply: scores_of(reply, ids)
+        )
+        return scores_of(reply, ids), sum(tokens_of(reply))
+
+    def _post(self, path: str, body: dict[str, Any], read: Callable[[Any], object]) -> Any:
+        """The reply, which `read` can read (it raises ValueError where it cannot). Raises RuntimeError after
+        the last retry, or at the deadline."""
         key = os.environ.get(self.key_env, "")
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         problem, begun = "", time.monotonic()
@@ -162,7 +184,7 @@ class OpenAI(Engine):
                 break
             time.sleep(pause)
             post = urllib.request.Request(
-                f"{self.url.rstrip('/')}/chat/completions", json.dumps(body).encode(), headers
+                f"{self.url.rstrip('/')}/{path}", json.dumps(body).encode(), headers
             )
             try:
                 limit = min(self.timeout, left - pause)
@@ -172,7 +194,7 @@ class OpenAI(Engine):
                     problem = f"the answer has more than {MAX_ANSWER} bytes"
                     break
                 reply = json.loads(content)
-                text_of(reply)
+                read(reply)
                 return reply
             except urllib.error.HTTPError as error:
                 problem = f"HTTP {error.code}: {error.read()[:200].decode(errors='replace')}"
@@ -217,6 +239,28 @@ def text_of(reply: Any) -> tuple[str, Literal["stop", "length"]]:
     if content is not None and not isinstance(content, str):
         raise ValueError(f"the reply's content is no text: {str(content)[:200]}")
     return content or "", "length" if choice.get("finish_reason") == "length" else "stop"
+
+
+def scores_of(reply: Any, ids: Sequence[int]) -> list[dict[int, float]]:
+    """Log-probs by id of the last `ids` of a prompt, from `prompt_logprobs`. Raises ValueError for a reply
+    without them, and where the prompt ended with other tokens."""
+    if not isinstance(reply, dict) or reply.get("error"):
+        raise ValueError(f"the reply is an error: {str(reply)[:200]}")
+    choices = reply.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    listed = choice.get("prompt_logprobs") or reply.get("prompt_logprobs")
+    if not isinstance(listed, list) or len(listed) <= len(ids):
+        raise ValueError("the reply has no prompt_logprobs for these tokens; serve the teacher with vLLM")
+    try:
+        found = [
+            {int(token): float(entry["logprob"]) for token, entry in place.items()}
+            for place in listed[len(listed) - len(ids) :]
+        ]
+    except (AttributeError, TypeError, KeyError) as error:
+        raise ValueError(f"prompt_logprobs of another form: {error}") from error
+    if any(token not in place for token, place in zip(ids, found)):
+        raise ValueError("the server's prompt ends with other tokens than the completion's")
+    return found
 
 
 def tokens_of(reply: Mapping[str, Any]) -> tuple[int, int]:

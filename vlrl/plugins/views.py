@@ -268,6 +268,10 @@ class PolicyView(Protocol):
         """The padding token's id."""
 
     @property
+    def stop_ids(self) -> Sequence[int]:
+        """Tokens that end a completion."""
+
+    @property
     def forbidden_ids(self) -> Sequence[int]:
         """Ids with probability 0: placeholders of media, and rows of the output layer beyond the
         tokenizer."""
@@ -308,8 +312,12 @@ class PolicyView(Protocol):
     def with_model(self, model: torch.nn.Module) -> PolicyView:
         """A view that runs another model of the same architecture."""
 
-    def load_other(self, model: str, seed: int) -> PolicyView:
-        """Another policy of the same family and on the same device, with the weights of `model`."""
+    def load_other(self, model: str, seed: int, spec: Mapping[str, object] | None = None) -> PolicyView:
+        """Another policy on the same device: of the same family with the weights of `model`, or as `spec`
+        says, a config as in slot `policy`."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(..., H) -> (..., V): the logits that tokens are drawn from."""
 
     def advance(self) -> None:
         """Count an update of the weights."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vlrl.plugins.registry import build
 from vlrl.plugins.views import TokenValuesView
 from vlrl.policy import adapters
 from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
@@ -211,9 +212,11 @@ class Policy:
         other.params = self.params.with_model(model)
         return other
 
-    def load_other(self, model: str, seed: int) -> Policy:
-        """Another policy of the same family and on the same device, with the weights of `model`."""
-        return Policy(replace(self.family, model=model), device=self.device, seed=seed)
+    def load_other(self, model: str, seed: int, spec: Mapping[str, Any] | None = None) -> Policy:
+        """Another policy on the same device: of the same family with the weights of `model`, or as `spec`
+        says, a config as in slot `policy`."""
+        family = build(Family, spec, "policy") if spec else replace(self.family, model=model)
+        return Policy(family, device=self.device, seed=seed)
 
     def save(self, folder: str | Path) -> None:
         """Write a transformers folder: model (an adapter merged, and also saved separately) and processor.

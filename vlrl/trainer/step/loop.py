@@ -267,6 +267,9 @@ def first_mini_batches(view: StepView) -> list[MiniBatch]:
             add_signals(view.policy, phase, read, ["old_logp", *at_start])
     for weight in objective.token_weights.values():
         weight.prepare(groups)
+    with view.policy.gather_params():
+        for term in objective.loss_terms.values():
+            term.prepare(groups)
     first = mini_batches(view, 0)
     if (
         off_policy(view) and not own_pass
