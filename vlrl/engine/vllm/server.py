@@ -3,8 +3,6 @@ version or by NCCL."""
 
 from __future__ import annotations
 
-import base64
-import io
 import itertools
 import logging
 import os
@@ -15,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from vlrl.engine.vllm.prompts import (
     versions_of,
 )
 from vlrl.engine.vllm.ranks import Ranks, RemoteServer, ServerMonitor, launch_server, server_folder
+from vlrl.engine.vllm.served_media import IN_SERVER, READS_CLIPS, ServedMedia
 from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients, save_for_vllm
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
@@ -37,13 +37,12 @@ from vlrl.services.http import JsonClient, ServiceError
 from vlrl.services.lazy import torch
 from vlrl.services.process import Server, free_port, is_loopback
 from vlrl.services.ray_cluster import ADDRESS
-from vlrl.services.token_guard import BODY_VARIABLE, GUARD
-from vlrl.types import Completion, Media, Prompt, Request
+from vlrl.services.token_guard import BODY_VARIABLE
+from vlrl.types import Completion, Prompt, Request
 
 if TYPE_CHECKING:
     from vlrl.plugins.contexts import PhaseContext, StageContext
 
-CACHED_IMAGES = 256
 UNLABELLED = "default"  # vLLM's name of the weights before the first label
 log = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ class ServerState(VLLMState):
 
     `ranks` are the training processes that share the replicas. `servers` are the replicas with their clients,
     `watch` the thread that replaces dead ones for other ranks, `pool` the threads that wait for answers,
-    `images` the encoded images by key.
+    `media` the pictures and clips under way.
     """
 
     ranks: Ranks = transient(factory=Ranks)
@@ -67,7 +66,7 @@ class ServerState(VLLMState):
     servers: list[tuple[Server | RemoteServer, JsonClient]] = transient(factory=list)
     pool: ThreadPoolExecutor | None = transient()
     nccl: NCCLTransfer | None = transient()
-    images: dict[str, str] = transient(factory=dict)
+    media: ServedMedia = transient(factory=ServedMedia)
 
 
 @register("vllm_server")
@@ -75,13 +74,14 @@ class ServerState(VLLMState):
 class VLLMServer(VLLMEngine):
     """Samples with `replicas` vLLM servers that the trainer launches, watches and ends.
 
-    Kwon et al. 2023, arXiv:2309.06180. Requests and completions are token ids (vLLM's token endpoint), images
-    PNG. Weights are saved to a folder per version, and every replica loads them in place. Each server
-    requires a random token on every path, websockets included. A replica that dies is replaced and gets the
+    Kwon et al. 2023, arXiv:2309.06180. Requests and completions are token ids (vLLM's token endpoint).
+    Pictures and clips go as files on the trainer's machine, else within the request (`ServedMedia`). Weights
+    are saved to a folder per version, and every replica loads them in place. Each server requires a random
+    token on every path, websockets included. A replica that dies is replaced and gets the
     present weights, and its requests are sent again: a completion is delivered once. Several training
     processes share the replicas: the first launches, loads and replaces them, the others get addresses and
-    token from it. Log-probs and seeds are as in engine 'vllm'. Edge: videos and callables as logits
-    processors cannot be sent: ValueError.
+    token from it. Log-probs and seeds are as in engine 'vllm'. Edge: callables as logits processors
+    cannot be sent: ValueError.
 
     Attributes:
         parallel: Requests in flight per replica.
@@ -175,13 +175,15 @@ class VLLMServer(VLLMEngine):
         root = Path(ranks.broadcast(self.folder or (server_folder() if ranks.first else "")))
         if ranks.first:
             root.mkdir(parents=True, exist_ok=True)
-        state.policy, state.lm, state.root, state.version, state.images = (
+        state.policy, state.lm, state.root, state.version = (
             policy,
             SamplingModel(policy),
             root,
             policy.version,
-            {},
         )
+        # servers read `root`; ranks write there on the first one's machine, and where Ray's nodes share it
+        writes = ranks.broadcast(socket.gethostname()) == socket.gethostname() or ADDRESS in os.environ
+        state.media = ServedMedia(media_folder(root) / str(ranks.rank) if writes else None)
         state.base = self._save(policy)
         launched = self._launch(root) if ranks.first else []
         reached = ranks.broadcast([(server.url, server.token) for server in launched])
@@ -231,7 +233,9 @@ class VLLMServer(VLLMEngine):
             "host": host or self.host,
             "port": port,
             "served_model_name": "policy",
-            "middleware": GUARD,
+            "middleware": f"{IN_SERVER}.TokenGuard",
+            "media_io_kwargs": READS_CLIPS,
+            "allowed_local_media_path": str(media_folder(self.state.root)),
             "disable_uvicorn_access_log": True,
             "enable_scale_out": True,
             **({"weight_transfer_config": {"backend": "nccl"}} if self.transfer == "nccl" else {}),
@@ -348,7 +352,9 @@ class VLLMServer(VLLMEngine):
                 if len(request.prefix_ids) >= request.sampling.max_tokens:
                     yield from finished_prefix(request, version, self.lm.decode(request.prefix_ids))
                     continue
-                futures[state.pool.submit(self._ask, next(clients), self._body(request))] = request
+                future = state.pool.submit(self._ask, next(clients), self._body(request))
+                future.add_done_callback(partial(release, state.media, request.prompt))
+                futures[future] = request
             for future in as_completed(list(futures)):
                 request = futures.pop(future)
                 for completion in completions_of(self.lm, request, future.result(), version):
@@ -380,11 +386,6 @@ class VLLMServer(VLLMEngine):
     def _body(self, request: Request) -> dict[str, Any]:
         """The HTTP body of a request."""
         sampling, prompt = request.sampling, request.prompt
-        if prompt.videos:
-            raise ValueError(
-                f"row {prompt.row.id!r} shows a video: engine 'vllm_server' sends images only; use engine "
-                "'vllm' or 'hf'"
-            )
         parameters = common_parameters(request, self.lm.eos_ids) | {
             "logprobs": sampling.top_logprobs,
             "prompt_logprobs": 0 if scored_prefix(request) else None,
@@ -394,23 +395,31 @@ class VLLMServer(VLLMEngine):
         return self._body_of(prompt, request.prefix_ids, parameters)
 
     def _body_of(self, prompt: Prompt, ids: Sequence[int], parameters: dict[str, Any]) -> dict[str, Any]:
-        images = [
-            {"type": "image_url", "url": image_url(medium, self.state.images), "uuid": medium.key}
-            for medium in prompt.images
-        ]
         body = {"model": "policy", "token_ids": [*prompt_ids(self.state.policy, prompt), *ids]}
+        parts = self.state.media.parts(prompt)
         return {
             **body,
             "sampling_params": {k: v for k, v in parameters.items() if v is not None},
-            **({"content_parts": images} if images else {}),
+            **({"content_parts": parts} if parts else {}),
         }
 
     def seen(self, prompt: Prompt, ids: Sequence[int]) -> tuple[list[int], list[float]]:
         _, client = self.state.servers[0]
         body = self._body_of(prompt, ids, {"max_tokens": 1, "prompt_logprobs": 0})
         answer = self._ask(client, body | {"return_token_ids": True})
+        self.state.media.release(prompt)
         shown = list(answer["prompt_token_ids"])
         return shown[: len(shown) - len(ids)], prompt_logp(answer, list(ids))
+
+
+def release(media: ServedMedia, prompt: Prompt, _: Future) -> None:
+    """The request is answered, or will never be sent."""
+    media.release(prompt)
+
+
+def media_folder(root: Path) -> Path:
+    """Where the servers of a folder may read media."""
+    return root.resolve() / "media"
 
 
 def has_unlabelled(answer: Mapping[str, Any]) -> bool:
@@ -428,18 +437,6 @@ def prompt_logp(answer: Mapping[str, Any], ids: Sequence[int]) -> list[float]:
         float(table[str(token)]["logprob"])
         for table, token in zip(answer["prompt_logprobs"][-len(ids) :], ids)
     ]
-
-
-def image_url(medium: Media, known: dict[str, str]) -> str:
-    """A PNG data URL, which keeps the pixels exact; `known` are those of before, by key."""
-    if medium.key not in known:
-        if len(known) > CACHED_IMAGES:
-            known.clear()
-        buffer = io.BytesIO()
-        image: Any = medium.load()
-        image.convert("RGB").save(buffer, "PNG", compress_level=1)
-        known[medium.key] = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-    return known[medium.key]
 
 
 def completions_of(
