@@ -12,6 +12,8 @@ from engine_kit import Noise, make_policy, make_prompt
 from safetensors import safe_open
 
 from benchmarks.true_shapes import family_of, variant
+from vlrl.engine.vllm.common import normalises_alike
+from vlrl.engine.vllm.inprocess import VLLM
 from vlrl.engine.vllm.prompts import check_pictures, prompt_ids
 from vlrl.engine.vllm.sharing import base_weights
 from vlrl.engine.vllm.weights import named_weights
@@ -72,6 +74,22 @@ def test_pictures_that_vllm_shows_otherwise_are_refused() -> None:
     check_pictures(qwen, make_prompt("Q", *TWO), False)
 
 
+def test_videos_that_vllm_does_not_take_are_refused() -> None:
+    with pytest.raises(ConfigError, match="shows a video, and vLLM 0.32 shows this family no videos.*'hf'"):
+        check_pictures(family_of("smolvlm2_2b"), make_prompt("Q", Noise(1, frames=4)), True)
+    check_pictures(family_of("qwen2_5_vl_3b"), make_prompt("Q", Noise(1, frames=4)), False)
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"), [("qwen3_vl", False), ("qwen2_5_vl", True), ("gemma3", True), ("text", True)]
+)
+def test_frames_that_are_normalised_otherwise_than_pictures_are_so_in_vllm(name: str, alike: bool) -> None:
+    policy = make_policy(name, layers=1)
+    assert normalises_alike(policy.processor) is alike
+    arguments = VLLM().common_arguments(policy)
+    assert arguments.get("mm_device_do_normalize", True) is alike
+
+
 def test_the_prompts_of_both_engines_are_checked() -> None:
     with pytest.raises(ConfigError, match="shows 2 images"):
         prompt_ids(make_policy("llava_onevision", layers=1), make_prompt("Q", *TWO))
@@ -109,8 +127,6 @@ def mixture() -> Policy:
 @pytest.mark.vllm
 def test_a_mixture_has_the_trainers_log_probs_before_and_after_an_update() -> None:
     """vLLM 0.32 loads the experts' matrices as they are at first, and for its kernel at a sync alone."""
-    from vlrl.engine.vllm.inprocess import VLLM
-
     policy = mixture()
     engine = VLLM(options={"max_num_seqs": 8, "skip_mm_profiling": True}).attach(policy)
     try:

@@ -64,6 +64,7 @@ class Family(Stage):
     engine_patch: ClassVar[str] = ""
     # why engines that run vLLM refuse the family: what differs there from the trainer
     vllm_problem: ClassVar[str] = ""
+    vllm_video_problem: ClassVar[str] = ""  # the same, of rows that show a video
     # of layers, by transformers' model type; a decoder is as Llama's, a tower as SigLIP's without an entry
     saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {}
     model: str = ""

@@ -188,9 +188,25 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
             "additional_config": {FORBIDDEN: ranges(policy.forbidden_ids)},
             "generation_config": "vllm",
             "worker_extension_cls": "vlrl.engine.vllm.weights.WeightLoader",
+            **({} if normalises_alike(policy.processor) else {"mm_device_do_normalize": False}),
             **device,
             **length,
         }
+
+
+def normalises_alike(processor: Any) -> bool:
+    """Whether pictures and frames are scaled and normalised by the same numbers. vLLM 0.32 normalises both on
+    the device by those of pictures."""
+    parts = [getattr(processor, name, None) for name in ("image_processor", "video_processor")]
+    told = {
+        (
+            bool(part.do_rescale) and part.rescale_factor,
+            bool(part.do_normalize) and (*part.image_mean, *part.image_std),
+        )
+        for part in parts
+        if part is not None
+    }
+    return len(told) < 2
 
 
 def cpu_environment(kv_gb: int = 1) -> dict[str, str]:

@@ -39,6 +39,8 @@ def check_pictures(family: Any, prompt: Prompt, on_gpu: bool) -> None:
         raise ConfigError(f"{where}: {family.vllm_problem}; use engine 'hf'")
     if prompt.audios:
         raise ConfigError(f"{where}: the row has audio, which no test compares in vLLM; use engine 'hf'")
+    if prompt.videos and family.vllm_video_problem:
+        raise ConfigError(f"{where}: the row shows a video, and {family.vllm_video_problem}; use engine 'hf'")
     if shown > 1 and family.multi_image_sensitive:
         raise ConfigError(
             f"{where}: the row shows {shown} images. The model sees several images of a prompt at low "

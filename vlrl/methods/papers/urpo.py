@@ -56,7 +56,9 @@ class Urpo(Independent):
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
-        requests = [self.request(group, run) for group in groups if group.row.task in self.tasks and len(group)]
+        requests = [
+            self.request(group, run) for group in groups if group.row.task in self.tasks and len(group)
+        ]
         replies: dict[int, list[list[float]]] = {}
         for completion in run.engine.generate(requests):
             group = completion.request.tag

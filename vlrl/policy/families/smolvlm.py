@@ -58,6 +58,7 @@ class SmolVLM(VisionFamily):
         "video_token": "<video>",
     }
     config_tokens: ClassVar[Mapping[str, str]] = {"image_token_id": "<image>"}
+    vllm_video_problem: ClassVar[str] = "vLLM 0.32 shows this family no videos"
     engine_patch: ClassVar[str] = "vlrl.policy.families.smolvlm:use_places_in_vllm"
     # patches on a side of a tiny model's tile, and patches on a side of one embedding
     tiny_grid: ClassVar[tuple[int, int]] = (4, 2)

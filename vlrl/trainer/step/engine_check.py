@@ -126,9 +126,10 @@ class EngineCheck(RunObserver):
         ids = list(completion.ids)
         shown, engine_logp = engine.seen(prompt, ids)
         probe = EngineProbe(kind, prompt, ids, engine_logp, self._trainer_logp(prompt, ids))
-        own, row = list(session.policy.encode(prompt).ids), prompt.row.id
-        if shown != own:
-            place = next((i for i, (a, b) in enumerate(zip(shown, own)) if a != b), min(len(shown), len(own)))
+        encoded, row = session.policy.encode(prompt), prompt.row.id
+        own = list(encoded.ids)
+        place = first_difference(shown, own, encoded.types, session.policy.forbidden_ids)
+        if place is not None:
             return probe, (
                 f"{kind} (row {row!r}): the prompt has {len(own)} ids in the trainer and {len(shown)} in the "
                 f"engine, and differs from place {place} on: another chat template, or media in other places"
@@ -169,6 +170,23 @@ ADVICE = (
     "`engine.lora: false` or `engine.share_weights: false`; where the distance is known (quantised "
     "rollouts), set `engine.gap_limit` above it and `token_weights.engine: {name: tis}`"
 )
+
+
+def first_difference(
+    shown: Sequence[int], own: Sequence[int], types: Sequence[int], media: Sequence[int]
+) -> int | None:
+    """The first place where two prompts differ, or None. Where the trainer has a medium (`types` is not 0),
+    any placeholder of `media` is the same: vLLM 0.32 writes InternVL's frames with another one.
+
+    >>> first_difference([5, 98, 6], [5, 99, 6], [0, 2, 0], [98, 99])
+    >>> first_difference([98, 5, 6], [5, 99, 6], [0, 2, 0], [98, 99])
+    0
+    >>> first_difference([5, 99], [5, 99, 6], [0, 2, 0], [98, 99])
+    2
+    """
+    pairs = zip(shown, own, types)
+    differ = (i for i, (a, b, kind) in enumerate(pairs) if a != b and not (kind and a in media))
+    return next(differ, None if len(shown) == len(own) else min(len(shown), len(own)))
 
 
 def first_of_each_kind(session: Session) -> Iterator[tuple[str, Prompt]]:
