@@ -12,7 +12,7 @@ from engine_kit import Noise, make_policy, make_prompt
 from safetensors import safe_open
 
 from benchmarks.true_shapes import family_of, variant
-from vlrl.engine.vllm.common import normalises_alike
+from vlrl.engine.vllm.common import check_heads, normalises_alike
 from vlrl.engine.vllm.inprocess import VLLM
 from vlrl.engine.vllm.prompts import check_pictures, prompt_ids
 from vlrl.engine.vllm.sharing import base_weights
@@ -144,9 +144,38 @@ def test_a_mixture_has_the_trainers_log_probs_before_and_after_an_update() -> No
         engine.close()
 
 
-def gap(policy: Policy, engine: Any) -> float:
+@pytest.mark.vllm
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "internvl", "llava_onevision", "glm4v"]
+)
+def test_clips_have_the_trainers_log_probs(name: str) -> None:
+    tiny = {"hidden": 64, "heads": 2, "kv_heads": 1, "layers": 2, "intermediate": 128, "std": 0.2}
+    policy = Policy(build(Family, {"name": name, "tiny": tiny}))
+    engine = VLLM(options={"max_num_seqs": 8, "skip_mm_profiling": True}).attach(policy)
+    try:
+        for media in ((Noise(2, frames=4),), (Noise(3, (84, 56), frames=8),), (Noise(1), Noise(2, frames=4))):
+            assert gap(policy, engine, *media) < 1e-4, media
+    finally:
+        engine.close()
+
+
+def test_linear_attention_on_a_cpu_is_refused_in_one_line() -> None:
+    policy = make_policy("qwen3_5", layers=4)
+    with pytest.raises(ConfigError, match="'qwen3_5' has recurrent layers.*use engine 'hf'"):
+        VLLM().common_arguments(policy)
+
+
+def test_heads_that_differ_by_layer_are_all_looked_at() -> None:
+    text = make_policy("gemma4").model.config.get_text_config()
+    check_heads(text, on_gpu=True)
+    with pytest.raises(ConfigError, match="attention heads of"):  # a tiny model's, too small for a CPU
+        check_heads(text, on_gpu=False)
+
+
+def gap(policy: Policy, engine: Any, *media: Noise) -> float:
     """The largest difference of the log-probs of two completions, in nats."""
-    prompt = make_prompt("Count to 9 and back.")
+    prompt = make_prompt("Count to 9 and back.", *media)
     request = Request(prompt, Sampling(max_tokens=8), n=2, seed=0)
     rollouts = [
         Rollout(prompt, list(c.ids), text=c.text, logp=list(c.logp)) for c in engine.generate([request])

@@ -46,7 +46,7 @@ CASES = [(spec, modality) for spec in FAMILIES for modality in modalities(spec)]
 # Where a test samples with the real vLLM and compares ids and log-probs (tests/policy/test_pixel_bounds.py).
 VLLM_TESTED = (
     *("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "internvl", "llava_onevision", "mistral3"),
-    "smolvlm",
+    *("smolvlm", "glm4v"),
 )
 # What is refused in one line, and what does instead.
 REFUSED = {

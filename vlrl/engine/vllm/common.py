@@ -17,6 +17,7 @@ from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.separate_engine import SeparateEngine
 from vlrl.plugins.stages import transient
+from vlrl.policy.recurrent import is_recurrent
 from vlrl.services.lazy import torch
 
 if TYPE_CHECKING:
@@ -89,8 +90,9 @@ def check_installed() -> Compatible:
 def check_heads(text_config: Any, on_gpu: bool) -> None:
     """Raise ConfigError for attention heads that vLLM's CPU build cannot run (it would fail at the first
     token)."""
-    size = getattr(text_config, "head_dim", None)
-    check_head_size(size or text_config.hidden_size // text_config.num_attention_heads, on_gpu)
+    for layer in getattr(text_config, "per_layer_config", None) or (text_config,):
+        size = getattr(layer, "head_dim", None)
+        check_head_size(size or layer.hidden_size // layer.num_attention_heads, on_gpu)
 
 
 def has_device() -> bool:
@@ -170,6 +172,11 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
         """The arguments of `vllm.LLM` that both engines pass."""
         # On CPU, chunked prefill breaks vLLM 0.32: it rewinds the seeded generator of an unfinished prefill,
         # which CPU generators cannot do.
+        if is_recurrent(policy.model.config.get_text_config()) and not torch.cuda.is_available():
+            raise ConfigError(
+                f"engine: {policy.family.name!r} has recurrent layers (linear attention, short "
+                "convolutions), which vLLM's CPU build does not run as the trainer does; use engine 'hf'"
+            )
         device = (
             {"gpu_memory_utilization": self.memory}
             if torch.cuda.is_available()
