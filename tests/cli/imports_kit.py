@@ -41,7 +41,8 @@ for line in sys.stdin:
     pid = os.fork()
     if pid == 0:
         for number, place in enumerate((os.devnull, job["out"], job["err"])):
-            os.dup2(open(place, "w" if number else "r").fileno(), number)
+            with open(place, "w" if number else "r") as file:
+                os.dup2(file.fileno(), number)
         os.chdir(job["folder"])
         os.environ.clear()
         os.environ.update(job["environment"])
