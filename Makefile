@@ -87,9 +87,10 @@ docs: pages $(DOCS_STAMP)  ## the generated pages, then the site in build/site; 
 docs-serve: $(DOCS_STAMP)  ## the site on http://127.0.0.1:8000, built again when a page changes
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-wheel: install-test
+wheel: install-test  ## sdist and wheel in dist/; the wheel holds every file of the packages and configs
 	rm -rf dist
 	$(BIN)/python -m build --installer uv
+	$(BIN)/python scripts/check_wheel.py dist/*.whl
 
 clean:
 	rm -rf $(VENV) dist build runs

@@ -47,6 +47,12 @@ PROGRAMS = {
             "text2reward",
             "icpl",
             "auto_mc_reward",
+            "datasets/arpo",
+            "gen_abstraction",
+            "efagen",
+            "llm_i",
+            "gen_illustrated",
+            "loong",
         ),
         "bwrap",
     ),
@@ -57,10 +63,11 @@ PROGRAMS = {
 
 
 def params(names: Iterable[str]) -> list:
-    """Names as a test's parameters; those that run a program are skipped where it is not installed."""
-    needed = {name: PROGRAMS.get(name.rpartition("/")[2]) for name in names}
+    """Names as a test's parameters; those that run a program are skipped where it is not installed, and the
+    others fail where they look for one."""
+    needed = {name: PROGRAMS.get(name, PROGRAMS.get(name.rpartition("/")[2])) for name in names}
     return [
-        pytest.param(name, id=name, marks=[pytest.mark.needs(program)] if program else [])
+        pytest.param(name, id=name, marks=pytest.mark.needs(program) if program else pytest.mark.no_program)
         for name, program in needed.items()
     ]
 

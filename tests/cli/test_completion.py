@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from imports_kit import run_forked
 
 CASES = [
     ("vlrl tr", ["train"]),
@@ -28,15 +29,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("typed", "offered"), CASES)
-def test_what_a_shell_is_offered(typed: str, offered: list[str]) -> None:
+def test_what_a_shell_is_offered(typed: str, offered: list[str], tmp_path: Path) -> None:
     asked = {
         "COMP_WORDS": typed,
         "COMP_CWORD": str(len(typed.split()) - 1),
         "_VLRL_COMPLETE": "complete_bash",
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "vlrl"], env={**os.environ, **asked}, capture_output=True, text=True
-    )
+    done, _ = run_forked(tmp_path, tmp_path / "modules.json", **asked)
     assert (done.stdout.split(), done.stderr, done.returncode) == (offered, "", 0)
 
 

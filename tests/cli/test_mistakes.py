@@ -4,7 +4,7 @@ that name the fix."""
 import json
 
 import pytest
-from imports_kit import HEAVY, run
+from imports_kit import HEAVY, run_forked
 
 QUICK = ["train", "quickstart"]
 EVAL = ["eval", "--suite", "mathvista", "--model", "tiny_text"]
@@ -183,7 +183,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_ends_soon_with_its_fix(mistake, folder, tmp_path):
     words, said = MISTAKES[mistake]
-    done, modules = run(folder, tmp_path / "modules.json", *words)
+    done, modules = run_forked(folder, tmp_path / "modules.json", *words)
     told = done.stderr.strip().splitlines()
     assert done.returncode == 2 and not done.stdout, done.stdout + done.stderr
     assert 1 <= len(told) <= 3 and told[-1].startswith("vlrl: ") and len(told[-1]) <= 620, done.stderr

@@ -109,7 +109,10 @@ def test_the_site_asks_no_other_host_for_anything(config):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The folder of a strict build: one for all processes of a parallel run."""
+    """The folder of a strict build: one for all processes of a parallel run, or that of `make docs`, which
+    VLRL_BUILT_SITE names."""
+    if "VLRL_BUILT_SITE" in os.environ:
+        return Path(os.environ["VLRL_BUILT_SITE"])
     pytest.importorskip("material", reason="the site needs `pip install 'vlrl[docs]'`")
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base

@@ -114,7 +114,7 @@ class Scripted(Engine):
     def setup(self, run: StageContext) -> None:
         super().setup(run)
         if self.scored:
-            self.state.scorer = build(Engine, {"name": "hf"}, "engine")
+            self.state.scorer = build(Engine, {"name": "hf", "conversation_tokens": 0}, "engine")
             self.state.scorer.setup(run)
 
     @property

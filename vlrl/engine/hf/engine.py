@@ -11,6 +11,7 @@ from vlrl.engine.base import EngineState, PolicyEngine, SamplingModel
 from vlrl.engine.hf.conversation_cache import ConversationCache
 from vlrl.engine.hf.kv_cache import first_tokens
 from vlrl.engine.hf.scheduler import Limits, Scheduler, given_logp, prefill
+from vlrl.engine.hf.scoring import scored_in_trees
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
 from vlrl.policy.recurrent import is_recurrent
@@ -148,6 +149,9 @@ class HF(PolicyEngine):
 
     @no_grad
     def score_all(self, pairs: Sequence[tuple[Prompt, Sequence[int]]]) -> list[list[float]]:
+        if not self.conversation_tokens:
+            with self.lm.policy.gather_params():
+                return scored_in_trees(self.lm, pairs, self.prefill_tokens, self.counters)
         sources = [(self.lm.encode(prompt), list(ids)) for prompt, ids in pairs]
         order = sorted(
             range(len(sources)), key=lambda i: len(sources[i][0]) + len(sources[i][1]), reverse=True
