@@ -30,7 +30,9 @@ class VerInstruct:
         return own | {"answer": {"functions": rules}, "meta": {"constraints": asked}}
 
 
-@record_family("recode", ("id", "dependency", "new_version", "description", "update_info", "old_code", "new_code"))
+@record_family(
+    "recode", ("id", "dependency", "new_version", "description", "update_info", "old_code", "new_code")
+)
 class ReCode:
     """ReCode: code of an old version of a library, what changed (`update_info`), and the code of the new
     one, which is the gold answer."""
