@@ -35,7 +35,15 @@ PLACE = re.compile(  # what a source names: a file, a script, a part of the pape
     r"|\b(scripts?|release|released|trainer|command|config|recipe|run|defaults?|notebook|paper|README|appendix)\b|:\d",
     re.IGNORECASE,
 )
-NO_EFFECT = ("not read", "not used", "not active", "no update", "nothing is trained", "nothing is learned", "decoding only")
+NO_EFFECT = (
+    "not read",
+    "not used",
+    "not active",
+    "no update",
+    "nothing is trained",
+    "nothing is learned",
+    "decoding only",
+)
 OURS = re.compile(r"\bours\b")
 IN_A_PHASE = (
     "num_minibatches",

@@ -191,7 +191,6 @@ class Read:
             NOTES[name].set(rollout, value)
         return rollout
 
-
     def played(self, row: Row, turns: Sequence[str]) -> dict[str, float]:
         """The sums of the reward parts of the turns, in the environment."""
         assert self.phase.environment is not None

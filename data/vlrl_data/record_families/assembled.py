@@ -1,4 +1,4 @@
-"""Families of single papers' data sets, whose questions are made of several columns."""
+"""Families of single papers' data sets, whose rows are assembled from several columns."""
 
 from __future__ import annotations
 
