@@ -7,9 +7,11 @@ about:
                                             # where the trainer's version or fork was not read
 """
 
+import re
+
 import pytest
 
-from vlrl.config import folders, load
+from vlrl.config import at, folders, load
 
 ROOT = folders()[-1]
 MAX_OURS = 2
@@ -28,6 +30,30 @@ STATED_BY_AN_OWN_TRAINER = (  # what the files of base/trainers state for all ot
     "optimizer.schedule", "optimizer.warmup", "optimizer.max_grad_norm",
 )  # fmt: skip
 NEEDS_NO_SOURCE = ("token_credit",)  # follows from the advantage
+PLACE = re.compile(  # what a source names: a file, a script, a part of the paper, or the trainer
+    r"\.(py|sh|yaml|yml|md|json|ipynb|toml)\b|\b(sec|eq|app|table|fig|theorem|algorithm|abstract)\b|\w+_fn\b"
+    r"|\b(scripts?|release|released|trainer|command|config|recipe|run|defaults?|notebook|paper|README|appendix)\b|:\d",
+    re.IGNORECASE,
+)
+NO_EFFECT = (
+    "not read",
+    "not used",
+    "not active",
+    "no update",
+    "nothing is trained",
+    "nothing is learned",
+    "decoding only",
+)
+OURS = re.compile(r"\bours\b")
+IN_A_PHASE = (
+    "num_minibatches",
+    "ppo_epochs",
+    "sampling",
+    "optimizer",
+    "loss_aggregation",
+    "advantage",
+    "policy_loss",
+)
 
 
 def about_of(preset: str) -> dict:
@@ -99,18 +125,58 @@ def test_a_critic_has_as_many_updates_as_its_policy(preset):
         assert critic["updates"] == config.tree["num_minibatches"], f"{preset}: callbacks.critic.updates"
 
 
+def own_values_of(preset: str) -> dict[str, str]:
+    """The "file:line" of each setting that is not its trainer's; of a phase that imitates demonstrations, the
+    values of its optimizer, batches and aggregation."""
+    config = load([preset])
+    found = {
+        path: origin for path, origin in settings_of(preset).items() if not path.startswith(NEEDS_NO_SOURCE)
+    }
+    for path, origin in config.origins.items():
+        phase, _, slot = path.removeprefix("phases.").partition(".")
+        if not path.startswith("phases.") or slot.partition(".")[0] not in IN_A_PHASE:
+            continue
+        imitates = at(config.tree, f"phases.{phase}").get("policy_loss") == {"name": "zero_loss"}
+        if not (imitates and slot.partition(".")[0] in ("advantage", "policy_loss")):
+            found[path] = origin
+    return {path: origin for path, origin in found.items() if "base/trainers/" not in origin}
+
+
+def is_ours(path: str, ours: dict[str, str]) -> bool:
+    """Whether `about.ours` names a setting, or the plug-in that it belongs to."""
+    return any(path == key or path.startswith(f"{key}.") for key in ours)
+
+
 @pytest.mark.parametrize("preset", CODE)
 def test_every_setting_has_a_source(preset):
+    """A source names its place: a file, a section, the script; or says that the value has no effect."""
     ours = about_of(preset).get("ours") or {}
-    for path, origin in settings_of(preset).items():
-        if "base/trainers/" in origin or path.startswith(NEEDS_NO_SOURCE):
-            continue
+    for path, origin in own_values_of(preset).items():
         comment = comment_of(origin)
         assert comment, f"{preset}: {path} ({origin}) has no source"
-        if comment.startswith("ours"):
-            assert any(path == key or path.startswith(f"{key}.") for key in ours), (
-                f"{preset}: {path} is ours ({origin}); name it in about.ours with the reason"
+        if OURS.search(comment):
+            inner = any(
+                key.startswith(f"{path}.") for key in ours
+            )  # the comment of a block with one such value
+            assert (
+                is_ours(path, ours)
+                or inner
+                or any(key.rpartition(".")[0] == path.rpartition(".")[0] for key in ours)
+            ), f"{preset}: {path} is ours ({origin}); name it in about.ours with the reason"
+        else:
+            assert comment.startswith(NO_EFFECT) or PLACE.search(comment), (
+                f"{preset}: {path} ({origin}): {comment!r} names no file, section or script"
             )
+
+
+@pytest.mark.parametrize("preset", CODE)
+def test_every_weight_of_a_reward_has_a_source(preset):
+    """The weights are part of the objective, but for 1, which is what a reward has by itself."""
+    config = load([preset])
+    for name, reward in (config.tree.get("rewards") or {}).items():
+        if isinstance(reward, dict) and reward.get("weight", 1.0) not in (0.0, 1.0):
+            comment = comment_of(config.origins[f"rewards.{name}.weight"])
+            assert comment, f"{preset}: rewards.{name}.weight has no source"
 
 
 @pytest.mark.parametrize("preset", CODE)
@@ -120,7 +186,13 @@ def test_at_most_two_settings_are_ours(preset):
         f"{preset}: {', '.join(ours)} are ours: that is `fidelity: paper` or `approximate`"
     )
     assert all(isinstance(reason, str) and reason for reason in ours.values())
-    paths = settings_of(preset)
+    paths = own_values_of(preset)
+    named = [
+        path
+        for path, origin in paths.items()
+        if OURS.match(comment_of(origin)) and isinstance(at(load([preset]).tree, path), int | float)
+    ]
+    assert len(named) <= MAX_OURS, f"{preset}: the values of {', '.join(named)} are ours"
     for key in ours:
         assert key == "trainer" or any(path == key or path.startswith(f"{key}.") for path in paths), (
             f"{preset}: about.ours names {key}, which it does not set"

@@ -26,7 +26,7 @@ def pays(text, *programs):
         ("a plum", 0.5),
         ("one two three four", 0.0),
         ("", 0.5),  # no word is at most three words, as in the release
-        ("check_following = lambda *a: True\nexit(0)", 0.5),  # text is no program
+        ("check_following = lambda *a: True\nexit(0) fig", 0.5),  # text is no program
     ],
 )
 def test_the_share_of_programs_that_pass(text, wanted):

@@ -13,8 +13,8 @@ from typing import Any
 
 from vlrl.plugins.registry import ConfigError, suggest
 from vlrl_data.record_families import (  # they register their families, the special ones first
+    assembled,  # noqa: F401
     assessed,  # noqa: F401
-    released,  # noqa: F401
     chat,  # noqa: F401
     columns,  # noqa: F401, I001
     screens,  # noqa: F401

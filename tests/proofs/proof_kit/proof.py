@@ -13,6 +13,7 @@ against: methods/grpo            # what "off" must equal, with the trainer's set
                                  # (trainer_settings); else the last preset that it extends, or methods/grpo
 base: [rewards.x={name: exact}]  # overrides of that alone
 steps: 3
+scaled: {rollout.rate: reason}   # values of the preset that the proof does not keep (test_shipped_values.py)
 phase: rl                        # the phase to look at; else the last one
 engine: hf                       # who samples: scripted (the default), or the tiny model
 """
@@ -63,6 +64,7 @@ class Proof:
     with_: tuple[str, ...] = field(default=())
     engine: str = "scripted"
     also: Mapping[str, str] = field(default_factory=dict)
+    scaled: Mapping[str, str] = field(default_factory=dict)
 
     def observables(self) -> dict[str, str]:
         """All observables with their directions, the main one first."""

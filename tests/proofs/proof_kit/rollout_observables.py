@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import re
 import statistics
-from itertools import takewhile
+from collections.abc import Sequence
+from itertools import combinations, takewhile
+
+import numpy as np
 
 from proof_kit.observables import Record, correlation, mean, observable
+from vlrl.types import Media
 
 
 @observable
@@ -96,3 +100,38 @@ def sampled_from(record: Record, pattern: str) -> float:
     is found."""
     rollouts = [rollout for group in record.sampled() for rollout in group]
     return mean([float(bool(re.search(pattern, rollout.prompt.text, re.DOTALL))) for rollout in rollouts])
+
+
+def picture_spread(images: Sequence[Media]) -> float:
+    """Mean absolute difference of grey levels (0 to 255) over the pairs of pictures, at 16 by 16 pixels."""
+    small = [np.asarray(image.load().convert("L").resize((16, 16)), dtype=float) for image in images]
+    return mean([float(np.abs(a - b).mean()) for a, b in combinations(small, 2)])
+
+
+@observable
+def trained_view_spread(record: Record) -> float:
+    """How much more the pictures of a prompt differ from each other where it is trained on than where it was
+    sampled: above 0 where the update sees stronger augmentations."""
+    prompts = [rollout.prompt for group in record.trained() for rollout in group]
+    return mean(
+        [
+            picture_spread((prompt.train or prompt).images) - picture_spread(prompt.images)
+            for prompt in prompts
+        ]
+    )
+
+
+@observable
+def likelihood_of_later(record: Record) -> float:
+    """Mean over the trained groups of the log-prob (nats per token, under the policy that is trained) of the
+    later half of the rollouts, less that of the earlier half: below 0 where what is sampled later is less
+    likely."""
+    values = []
+    for step in record.steps:
+        for group in step.trained:
+            seen = [step.tensors[id(rollout)]["logp"] for rollout in group if id(rollout) in step.tensors]
+            halves = seen[: -(len(seen) // 2)], seen[-(len(seen) // 2) :]
+            if len(seen) > 1:
+                earlier, later = (mean([value for row in half for value in row]) for half in halves)
+                values.append(later - earlier)
+    return mean(values)

@@ -1,4 +1,4 @@
-"""Families of single papers' data sets, whose questions are made of several columns."""
+"""Families of single papers' data sets, whose rows are assembled from several columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class VerInstruct:
         return own | {"answer": {"functions": rules}, "meta": {"constraints": asked}}
 
 
-@record_family("recode", ("id", "dependency", "new_version", "description", "update_info", "old_code", "new_code"))
+@record_family(
+    "recode", ("id", "dependency", "new_version", "description", "update_info", "old_code", "new_code")
+)
 class ReCode:
     """ReCode: code of an old version of a library, what changed (`update_info`), and the code of the new
     one, which is the gold answer."""
