@@ -27,6 +27,7 @@ from vlrl_rewards.math.small_logic import (
 
 MAX_STEPS = 300
 MAX_GOALS = 200
+SORRY = "declaration uses 'sorry'"
 FALSE: Formula = ("false",)
 
 
@@ -70,26 +71,30 @@ def check(text: str) -> str:
         statement, sign, script = text.partition(":= by")
         if not sign:
             raise LogicError("no `:= by`")
-        prove(parse_theorem(statement), script)
+        skipped = prove(parse_theorem(statement), script)
     except LogicError as error:
         return str(error)
     except RecursionError:
         return "nested too deep"
-    return ""
+    return SORRY if skipped else ""
 
 
-def prove(theorem: Theorem, script: str) -> None:
-    """Run a script on a theorem. Raises LogicError for the first step that fails, and for goals that are
-    left."""
+def prove(theorem: Theorem, script: str) -> int:
+    """Run a script on a theorem. Returns the goals that `sorry` skipped. Raises LogicError for the first step
+    that fails, and for goals that are left."""
     goals = [Goal(theorem.goal, theorem.variables, theorem.hypotheses)]
     lines = [line.split("--")[0].strip().removeprefix("·").strip() for line in script.splitlines()]
     steps = [line for line in lines if line]
+    skipped = 0
     if len(steps) > MAX_STEPS:
         raise LogicError(f"more than {MAX_STEPS} steps")
     for number, line in enumerate(steps, 1):
         try:
             if not goals:
                 raise LogicError("no goals are left")
+            if line == "sorry":
+                goals, skipped = goals[1:], skipped + 1
+                continue
             goals = [*step(goals[0], tokens(line)), *goals[1:]]
             if len(goals) > MAX_GOALS:
                 raise LogicError(f"more than {MAX_GOALS} goals")
@@ -97,6 +102,7 @@ def prove(theorem: Theorem, script: str) -> None:
             raise LogicError(f"step {number}, {line.split()[0]}: {error}") from None
     if goals:
         raise LogicError(f"{len(goals)} goal{'s' if len(goals) > 1 else ''} left")
+    return skipped
 
 
 def step(goal: Goal, words: list[str]) -> list[Goal]:

@@ -55,7 +55,7 @@ REFUSED = [
     ((f"{PQ} (h : P ∨ Q) : P", "exact h"), "proves something else"),
     ((f"{PQ} (h : P ∨ Q) : P", "rcases h with a | b", "exact a"), "1 goal left"),
     ((f"{PQ} : P",), "1 goal left"),
-    ((f"{PQ} : P", "sorry"), "no such tactic"),
+    ((f"{PQ} : P", "sorry"), "uses 'sorry'"),
     ((f"{PQ} : P", "exact t"), "no hypothesis 't'"),
     ((f"{PQ} (h : P) : Q", "norm_num"), "variables"),
     ((f"{PQ} (h : P → Q) : Q → P", "intro q", "apply h"), "not the goal"),
