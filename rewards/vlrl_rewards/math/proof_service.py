@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -197,7 +198,8 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     chosen = parser.parse_args()
     server = ProofServer(chosen.port, chosen.host)
-    print(f"proofs of the small logic: POST {server.url}/verify", flush=True)
+    sys.stdout.write(f"proofs of the small logic: POST {server.url}/verify\n")
+    sys.stdout.flush()
     server.server.serve_forever()
 
 
