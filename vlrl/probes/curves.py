@@ -113,6 +113,14 @@ def measure(
     best = max(table, key=lambda row: row[3])
     mixed = [row[0] for row in table if row[4] > 1]
     warned = f" Runs of {', '.join(mixed)} were made with different versions of packages." if mixed else ""
-    statement = f"{metric} ends highest for {by}={best[0]}: {best[3]:.4g} over {best[1]} runs.{warned}"
+    place = "ends highest" if len(table) > 1 else "ends"
+    statement = f"{metric} {place} for {by}={best[0]}: {best[3]:.4g} over {counted(best[1])}.{warned}"
     head = (by, "runs", f"last {axis}", metric, "sets of versions")
-    return ProbeResult(f"{metric} of {len(runs)} runs", statement, head, table, Figure(lines, axis, metric))
+    return ProbeResult(
+        f"{metric} of {counted(len(runs))}", statement, head, table, Figure(lines, axis, metric)
+    )
+
+
+def counted(runs: int) -> str:
+    """A number of runs in words."""
+    return f"{runs} run{'' if runs == 1 else 's'}"

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#8f5db7", "#e08e0b", "#3aa6a6", "#7a7a7a", "#a0522d")
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 300, 60, 40, 12
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 300, 60, 52, 12
 Points = Sequence[tuple[float, float]]
 
 
@@ -79,13 +79,15 @@ def as_page(finding: ProbeResult) -> str:
 
 
 def drawn(figure: Figure) -> str:
-    """The figure as inline SVG: axes with their ends, one coloured line with dots per name, a legend."""
+    """The figure as inline SVG: axes with their ends and the middle, one coloured line with dots per name, a
+    legend. Every other line is dashed, so that equal ones are seen."""
     points = [point for line in figure.lines.values() for point in line]
     if not points:
         return ""
     xs, ys = [x for x, _ in points], [y for _, y in points]
     low, high = min(ys), max(ys)
-    low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
+    if low == high:
+        low, high = (0.0, 1.0) if 0 <= low <= 1 else (low - 0.5, high + 0.5)
     first, last = min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -94,24 +96,30 @@ def drawn(figure: Figure) -> str:
             TOP + (high - y) / (high - low) * (HEIGHT - TOP - BOTTOM),
         )
 
-    floor = HEIGHT - BOTTOM
+    floor, middle = HEIGHT - BOTTOM, (low + high) / 2
+    level = place(first, middle)[1]
     marks = list(enumerate(figure.labels)) if figure.labels else [(first, cell(first)), (last, cell(last))]
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(figure.up)}">',
         f'<path d="M{LEFT} {TOP}V{floor}H{WIDTH - 20}" fill="none" stroke="#888"/>',
         f'<text x="4" y="{TOP + 10}">{cell(float(high))}</text>',
         f'<text x="4" y="{floor}">{cell(float(low))}</text>',
+        f'<text x="4" y="{level + 4:.0f}">{cell(float(middle))}</text>',
+        f'<path d="M{LEFT} {level:.1f}H{WIDTH - 20}" stroke="#ddd"/>',
         f'<text x="{WIDTH // 2}" y="{HEIGHT - 4}" text-anchor="middle">{escape(figure.across)}</text>',
     ]
-    for x, text in marks:
+    for number, (x, text) in enumerate(marks):
+        anchor = "start" if number == 0 else "end" if number == len(marks) - 1 else "middle"
+        down = floor + 15 + 13 * (number % 2 if figure.labels else 0)  # long labels stand in two rows
         parts.append(
-            f'<text x="{place(x, low)[0]:.0f}" y="{floor + 15}" text-anchor="middle">{escape(text)}</text>'
+            f'<text x="{place(x, low)[0]:.0f}" y="{down}" text-anchor="{anchor}">{escape(text)}</text>'
         )
     for number, line in enumerate(figure.lines.values()):
         colour = COLOURS[number % len(COLOURS)]
         at = [place(x, y) for x, y in line]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
-        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.8" points="{path}"/>')
+        dashes = ' stroke-dasharray="7 5"' if number % 2 else ""
+        parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.8"{dashes} points="{path}"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>' for x, y in at]
     legend = "".join(
         f'<span style="color:{COLOURS[number % len(COLOURS)]};margin-right:1em">&#9632; {escape(name)}</span>'

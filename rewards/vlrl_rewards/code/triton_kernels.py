@@ -225,7 +225,7 @@ class TritonKernel(Graded):
         r = 1[rules] 1[outputs equal within tolerance (1 + |wanted|)]
 
     The last fenced program defines `gold["entry"]`; see `kernel_in`, `rule_fault`. Paper: AutoTriton,
-    arXiv:2507.05687, sec. 3.3 (rule-based and execution-based rewards together). No released code could be
+    arXiv:2507.05687, abstract (rule-based and execution-based rewards together). No released code could be
     read. Deviations: Triton's interpreter on the CPU; the kernel must matter (with launches switched off the
     outputs must differ). Edge: compile errors, torch arithmetic outside kernels, forged results: 0.
     """

@@ -82,7 +82,7 @@ class ExecutorGain(Reward):
 
     r_p, m are what a frozen executor is paid in the environment with the plan in the response's last <plan>,
     and its steps; r_0, n without a plan. Writes UNHARMED: r_p >= r_0 for both. Paper: EAGLET,
-    arXiv:2510.05608, sec. 3 (read in summaries). Range: [0, 2 (1 + alpha)^(max_turns - 1)]. Edge: a response
+    arXiv:2510.05608 (read in summaries). Range: [0, 2 (1 + alpha)^(max_turns - 1)]. Edge: a response
     without a plan is paid 0, harms, and is not played. An environment or engine that fails raises: the group
     has no score. Logs the shares of plans that helped each executor, and that harmed.
 

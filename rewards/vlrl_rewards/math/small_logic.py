@@ -60,7 +60,7 @@ def tokens(text: str) -> list[str]:
     return found
 
 
-class Parser:
+class LogicParser:
     """A recursive descent over tokens. `variables` are the names in scope."""
 
     def __init__(self, words: Sequence[str], variables: Mapping[str, str]) -> None:
@@ -248,7 +248,7 @@ def related(sign: str, left: Term, right: Term) -> Formula:
 
 def parse_formula(text: str | Sequence[str], variables: Mapping[str, str]) -> Formula:
     """A whole formula. Raises LogicError."""
-    parser = Parser(tokens(text) if isinstance(text, str) else text, variables)
+    parser = LogicParser(tokens(text) if isinstance(text, str) else text, variables)
     found = parser.formula()
     parser.end()
     return found
@@ -256,7 +256,7 @@ def parse_formula(text: str | Sequence[str], variables: Mapping[str, str]) -> Fo
 
 def parse_term(text: str | Sequence[str], variables: Mapping[str, str]) -> Term:
     """A whole term. Raises LogicError."""
-    parser = Parser(tokens(text) if isinstance(text, str) else text, variables)
+    parser = LogicParser(tokens(text) if isinstance(text, str) else text, variables)
     found = parser.sum()
     parser.end()
     return found
@@ -264,7 +264,7 @@ def parse_term(text: str | Sequence[str], variables: Mapping[str, str]) -> Term:
 
 def parse_theorem(text: str) -> Theorem:
     """`theorem NAME (P Q : Prop) (n : ℤ) (h : FORMULA) : GOAL`. Raises LogicError."""
-    parser = Parser(tokens(text), {})
+    parser = LogicParser(tokens(text), {})
     parser.take("theorem")
     name, hypotheses = parser.name(), {}
     while parser.word == "(":

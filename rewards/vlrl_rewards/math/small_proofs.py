@@ -27,11 +27,12 @@ from vlrl_rewards.math.small_logic import (
 
 MAX_STEPS = 300
 MAX_GOALS = 200
+SORRY = "declaration uses 'sorry'"
 FALSE: Formula = ("false",)
 
 
 @dataclass(frozen=True)
-class Goal:
+class ProofGoal:
     """What is to be shown, from what: variables by type, hypotheses by name."""
 
     target: Formula
@@ -45,16 +46,16 @@ class Goal:
             raise LogicError(f"the name {name!r} is taken")
         return name
 
-    def given(self, name: str, formula: Formula) -> Goal:
+    def given(self, name: str, formula: Formula) -> ProofGoal:
         """With one more hypothesis."""
         return replace(self, known={**self.known, self.fresh(name): formula})
 
-    def integer(self, name: str) -> Goal:
+    def integer(self, name: str) -> ProofGoal:
         """With one more integer."""
         return replace(self, variables={**self.variables, self.fresh(name): "ℤ"})
 
 
-Tactic = Callable[[Goal, list[str]], list[Goal]]
+Tactic = Callable[[ProofGoal, list[str]], list[ProofGoal]]
 _RULES: dict[str, Tactic] = {}
 
 
@@ -70,26 +71,30 @@ def check(text: str) -> str:
         statement, sign, script = text.partition(":= by")
         if not sign:
             raise LogicError("no `:= by`")
-        prove(parse_theorem(statement), script)
+        skipped = prove(parse_theorem(statement), script)
     except LogicError as error:
         return str(error)
     except RecursionError:
         return "nested too deep"
-    return ""
+    return SORRY if skipped else ""
 
 
-def prove(theorem: Theorem, script: str) -> None:
-    """Run a script on a theorem. Raises LogicError for the first step that fails, and for goals that are
-    left."""
-    goals = [Goal(theorem.goal, theorem.variables, theorem.hypotheses)]
+def prove(theorem: Theorem, script: str) -> int:
+    """Run a script on a theorem. Returns the goals that `sorry` skipped. Raises LogicError for the first step
+    that fails, and for goals that are left."""
+    goals = [ProofGoal(theorem.goal, theorem.variables, theorem.hypotheses)]
     lines = [line.split("--")[0].strip().removeprefix("·").strip() for line in script.splitlines()]
     steps = [line for line in lines if line]
+    skipped = 0
     if len(steps) > MAX_STEPS:
         raise LogicError(f"more than {MAX_STEPS} steps")
     for number, line in enumerate(steps, 1):
         try:
             if not goals:
                 raise LogicError("no goals are left")
+            if line == "sorry":
+                goals, skipped = goals[1:], skipped + 1
+                continue
             goals = [*step(goals[0], tokens(line)), *goals[1:]]
             if len(goals) > MAX_GOALS:
                 raise LogicError(f"more than {MAX_GOALS} goals")
@@ -97,9 +102,10 @@ def prove(theorem: Theorem, script: str) -> None:
             raise LogicError(f"step {number}, {line.split()[0]}: {error}") from None
     if goals:
         raise LogicError(f"{len(goals)} goal{'s' if len(goals) > 1 else ''} left")
+    return skipped
 
 
-def step(goal: Goal, words: list[str]) -> list[Goal]:
+def step(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     """The goals that a tactic leaves of a goal. Raises LogicError where it does not apply."""
     if words[0] not in _RULES:
         raise LogicError("no such tactic")
@@ -131,7 +137,7 @@ def as_implication(formula: Formula) -> Formula:
 
 
 @tactic("intro", "intros")
-def _intro(goal: Goal, words: list[str]) -> list[Goal]:
+def _intro(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     for name in words or ["h"]:
         target = as_implication(goal.target)
         if target[0] == "imp":
@@ -144,7 +150,7 @@ def _intro(goal: Goal, words: list[str]) -> list[Goal]:
 
 
 @tactic("exact")
-def _exact(goal: Goal, words: list[str]) -> list[Goal]:
+def _exact(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     if words[:1] == ["by"]:
         return closed(step(goal, words[1:])) if words[1:] else closed([goal])
     checked(goal, ProofTerm.read(words), goal.target)
@@ -152,7 +158,7 @@ def _exact(goal: Goal, words: list[str]) -> list[Goal]:
 
 
 @tactic("apply")
-def _apply(goal: Goal, words: list[str]) -> list[Goal]:
+def _apply(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     found, premises = inferred(goal, ProofTerm.read(words)), []
     while found != goal.target:
         found = as_implication(found)
@@ -164,22 +170,22 @@ def _apply(goal: Goal, words: list[str]) -> list[Goal]:
 
 
 @tactic("constructor")
-def _constructor(goal: Goal, words: list[str]) -> list[Goal]:
+def _constructor(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     bare(words)
     return [replace(goal, target=part) for part in halves(goal.target)]
 
 
 @tactic("left")
-def _left(goal: Goal, words: list[str]) -> list[Goal]:
+def _left(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     return side(goal, words, 1)
 
 
 @tactic("right")
-def _right(goal: Goal, words: list[str]) -> list[Goal]:
+def _right(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     return side(goal, words, 2)
 
 
-def side(goal: Goal, words: Sequence[str], place: int) -> list[Goal]:
+def side(goal: ProofGoal, words: Sequence[str], place: int) -> list[ProofGoal]:
     """One side of a ∨."""
     bare(words)
     if goal.target[0] != "or":
@@ -188,7 +194,7 @@ def side(goal: Goal, words: Sequence[str], place: int) -> list[Goal]:
 
 
 @tactic("use", "exists")
-def _use(goal: Goal, words: list[str]) -> list[Goal]:
+def _use(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     for part in split(words, ","):
         if goal.target[0] != "ex":
             raise LogicError("the goal is no ∃")
@@ -197,7 +203,7 @@ def _use(goal: Goal, words: list[str]) -> list[Goal]:
 
 
 @tactic("obtain", "rcases")
-def _cases(goal: Goal, words: list[str]) -> list[Goal]:
+def _cases(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     for sign in (":=", "with"):
         if sign in words:
             first, second = words[: words.index(sign)], words[words.index(sign) + 1 :]
@@ -208,7 +214,7 @@ def _cases(goal: Goal, words: list[str]) -> list[Goal]:
 
 
 @tactic("have")
-def _have(goal: Goal, words: list[str]) -> list[Goal]:
+def _have(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     if ":" not in words or ":=" not in words:
         raise LogicError("expected `have NAME : FORMULA := PROOF`")
     colon, sign = words.index(":"), words.index(":=")
@@ -220,19 +226,19 @@ def _have(goal: Goal, words: list[str]) -> list[Goal]:
 
 
 @tactic("exfalso")
-def _exfalso(goal: Goal, words: list[str]) -> list[Goal]:
+def _exfalso(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     bare(words)
     return [replace(goal, target=FALSE)]
 
 
 @tactic("by_contra")
-def _by_contra(goal: Goal, words: list[str]) -> list[Goal]:
+def _by_contra(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     bare(words[1:])
     return [replace(goal.given(words[0] if words else "h", ("not", goal.target)), target=FALSE)]
 
 
 @tactic("assumption")
-def _assumption(goal: Goal, words: list[str]) -> list[Goal]:
+def _assumption(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     bare(words)
     if goal.target not in goal.known.values():
         raise LogicError("no hypothesis is the goal")
@@ -240,13 +246,13 @@ def _assumption(goal: Goal, words: list[str]) -> list[Goal]:
 
 
 @tactic("trivial")
-def _trivial(goal: Goal, words: list[str]) -> list[Goal]:
+def _trivial(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     bare(words)
     return [] if goal.target == ("true",) else _assumption(goal, [])
 
 
 @tactic("contradiction")
-def _contradiction(goal: Goal, words: list[str]) -> list[Goal]:
+def _contradiction(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     bare(words)
     known = list(goal.known.values())
     if FALSE not in known and not any(("not", one) in known for one in known):
@@ -255,7 +261,7 @@ def _contradiction(goal: Goal, words: list[str]) -> list[Goal]:
 
 
 @tactic("norm_num", "decide", "rfl")
-def _norm_num(goal: Goal, words: list[str]) -> list[Goal]:
+def _norm_num(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     bare(words)
     if not truth(goal.target, goal.beats):
         raise LogicError("it is false")
@@ -263,7 +269,7 @@ def _norm_num(goal: Goal, words: list[str]) -> list[Goal]:
 
 
 @tactic("ring")
-def _ring(goal: Goal, words: list[str]) -> list[Goal]:
+def _ring(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     bare(words)
     if goal.target[0] != "=":
         raise LogicError("the goal is no equation")
@@ -274,7 +280,7 @@ def _ring(goal: Goal, words: list[str]) -> list[Goal]:
 
 
 @tactic("rw")
-def _rw(goal: Goal, words: list[str]) -> list[Goal]:
+def _rw(goal: ProofGoal, words: list[str]) -> list[ProofGoal]:
     if len(words) < 3 or words[0] != "[" or words[-1] != "]":
         raise LogicError("expected `rw [h]`")
     for part in split(words[1:-1], ","):
@@ -290,7 +296,7 @@ def _rw(goal: Goal, words: list[str]) -> list[Goal]:
     return [] if goal.target[0] == "=" and goal.target[1] == goal.target[2] else [goal]
 
 
-def closed(goals: list[Goal]) -> list[Goal]:
+def closed(goals: list[ProofGoal]) -> list[ProofGoal]:
     """No goals. Raises LogicError for some."""
     if goals:
         raise LogicError("a goal is left")
@@ -319,7 +325,7 @@ def halves(formula: Formula) -> tuple[Formula, Formula]:
     raise LogicError("the goal is no ∧ and no ↔")
 
 
-def taken_apart(goal: Goal, known: Formula, pattern: Sequence[str]) -> list[Goal]:
+def taken_apart(goal: ProofGoal, known: Formula, pattern: Sequence[str]) -> list[ProofGoal]:
     """The goals after a case distinction: `a | b` for ∨, ⟨a, b⟩ for ∧, ↔ and ∃, a name for anything."""
     sides = split(pattern, "|")
     if len(sides) > 1:
@@ -411,7 +417,7 @@ def group(words: Sequence[str], whole: tuple[str, ...]) -> ProofTerm:
         return ProofTerm("arithmetic", whole)
 
 
-def inferred(goal: Goal, term: ProofTerm) -> Formula:
+def inferred(goal: ProofGoal, term: ProofTerm) -> Formula:
     """What a name with projections, or an application, proves. Raises LogicError."""
     if term.kind == "name":
         base, *projections = term.names
@@ -435,7 +441,7 @@ def inferred(goal: Goal, term: ProofTerm) -> Formula:
     raise LogicError("what it proves cannot be told; use `have`")
 
 
-def checked(goal: Goal, term: ProofTerm, wanted: Formula) -> None:
+def checked(goal: ProofGoal, term: ProofTerm, wanted: Formula) -> None:
     """Raises LogicError unless a term proves a formula."""
     if term.kind == "fun":
         for name in term.names:
@@ -457,7 +463,7 @@ def checked(goal: Goal, term: ProofTerm, wanted: Formula) -> None:
     return None
 
 
-def checked_tuple(goal: Goal, term: ProofTerm, wanted: Formula) -> None:
+def checked_tuple(goal: ProofGoal, term: ProofTerm, wanted: Formula) -> None:
     """⟨a, b⟩ for ∧ and ↔, ⟨n, a⟩ for ∃; the last part of a longer one is a tuple of the rest."""
     if len(term.parts) < 2:
         raise LogicError("⟨ ⟩ holds two parts or more")

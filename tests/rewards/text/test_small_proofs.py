@@ -10,7 +10,7 @@ import time
 
 import pytest
 from vlrl_rewards.math.small_logic import LogicError, parse_formula, parse_theorem, tokens
-from vlrl_rewards.math.small_proofs import Goal, check, step
+from vlrl_rewards.math.small_proofs import ProofGoal, check, step
 
 PQ = "(P Q R : Prop)"
 
@@ -55,7 +55,7 @@ REFUSED = [
     ((f"{PQ} (h : P ∨ Q) : P", "exact h"), "proves something else"),
     ((f"{PQ} (h : P ∨ Q) : P", "rcases h with a | b", "exact a"), "1 goal left"),
     ((f"{PQ} : P",), "1 goal left"),
-    ((f"{PQ} : P", "sorry"), "no such tactic"),
+    ((f"{PQ} : P", "sorry"), "uses 'sorry'"),
     ((f"{PQ} : P", "exact t"), "no hypothesis 't'"),
     ((f"{PQ} (h : P) : Q", "norm_num"), "variables"),
     ((f"{PQ} (h : P → Q) : Q → P", "intro q", "apply h"), "not the goal"),
@@ -150,7 +150,7 @@ def random_formula(rng, depth):
 def random_walk(rng, text):
     """Steps that apply one after the other, chosen at random, until no goal is left or none applies."""
     theorem = parse_theorem(f"theorem t (P Q : Prop) : {text}")
-    goals, steps = [Goal(theorem.goal, theorem.variables, {})], []
+    goals, steps = [ProofGoal(theorem.goal, theorem.variables, {})], []
     while goals and len(steps) < 12:
         for line in rng.sample(STEPS, len(STEPS)):
             try:

@@ -1,7 +1,7 @@
 """Auto MC-Reward: a Reward Designer writes sparse and dense rewards, a Reward Critic checks them, a
 Trajectory Analyzer turns failed episodes into advice for the next version.
 
-Paper: Li et al. 2024 (Auto MC-Reward), arXiv:2312.09238, sec. 3 and fig. 1: R = sgn(sparse) * 1 + sgn(dense)
+Paper: Li et al. 2024 (Auto MC-Reward), arXiv:2312.09238, fig. 1: R = sgn(sparse) * 1 + sgn(dense)
 * 0.1 per step, functions with a memory over the steps, the critic before a program runs, and the analyzer's
 summary after training. No released code was found; values without a source are ours."""
 
@@ -97,7 +97,7 @@ class AutoMcReward(WritesReward):
     Every `every` steps the analyzer sees up to `shown` failed episodes (the environment paid nothing), and
     its advice has the program revised; the policy trains on. Edge: a critic whose reply cannot be read in two
     tries has no objection and is counted. Logs refused, unread and revised, too. Paper: Li et al. 2024,
-    arXiv:2312.09238, sec. 3. Deviates: our words; rooms for Minecraft.
+    arXiv:2312.09238, fig. 1. Deviates: our words; rooms for Minecraft.
     """
 
     FUNCTIONS = {"sparse": 4, "dense": 4}

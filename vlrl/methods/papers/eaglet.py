@@ -4,7 +4,7 @@
     eaglet.plans       rollout strategy: a strong model's plans as demonstrations, for the cold start
     eaglet.consensus   group filter: homologous consensus, plans that harm neither executor
 
-Reward `executor_gain` plays the executors. Paper: Si et al. 2025 (EAGLET), arXiv:2510.05608, sec. 3: plans
+Reward `executor_gain` plays the executors. Paper: Si et al. 2025 (EAGLET), arXiv:2510.05608: plans
 from a strong model and expert trajectories, kept where r(u, e_p) >= r(u, e) for an expert and a novice of one
 family; a supervised cold start on thoughts and plan; GRPO with the executor capability gain and a format
 reward. No released code was found, and the paper was read in summaries; values without a source are ours."""
@@ -56,7 +56,7 @@ class Eaglet(Chat):
     """EAGLET's planner prompt: the instruction u (the question and what the environment shows at the
     beginning), and that a plan is asked for in <plan> tags.
 
-    Paper: arXiv:2510.05608, sec. 3: p ~ pi_g(. | u). The words are ours. `environment` is the executors'
+    Paper: arXiv:2510.05608: p ~ pi_g(. | u). The words are ours. `environment` is the executors'
     (config). Edge: an environment without text at the beginning adds nothing.
     """
 
@@ -90,7 +90,7 @@ class EagletPlans(AskedDemonstrations):
     """EAGLET's synthesis: a strong model writes thoughts and a plan for each prompt, from the expert's
     trajectory in `row.meta["trajectory"]` where there is one; the reply is the demonstration.
 
-    Paper: arXiv:2510.05608, sec. 3 (GPT-5 and DeepSeek-V3.1 from expert trajectories). Edge: a reply that
+    Paper: arXiv:2510.05608 (GPT-5 and DeepSeek-V3.1 from expert trajectories). Edge: a reply that
     failed, or has no <plan>, gives an empty group, which is replaced. `teacher`: {model: name@revision,
     engine: config}. Logs the share of replies with a plan.
     """
@@ -111,7 +111,7 @@ class EagletPlans(AskedDemonstrations):
 class EagletConsensus(GroupFilter):
     """EAGLET's homologous consensus: keeps a plan where r(u, e_p) >= r(u, e) for the expert and the novice.
 
-    Paper: arXiv:2510.05608, sec. 3. Reads UNHARMED of reward `executor_gain`. Edge: a group with a plan that
+    Paper: arXiv:2510.05608. Reads UNHARMED of reward `executor_gain`. Edge: a group with a plan that
     harms, or without one, is dropped.
     """
 

@@ -1,7 +1,7 @@
 """Text2Reward: a language model writes a dense reward from a description of the environment; errors and a
 person's feedback go back to it.
 
-Paper: Xie et al. 2024 (Text2Reward), arXiv:2309.11489, sec. 2; xlang-ai/text2reward at 01db89f9:
+Paper: Xie et al. 2024 (Text2Reward), arXiv:2309.11489; xlang-ai/text2reward at 01db89f9:
 code_generation/single_flow/zero_shot/generation.py (one program from one prompt),
 code_generation/interactive/basic/generation.py and classlike_prompt/feedback_prompt.py (the history of
 programs, what was seen, and feedback), run_maniskill/ppo.py (the program replaces the environment's reward;
@@ -48,7 +48,7 @@ class Text2Reward(WritesReward):
     {"description": what was seen of the policy, "feedback": how to improve}. The writer sees all programs so
     far with theirs; the policy begins again from its first weights, as each run of the release does. Edge:
     without a new line the program stays and the policy trains on. Logs `rounds`, too. Paper: Xie et al. 2024,
-    arXiv:2309.11489, sec. 2. Deviates: our words; errors are found on episodes of the batch; states are plain
+    arXiv:2309.11489. Deviates: our words; errors are found on episodes of the batch; states are plain
     values.
     """
 
