@@ -445,6 +445,7 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "judged_score": "it asks a language model; `vlrl judge check` attacks that",
     "judged_pairs": "it asks a language model; `vlrl judge check` attacks that",
     "rubric_anchors": "it asks a language model; `vlrl judge check` attacks that",
+    "concise_answer": "it asks a language model; without its engine there is none",
     "judged_margins": "it asks a language model; without its engine there is none",
     "principles": "it asks a language model; without its engine there is none",
     "rules_and_judge": "it asks a language model; without its engine there is none",
