@@ -1,4 +1,4 @@
-"""Rewards by criteria and principles: Rubicon, RLBFF, and rubrics that hold for every row; numbers by hand."""
+"""Rewards by criteria and principles: Rubicon, RLBFF, rubrics that hold for every row; numbers by hand."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ class RubricAnchors(Rubric):
     of criteria, and a curve that spreads good responses.
 
         s_k = tier / (tiers - 1),  f(s) = (1 - e^(-saturation s)) / (1 - e^(-saturation))
-        R = [sum_k p_k f(s_k) + sum_kl p_kl s_k s_l] / best, in [0, 1],  r = (e^(spread R) - 1) / (e^spread - 1)
+        R = [sum_k p_k f(s_k) + sum_kl p_kl s_k s_l] / best, within [0, 1]
+        r = (e^(spread R) - 1) / (e^spread - 1)
 
     A failed `veto` makes r = 0. `meta.rubrics` and `bank` are those of reward `rubric`; a criterion may have
     `tiers`, texts from worst to best (else no, yes), and `pairs: {other criterion: points}`. Criteria of
@@ -97,7 +98,7 @@ class Principles(AsksJudge):
 
     The principles are `principles` by task, "*" for all, or the row's `meta[key]`; a user of the reward picks
     them. P is over the judge's two choices, from `judge.logprobs`; a verdict without them has P = 1.
-    Paper: Wang et al. 2025 (RLBFF), arXiv:2509.21319; model card of nvidia/Qwen3-Nemotron-32B-GenRM-Principle:
+    Paper: Wang et al. 2025 (RLBFF), arXiv:2509.21319; card of nvidia/Qwen3-Nemotron-32B-GenRM-Principle:
     score_yes - score_no, each at least -50 below the best token. Deviates: the words of the prompt and the
     mean over several principles are ours. Edge: a principle without a verdict leaves no score; a row without
     any raises ValueError.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from proof_kit.observables import OBSERVABLES, Record, correlation, mean, observable
@@ -329,28 +329,6 @@ def mean_log_ratio(record: Record) -> float:
 def advantage_spread_in_rollouts(record: Record) -> float:
     """Mean over rollouts of the standard deviation of their tokens' advantages."""
     return mean([statistics.pstdev(r.advantages) for r in record.rollouts() if len(r.advantages) > 1])
-
-
-def late_less_early(rollouts: Iterable[Rollout]) -> float:
-    """Mean over rollouts of the mean advantage of the second half of the tokens less that of the first."""
-    values = []
-    for rollout in rollouts:
-        half = len(rollout.advantages) // 2
-        if half:
-            values.append(mean(rollout.advantages[half:]) - mean(rollout.advantages[:half]))
-    return mean(values)
-
-
-@observable
-def late_advantage(record: Record) -> float:
-    """Mean advantage of the second half of a rollout's tokens less that of the first half."""
-    return late_less_early(record.rollouts())
-
-
-@observable
-def late_advantage_of_correct(record: Record) -> float:
-    """`late_advantage` of the correct rollouts: above 0 where the steps that decide earn most."""
-    return late_less_early(rollout for rollout in record.rollouts() if rollout.correct)
 
 
 @observable

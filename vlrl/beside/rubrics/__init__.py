@@ -36,7 +36,9 @@ def load_rubric(name: str) -> tuple[Mapping[str, Any], ...]:
         )
     items = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(items, list) or not items:
-        raise ConfigError(f"rubric: {name!r} holds no list of criteria; each is {{criterion: ..., points: 1}}")
+        raise ConfigError(
+            f"rubric: {name!r} holds no list of criteria; each is {{criterion: ..., points: 1}}"
+        )
     for place, item in enumerate(items):
         if not isinstance(item, Mapping) or not {"criterion", "points"} <= set(item):
             raise ConfigError(f"rubric {name!r}: entry {place} needs criterion and points, got {item!r}")
@@ -45,5 +47,7 @@ def load_rubric(name: str) -> tuple[Mapping[str, Any], ...]:
                 f"rubric {name!r}: entry {place} has {', '.join(unknown)}; known: {', '.join(sorted(KEYS))}"
             )
         if not isinstance(item["points"], (int, float)) or not item["points"]:
-            raise ConfigError(f"rubric {name!r}: entry {place} has points {item['points']!r}, no number but 0")
+            raise ConfigError(
+                f"rubric {name!r}: entry {place} has points {item['points']!r}, no number but 0"
+            )
     return tuple(items)

@@ -1,6 +1,6 @@
 """Rows that teach a judge: what a judge would be asked about a response, with the labelled verdict.
 
-    judge_rows   selection: rows with a response and a label become questions to a judge
+judge_rows   selection: rows with a response and a label become questions to a judge
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ class JudgeRows(Select):
         attribute = place.removeprefix("row.")
         found = getattr(row, attribute, None) if attribute != place else row.meta.get(place)
         if found is None:
-            raise ValueError(f"row {row.id!r}: 'judge_rows' reads {name} from {place}, which it does not have")
+            raise ValueError(
+                f"row {row.id!r}: 'judge_rows' reads {name} from {place}, which is not there"
+            )
         return str(found)
 
 

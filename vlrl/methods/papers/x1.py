@@ -165,9 +165,7 @@ class X1(Independent):
                 break
             node = self.selected(root)
             seed = self.seeds(run, prompt)
-            completions = yield [
-                branch_request(node.rollout, len(node.rollout), steps, seed, self.children)
-            ]
+            completions = yield [branch_request(node.rollout, len(node.rollout), steps, seed, self.children)]
             going_on = self.expand(node, completions, limit.max_tokens, run)
             simulated: dict[int, list[Completion]] = {}
             if self.simulations and going_on:
