@@ -24,8 +24,8 @@ class ConciseAnswer(AsksJudge, OverReward):
 
     o is the score of `of`, c in [0, 1] the judge's rating of the whole response, thoughts included, d the
     share of the group that is right. The judge is asked about right responses alone, so that a wrong one has
-    no credit for being short. Paper: Wang et al. 2025 (CRM), arXiv:2511.09158 (the form as in public reviews
-    of it; the paper's code was not reachable). Ours: what d is, and that s falls along a line from 1 to 0.
+    no credit for being short. Paper: Wang et al. 2025 (CRM), arXiv:2511.09158 (the form as in public
+    reviews of it). Ours: what d is, and that s falls along a line from 1 to 0.
     Edge: a rating that cannot be read leaves no score; below 0 o is as it is. Correct where `of` says so.
     """
 
