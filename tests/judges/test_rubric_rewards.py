@@ -163,5 +163,5 @@ def test_principles_without_a_verdict_leave_no_score(tmp_path):
     with pytest.raises(ValueError, match="no principles for task"):
         principled(tmp_path / "none", group, [], principles={"note": ["polite"]}).score_group(group)
     for broken in ({"score": "odds"}, {"limit": 0.0}, {"principles": {"*": []}}):
-        with pytest.raises(ConfigError, match="rewards: 'principles'"):
+        with pytest.raises(ConfigError, match="score|limit|principles must map"):
             build(Reward, {"name": "principles", **broken})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from vlrl.beside.judge import Judgement, Question, check_judge
 from vlrl.plugins.contexts import PhaseContext
@@ -109,15 +109,12 @@ class Principles(AsksJudge):
     needs_gold: ClassVar[bool] = False
     principles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     key: str = "principles"
-    score: str = "log_odds"
+    score: Literal["log_odds", "share"] = "log_odds"
     limit: float = 50.0
 
     def __post_init__(self) -> None:
-        if self.score not in ("log_odds", "share") or self.limit <= 0:
-            raise ConfigError(
-                f"rewards: {self.name!r}: score={self.score!r} must be log_odds or share, "
-                f"limit={self.limit} above 0"
-            )
+        if self.limit <= 0:
+            raise ConfigError(f"rewards: {self.name!r}: limit={self.limit} must be above 0")
         if not all(isinstance(texts, (list, tuple)) and texts for texts in self.principles.values()):
             raise ConfigError(
                 f"rewards: {self.name!r}: principles must map a task (or '*') to a list of texts, got "
