@@ -447,7 +447,7 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "rubric_anchors": "it asks a language model; `vlrl judge check` attacks that",
     "concise_answer": "it asks a language model; without its engine there is none",
     "judged_margins": "it asks a language model; without its engine there is none",
-    "principles": "it asks a language model; without its engine there is none",
+    "yes_no_principles": "it asks a language model; without its engine there is none",
     "rules_and_judge": "it asks a language model; without its engine there is none",
     "triplet": "it reads the triplet of its row, which the rollout strategy makes",
     "case_detection": "it reads programs of its row, which an example must bring",

@@ -89,9 +89,9 @@ def curve(x: float, k: float) -> float:
     return math.expm1(k * x) / math.expm1(k) if k else x
 
 
-@register("principles")
+@register("yes_no_principles")
 @dataclass(frozen=True, kw_only=True)
-class Principles(AsksJudge):
+class YesNoPrinciples(AsksJudge):
     """RLBFF's reward: whether the response fulfils each of the principles, as yes or no.
 
         r = mean over principles of log P(yes) - log P(no), within `limit`;  "share": of P(yes)
