@@ -116,6 +116,15 @@ MODELS = {
     "general_reasoner": [f"rewards.verified.judge={SAYS_YES}"],
     "rlvr_diverse_domains": [f"rewards.judged.judge={SAYS_YES}"],
     "rlmt": ["rewards.preference.model=tiny"],
+    "autorule": [
+        "rewards.preference.model=tiny",
+        "rewards.rules.bank=notes_rules",
+        f"rewards.rules.judge={SAYS_YES}",
+    ],
+    "rubicon": [f"rewards.rubric.judge={SAYS_YES}"],
+    "rlbff": ['rewards.principles.principles={"*": [politeness]}', f"rewards.principles.judge={SAYS_YES}"],
+    "crm": [f"rewards.answer.judge={SAYS_YES}"],
+    "think_rm_rlhf": [f"rewards.pairs.judge={SAYS_YES}"],
     "writing_zero": [f"rewards.pairs.judge={SAYS_YES}"],
 }
 

@@ -1,4 +1,4 @@
-"""Rewards by criteria and principles: Rubicon, RLBFF, and rubrics that hold for every row; numbers by hand."""
+"""Rewards by criteria and principles: Rubicon, RLBFF, rubrics that hold for every row; numbers by hand."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def test_a_broken_bank_is_refused(tmp_path, text, message):
 
 
 def principled(folder, group, replies, **fields):
-    bare = build(Reward, {"name": "principles", "judge": {"model": "x@1", "engine": {}}, **fields})
-    return opened({"name": "principles", **fields}, folder, table_of(bare, group, replies))
+    bare = build(Reward, {"name": "yes_no_principles", "judge": {"model": "x@1", "engine": {}}, **fields})
+    return opened({"name": "yes_no_principles", **fields}, folder, table_of(bare, group, replies))
 
 
 def test_principles_are_log_odds(tmp_path):
@@ -163,5 +163,5 @@ def test_principles_without_a_verdict_leave_no_score(tmp_path):
     with pytest.raises(ValueError, match="no principles for task"):
         principled(tmp_path / "none", group, [], principles={"note": ["polite"]}).score_group(group)
     for broken in ({"score": "odds"}, {"limit": 0.0}, {"principles": {"*": []}}):
-        with pytest.raises(ConfigError, match="rewards: 'principles'"):
-            build(Reward, {"name": "principles", **broken})
+        with pytest.raises(ConfigError, match="score|limit|principles must map"):
+            build(Reward, {"name": "yes_no_principles", **broken})

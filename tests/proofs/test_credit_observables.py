@@ -110,6 +110,10 @@ def test_advantages_along_a_rollout():
     one = group((True, 1.0, [0.1, 0.1]))
     one[0].rollouts[0].advantages = [0.5, 1.5]
     assert value("late_advantage", one) == pytest.approx(1.0)
+    wrong = group((False, -1.0, [0.1, 0.1]))
+    wrong[0].rollouts[0].advantages = [-3.0, 3.0]
+    assert value("late_advantage_of_correct", one, wrong) == pytest.approx(1.0)
+    assert value("late_advantage", one, wrong) == pytest.approx(3.5)
     assert value("advantage_spread_in_rollouts", one) == pytest.approx(0.5)
     assert value("mean_advantage", one) == pytest.approx(1.0)
 

@@ -20,19 +20,18 @@ OPENINGS = (
 )
 
 
-def _solved(rng: random.Random) -> tuple[Made, str, str, bool]:
-    """A question about a town with a response of two sentences: (question, opening, response, right)."""
+def _solved(rng: random.Random) -> tuple[Made, str, bool]:
+    """A question about a town with a response of two sentences: (question, response, right)."""
     made = qa(rng)
     right = rng.random() < 0.5
     others = [town for town in TOWNS if town != made.answer]
     town = made.answer if right else rng.choice(others)
-    opening = rng.choice(OPENINGS)
-    return made, opening, f"{opening} The answer is {town}.", right
+    return made, f"{rng.choice(OPENINGS)} The answer is {town}.", right
 
 
 def verified(rng: random.Random) -> Made:
     """A response to a question with a reference answer; `meta.label`: whether it is right."""
-    made, opening, response, right = _solved(rng)
+    made, response, right = _solved(rng)
     reason = "It gives the reference answer." if right else "It gives another answer."
     return Made(
         made.question, made.answer, "", {"response": response, "label": float(right), "reason": reason}
@@ -41,7 +40,7 @@ def verified(rng: random.Random) -> Made:
 
 def solved(rng: random.Random) -> Made:
     """`verified`, to be judged without the reference; the reason names the fact that decides."""
-    made, _, response, right = _solved(rng)
+    made, response, right = _solved(rng)
     who = made.question.rpartition(" does ")[2].removesuffix(" live?")
     reason = f"{who} lives in {made.answer}."
     return Made(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from vlrl.beside.judge import Judgement, Question, check_judge
 from vlrl.plugins.contexts import PhaseContext
@@ -26,7 +26,8 @@ class RubricAnchors(Rubric):
     of criteria, and a curve that spreads good responses.
 
         s_k = tier / (tiers - 1),  f(s) = (1 - e^(-saturation s)) / (1 - e^(-saturation))
-        R = [sum_k p_k f(s_k) + sum_kl p_kl s_k s_l] / best, in [0, 1],  r = (e^(spread R) - 1) / (e^spread - 1)
+        R = [sum_k p_k f(s_k) + sum_kl p_kl s_k s_l] / best, within [0, 1]
+        r = (e^(spread R) - 1) / (e^spread - 1)
 
     A failed `veto` makes r = 0. `meta.rubrics` and `bank` are those of reward `rubric`; a criterion may have
     `tiers`, texts from worst to best (else no, yes), and `pairs: {other criterion: points}`. Criteria of
@@ -88,16 +89,16 @@ def curve(x: float, k: float) -> float:
     return math.expm1(k * x) / math.expm1(k) if k else x
 
 
-@register("principles")
+@register("yes_no_principles")
 @dataclass(frozen=True, kw_only=True)
-class Principles(AsksJudge):
+class YesNoPrinciples(AsksJudge):
     """RLBFF's reward: whether the response fulfils each of the principles, as yes or no.
 
         r = mean over principles of log P(yes) - log P(no), within `limit`;  "share": of P(yes)
 
     The principles are `principles` by task, "*" for all, or the row's `meta[key]`; a user of the reward picks
     them. P is over the judge's two choices, from `judge.logprobs`; a verdict without them has P = 1.
-    Paper: Wang et al. 2025 (RLBFF), arXiv:2509.21319; model card of nvidia/Qwen3-Nemotron-32B-GenRM-Principle:
+    Paper: Wang et al. 2025 (RLBFF), arXiv:2509.21319; card of nvidia/Qwen3-Nemotron-32B-GenRM-Principle:
     score_yes - score_no, each at least -50 below the best token. Deviates: the words of the prompt and the
     mean over several principles are ours. Edge: a principle without a verdict leaves no score; a row without
     any raises ValueError.
@@ -108,15 +109,12 @@ class Principles(AsksJudge):
     needs_gold: ClassVar[bool] = False
     principles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     key: str = "principles"
-    score: str = "log_odds"
+    score: Literal["log_odds", "share"] = "log_odds"
     limit: float = 50.0
 
     def __post_init__(self) -> None:
-        if self.score not in ("log_odds", "share") or self.limit <= 0:
-            raise ConfigError(
-                f"rewards: {self.name!r}: score={self.score!r} must be log_odds or share, "
-                f"limit={self.limit} above 0"
-            )
+        if self.limit <= 0:
+            raise ConfigError(f"rewards: {self.name!r}: limit={self.limit} must be above 0")
         if not all(isinstance(texts, (list, tuple)) and texts for texts in self.principles.values()):
             raise ConfigError(
                 f"rewards: {self.name!r}: principles must map a task (or '*') to a list of texts, got "

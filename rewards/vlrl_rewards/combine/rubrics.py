@@ -32,8 +32,10 @@ class Rubric(AsksJudge):
     points: that is met) makes r at most 0. Paper: Zhou et al. 2025 (RuscaRL), arXiv:2508.16949; checked
     against healthbench_reward_fn.py. Deviates: rewards/DEVIATIONS.md. Edge: no criteria, only negative
     points, or a criterion without rule and judge raise ValueError; r may be negative, as in the release; a
-    criterion without a verdict leaves no score. `bank`: a packaged rubric or a YAML file whose criteria every
-    row has besides its own.
+    criterion without a verdict leaves no score.
+
+    Attributes:
+        bank: A packaged rubric, or a YAML file, whose criteria every row has besides its own.
     """
 
     met_above: float = 0.5

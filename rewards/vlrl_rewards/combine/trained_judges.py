@@ -95,9 +95,9 @@ class JudgedMargins(AsksJudge):
 
     Each pair is asked once, as in the release, the earlier one as A. MARGINS has the row d_i for advantage
     `think_rm`. Paper: Hong et al. 2025 (Think-RM), arXiv:2505.16265; released code: IlgeeHong/Think-RM at
-    2976ace, PairwiseRLHF/verl/workers/reward_manager/batch_pref.py. Deviates: a pair without a verdict is left
-    out, and the others count for it (there it is a tie). Edge: a rollout without any verdict has no score; a
-    group of one has 0. -3 to 3.
+    2976ace, PairwiseRLHF/verl/workers/reward_manager/batch_pref.py. Deviates: a pair without a verdict is
+    left out, and the others count for it (there it is a tie). Edge: a rollout without any verdict has no
+    score; a group of one has 0. -3 to 3.
     """
 
     template: ClassVar[str] = "margin"
@@ -123,9 +123,7 @@ class JudgedMargins(AsksJudge):
     def score_group(self, group: Group) -> list[float | NoScore]:
         size = len(group)
         margins: list[list[float | None]] = [[None] * size for _ in group]
-        for (i, j), judgement in zip(
-            self.pairs(group), self.judgements(self.questions(group)), strict=True
-        ):
+        for (i, j), judgement in zip(self.pairs(group), self.judgements(self.questions(group)), strict=True):
             if judgement.value is not None:
                 worse = 6 * judgement.value - 3  # of the template: above 0 where B is better
                 margins[i][j], margins[j][i] = -worse, worse

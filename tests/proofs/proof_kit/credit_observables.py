@@ -332,17 +332,6 @@ def advantage_spread_in_rollouts(record: Record) -> float:
 
 
 @observable
-def late_advantage(record: Record) -> float:
-    """Mean advantage of the second half of a rollout's tokens less that of the first half."""
-    values = []
-    for rollout in record.rollouts():
-        half = len(rollout.advantages) // 2
-        if half:
-            values.append(mean(rollout.advantages[half:]) - mean(rollout.advantages[:half]))
-    return mean(values)
-
-
-@observable
 def push_by_extremity(record: Record) -> float:
     """Correlation over the trained rollouts of |reward - mean of the group| with the mean |push| per unit of
     advantage: above 0 where the best and the worst weigh more."""

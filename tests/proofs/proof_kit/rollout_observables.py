@@ -1,17 +1,17 @@
 """Observables about how the rollouts of a prompt are sampled: their number, their prompts, the tokens that
-they share, their likelihood."""
+they share, their likelihood, and how advantages change along them."""
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations, takewhile
 
 import numpy as np
 
 from proof_kit.observables import Record, correlation, mean, observable
-from vlrl.types import Media
+from vlrl.types import Media, Rollout
 
 
 @observable
@@ -93,6 +93,28 @@ def observation_tokens(record: Record) -> float:
     said."""
     sampled = [mine for rollout in record.rollouts() for mine in rollout.sampled]
     return mean([float(not mine) for mine in sampled])
+
+
+def late_less_early(rollouts: Iterable[Rollout]) -> float:
+    """Mean over rollouts of the mean advantage of the second half of the tokens less that of the first."""
+    values = []
+    for rollout in rollouts:
+        half = len(rollout.advantages) // 2
+        if half:
+            values.append(mean(rollout.advantages[half:]) - mean(rollout.advantages[:half]))
+    return mean(values)
+
+
+@observable
+def late_advantage(record: Record) -> float:
+    """Mean advantage of the second half of a rollout's tokens less that of the first half."""
+    return late_less_early(record.rollouts())
+
+
+@observable
+def late_advantage_of_correct(record: Record) -> float:
+    """`late_advantage` of the correct rollouts: above 0 where the steps that decide earn most."""
+    return late_less_early(rollout for rollout in record.rollouts() if rollout.correct)
 
 
 def sampled_from(record: Record, pattern: str) -> float:

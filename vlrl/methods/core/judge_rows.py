@@ -81,9 +81,7 @@ class JudgeRows(Select):
         attribute = place.removeprefix("row.")
         found = getattr(row, attribute, None) if attribute != place else row.meta.get(place)
         if found is None:
-            raise ValueError(
-                f"row {row.id!r}: 'judge_rows' reads {name} from {place}, which it does not have"
-            )
+            raise ValueError(f"row {row.id!r}: 'judge_rows' reads {name} from {place}, which is not there")
         return str(found)
 
 

@@ -3,7 +3,7 @@ score of its own.
 
     think_rm   advantage: the mean margin of a rollout over the spread of all margins of its group
 
-The margins are those of the reward `judged_margins`; the judge is trained by the reward `preference_strength`.
+The margins are those of reward `judged_margins`; the judge is trained by reward `preference_strength`.
 Paper: Hong et al. 2025 (Think-RM), arXiv:2505.16265.
 """
 
