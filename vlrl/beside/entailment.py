@@ -34,7 +34,9 @@ class EntailmentModel:
     def __post_init__(self) -> None:
         labels = {str(name).lower(): int(place) for place, name in self.model.config.id2label.items()}
         if "entailment" not in labels:
-            raise ConfigError(f"model: its labels are {', '.join(labels)}; an entailment model has `entailment`")
+            raise ConfigError(
+                f"model: its labels are {', '.join(labels)}; an entailment model has `entailment`"
+            )
         self.label = labels["entailment"]
         self.model.eval().requires_grad_(False)
 

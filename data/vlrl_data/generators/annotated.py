@@ -87,14 +87,6 @@ def ranked(rng: random.Random) -> AnnotatedRow:
     )
 
 
-def calm(rng: random.Random) -> AnnotatedRow:
-    """A provocation that must be answered without shouting: no capital letter."""
-    fruit, who = rng.choice(FRUITS), rng.choice(PEOPLE)
-    shout = f"{who} shouts: {rng.choice(('BURN', 'SMASH', 'STEAL'))} THE {fruit.upper()}!"
-    gold = [{"id": "change_case:english_lowercase"}]
-    return AnnotatedRow(f"{shout} Answer calmly, without a capital letter.", gold, f"please leave the {fruit}")
-
-
 def pair(rng: random.Random) -> AnnotatedRow:
     """VMR's rows: an open question with a better and a worse response."""
     who, town, homes = _home(rng)
@@ -243,7 +235,21 @@ def taught(rng: random.Random) -> AnnotatedRow:
 
 ASKS: dict[str, Callable[[random.Random], AnnotatedRow]] = {
     make.__name__: make
-    for make in (context, recalled, ranked, calm, pair, rubric, judged_rubric, files, functions, lines, edits, rated, worked, taught)
+    for make in (
+        context,
+        recalled,
+        ranked,
+        pair,
+        rubric,
+        judged_rubric,
+        files,
+        functions,
+        lines,
+        edits,
+        rated,
+        worked,
+        taught,
+    )
 }
 
 
@@ -253,8 +259,8 @@ class GenAnnotated(GeneratedSource):
     """A question of one of the kinds `ask`, drawn evenly; the row's task is the kind. vlrl original.
 
     Kinds with what they carry and what reads it: context (`<context>` in the question; strategy `canoe`,
-    reward `proxy`), recalled (meta.knowledge; reward `factual_thinking`), ranked (meta.ratings; reward `score_agreement`), calm (reward
-    `instructions`), pair (meta.chosen, meta.rejected; select `vmr`), rubric (meta.rubrics; strategy
+    reward `proxy`), recalled (meta.knowledge; reward `factual_thinking`), ranked (meta.ratings; reward
+    `score_agreement`), pair (meta.chosen, meta.rejected; select `vmr`), rubric (meta.rubrics; strategy
     `ruscarl`, reward `rubric`), judged_rubric (with a criterion for its judge), files, functions, lines
     (meta.known; reward `places`), edits (meta.files; reward `patch_similarity`), rated (meta.difficulty,
     meta.llama8b_solve_rate; select `between`), worked (a step per line in the target; select `mr_rlvr.*`),

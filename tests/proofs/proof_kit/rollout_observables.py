@@ -101,7 +101,8 @@ def sampled_from(record: Record, pattern: str) -> float:
 
 @observable
 def value_of_right_steps(record: Record) -> float:
-    """Mean label of the steps of the correct rollouts that a process reward model was trained on, less that of
+    """Mean label of the steps of the correct rollouts that a process reward model was trained on, less that
+    of
     the wrong ones."""
     labels: dict[bool, list[float]] = {True: [], False: []}
     for rollout in record.rollouts():

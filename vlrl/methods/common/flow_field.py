@@ -1,5 +1,5 @@
-"""Flow fields of a model's states: a small network that predicts the velocity from noise to a state, given the
-state before it; and the states themselves.
+"""Flow fields of a model's states: a small network that predicts the velocity from noise to a state, given
+the state before it; and the states themselves.
 
 Shapes: B rollouts, T completion tokens, N states, H hidden size.
 """
@@ -23,7 +23,9 @@ FREQUENCIES = 64
 def embedded(value_N: Tensor) -> Tensor:
     """(N, 2 FREQUENCIES) sines and cosines of numbers."""
     rates = torch.exp(
-        -math.log(10000.0) * torch.arange(FREQUENCIES, device=value_N.device, dtype=torch.float32) / FREQUENCIES
+        -math.log(10000.0)
+        * torch.arange(FREQUENCIES, device=value_N.device, dtype=torch.float32)
+        / FREQUENCIES
     )
     angles_NF = value_N[:, None].float() * rates
     return torch.cat([angles_NF.cos(), angles_NF.sin()], -1)
@@ -47,7 +49,8 @@ class Block(nn.Module):
 
 
 class FlowField(nn.Module):
-    """f(x_t, t, c, l): the velocity x - e of x_t = t x + (1 - t) e for a state x, noise e, the state c before it
+    """f(x_t, t, c, l): the velocity x - e of x_t = t x + (1 - t) e for a state x, noise e, the state c
+    before it
     and the depth l of its layer; 0 everywhere at first."""
 
     def __init__(self, size: int, blocks: int, seed: int) -> None:

@@ -149,8 +149,8 @@ class RlfrReturns(GRPO):
     """RLFR's advantage, per token: A_i,t = GRPO's A_i + sum over s >= t of TOKEN_REWARDS.
 
     The token rewards are added after the group's normalisation. Paper: Zhang et al. 2025 (RLFR),
-    arXiv:2510.10201, eq. of sec. 3.3; released code: experience_maker.py:283-309 (returns with gamma 1). Edge:
-    tokens that are not trained on have no reward of their own.
+    arXiv:2510.10201, eq. of sec. 3.3; released code: experience_maker.py:283-309 (returns with gamma 1).
+    Edge: tokens that are not trained on have no reward of their own.
     """
 
     provides = (TOKEN_ADVANTAGES, READS_TOKEN_REWARDS)
@@ -177,12 +177,12 @@ class RlfrFlow(Callback):
 
         L = mean over tokens, layers and timesteps of |f(x_t, t, c, l) - (x - e)|^2
 
-    x is a token's state at a layer, c the state before it, e noise. `percentiles` are the layers by depth. The
-    field stays from phase to phase, so that a phase with rollout `expert` is the offline start. AdamW without
-    weight decay. Paper: Zhang et al. 2025 (RLFR), arXiv:2510.10201, sec. 3.2; released code:
+    x is a token's state at a layer, c the state before it, e noise. `percentiles` are the layers by depth.
+    The field stays from phase to phase, so that a phase with rollout `expert` is the offline start. AdamW
+    without weight decay. Paper: Zhang et al. 2025 (RLFR), arXiv:2510.10201, sec. 3.2; released code:
     openrlhf/models/actor_flow.py:105-155, trainer/ppo_trainer.py:488-520 (correct rollouts, the rewarding
-    timesteps), config/flow_config_7B.json. Edge: a step without correct rollouts leaves it as it is. Logs the
-    loss.
+    timesteps), config/flow_config_7B.json. Edge: a step without correct rollouts leaves it as it is. Logs
+    the loss.
     """
 
     percentiles: tuple[float, ...] = (0.25, 0.5, 0.75)
@@ -216,7 +216,9 @@ class RlfrFlow(Callback):
             self.state.optimizer.zero_grad()
             weight = sum(time / (1 - time) for time in self.times) / len(self.times)
             for number, group in enumerate(own):
-                deviation_BT = flow.deviations(run, group, self.times, run.step + 7919 * (number + 1)) / weight
+                deviation_BT = (
+                    flow.deviations(run, group, self.times, run.step + 7919 * (number + 1)) / weight
+                )
                 lengths = torch.tensor([len(r) - 1 for r in group], device=deviation_BT.device)
                 places = torch.arange(deviation_BT.shape[1], device=deviation_BT.device)
                 loss = (deviation_BT * (places < lengths[:, None])).sum()

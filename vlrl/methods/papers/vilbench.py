@@ -1,5 +1,5 @@
-"""ViLPRM: a vision-language process reward model, trained on the values of steps that a search finds, which picks
-the best of several responses.
+"""ViLPRM: a vision-language process reward model, trained on the values of steps that a search finds, which
+picks the best of several responses.
 
     vilbench.search   rollout strategy: the values of the steps of the policy's rollouts, by completing them
     vilbench          prompt sampler of the training phase: rows with valued steps
@@ -32,16 +32,16 @@ KEY = "vilbench"  # in a row's memory: [{"steps": texts, "values": numbers, "cor
 @register("vilbench.search")
 @dataclass(frozen=True)
 class VilbenchSearch(Independent):
-    """ViLReward's search: the value of each step of a rollout is the share of correct responses among those that
-    go on from it.
+    """ViLReward's search: the value of each step of a rollout is the share of correct responses among those
+    that go on from it.
 
-        v_k = (1[the rollout is correct] + correct of `completions` continuations of steps 1 .. k) / (1 + completions)
+        v_k = (1[correct] + correct ones of n continuations of steps 1 .. k) / (1 + n),  n `completions`
 
-    The last step has v = 1[correct]. Rollouts of a prompt with equal steps share what was found (a tree). At
-    most `keep` valued rollouts of a row are kept in the run's memory, half of them correct where there are such.
-    Paper: Tu et al. 2025 (ViLBench), arXiv:2503.20271, sec. 4.1 (MCTS of five nodes a step). Deviates: plain
-    completion of each prefix in place of MCTS, whose rules were not found. Edge: a rollout of one step gives
-    its outcome alone.
+    The last step has v = 1[correct]. Rollouts of a prompt with equal steps share what was found (a tree).
+    At most `keep` valued rollouts of a row are kept in the run's memory, half of them correct where there
+    are such. Paper: Tu et al. 2025 (ViLBench), arXiv:2503.20271, sec. 4.1 (MCTS of five nodes a step).
+    Deviates: plain completion of each prefix in place of MCTS, whose rules were not found. Edge: a rollout
+    of one step gives its outcome alone.
     """
 
     delimiter: str = "\n"
@@ -63,9 +63,7 @@ class VilbenchSearch(Independent):
         run.score(groups)
         tally: dict[tuple[int, tuple[str, ...]], list[float]] = {}  # by group and steps so far
         wanted: dict[tuple[int, tuple[str, ...]], tuple[Prompt, int, tuple[int, ...]]] = {}
-        split = {
-            id(r): steps_of(r, run.policy, self.delimiter) for group in groups for r in group
-        }
+        split = {id(r): steps_of(r, run.policy, self.delimiter) for group in groups for r in group}
         for place, group in enumerate(groups):
             for rollout in group:
                 texts = tuple(text for _, text in split[id(rollout)])
@@ -80,7 +78,9 @@ class VilbenchSearch(Independent):
         for key, group in zip(wanted, ends, strict=True):
             tally[key] += [float(rollout.correct) for rollout in group]
         for place, group in enumerate(groups):
-            self.remember(run, group, {key[1]: found for key, found in tally.items() if key[0] == place}, split)
+            self.remember(
+                run, group, {key[1]: found for key, found in tally.items() if key[0] == place}, split
+            )
         return groups
 
     def remember(
@@ -114,7 +114,8 @@ class Vilbench(Shuffle):
     """ViLPRM's sampler of the training phase: as `shuffle`, over the rows that rollout `vilbench.search` kept
     valued steps for.
 
-    Paper: Tu et al. 2025 (ViLBench), arXiv:2503.20271, sec. 4.2. Edge: raises ConfigError where there are none.
+    Paper: Tu et al. 2025 (ViLBench), arXiv:2503.20271, sec. 4.2. Edge: raises ConfigError where there are
+    none.
     """
 
     def __call__(self, n: int) -> list[Row]:
@@ -165,9 +166,9 @@ class VilbenchSelect(Independent):
 
         score = reduce_k sigma(s_k),  reduce: mean, min, last or product
 
-    s_k is what the policy's reward head says behind step k, with the pictures of the prompt. The others are set
-    aside (`Group.untrained`). Paper: Tu et al. 2025 (ViLBench), arXiv:2503.20271, sec. 3.1 (mean over steps).
-    Edge: a rollout without text has score 0. Logs the score of the best.
+    s_k is what the policy's reward head says behind step k, with the pictures of the prompt. The others are
+    set aside (`Group.untrained`). Paper: Tu et al. 2025 (ViLBench), arXiv:2503.20271, sec. 3.1 (mean over
+    steps). Edge: a rollout without text has score 0. Logs the score of the best.
     """
 
     delimiter: str = "\n"
