@@ -49,7 +49,7 @@ class Debate(AsksJudge):
     question, decisions and quotes. Weights 1 - lambda and lambda mix it with the environment's reward.
     Paper: Sukovic and Radanovic 2024, arXiv:2402.15826, sec. 3 (there debaters and judge are trained on
     states of patients). Edge: who quotes nothing new of the record loses the turn; no other answer: 0; no
-    answer: -1; a model that failed: no score. -1 to 1.
+    answer: -1. -1 to 1.
     """
 
     template: ClassVar[str] = "justified"

@@ -102,8 +102,7 @@ def sampled_from(record: Record, pattern: str) -> float:
 @observable
 def value_of_right_steps(record: Record) -> float:
     """Mean label of the steps of the correct rollouts that a process reward model was trained on, less that
-    of
-    the wrong ones."""
+    of the wrong ones."""
     labels: dict[bool, list[float]] = {True: [], False: []}
     for rollout in record.rollouts():
         labels[rollout.correct] += [value for _, value in STEP_LABELS.get(rollout, [])]
