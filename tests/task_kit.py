@@ -20,6 +20,10 @@ RANGES = {
     "kernel_config": (1.0, -1.0),
     "general_verifier": (1.0, -0.5),
     "judged_reference": (0.0, 0.0),  # of a response without siblings
+    "debate": (0.0, -1.0),  # of a response without siblings
+    "factual_thinking": (2.0, -1.0),
+    "score_agreement": (1.0, -1.0),
+    "critique_verdict": (1.0, -1.0),
 }
 SELECTS = {
     "gen_pairs": {"name": "vmr"}
@@ -126,6 +130,11 @@ MODELS = {
     "crm": [f"rewards.answer.judge={SAYS_YES}"],
     "think_rm_rlhf": [f"rewards.pairs.judge={SAYS_YES}"],
     "writing_zero": [f"rewards.pairs.judge={SAYS_YES}"],
+    "cooper": ["rewards.verified.model=tiny", f"callbacks.cooper.assistant={SAYS_YES}"],
+    "critique_rl": ["phases.help.rewards.refined.engine={name: scripted, scored: false}"],
+    "debate_based_justifiability_reward": [f"rewards.debate.judge={SAYS_YES}"],
+    "knowrl": [f"rewards.facts.judge={SAYS_YES}"],
+    "thinkprm": [f"rollout.teacher={SAYS_YES}"],
 }
 
 

@@ -235,7 +235,21 @@ def taught(rng: random.Random) -> AnnotatedRow:
 
 ASKS: dict[str, Callable[[random.Random], AnnotatedRow]] = {
     make.__name__: make
-    for make in (context, recalled, ranked, pair, rubric, judged_rubric, files, functions, lines, edits, rated, worked, taught)
+    for make in (
+        context,
+        recalled,
+        ranked,
+        pair,
+        rubric,
+        judged_rubric,
+        files,
+        functions,
+        lines,
+        edits,
+        rated,
+        worked,
+        taught,
+    )
 }
 
 
@@ -245,7 +259,8 @@ class GenAnnotated(GeneratedSource):
     """A question of one of the kinds `ask`, drawn evenly; the row's task is the kind. vlrl original.
 
     Kinds with what they carry and what reads it: context (`<context>` in the question; strategy `canoe`,
-    reward `proxy`), recalled (meta.knowledge; reward `factual_thinking`), ranked (meta.ratings; reward `score_agreement`), pair (meta.chosen, meta.rejected; select `vmr`), rubric (meta.rubrics; strategy
+    reward `proxy`), recalled (meta.knowledge; reward `factual_thinking`), ranked (meta.ratings; reward
+    `score_agreement`), pair (meta.chosen, meta.rejected; select `vmr`), rubric (meta.rubrics; strategy
     `ruscarl`, reward `rubric`), judged_rubric (with a criterion for its judge), files, functions, lines
     (meta.known; reward `places`), edits (meta.files; reward `patch_similarity`), rated (meta.difficulty,
     meta.llama8b_solve_rate; select `between`), worked (a step per line in the target; select `mr_rlvr.*`),

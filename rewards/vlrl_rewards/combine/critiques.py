@@ -29,7 +29,9 @@ def verdict_is_right(rollout: Rollout) -> bool:
     """
     label = str(rollout.row.answer)
     if label not in ("yes", "no"):
-        raise GoldError(f"row {rollout.row.id!r}: the answer {label!r} is no label of a solution; use yes or no")
+        raise GoldError(
+            f"row {rollout.row.id!r}: the answer {label!r} is no label of a solution; use yes or no"
+        )
     text = strip_thinking(rollout.text)
     said = [CORRECT in text, WRONG in text]
     return said == [label == "yes", label == "no"]

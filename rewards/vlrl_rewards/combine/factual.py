@@ -1,4 +1,5 @@
-"""KnowRL's reward: a graded answer, and for wrong ones the facts of the thinking that a knowledge base supports."""
+"""KnowRL's reward: a graded answer, and for wrong ones the facts of the thinking that a knowledge base
+supports."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.scoring import GoldError, NoScore
 from vlrl.plugins.stages import transient
-from vlrl.types import Group, Rollout
+from vlrl.types import Group
 from vlrl_rewards.combine.judged import AsksJudge, JudgeState, no_score
 from vlrl_rewards.combine.nested import note
 
@@ -53,8 +54,8 @@ class FactualThinking(AsksJudge):
     `row.meta[knowledge]` support: P >= `threshold` over the `passages` nearest ones; without that model the
     judge does. Paper: Ren et al. 2025 (KnowRL), arXiv:2506.19807; released code: zjunlp/KnowRL at f75b0bb,
     train/reward_function/combined_reward.py, fact_reward.py (gamma 10, 0.3, 5 passages). Deviates: the
-    judge's words; a judge that fails leaves no score (there 0). Edge: no answer tag, or an empty one, is wrong
-    unasked; a thinking without facts adds 0. -1 to 2; correct from 2 on.
+    judge's words; a judge that fails leaves no score (there 0). Edge: no answer tag, or an empty one, is
+    wrong unasked; a thinking without facts adds 0. -1 to 2; correct from 2 on.
     """
 
     template: ClassVar[str] = "graded_answer"
@@ -94,7 +95,9 @@ class FactualThinking(AsksJudge):
                 scores.append(WRONG)
                 continue
             grade = next(grades)
-            scores.append(no_score(self, grade) if grade.value is None else GRADES[round(2 * grade.value) / 2])
+            scores.append(
+                no_score(self, grade) if grade.value is None else GRADES[round(2 * grade.value) / 2]
+            )
         wrong = [place for place, score in enumerate(scores) if score == WRONG]
         facts = self.factuality([thinking_of(group.rollouts[place].text) for place in wrong], known)
         for place, score in zip(wrong, facts, strict=True):

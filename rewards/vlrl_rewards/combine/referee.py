@@ -1,4 +1,5 @@
-"""URPO's rewards: the referee's score of a response, and how far a referee's scores agree with known ratings."""
+"""URPO's rewards: the referee's score of a response, and how far a referee's scores agree with known
+ratings."""
 
 from __future__ import annotations
 

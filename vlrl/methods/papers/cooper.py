@@ -52,9 +52,9 @@ class Cooper(Callback):
     o+ is a rollout of a group that the outcome calls correct (a rule of high precision), drawn; o- is what
     the `assistant`, {model: name@revision, engine: ...}, makes of it. A pair whose o- the outcome calls
     correct is left out, and so is one whose assistant failed (counted). The step's rewards are those from
-    before the update. Paper: Hong et al. 2025 (Cooper), arXiv:2508.05613, sec. 4.2. Deviates: the words of the
-    request are ours. Edge: a step without a pair leaves the model as it is. Logs the loss, the share of pairs
-    ranked right, pairs, and failures of the assistant.
+    before the update. Paper: Hong et al. 2025 (Cooper), arXiv:2508.05613, sec. 4.2. Deviates: the words of
+    the request are ours. Edge: a step without a pair leaves the model as it is. Logs the loss, the share of
+    pairs ranked right, pairs, and failures of the assistant.
     """
 
     assistant: Mapping[str, Any] = field(default_factory=dict)

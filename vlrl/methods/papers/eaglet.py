@@ -18,7 +18,6 @@ from typing import Any
 from vlrl.methods.common.asked_demonstrations import AskedDemonstrations
 from vlrl.methods.core.prompt_template import Chat
 from vlrl.plugins.capabilities import Annotation
-from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import build, register
 from vlrl.plugins.stages import Environment, GroupFilter, State, transient
 from vlrl.types import FilterDecision, Group, Prompt, Row

@@ -102,8 +102,8 @@ class RlTango(RewardShaping):
         super().setup(run)
         if run.state_sharded or run.policy.has_adapter:
             raise ConfigError(
-                "reward_shaping: 'rl_tango' copies the whole policy, which adapters and sharded weights do not "
-                "allow; train all weights, under DDP"
+                "reward_shaping: 'rl_tango' copies the whole policy, which adapters and sharded weights do "
+                "not allow; train all weights, under DDP"
             )
         tango_verifier(run, lambda: self.opened(run))
 
@@ -137,7 +137,7 @@ class RlTango(RewardShaping):
 class RlTangoMixed(GroupRelative):
     """Tango's advantage of the generator, per token: outcome and steps, each normalised in its group.
 
-        A_i,t = (1 - a) (o_i - mean o) / std o + a sum over steps k that end at t or later of (s_i,k - mean s) / std s
+        A_i,t = (1 - a) (o_i - mean o) / std o + a sum_k (s_i,k - mean s) / std s,  k ends at t or later
 
     o is the reward, s are the step scores of all steps of the group; a falls from `start` to `end` over the
     phase, by the same factor each step. Paper: Zha et al. 2025 (RL Tango), arXiv:2505.15034, sec. 3; returns
@@ -188,8 +188,8 @@ class RlTangoMixed(GroupRelative):
 @register("rl_tango.verifier")
 @dataclass(frozen=True)
 class RlTangoVerifier(Callback):
-    """Tango's verifier updates: after every `every` steps of the generator, `updates` steps of the verifier on
-    the rollouts of that step.
+    """Tango's verifier updates: after every `every` steps of the generator, `updates` steps of the verifier
+    on the rollouts of that step.
 
         r = 1[its verdict on the answer is the outcome],  A = w (r - mean r) / std r over `samples` chains
         L = - sum A log p / tokens,  w = half of all rollouts / the rollouts with this outcome (`balance`)

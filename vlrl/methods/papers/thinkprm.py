@@ -1,5 +1,5 @@
-"""ThinkPRM: a process reward model that thinks: a verifier writes a chain about all steps of a solution, and is
-trained on few chains, those whose step verdicts are all as labelled.
+"""ThinkPRM: a process reward model that thinks: a verifier writes a chain about all steps of a solution,
+and is trained on few chains, those whose step verdicts are all as labelled.
 
     thinkprm.chains   rollout strategy: another model's verification chains, the verified ones alone
     thinkprm          reward shaping: step scores of a verifier that is served
@@ -30,8 +30,8 @@ CHOICES, TOP = ("no", "yes"), 20
 @register("thinkprm.chains")
 @dataclass(frozen=True, kw_only=True)
 class ThinkprmChains(AskedDemonstrations):
-    """ThinkPRM's data: a `teacher` writes verification chains about each row's steps; those are demonstrations
-    that the row's reward calls correct (`step_verdicts`: all verdicts as labelled).
+    """ThinkPRM's data: a `teacher` writes verification chains about each row's steps; those are
+    demonstrations that the row's reward calls correct (`step_verdicts`: all verdicts as labelled).
 
     The prompt is sampled `group_size` times. With `verify` false all readable chains are kept. Paper: Khalifa
     et al. 2025 (ThinkPRM), arXiv:2504.16828, sec. 3 (chains of QwQ-32B, verified against PRM800K's labels; 1K
@@ -76,8 +76,8 @@ class VerifierState(StepCounts):
 @register("thinkprm")
 @dataclass(frozen=True, kw_only=True)
 class Thinkprm(RewardShaping):
-    """ThinkPRM's step scores of a rollout: mean over `chains` of a verifier of 1 for a right and -1 for a wrong
-    step; writes STEP_SCORES. Rewards are unchanged.
+    """ThinkPRM's step scores of a rollout: mean over `chains` of a verifier of 1 for a right and -1 for a
+    wrong step; writes STEP_SCORES. Rewards are unchanged.
 
         score of the last step = 2 P(yes) - 1,  P(yes) = p_yes / (p_yes + p_no) at the verdict, with log-probs
 

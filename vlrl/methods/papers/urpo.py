@@ -1,4 +1,5 @@
-"""URPO: one model is player and referee: of its open responses it is asked for scores, which are their rewards.
+"""URPO: one model is player and referee: of its open responses it is asked for scores, which are their
+rewards.
 
 `urpo` is the rollout strategy; reward `referee_score` pays its scores, `score_agreement` the referee's own
 training on rated responses.
@@ -34,8 +35,8 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 @register("urpo")
 @dataclass(frozen=True)
 class Urpo(Independent):
-    """URPO's rollouts: G samples of every prompt; of rows of `tasks` the policy itself, as referee, then scores
-    all G in one reply, `referees` times.
+    """URPO's rollouts: G samples of every prompt; of rows of `tasks` the policy itself, as referee, then
+    scores all G in one reply, `referees` times.
 
         score of a response = mean over readable replies of (S_i - 1) / 9
 
