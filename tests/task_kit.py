@@ -108,6 +108,14 @@ MODELS = {
     "rlvr_diverse_domains": [f"rewards.judged.judge={SAYS_YES}"],
     "rlmt": ["rewards.preference.model=tiny"],
     "writing_zero": [f"rewards.pairs.judge={SAYS_YES}"],
+    "sophiavl_r1": [f"rewards.thinking.judge={SAYS_YES}"],
+    "perception_r1": [f"rewards.visual.judge={SAYS_YES}"],
+    "wethink": [f"rewards.answer.judge={SAYS_YES}"],
+    "pref_grpo": [f"rewards.pairs.judge={SAYS_YES}"],
+    "rewatch_r1": [f"rewards.observed.judge={SAYS_YES}"],
+    "orcust": [f"rewards.principles.judge={SAYS_YES}"],
+    "oni": [f"reward_shaping.intrinsic.judge={SAYS_YES}"],
+    "lipschitz_off_policy_gail": ["environment.expert_depth=3", "environment.options={size: 4}"],
 }
 
 

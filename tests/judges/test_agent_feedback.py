@@ -12,7 +12,7 @@ from task_kit import Letters
 
 from vlrl.beside.process import STEP_VERDICTS
 from vlrl.beside.templates import load_template
-from vlrl.methods.common.text_scorer import TextScorer, features_of, scores_of
+from vlrl.methods.common.text_scorer import features_of, scores_of, text_scorer
 from vlrl.methods.common.turn_pay import add_pay, counted, decisions_of, states_after
 from vlrl.methods.papers.behavior_alignment_reward import BehaviorAlignmentReward
 from vlrl.methods.papers.lipschitz_off_policy_gail import LipschitzOffPolicyGAIL, expert_turns
@@ -128,8 +128,8 @@ def test_hashed_words_tell_texts_apart():
     rows = features_of(["agent 1 1", "agent 1 2", "", "AGENT 1 1"], 64)
     assert rows[0].norm() == pytest.approx(1.0) and not rows[2].any() and (rows[0] == rows[3]).all()
     assert (rows[0] != rows[1]).any() and features_of([], 8).shape == (0, 8)
-    scorer = TextScorer(64, 8, seed=1)
-    assert scores_of(scorer, ["a", "b"]) == [0.0, 0.0] and scores_of(scorer, []) == []
+    scorer = text_scorer(64, 8, seed=1)
+    assert scores_of(scorer, ["a", "b"], 64) == [0.0, 0.0] and scores_of(scorer, [], 64) == []
 
 
 # --- ONI ----------------------------------------------------------------------------------------------------

@@ -1,10 +1,10 @@
 """A small network over hashed words, which learns scores of short texts while a run goes on: intrinsic
 rewards and discriminators over observations and actions.
 
-    features_of(texts, size)      (N, size) normalised counts of words and pairs of words
-    TextScorer(size, width, seed) (N,) scores
+    features_of(texts, size)       (N, size) normalised counts of words and pairs of words
+    text_scorer(size, width, seed) a module from these to (N,) scores
 
-Torch is imported with this module; plug-ins import it where they need it.
+Importing needs no torch.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor, nn
+from vlrl.services.lazy import nn, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -37,24 +40,19 @@ def features_of(texts: Iterable[str], size: int) -> Tensor:
     return torch.stack(rows) if rows else torch.zeros(0, size)
 
 
-class TextScorer(nn.Module):
-    """s(x) = w2 . tanh(W1 x + b1) + b2; 0 everywhere at first."""
-
-    def __init__(self, size: int, width: int, seed: int) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.inner, self.outer = nn.Linear(size, width), nn.Linear(width, 1)
-        nn.init.zeros_(self.outer.weight)
-        nn.init.zeros_(self.outer.bias)
-
-    def forward(self, features_NF: Tensor) -> Tensor:
-        return self.outer(torch.tanh(self.inner(features_NF)))[:, 0]
+def text_scorer(size: int, width: int, seed: int) -> Any:
+    """s(x) = w2 . tanh(W1 x + b1) + b2 as a module, (N, size) to (N,); 0 everywhere at first."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inner, outer = nn.Linear(size, width), nn.Linear(width, 1)
+    nn.init.zeros_(outer.weight)
+    nn.init.zeros_(outer.bias)
+    return nn.Sequential(inner, nn.Tanh(), outer, nn.Flatten(0))
 
 
-def scores_of(scorer: TextScorer, texts: Sequence[str]) -> list[float]:
+def scores_of(scorer: Any, texts: Sequence[str], size: int) -> list[float]:
     """The scores of texts, without gradient."""
     if not texts:
         return []
     with torch.no_grad():
-        return scorer(features_of(texts, scorer.inner.in_features)).tolist()
+        return list(scorer(features_of(texts, size)).tolist())

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from vlrl.methods.common.text_scorer import features_of, text_scorer
 from vlrl.methods.common.turn_pay import add_pay, decisions, decisions_of
 from vlrl.methods.core.turn_advantage import episodes_of
 from vlrl.plugins.capabilities import Capability
@@ -132,8 +133,6 @@ class LipschitzOffPolicyGAIL(RewardShaping):
                 f"reward_shaping: {self.name!r} trains one discriminator, and {run.ranks} processes would "
                 "each train their own; train in one process"
             )
-        from vlrl.methods.common.text_scorer import TextScorer
-
         state = self.state
         state.expert = self.recorded() if self.expert else self.played(run)
         if not state.expert:
@@ -141,7 +140,7 @@ class LipschitzOffPolicyGAIL(RewardShaping):
                 f"reward_shaping: {self.name!r} imitates an expert, and there is none: set `expert` to a "
                 "trajectories.jsonl (environment.record writes one), or environment.expert_depth"
             )
-        state.scorer = TextScorer(self.features, self.width, run.seed)
+        state.scorer = text_scorer(self.features, self.width, run.seed)
         state.optimizer = torch.optim.Adam(state.scorer.parameters(), lr=self.lr)
         state.restore()
 
@@ -186,8 +185,6 @@ class LipschitzOffPolicyGAIL(RewardShaping):
         """r of each turn."""
         if not turns:
             return []
-        from vlrl.methods.common.text_scorer import features_of
-
         x = features_of(turns, self.features)
         score = self.state.scorer(x).detach()
         reward = nn.functional.softplus(score)  # -log(1 - sigma(D))
@@ -220,8 +217,6 @@ class LipschitzOffPolicyGAIL(RewardShaping):
 
     def loss(self, expert: Sequence[str], policy: Sequence[str], seed: int) -> Tensor:
         """L on as many turns of each side."""
-        from vlrl.methods.common.text_scorer import features_of
-
         draw = torch.Generator().manual_seed(seed)
         with torch.enable_grad():
             x_e, x_p = features_of(expert, self.features), features_of(policy, self.features)

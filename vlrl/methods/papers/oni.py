@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from vlrl.beside.judge import Judgement, Question, check_judge, open_judge
 from vlrl.beside.service import Usage
+from vlrl.methods.common.text_scorer import features_of, scores_of, text_scorer
 from vlrl.methods.common.turn_pay import add_pay, counted, states_after
 from vlrl.methods.core.turn_advantage import episodes_of
 from vlrl.plugins.capabilities import Capability
@@ -118,9 +119,7 @@ class ONI(RewardShaping):
             self.judge, run, where, TEMPLATES[self.model], Usage(**self.state.usage)
         )
         if self.model != "hash":
-            from vlrl.methods.common.text_scorer import TextScorer
-
-            self.state.scorer = TextScorer(self.features, self.width, run.seed)
+            self.state.scorer = text_scorer(self.features, self.width, run.seed)
             if self.state.weights:
                 self.state.scorer.load_state_dict(self.state.weights)
 
@@ -145,9 +144,7 @@ class ONI(RewardShaping):
         state = self.state
         if self.model == "hash":
             return [state.labels.get(event, 0.0) for event in events]
-        from vlrl.methods.common.text_scorer import scores_of
-
-        raw = scores_of(state.scorer, events)
+        raw = scores_of(state.scorer, events, self.features)
         if self.model == "classify":
             return [float(bool(event) and value > 0) for event, value in zip(events, raw, strict=True)]
         for value in raw:
@@ -197,8 +194,6 @@ class ONI(RewardShaping):
 
     def learn(self) -> None:
         """Train the classifier on all labels, or the ranker on all preferences: `updates` steps of Adam."""
-        from vlrl.methods.common.text_scorer import features_of
-
         state = self.state
         optimizer = torch.optim.Adam(state.scorer.parameters(), lr=self.lr)
         if self.model == "rank":
@@ -207,12 +202,13 @@ class ONI(RewardShaping):
         else:
             sides = [features_of(state.labels, self.features)]
             wanted = torch.tensor(list(state.labels.values()))
-        for _ in range(self.updates):
-            logits = state.scorer(sides[0]) - (state.scorer(sides[1]) if len(sides) > 1 else 0.0)
-            loss = nn.functional.binary_cross_entropy_with_logits(logits, wanted)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+        with torch.enable_grad():
+            for _ in range(self.updates):
+                logits = state.scorer(sides[0]) - (state.scorer(sides[1]) if len(sides) > 1 else 0.0)
+                loss = nn.functional.binary_cross_entropy_with_logits(logits, wanted)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
         state = self.state
