@@ -31,8 +31,8 @@ class PrinciplesKept(AsksJudge):
         r = steps that keep them / steps
 
     The steps are the lines of the response's <think> block; the judge is asked about each of them once, and
-    about no more than the first 32. Writes STEP_VERDICTS, for credit per step (`orcust`). Principles that an
-    environment can verify (type, place and text of an action) are rewards of their own (`gui_action`).
+    about the first 32 at most. Writes STEP_VERDICTS, for credit per step. Principles that an environment can
+    verify (an action's type, place and text) are rewards of their own (`gui_action`).
     Paper: Lu et al. 2025 (Orcust), arXiv:2509.17917, from public summaries; the words, the steps and the mean
     are ours. Edge: without a thought r = 0 and the judge is not asked; where one verdict is missing there is
     no score. 0 to 1.

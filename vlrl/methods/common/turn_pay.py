@@ -66,7 +66,8 @@ def add_pay(group: Group, pays: Sequence[Sequence[float]], share: float) -> list
     rewards: dict[int, float] = {}
     for episode, added in zip(episodes_of(group), pays, strict=True):
         own = list(TURN_REWARDS.get(episode[-1]) or [])
-        turns = [share * paid + more for paid, more in zip(own, added, strict=True)]
+        rest = [0.0] * max(0, len(own) - len(added))  # of turns that were not carried out
+        turns = [share * paid + more for paid, more in zip(own, [*added, *rest])]
         for rollout in episode:
             rewards[id(rollout)] = rollout.reward - math.fsum(own) + math.fsum(turns)
             TURN_REWARDS.set(rollout, turns)

@@ -40,13 +40,11 @@ class BehaviorAlignmentReward(RewardShaping):
         inner   the policy is trained on R
         outer   phi_k <- clip(phi_k + lr cos(grad J_primary, grad J_k), 0, most)
 
-    The outer update is one unrolled policy-gradient step: theta' = theta + a sum_k phi_k grad J_k, and so
-    dJ_primary(theta') / dphi_k = a <grad J_primary, grad J_k>. J_primary is the rollouts' reward without the
-    heuristics, J_k the heuristic alone; grad J = sum_i (r_i - mean of the group) sum_t grad log pi, over the
-    last `tensors` trained tensors of the policy. phi_k begins at the slot's `weight`.
-    Paper: arXiv:2310.19007, eq. 5 to 7. Deviates: one unrolled step for the implicit gradient at a converged
-    policy; its cosine for its size; no learned discount, and the primary reward keeps its weight. Edge: a
-    step in which one of the two has no gradient leaves phi_k. Logs phi_k and the alignments.
+    since one step theta' = theta + a sum_k phi_k grad J_k has dJ_primary / dphi_k = a <grad J_primary, grad
+    J_k>. J_primary is the reward without heuristics; grad J = sum_i (r_i - mean of the group) sum_t grad log
+    pi, over the last `tensors` trained tensors of the policy. phi_k begins at the slot's `weight`.
+    Paper: arXiv:2310.19007, eq. 5 to 7. Deviates: one unrolled step for the implicit gradient; its cosine for
+    its size; no learned discount. Edge: without a gradient of both phi_k stays. Logs phi_k, the alignments.
     """
 
     slots: tuple[str, ...] = ()

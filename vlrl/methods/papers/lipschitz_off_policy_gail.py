@@ -82,15 +82,18 @@ class LipschitzOffPolicyGAIL(RewardShaping):
 
         L = CE(D; expert 1, policy 0) - entropy H(sigma(D)) + scale E max(0, |grad_x D(x)| - target)^2
 
-    x lies on a line between a turn of the expert and one of the policy; one-sided: only too steep is
-    punished. The policy's turns are drawn from a memory of `memory` turns, so that the discriminator learns
-    off-policy; labels of the expert are uniform in `smooth`. With `pessimistic` a turn's pay is multiplied by
-    exp(-max(0, |grad D| - target)^2) where it stands (the paper's reward preconditioning). `share` of the
-    environment's pay stays.
-    Paper: arXiv:2006.16785, sec. 5 and 6; numbers of the release. Deviates: x are hashed words of state and
-    action, where it has vectors. Expert turns come from `expert`, a trajectories.jsonl of
-    `environment.record`, else from the environment's own expert. Logs the two sides of D, the penalty, the
-    mean pay.
+    x lies between a turn of the expert and one of the policy. Paper: arXiv:2006.16785, sec. 5 and 6; numbers
+    of the release. Deviates: x are hashed words of state and action, where it has vectors. Logs both sides of
+    D, the penalty, the mean pay.
+
+    Attributes:
+        expert: A trajectories.jsonl of `environment.record`; "": the environment's own expert plays the
+            first `episodes` rows.
+        share: How much of the environment's pay stays.
+        pessimistic: Multiplies a turn's pay by exp(-max(0, |grad D| - target)^2) at that turn (the paper's
+            reward preconditioning).
+        smooth: Labels of the expert are uniform in this range.
+        memory: Turns of the policy that updates draw from, so that the discriminator learns off-policy.
     """
 
     expert: str = ""

@@ -69,19 +69,19 @@ class ONIState(State):
 class ONI(RewardShaping):
     """ONI's reward: r_k = extrinsic r_k + intrinsic s(event_k) / N_k^beta.
 
-    An event is what turn k led to (the state as a text), N_k how often it has occurred in the episode. s is,
-    by `model`:
+    An event is what turn k led to (the state as a text), N_k how often it has occurred in the episode. After
+    each step the judge labels new events, which act from the next step on. Paper: arXiv:2410.23022, sec. 3;
+    numbers of the release. Deviates: words are hashed where it has a character network; labels come between
+    steps, there from a server at some later time; an unreadable verdict is asked again, there it is 0 (a
+    tie). Edge: an event that is not known ("") pays nothing. Logs labels, unread verdicts, the mean pay.
 
-        hash       the judge's label of the event, 1 or 0; 0 of one without a label
-        classify   1 if a classifier of the labels says yes, else 0
-        rank       a Bradley-Terry model's score by the judge's preferences, minus its running mean, over its
-                   running std; 0 where that is not above `threshold`
-
-    After each step the judge labels at most `batch` of its new events (or pairs), the newest first; they act
-    from the next step on. Paper: arXiv:2410.23022, sec. 3; numbers of the release. Deviates: words are hashed
-    where it has a character network; labels come between steps, there from a server of its own, at some later
-    time; an unreadable verdict is asked again, there it is 0 (a tie). Edge: an event that is not known
-    ("") pays nothing. Logs labels, unread verdicts and the mean pay.
+    Attributes:
+        model: s is, with "hash", the judge's label, 1 or 0, and 0 without one; with "classify", 1 if a
+            classifier of the labels says yes, else 0; with "rank", a Bradley-Terry model's score by the
+            judge's preferences, minus its running mean, over its running std.
+        threshold: Of "rank": a score that is not above it is 0.
+        batch: Events (or pairs) that are labelled after a step, the newest first.
+        updates: Of the classifier or ranker after a step, on everything labelled so far.
     """
 
     judge: Mapping[str, Any] = field(default_factory=dict)

@@ -54,17 +54,16 @@ class TaggedTurn:
 class RLVMR(TurnEstimator):
     """RLVMR's advantage: A_{i,k} = norm(R_i - `penalty` 1[turn k is malformed]) + weight norm_tag(r_{i,k}).
 
-    norm: minus mean, over std, of all turns of the group; norm_tag: of its turns with the same tag. r is
-    `pays[tag]` for
+    norm: minus mean, over std, of all turns of the group; norm_tag: of those with the same tag. r is
+    `pays[tag]`, else 0, for
 
         planning     a turn of an episode that succeeds (R_i > 0)
         explore      an action that the episode has not taken before
         reflection   another action than the one before, which was malformed or left the state as it was
 
-    and else 0; so for `monitor`, and for malformed turns, which are compared with each other. Paper:
-    arXiv:2507.22844, sec. 3.2; penalty, weight and both norms are the release's. Deviates: what an action
-    could not change is read from the states (there from a list of possible actions). Edge: a turn alone with
-    its tag has norm_tag(r) = r; an episode without states has no failed turns but malformed ones.
+    Paper: arXiv:2507.22844, sec. 3.2; penalty, weight and norms are the release's. Deviates: whether an
+    action failed is read from the states (there from a list of possible actions). Edge: a turn alone with its
+    tag has norm_tag(r) = r; malformed turns are compared with each other.
     """
 
     weight: float = 1.0
