@@ -135,6 +135,14 @@ MODELS = {
     "debate_based_justifiability_reward": [f"rewards.debate.judge={SAYS_YES}"],
     "knowrl": [f"rewards.facts.judge={SAYS_YES}"],
     "thinkprm": [f"rollout.teacher={SAYS_YES}"],
+    **dict.fromkeys(("sophiavl_r1", "datasets/sophiavl_r1"), [f"rewards.thinking.judge={SAYS_YES}"]),
+    **dict.fromkeys(("perception_r1", "datasets/perception_r1"), [f"rewards.visual.judge={SAYS_YES}"]),
+    **dict.fromkeys(("wethink", "datasets/wethink"), [f"rewards.answer.judge={SAYS_YES}"]),
+    "pref_grpo": [f"rewards.pairs.judge={SAYS_YES}"],
+    "rewatch_r1": [f"rewards.observed.judge={SAYS_YES}"],
+    "orcust": [f"rewards.principles.judge={SAYS_YES}"],
+    "oni": [f"reward_shaping.intrinsic.judge={SAYS_YES}"],
+    "lipschitz_off_policy_gail": ["environment.expert_depth=3", "environment.options={size: 4}"],
 }
 
 

@@ -1,11 +1,12 @@
-"""What an environment paid for an episode."""
+"""What an environment paid for an episode, and what the episode's turns were."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vlrl.plugins.episodes import EPISODE_END, EPISODE_RETURN, TURN_PARTS
+from vlrl.plugins.episodes import ACTIONS, EPISODE_END, EPISODE_RETURN, TURN_PARTS
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward
 from vlrl.types import Rollout
@@ -44,3 +45,29 @@ class EnvironmentReturn(Reward):
                 "reads the answer"
             )
         return self.missing
+
+
+@register("action_share")
+@dataclass(frozen=True, kw_only=True)
+class ActionShare(Reward):
+    """A designer's heuristic for agents: the share of an episode's turns that name one of `actions`.
+
+        r = turns with one of the words / turns
+
+    vlrl original, for methods that weigh a heuristic against the task's reward (arXiv:2310.19007). Only what
+    the policy wrote counts; a turn that names two of them counts once. Edge: no turns: 0. 0 to 1.
+    """
+
+    reads_answer: ClassVar[bool] = False
+    needs_gold: ClassVar[bool] = False
+    actions: tuple[str, ...] = ()
+    requires = (ACTIONS,)
+
+    def __post_init__(self) -> None:
+        if not self.actions:
+            raise ValueError("action_share: actions is empty; name at least one, like [forward]")
+
+    def __call__(self, rollout: Rollout) -> float:
+        turns = ACTIONS.get(rollout, [])
+        named = [bool(set(re.findall(r"[\w-]+", text)) & set(self.actions)) for text in turns]
+        return sum(named) / len(named) if named else 0.0

@@ -1,4 +1,4 @@
-"""Papers on pictures and videos whose reward asks a judge: numbers by hand, wrong answers as well as right ones."""
+"""Papers on pictures and videos whose reward asks a judge: numbers by hand, wrong answers and right ones."""
 
 from __future__ import annotations
 

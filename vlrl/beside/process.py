@@ -11,8 +11,16 @@ from typing import Any
 
 from vlrl.beside.reward_model import TINY, batches, loaded_classifier, tiny_classifier
 from vlrl.config.model_folder import located
+from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.lazy import torch
+
+STEP_VERDICTS: Annotation[list] = Annotation(
+    "step_verdicts",
+    list,
+    hint="rewards: {principles: {name: principles, ...}}",
+    doc="one (end in characters of the text, value in [0, 1]) pair per step that a judge looked at, in order",
+)
 
 
 @dataclass
