@@ -90,7 +90,7 @@ def check(judge: Judge, limit: int = 0, limits: JudgeLimits | None = None) -> Ju
     if judge.template.form == "pair":
         made = [case for case in made if not case.right]
     judged = judge.ask([question_of(judge, case.item, case.answer) for case in made])
-    accepted = _accepted(judge, made, judged)
+    accepted = accepted_answers(judge, made, judged)
     report = rates(made, judged, accepted)
     usage, prices = judge.service.usage, judge.config.prices
     asked = max(1, report.judgements)
@@ -103,7 +103,9 @@ def check(judge: Judge, limit: int = 0, limits: JudgeLimits | None = None) -> Ju
     return report
 
 
-def _accepted(judge: Judge, made: Sequence[AttackCase], judged: Sequence[Judgement]) -> list[bool | None]:
+def accepted_answers(
+    judge: Judge, made: Sequence[AttackCase], judged: Sequence[Judgement]
+) -> list[bool | None]:
     """Whether each answer is accepted; None without a verdict."""
     values = [judgement.value for judgement in judged]
     if judge.template.form == "choice":

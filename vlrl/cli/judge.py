@@ -21,10 +21,11 @@ from vlrl.config import Config
 from vlrl.plugins.registry import ConfigError, build, get, load_plugin_file
 from vlrl.plugins.stages import Engine, Reward
 from vlrl.policy.family import Family
-from vlrl.services.files import read_jsonl
+from vlrl.services.files import read_jsonl, write_whole
 
 app = typer.Typer(name="judge", help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
-OPTIONS = ("--reward", "--data", "--limit", "--json", "--help")
+OPTIONS = ("--reward", "--data", "--limit", "--json", "--save", "--help")
+NOT_RATES = ("kind", "data", "model", "template")  # what else a report has
 
 
 @dataclass
@@ -60,6 +61,9 @@ def check_judges(
     ] = "",
     limit: Annotated[int, typer.Option(help="Only the first items (0: all 12), and records.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    save: Annotated[
+        str, typer.Option("--save", help="Write the reports to this file, for the judge's `report` in a run.")
+    ] = "",
 ) -> None:
     """Attack the judges of a config: false accepts and rejects, unreadable replies, flips, cost. Exit code 1
     if one is not good."""
@@ -82,6 +86,8 @@ def check_judges(
     with redirect_stdout(sys.stderr):
         for slot, (spec, template) in found.items():
             reports[slot] = _measured(config, slot, spec, template, rows[: limit or None], limit)
+    if save:
+        write_whole(Path(save), json.dumps(reports, indent=2) + "\n")
     typer.echo(
         json.dumps(reports, indent=2) if as_json else "\n\n".join(map(_shown, reports, reports.values()))
     )
@@ -101,6 +107,7 @@ def _measured(
     config: Config, slot: str, spec: Mapping[str, Any], template: str, rows: list[dict[str, Any]], limit: int
 ) -> dict[str, Any]:
     where = f"rewards.{slot}.judge"
+    spec = {key: value for key, value in spec.items() if key not in ("report", "unless_good")}
     engine = build(Engine, check_judge(spec, where).engine, f"{where}.engine")
     policy = None
     if getattr(engine, "needs_policy", True):
@@ -112,6 +119,7 @@ def _measured(
         judge = open_judge(spec, run, where, template)
         try:
             report = check(judge, limit).to_plain()
+            report |= {"model": judge.config.model, "template": judge.template.name}
             return report | ({"data": labelled_rates(judge, rows)} if rows else {})
         finally:
             judge.service.close()
@@ -119,7 +127,7 @@ def _measured(
 
 def _shown(slot: str, report: Mapping[str, Any]) -> str:
     """A report as lines."""
-    rates = JudgeReport(**{key: value for key, value in report.items() if key not in ("kind", "data")})
+    rates = JudgeReport(**{key: value for key, value in report.items() if key not in NOT_RATES})
     cost = rates.per_1000
     lines = [
         f"{slot}: {report['kind']} ({rates.judgements} judgements)",
