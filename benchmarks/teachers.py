@@ -20,7 +20,7 @@ from pathlib import Path
 from vlrl.config import load
 from vlrl.training import train
 
-SEEDS, STEPS, COLD, LEARNED, EVERY = (0, 1, 2), 25, 40, 300, 5
+SEEDS, STEPS, COLD, LEARNED, EVERY = (0, 1, 2), 24, 40, 300, 8
 BASE = ["base/rl", "base/lab", "models/tiny_text", "methods/grpo"]
 QUIET = ["watch.rollouts_every=0", "watch.checkpoint_every=0", "watch.live=false", "watch.activity_steps=0"]
 SIGNS = {"plus": "+", "minus": "-"}
@@ -55,7 +55,7 @@ def trained(folder: Path, tasks: Sequence[str], model: str, seed: int, more: Seq
     if not (folder / "summary.json").exists():
         words = [*rows(tasks, 40), *QUIET, f"seed={seed}", f"output={folder}", "phases.cold_start=null"]
         words += [f"policy.model={model}", "policy.tiny=null", f"phases.rl.steps={STEPS}"]
-        words += ["phases.rl.prompts_per_step=8", "group_size=8", "phases.rl.sampling.temperature=1.0"]
+        words += ["phases.rl.prompts_per_step=32", "group_size=4", "phases.rl.sampling.temperature=1.0"]
         words += [f"watch.heldout_every={EVERY}", "max_refill_rounds=1", *more]
         begun = time.process_time()
         train(load(BASE, words), overwrite=folder.exists())
@@ -67,27 +67,32 @@ def shown(folder: Path, tasks: Sequence[str], arms: dict[str, list[str]], models
     """Train all arms from the same models, and print their curves."""
     for arm, more in arms.items():
         curves: dict[int, list[float]] = {}
-        seconds, first, rewards = [], [], []
+        seconds: list[float] = []
+        rewards: dict[str, list[float]] = {"first 4 steps": [], "last 4 steps": []}
         for seed in SEEDS:
             out = folder / arm / f"seed-{seed}"
             log = trained(out, tasks, models[seed], seed, more)
             seconds.append(float((out / "cpu_seconds").read_text()) / STEPS)
-            held = json.loads((out / "summary.json").read_text())["heldout"]
-            first.append(statistics.mean(held["start"].values()))
-            rewards.append(statistics.mean(line["reward/arithmetic"] for line in log))
+            for name, part in (("first 4 steps", log[:4]), ("last 4 steps", log[-4:])):
+                rewards[name].append(statistics.mean(line["reward/arithmetic"] for line in part))
+            held = json.loads((out / "summary.json").read_text())["heldout"]["start"]
+            curves.setdefault(0, []).append(statistics.mean(held.values()))
             for number, line in enumerate(log, start=1):
                 found = [value for key, value in line.items() if key.startswith("heldout/")]
                 if found:
                     curves.setdefault(number, []).append(statistics.mean(found))
-        points = [f"0: {statistics.mean(first):.3f}"] + [
-            f"{number}: {statistics.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-            for number, values in curves.items()
-        ]
+        held_out = "; ".join(f"{number}: {ranged(values)}" for number, values in curves.items())
+        sampled = "; ".join(f"{name} {ranged(values)}" for name, values in rewards.items())
+        cost = statistics.mean(seconds)
         print(
-            f"{folder.name} {arm}: {'; '.join(points)}; mean reward in training "
-            f"{statistics.mean(rewards):.3f}; {statistics.mean(seconds):.2f} CPU-s a step",
+            f"{folder.name} {arm}: held out {held_out}; sampled {sampled}; {cost:.2f} CPU-s a step",
             flush=True,
         )
+
+
+def ranged(values: Sequence[float]) -> str:
+    """The mean, with the range."""
+    return f"{statistics.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
 def term(teacher: str, tokens: str, more: str = "") -> list[str]:
@@ -102,19 +107,19 @@ def main() -> None:
     plus = taught(root / "teacher_plus", ["plus"], LEARNED, 10)
     if "one" in chosen:
         models = {s: taught(root / f"cold_plus_{s}", ["plus"], COLD, s) for s in SEEDS}
-        arms = {"grpo": [], **{t: term(f"teacher: {{model: {plus}}}", t) for t in ("sampled", "full")}}
+        arms = {"grpo": [], "full": term(f"teacher: {{model: {plus}}}", "full")}
         shown(root / "one", ["plus"], arms, models)
     if "two" in chosen:
         minus = taught(root / "teacher_minus", ["minus"], LEARNED, 11)
         both = f"teachers: {{plus: {{model: {plus}}}, minus: {{model: {minus}}}}}"
         models = {s: taught(root / f"cold_both_{s}", ["plus", "minus"], COLD, s) for s in SEEDS}
-        arms = {"grpo": [], "one_teacher": term(f"teacher: {{model: {plus}}}", "full")}
-        shown(root / "two", ["plus", "minus"], {**arms, "two_teachers": term(both, "full")}, models)
+        arms = {"grpo": [], "two_teachers": term(both, "full")}
+        shown(root / "two", ["plus", "minus"], arms, models)
     if "spans" in chosen:
         small = ["policy.tiny.vocabulary=300"]
         models = {s: taught(root / f"cold_spans_{s}", ["plus"], COLD, s, small) for s in SEEDS}
         other = f"teacher: {{policy: {{name: text, model: {plus}}}}}"
-        arms = {"grpo": [], "sampled": term(other, "sampled"), "top_k": term(other, "top_k", ", k: 32")}
+        arms = {"grpo": [], "top_k": term(other, "top_k", ", k: 32")}
         shown(root / "spans", ["plus"], arms, models)
 
 

@@ -56,7 +56,9 @@ def check_judges(
     data: Annotated[
         str,
         typer.Option(
-            "--data", help="JSONL of question, answer, label (and reference), or question, chosen, rejected."
+            "--data",
+            help="JSONL of question, answer, label (and reference), of question, chosen, rejected, or of a "
+            "benchmark: RewardBench 2, JudgeBench, VL-RewardBench, Multimodal RewardBench.",
         ),
     ] = "",
     limit: Annotated[int, typer.Option(help="Only the first items (0: all 12), and records.")] = 0,
@@ -139,8 +141,10 @@ def _shown(slot: str, report: Mapping[str, Any]) -> str:
         *(f"  accepted: {name} {rate:.0%}" for name, rate in rates.by_attack.items() if rate),
     ]
     if data := report.get("data"):
+        macro = f" (mean over groups {data['macro']:.1%})" if "macro" in data else ""
         lines.append(
-            f"  data: accuracy {data['accuracy']:.1%} of {data['rows']:.0f}, null {data['null']:.1%}, "
+            f"  data: accuracy {data['accuracy']:.1%} of {data['rows']:.0f}{macro}, null {data['null']:.1%}, "
             f"flip {data['flip']:.1%}"
         )
+        lines += [f"    {group or 'other'}: {rate:.1%}" for group, rate in data.get("by_group", {}).items()]
     return "\n".join(lines)
