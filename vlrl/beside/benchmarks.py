@@ -105,12 +105,7 @@ def ties_score(rows: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> f
             spreads[number] = max(right) - min(right)
     both = sorted(set(gaps["ref"]) & set(gaps["tied"]))
     smaller = {number: min(gaps["ref"][number], gaps["tied"][number]) for number in both}
-    margins = [
-        math.tanh(smaller[number] / spreads[number] - 1)
-        if spreads[number]
-        else _at_no_spread(smaller[number])
-        for number in both
-    ]
+    margins = [_margin(smaller[number], spreads[number]) for number in both]
     return (
         0.3 * _mean([gap > 0 for gap in gaps["tied"].values()])
         + 0.3 * _mean([gap > 0 for gap in gaps["ref"].values()])
