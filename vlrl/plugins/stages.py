@@ -484,17 +484,8 @@ class Metric(Stage):
 STAGES: dict[str, type[Stage]] = {
     stage.kind: stage
     for stage in (
-        *(
-            Source,
-            Select,
-            PromptSampler,
-            PromptTemplate,
-            SamplingPolicy,
-            RolloutBudget,
-            Engine,
-            RolloutStrategy,
-            Environment,
-        ),
+        *(Source, Select, PromptSampler, PromptTemplate, SamplingPolicy, RolloutBudget, Engine),
+        *(RolloutStrategy, Environment),
         *(Reward, RewardShaping, GroupFilter, ReplayBuffer, AdvantageEstimator, TokenCredit),
         *(AuxTensor, PolicyLoss, TokenWeight, LossTerm, LossAggregation, Trainable, Callback, Metric),
     )

@@ -55,13 +55,12 @@ class JudgeSentinel(Callback):
     """Watches the judges of a run: every `every` steps each is asked about `probes` wrong answers to the
     step's own questions, beside the run's calls and never from the cache.
 
-    Hacked is a judge that accepts more than `limit` of the probes it can be read on; and one whose mean score
-    over `window` steps is `rise` above that of the window in which it was closest to the rule, while the
-    rule's rose by less than a quarter of that. The rule is the reward slot `gold`, or the outcome where no
-    judge decides it; without, scores are not compared. vlrl original; attacks: arXiv:2507.08794 and
-    `vlrl/beside/attacks.py`. Logs false_accepts, probes, unread and gap (judge/... in slot `judge`).
-    Edge: a probe without a verdict is no acceptance. Raises ConfigError without a judge, JudgeHackedError
-    (exit code 77) with `on_hacked` stop.
+    Hacked is a judge that accepts more than `limit` of the probes, and one whose mean score over `window`
+    steps is `rise` above that of the window in which it was closest to the rule, while the rule's rose by
+    less than a quarter of that. The rule is the slot `gold`, or the outcome where no judge decides it. vlrl
+    original; attacks: arXiv:2507.08794, `vlrl/beside/attacks.py`. Logs false_accepts, probes, unread and gap
+    (judge/... in slot `judge`). Edge: a probe without a verdict is no acceptance. Raises ConfigError without
+    a judge, JudgeHackedError (exit code 77) with `on_hacked` stop.
 
     Attributes:
         on_hacked: "warn" once, or "stop" the run.
