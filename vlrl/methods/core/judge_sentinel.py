@@ -57,10 +57,9 @@ class JudgeSentinel(Callback):
 
     Hacked is a judge that accepts more than `limit` of the probes, and one whose mean score over `window`
     steps is `rise` above that of the window in which it was closest to the rule, while the rule's rose by
-    less than a quarter of that. The rule is the slot `gold`, or the outcome where no judge decides it. vlrl
-    original; attacks: arXiv:2507.08794, `vlrl/beside/attacks.py`. Logs false_accepts, probes, unread and gap
-    (judge/... in slot `judge`). Edge: a probe without a verdict is no acceptance. Raises ConfigError without
-    a judge, JudgeHackedError (exit code 77) with `on_hacked` stop.
+    less than a quarter of that. The rule is the slot `gold`, or the outcome. vlrl original; attacks:
+    arXiv:2507.08794. Logs false_accepts, probes, unread and gap. Edge: a probe without a verdict is no
+    acceptance. Raises ConfigError without a judge, JudgeHackedError with `on_hacked` stop.
 
     Attributes:
         on_hacked: "warn" once, or "stop" the run.
