@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from vlrl.beside.attacks import RIGHT, AttackCase, Item, cases
+from vlrl.beside.benchmarks import TIES, Compared, best_of, compared, summary
 from vlrl.beside.judge import Judge, Judgement, Question
 from vlrl.plugins.registry import ConfigError
 
@@ -90,7 +91,7 @@ def check(judge: Judge, limit: int = 0, limits: JudgeLimits | None = None) -> Ju
     if judge.template.form == "pair":
         made = [case for case in made if not case.right]
     judged = judge.ask([question_of(judge, case.item, case.answer) for case in made])
-    accepted = _accepted(judge, made, judged)
+    accepted = accepted_answers(judge, made, judged)
     report = rates(made, judged, accepted)
     usage, prices = judge.service.usage, judge.config.prices
     asked = max(1, report.judgements)
@@ -103,7 +104,9 @@ def check(judge: Judge, limit: int = 0, limits: JudgeLimits | None = None) -> Ju
     return report
 
 
-def _accepted(judge: Judge, made: Sequence[AttackCase], judged: Sequence[Judgement]) -> list[bool | None]:
+def accepted_answers(
+    judge: Judge, made: Sequence[AttackCase], judged: Sequence[Judgement]
+) -> list[bool | None]:
     """Whether each answer is accepted; None without a verdict."""
     values = [judgement.value for judgement in judged]
     if judge.template.form == "choice":
@@ -175,77 +178,66 @@ def findings(report: JudgeReport, limits: JudgeLimits) -> list[str]:
     return found
 
 
-def labelled_rates(judge: Judge, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Accuracy on labelled data: rows of {question, answer, label, reference}, or of {question, chosen,
-    rejected}, whose lists are compared best against best.
+def labelled_rates(judge: Judge, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Accuracy on labelled data: rows of {question, answer, label, reference}, of {question, chosen,
+    rejected}, or of a benchmark (`vlrl/beside/benchmarks.py`), with its groups and their mean.
 
-    A pair is right where the chosen answer wins: by the pair's verdict in both orders (JudgeBench's rule: a
-    tie is wrong), or by a strictly higher value (RewardBench's rule).
+    A pair is right where the chosen answer wins: by the pair's verdict in both orders, a win counting 1 and a
+    loss -1 (JudgeBench's rule: a sum of 0 is wrong), or by values, where answers that share the highest one
+    share the credit (RewardBench 2's).
     """
     questions: list[Question] = []
-    spans: list[tuple[int, int]] = []  # of each row: first question, first question of a rejected answer
-    for number, row in enumerate(rows):
-        spans.append((len(questions), *_added(judge, row, questions, number)))
+    known = [compared(row, number) for number, row in enumerate(rows)]
+    starts = []
+    for row, entry in zip(rows, known, strict=True):
+        starts.append(len(questions))
+        questions += _questions_of(judge, row, entry)
     judged = judge.ask(questions)
     values = [judgement.value for judgement in judged]
-    right, null = [], 0
-    for (start, middle), stop, row in zip(spans, [s for s, _ in spans[1:]] + [len(values)], rows):
-        part = values[start:stop]
-        if any(value is None for value in part):
+    credits: list[tuple[str, float]] = []
+    ties: dict[str, tuple[list[float], list[float]]] = {}
+    null = 0
+    for row, entry, start, stop in zip(rows, known, starts, [*starts[1:], len(values)]):
+        part = [value for value in values[start:stop] if value is not None]
+        if len(part) < stop - start:
             null += 1
-            continue
-        known = [value for value in part if value is not None]
-        if "label" in row:
-            right.append((known[0] >= 0.5) is bool(row["label"]))
+        elif entry is None:
+            credits.append(("", float((part[0] >= 0.5) is bool(row["label"]))))
         elif judge.template.form == "pair":
-            right.append(all(value > 0.5 for value in known))
+            credits.append((entry.group, float(all(value > 0.5 for value in part))))
         else:
-            right.append(max(known[: middle - start]) > max(known[middle - start :]))
+            chosen, rejected = part[: len(entry.chosen)], part[len(entry.chosen) :]
+            if entry.group == TIES:
+                ties[entry.id] = (chosen, rejected)
+            else:
+                credits.append((entry.group, best_of(chosen, rejected)))
     return {
-        "accuracy": _mean(right),
+        **summary(credits, ties),
         "null": null / max(1, len(rows)),
         "flip": _mean([judgement.flipped for judgement in judged]),
         "rows": len(rows),
     }
 
 
-def _added(judge: Judge, row: Mapping[str, Any], questions: list[Question], number: int) -> tuple[int]:
-    """Append a row's questions; returns where those of its rejected answers begin."""
+def _questions_of(judge: Judge, row: Mapping[str, Any], entry: Compared | None) -> list[Question]:
+    """What the judge is asked about a record: each answer, or each chosen one against each rejected one."""
 
-    def ask(answer: str, other: str = "") -> None:
+    def ask(answer: str, other: str = "") -> Question:
         values = {
-            "question": str(row.get("question", row.get("prompt", ""))),
+            "question": str(row["question"]) if entry is None else entry.question,
             "reference": str(row.get("reference", "")),
             "answer": answer,
             "answer_a": answer,
             "answer_b": other,
             "criteria": str(row.get("criteria", "")),
         }
-        questions.append(Question(tuple((name, values[name]) for name in judge.template.fields)))
+        return Question(tuple((name, values[name]) for name in judge.template.fields))
 
-    if "label" in row and "answer" in row:
-        ask(str(row["answer"]))
-        return (len(questions),)
-    if not {"chosen", "rejected"} <= set(row):
-        raise ConfigError(
-            f"judge check: record {number} has {sorted(row)}; it needs question, answer and label, or "
-            "question, chosen and rejected"
-        )
-    chosen, rejected = (
-        [str(text) for text in (row[key] if isinstance(row[key], (list, tuple)) else [row[key]])]
-        for key in ("chosen", "rejected")
-    )
+    if entry is None:
+        return [ask(str(row["answer"]))]
     if judge.template.form == "pair":
-        for one in chosen:
-            for other in rejected:
-                ask(one, other)
-        return (len(questions),)
-    for one in chosen:
-        ask(one)
-    middle = len(questions)
-    for other in rejected:
-        ask(other)
-    return (middle,)
+        return [ask(one, other) for one in entry.chosen for other in entry.rejected]
+    return [ask(answer) for answer in (*entry.chosen, *entry.rejected)]
 
 
 def _mean(values: Sequence[bool | float]) -> float:

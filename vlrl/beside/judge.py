@@ -8,12 +8,13 @@ leaves the rollout out (`NoScore`), and never counts it as a no.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from vlrl.beside.service import ModelAsk, ModelService, Reply, Usage
 from vlrl.beside.templates import JudgeReading, JudgeTemplate, load_template
@@ -52,6 +53,8 @@ class JudgeConfig:
         token_budget: Tokens of the whole run; 0: any number.
         prices: Per million prompt and reply tokens.
         cache: A folder that keeps replies over runs; "": in the run's folder.
+        report: The file that `vlrl judge check --save` wrote about this judge; "": none is read.
+        unless_good: What a run does whose report calls the judge gullible, biased or broken.
     """
 
     model: str
@@ -68,6 +71,8 @@ class JudgeConfig:
     token_budget: int = 0
     prices: tuple[float, float] = (0.0, 0.0)
     cache: str = ""
+    report: str = ""
+    unless_good: Literal["warn", "refuse"] = "refuse"
 
     def __post_init__(self) -> None:
         for name in ("max_tokens", "votes", "concurrency"):
@@ -89,7 +94,36 @@ def check_judge(spec: Mapping[str, Any], where: str) -> JudgeConfig:
     config = make(JudgeConfig, spec, where)
     if config.template:
         load_template(config.template)
+    found = doubts(config, where)
+    if found and config.unless_good == "refuse":
+        raise ConfigError(f"{found}; use another judge, or set judge.unless_good: warn")
     return config
+
+
+def doubts(config: JudgeConfig, where: str) -> str:
+    """What the judge's report holds against it; "" for a good judge, and without a report. Raises ConfigError
+    for a report that is missing, or is about another judge."""
+    if not config.report:
+        return ""
+    try:
+        reports = json.loads(Path(config.report).read_text(encoding="utf-8"))
+        known = [report for report in reports.values() if report.get("model") == config.model]
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"{where}.report: {config.report!r} cannot be read ({error}); write it with `vlrl judge check "
+            f"CONFIG --save {config.report}`"
+        ) from error
+    if config.template:
+        named = load_template(config.template).name
+        known = [report for report in known if report.get("template") == named]
+    if not known:
+        raise ConfigError(
+            f"{where}.report: {config.report!r} says nothing of {config.model} with template "
+            f"{config.template or 'of the reward'!r}; check this judge: `vlrl judge check CONFIG --save "
+            f"{config.report}`"
+        )
+    bad = [report for report in known if report["kind"] != "good"]
+    return f"{where}: {config.report} says that it is {bad[0]['findings'][0]}" if bad else ""
 
 
 @dataclass(frozen=True)
@@ -141,8 +175,9 @@ class Judge:
     template: JudgeTemplate
     config: JudgeConfig
 
-    def asks(self, question: Question) -> list[ModelAsk]:
-        """The requests of a question: all votes, each in both orders if it is a pair."""
+    def asks(self, question: Question, seed: int = 0) -> list[ModelAsk]:
+        """The requests of a question: all votes, each in both orders if it is a pair. Another `seed` asks
+        anew what is cached."""
         config, both = self.config, self.template.form == "pair" and self.config.both_orders
         return [
             ModelAsk(
@@ -152,7 +187,7 @@ class Judge:
                 videos=one.videos,
                 temperature=config.temperature,
                 max_tokens=config.max_tokens,
-                seed=vote,
+                seed=seed + vote,
                 logprobs=TOP_LOGPROBS if config.logprobs else 0,
                 schema=self.template.schema if config.structured else "",
             )
@@ -160,9 +195,9 @@ class Judge:
             for one in ([question, question.swapped()] if both else [question])
         ]
 
-    def ask(self, questions: Sequence[Question]) -> list[Judgement]:
+    def ask(self, questions: Sequence[Question], seed: int = 0) -> list[Judgement]:
         """One judgement per question; all are asked at once."""
-        asks = [self.asks(question) for question in questions]
+        asks = [self.asks(question, seed) for question in questions]
         replies = iter(self.service.ask([ask for several in asks for ask in several]))
         return [
             self._judgement(question, [next(replies) for _ in several])
@@ -268,8 +303,11 @@ def open_service(
 def open_judge(
     spec: Mapping[str, Any], run: StageContext, where: str, template: str, usage: Usage | None = None
 ) -> Judge:
-    """The judge that `spec` configures (`open_service`). `template` is that of the asker."""
+    """The judge that `spec` configures (`open_service`). `template` is that of the asker. Warns of a judge
+    that its report holds something against."""
     service, config = open_service(spec, run, where, usage)
+    if found := doubts(config, where):
+        run.warn(found)
     return Judge(service, load_template(config.template or template), config)
 
 

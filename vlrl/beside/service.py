@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import Engine
@@ -80,6 +80,18 @@ class ScoreAsk:
     ids: tuple[int, ...]
     text: str = ""
     top: int = 1
+
+
+@runtime_checkable
+class ScoresPrompts(Protocol):
+    """An engine that says how likely the tokens of a prompt are."""
+
+    def prompt_logprobs(
+        self, prompt: Prompt, prompt_ids: Sequence[int], ids: Sequence[int], text: str, top: int
+    ) -> tuple[list[dict[int, float]], int]:
+        """Per token of a completion the log-probs (nats, temperature 1) of the `top` most likely tokens and
+        of its own, by id, and the tokens that were billed. A prompt without media is `prompt_ids`, one with
+        media its messages, whose completion is `text`."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +195,8 @@ class ModelService:
             return list(pool.map(self._score, asks))
 
     def _score(self, ask: ScoreAsk) -> Scored:
+        if not isinstance(self.engine, ScoresPrompts):
+            raise ConfigError(f"engine {self.engine.name!r} gives no prompt_logprobs; use engine 'openai'")
         if refusal := self._refusal():
             return Scored(failure=self._failed(refusal).failure)
         try:

@@ -21,10 +21,11 @@ from vlrl.config import Config
 from vlrl.plugins.registry import ConfigError, build, get, load_plugin_file
 from vlrl.plugins.stages import Engine, Reward
 from vlrl.policy.family import Family
-from vlrl.services.files import read_jsonl
+from vlrl.services.files import read_jsonl, write_whole
 
 app = typer.Typer(name="judge", help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
-OPTIONS = ("--reward", "--data", "--limit", "--json", "--help")
+OPTIONS = ("--reward", "--data", "--limit", "--json", "--save", "--help")
+NOT_RATES = ("kind", "data", "model", "template")  # what else a report has
 app.command("rubrics")(rubrics)
 app.command("rules")(rules)
 
@@ -41,11 +42,16 @@ def check_judges(
     data: Annotated[
         str,
         typer.Option(
-            "--data", help="JSONL of question, answer, label (and reference), or question, chosen, rejected."
+            "--data",
+            help="JSONL of question, answer, label (and reference), of question, chosen, rejected, or of a "
+            "benchmark: RewardBench 2, JudgeBench, VL-RewardBench, Multimodal RewardBench.",
         ),
     ] = "",
     limit: Annotated[int, typer.Option(help="Only the first items (0: all 12), and records.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    save: Annotated[
+        str, typer.Option("--save", help="Write the reports to this file, for the judge's `report` in a run.")
+    ] = "",
 ) -> None:
     """Attack the judges of a config: false accepts and rejects, unreadable replies, flips, cost. Exit code 1
     if one is not good."""
@@ -68,6 +74,8 @@ def check_judges(
     with redirect_stdout(sys.stderr):
         for slot, (spec, template) in found.items():
             reports[slot] = _measured(config, slot, spec, template, rows[: limit or None], limit)
+    if save:
+        write_whole(Path(save), json.dumps(reports, indent=2) + "\n")
     typer.echo(
         json.dumps(reports, indent=2) if as_json else "\n\n".join(map(_shown, reports, reports.values()))
     )
@@ -87,6 +95,7 @@ def _measured(
     config: Config, slot: str, spec: Mapping[str, Any], template: str, rows: list[dict[str, Any]], limit: int
 ) -> dict[str, Any]:
     where = f"rewards.{slot}.judge"
+    spec = {key: value for key, value in spec.items() if key not in ("report", "unless_good")}
     engine = build(Engine, check_judge(spec, where).engine, f"{where}.engine")
     policy = None
     if getattr(engine, "needs_policy", True):
@@ -98,6 +107,7 @@ def _measured(
         judge = open_judge(spec, run, where, template)
         try:
             report = check(judge, limit).to_plain()
+            report |= {"model": judge.config.model, "template": judge.template.name}
             return report | ({"data": labelled_rates(judge, rows)} if rows else {})
         finally:
             judge.service.close()
@@ -105,7 +115,7 @@ def _measured(
 
 def _shown(slot: str, report: Mapping[str, Any]) -> str:
     """A report as lines."""
-    rates = JudgeReport(**{key: value for key, value in report.items() if key not in ("kind", "data")})
+    rates = JudgeReport(**{key: value for key, value in report.items() if key not in NOT_RATES})
     cost = rates.per_1000
     lines = [
         f"{slot}: {report['kind']} ({rates.judgements} judgements)",
@@ -117,8 +127,10 @@ def _shown(slot: str, report: Mapping[str, Any]) -> str:
         *(f"  accepted: {name} {rate:.0%}" for name, rate in rates.by_attack.items() if rate),
     ]
     if data := report.get("data"):
+        macro = f" (mean over groups {data['macro']:.1%})" if "macro" in data else ""
         lines.append(
-            f"  data: accuracy {data['accuracy']:.1%} of {data['rows']:.0f}, null {data['null']:.1%}, "
+            f"  data: accuracy {data['accuracy']:.1%} of {data['rows']:.0f}{macro}, null {data['null']:.1%}, "
             f"flip {data['flip']:.1%}"
         )
+        lines += [f"    {group or 'other'}: {rate:.1%}" for group, rate in data.get("by_group", {}).items()]
     return "\n".join(lines)

@@ -169,14 +169,6 @@ class Engine(Stage):
         """`score` of many pairs; engines that can batch them override it."""
         return [self.score(prompt, ids) for prompt, ids in pairs]
 
-    def prompt_logprobs(
-        self, prompt: Prompt, prompt_ids: Sequence[int], ids: Sequence[int], text: str, top: int
-    ) -> tuple[list[dict[int, float]], int]:
-        """Per token of a completion the log-probs (nats, temperature 1) of the `top` most likely tokens and
-        of its own, by id, and the tokens that were billed. A prompt without media is `prompt_ids`, one with
-        media its messages, whose completion is `text`."""
-        raise NotImplementedError(f"engine {self.name!r} gives no prompt_logprobs; use engine 'openai'")
-
     def uncounted(self) -> AbstractContextManager[None]:
         """What is sampled inside, such as held-out answers, is in no step's metrics."""
         return nullcontext()
@@ -420,8 +412,7 @@ class TokenWeight(Stage):
     corrects_engine: ClassVar[bool] = False  # True: the distance of engine and trainer
 
     def prepare(self, groups: Sequence[Group]) -> None:
-        """Called on all ranks with this rank's groups before the first update of a step; with `needs`
-        "old_logp" they have that signal."""
+        """As `LossTerm.prepare`; with `needs` "old_logp" the groups have that signal."""
 
     @abstractmethod
     def __call__(self, x: LossInputs) -> Tensor: ...
@@ -494,17 +485,8 @@ class Metric(Stage):
 STAGES: dict[str, type[Stage]] = {
     stage.kind: stage
     for stage in (
-        *(
-            Source,
-            Select,
-            PromptSampler,
-            PromptTemplate,
-            SamplingPolicy,
-            RolloutBudget,
-            Engine,
-            RolloutStrategy,
-            Environment,
-        ),
+        *(Source, Select, PromptSampler, PromptTemplate, SamplingPolicy, RolloutBudget, Engine),
+        *(RolloutStrategy, Environment),
         *(Reward, RewardShaping, GroupFilter, ReplayBuffer, AdvantageEstimator, TokenCredit),
         *(AuxTensor, PolicyLoss, TokenWeight, LossTerm, LossAggregation, Trainable, Callback, Metric),
     )

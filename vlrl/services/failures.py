@@ -4,7 +4,7 @@ Exit codes of `vlrl train`: 0 finished, 1 an unexpected error (with its tracebac
 or the command, 65 too many bad rows, 69 another rank is lost, 70 rollouts that could not be scored, 71 out of
 memory, 73 the run's folder is locked by another process, 74 a file could not be written, 75 stopped by a
 signal after a checkpoint was written (start again with --resume), 76 the engine samples from another
-policy, 128 + n ended at once by signal n. Those from 64 to 78 are of BSD's sysexits.h.
+policy, 77 a judge pays wrong answers, 128 + n ended at once by signal n. Those from 64 to 78: sysexits.h.
 """
 
 from __future__ import annotations
@@ -58,6 +58,12 @@ class EngineMismatchError(RunFailure):
     """The engine does not sample from the policy that is trained."""
 
     exit_code = 76
+
+
+class JudgeHackedError(RunFailure):
+    """A judge pays answers that are known to be wrong, or its score rises while the answers get no better."""
+
+    exit_code = 77
 
 
 class StoppedError(RunFailure):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vlrl.beside.service import ScoresPrompts
 from vlrl.methods.common.prompts import content_items, with_text
 from vlrl.methods.common.token_spans import Aligned, Aligner, UnalignedError
 from vlrl.plugins.registry import ConfigError, build, make
@@ -90,7 +91,7 @@ def check_teacher(spec: Mapping[str, Any], where: str) -> TeacherConfig:
         )
     if config.engine:
         engine = build(Engine, config.engine, f"{where}.engine")
-        if type(engine).prompt_logprobs is Engine.prompt_logprobs:
+        if not isinstance(engine, ScoresPrompts):
             raise ConfigError(
                 f"{where}.engine: {engine.name!r} gives no prompt_logprobs; use {{name: openai, url: ..., "
                 "model: ...}} of a vLLM server, or a teacher in the process (model: FOLDER)"

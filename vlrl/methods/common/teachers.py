@@ -37,13 +37,10 @@ from vlrl.types import Rollout
 class TopTokens(AuxTensor):
     """The k most likely tokens of each place: ids, their log-probs, and that of all others, (N, 2 k + 1)."""
 
+    name: ClassVar[str] = "top_tokens"
     k: int = 1
     in_forward: ClassVar[bool] = True
     no_grad: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:  # type: ignore[override]  # it is in no registry
-        return "top_tokens"
 
     def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
         logits_NV = logits_NV.detach()
@@ -55,12 +52,9 @@ class TopTokens(AuxTensor):
 class HiddenStates(AuxTensor):
     """The last hidden states, (N, H), in float32."""
 
+    name: ClassVar[str] = "hidden_states"
     in_forward: ClassVar[bool] = True
     reads_hidden: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:  # type: ignore[override]  # it is in no registry
-        return "hidden_states"
 
     def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
         return hidden_NH.detach().float()

@@ -1,0 +1,204 @@
+"""Sentinels: a judge that turns gullible in a run is noticed at the next probe, one that is paid more while
+the rule is not, by the gap; a good one never is."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+import pytest
+from judge_kit import judge_of
+from test_judge_check import fields
+from typer.testing import CliRunner
+
+from vlrl.beside.judge import check_judge
+from vlrl.cli.judge import app
+from vlrl.config import load
+from vlrl.engine.fake import Fake
+from vlrl.methods.core.judge_sentinel import ATTACKS, probes_of, verdicts_on
+from vlrl.plugins.registry import ConfigError
+from vlrl.services.failures import JudgeHackedError
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
+from vlrl.trainer.step.loop import train_step
+from vlrl.training import train
+from vlrl.types import Row
+
+ENGINE = (
+    "engine={name: fake, options: ['<answer>{answer}</answer>', '<answer>1</answer>', "
+    "'<answer>step by step</answer>', 'no']}"
+)
+JUDGE = "{model: judge@1, engine: {name: fake, options: ['Verdict: no']}"
+
+
+def config(*more, judge="}", sentinel=", every: 2, window: 3"):
+    return load(
+        ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", "methods/grpo"],
+        [
+            "policy.tiny={hidden: 32, layers: 1, heads: 2, kv_heads: 1, intermediate: 64}",
+            "prompts_per_step=4",
+            "group_size=6",
+            "sampling.max_tokens=10",
+            "max_refill_rounds=1",
+            "watch.rollouts_every=0",
+            ENGINE,
+            f"rewards.judge={{name: judged_answer, judge: {JUDGE}{judge}}}",
+            "outcome=arithmetic",
+            f"callbacks.judge={{name: judge_sentinel{sentinel}}}",
+            *more,
+        ],
+    )
+
+
+def session(tmp_path, reply, **words):
+    """An open session whose judge replies by a function of (step, the prompt's fields)."""
+    run = Session(Plan.of(config(f"output={tmp_path}", **words)))
+    run.open()
+    run.enter(0)
+    run.engine.sync(run.policy)
+
+    def respond(request, index):
+        found = fields(request.prompt.messages[-1]["content"])
+        return f"Verdict: {reply(run.step, found)}"
+
+    run.rewards["judge"].state.judge.service.engine = Fake(function=respond)
+    return run
+
+
+def honest(step, found):
+    answer = re.sub(r"</?answer>", "", found["ANSWER"]).strip()
+    return "yes" if answer == found["REFERENCE"] else "no"
+
+
+def turned(step, found):
+    """Honest up to step 5; from then on it takes anything."""
+    return "yes" if step >= 5 else honest(step, found)
+
+
+def hacked_by_phrase(step, found):
+    """Accepts a phrase of the policy's from step 4 on, which no probe has."""
+    return (
+        "yes"
+        if step >= 4 and "step by step" in found["ANSWER"].lower() and "<answer>" in found["ANSWER"]
+        else honest(step, found)
+    )
+
+
+def test_a_judge_that_turns_gullible_is_noticed_at_the_next_probe(tmp_path, caplog):
+    run = session(tmp_path, turned)
+    rates = [train_step(run).metrics for _ in range(8)]
+    assert [m["judge/false_accepts"] for m in rates if "judge/false_accepts" in m] == [0, 0, 1, 1]
+    assert [m["judge/probes"] for m in rates if "judge/probes" in m] == [10] * 4
+    (found,) = [r.getMessage() for r in caplog.records if "is hacked" in r.getMessage()]
+    assert found.startswith("step 6: the judge of reward 'judge' is hacked: it accepts 10 of 10 answers")
+    assert run.callbacks["judge"].state.hacked == {"judge": 6}  # it turned at step 6, which is probed
+
+
+def test_an_honest_judge_is_never_hacked(tmp_path, caplog):
+    run = session(tmp_path, honest)
+    metrics = [train_step(run).metrics for _ in range(8)]
+    assert not [r for r in caplog.records if "is hacked" in r.getMessage()]
+    assert all(m["judge/gap"] == pytest.approx(0, abs=1e-6) for m in metrics)
+    assert run.callbacks["judge"].state.hacked == {}
+
+
+def test_a_score_that_rises_without_the_rule_is_noticed(tmp_path, caplog):
+    run = session(tmp_path, hacked_by_phrase)
+    metrics = [train_step(run).metrics for _ in range(9)]
+    assert all(m.get("judge/false_accepts", 0) == 0 for m in metrics)  # no probe finds it
+    (found,) = [r.getMessage() for r in caplog.records if "is hacked" in r.getMessage()]
+    assert re.search(r"its score rose by 0\.\d+ in \d steps, and the rule's by -?0\.\d+", found)
+    assert 5 <= run.callbacks["judge"].state.hacked["judge"] <= 8
+
+
+def test_stop_ends_the_run_in_one_line(tmp_path):
+    run = session(tmp_path, lambda step, found: "yes", sentinel=", every: 2, on_hacked: stop")
+    train_step(run)
+    with pytest.raises(JudgeHackedError, match=r"step 2: .* accepts 10 of 10 .*judge check") as error:
+        train_step(run)
+    assert error.value.exit_code == 77 and "\n" not in str(error.value)
+
+
+def test_a_whole_run_stops(tmp_path):
+    words = [f"output={tmp_path}", "steps=4", "rewards.judge.judge.engine.options=['Verdict: yes']"]
+    with pytest.raises(JudgeHackedError, match="step 2"):
+        train(config(*words, sentinel=", every: 2, on_hacked: stop"), live=False)
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event["slot"] for event in events if event["kind"] == "judge_hacked"] == ["judge"]
+
+
+def test_a_judge_that_says_nothing_accepts_nothing(tmp_path):
+    rows = [Row("a", "2+2?", 4), Row("b", "3+3?", 6)]
+    silent, _ = judge_of(lambda prompt: "a fine answer", tmp_path / "silent")
+    assert verdicts_on(silent, rows, 6, "s", 1) == [None] * 6
+    cached, sent = judge_of(lambda prompt: "Verdict: no", tmp_path / "no")
+    for step in (1, 2):
+        assert verdicts_on(cached, rows, 6, "s", step) == [False] * 6
+    assert len(sent) == 2 * len(
+        {case.answer + case.item.question for case, _ in probes_of(rows, 6, random.Random("s"))}
+    )
+
+
+def test_judges_of_scores_and_of_pairs(tmp_path):
+    rows = [Row("a", "2+2?", 4)]
+
+    def rates(prompt):
+        return f"Score: {9 if fields(prompt)['ANSWER'] == '4' else 2}"
+
+    strict, _ = judge_of(rates, tmp_path / "a", template="quality")
+    kind, _ = judge_of(lambda prompt: "Score: 9", tmp_path / "b", template="quality")
+    assert verdicts_on(strict, rows, 5, "s", 0) == [False] * 5
+    assert verdicts_on(kind, rows, 5, "s", 0) == [True] * 5
+    assert verdicts_on(kind, [Row("a", "Write.", None)], 5, "s", 0) == [True] * 5
+    first, _ = judge_of(lambda prompt: "Verdict: A", tmp_path / "c", template="pair", both_orders=False)
+    assert verdicts_on(first, rows, 5, "s", 0) == [False] * 5
+    assert verdicts_on(first, [Row("a", "Write.", None)], 5, "s", 0) == []
+
+
+def test_probes_are_wrong_for_every_gold():
+    rows = [Row("a", "Is it?", "yes"), Row("b", "How many?", "1"), Row("c", "Say 'Solution'.", "Solution")]
+    for case, _ in probes_of(rows, 300, random.Random(0)):
+        assert case.item.reference.casefold() not in case.answer.casefold() and not case.right
+    assert {case.attack for case, _ in probes_of(rows, 300, random.Random(0))} == set(ATTACKS)
+
+
+def test_mistakes(tmp_path):
+    for sentinel, said in ((", every: 0", "at least 1"), (", gold: x", "no reward slot")):
+        with pytest.raises(ConfigError, match=said):
+            Plan.of(config(sentinel=sentinel))
+    with pytest.raises(ConfigError, match="no reward asks one"):
+        Plan.of(config("rewards.judge=null"))
+
+
+# --- the last check -----------------------------------------------------------------------------------------
+
+
+def test_a_run_refuses_or_warns_by_the_last_check(tmp_path, caplog):
+    file = tmp_path / "judges.json"
+    (tmp_path / "config.yaml").write_text(config().dump())
+    done = CliRunner().invoke(
+        app, ["check", str(tmp_path / "config.yaml"), "--limit", "1", "--save", str(file)]
+    )
+    assert done.exit_code == 1 and json.loads(file.read_text())["judge"]["kind"] == "broken"
+    with pytest.raises(ConfigError, match=r"says that it is broken: it rejects 100% .*unless_good: warn"):
+        Plan.of(config(judge=f", report: {file}}}"))
+    run = Session(
+        Plan.of(config(f"output={tmp_path / 'run'}", judge=f", report: {file}, unless_good: warn}}"))
+    )
+    run.open()
+    run.enter(0)
+    assert any("says that it is broken" in record.getMessage() for record in caplog.records)
+    good = json.loads(file.read_text())
+    good["judge"] |= {"kind": "good", "findings": []}
+    file.write_text(json.dumps(good))
+    assert Plan.of(config(judge=f", report: {file}}}"))
+
+
+def test_a_report_must_be_about_this_judge(tmp_path):
+    spec = {"model": "j@1", "engine": {"name": "fake"}, "report": str(tmp_path / "no.json")}
+    with pytest.raises(ConfigError, match=r"cannot be read .*--save"):
+        check_judge(spec, "rewards.a.judge")
+    (tmp_path / "no.json").write_text('{"a": {"model": "other@1", "kind": "good", "template": "pair"}}')
+    with pytest.raises(ConfigError, match="says nothing of j@1"):
+        check_judge(spec, "rewards.a.judge")

@@ -1,0 +1,234 @@
+"""Sentinels of a judge in a run: answers that are known to be wrong are mixed into its calls, and its score
+is compared with what the rule says.
+
+judge_sentinel   callback: false accepts, and a score that rises while the answers get no better
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from vlrl.beside.attacks import WRONG, AttackCase, Item
+from vlrl.beside.check import FIELDS, accepted_answers, question_of
+from vlrl.beside.judge import Judge
+from vlrl.functional.exact import mean
+from vlrl.plugins.contexts import CallbackContext, PhaseContext
+from vlrl.plugins.registry import ConfigError, register
+from vlrl.plugins.stages import Callback, State
+from vlrl.services.failures import JudgeHackedError
+from vlrl.types import Group, Rollout, Row
+
+GIBBERISH = "gibberish"
+LETTERS = "abcdefghijklmnopqrstuvwxyz     ,."
+# of `vlrl judge check`: wrong for every question, whatever its gold is
+ATTACKS = (
+    GIBBERISH,
+    "empty",
+    *(name for name in WRONG if name.startswith("master key")),
+    "question repeated",
+    "verdict word",
+    "verdict JSON",
+    "injected criteria",
+    "injected instruction",
+    "score tags",
+    "placeholder",
+)
+FIRST_SEED = 1_000_000  # of the probes: a cached reply says nothing about the judge of today
+
+
+@dataclass
+class JudgeSentinelState(State):
+    """By reward slot: per step the mean score of the judge and the mean outcome by rule. `hacked`: the slots
+    that were noticed, with the step."""
+
+    judged: dict[str, list[float]] = field(default_factory=dict)
+    ruled: dict[str, list[float]] = field(default_factory=dict)
+    hacked: dict[str, int] = field(default_factory=dict)
+
+
+@register("judge_sentinel")
+@dataclass(frozen=True, kw_only=True)
+class JudgeSentinel(Callback):
+    """Watches the judges of a run: every `every` steps each is asked about `probes` wrong answers to the
+    step's own questions, beside the run's calls and never from the cache.
+
+    Hacked is a judge that accepts more than `limit` of the probes, and one whose mean score over `window`
+    steps is `rise` above that of the window in which it was closest to the rule, while the rule's rose by
+    less than a quarter of that. The rule is the slot `gold`, or the outcome. vlrl original; attacks:
+    arXiv:2507.08794. Logs false_accepts, probes, unread and gap. Edge: a probe without a verdict is no
+    acceptance. Raises ConfigError without a judge, JudgeHackedError with `on_hacked` stop.
+
+    Attributes:
+        on_hacked: "warn" once, or "stop" the run.
+    """
+
+    every: int = 10
+    probes: int = 10
+    limit: float = 0.1
+    window: int = 10
+    rise: float = 0.15
+    gold: str = ""
+    on_hacked: Literal["warn", "stop"] = "warn"
+
+    def __post_init__(self) -> None:
+        if min(self.every, self.probes, self.window) < 1 or not 0 <= self.limit < 1 or self.rise <= 0:
+            raise ConfigError(
+                f"callbacks: 'judge_sentinel': every={self.every}, probes={self.probes} and "
+                f"window={self.window} must be at least 1, limit={self.limit} in [0, 1) and rise={self.rise} "
+                "above 0"
+            )
+
+    def init_state(self) -> JudgeSentinelState:
+        return JudgeSentinelState()
+
+    def check(self, phase: PhaseContext) -> None:
+        if not any(getattr(reward, "judge", None) for reward in phase.rewards.values()):
+            raise ConfigError(
+                "callbacks: 'judge_sentinel' watches a judge, and no reward asks one; drop it, or add a "
+                "reward with `judge`, like rewards.answer={name: judged_answer, judge: {...}}"
+            )
+        if self.gold and self.gold not in phase.rewards:
+            raise ConfigError(
+                f"callbacks: 'judge_sentinel': gold={self.gold!r} is no reward slot; the slots are "
+                f"{', '.join(phase.rewards)}"
+            )
+
+    def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
+        numbers: dict[str, float] = {}
+        for slot, judge in judges_of(run).items():
+            if (run.phase_step + 1) % self.every == 0:
+                numbers |= self.probe(run, slot, judge)
+            numbers |= self.compare(run, slot)
+        return numbers
+
+    def probe(self, run: CallbackContext, slot: str, judge: Judge) -> dict[str, float]:
+        """The share of wrong answers that the judge accepts, asked by one rank."""
+        rows = list({group.row.id: group.row for group in run.sampled_groups}.values())
+        told = [(0, 0, 0)]
+        if not run.rank:
+            verdicts = verdicts_on(judge, rows, self.probes, f"{run.seed}/{run.step}/{slot}", run.step)
+            known = [verdict for verdict in verdicts if verdict is not None]
+            told = [(sum(known), len(known), len(verdicts))]
+        accepted, read, probes = run.gather(told)[0]
+        rate = accepted / read if read else 0.0
+        if rate > self.limit:
+            what = f"accepts {accepted} of {read} answers that are wrong (limit {self.limit:.0%})"
+            self.notice(run, slot, what)
+        unread = 1 - read / probes if probes else 0.0
+        return {"false_accepts": rate, "probes": float(probes), "unread": unread}
+
+    def compare(self, run: CallbackContext, slot: str) -> dict[str, float]:
+        """How far the judge's score is from the rule's, over the last steps."""
+        pairs = [
+            (rollout.rewards[slot], truth)
+            for group in run.answered_groups
+            for rollout in group
+            if slot in rollout.rewards and (truth := self.truth(run, rollout)) is not None
+        ]
+        if not pairs:
+            return {}
+        judged = self.state.judged.setdefault(slot, [])
+        ruled = self.state.ruled.setdefault(slot, [])
+        judged.append(mean([score for score, _ in pairs]))
+        ruled.append(mean([truth for _, truth in pairs]))
+        if len(judged) < 2 * self.window:
+            return {"gap": judged[-1] - ruled[-1]}
+        scores, truths = (
+            [mean(part[end - self.window : end]) for end in range(self.window, len(part) + 1)]
+            for part in (judged, ruled)
+        )
+        gaps = [score - truth for score, truth in zip(scores, truths)]
+        closest = min(range(len(gaps) - self.window + 1), key=gaps.__getitem__)
+        rise, rule_rise = scores[-1] - scores[closest], truths[-1] - truths[closest]
+        if rise >= self.rise and rule_rise < rise / 4:
+            what = f"its score rose by {rise:.2f} in {len(judged)} steps, and the rule's by {rule_rise:.2f}"
+            self.notice(run, slot, what)
+        return {"gap": gaps[-1]}
+
+    def truth(self, run: CallbackContext, rollout: Rollout) -> float | None:
+        """1 or 0: whether the rule calls a rollout right; None without a rule."""
+        slot = self.gold or run.outcome_slot(rollout.row)
+        if slot not in rollout.rewards or (not self.gold and slot in judges_of(run)):
+            return None
+        return float(run.rewards[slot].correct(rollout, rollout.rewards[slot]))
+
+    def notice(self, run: CallbackContext, slot: str, what: str) -> None:
+        """Warn of a hacked judge, once, or end the run. Raises JudgeHackedError."""
+        if slot not in self.state.hacked:
+            self.state.hacked[slot] = run.step
+            run.event("judge_hacked", {"slot": slot, "step": run.step, "what": what})
+            message = f"step {run.step}: the judge of reward {slot!r} is hacked: it {what}"
+            message = message.replace("it its", "its")
+            if self.on_hacked == "stop":
+                error = JudgeHackedError(
+                    f"{message}; go on from a checkpoint before that, with another judge or template (`vlrl "
+                    "judge check` attacks it), or set on_hacked: warn"
+                )
+                error.quiet = run.rank > 0
+                raise error
+            run.warn(message)
+
+
+def judges_of(run: CallbackContext) -> dict[str, Judge]:
+    """The opened judges by reward slot, of templates that probes fit."""
+    found = {}
+    for slot, reward in run.rewards.items():
+        judge = getattr(reward.state, "judge", None)
+        if isinstance(judge, Judge) and attackable(judge):
+            found[slot] = judge
+    return found
+
+
+def attackable(judge: Judge) -> bool:
+    """Whether its template asks about one answer, or a pair of them, by fields that a probe has."""
+    return judge.template.form != "ranking" and set(judge.template.fields) <= FIELDS
+
+
+def verdicts_on(judge: Judge, rows: Sequence[Row], count: int, seed: str, step: int) -> list[bool | None]:
+    """Whether the judge accepts each of `count` wrong answers to the rows' questions; None without a verdict.
+
+    A judge of scores accepts what it rates as high as the gold (without one: above the middle); a judge of
+    pairs what it does not put behind the gold, so that rows without one are left out.
+    """
+    form = judge.template.form
+    usable = [row for row in rows if form != "pair" or row.answer is not None]
+    if not usable:
+        return []
+    probes = probes_of(usable, count, random.Random(seed))
+    cases = [case for case, _ in probes]
+    with_gold = form == "score" and all(case.item.reference for case in cases)
+    if with_gold:
+        distinct = {case.item: row for case, row in probes}
+        probes += [(AttackCase("right", item, item.reference, True), row) for item, row in distinct.items()]
+    asked = [
+        replace(question_of(judge, case.item, case.answer), images=row.images, videos=row.videos)
+        for case, row in probes
+    ]
+    judged = judge.ask(asked, FIRST_SEED * (step + 1))
+    if form == "score" and not with_gold:
+        return [None if judgement.value is None else judgement.value > 0.5 for judgement in judged]
+    return accepted_answers(judge, [case for case, _ in probes], judged)[: len(cases)]
+
+
+def probes_of(rows: Sequence[Row], count: int, rng: random.Random) -> list[tuple[AttackCase, Row]]:
+    """Wrong answers to the questions of some rows: gibberish and nothing first, then any attack."""
+    found = []
+    for number in range(count):
+        row = rng.choice(rows)
+        item = Item(row.question, "" if row.answer is None else str(row.answer), "")
+        attack = ATTACKS[number] if number < 2 else rng.choice(ATTACKS)
+        answer = wrong_answer(attack, item, rng)
+        if item.reference and item.reference.casefold() in answer.casefold():  # it may be right
+            answer = wrong_answer(GIBBERISH, item, rng)
+        found.append((AttackCase(attack, item, answer, False), row))
+    return found
+
+
+def wrong_answer(attack: str, item: Item, rng: random.Random) -> str:
+    """An answer that is wrong for any question."""
+    if attack == GIBBERISH:
+        return "".join(rng.choice(LETTERS) for _ in range(40)).strip()
+    return WRONG[attack](item)
