@@ -127,7 +127,8 @@ class RuleOrJudge(JudgedAnswer, OverReward):
 
     def score_group(self, group: Group) -> list[float | NoScore]:
         is_open = self.is_open(group.row)
-        scores = super().score_group(group) if is_open else [number(self.inner, rollout) for rollout in group]
+        scores: list[float | NoScore] = [] if is_open else [number(self.inner, rollout) for rollout in group]
+        scores = super().score_group(group) if is_open else scores
         for rollout, score in zip(group, scores, strict=True):
             if not isinstance(score, NoScore):
                 note(rollout, "judge" if is_open else "rule", score)

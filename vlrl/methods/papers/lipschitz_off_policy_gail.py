@@ -211,8 +211,8 @@ class LipschitzOffPolicyGAIL(RewardShaping):
         for _ in range(self.updates if state.memory else 0):
             rng = random.Random(f"{run.seed} {state.drawn}")
             state.drawn += 1
-            sides = [rng.choices(turns, k=self.batch) for turns in (state.expert, state.memory)]
-            loss = self.loss(*sides, seed=state.drawn)
+            expert, policy = (rng.choices(turns, k=self.batch) for turns in (state.expert, state.memory))
+            loss = self.loss(expert, policy, state.drawn)
             state.optimizer.zero_grad()
             loss.backward()
             state.optimizer.step()
@@ -257,7 +257,8 @@ def expert_turns(environment: Any, row: Row, seed: int) -> list[str]:
     """The turns of an environment's expert on a row, as texts; [] without an expert."""
     episode = environment.episode()
     try:
-        opening, steps = episode.reset(row, seed), []
+        opening = episode.reset(row, seed)
+        steps: list[tuple[str, Observation]] = []
         while len(steps) < MAX_TURNS and not (steps and steps[-1][1].done):
             view = Action("", turn=len(steps) + 1)
             if (text := episode.expert(view)) is None:
