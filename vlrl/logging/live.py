@@ -13,6 +13,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from vlrl.pages.kit import clock
+
 SHOWN = {  # metric -> what it is called here
     "length/mean": "length", "entropy": "entropy", "kl": "KL", "clip_fraction": "clipped", "loss": "loss",
     "grad_norm": "grad norm",
@@ -28,15 +30,6 @@ def total_steps(run_config: Mapping[str, Any]) -> int:
     """Steps of all phases."""
     phases = run_config.get("phases") or {"main": {}}
     return sum(int((override or {}).get("steps", run_config.get("steps", 0))) for override in phases.values())
-
-
-def clock(seconds: float) -> str:
-    """`59 s`, `12:34` or `3:04:05`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
 
 
 def sparkline(values: list[float], width: int = 24) -> str:
