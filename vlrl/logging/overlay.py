@@ -144,7 +144,7 @@ def verdict(lines: Mapping[str, Sequence[Run]]) -> str:
     return (
         f"{best} ends with the highest reward in training, {number(means[best])}; {second} follows with "
         f"{number(means[second])}. Rewards of different configs are not always on one scale, and few "
-        "seeds do not tell luck from effect: `vlrl compare` does."
+        "seeds do not tell luck from effect; vlrl compare does."
     )
 
 

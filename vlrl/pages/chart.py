@@ -10,9 +10,9 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 WIDTH, HEIGHT = 420, 240
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 42
@@ -55,6 +55,8 @@ class Chart:
         lines: From one line on.
         across, up: The titles of the axes, with units.
         phases: Steps of each phase: every second one is shaded, and a line starts anew in each.
+        labels: Names of the places 0, 1, ... of an axis without numbers.
+        dots: Whether every point has a dot.
     """
 
     title: str
@@ -62,7 +64,9 @@ class Chart:
     across: str = "step"
     up: str = "value"
     phases: Sequence[Band] = ()
-    means: str = field(default="", compare=False)  # the explanation of the title
+    labels: Sequence[str] = ()
+    dots: bool = False
+    means: str = ""  # the explanation of the title
 
     @property
     def summary(self) -> str:
@@ -117,7 +121,7 @@ class Chart:
         )
 
     def _plot(self, place: Place, across: tuple[float, float], up: tuple[float, float], kind: str) -> Markup:
-        parts = [_axes(place, across, up, kind, self.across, self.up)]
+        parts = [_axes(place, across, up, kind, (self.across, self.up), self.labels)]
         parts += [_shade(place, band, across, up) for band in self.phases[1::2]]
         for index, line in enumerate(self.lines):
             colour = f"c{index % COLOURS}"
@@ -129,6 +133,7 @@ class Chart:
                 smoothed = line.smoothed and len(points) >= SMOOTH_FROM
                 style = f"raw {colour}" if smoothed else f"main {colour}"
                 parts.append(_shape("polyline", style, [place(*point) for point in points]))
+                parts += [_shape("polyline", style, [place(*point)]) for point in points if self.dots]
                 if smoothed:
                     low, high = up
                     kept = [(x, min(max(y, low), high)) for x, y in smooth(points)]
@@ -279,7 +284,12 @@ def _shade(place: Place, band: Band, across: tuple[float, float], up: tuple[floa
 
 
 def _axes(
-    place: Place, across: tuple[float, float], up: tuple[float, float], kind: str, below: str, beside: str
+    place: Place,
+    across: tuple[float, float],
+    up: tuple[float, float],
+    kind: str,
+    titles: tuple[str, str],
+    labels: Sequence[str],
 ) -> Markup:
     line = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
     text = Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>')
@@ -287,10 +297,12 @@ def _axes(
     for value in log_ticks(*up) if kind == "log" else ticks(*up):
         y = place(across[0], value)[1]
         parts += [line.format(LEFT, right, y, y), text.format(LEFT - 6, y + 3.5, "end", number(value))]
-    for value in [tick for tick in ticks(*across, 5) if tick == int(tick)]:
-        parts.append(text.format(place(value, up[1])[0], bottom + 15, "middle", escape(number(value))))
+    whole = [tick for tick in ticks(*across, 5) if tick == int(tick)]
+    marks = [*enumerate(labels)] if labels else [(tick, number(tick)) for tick in whole or ticks(*across, 5)]
+    for value, name in marks:
+        parts.append(text.format(place(value, up[1])[0], bottom + 15, "middle", name))
     title = Markup('<text class="axis" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-    parts.append(title.format((LEFT + right) / 2, HEIGHT - 8, below))
+    parts.append(title.format((LEFT + right) / 2, HEIGHT - 8, titles[0]))
     turned = '<text class="axis" transform="translate(13 {:.1f}) rotate(-90)" text-anchor="middle">{}</text>'
-    parts.append(Markup(turned).format((TOP + bottom) / 2, beside))
+    parts.append(Markup(turned).format((TOP + bottom) / 2, titles[1]))
     return Markup("").join(parts)
