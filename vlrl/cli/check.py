@@ -71,7 +71,9 @@ def check(
 
 def _page(results: list[PhaseCheck], title: str) -> str:
     bad = [finding for result in results for finding in result.bad]
-    verdict = f"{len(bad)} slots are dead or contradict another one." if bad else "Every slot acts."
+    verdict = (
+        f"{len(bad)} slot{'s' if len(bad) > 1 else ''} dead or contradictory." if bad else "Every slot acts."
+    )
     sections: list[dict[str, Any]] = []
     for result in results:
         if result.findings:

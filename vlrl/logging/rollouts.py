@@ -1,13 +1,11 @@
 """Rollouts as a table: one row each, every raw reward in a column of its own, with the pictures.
 
-Columns: step, phase, group, index, id, task, prompt, completion, finish, source, length (tokens),
-reward/<slot> (null where a slot did not score), part/<name> (what a combined reward is made of),
-reward (total), outcome and correct (null where no reward decides), verdict (JSON of what a reward read
-in the text: reason, extracted, span, route; "" if none tells), advantage, answer (JSON), entropy and logp
-(means in nats, null if unknown), spans (JSON [[text, advantage, shift, sampled], ...] where tokens differ:
-shift is log p - log p_ref in half nats, null where no reference is known, sampled is false for replies of
-tools), turns (JSON [[role, text], ...] of the prompt), gold_marks and marks (JSON boxes, points, polygons and
-masks in original pixels), media (list of {kind, bytes, width, height, times}).
+Columns: step, phase, group, index, id, task, prompt and turns (JSON [[role, text], ...]), completion, finish,
+source, length (tokens), reward/<slot> (null: did not score), part/<name> (of a combined reward), reward
+(total), outcome, correct, verdict (JSON: what a reward read), advantage, answer (JSON), entropy and logp
+(means in nats), gold_marks and marks (JSON, original pixels), media (kind, bytes, width, height, times).
+spans: JSON [[text, advantage, shift, sampled], ...] where tokens differ; shift is log p - log p_ref in half
+nats, null without a reference; sampled is false for replies of tools.
 """
 
 from __future__ import annotations
