@@ -23,7 +23,8 @@ def thumbnail(media: Media, max_side: int = MAX_SIDE) -> dict[str, Any]:
     A video becomes a strip of up to four frames, first to last, side by side, with their `times` in seconds;
     a sound its waveform. Raises MediaError where the medium cannot be read.
     """
-    loaded, times = media.load(), []
+    loaded = media.load()
+    times: list[float] = []
     if isinstance(loaded, Sound):
         picture = waveform(loaded.samples_T)
         width, height = picture.size

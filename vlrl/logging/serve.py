@@ -133,7 +133,8 @@ class ReportRequest(BaseHTTPRequestHandler):
 
     def _events(self) -> None:
         self._head(200, "text/event-stream", {})
-        follower, seen, written = self.server.follower, None, time.monotonic()
+        follower, written = self.server.follower, time.monotonic()
+        seen: tuple[tuple[int, int], ...] | None = None
         try:
             while not self.server.ended:
                 mark = follower.mark()

@@ -7,7 +7,7 @@ Everything is read from the log: metrics, held-out scores, and the findings abou
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vlrl.pages.chart import number
@@ -121,7 +121,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 # metric -> (whether a value is unhealthy, what that means and what to do)
-_LIMITS = {
+_LIMITS: dict[str, tuple[Callable[[float], bool], str]] = {
     "reward/errors": (lambda v: v > 0, "{:.0f} rollouts could not be scored: read the warnings"),
     "truncated": (lambda v: v > 0.2, "{:.0%} of the answers are cut off: raise sampling.max_tokens"),
     "zero_variance": (

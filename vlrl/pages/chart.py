@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -102,14 +103,19 @@ class Chart:
         """The drawing."""
         xs = [x for line in self.lines for x, _ in line.points] or [0.0, 1.0]
         first, last = min(xs), max(xs)
-        plots, frames = [], {}
+        plots: list[Markup] = []
+        frames: dict[str, list[float]] = {}
         for kind in ("linear", "log") if self.has_log else ("linear",):
             low, high = _limits(self._values(), kind)
             place = _placing(first, last, low, high, kind)
             frames[kind] = [float(f"{v:.6g}") for v in (first, last, low, high)]
             hidden = Markup(' display="none"') if kind == "log" else ""
             plots.append(PLOT.format(kind, hidden, self._plot(place, (first, last), (low, high), kind)))
-        data = {"x": self.across, "frame": [LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM], "scales": frames}
+        data: dict[str, object] = {
+            "x": self.across,
+            "frame": [LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM],
+            "scales": frames,
+        }
         data["lines"] = [{"name": line.name, "points": _rounded(line)} for line in self.lines]
         return Markup(
             '<svg class="chart{}" viewBox="0 0 {} {}" role="img" tabindex="0" aria-label="{}" '
@@ -243,7 +249,7 @@ def _limits(values: Sequence[float], kind: str) -> tuple[float, float]:
 
 def _placing(first: float, last: float, low: float, high: float, kind: str) -> Place:
     """(x, value) -> its place in the drawing. The script has the same formula."""
-    scale = math.log if kind == "log" else float
+    scale: Callable[[float], float] = math.log if kind == "log" else float
     bottom, top = scale(low), scale(high)
 
     def place(x: float, y: float) -> Point:
@@ -260,7 +266,7 @@ def _rounded(line: Line) -> list[list[float]]:
     return [[float(f"{x:.6g}"), *(float(f"{value:.5g}") for value in values)] for x, *values in rows]
 
 
-def _pieces(points: Sequence[tuple[float, ...]], bands: Sequence[Band]) -> list[list[tuple]]:
+def _pieces(points: Sequence[tuple[float, ...]], bands: Sequence[Band]) -> list[list[Any]]:
     if len(bands) < 2:
         return [list(points)] if points else []
     pieces = [[point for point in points if band.first <= point[0] <= band.last] for band in bands]
@@ -293,12 +299,15 @@ def _axes(
 ) -> Markup:
     line = Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>')
     text = Markup('<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>')
-    right, bottom, parts = WIDTH - RIGHT, HEIGHT - BOTTOM, []
+    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+    parts: list[Markup] = []
     for value in log_ticks(*up) if kind == "log" else ticks(*up):
         y = place(across[0], value)[1]
         parts += [line.format(LEFT, right, y, y), text.format(LEFT - 6, y + 3.5, "end", number(value))]
     whole = [tick for tick in ticks(*across, 5) if tick == int(tick)]
-    marks = [*enumerate(labels)] if labels else [(tick, number(tick)) for tick in whole or ticks(*across, 5)]
+    marks: list[tuple[float, str]] = (
+        list(enumerate(labels)) if labels else [(tick, number(tick)) for tick in whole or ticks(*across, 5)]
+    )
     for value, name in marks:
         parts.append(text.format(place(value, up[1])[0], bottom + 15, "middle", name))
     title = Markup('<text class="axis" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
