@@ -87,7 +87,7 @@ def drawn_mask(rle: Mapping[str, Any], kind: str) -> str | None:
         return None
     if not 0 < height * width <= MAX_PIXELS or min(runs, default=0) < 0 or sum(runs) != height * width:
         return None
-    bits = np.repeat(np.arange(len(runs)) % 2, runs)  # runs of 0 and 1 in turn, column by column
+    bits: Any = np.repeat(np.arange(len(runs)) % 2, runs)  # runs of 0 and 1 in turn, column by column
     inside = bits.reshape(width, height).T
     step = max(1, -(-max(height, width) // MASK_SIDE))
     small = inside[::step, ::step]
