@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from vlrl.logging.charts import number
+from vlrl.pages.chart import number
 
 COLUMNS, WIDTH, HEIGHT = 3, 310, 220
 LEFT, RIGHT, TOP, BOTTOM = 50, 16, 44, 30

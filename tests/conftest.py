@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -30,12 +31,16 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 NEEDS = "needs the program "
+AXE = Path(__file__).parents[1] / "build" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")}
 
 
 @cache
 def is_missing(program: str) -> bool:
-    """Whether a program is not installed, or (bwrap) may not do its work here."""
+    """Whether a program is not installed, or (bwrap) may not do its work here. axe-core is a script that the
+    browser runs."""
+    if program == "axe-core":
+        return not AXE.is_file()
     if program == "bwrap":
         from vlrl_rewards.code import isolation
 

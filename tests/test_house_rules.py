@@ -160,7 +160,7 @@ LAZY = "vlrl.services.lazy"  # imports nothing; every room may use it
 
 # The rooms in the direction of imports: a room imports rooms of the rows above it, and none of its own row.
 ARROWS = (
-    ("version", "services"),
+    ("version", "services", "pages"),
     ("types",),
     ("plugins", "functional"),
     ("config",),

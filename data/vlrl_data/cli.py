@@ -257,13 +257,16 @@ def preview(
         str, typer.Option("--prompt-template", help="show the prompts of this template: chat,style=think")
     ] = "",
 ) -> None:
-    """An HTML page of rows: prompt, images with boxes, video frames, answer."""
-    from vlrl_data.tools.preview import page
+    """An HTML page of rows, evenly drawn from all: prompt, images with boxes, video frames, answer; and the
+    rows that cannot be used, with the reason."""
+    from vlrl_data.tools.preview import evenly, page
 
     rows = rows_of(source, check_level="rows")
     prompt_template = build(PromptTemplate, parse(template)) if template else None
-    shown = rows[:limit] if limit else rows
-    html = page(shown, source, f"{len(shown)} of {len(rows)} rows", prompt_template)
+    shown = evenly(rows, limit or len(rows))
+    broken = [(row.location, row.reason) for row in getattr(rows, "quarantine", Quarantine(source)).rows]
+    about = f"{len(shown)} of {len(rows)} rows" + (f", {len(broken)} unusable" if broken else "")
+    html = page(shown, source, about, prompt_template, broken[: limit or None])
     out.write_text(
         html, encoding="utf-8", errors="backslashreplace"
     )  # the path of a picture that is missing may be no text

@@ -128,8 +128,8 @@ told.title = document.title; told.first = rows();
 const [status, suite, search] = ["status", "suite", "search"].map(id => document.getElementById(id));
 const choose = (control, value) => { control.value = value; control.dispatchEvent(new Event("input")); };
 choose(status, "all"); told.all = rows().length; told.count = document.getElementById("count").textContent;
-document.querySelectorAll("#items th")[1].click(); told.ascending = rows().slice(0, 3);
-document.querySelectorAll("#items th")[1].click(); told.descending = rows().slice(0, 3);
+document.querySelectorAll("#items th button")[1].click(); told.ascending = rows().slice(0, 3);
+document.querySelectorAll("#items th button")[1].click(); told.descending = rows().slice(0, 3);
 choose(suite, "refcoco"); told.refcoco = rows().length;
 choose(search, "blue ball"); told.found = rows();
 document.querySelector("tr.item").click();
@@ -141,7 +141,7 @@ told.gold = ["x", "y", "width", "height"].map(name => Math.round(gold.getAttribu
 told.picture = detail.querySelector("image").getAttribute("href").slice(0, 22);
 told.responses = [...detail.querySelectorAll(".answers pre")].map(node => node.textContent);
 told.read = [...detail.querySelectorAll(".answers code")].map(node => node.textContent);
-document.querySelectorAll("#scores th")[2].click();
+document.querySelectorAll("#scores th button")[2].click();
 told.sorted = document.querySelector("#scores th[aria-sort]").textContent;
 told.replay = document.getElementById("card").textContent.includes("vlrl eval --card");
 document.getElementById("told").textContent = JSON.stringify(told);
@@ -179,7 +179,7 @@ def test_a_real_browser_sorts_filters_and_opens_an_item(runs, tmp_path):
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
     dumped = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
     told = json.loads(Told(dumped).text)
-    assert told["title"] == "vlrl eval"  # nothing that a model wrote was run
+    assert told["title"] == "A and B · vlrl eval"  # nothing that a model wrote was run
     assert (
         told["first"] == ["469307/blue ball", "0", "2"] and told["all"] == 13 and told["count"] == "13 of 13"
     )

@@ -112,3 +112,17 @@ def test_progress_of_an_evaluation_is_shown(monkeypatch):
     live.update(6, "rl", METRICS, {"step": 0.1})
     live.close()
     assert "held-out 3/8" not in out.getvalue().rpartition("step 6/14")[2]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_looks_wrong_is_said_in_words(terminal):
+    out, live = view(terminal)
+    live.update(5, "rl", METRICS | {"truncated": 0.5}, {"step": 0.1})
+    live.update(14, "rl", METRICS | {"truncated": 0.5}, {"step": 0.1})
+    live.close()
+    wrong = "50% of the answers are cut off: raise sampling.max_tokens"
+    assert wrong in out.getvalue() and (terminal or out.getvalue().count(wrong) == 1)
+    out, live = view(terminal)
+    live.update(14, "rl", METRICS, {"step": 0.1})
+    live.close()
+    assert ("nothing looks wrong" in out.getvalue()) is terminal and "looks wrong:" not in out.getvalue()

@@ -192,7 +192,10 @@ def test_tokens_are_coloured_only_where_advantages_differ(tmp_path, make_group):
     groups = [make_group([1.0], advantages=[0.5, 0.5, -1.0]), make_group([1.0], advantages=[0.5, 0.5, 0.5])]
     record(tmp_path, [0], groups, decode=lambda ids: "".join(chr(96 + i) for i in ids)).close()
     rows = read(tmp_path / "rollouts" / "step-000000.parquet")
-    assert [json.loads(row["spans"]) for row in rows] == [[["ab", 0.5], ["c", -1.0]], []]
+    assert [json.loads(row["spans"]) for row in rows] == [
+        [["ab", 0.5, None, True], ["c", -1.0, None, True]],
+        [],
+    ]
 
 
 def test_rollouts_every_n_steps_and_never(tmp_path, make_group):

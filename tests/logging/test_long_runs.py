@@ -68,13 +68,14 @@ def test_the_report_shows_phases_curves_and_totals_of_all_steps(
 ) -> None:
     metrics, steps = thinned_jsonl(run / METRICS, KEYS[METRICS], 400)
     monkeypatch.setattr(report, "PARSED", 400)
-    content = report._content(run, metrics, steps)
+    content = report._content(run, metrics, steps, groups=True)
     assert [(band.name, band.first, band.last) for band in content["bands"]][1][2] == STEPS - 1 and len(
         content["bands"]
     ) == 2
     assert content["spent"] == pytest.approx(3.0 * STEPS, rel=1e-2) and content["steps"] == STEPS + 1
-    assert {chart["name"] for chart in content["sections"]["training"]} >= {"loss", "tokens"} and content[
-        "sections"
-    ]["heldout"]
+    assert {item["chart"].title for item in content["sections"]["training"]} >= {
+        "loss",
+        "tokens",
+    } and content["sections"]["heldout"]
     page = report.render_report(run).read_text()
     assert re.search(r"<b>4001</b> steps", page)

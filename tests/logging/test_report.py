@@ -14,6 +14,7 @@ ATTACK = (
     "<script>document.title='owned'</script><img src=x "
     "onerror=\"document.title='owned'\"></pre></article>{{ 7*7 }}"
 )
+GREEN, RED = "background:rgba(34,160,90,0.30)", "background:rgba(215,60,60,0.30)"
 VOID = {"meta", "img", "input", "br", "link", "hr"}
 
 
@@ -121,10 +122,11 @@ def test_every_metric_has_a_curve(page):
     assert constant.keys() == {"tokens", "entropy", ATTACK, "tokens per second", "seconds per step"}
     assert constant["tokens per second"] == "tokens per second 200"
     charts = {
-        element[1]["aria-label"]: json.loads(element[1]["data-points"])
+        line["name"]: line["points"]
         for element in dom.find("svg", class_="chart")
+        for line in json.loads(element[1]["data-chart"])["lines"]
     }
-    assert [point[:2] for point in charts["reward/total"]][::29] == [[1, 0.033333], [30, 1]]
+    assert charts["reward/total"][::29] == [[1, 0.033333], [30, 1]]
     assert 3 not in [point[0] for point in charts["loss"]] and len(charts["loss"]) == 29
 
 
@@ -144,6 +146,7 @@ def test_rollouts_show_picture_boxes_rewards_and_text(page):
     assert {card[1]["data-task"] for card in cards} == {"grounding", "words"}
     steps = sorted({int(card[1]["data-step"]) for card in cards})
     assert (steps[0], steps[-1], len(steps)) == (1, 30, 16)
+    assert cards[0][1]["data-step"] == "30"  # the newest first
     assert len(dom.find("img")) == 16 and all(
         image[1]["src"].startswith("data:image/png;base64,") for image in dom.find("img")
     )
@@ -151,9 +154,10 @@ def test_rollouts_show_picture_boxes_rewards_and_text(page):
     assert len(said) == len(gold) == 16
     assert [said[0][1][key] for key in ("x", "y", "width", "height")] == ["20.0", "40.0", "40.0", "40.0"]
     assert [gold[0][1][key] for key in ("x", "y", "width", "height")] == ["2.0", "4.0", "58.0", "46.0"]
-    scores = [re.sub(r"\s+", " ", element[2]).strip() for element in dom.find("p", class_="scores")]
-    assert scores[0].startswith("1 accuracy 1") and "format 1" in scores[0] and "adv +0.375" in scores[0]
-    assert scores[2].endswith("length")
+    scores = [re.sub(r"\s+", " ", element[2]).strip() for element in dom.find("dl")]
+    assert scores[0] == "reward1 accuracy1format1 advantage+0.375 tokens3 surprise0.2"
+    heads = [re.sub(r"\s+", " ", element[2]).strip() for element in dom.find("h4")]
+    assert heads[:3] == ["answer 0", "answer 1", "answer 0 cut off"]
     first = dom.find("pre", class_="text")[0]
     assert first[2] == "<answer>[10, 20, 30, 40]</answer>"
 
@@ -161,8 +165,8 @@ def test_rollouts_show_picture_boxes_rewards_and_text(page):
 def test_advantages_colour_the_text(page):
     spans = [element for element in Dom(page).find("span") if element[2] in ("<1>", "<2><3>")]
     assert spans[:2] == [
-        ["span", {"style": "background:rgba(34,160,90,0.30)", "title": "advantage +1.000"}, "<1>"],
-        ["span", {"style": "background:rgba(215,60,60,0.30)", "title": "advantage -1.000"}, "<2><3>"],
+        ["span", {"data-advantage": GREEN, "style": GREEN, "title": "advantage +1.000"}, "<1>"],
+        ["span", {"data-advantage": RED, "style": RED, "title": "advantage -1.000"}, "<2><3>"],
     ]
     assert tint(0.0) == "" and tint(-0.5) == "background:rgba(215,60,60,0.15)"
 
@@ -191,7 +195,9 @@ def test_a_real_browser_runs_the_page_and_nothing_of_the_models(run_folder, tmp_
     dumped = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     dom = Dom(dumped)
     assert dom.find("title")[0][2] != "owned"
-    assert dom.find("output", id="shown")[0][2] == "64 rollouts"  # written by the page's own script
+    assert (
+        dom.find("output", id="shown")[0][2] == "64 rollouts in 32 groups, page 1 of 6"
+    )  # written by the page's own script
 
 
 @pytest.mark.needs("chromium")
@@ -210,11 +216,11 @@ def test_a_real_browser_runs_no_script_without_the_nonce(run_folder, tmp_path):
         )
     ):
         page = tmp_path / f"{i}.html"
-        page.write_text(render_report(run_folder).read_text().replace("<main>", "<main>" + markup))
+        page.write_text(render_report(run_folder).read_text().replace("</main>", markup + "</main>"))
         command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
         dom = Dom(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
         assert dom.find("title")[0][2] != "owned", markup
-        assert dom.find("output", id="shown")[0][2] == "64 rollouts"
+        assert dom.find("output", id="shown")[0][2] == "64 rollouts in 32 groups, page 1 of 6"
 
 
 def test_the_policy_names_the_pages_own_script_alone(run_folder):
@@ -244,7 +250,7 @@ def test_the_page_stays_bounded(tmp_path, make_group, picture):
     assert {len(card["rollouts"]) for card in cards} == {MAX_ROLLOUTS} and {
         card["left_out"] for card in cards
     } == {4}
-    assert cards[0]["rollouts"][0]["pieces"][0]["text"].endswith("[... 2000 more characters]")
+    assert cards[0]["rollouts"][0]["pieces"][-1]["text"].endswith("[... 2000 more characters]")
     page = render_report(tmp_path)
     assert page.stat().st_size < 6_000_000
     assert "the page has reached its size" in page.read_text()
@@ -286,9 +292,9 @@ def test_heldout_answers_are_shown_side_by_side(run_folder):
     (run_folder / "summary.json").write_text(json.dumps({"answers": answers}))
     page = render_report(run_folder).read_text()
     assert (
-        '<td class="up">four</td>' in page
+        re.search('<td class="up">.*✓</span> four</td>', page)
         and '<td class="down">' in page
-        and f'<td class="down">{ATTACK}' not in page
+        and ATTACK not in page
     )
 
 
@@ -312,7 +318,11 @@ def test_charts_say_what_their_number_means():
     from vlrl.logging.report import chart_sections
 
     rows = [{"step": step, "phase": "rl", "truncated": step / 10, "of_mine": step} for step in (1, 2)]
-    charts = {chart["name"]: chart["means"] for part in chart_sections(rows, []).values() for chart in part}
+    charts = {
+        item["chart"].title: item["chart"].means
+        for part in chart_sections(rows, []).values()
+        for item in part
+    }
     assert (
         "reached sampling.max_tokens" in charts["truncated"] and "Healthy: Below 0.05." in charts["truncated"]
     )

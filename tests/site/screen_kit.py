@@ -1,4 +1,4 @@
-"""Pages in the real browser: screenshots, and what is wider than the screen."""
+"""Pages in the real browser: screenshots, what is wider than the screen, and faults of accessibility."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 SIZES = {"desk": (1400, 900), "phone": (390, 844)}
 THEMES = ("light", "dark")
+AXE = Path(__file__).parents[2] / "build/npm/node_modules/axe-core/axe.min.js"  # as in tests/conftest.py
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 # Elements that reach over the right edge and stand in nothing that scrolls or clips.
 WIDE = """() => {
@@ -52,6 +53,29 @@ def browser() -> Iterator[Any]:
         chromium = playwright.chromium.launch(executable_path=program, args=FLAGS)
         yield chromium
         chromium.close()
+
+
+FAULTS = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations
+  .filter(fault => ["serious", "critical"].includes(fault.impact))
+  .map(fault => `${fault.id}: ${fault.nodes.slice(0, 3).map(node => node.html.slice(0, 120)).join(" | ")}`)"""
+
+
+def faults_of(pages: Iterable[Path], axe: Path) -> dict[str, list[str]]:
+    """What axe-core (the file `axe`) calls serious or critical, by page, size and theme."""
+    script, found = axe.read_text(encoding="utf-8"), {}
+    with browser() as chromium:
+        for size, theme in (("desk", "light"), ("phone", "dark")):
+            width, height = SIZES[size]
+            context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=theme)
+            for path in pages:
+                tab = context.new_page()
+                tab.goto(path.as_uri(), wait_until="load")
+                tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+                tab.evaluate(script)
+                found[f"{path.name} {size} {theme}"] = tab.evaluate(FAULTS)
+                tab.close()
+            context.close()
+    return found
 
 
 def look(pages: Iterable[Path], folder: Path, whole: bool = False) -> list[Screen]:

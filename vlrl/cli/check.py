@@ -6,16 +6,19 @@ import json
 import logging
 import sys
 from contextlib import redirect_stdout
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from vlrl.activity.check import PhaseCheck, whole_batches
 from vlrl.activity.check import check as run_check
-from vlrl.activity.check import whole_batches
 from vlrl.cli.words import ConfigWords, load_words
+from vlrl.pages.kit import render
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.files import write_whole
 
-OPTIONS = ("--steps", "--scripted", "--json", "--help")
+OPTIONS = ("--steps", "--scripted", "--json", "--page", "--help")
 
 
 def check(
@@ -31,6 +34,9 @@ def check(
         bool,
         typer.Option("--json", help="Print {phases: [{phase, findings, figures}]} as JSON and nothing else."),
     ] = False,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Write an HTML page of it, which needs no network.")
+    ] = None,
 ) -> None:
     """Train a few steps and say for every slot of a config what it did; exit code 1 if a slot is dead or
     contradicts another one."""
@@ -55,7 +61,27 @@ def check(
         typer.echo(json.dumps({"phases": phases}, indent=2))
     else:
         typer.echo("\n".join(line for result in results for line in result.lines))
+    if page:
+        write_whole(page, _page(results, " ".join(names)))
     bad = sum(len(result.bad) for result in results)
     if bad:
         sys.stderr.write(f"vlrl: {bad} slot{'s' if bad > 1 else ''} dead or contradictory\n")
         raise typer.Exit(1)
+
+
+def _page(results: list[PhaseCheck], title: str) -> str:
+    bad = [finding for result in results for finding in result.bad]
+    verdict = (
+        f"{len(bad)} slot{'s' if len(bad) > 1 else ''} dead or contradictory." if bad else "Every slot acts."
+    )
+    sections: list[dict[str, Any]] = []
+    for result in results:
+        if result.findings:
+            rows = [list(finding) for finding in result.findings]
+            sections.append(
+                {"heading": f"Findings in {result.phase}", "table": [["slot", "level", "what"], *rows]}
+            )
+        sections.append(
+            {"heading": f"What every slot of {result.phase} did", "text": "\n".join(result.lines)}
+        )
+    return render("sections", title, "vlrl check", story=[verdict, *map(str, bad)], sections=sections)

@@ -18,13 +18,14 @@ from vlrl.beside.judge import check_judge, open_judge
 from vlrl.cli.judge_write import JudgeRun, rubrics, rules
 from vlrl.cli.words import ConfigWords, load_words
 from vlrl.config import Config
+from vlrl.pages.kit import render
 from vlrl.plugins.registry import ConfigError, build, get, load_plugin_file
 from vlrl.plugins.stages import Engine, Reward
 from vlrl.policy.family import Family
 from vlrl.services.files import read_jsonl, write_whole
 
 app = typer.Typer(name="judge", help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
-OPTIONS = ("--reward", "--data", "--limit", "--json", "--save", "--help")
+OPTIONS = ("--reward", "--data", "--limit", "--json", "--save", "--page", "--help")
 NOT_RATES = ("kind", "data", "model", "template")  # what else a report has
 app.command("rubrics")(rubrics)
 app.command("rules")(rules)
@@ -52,6 +53,9 @@ def check_judges(
     save: Annotated[
         str, typer.Option("--save", help="Write the reports to this file, for the judge's `report` in a run.")
     ] = "",
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Write an HTML page of it, which needs no network.")
+    ] = None,
 ) -> None:
     """Attack the judges of a config: false accepts and rejects, unreadable replies, flips, cost. Exit code 1
     if one is not good."""
@@ -79,6 +83,8 @@ def check_judges(
     typer.echo(
         json.dumps(reports, indent=2) if as_json else "\n\n".join(map(_shown, reports, reports.values()))
     )
+    if page:
+        write_whole(page, _page(reports, " ".join(word for word in configs if "=" not in word)))
     if any(report["kind"] != "good" for report in reports.values()):
         raise typer.Exit(1)
 
@@ -134,3 +140,25 @@ def _shown(slot: str, report: Mapping[str, Any]) -> str:
         )
         lines += [f"    {group or 'other'}: {rate:.1%}" for group, rate in data.get("by_group", {}).items()]
     return "\n".join(lines)
+
+
+RATES = ("false_accept", "false_reject", "null", "flip", "agreement")
+
+
+def _page(reports: Mapping[str, Mapping[str, Any]], title: str) -> str:
+    rows = [
+        [slot, r["kind"], str(r["judgements"]), *(f"{r[name]:.1%}" for name in RATES)]
+        for slot, r in reports.items()
+    ]
+    sections: list[dict[str, Any]] = [
+        {
+            "heading": "Rates",
+            "table": [["slot", "verdict", "judgements", *(n.replace("_", " ") for n in RATES)], *rows],
+        }
+    ]
+    for slot, report in reports.items():
+        attacks = [[name, f"{rate:.0%}"] for name, rate in report["by_attack"].items()]
+        sections.append({"heading": f"Attacks on {slot}", "table": [["attack", "accepted"], *attacks]})
+        sections.append({"heading": f"{slot} in full", "text": _shown(slot, report)})
+    story = [f"{slot}: {'; '.join(report['findings']) or 'good'}." for slot, report in reports.items()]
+    return render("sections", title, "vlrl judge check", story=story, sections=sections)

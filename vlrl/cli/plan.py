@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,15 +14,16 @@ import typer
 from vlrl.cli.words import ConfigWords, load_words
 from vlrl.plan.gpus import gpu as gpu_named
 from vlrl.plan.plan import Ask, make_plan
-from vlrl.plan.report import as_lines, as_values
+from vlrl.plan.report import as_lines, as_page, as_values
 from vlrl.plan.setup import Assumed
 from vlrl.plan.step import Speed
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.files import write_whole
 
 OPTIONS = (
     "--gpu", "--count", "--price", "--sharding", "--phase", "--text-tokens", "--completion", "--pictures",
     "--picture", "--utilisation",
-    "--decoding", "--network", "--json", "--help",
+    "--decoding", "--network", "--json", "--page", "--help",
 )  # fmt: skip
 
 
@@ -54,6 +56,9 @@ def plan(
     ] = 0.6,
     network: Annotated[float, typer.Option("--network", help="GB/s of a GPU to other machines.")] = 50.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON and nothing else.")] = False,
+    page: Annotated[
+        Path | None, typer.Option("--page", help="Write an HTML page of it, which needs no network.")
+    ] = None,
 ) -> None:
     """Parameters, memory per rank, FLOPs, time and cost of a config on given GPUs, from the model's public
     shape: nothing is loaded."""
@@ -71,4 +76,6 @@ def plan(
         assumed = Assumed(text_tokens, completion, pictures, int(wide), int(high))
         speed = Speed(training=utilisation, decoding=decoding, network=network * 1e9)
         made = make_plan(config, configs, Ask(gpu_named(gpu), count, price, sharding, phase, assumed, speed))
+    if page:
+        write_whole(page, as_page(made, " ".join(word for word in configs if "=" not in word)))
     typer.echo(json.dumps(as_values(made), indent=2) if as_json else "\n".join(as_lines(made)))

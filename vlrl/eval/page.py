@@ -6,9 +6,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-import secrets
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from vlrl.eval.runner import reopen
 from vlrl.eval.statistics import compare
 from vlrl.eval.statistics.intervals import macro_weights
 from vlrl.eval.summary import responses_from_journal
+from vlrl.pages.kit import render
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Clip, MediaError, Sound
 
@@ -38,7 +37,6 @@ def write_page(runs: Sequence[Path], target: Path, profile: str = "official") ->
     if not 1 <= len(runs) <= 2:
         raise ConfigError(f"report: give one run or two, got {len(runs)}")
     facts = page_facts(runs, profile)
-    template = (resources.files("vlrl.eval") / "page.html").read_text(encoding="utf-8")
     embedded = (
         json.dumps(facts, ensure_ascii=False, default=str)
         .replace("<", "\\u003c")
@@ -46,9 +44,8 @@ def write_page(runs: Sequence[Path], target: Path, profile: str = "official") ->
         .replace("\u2029", "\\u2029")
     )
     target.parent.mkdir(parents=True, exist_ok=True)
-    page = template.replace("__NONCE__", secrets.token_urlsafe(16)).replace(
-        "__FACTS__", embedded
-    )  # no script but the page's own runs
+    title = " and ".join(run["name"] for run in facts["runs"])
+    page = render("evaluation", title, "vlrl eval", ("evaluation.js",), facts=embedded, profile=profile)
     target.write_text(page, encoding="utf-8")
     counts = {
         status: sum(item["status"] == status for item in facts["items"])

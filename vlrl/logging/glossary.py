@@ -8,6 +8,22 @@ from pathlib import Path
 
 import yaml
 
+UNITS = {  # pattern of a metric -> the unit on its axis
+    "reward/*": "mean score", "demonstrations/*": "mean score", "heldout/*": "share of right answers",
+    "heldout_reward/*": "mean score", "length/*": "tokens", "lengths/*": "tokens", "lr": "learning rate",
+    "loss*": "loss", "*entropy": "nats per token", "kl*": "nats per token", "nll": "nats per token",
+    "engine/kl": "nats per token", "ppo_kl": "nats", "grad_norm": "norm", "ratio": "ratio",
+    "truncated": "share of answers", "zero_variance": "share of groups", "clip_*": "share of tokens",
+    "tokens": "tokens", "rollouts": "rollouts", "groups": "groups", "skipped_groups": "groups",
+    "group_filter/*": "groups", "staleness/*": "updates", "*per second": "per second",
+    "seconds per *": "seconds",
+}  # fmt: skip
+
+
+def unit(name: str) -> str:
+    """The unit of a metric, for an axis; "value" for one that only its plug-in describes."""
+    return next((text for pattern, text in UNITS.items() if fnmatchcase(name, pattern)), "value")
+
 
 @cache
 def glossary() -> dict[str, dict[str, str]]:

@@ -13,6 +13,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from vlrl.logging.story import health
+from vlrl.pages.kit import clock
+
 SHOWN = {  # metric -> what it is called here
     "length/mean": "length", "entropy": "entropy", "kl": "KL", "clip_fraction": "clipped", "loss": "loss",
     "grad_norm": "grad norm",
@@ -28,15 +31,6 @@ def total_steps(run_config: Mapping[str, Any]) -> int:
     """Steps of all phases."""
     phases = run_config.get("phases") or {"main": {}}
     return sum(int((override or {}).get("steps", run_config.get("steps", 0))) for override in phases.values())
-
-
-def clock(seconds: float) -> str:
-    """`59 s`, `12:34` or `3:04:05`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
 
 
 def sparkline(values: list[float], width: int = 24) -> str:
@@ -67,6 +61,7 @@ class LiveView:
         self._tokens: deque[float] = deque(maxlen=_WINDOW)
         self._printed = -_PLAIN_SECONDS
         self._phase = ""
+        self._health: list[str] = []
         self._live = (
             Live(console=self.console, auto_refresh=False, transient=False)
             if self.console.is_terminal
@@ -104,6 +99,11 @@ class LiveView:
         ):
             self._printed = time.monotonic()
             self.console.print(self.line(step, phase, metrics), highlight=False, soft_wrap=True, markup=False)
+            now = health(metrics)
+            if now and now != self._health:  # said once, until it changes
+                said = f"  looks wrong: {'; '.join(now)}"
+                self.console.print(said, highlight=False, soft_wrap=True, markup=False)
+            self._health = now
         self._phase = phase
 
     def line(self, step: int, phase: str, metrics: Mapping[str, float | None]) -> str:
@@ -176,8 +176,10 @@ class LiveView:
         if self._progress:
             head.append(f"  {self._progress}", style="yellow")
         bar = Text.assemble(("━" * filled, "cyan"), ("━" * (60 - filled), "dim"))
+        wrong = health(metrics)
+        state = Text("; ".join(wrong), style="yellow") if wrong else Text("nothing looks wrong", style="dim")
         return Panel(
-            Group(head, bar, table, Text(sparkline(self.rewards, 60), style="cyan")),
+            Group(head, bar, table, Text(sparkline(self.rewards, 60), style="cyan"), state),
             title=Text(self.title),
             title_align="left",
             expand=False,

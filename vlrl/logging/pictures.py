@@ -17,19 +17,21 @@ FRAMES = 4
 
 
 def thumbnail(media: Media, max_side: int = MAX_SIDE) -> dict[str, Any]:
-    """{"kind", "bytes", "width", "height"}: PNG (small pictures) or JPEG; width and height are the ORIGINAL
-    pixels of one frame.
+    """{"kind", "bytes", "width", "height", "times"}: PNG (small pictures) or JPEG; width and height are the
+    ORIGINAL pixels of one frame.
 
-    A video becomes a strip of up to four frames, first to last, side by side; a sound its waveform. Raises
-    MediaError where the medium cannot be read.
+    A video becomes a strip of up to four frames, first to last, side by side, with their `times` in seconds;
+    a sound its waveform. Raises MediaError where the medium cannot be read.
     """
     loaded = media.load()
+    times: list[float] = []
     if isinstance(loaded, Sound):
         picture = waveform(loaded.samples_T)
         width, height = picture.size
     elif isinstance(loaded, Clip):
         height, width = loaded.frames_THWC.shape[1:3]
-        picture = _strip(loaded)
+        places = _places(loaded)
+        picture, times = _strip(loaded, places), [round(place / loaded.fps, 3) for place in places]
     else:
         width, height = loaded.size
         picture = loaded.convert("RGB")
@@ -38,6 +40,7 @@ def thumbnail(media: Media, max_side: int = MAX_SIDE) -> dict[str, Any]:
         "bytes": encode(picture, max_side),
         "width": int(width),
         "height": int(height),
+        "times": times,
     }
 
 
@@ -54,9 +57,14 @@ def encode(picture: Image.Image, max_side: int = MAX_SIDE) -> bytes:
     return out.getvalue()
 
 
-def _strip(clip: Clip) -> Image.Image:
+def _places(clip: Clip) -> list[int]:
+    """The frames that are shown: first, last and some between."""
     count = min(FRAMES, len(clip))
-    places = [round(i * (len(clip) - 1) / max(count - 1, 1)) for i in range(count)]
+    return [round(i * (len(clip) - 1) / max(count - 1, 1)) for i in range(count)]
+
+
+def _strip(clip: Clip, places: list[int]) -> Image.Image:
+    count = len(places)
     frames = [Image.fromarray(clip.frames_THWC[i]) for i in places]
     width, height = frames[0].size
     strip = Image.new("RGB", (count * width + 4 * (count - 1), height), "white")

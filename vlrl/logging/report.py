@@ -1,30 +1,29 @@
-"""`report.html`: one page about one run that needs no network. Curves, held-out accuracy, throughput, and the
-rollouts with their pictures.
-
-Its content security policy lets no script run but its own, which carries the page's nonce (new for every
-page), and loads nothing.
-"""
+"""`report.html`: one page about one run that needs no network. What happened in three sentences, held-out
+answers, curves, throughput, and the groups of rollouts with their pictures."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import secrets
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from vlrl.logging.browse import sample
-from vlrl.logging.charts import Band, Point, line_chart, number
-from vlrl.logging.glossary import explained
-from vlrl.logging.live import clock
+from vlrl.logging.glossary import explained, unit
+from vlrl.logging.live import total_steps
 from vlrl.logging.recorder import EVENTS, KEYS, METRICS, SESSIONS, TIMINGS, read_record
+from vlrl.logging.story import story
+from vlrl.pages.chart import Band, Chart, Line, Point, thin
+from vlrl.pages.kit import render
 from vlrl.services.files import thinned_jsonl, write_whole
 from vlrl.services.redaction import blank
 
 REPORT = "report.html"
 PARSED = 3000  # steps of a run that are read for curves of 240 points
-_TEMPLATES = Path(__file__).parent / "templates"
 _FIRST = ("reward/total", "loss", "entropy", "kl", "clip_fraction", "length/mean", "grad_norm", "lr")
 _SECTIONS = ("reward", "heldout", "training", "length")
 _CLOSED = ("engine", "data", "group_filter", "loss", "other")  # plumbing: there, but not in the way
@@ -37,41 +36,45 @@ def render_report(folder: str | Path) -> Path:
     Of a run longer than `PARSED` steps, curves and sums of seconds are those of a part of the steps (see
     `thinned_jsonl`).
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    folder = Path(folder)
-    metrics, steps = thinned_jsonl(folder / METRICS, KEYS[METRICS], PARSED)
-    if not metrics:
-        raise ValueError(
-            f"{folder}: no {METRICS} with a finished step in it; give the output folder of a run"
-        )
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": number, "clock": clock}
-    page = environment.get_template("report.html.j2").render(**_content(folder, metrics, steps))
-    path = folder / REPORT
-    write_whole(path, page)
+    path = Path(folder) / REPORT
+    write_whole(path, report_text(folder))
     return path
 
 
-def _content(folder: Path, metrics: Sequence[dict[str, Any]], steps: int) -> dict[str, Any]:
+def report_text(folder: str | Path, follows: bool = False, groups: bool = True) -> str:
+    """The page. `follows`: it asks its server for what is new; `groups`: with rollouts. Raises ValueError as
+    `render_report` does."""
+    folder = Path(folder)
+    metrics, steps = thinned_jsonl(folder / METRICS, KEYS[METRICS], PARSED)
+    if not metrics and not follows:
+        raise ValueError(
+            f"{folder}: no {METRICS} with a finished step in it; give the output folder of a run"
+        )
+    scripts = ("groups.js", "follow.js") if follows else ("groups.js",)
+    content = _content(folder, metrics, steps, groups)
+    return render("report", kind="vlrl report", scripts=scripts, follows=follows, **content)
+
+
+def _content(folder: Path, metrics: Sequence[dict[str, Any]], steps: int, groups: bool) -> dict[str, Any]:
     timings, timed = thinned_jsonl(folder / TIMINGS, KEYS[TIMINGS], PARSED)
     events = read_record(folder, EVENTS)
-    summary = _summary(folder)
+    summary = read_summary(folder)
     bands = phase_bands(metrics)
-    cards = sample(folder / "rollouts")
-    rewards = [rollout["reward"] for card in cards for rollout in card["rollouts"]]
+    cards = sample(folder / "rollouts") if groups else []
+    rollouts = [rollout for card in cards for rollout in card["rollouts"]]
+    rewards = [rollout["reward"] for rollout in rollouts]
+    activity = [row for row in events if row["kind"] == "activity"]
+    heldout = heldout_table(events, summary)
+    config = read_config(folder)
+    findings = [finding for row in activity for finding in row.get("findings") or ()]
     return {
-        "title": str(summary.get("name") or folder.resolve().name),
+        "title": run_name(folder, summary),
         "bands": bands,
         "steps": steps,
+        "planned": total_steps(config) if config else 0,
         "spent": sum(sum_seconds(row["seconds"]) for row in timings) * timed / max(len(timings), 1),
-        "heldout": heldout_table(events, summary),
+        "story": story(metrics, heldout, findings, reward_weights(config)) if metrics else ["No step yet."],
+        "heldout": heldout,
         "answers": answers_table(summary),
         "findings": summary.get("findings") or {},
         "sections": chart_sections(metrics, bands),
@@ -79,22 +82,58 @@ def _content(folder: Path, metrics: Sequence[dict[str, Any]], steps: int) -> dic
         "speed": speed_charts(metrics, timings, bands),
         "shares": time_shares(timings),
         "cards": cards,
+        "shifted": any(piece["shift_style"] for rollout in rollouts for piece in rollout["pieces"]),
         "choices": {key: sorted({card[key] for card in cards}) for key in ("step", "phase", "task")},
         "reward_range": [min(rewards, default=0.0), max(rewards, default=1.0)],
-        "activity": [row for row in events if row["kind"] == "activity"],
+        "activity": activity,
         "events": [row for row in events if row["kind"] not in ("heldout", "activity", "finding")][-200:],
         "sessions": read_record(folder, SESSIONS),
         "config": blank(_text(folder / "config.yaml")),
-        "nonce": secrets.token_urlsafe(16),
-        "style": _text(_TEMPLATES / "report.css"),
-        "script": _text(_TEMPLATES / "report.js"),
     }
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    """The run's summary; {} for none, or a damaged one, whose numbers are in the other files too."""
+SECTION = re.compile(r'<section id="([\w/-]+)">.*?\n</section>', re.DOTALL)
+FACTS = re.compile(r'<p class="facts" id="facts">.*?</p>', re.DOTALL)
+
+
+def sections_of(page: str) -> dict[str, str]:
+    """The sections of a page by id, in order, for a reader's page that is already open."""
+    found = {match[1]: match[0] for match in SECTION.finditer(page)}
+    facts = FACTS.search(page)
+    return {"facts": facts[0], **found} if facts else found
+
+
+def run_name(folder: Path, summary: Mapping[str, Any]) -> str:
+    """What the run is called: the summary's name, else its folder's."""
+    return str(summary.get("name") or folder.resolve().name)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The resolved config of a run; {} for none, or one that is damaged."""
     try:
-        said = json.loads(_text(folder / "summary.json") or "{}")
+        said = yaml.safe_load(_text(folder / "config.yaml"))
+    except yaml.YAMLError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
+    """The weights of the reward slots that a config names."""
+    rewards = config.get("rewards")
+    slots = rewards.items() if isinstance(rewards, dict) else ()
+    return {
+        slot: float(value["weight"])
+        for slot, value in slots
+        if isinstance(value, dict) and isinstance(value.get("weight"), (int, float))
+    }
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The run's summary, or that of a run that goes on; {} for none, or a damaged one, whose numbers are in
+    the other files too."""
+    names = ("summary.json", "partial_summary.json")
+    try:
+        said = json.loads(next(filter(None, (_text(folder / name) for name in names)), "{}"))
     except ValueError:
         return {}
     return (
@@ -145,13 +184,10 @@ def chart_sections(
 
 
 def _chart(name: str, points: Sequence[Point], bands: Sequence[Band]) -> dict[str, Any]:
-    flat = len({value for _, value in points}) == 1
-    return {
-        "name": name,
-        "means": explained(name),
-        "svg": None if flat else line_chart(name, points, bands),
-        "last": number(points[-1][1]),
-    }
+    """A chart, and whether it has more to show than one number."""
+    line = Line(name, thin(points), smoothed=True)
+    chart = Chart(name, [line], up=unit(name), phases=bands, means=explained(name))
+    return {"chart": chart, "drawn": len({value for _, value in points}) > 1}
 
 
 def sum_seconds(seconds: Mapping[str, float]) -> float:

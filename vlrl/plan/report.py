@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from vlrl.pages.kit import render
 from vlrl.plan.plan import CostPlan, Trial
 
 GIB = 2**30
+SECONDS = ("sampling", "scoring", "training", "communication")  # parts of a step in the page
 
 
 def as_values(plan: CostPlan) -> dict[str, Any]:
@@ -88,6 +90,27 @@ def as_lines(plan: CostPlan) -> list[str]:
             "smaller model"
         )
     return lines
+
+
+def as_page(plan: CostPlan, title: str) -> str:
+    """The report as an HTML page: what to take, and every layout with its memory and times."""
+    head = ["layout", "ranks", "engine GPUs", "GiB at the peak", "when", "fits", "s a step", *SECONDS]
+    trials = [*plan.trials, *([plan.changed] if plan.changed else [])]
+    rows = []
+    for trial in trials:
+        seconds = trial.seconds
+        times = (seconds.sampling, seconds.scoring, seconds.training, seconds.communication + seconds.sync)
+        peak = f"{trial.memory.peak / GIB:.1f}"
+        where = [trial.layout, str(trial.ranks), str(trial.engines or "the same"), peak, trial.memory.when]
+        fits = "yes" if trial.fits else "no"
+        rows.append([*where, fits, f"{trial.step_seconds:.1f}", *(f"{value:.1f}" for value in times)])
+    lines = as_lines(plan)
+    story = [line for line in lines[lines.index("", lines.index("") + 1) + 1 :] if line[:3].strip()]
+    sections = [
+        {"heading": "Layouts", "table": [head, *rows]},
+        {"heading": "In full", "text": "\n".join(lines)},
+    ]
+    return render("sections", title, "vlrl plan", story=story, sections=sections)
 
 
 def _line(trial: Trial) -> str:

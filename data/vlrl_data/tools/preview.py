@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import jinja2
 from PIL import Image
 
+from vlrl.pages.kit import render
 from vlrl.services.waveform import waveform
 from vlrl.types import Clip, Media, MediaError, Prompt, Row, Sound
 from vlrl_data.tools.convert import record_of
@@ -19,61 +19,25 @@ from vlrl_data.tools.convert import record_of
 SHOWN_SIDE = 640  # pixels of the longer side of a shown image
 SHOWN_FRAMES = 8
 
-PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>{{ title }}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --gold: #e8590c; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.3rem; } .sub { opacity: .7; }
-article { border: 1px solid var(--line); border-radius: 8px; padding: 1rem; margin: 1rem 0; }
-header { display: flex; gap: .6rem; align-items: baseline; flex-wrap: wrap; }
-header b { font-family: ui-monospace, monospace; }
-.tag { background: var(--soft); border-radius: 4px; padding: 0 .5rem; font-size: .85rem; }
-.media { display: flex; flex-wrap: wrap; gap: .8rem; margin: .8rem 0; } figure { margin: 0; }
-figcaption { font-size: .8rem; opacity: .75; }
-svg.pic { border: 1px solid var(--line); display: block; max-width: 100%; height: auto; }
-.strip { display: flex; gap: 2px; flex-wrap: wrap; }
-.strip img { border: 1px solid var(--line); image-rendering: auto; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--soft); border-radius: 6px; }
-pre { padding: .6rem .8rem; margin: .4rem 0; font-size: .9rem; }
-.role { font-size: .75rem; text-transform: uppercase; letter-spacing: .05em; opacity: .7; }
-.answer { border-left: 3px solid var(--gold); }
-.error { color: #c92a2a; font-weight: 600; }
-details { margin-top: .4rem; } summary { cursor: pointer; opacity: .75; }
-</style></head><body><h1>{{ title }}</h1><p class="sub">{{ about }}</p>
-{% for row in rows %}<article><header><b>{{ row.id }}</b><span class="tag">{{ row.task }}</span>
-{% for name in row.tags if name %}<span class="tag">{{ name }}</span>{% endfor %}</header>
-{% if row.media %}<div class="media">{% for m in row.media %}<figure>
-{% if m.error %}<div class="error">{{ m.error }}</div>
-{% elif m.frames %}<div class="strip">{% for f in m.frames %}
-<img src="{{ f.src }}" width="{{ f.width }}" height="{{ f.height }}"
- alt="frame at {{ f.time }} s" title="{{ f.time }} s">{% endfor %}</div>
-{% else %}<svg class="pic" viewBox="0 0 {{ m.size[0] }} {{ m.size[1] }}"
- width="{{ m.width }}" height="{{ m.height }}" role="img" aria-label="{{ m.caption }}">
-<image href="{{ m.src }}" width="{{ m.size[0] }}" height="{{ m.size[1] }}" preserveAspectRatio="none"/>
-{% for mark in m.marks %}{% if mark.box %}
-<rect x="{{ mark.box[0] }}" y="{{ mark.box[1] }}" width="{{ mark.box[2] - mark.box[0] }}"
- height="{{ mark.box[3] - mark.box[1] }}" fill="none" stroke="#e8590c" stroke-width="{{ m.line }}"/>{% else %}
-<circle cx="{{ mark.point[0] }}" cy="{{ mark.point[1] }}" r="{{ m.line * 2 }}" fill="#e8590c"/>{% endif %}
-{% if mark.label %}<text x="{{ mark.box[0] }}" y="{{ [mark.box[1] - m.line, m.font] | max }}"
- font-size="{{ m.font }}" stroke="#fff" stroke-width="{{ m.line }}" paint-order="stroke" fill="#e8590c"
->{{ mark.label }}</text>{% endif %}
-{% endfor %}</svg>{% endif %}<figcaption>{{ m.caption }}</figcaption></figure>{% endfor %}</div>{% endif %}
-{% for turn in row.turns %}<div class="role">{{ turn.role }}</div><pre>{{ turn.text }}</pre>{% endfor %}
-<div class="role">gold answer</div><pre class="answer">{{ row.answer }}</pre>
-{% if row.target %}<details><summary>demonstration</summary><pre>{{ row.target }}</pre></details>{% endif %}
-{% if row.meta %}<details><summary>meta</summary><pre>{{ row.meta }}</pre></details>{% endif %}
-</article>{% endfor %}</body></html>"""
-
 
 def page(
-    rows: Iterable[Row], title: str, about: str = "", template: Callable[[Row], Prompt] | None = None
+    rows: Iterable[Row],
+    title: str,
+    about: str = "",
+    template: Callable[[Row], Prompt] | None = None,
+    unusable: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """HTML of rows; with a prompt template, the prompts that it makes."""
-    html = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(PAGE)
-    return html.render(title=title, about=about, rows=[entry(row, template) for row in rows])
+    """HTML of rows; with a prompt template, the prompts that it makes. `unusable`: (place, reason) of rows
+    that cannot be used."""
+    shown = [entry(row, template) for row in rows]
+    return render("preview", title, "vlrl data preview", about=about, rows=shown, unusable=unusable)
+
+
+def evenly(items: Sequence[Any], count: int) -> list[Any]:
+    """`count` of the items, evenly spaced, first and last included."""
+    if len(items) <= count:
+        return [items[i] for i in range(len(items))]
+    return [items[round(i * (len(items) - 1) / max(count - 1, 1))] for i in range(count)]
 
 
 def entry(row: Row, template: Callable[[Row], Prompt] | None = None) -> dict[str, Any]:

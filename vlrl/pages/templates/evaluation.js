@@ -1,41 +1,5 @@
-<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'nonce-__NONCE__'; base-uri 'none'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>vlrl eval</title>
-<style>
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --good: #1a7f37; --bad: #cf222e; }
-body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 1150px; padding: 0 1rem; }
-h1 { font-size: 1.4rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin: 1.6rem 0 .5rem; }
-.muted { opacity: .7; } .scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { cursor: pointer; white-space: nowrap; user-select: none; } th[aria-sort]::after { content: " \2195"; opacity: .6; }
-th[aria-sort="ascending"]::after { content: " \2191"; } th[aria-sort="descending"]::after { content: " \2193"; }
-td.number { white-space: nowrap; } .interval { display: block; font-size: .82em; opacity: .7; }
-tr.item { cursor: pointer; } tr.item:hover, tr.item:focus { background: var(--soft); outline: none; }
-.gained { color: var(--good); } .lost { color: var(--bad); } .warning { color: var(--bad); font-size: .85em; display: block; }
-.controls { display: flex; gap: .6rem; flex-wrap: wrap; margin: .4rem 0; }
-input, select { font: inherit; padding: .25rem .5rem; }
-#detail { border: 1px solid var(--line); border-radius: 8px; padding: 1rem; margin: 1rem 0; }
-.answers { display: grid; grid-template-columns: repeat(auto-fit, minmax(260px, 1fr)); gap: 1rem; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--soft); padding: .6rem; border-radius: 6px; margin: .3rem 0; max-height: 22rem; overflow: auto; }
-svg { max-width: 100%; height: auto; border: 1px solid var(--line); }
-rect.gold { fill: none; stroke: #1a7f37; } rect.predicted0 { fill: none; stroke: #cf222e; } rect.predicted1 { fill: none; stroke: #0969da; }
-</style></head><body>
-<h1>vlrl eval</h1><div id="head" class="muted"></div>
-<h2>Scores</h2><div class="scroll"><table id="scores"></table></div>
-<h2>Items</h2>
-<div class="controls">
-  <select id="status" aria-label="status"></select><select id="suite" aria-label="suite"></select>
-  <input id="search" type="search" placeholder="search id, question, response" aria-label="search"><span id="count" class="muted"></span>
-</div>
-<div id="detail" hidden></div>
-<div class="scroll"><table id="items"></table></div>
-<h2>Reproduction card</h2><div id="card"></div>
-<script type="application/json" id="facts">__FACTS__</script>
-<script nonce="__NONCE__">
-"use strict";
+// --- the page of an evaluation: tables that sort, items that open ---------------------------------------------
+{
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const make = (tag, attributes = {}, ...children) => {
   const node = tag.startsWith("svg:") ? document.createElementNS("http://www.w3.org/2000/svg", tag.slice(4)) : document.createElement(tag);
@@ -55,11 +19,9 @@ function table(node, columns, rows, render) {
       return (typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", {numeric: true})) * (down ? -1 : 1);
     });
     const head = make("tr", {}, ...columns.map((column, i) => {
-      const cell = make("th", {scope: "col", tabindex: "0"}, column.name);
+      const button = make("button", {type: "button"}, column.name), cell = make("th", {scope: "col"}, button);
       if (i === order) cell.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const act = () => { down = order === i ? !down : false; order = i; draw(); };
-      cell.addEventListener("click", act);
-      cell.addEventListener("keydown", event => { if (event.key === "Enter") act(); });
+      button.addEventListener("click", () => { down = order === i ? !down : false; order = i; draw(); node.querySelectorAll("th button")[i].focus(); });
       return cell;
     }));
     node.replaceChildren(make("thead", {}, head), make("tbody", {}, ...sorted.map(render)));
@@ -86,7 +48,7 @@ table(document.getElementById("scores"), scoreColumns, () => facts.scores, row =
   return make("tr", {}, make("td", {}, row.suite), make("td", {}, row.profile),
     ...names.map((_, i) => make("td", {class: "number"}, row.runs[i] ? interval(row.runs[i]) : "")),
     ...(names.length === 2 ? [make("td", {class: "number"}, ...(c ? [percent(c.difference), make("span", {class: "interval"}, `[${percent(c.low)}, ${percent(c.high)}], p ${c.p_value.toFixed(4)} (${c.test})`), make("span", {class: "interval"}, `detectable ${percent(c.detectable)}`)] : []))] : []),
-    make("td", {}, floorText(last), ...(last.warnings || []).map(text => make("span", {class: "warning"}, text))), make("td", {}, auditText(last)));
+    make("td", {}, floorText(last), ...(last.warnings || []).map(text => make("span", {class: "warn"}, text))), make("td", {}, auditText(last)));
 });
 
 const status = document.getElementById("status"), suite = document.getElementById("suite"), search = document.getElementById("search");
@@ -107,10 +69,9 @@ const itemColumns = [
   ...names.map((name, i) => ({name: facts.runs.length === 2 ? `score ${name}` : "score", value: item => item.answers[i].score})),
 ];
 const redraw = table(document.getElementById("items"), itemColumns, () => { const rows = shown(); document.getElementById("count").textContent = `${rows.length} of ${facts.items.length}`; return rows.slice(0, 500); }, item => {
-  const row = make("tr", {class: "item", tabindex: "0", "data-id": item.id}, make("td", {}, item.suite), make("td", {}, item.id), make("td", {class: item.status}, item.status), make("td", {}, item.gold),
+  const row = make("tr", {class: "item", "data-id": item.id}, make("td", {}, item.suite), make("td", {}, make("button", {type: "button"}, item.id)), make("td", {class: {gained: "up", correct: "up", lost: "down", wrong: "down"}[item.status]}, item.status), make("td", {}, item.gold),
     ...item.answers.map(answer => make("td", {}, answer.extracted ?? "nothing")), ...item.answers.map(answer => make("td", {class: "number"}, answer.score.toFixed(2))));
   row.addEventListener("click", () => open(item));
-  row.addEventListener("keydown", event => { if (event.key === "Enter") open(item); });
   return row;
 });
 for (const control of [status, suite, search]) control.addEventListener("input", redraw);
@@ -118,8 +79,8 @@ for (const control of [status, suite, search]) control.addEventListener("input",
 function drawing(item) {
   const picture = item.picture;
   if (!picture) return null;
-  if (picture.error) return make("p", {class: "warning"}, picture.error);
-  const svg = make("svg:svg", {viewBox: `0 0 ${picture.width} ${picture.height}`, width: Math.max(picture.width, 320), role: "img"});
+  if (picture.error) return make("p", {class: "warn"}, picture.error);
+  const svg = make("svg:svg", {viewBox: `0 0 ${picture.width} ${picture.height}`, width: Math.max(picture.width, 320), role: "img", "aria-label": `picture of item ${item.id} with its boxes`});
   svg.append(make("svg:image", {href: picture.uri, width: picture.width, height: picture.height}));
   const stroke = Math.max(1, picture.width / 200);
   item.answers.forEach((answer, i) => answer.boxes.forEach(({box, kind}) => {
@@ -132,12 +93,13 @@ function open(item) {
   const detail = document.getElementById("detail");
   detail.hidden = false;
   detail.replaceChildren(
-    make("strong", {}, `${item.suite} ${item.id}`), make("p", {}, drawing(item)), make("pre", {}, item.question), make("p", {}, "gold: ", make("code", {}, item.gold)),
+    make("strong", {}, `${item.suite} ${item.id}`), make("p", {}, drawing(item)), make("pre", {class: "boxed", tabindex: "0"}, item.question), make("p", {}, "gold: ", make("code", {}, item.gold)),
     make("div", {class: "answers"}, ...item.answers.map((answer, i) => make("div", {}, make("strong", {}, facts.runs.length === 2 ? `${names[i]}: ` : "", `${answer.score.toFixed(2)}`),
-      make("div", {}, "extracted: ", make("code", {}, answer.extracted ?? "nothing"), ` by ${answer.rule || "no rule"}`, answer.finish === "length" ? ", truncated" : "", answer.error ? `, ${answer.error}` : ""), make("pre", {}, answer.response)))));
+      make("div", {}, "extracted: ", make("code", {}, answer.extracted ?? "nothing"), ` by ${answer.rule || "no rule"}`, answer.finish === "length" ? ", truncated" : "", answer.error ? `, ${answer.error}` : ""), make("pre", {class: "boxed", tabindex: "0"}, answer.response)))));
   detail.scrollIntoView({block: "nearest"});
+  detail.focus();
 }
 const card = document.getElementById("card");
 facts.replay.forEach((command, i) => card.append(make("p", {}, "replay: ", make("code", {}, command)), make("details", {}, make("summary", {}, `card of ${facts.runs[i].name}`), make("pre", {}, JSON.stringify(facts.cards[i], null, 1)))));
 if (facts.changed.length) card.prepend(make("p", {}, "differences between the runs:"), make("pre", {}, facts.changed.join("\n")));
-</script></body></html>
+}
