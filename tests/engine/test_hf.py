@@ -259,3 +259,23 @@ def test_gathering_sharded_weights_warns_with_its_size(text_policy, monkeypatch,
     monkeypatch.setattr(HF, "attach", lambda self, policy: self)
     HF().setup(View(policy=policy, params_sharded=params_sharded(accelerator), ranks=4, warn=said.append))
     assert bool(said) == warned and all("4 processes" in line and "0.75 GiB" in line for line in said)
+
+
+def test_scores_with_shared_prompts_are_those_of_each_pair_alone(policy, tools):
+    """What completions of a prompt share is computed once where no conversation is kept; with small batches,
+    too."""
+    one, two = (
+        tools.prompt("What is it?", tools.Noise(1)),
+        tools.prompt("And?", tools.Noise(2), tools.Noise(1)),
+    )
+    pairs = [(one, [5, 6, 7]), (two, [9]), (one, [5, 6, 8, 9, 10]), (two, [9, 4])]
+    alone = HF().attach(policy)
+    expected = [alone.score(prompt, ids) for prompt, ids in pairs]
+    for most in (1, 32768):
+        shared = HF(conversation_tokens=0, prefill_tokens=most).attach(policy)
+        found = shared.score_all([*pairs, (one, [])])
+        assert found.pop() == []
+        for logp, right in zip(found, expected, strict=True):
+            assert logp == pytest.approx(right, abs=1e-5)
+        assert shared.counters["prompts_prefilled"] == 2 and shared.counters["media_encoded"] <= 2
+        assert shared.counters["prefill_tokens"] < alone.counters["prefill_tokens"]

@@ -21,11 +21,11 @@ from vlrl.policy.encoded import EncodedPrompt, Features, MediaEmbeds
 from vlrl.policy.encoder import DummyImage, PromptEncoder, root_of
 from vlrl.policy.family import Family, base, linear_cost
 from vlrl.policy.forward import dedupe, forbid, gather_from_BT, scatter_to_BT
-from vlrl.policy.packing import build_layout, packing_is_cheaper, trees_of
+from vlrl.policy.packing import Layout, build_layout, packing_is_cheaper, trees_of
 from vlrl.policy.params import Params
 from vlrl.policy.routing import install, replay_of, routing_of
 from vlrl.policy.sharding import world_size
-from vlrl.policy.tree_attention import is_installed
+from vlrl.policy.tree_attention import attention_arguments, is_installed
 from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import CoordinateSpace, Prompt, Rollout, TokenBatch
 
@@ -281,6 +281,10 @@ class Policy:
         return {
             name: scatter_to_BT(value, layout.target_N, batch.ids_BT.shape) for name, value in values.items()
         }
+
+    def attention(self, layout: Layout) -> dict[str, Any]:
+        """The arguments of `Family.hidden` for rows of this layout, whole in one forward."""
+        return attention_arguments(self.family, self.model, layout)
 
     def row_tokens(self, rollouts: Sequence[Rollout]) -> int:
         """The number of tokens that these rollouts, packed, add to a batch: what they share counts once."""

@@ -47,8 +47,6 @@ def _score(
     lm: SamplingModel, pairs: Sequence[Pair], embeds: dict[str, MediaEmbeds], counters: Counter[str]
 ) -> list[list[float]]:
     """One forward pass."""
-    from vlrl.policy.tree_attention import attention_arguments  # which imports torch
-
     prompts = {prompt.key: lm.encode(prompt) for prompt, _ in pairs}
     places = {key: p for p, key in enumerate(prompts)}
     prompt_B, ids = [places[prompt.key] for prompt, _ in pairs], [list(one) for _, one in pairs]
@@ -66,7 +64,7 @@ def _score(
         layout.positions,
         embeds=[embeds[f.key] for f in layout.media],
         kinds=[f.kind for f in layout.media],
-        **attention_arguments(lm.family, lm.model, layout),
+        **lm.policy.attention(layout),
     )
     hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
     ids_N = torch.tensor([ids[n // width][n % width] for n in layout.target_N.tolist()], device=lm.device)
