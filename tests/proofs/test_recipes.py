@@ -18,7 +18,7 @@ ROWS = 16  # of each source that are validated
 KEPT_WHOLE = {  # selections that the rows of the lab's task all pass, with the reason
     "methods/big_math": "the rates of the lab's rows lie between 0.05 and 0.95",
     "methods/crossthink": "the lab's answers have fewer than ten words",
-    "methods/medvlthinker": "pass rates are those of `vlrl data difficulty`, which the lab's rows do not have",
+    "methods/medvlthinker": "its pass rates are of `vlrl data difficulty`, which the lab does not have",
     "methods/mig_rl": "as medvlthinker",
 }
 COUNTED = {"rewards": "score", "group_filters": "dropped", "callbacks": "numbers"}  # slot -> a figure of it
