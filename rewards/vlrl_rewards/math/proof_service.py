@@ -107,7 +107,9 @@ def read(result: Mapping[str, Any] | None) -> Checked:
     if result.get("error"):
         return Checked(failure=str(result["error"])[:300])
     response = result.get("response")
-    messages = response.get("messages") or [] if isinstance(response, Mapping) else None
+    if not isinstance(response, Mapping):
+        return Checked(failure=f"the checker's answer cannot be read: {str(result)[:200]}")
+    messages = response.get("messages") or []
     if not isinstance(messages, list) or not all(isinstance(one, Mapping) for one in messages):
         return Checked(failure=f"the checker's answer cannot be read: {str(result)[:200]}")
     wrong = [str(one.get("data")) for one in messages if one.get("severity") == "error"]
@@ -143,6 +145,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
+        if self.close_connection:  # else the client sends its next request into a closed connection
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)
 

@@ -266,7 +266,8 @@ def parse_theorem(text: str) -> Theorem:
     """`theorem NAME (P Q : Prop) (n : ℤ) (h : FORMULA) : GOAL`. Raises LogicError."""
     parser = LogicParser(tokens(text), {})
     parser.take("theorem")
-    name, hypotheses = parser.name(), {}
+    name = parser.name()
+    hypotheses: dict[str, Formula] = {}
     while parser.word == "(":
         parser.take()
         names = [parser.name()]
