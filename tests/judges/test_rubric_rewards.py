@@ -143,7 +143,7 @@ def test_principles_are_log_odds(tmp_path):
     assert reward.score_group(group) == [0.0, 4.0]
     assert reward.value(0.8) == pytest.approx(math.log(4)) and reward.value(1 - 1e-9) == 4.0
     assert reward.value(0.2) == pytest.approx(-math.log(4)) and reward.value(0.0) == -4.0
-    share = principled(tmp_path / "share", group, replies, principles=principles, score="share")
+    share = principled(tmp_path / "share", group, replies, principles=principles, scale="share")
     assert share.score_group(group) == [0.5, 1.0] and share.value(0.8) == 0.8
     other = group_of("a", task="other")
     asked = principled(tmp_path / "o", other, ["Fulfilled: No"], principles=principles)
@@ -162,6 +162,6 @@ def test_principles_without_a_verdict_leave_no_score(tmp_path):
     assert shown["answer"] == "Fulfilled: Yes" and set(load_template("principle").fence) == set(shown)
     with pytest.raises(ValueError, match="no principles for task"):
         principled(tmp_path / "none", group, [], principles={"note": ["polite"]}).score_group(group)
-    for broken in ({"score": "odds"}, {"limit": 0.0}, {"principles": {"*": []}}):
-        with pytest.raises(ConfigError, match="score|limit|principles must map"):
+    for broken in ({"scale": "odds"}, {"limit": 0.0}, {"principles": {"*": []}}):
+        with pytest.raises(ConfigError, match="scale|limit|principles must map"):
             build(Reward, {"name": "yes_no_principles", **broken})

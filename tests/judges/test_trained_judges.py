@@ -300,6 +300,8 @@ def test_preferences_by_regret():
     assert out.metrics["regret/margin"].tolist() == pytest.approx([0.08])
     out.loss.sum().backward()
     assert (logp_BT.grad[0] < 0).all() and (logp_BT.grad[1] > 0).all() and not logp_BT.grad[2:].any()
+    alike, _ = preference_inputs(logp[2:], [[-1.0] * 2] * 2, [2.0, 2.0], [0, 0], [2, 2])
+    assert RegretPreferenceModel()(alike).loss.tolist() == [0.0, 0.0]  # without a pair
     late = RegretPreferenceModel(alpha=0.1, gamma=0.5)(x)
     assert late.metrics["regret/margin"].tolist() == pytest.approx([0.1 * (0.4 + 0.1 + 0.2)])
     for broken in ({"alpha": 0.0}, {"gamma": 0.0}, {"gamma": 1.5}):

@@ -78,9 +78,10 @@ def criteria_of(text: str) -> list[dict[str, Any]]:
     for item in items:
         words = item.get("criterion") if isinstance(item, dict) else None
         points = item.get("points") if isinstance(item, dict) else None
-        if not isinstance(words, str) or not words.strip() or type(points) not in (int, float):
+        number = isinstance(points, (int, float)) and not isinstance(points, bool)
+        if not isinstance(words, str) or not words.strip() or not number:
             raise ValueError(f"an entry of the reply is no criterion with points ({str(item)[:60]})")
-        found.append({"criterion": words.strip(), "points": min(max(int(points), 1), MOST)})
+        found.append({"criterion": words.strip(), "points": min(max(int(float(points or 0)), 1), MOST)})
     if not found:
         raise ValueError("the reply has no criterion")
     return found

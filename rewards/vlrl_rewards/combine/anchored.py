@@ -94,7 +94,7 @@ def curve(x: float, k: float) -> float:
 class YesNoPrinciples(AsksJudge):
     """RLBFF's reward: whether the response fulfils each of the principles, as yes or no.
 
-        r = mean over principles of log P(yes) - log P(no), within `limit`;  "share": of P(yes)
+        r = mean over principles of log P(yes) - log P(no), within `limit`;  scale "share": of P(yes)
 
     The principles are `principles` by task, "*" for all, or the row's `meta[key]`; a user of the reward picks
     them. P is over the judge's two choices, from `judge.logprobs`; a verdict without them has P = 1.
@@ -109,7 +109,7 @@ class YesNoPrinciples(AsksJudge):
     needs_gold: ClassVar[bool] = False
     principles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     key: str = "principles"
-    score: Literal["log_odds", "share"] = "log_odds"
+    scale: Literal["log_odds", "share"] = "log_odds"
     limit: float = 50.0
 
     def __post_init__(self) -> None:
@@ -166,7 +166,7 @@ class YesNoPrinciples(AsksJudge):
 
     def value(self, yes: float) -> float:
         """The score of P(yes)."""
-        if self.score == "share":
+        if self.scale == "share":
             return yes
         if not 0 < yes < 1:
             return self.limit if yes else -self.limit

@@ -60,7 +60,8 @@ class MasterRm(Select):
 
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]:
         drawn = random.Random(f"{self.seed}/master_rm").sample(range(len(rows)), len(rows))
-        wanted, numbers = round(self.share * len(rows)), []
+        wanted = round(self.share * len(rows))
+        numbers: list[int] = []
         for number in drawn:
             if len(numbers) == wanted:
                 break

@@ -41,7 +41,7 @@ def preference_loss(x: LossInputs, worth_B: Tensor, name: str) -> UnreducedLoss:
         loss_B = loss_B.index_add(0, at, -nn.functional.logsigmoid(gaps).mean().expand(len(places)))
         margins += list(gaps.detach())
     if not margins:
-        return UnreducedLoss(loss_B)
+        return UnreducedLoss(loss_B, {})
     told = torch.stack(margins)
     return UnreducedLoss(loss_B, {f"{name}/margin": told, f"{name}/ranked_right": (told > 0).float()})
 
