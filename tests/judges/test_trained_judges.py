@@ -27,7 +27,6 @@ from vlrl.methods.papers.rl_tango import RlTangoMixed
 from vlrl.methods.papers.rlfr import Rlfr, RlfrReturns
 from vlrl.methods.papers.thinkprm import Thinkprm, chain_scores
 from vlrl.methods.papers.urpo import Urpo, read_scores
-from vlrl.methods.papers.vilbench import VilbenchSelect
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.scoring import GoldError, NoScore
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, Reward
@@ -420,7 +419,7 @@ def test_entailment_decides_where_a_model_is_named(tmp_path):
         EntailmentModel(Pairs(), tokenizer)
 
 
-# --- RLFR, ViLPRM -------------------------------------------------------------------------------------------
+# --- RLFR -----------------------------------------------------------------------------------------------------
 
 
 def test_flow_penalties_by_hand():
@@ -463,8 +462,3 @@ def test_a_flow_field_learns_its_states_and_not_others():
     with torch.no_grad():
         near, far = (field.deviation(x, context, t, 0.5, noise).mean() for x in (good, -good))
     assert float(near) < 0.8 * float(far)
-
-
-@pytest.mark.parametrize(("how", "value"), [("mean", 0.5), ("min", 0.2), ("last", 0.8), ("product", 0.08)])
-def test_best_of_n_by_steps(how, value):
-    assert VilbenchSelect(reduce=how).reduced([0.2, 0.5, 0.8]) == pytest.approx(value)

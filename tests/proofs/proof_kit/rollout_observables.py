@@ -8,7 +8,6 @@ import statistics
 from itertools import takewhile
 
 from proof_kit.observables import Record, correlation, mean, observable
-from vlrl.methods.core.reward_model import STEP_LABELS
 
 
 @observable
@@ -97,13 +96,3 @@ def sampled_from(record: Record, pattern: str) -> float:
     is found."""
     rollouts = [rollout for group in record.sampled() for rollout in group]
     return mean([float(bool(re.search(pattern, rollout.prompt.text, re.DOTALL))) for rollout in rollouts])
-
-
-@observable
-def value_of_right_steps(record: Record) -> float:
-    """Mean label of the steps of the correct rollouts that a process reward model was trained on, less that
-    of the wrong ones."""
-    labels: dict[bool, list[float]] = {True: [], False: []}
-    for rollout in record.rollouts():
-        labels[rollout.correct] += [value for _, value in STEP_LABELS.get(rollout, [])]
-    return mean(labels[True]) - mean(labels[False])
