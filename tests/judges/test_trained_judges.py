@@ -419,7 +419,7 @@ def test_entailment_decides_where_a_model_is_named(tmp_path):
         EntailmentModel(Pairs(), tokenizer)
 
 
-# --- RLFR -----------------------------------------------------------------------------------------------------
+# --- RLFR -------------------------------------------------------------------------------------------------
 
 
 def test_flow_penalties_by_hand():
