@@ -226,8 +226,16 @@ def test_kendall_and_the_referees_reward():
     assert kendall([9, 1, 5], [3, 2, 1]) == pytest.approx(1 / 3)
     assert kendall([5, 5, 1], [3, 2, 1]) == pytest.approx(2 / 3)  # a tie is neither
     reward = build(Reward, {"name": "score_agreement"})
-    texts = ["Scores: 9, 5, 1", "Scores: 1, 5, 9", "Scores: 9, 5", "Scores: 90, 5, 1", "9 5 1", "",
-             "<think>Scores: 9, 5, 1</think>", "Scores: 9, 5, 1 Scores: 1, 5, 9"]  # fmt: skip
+    texts = [
+        "Scores: 9, 5, 1",
+        "Scores: 1, 5, 9",
+        "Scores: 9, 5",
+        "Scores: 90, 5, 1",
+        "9 5 1",
+        "",
+        "<think>Scores: 9, 5, 1</think>",
+        "Scores: 9, 5, 1 Scores: 1, 5, 9",
+    ]
     group = group_of(*texts, ratings=[3.0, 2.0, 1.0])
     assert [reward(rollout) for rollout in group] == [1.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0]
     with pytest.raises(GoldError, match="two different ratings"):
@@ -337,8 +345,15 @@ def test_knowrl_as_released(tmp_path):
     reward = factual(grades, facts, {"Ada lives in Holt."}, tmp_path, gamma=1)
     form = "<think>{}</think><answer>{}</answer>"
     long = "Ada lives in Holt. No figs."
-    texts = [form.format(long, "Holt"), form.format(long, "I don't know"), form.format(long, "Esk"),
-             form.format("hm", "Esk"), f"<think>{long}</think>", form.format(long, " "), "hm"]  # fmt: skip
+    texts = [
+        form.format(long, "Holt"),
+        form.format(long, "I don't know"),
+        form.format(long, "Esk"),
+        form.format("hm", "Esk"),
+        f"<think>{long}</think>",
+        form.format(long, " "),
+        "hm",
+    ]
     group = group_of(*texts, question="Where?", answer="Holt", knowledge=KNOWN)
     assert reward.score_group(group) == pytest.approx([2.0, 1.0, -0.5, -1.0, -0.5, -0.5, -1.0])
     assert reward.correct(group.rollouts[0], 2.0) and not reward.correct(group.rollouts[1], 1.0)

@@ -76,7 +76,7 @@ class FlowField:
         return error_NH.square().mean(-1)
 
 
-class States(AuxTensor):
+class LayerStates(AuxTensor):
     """The states that the forward pass hands to aux tensors."""
 
     name = "states"
@@ -99,7 +99,7 @@ def states_of(policy: PolicyView, batch: TokenBatch, layers: Sequence[int]) -> l
     """(B, T, H) per layer, float32, without gradient: its state before each completion token, from the
     prompt's last token on. One forward pass per layer: hooks put its output in the last one's place."""
     stack, found = decoder(policy.model), []
-    aux: Any = States()
+    aux: Any = LayerStates()
     for layer in layers:
         kept: list[Tensor] = []
 
