@@ -10,11 +10,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.plugins.stages import AuxTensor
 from vlrl.plugins.views import PolicyView
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import TokenBatch
 
 FREQUENCIES = 64
@@ -31,57 +29,54 @@ def embedded(value_N: Tensor) -> Tensor:
     return torch.cat([angles_NF.cos(), angles_NF.sin()], -1)
 
 
-class Block(nn.Module):
-    """A residual block whose norm, shift and gate depend on the condition; the identity at first."""
+def network(size: int, blocks: int, seed: int) -> nn.ModuleDict:
+    """The weights of a flow field: residual blocks whose norm, shift and gate depend on the condition, the
+    identity at first, and an output of 0."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        parts: dict[str, Any] = {"state": nn.Linear(size, size), "context": nn.Linear(size, size)}
+        parts |= {name: nn.Linear(2 * FREQUENCIES, size) for name in ("time", "depth")}
+        made = []
+        for _ in range(blocks):
+            inner, outer, gates = (nn.Linear(size, width) for width in (size, size, 3 * size))
+            norm: nn.Module = nn.RMSNorm(size)
+            made.append(nn.ModuleDict({"norm": norm, "inner": inner, "outer": outer, "gates": gates}))
+        parts |= {"blocks": nn.ModuleList(made), "norm": nn.RMSNorm(size), "out": nn.Linear(size, size)}
+    for last in (parts["out"], *(block["gates"] for block in made)):
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+    return nn.ModuleDict(parts)
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm = nn.RMSNorm(width)
-        self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
-        self.gates = nn.Linear(width, 3 * width)
-        nn.init.zeros_(self.gates.weight)
-        nn.init.zeros_(self.gates.bias)
 
-    def forward(self, x_NW: Tensor, y_NW: Tensor) -> Tensor:
-        shift_NW, scale_NW, gate_NW = self.gates(nn.functional.silu(y_NW)).chunk(3, -1)
-        h_NW = self.norm(x_NW) * (1 + scale_NW) + shift_NW
-        return x_NW + gate_NW * self.outer(nn.functional.silu(self.inner(h_NW)))
+class FlowField:
+    """f(x_t, t, c, l): the velocity x - e of x_t = t x + (1 - t) e for a state x, noise e, the state c before
+    it and the depth l of its layer; 0 everywhere at first. `net` has the weights."""
 
+    def __init__(self, size: int, blocks: int, seed: int, device: Any = "cpu") -> None:
+        self.net: Any = network(size, blocks, seed).to(device)
 
-class FlowField(nn.Module):
-    """f(x_t, t, c, l): the velocity x - e of x_t = t x + (1 - t) e for a state x, noise e, the state c
-    before it
-    and the depth l of its layer; 0 everywhere at first."""
-
-    def __init__(self, size: int, blocks: int, seed: int) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self.state, self.context = nn.Linear(size, size), nn.Linear(size, size)
-            self.time, self.depth = nn.Linear(2 * FREQUENCIES, size), nn.Linear(2 * FREQUENCIES, size)
-            self.blocks = nn.ModuleList([Block(size) for _ in range(blocks)])
-            self.norm, self.out = nn.RMSNorm(size), nn.Linear(size, size)
-        nn.init.zeros_(self.out.weight)
-        nn.init.zeros_(self.out.bias)
-
-    def forward(self, x_NH: Tensor, t_N: Tensor, context_NH: Tensor, depth: float) -> Tensor:
-        depth_N = torch.full_like(t_N, depth)
-        y_NH = self.context(context_NH) + self.time(embedded(t_N)) + self.depth(embedded(depth_N))
-        h_NH = self.state(x_NH)
-        for block in self.blocks:
-            h_NH = block(h_NH, y_NH)
-        return self.out(self.norm(h_NH))
+    def velocity(self, x_NH: Tensor, t_N: Tensor, context_NH: Tensor, depth: float) -> Tensor:
+        """(N, H) the predicted velocity of mixed states."""
+        net, depth_N = self.net, torch.full_like(t_N, depth)
+        y_NH = net["context"](context_NH) + net["time"](embedded(t_N)) + net["depth"](embedded(depth_N))
+        h_NH = net["state"](x_NH)
+        for block in net["blocks"]:
+            shift_NH, scale_NH, gate_NH = block["gates"](nn.functional.silu(y_NH)).chunk(3, -1)
+            inner_NH = block["inner"](block["norm"](h_NH) * (1 + scale_NH) + shift_NH)
+            h_NH = h_NH + gate_NH * block["outer"](nn.functional.silu(inner_NH))
+        predicted_NH: Tensor = net["out"](net["norm"](h_NH))
+        return predicted_NH
 
     def deviation(
         self, x_NH: Tensor, context_NH: Tensor, t_N: Tensor, depth: float, noise_NH: Tensor
     ) -> Tensor:
         """(N,) the velocity deviation of states: mean over H of (f(x_t, t, c, l) - (x - e))^2."""
         mixed_NH = t_N[:, None] * x_NH + (1 - t_N[:, None]) * noise_NH
-        error_NH = self(mixed_NH, t_N, context_NH, depth) - (x_NH - noise_NH)
+        error_NH = self.velocity(mixed_NH, t_N, context_NH, depth) - (x_NH - noise_NH)
         return error_NH.square().mean(-1)
 
 
-class States(AuxTensor):
+class LayerStates(AuxTensor):
     """The states that the forward pass hands to aux tensors."""
 
     name = "states"
@@ -104,7 +99,7 @@ def states_of(policy: PolicyView, batch: TokenBatch, layers: Sequence[int]) -> l
     """(B, T, H) per layer, float32, without gradient: its state before each completion token, from the
     prompt's last token on. One forward pass per layer: hooks put its output in the last one's place."""
     stack, found = decoder(policy.model), []
-    aux: Any = States()
+    aux: Any = LayerStates()
     for layer in layers:
         kept: list[Tensor] = []
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vlrl.methods.common.flow_field import FlowField, decoder, states_of
 from vlrl.methods.core.advantage import GRPO, set_token_advantages
 from vlrl.methods.core.critic import CriticState, has_trained_tokens
 from vlrl.methods.core.reward_shaping import READS_TOKEN_REWARDS, TOKEN_REWARDS
@@ -26,9 +27,6 @@ from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import TOKEN_ADVANTAGES, Callback, RewardShaping, StepCounts
 from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Group
-
-if TYPE_CHECKING:
-    from vlrl.methods.common.flow_field import FlowField
 
 FLOW = Capability("rlfr.flow", hint="callbacks: {flow: {name: rlfr.flow}}")
 
@@ -45,8 +43,6 @@ class Flow:
     def deviations(self, run: StageContext, group: Group, times: Sequence[float], draw: int) -> Tensor:
         """(B, T) the deviation of each token's state, the mean over layers and timesteps, each times t / (1 -
         t); 0 for the last token, whose state no other token reads."""
-        from vlrl.methods.common.flow_field import states_of
-
         batch = run.batch([group])
         total_BT = 0.0
         for place, states_BTH in enumerate(states_of(run.policy, batch, self.layers)):
@@ -71,14 +67,12 @@ def flow_of(run: StageContext, percentiles: Sequence[float] = (), blocks: int = 
     """The run's flow field. Raises ConfigError where no callback has made it."""
 
     def make() -> Flow:
-        from vlrl.methods.common.flow_field import FlowField, decoder
-
         if not percentiles:
             raise ConfigError(f"reward_shaping: 'rlfr' needs a flow field; add {FLOW.hint}")
         count = len(decoder(run.policy.model).layers)
         layers = tuple(min(round(share * count), count - 1) for share in percentiles)
         size = run.policy.model.get_output_embeddings().weight.shape[-1]
-        field = FlowField(size, blocks, run.seed).to(run.policy.device)
+        field = FlowField(size, blocks, run.seed, run.policy.device)
         return Flow(field, layers, count, run.seed)
 
     return run.shared("rlfr", make)
@@ -199,7 +193,7 @@ class RlfrFlow(Callback):
         super().setup(run)
         if run.params_sharded:
             raise ConfigError("callbacks: 'rlfr.flow' reads states of inner layers, which need whole weights")
-        self.state.module = flow_of(run, self.percentiles, self.blocks).field
+        self.state.module = flow_of(run, self.percentiles, self.blocks).field.net
         self.state.optimizer = torch.optim.AdamW(self.state.module.parameters(), lr=self.lr, weight_decay=0.0)
 
     def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, tuple[float, float]]:
