@@ -10,9 +10,9 @@ Shapes: B rollouts, T completion tokens, N scored tokens, K likely tokens, H hid
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from vlrl.functional.distillation import top_and_rest
 from vlrl.methods.common.served_teacher import ServedTeacher
@@ -84,10 +84,13 @@ class OwnTeacher:
     def model(self) -> Iterator[PolicyView]:
         """The teacher as a policy, awake, without gradient."""
         policy = self.run.policy
-        own = policy.reference() if self.config.model == START else nullcontext(policy)
+        view: AbstractContextManager[PolicyView] = nullcontext(policy)
         if self.other is not None:
             self.other.model.to(policy.device)
-        with torch.no_grad(), own if self.other is None else nullcontext(self.other) as teacher:
+            view = nullcontext(self.other)
+        elif self.config.model == START:
+            view = policy.reference()
+        with torch.no_grad(), view as teacher:
             yield teacher
 
     def sleep(self) -> None:
@@ -118,7 +121,7 @@ class OwnTeacher:
             for micro in self.run.micro_batches(by_prompt([reading for reading, _ in readings.values()])):
                 batch = self.run.batch(micro)
                 out = teacher.forward(batch, [TopTokens(k)] if k else [])
-                tops = out["top_tokens"] if k else [None] * len(batch.rollouts)
+                tops: Any = out["top_tokens"] if k else [None] * len(batch.rollouts)
                 for reading, logp_T, top_TK in zip(batch.rollouts, out["logp"], tops):
                     place = place_of[id(reading)]
                     found[place] = self._score(rollouts[place], readings[place][1], logp_T, top_TK)
@@ -194,8 +197,7 @@ class Teachers:
         for task, config in configs.items():
             known = next((teacher for other, teacher in opened if other == config), None)
             if known is None:
-                kind = ServedTeacher if config.engine else OwnTeacher
-                known = kind(run, config, where)
+                known = ServedTeacher(run, config, where) if config.engine else OwnTeacher(run, config, where)
                 opened.append((config, known))
             by_task[task] = known
         return cls(by_task)
