@@ -60,7 +60,7 @@ def prompt_text(prompt: Prompt) -> str:
 def records(step: int, phase: str, groups: Iterable[Group], decode: Decode | None = None) -> list[Record]:
     """Plain values of every rollout; `media` still holds the media objects. `decode` (ids -> text) allows
     advantages per token."""
-    out = []
+    out: list[Record] = []
     for group_index, group in enumerate(groups):
         shared = {
             "step": step, "phase": phase, "group": group.id or str(group_index), "id": group.row.id,

@@ -75,9 +75,8 @@ class VLLMServer(VLLMEngine):
     """Samples with `replicas` vLLM servers that the trainer launches, watches and ends.
 
     Kwon et al. 2023, arXiv:2309.06180. Requests and completions are token ids (vLLM's token endpoint).
-    Pictures and clips go as files on the trainer's machine, else within the request (`ServedMedia`). Weights
-    are saved to a folder per version, and every replica loads them in place. Each server requires a random
-    token on every path, websockets included. A replica that dies is replaced and gets the
+    Media: see `ServedMedia`. Weights are saved to a folder per version, and every replica loads them in
+    place. Each server requires a random token on every path. A replica that dies is replaced and gets the
     present weights, and its requests are sent again: a completion is delivered once. Several training
     processes share the replicas: the first launches, loads and replaces them, the others get addresses and
     token from it. Log-probs and seeds are as in engine 'vllm'. Edge: callables as logits processors

@@ -23,7 +23,6 @@ from vlrl.methods.common.teacher_config import (
 from vlrl.methods.common.token_spans import Aligned, Aligner, UnalignedError
 from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import ConfigError
-from vlrl.plugins.views import TokenizerView
 from vlrl.types import Prompt, Rollout
 
 MIN_REST = 1e-6  # the least probability of what a server did not list: its numbers are rounded
@@ -70,7 +69,7 @@ class ServedTeacher:
         if config.tokenizer:
             from transformers import AutoTokenizer
 
-            tokenizer: TokenizerView = AutoTokenizer.from_pretrained(config.tokenizer)
+            tokenizer: Any = AutoTokenizer.from_pretrained(config.tokenizer)
             if tokenizer.get_vocab() != run.policy.tokenizer.get_vocab():
                 self.encoder = ServedEncoder(tokenizer)
                 self.aligner = Aligner(run.policy, self.encoder)

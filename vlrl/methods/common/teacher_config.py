@@ -120,7 +120,7 @@ def with_crop(prompt: Prompt, key: str) -> Prompt:
     """The prompt with a part of its first picture after its last user turn. Raises NoHintError for a row
     without picture or box."""
     row = prompt.row
-    box = row.answer if key == "answer" else row.meta.get(key)
+    box: Any = row.answer if key == "answer" else row.meta.get(key)
     if isinstance(box, (list, tuple)) and box and isinstance(box[0], (list, tuple)):
         box = box[0]
     is_box = isinstance(box, (list, tuple)) and len(box) == 4

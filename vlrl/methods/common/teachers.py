@@ -29,7 +29,7 @@ from vlrl.methods.common.token_spans import Aligned, Aligner, UnalignedError
 from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.stages import AuxTensor
 from vlrl.plugins.views import PolicyView
-from vlrl.services.lazy import Tensor, torch
+from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import Rollout
 
 
@@ -86,7 +86,7 @@ class OwnTeacher:
         policy = self.run.policy
         view: AbstractContextManager[PolicyView] = nullcontext(policy)
         if self.other is not None:
-            self.other.model.to(policy.device)
+            nn.Module.to(self.other.model, policy.device)
             view = nullcontext(self.other)
         elif self.config.model == START:
             view = policy.reference()
@@ -96,7 +96,7 @@ class OwnTeacher:
     def sleep(self) -> None:
         """Leave the device, if it is to."""
         if self.other is not None and self.config.sleep:
-            self.other.model.to("cpu")
+            nn.Module.to(self.other.model, "cpu")
 
     def read(self, rollout: Rollout) -> tuple[Rollout, Aligned | None]:
         """A rollout as the teacher reads it. Raises NoHintError and UnalignedError."""

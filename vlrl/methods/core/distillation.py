@@ -262,6 +262,7 @@ class TeacherDivergence(AuxTensor):
             places = [b for b, r in enumerate(batch.rollouts) if teachers.of_row(r.row.task) is teacher]
             if not places:
                 continue
+            assert isinstance(teacher, OwnTeacher), "`check` refuses a served one"
             states, why = teacher.hidden([batch.rollouts[b] for b in places], batch.ids_BT.shape[1])
             parts.append((places, states))
             for b, failure in zip(places, why, strict=True):

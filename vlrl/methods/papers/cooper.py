@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from vlrl.beside.judge import check_judge, open_service, quoted
 from vlrl.beside.reward_model import VERIFIER_MODEL, ScalarRewardModel, verifier_model, with_reference
@@ -138,4 +138,4 @@ class Cooper(Callback):
             rows += [model.encoded(prompt, rollout.text), model.encoded(prompt, wrong)]
         score_B2 = model.values(rows).view(-1, 2)
         gap_B = score_B2[:, 0] - score_B2[:, 1]
-        return cast(Tensor, -nn.functional.logsigmoid(gap_B).sum()), gap_B.detach()
+        return -nn.functional.logsigmoid(gap_B).sum(), gap_B.detach()

@@ -44,7 +44,7 @@ class Flow:
         """(B, T) the deviation of each token's state, the mean over layers and timesteps, each times t / (1 -
         t); 0 for the last token, whose state no other token reads."""
         batch = run.batch([group])
-        total_BT = 0.0
+        total_BT = torch.zeros(batch.ids_BT.shape, device=batch.ids_BT.device)
         for place, states_BTH in enumerate(states_of(run.policy, batch, self.layers)):
             size = states_BTH.shape[-1]
             x_NH, context_NH = states_BTH[:, 1:].reshape(-1, size), states_BTH[:, :-1].reshape(-1, size)
@@ -59,8 +59,7 @@ class Flow:
                 loss_BT = nn.functional.pad(loss_N.view(len(states_BTH), -1), (0, 1))
                 total_BT = total_BT + loss_BT * time / (1 - time)
         scale = len(self.layers) * len(times)
-        result: Tensor = total_BT / scale
-        return result
+        return total_BT / scale
 
 
 def flow_of(run: StageContext, percentiles: Sequence[float] = (), blocks: int = 0) -> Flow:
