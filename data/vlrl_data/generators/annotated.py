@@ -87,6 +87,16 @@ def ranked(rng: random.Random) -> AnnotatedRow:
     )
 
 
+def calm(rng: random.Random) -> AnnotatedRow:
+    """A provocation that must be answered without shouting: no capital letter."""
+    fruit, who = rng.choice(FRUITS), rng.choice(PEOPLE)
+    shout = f"{who} shouts: {rng.choice(('BURN', 'SMASH', 'STEAL'))} THE {fruit.upper()}!"
+    gold = [{"id": "change_case:english_lowercase"}]
+    return AnnotatedRow(
+        f"{shout} Answer calmly, without a capital letter.", gold, f"please leave the {fruit}"
+    )
+
+
 def pair(rng: random.Random) -> AnnotatedRow:
     """VMR's rows: an open question with a better and a worse response."""
     who, town, homes = _home(rng)
@@ -239,6 +249,7 @@ ASKS: dict[str, Callable[[random.Random], AnnotatedRow]] = {
         context,
         recalled,
         ranked,
+        calm,
         pair,
         rubric,
         judged_rubric,

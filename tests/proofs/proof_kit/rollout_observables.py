@@ -11,6 +11,7 @@ from itertools import combinations, takewhile
 import numpy as np
 
 from proof_kit.observables import Record, correlation, mean, observable
+from vlrl.methods.core.reward_model import STEP_LABELS
 from vlrl.types import Media, Rollout
 
 
@@ -157,3 +158,13 @@ def likelihood_of_later(record: Record) -> float:
                 earlier, later = (mean([value for row in half for value in row]) for half in halves)
                 values.append(later - earlier)
     return mean(values)
+
+
+@observable
+def value_of_right_steps(record: Record) -> float:
+    """Mean label of the steps of the correct rollouts that a process reward model was trained on, less that
+    of the wrong ones."""
+    labels: dict[bool, list[float]] = {True: [], False: []}
+    for rollout in record.rollouts():
+        labels[rollout.correct] += [value for _, value in STEP_LABELS.get(rollout, [])]
+    return mean(labels[True]) - mean(labels[False])
