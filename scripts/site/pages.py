@@ -61,6 +61,9 @@ def papers() -> dict[str, str]:
     """A page per paper, and a table of all of them that is searched and filtered."""
     texts = {f"papers/{name}.md": QUIET + text for name, text in make_papers_doc.pages().items()}
     title, _, rest = make_papers_doc.render().partition("\n\n")
+    rest = rest.replace("](LOG.md)", "](../notebook/index.md)").replace(
+        "[papers.csv](papers.csv)", "`docs/papers.csv`"
+    )
     head = [
         "---\nhide: [toc]\n---",
         title,
