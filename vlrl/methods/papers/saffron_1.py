@@ -79,7 +79,7 @@ def multifurcation_model(run: StageContext, make: bool = False) -> Multifurcatio
 
 
 @dataclass
-class Node:
+class SearchedPrefix:
     """A prefix of the search: its tokens and log-probs, the reward of its end (-inf while it is open), and
     the caches of policy and MRM before its last token."""
 
@@ -97,11 +97,10 @@ class Saffron1(Independent):
     go on; next tokens are the policy's nucleus `top_p`.
 
     `conservative`: a token that the MRM was never trained on has reward -1024. A prefix that ends has the
-    reward of its end token, others -inf; the best prefixes are the responses. No end before `min_tokens`.
-    Until the MRM has been trained the policy samples. Paper: Qiu et al. 2025 (Saffron-1), arXiv:2506.06444,
-    sec. 4; released code: saffron.py:55-98 (top_p 0.8, 16 tokens). Deviates: a group is the best prefixes of
-    one search, again from the best where there are fewer (there the best alone); caches are copied, not
-    shared by a trie. Edge: rows with pictures raise RowError.
+    reward of its end, others -inf. No end before `min_tokens`. Until the MRM has been trained the policy
+    samples. Paper: Qiu et al. 2025 (Saffron-1), arXiv:2506.06444, sec. 4; released code: saffron.py:55-98.
+    Deviates: a group is the best prefixes of one search, again from the best where there are fewer (there
+    the best alone); caches are copied. Edge: rows with pictures raise RowError.
     """
 
     budget: int = 16
@@ -134,7 +133,7 @@ class Saffron1(Independent):
             raise RowError(f"row {prompt.row.id!r}: rollout 'saffron_1' searches text alone")
         sampling = run.sampling(prompt, 0)
         sides = SideModel.of(run.policy), SideModel.of(model.view)
-        nodes = [Node()]
+        nodes = [SearchedPrefix()]
         for length in range(sampling.max_tokens):
             open_nodes = [node for node in nodes if not node.done]
             if not open_nodes:
@@ -148,7 +147,7 @@ class Saffron1(Independent):
             for place in range(count)
         ]
 
-    def response(self, node: Node, request: Request, run: SamplingContext) -> Rollout:
+    def response(self, node: SearchedPrefix, request: Request, run: SamplingContext) -> Rollout:
         """A prefix as a rollout."""
         text, version = run.policy.decode(node.ids), run.policy.version
         end: Literal["stop", "length"] = "stop" if node.done else "length"
@@ -156,13 +155,13 @@ class Saffron1(Independent):
 
     def children(
         self,
-        nodes: Sequence[Node],
+        nodes: Sequence[SearchedPrefix],
         prompt: Prompt,
         sides: tuple[SideModel, SideModel],
         seen: Container[int],
         run: SamplingContext,
         length: int,
-    ) -> list[Node]:
+    ) -> list[SearchedPrefix]:
         """The best children of open prefixes, the best first."""
         eos = run.policy.tokenizer.eos_token_id
         found: list[tuple[float, int, int, float]] = []  # reward, place of the parent, token, log-prob
@@ -181,7 +180,7 @@ class Saffron1(Independent):
                 found.append((reward, place, token, float(logp_V[token])))
         found.sort(key=lambda entry: -entry[0])
         return [
-            Node(
+            SearchedPrefix(
                 (*nodes[place].ids, token),
                 (*nodes[place].logp, logp),
                 reward if token == eos else -float("inf"),
@@ -201,7 +200,9 @@ class Saffron1(Independent):
         logp_V = torch.log_softmax(logits_V, -1)
         ordered_V = logp_V.argsort(descending=True)
         before_V = logp_V[ordered_V].exp().cumsum(-1) - logp_V[ordered_V].exp()
-        return [int(token) for token in ordered_V[before_V < self.top_p]], logp_V
+        return [
+            int(token) for token in ordered_V[(before_V < self.top_p) & logp_V[ordered_V].isfinite()]
+        ], logp_V
 
 
 def gain(reward_V: Tensor, token: int) -> float:
@@ -236,11 +237,10 @@ class Saffron1Model(Callback):
         L = mean over the labelled (prefix, next token) of (M(prefix)[next token] - R(prefix and token))^2
 
     Only the output of the token that was taken has a label (partial supervision). R is the outcome reward of
-    the prefix as a response; `prefixes` of a rollout are drawn, its end among them. AdamW without weight
-    decay, `updates` a step. Afterwards the MRM stays as it is. Paper: Qiu et al. 2025 (Saffron-1),
-    arXiv:2506.06444, sec. 4.2 (labels of a safety model on prefixes: Safety4M). Deviates: the MRM begins as
-    the policy with an output layer of 0 and learns from the run's own rollouts; there it is Llama-Guard with
-    an adapter. Logs the loss. Edge: a step without labels does not count.
+    the prefix as a response; `prefixes` of a rollout are drawn, its end among them. AdamW, `updates` a step;
+    afterwards the MRM is frozen. Paper: Qiu et al. 2025 (Saffron-1), arXiv:2506.06444, sec. 4.2. Deviates:
+    the MRM begins as the policy with an output layer of 0 and learns from the run's own rollouts; there it is
+    Llama-Guard with an adapter, on Safety4M. Logs the loss. Edge: a step without labels does not count.
     """
 
     steps: int = 50
