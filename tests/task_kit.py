@@ -133,6 +133,7 @@ MODELS = {
     "cooper": ["rewards.verified.model=tiny", f"callbacks.cooper.assistant={SAYS_YES}"],
     "critique_rl": ["phases.help.rewards.refined.engine={name: scripted, scored: false}"],
     "debate_based_justifiability_reward": [f"rewards.debate.judge={SAYS_YES}"],
+    "kdrl": ["loss_terms.teacher.teacher.model=start"],
     "knowrl": [f"rewards.facts.judge={SAYS_YES}"],
     "thinkprm": [f"rollout.teacher={SAYS_YES}"],
     "sophiavl_r1": [f"rewards.thinking.judge={SAYS_YES}"],
@@ -176,3 +177,7 @@ def judge_opened(reward):
     if isinstance(reward, AsksJudge):
         reward.setup(SimpleNamespace(output=Path(tempfile.mkdtemp()), rank=0, policy=Letters()))
     return reward
+
+
+# of presets that change a reward which their own task brings
+OWN_TASKS = {"methods/debate_based_justifiability_reward": ["tasks/gen_context_debated"]}

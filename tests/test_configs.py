@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from task_kit import MODELS, params
+from task_kit import MODELS, OWN_TASKS, params
 
 from vlrl.config import folders, load
 from vlrl.trainer.plan import Plan
@@ -28,7 +28,7 @@ STACKS = {
     "base": lambda name: ["base/rl", *base_stack(name)],
     "models": lambda name: ["base/rl", "tasks/lab_arithmetic", name],
     "tasks": lambda name: ["base/rl", "models/tiny_qwen2_5_vl", name],
-    "methods": lambda name: ["base/rl", *TASK, name],
+    "methods": lambda name: ["base/rl", *TASK, *OWN_TASKS.get(name, ()), name],
     "tune": lambda name: ["base/rl", "tasks/lab_digits", "models/qwen2_5_vl_3b", name],
     "datasets": lambda name: ["base/rl", "models/tiny_qwen2_5_vl", f"methods/{name.partition('/')[2]}", name],
     "experiments": lambda name: [name],

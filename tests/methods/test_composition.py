@@ -184,4 +184,4 @@ def test_most_combinations_are_valid():
             valid += 1
         except ConfigError as error:
             assert str(error)
-    assert valid >= 25
+    assert valid >= 20  # of 40: more plug-ins than before need a value or another plug-in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from task_kit import MODELS, params
+from task_kit import MODELS, OWN_TASKS, params
 
 from vlrl.config import load
 from vlrl.trainer.plan import Plan
@@ -19,7 +19,8 @@ SEEING = {"papo", "papo_dapo", "svqa_r1", "video_r1", "vogue"}  # refused where 
 
 @pytest.mark.parametrize("method", params(METHODS))
 def test_builds_and_says_where_it_comes_from(method):
-    config = load([*(PICTURES if method in SEEING else TASK), f"methods/{method}"], MODELS.get(method, []))
+    task = [*(PICTURES if method in SEEING else TASK), *OWN_TASKS.get(f"methods/{method}", ())]
+    config = load([*task, f"methods/{method}"], MODELS.get(method, []))
     about = config.tree["about"]
     assert about["fidelity"] in ("code", "paper", "approximate") and about["paper"].startswith(
         ("arXiv:", "doi:")

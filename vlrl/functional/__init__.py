@@ -11,6 +11,7 @@ registry is needed.
     ratios             log_ratio, sequence_log_ratio, importance_ (TIS), icepop_weights, batch_normalised,
                        rejection_, off_policy_sequence_mask
     aggregation        aggregate, aggregation_weights, masked_mean, group_sum, group_mean
+    distillation       KLs to a teacher and spans of two tokenizers (import them from there)
     distributions      logprobs_from_logits, entropy_from_logits
     length_rewards     overlong_penalty, overlong_mask (DAPO), kimi_length_reward
     sampling_metrics   pass_at_k, clip_fractions
