@@ -19,7 +19,8 @@ from vlrl.plugins.stages import Reward
 ELSEWHERE = {
     *("sat", "chain", "graph", "sequence", "stated_steps", "exact", "filled", "places", "date_decay"),
     *("date_gap", "date_order", "masked_date", "rerank", "table_evidence", "term_recall"),
-    *("patch_similarity", "code_edit"),
+    *("patch_similarity", "code_edit", "checkers", "verilog", "triton_kernel", "unit_test_feedback"),
+    *("formal_proof", "transcript", "transcript_faults", "transcript_keywords"),
 }
 
 
