@@ -80,7 +80,13 @@ def shipped(preset):
         value
         for value in needed
         if value.startswith(
-            ("reward_shaping.process", "rollout.prm", "rollout.teachers", "rewards.preference.model")
+            (
+                "reward_shaping.process",
+                "rollout.prm",
+                "rollout.teachers",
+                "rewards.preference.model",
+                "rewards.verified",
+            )
         )
     ]
     return Plan.of(load(["base/rl", model_of(task), f"tasks/{task}", preset], needed)).phases

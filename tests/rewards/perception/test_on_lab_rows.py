@@ -82,7 +82,12 @@ def test_the_stated_frequency_earns_most_of_a_forecast():
 
 # judged by a model, or by what a rollout strategy wrote
 JUDGED = ("gen_notes_compared", "gen_captions_compared", "gen_described_choice", "gen_selfplay")
-JUDGED += ("gen_preferred", "gen_solved", "gen_verified", "minigrid_plans")  # rows become judges' questions, plans are played
+JUDGED += (
+    "gen_preferred",
+    "gen_solved",
+    "gen_verified",
+    "minigrid_plans",
+)  # rows become judges' questions, plans are played
 OTHERS = (*JUDGED, "gen_chain", "gen_graph", "gen_sat", "gen_forecast", "reasoning_gym")
 
 
