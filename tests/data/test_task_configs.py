@@ -16,8 +16,8 @@ from vlrl.types import CoordinateSpace, Rollout
 CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "tasks").glob("*.yaml"))
 
 
-# rewards that compare siblings or ask a run for a model, and rows that become a judge's questions: their papers'
-# tests and proofs have them
+# rewards that compare siblings or ask a run for a model, and rows that become a judge's questions: tests of
+# their papers have them
 OF_A_RUN = {
     "gen_captions_compared",
     "gen_concise_qa",
