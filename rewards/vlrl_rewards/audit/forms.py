@@ -468,6 +468,14 @@ EXEMPT = {  # rewards that cannot be audited, and why
 }
 # they ask a model, a service or the rows of their paper: tests beside it attack them
 EXEMPT |= dict.fromkeys(
-    ["action_share", "critique_refinement", "critique_verdict", "debate", "entailment", "entailment_form", "executor_gain", "factual_thinking", "formal_proof", "judge_verdict", "judged_description", "judged_thinking", "meteor", "observe_and_reason", "preference_strength", "principles", "referee_score", "reference_length", "reference_reward_model", "rule_or_judge", "score_agreement", "scored_on_ray", "step_verdicts", "transcript", "transcript_faults", "transcript_keywords", "visual_facts", "written_reward"],
+    [
+        *("action_share", "critique_refinement", "critique_verdict", "debate", "entailment"),
+        *("entailment_form", "executor_gain", "factual_thinking", "formal_proof"),
+        *("judge_verdict", "judged_description", "judged_thinking", "meteor"),
+        *("observe_and_reason", "preference_strength", "principles", "referee_score"),
+        *("reference_length", "reference_reward_model", "rule_or_judge", "score_agreement"),
+        *("scored_on_ray", "step_verdicts", "transcript", "transcript_faults"),
+        *("transcript_keywords", "visual_facts", "written_reward"),
+    ],
     "it has no example without a model or rows of its own: see its tests",
 )
