@@ -32,7 +32,8 @@ STATED_BY_AN_OWN_TRAINER = (  # what the files of base/trainers state for all ot
 NEEDS_NO_SOURCE = ("token_credit",)  # follows from the advantage
 PLACE = re.compile(  # what a source names: a file, a script, a part of the paper, or the trainer
     r"\.(py|sh|yaml|yml|md|json|ipynb|toml)\b|\b(sec|eq|app|table|fig|theorem|algorithm|abstract)\b|\w+_fn\b"
-    r"|\b(scripts?|release|released|trainer|command|config|recipe|run|defaults?|notebook|paper|README|appendix)\b|:\d",
+    r"|\b(scripts?|release|released|trainer|command|config|recipe|run|defaults?|notebook"
+    r"|paper|README|appendix)\b|:\d",
     re.IGNORECASE,
 )
 NO_EFFECT = (
