@@ -25,7 +25,8 @@ _NOTE = re.compile(r"/-.*?-/|--[^\n]*", re.DOTALL)
 # What a proof has no need of, and what could make another statement of the one that is asked.
 FORBIDDEN = re.compile(
     r"#\w+|\b(?:sorry|admit|axiom|native_decide|unsafe|partial|macro|macro_rules|elab|syntax|notation"
-    r"|infix[lr]?|prefix|postfix|theorem|lemma|example|def|abbrev|instance|structure|class|inductive|opaque|constant|variable|import"
+    r"|infix[lr]?|prefix|postfix|theorem|lemma|example|def|abbrev|instance|structure|class|inductive|opaque|constant"
+    r"|variable|import"
     r"|open|end|namespace|section|set_option|attribute|local|scoped|export|universe|mutual|initialize"
     r"|run_cmd|implemented_by|extern|csimp)\b"
 )
