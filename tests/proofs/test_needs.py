@@ -86,6 +86,7 @@ def shipped(preset):
                 "rollout.teachers",
                 "rewards.preference.model",
                 "rewards.verified",
+                "callbacks.cooper.assistant",
             )
         )
     ]

@@ -4,6 +4,7 @@ look-alikes, bombs, phrases)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vlrl_rewards.audit.perception import SAYS_NOTHING, Attack, Seed, misplaced
 
@@ -70,7 +71,8 @@ SEEDS: dict[str, Seed] = {
         {"many": "London, Paris, Rome", "long": "Paris " * 50}),
     "exact": Seed("Paris", "Paris", ("London", "Rome", "Oslo"), {"many": "London, Paris, Rome"}),
     "f1": _PROSE, "rouge1": _PROSE, "rouge2": _PROSE, "rougeL": _PROSE, "bleu": _PROSE, "chrf": _PROSE,
-    "meteor": _PROSE,
+    # recall weighs nine tenths in METEOR: by its definition a text that holds the right answer scores high
+    "meteor": replace(_PROSE, joined=""),
     "wer": _PROSE, "cer": _PROSE,
     "anls": Seed("EXIT 42", "EXIT 42", ("open all day", "no parking", "STOP"), {"long": "EXIT 42 " * 20}),
     "list": Seed(["red", "blue"], "red, blue", ("green", "pink, grey", "one, two, three"),
