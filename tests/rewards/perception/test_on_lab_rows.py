@@ -80,14 +80,12 @@ def test_the_stated_frequency_earns_most_of_a_forecast():
     assert all(earned(reward, row, f"<answer>{row.answer}</answer>") == 0.0 for row in rows)
 
 
-# judged by a model, or by what a rollout strategy wrote
-JUDGED = ("gen_notes_compared", "gen_captions_compared", "gen_described_choice", "gen_selfplay")
-JUDGED += (
-    "gen_preferred",
-    "gen_solved",
-    "gen_verified",
-    "minigrid_plans",
-)  # rows become judges' questions, plans are played
+# scored by a model, beside siblings, or by what a rollout strategy wrote: tests of their papers have them
+JUDGED = (
+    *("gen_calm", "gen_captions_compared", "gen_concise_qa", "gen_context_debated", "gen_context_verified"),
+    *("gen_described_choice", "gen_notes_compared", "gen_notes_margins", "gen_notes_principled"),
+    *("gen_notes_ruled", "gen_preferred", "gen_selfplay", "gen_solved", "gen_verified", "minigrid_plans"),
+)
 OTHERS = (*JUDGED, "gen_chain", "gen_graph", "gen_sat", "gen_forecast", "reasoning_gym")
 
 
